@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_work_is_named() {
+    fn invalid_configurations_are_named() {
         let good = Config::new(1, 1, 0, 4, 7, Duration::from_millis(50));
         assert_eq!(good.validate(), Ok(()));
         let refused = |change: fn(&mut Config)| {

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_what_rounding_gives() {
+    fn values_are_read_as_rounded() {
         let values: Vec<f32> = (-300i16..300)
             .map(|n| f32::from(n).powi(3) / 700.0)
             .collect();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_overflows_rounding_takes_nothing() {
+    fn overflows_leave_no_rounding_error() {
         for element in Element::ALL {
             for value in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
                 assert_eq!(element.rounded_off(value, 3), 0.0, "{element:?} {value}");

@@ -154,7 +154,7 @@ impl History {
         }
     }
 
-    /// Durations of `span` in the operations that `by` closed. What ended the operation classifies the
+    /// Durations of `span` in the operations that `by` closed. The cause that ended the operation classifies the
     /// operation and its gather; the worst of its slots classifies the shard.
     pub fn of(&self, span: Span, by: ClosedBy) -> &Durations {
         &self.durations[span as usize][by as usize]

@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use crate::operation::OperationId;
 use crate::recycling::RecyclingCounters;
 
-/// What ended a wait. Later variants are worse.
+/// The cause that ended a wait. Later variants are worse.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -134,10 +134,10 @@ impl AddAssign for Phases {
 pub struct Outcome {
     /// The operation.
     pub id: OperationId,
-    /// What ended it: [`ClosedBy::Deadline`] for t_B, else the worst of what closed a slot of this rank's
-    /// shard and of whether an aggregate was lost.
+    /// The cause that ended it: [`ClosedBy::Deadline`] for t_B, else the worst cause among the slots of this rank's
+    /// shard and the loss of aggregates.
     pub closed_by: ClosedBy,
-    /// What closed this rank's own shard: the worst over its slots.
+    /// The cause that closed this rank's own shard: the worst over its slots.
     pub shard_closed_by: ClosedBy,
     /// From the start to the end.
     pub duration: Duration,

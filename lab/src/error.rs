@@ -1,4 +1,4 @@
-//! Why a lab is not as it was asked for.
+//! Errors of labs.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,18 +8,18 @@ use ultima_controller::fabric::FabricError;
 use crate::name::LabName;
 use crate::state::SwitchKind;
 
-/// What went wrong, in one line.
+/// An error of a lab, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// Not root, who alone makes network namespaces.
+    /// Not root: only root may create network namespaces.
     #[error("labs use network namespaces, which only root may create and enter; run this as root")]
     NotRoot,
-    /// A program that labs need.
+    /// A program that labs need is missing.
     #[error("{program} is not on the PATH; {hint}")]
     NoProgram {
-        /// What it is called.
+        /// The program's name.
         program: &'static str,
-        /// Where to get it.
+        /// How to install it.
         hint: &'static str,
     },
     /// The lab exists.
@@ -30,16 +30,16 @@ pub enum LabError {
     Up {
         /// Its name.
         name: LabName,
-        /// The fabric's file, as it was named.
+        /// The fabric's file, as given.
         file: PathBuf,
-        /// Which switch runs.
+        /// The kind of its switches.
         switch: SwitchKind,
-        /// Its processes that run.
+        /// Number of running processes.
         runs: usize,
-        /// All that were started.
+        /// Number of started processes.
         started: usize,
     },
-    /// A part of it exists.
+    /// The lab is incomplete.
     #[error("lab {name} was left half-way; remove it with `ultima lab down {name}`")]
     HalfWay {
         /// Its name.
@@ -48,15 +48,15 @@ pub enum LabError {
     /// No such lab.
     #[error("there is no lab {name}; {}", known_labs(.known))]
     NoLab {
-        /// The name that was asked for.
+        /// The given name.
         name: LabName,
-        /// Those that there are.
+        /// The existing labs.
         known: Vec<LabName>,
     },
-    /// No name was given and it is not clear which lab is meant.
+    /// No name was given, and there is not exactly one lab.
     #[error("name a lab; {}", known_labs(.known))]
     WhichLab {
-        /// Those that there are.
+        /// The existing labs.
         known: Vec<LabName>,
     },
     /// The lab has no host or switch of that name.
@@ -64,12 +64,12 @@ pub enum LabError {
     NoNode {
         /// The lab.
         lab: LabName,
-        /// The name that was asked for.
+        /// The given name.
         name: String,
-        /// Those that there are.
+        /// The existing names.
         nodes: String,
     },
-    /// A host or switch whose namespace somebody has deleted.
+    /// The namespace of a host or switch was deleted.
     #[error(
         "the namespace of {node} is gone; run `ultima lab down {lab}`, then start lab {lab} again"
     )]
@@ -79,13 +79,13 @@ pub enum LabError {
         /// The host or switch.
         node: String,
     },
-    /// The caller would end itself.
+    /// The calling process would stop itself.
     #[error("this command runs inside lab {name}; leave it first")]
     Inside {
         /// The lab.
         name: LabName,
     },
-    /// A switch's address that is none in the lab's namespace.
+    /// A switch's address is outside the lab's namespace.
     #[error(
         "switch {switch} is at {grpc}, which a lab does not have; omit `grpc`, or use 127.0.0.1 with a port of its own"
     )]
@@ -95,7 +95,7 @@ pub enum LabError {
         /// Its address in the fabric.
         grpc: String,
     },
-    /// A switch that is hardware.
+    /// A switch is hardware.
     #[error(
         "switch {switch} has the target {target}, which does not run in a lab; omit the target to use v1model, with port numbers"
     )]
@@ -105,7 +105,7 @@ pub enum LabError {
         /// Its target.
         target: &'static str,
     },
-    /// A switch that is to serve TLS.
+    /// A switch has TLS.
     #[error(
         "switch {switch} has `tls`; the switches of a lab serve without TLS and only inside the lab, so omit `tls`"
     )]
@@ -116,47 +116,47 @@ pub enum LabError {
     /// The fabric.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// iproute2 says no.
+    /// iproute2 failed.
     #[error("ip: {said}")]
     Ip {
-        /// What it said.
+        /// Its message.
         said: String,
     },
-    /// A process of the lab ended, or never was ready.
+    /// A process of the lab ended, or was not ready in time.
     #[error("{role}: {said}")]
     Process {
-        /// What it was to be.
+        /// The process's role.
         role: String,
-        /// Its last words, or what it did not do.
+        /// Its last line, or the missed deadline.
         said: String,
     },
-    /// A process that cannot be stopped.
+    /// A process does not stop.
     #[error("process {pid} of lab {name} cannot be stopped: {source}")]
     Stop {
         /// The lab.
         name: LabName,
         /// Its number.
         pid: i32,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file or folder.
+    /// A file or folder cannot be accessed.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A system call.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The user wants no more.
+    /// The user interrupted the command.
     #[error("interrupted")]
     Interrupted,
 }

@@ -1,7 +1,7 @@
-//! What the tests of several crates share: how thorough a run is, and an allocator that counts. It owns no test.
+//! Helpers for the tests of several crates: the extent of a run, and a counting allocator. It owns no test.
 //!
-//! A change is checked with one seed per fault and a few property cases. `ULTIMA_FULL=1`, which `.ci/full` sets, asks for
-//! the full matrix.
+//! A change is checked with one seed per fault and a few property cases. `ULTIMA_FULL=1`, which `.ci/full`
+//! sets, requests the full matrix.
 
 pub mod heap;
 

@@ -1,4 +1,4 @@
-//! What Prometheus would scrape of two ranks that average over loopback.
+//! The metrics of two ranks on loopback, as Prometheus scrapes them.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use ultima_host::{Collective, Config, Gather, OperationId, UdpConfig};
 
 const OPERATIONS: u32 = 5;
 
-/// Two ranks of a job that have not started anything.
+/// Two ranks of a job, without operations.
 fn ranks(t_b: Duration) -> Vec<Collective> {
     let sockets = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").expect("loopback"));
     let peers = sockets.each_ref().map(|socket| match socket.local_addr() {
@@ -66,7 +66,7 @@ fn get(address: SocketAddr, path: &str) -> (String, String) {
     )
 }
 
-/// Samples by name with labels, after a check that every line is what OpenMetrics allows.
+/// Samples by name and labels. Checks that every line is valid OpenMetrics.
 fn parse(text: &str) -> BTreeMap<String, f64> {
     let mut types = BTreeMap::new();
     let mut samples = BTreeMap::new();
@@ -98,7 +98,7 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
 }
 
 #[test]
-fn what_is_scraped_is_what_happened() {
+fn scraped_metrics_match_the_report() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let mut collectives = ranks(Duration::from_secs(20));
     let metrics = Arc::new(Metrics::default());
@@ -139,7 +139,7 @@ fn what_is_scraped_is_what_happened() {
         };
         let operations = sum_of("operation_duration_seconds_count", "");
         assert_eq!(operations, f64::from(OPERATIONS));
-        // The last bucket has all of them.
+        // The last bucket counts all of them.
         let all = sum_of("shard_duration_seconds_bucket", "le=\"+Inf\"");
         assert_eq!(all, operations);
         let durations = sum_of("operation_duration_seconds_sum", "");
@@ -158,7 +158,7 @@ fn what_is_scraped_is_what_happened() {
         );
     }
 
-    // A rank that has ended keeps its figures.
+    // A rank that has ended keeps its counters.
     drop(collectives);
     let after = parse(&get(address, "/metrics").1);
     let ended = |samples: &BTreeMap<String, f64>| -> f64 {
@@ -170,9 +170,9 @@ fn what_is_scraped_is_what_happened() {
     assert_eq!(ended(&after), ended(&samples));
 }
 
-/// A rank that is not there is suspected after three operations, and by nobody once it is heard again.
+/// An absent rank is suspected after three operations, until a packet arrives from it.
 #[test]
-fn who_is_suspected_is_told_until_it_is_heard() {
+fn a_suspected_rank_is_reported_until_it_is_heard() {
     let mut collectives = ranks(Duration::from_millis(20));
     let mut gone = collectives.pop().expect("two");
     let mut here = collectives.pop().expect("two");
@@ -192,7 +192,7 @@ fn who_is_suspected_is_told_until_it_is_heard() {
         average(&mut here, step);
     }
     assert_eq!(told(&metrics), Some(1.0));
-    // What it contributes lies at rank 0 when that starts.
+    // Its contribution is stored at rank 0 before that starts.
     average(&mut gone, 3);
     assert!(average(&mut here, 3).is_empty());
     assert_eq!(told(&metrics), Some(0.0));
@@ -220,13 +220,13 @@ fn other_requests_are_refused_and_long_ones_cut() {
     assert!(head.starts_with("HTTP/1.1 400"), "{head}");
     let long = "x".repeat(20_000);
     let mut connection = TcpStream::connect(address).expect("it listens");
-    // It may be closed before all of it is written.
+    // The server may close the connection before all of it is written.
     let _ = connection.write_all(format!("GET /{long} HTTP/1.1\r\n").as_bytes());
     let mut answer = Vec::new();
     let _ = connection.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer);
     assert!(!answer.starts_with("HTTP/1.1 2"), "{answer}");
-    // Those that say nothing hold no place for ever, and others are served beside them.
+    // Silent connections lose their place, and others are served meanwhile.
     let silent: Vec<TcpStream> = (0..4)
         .map(|_| TcpStream::connect(address).expect("it listens"))
         .collect();

@@ -1,4 +1,4 @@
-//! Ranks that meet, over loopback.
+//! The rendezvous of ranks on loopback.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::thread;
@@ -10,9 +10,10 @@ use ultima_wire::{UDP_PORT, group_address};
 
 const RANKS: u16 = 3;
 
-/// Lets the ranks `present` meet, each opening its socket so long after the one before; returns whom each misses.
+/// Runs the rendezvous of the ranks `present`. Each opens its socket `apart` after the one before. Returns
+/// the ranks that each misses.
 fn meetings(present: &[u16], apart: Duration, bound: Duration) -> Vec<Vec<u16>> {
-    // On addresses of their own, which only these tests use.
+    // An address that only these tests use.
     let bind = || UdpSocket::bind((Ipv4Addr::new(127, 85, 4, 1), 0)).expect("binds");
     let address = |socket: &UdpSocket| match socket.local_addr() {
         Ok(SocketAddr::V4(address)) => address,
@@ -62,7 +63,7 @@ fn all_meet_although_some_come_later() {
 }
 
 #[test]
-fn who_is_not_there_is_named() {
+fn absent_ranks_are_named() {
     let met = meetings(&[0, 2], Duration::ZERO, Duration::from_millis(300));
     assert_eq!(met, [[1], [1]]);
 }

@@ -15,7 +15,7 @@ use crate::values::Values;
 use super::cuts::Cuts;
 use super::overtaking::SentAfter;
 use super::packet::Payload;
-use super::reduce::Verdict;
+use super::reduce::Acceptance;
 
 /// Which aggregates have arrived, and how many are outstanding.
 ///
@@ -163,10 +163,10 @@ impl Collect {
         (slot, contributions, counted): (u32, u16, bool),
         payload: Payload<'_>,
         result: &mut Values,
-    ) -> Verdict {
+    ) -> Acceptance {
         let index = self.index(owner, slot);
         if !self.received.insert(index) {
-            return Verdict::Duplicate;
+            return Acceptance::Duplicate;
         }
         if !counted {
             self.uncounted.insert(index);
@@ -178,7 +178,7 @@ impl Collect {
         if !self.given_up.contains(owner.into()) && !is_answered {
             self.awaited -= 1;
         }
-        Verdict::InTime
+        Acceptance::InTime
     }
 
     /// Notes that a switch removed the payload of `owner`'s `slot`. Returns false if that was known or the

@@ -21,7 +21,7 @@ pub(super) struct Congestion {
     receivers: Receivers,
     /// Time of the next rate update.
     adapt_at: Time,
-    observer: Observer,
+    monitor: QueueMonitor,
     /// Measurements above this are not round trips.
     longest_round_trip: Duration,
 }
@@ -52,7 +52,7 @@ impl Congestion {
             control: pacing.policy.control(&scale),
             receivers: Receivers::new(&scale),
             adapt_at: Time::ZERO,
-            observer: Observer::new(config, pacing.policy, scale),
+            monitor: QueueMonitor::new(config, pacing.policy, scale),
             longest_round_trip: config.t_b,
         }
     }
@@ -60,7 +60,7 @@ impl Congestion {
     /// Notes a received packet of the job.
     pub(super) fn received(&mut self, now: Time, header: &Header) {
         if matches!(header.kind, Kind::Scatter | Kind::Gather | Kind::Repair) {
-            self.observer.packet(now, header);
+            self.monitor.packet(now, header);
         }
     }
 
@@ -82,7 +82,7 @@ impl Congestion {
         if now >= self.adapt_at {
             self.adapt_at = now + self.scale.interval;
             let seen = Seen {
-                stamped: self.observer.stamps,
+                stamped: self.monitor.stamps,
                 ..self.receivers.seen(now)
             };
             self.pacer.set_share(self.control.adapt(now, &seen));
@@ -93,24 +93,24 @@ impl Congestion {
     /// needs.
     pub(super) fn next_report(&mut self, waits: bool) -> Option<CongestionReport> {
         if !waits {
-            self.observer.forget();
+            self.monitor.forget();
         }
-        self.observer.next_report()
+        self.monitor.next_report()
     }
 
     /// True if [`Congestion::next_report`] has a report.
     pub(super) fn has_report(&self) -> bool {
-        self.observer.has_report()
+        self.monitor.has_report()
     }
 
     /// The queue fields of notices.
     pub(super) fn queues(&self) -> Queues {
-        self.observer.queues()
+        self.monitor.queues()
     }
 }
 
 /// Measures, by interval, the queues that packets to this rank met.
-struct Observer {
+struct QueueMonitor {
     rank: u16,
     ranks: u16,
     gather: Gather,
@@ -135,7 +135,7 @@ struct Observer {
     echo_from: Vec<Time>,
 }
 
-impl Observer {
+impl QueueMonitor {
     fn new(config: &Config, policy: RatePolicy, scale: Scale) -> Self {
         Self {
             rank: config.rank,
@@ -275,7 +275,7 @@ impl Observer {
 mod tests {
     use super::*;
 
-    fn observer(policy: RatePolicy, gather: Gather) -> Observer {
+    fn monitor(policy: RatePolicy, gather: Gather) -> QueueMonitor {
         let config = Config {
             gather,
             slot_bytes: 8192,
@@ -286,7 +286,7 @@ mod tests {
             burst: 0,
             policy,
         };
-        Observer::new(&config, policy, Scale::new(&config, &pacing))
+        QueueMonitor::new(&config, policy, Scale::new(&config, &pacing))
     }
 
     fn at(us: u64) -> Time {
@@ -303,10 +303,10 @@ mod tests {
 
     #[test]
     fn full_queues_are_reported_once_an_interval() {
-        let mut observer = observer(RatePolicy::InBand, Gather::Multicast);
+        let mut monitor = monitor(RatePolicy::InBand, Gather::Multicast);
         for us in 0..200 {
-            observer.packet(at(us), &packet(0, if us < 100 { 10 } else { 190 }));
-            let report = observer.next_report();
+            monitor.packet(at(us), &packet(0, if us < 100 { 10 } else { 190 }));
+            let report = monitor.next_report();
             assert_eq!(report.is_some(), us == 150, "{us}: {report:?}");
             if let Some(report) = report {
                 assert_eq!(report.to, Destination::Group);
@@ -318,20 +318,20 @@ mod tests {
     #[test]
     fn marks_and_cut_payloads_are_reported_without_a_queue() {
         for trimmed in [true, false] {
-            let mut observer = observer(RatePolicy::InBand, Gather::Unicast);
+            let mut monitor = monitor(RatePolicy::InBand, Gather::Unicast);
             // Marks count if no switch stamps.
             let mut unmarked = packet(0, 0);
             unmarked.switch_flags.hops = trimmed.into();
             let mut one = unmarked.clone();
             one.switch_flags.trimmed = trimmed;
             one.switch_flags.congestion = !trimmed;
-            observer.packet(at(1000), &one);
+            monitor.packet(at(1000), &one);
             for us in 0..1000 {
-                observer.packet(at(1001 + us / 100), &unmarked);
+                monitor.packet(at(1001 + us / 100), &unmarked);
             }
-            observer.packet(at(1100), &unmarked);
+            monitor.packet(at(1100), &unmarked);
             // Packets without stamps are answered as well.
-            let report = std::iter::from_fn(|| observer.next_report());
+            let report = std::iter::from_fn(|| monitor.next_report());
             let report: Vec<CongestionReport> =
                 report.filter(|report| report.echoed == Ticks(0)).collect();
             let to: Vec<Destination> = report.iter().map(|report| report.to).collect();
@@ -347,18 +347,18 @@ mod tests {
     }
 
     #[test]
-    fn ranks_beside_show_nothing() {
+    fn colocated_ranks_show_no_queue() {
         for policy in [RatePolicy::InBand, RatePolicy::Timely] {
-            let mut observer = observer(policy, Gather::Multicast);
-            observer.colocated = vec![2];
-            observer.packet(at(0), &packet(0, 10));
-            std::iter::from_fn(|| observer.next_report()).for_each(drop);
+            let mut monitor = monitor(policy, Gather::Multicast);
+            monitor.colocated = vec![2];
+            monitor.packet(at(0), &packet(0, 10));
+            std::iter::from_fn(|| monitor.next_report()).for_each(drop);
             let mut colocated = packet(2, 0);
             colocated.switch_flags.hops = 0;
             for us in 1..1000 {
-                observer.packet(at(us), &colocated);
+                monitor.packet(at(us), &colocated);
                 assert_eq!(
-                    (observer.next_report(), observer.stamps),
+                    (monitor.next_report(), monitor.stamps),
                     (None, true),
                     "{us}"
                 );
@@ -368,13 +368,13 @@ mod tests {
 
     #[test]
     fn answers_go_to_each_source_once_an_interval() {
-        let mut observer = observer(RatePolicy::Timely, Gather::Multicast);
+        let mut monitor = monitor(RatePolicy::Timely, Gather::Multicast);
         let mut sources = Vec::new();
         for us in 0..60 {
             for source in [0, 2, 3] {
-                observer.packet(at(us), &packet(source, 0));
+                monitor.packet(at(us), &packet(source, 0));
             }
-            sources.extend(std::iter::from_fn(|| observer.next_report()).map(|report| {
+            sources.extend(std::iter::from_fn(|| monitor.next_report()).map(|report| {
                 assert_eq!(report.echoed, Ticks(77));
                 report.to
             }));

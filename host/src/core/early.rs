@@ -154,10 +154,10 @@ pub(super) fn count(
 /// The datagrams in a buffer of [`Early::take`], with their arrival times, in order.
 pub(super) fn datagrams(mut kept: &[u8]) -> impl Iterator<Item = (Time, Datagram<'_>)> {
     std::iter::from_fn(move || {
-        let (at_hand, rest) = kept.split_first_chunk::<2>()?;
+        let (stored, rest) = kept.split_first_chunk::<2>()?;
         let (len, rest) = rest.split_first_chunk::<2>()?;
         let (arrival, rest) = rest.split_first_chunk::<8>()?;
-        let (bytes, rest) = rest.split_at_checked(u16::from_le_bytes(*at_hand).into())?;
+        let (bytes, rest) = rest.split_at_checked(u16::from_le_bytes(*stored).into())?;
         kept = rest;
         let datagram = Datagram {
             bytes,
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_at_hand_counts_as_well() {
+    fn bytes_that_are_not_stored_count_against_the_bound() {
         let (mut early, mut counters) = (early(2, 40), Phases::default());
         let datagram = Datagram {
             bytes: b"1",

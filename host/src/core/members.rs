@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_is_who_hears_nobody_for_long() {
+    fn a_rank_without_packets_for_long_is_alone() {
         for (ms, operations) in [(1000, 10), (5000, 10), (100, 100)] {
             let (mut members, mut now) = (Members::new(3), Time::ZERO);
             for ended in 0..operations {

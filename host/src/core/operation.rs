@@ -26,7 +26,7 @@ use super::early::count;
 use super::outbox::{Outbox, Packet};
 use super::packet::{self, Payload};
 use super::recycler::Recycler;
-use super::reduce::{Closed, Reduce, Verdict};
+use super::reduce::{Acceptance, Closed, Reduce};
 use super::tracer::Tracer;
 use super::waits::Waits;
 
@@ -94,12 +94,12 @@ impl From<Fate> for Received {
     }
 }
 
-impl From<Verdict> for Fate {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::InTime => Fate::InTime,
-            Verdict::Late => Fate::Late,
-            Verdict::Duplicate => Fate::Duplicate,
+impl From<Acceptance> for Fate {
+    fn from(acceptance: Acceptance) -> Self {
+        match acceptance {
+            Acceptance::InTime => Fate::InTime,
+            Acceptance::Late => Fate::Late,
+            Acceptance::Duplicate => Fate::Duplicate,
         }
     }
 }
@@ -312,7 +312,7 @@ impl Operation {
             }
         }
         let last = header.host_flags.last;
-        let verdict = match header.kind {
+        let acceptance = match header.kind {
             Kind::Scatter => {
                 waiting
                     .reduce
@@ -338,7 +338,7 @@ impl Operation {
                 return Ok(Fate::Heard.into());
             }
         };
-        if verdict == Verdict::InTime {
+        if acceptance == Acceptance::InTime {
             let came = Some(arrival.since(self.started));
             match header.kind {
                 Kind::Scatter => self.last.contribution_came = came,
@@ -349,13 +349,13 @@ impl Operation {
             header.kind,
             self.outbox.counters_mut(),
             1,
-            |phase: &mut PhaseCounters, n| match verdict {
-                Verdict::InTime => phase.in_time += n,
-                Verdict::Late => phase.late += n,
-                Verdict::Duplicate => phase.duplicates += n,
+            |phase: &mut PhaseCounters, n| match acceptance {
+                Acceptance::InTime => phase.in_time += n,
+                Acceptance::Late => phase.late += n,
+                Acceptance::Duplicate => phase.duplicates += n,
             },
         );
-        Ok(Fate::from(verdict).into())
+        Ok(Fate::from(acceptance).into())
     }
 
     /// Gives up this rank's shard, because all others are too far ahead to wait for it or to use its

@@ -197,11 +197,11 @@ impl Outbox {
         self.scatter == 0
     }
 
-    /// Delays the first GATHER by `turn`: from now, or from when its slot closes if that takes more than
-    /// `patience`. Other owners' slots close at the same time.
-    pub(super) fn hold_gather(&mut self, now: Time, turn: Duration, patience: Duration) {
+    /// Delays the first GATHER by `turn`: from now if a slot is closed, else from when the first slot closes,
+    /// which is at the same time at other owners. If that takes more than `at_most`, there is no delay.
+    pub(super) fn hold_gather(&mut self, now: Time, turn: Duration, at_most: Duration) {
         if self.gather.is_empty() {
-            let ready_by = now + patience;
+            let ready_by = now + at_most;
             self.hold = Some(Hold { turn, ready_by });
         } else {
             self.gather_from = now + turn;

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_as_may_overtake_show_nothing() {
+    fn packets_within_the_reorder_limit_show_no_loss() {
         let mut after = SentAfter::default();
         for (reorder, expected) in [(0, [true; 3]), (2, [false, false, true]), (0, [true; 3])] {
             after.reset(3, reorder);

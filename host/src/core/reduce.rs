@@ -20,7 +20,7 @@ use super::packet::Payload;
 
 /// The fate of a well-formed packet of this operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Acceptance {
     InTime,
     Late,
     Duplicate,
@@ -245,18 +245,18 @@ impl Reduce {
         source: u16,
         (slot, last): (u32, bool),
         payload: Payload<'_>,
-    ) -> Verdict {
+    ) -> Acceptance {
         if last {
             self.ending(source);
         }
         let bit = self.bit(slot, source);
         if self.arrived.contains(bit) {
-            return Verdict::Duplicate;
+            return Acceptance::Duplicate;
         }
         let settled = self.settled[usize::from(source)];
         let position = self.rotations.of(source).position(slot, self.slots);
-        let verdict = if self.closed.contains(slot as usize) {
-            Verdict::Late
+        let acceptance = if self.closed.contains(slot as usize) {
+            Acceptance::Late
         } else {
             self.arrived.insert(bit);
             let range = layout.slot(self.rank, slot);
@@ -266,10 +266,10 @@ impl Reduce {
             if position >= settled && !self.is_answered_by_cut(bit) {
                 self.settle_one(slot);
             }
-            Verdict::InTime
+            Acceptance::InTime
         };
         self.overtaken(source, position.saturating_sub(self.reorder));
-        verdict
+        acceptance
     }
 
     /// Notes that a switch removed the payload of `source`'s contribution to `slot`. Returns false if that

@@ -173,8 +173,8 @@ impl Core {
             let before = frame as u64 * u64::from(self.config.rank);
             let turn = congestion.pacer.time(before);
             // Contributions stay in queues for the target time, or twice that. A longer wait is for a rank.
-            let patience = congestion.scale.target * 2;
-            operation.outbox_mut().hold_gather(now, turn, patience);
+            let at_most = congestion.scale.target * 2;
+            operation.outbox_mut().hold_gather(now, turn, at_most);
         }
     }
 

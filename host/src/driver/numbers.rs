@@ -45,7 +45,7 @@ mod tests {
     use ultima_wire::{HEADER_LEN, Header, Kind, seal};
 
     #[test]
-    fn only_what_left_takes_a_number() {
+    fn only_sent_packets_take_a_number() {
         let (next, key) = (u32::MAX, None);
         let mut numbers = PacketNumbers { next, key };
         let mut run = vec![0; 2 * HEADER_LEN + 10];
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_numbered_still_verifies() {
+    fn numbered_packets_still_verify() {
         let key = Key([7; 16]);
         let numbers = PacketNumbers {
             next: 9,

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_does_not_count() {
+    fn missing_packets_do_not_count() {
         let of = |values: &[Option<f32>]| estimate(&mut ArrivedMean, 1, values, |_| (1, 1));
         assert_eq!(of(&[Some(1.0), Some(2.0), None, Some(6.0)]), 3.0);
         assert_eq!(of(&[None, Some(2.0), None]), 2.0);

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_arrived_by_rank() {
+    fn contributions_are_found_by_rank() {
         // Rank 1 of 4 owns a shard of 3 values; the slot is the last two, rank 2's did not arrive.
         let others = Others {
             values: &[0.0, 1.0, 2.0, 9.0, 9.0, 9.0, 0.0, 6.0, 8.0],

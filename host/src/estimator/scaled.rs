@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_stands_for_what_was_sent() {
+    fn arrivals_stand_for_all_sent_slots() {
         // Half of rank 2's slots arrived, this one among them; none of rank 3's did.
         let came = |rank| match rank {
             2 => (2, 4),

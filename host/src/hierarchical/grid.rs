@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_grid_is_named() {
+    fn impossible_grids_are_named() {
         let text = |grid: Result<Grid, GridError>| grid.unwrap_err().to_string();
         assert!(text(Grid::new(1, 8)).contains("at least 2 of both"));
         assert!(text(Grid::new(300, 300)).contains("65535"));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_bound_is_in_time_for_the_next_phase() {
+    fn a_rank_that_waits_for_a_bound_is_in_time_for_the_next_phase() {
         let ms = Duration::from_millis;
         for (row, column) in [(4, 1), (4, 2), (1, 4), (3, 3)] {
             let (row, column) = (ms(row), ms(column));

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_are_compared_among_those_who_answered() {
+    fn round_trips_are_compared_among_ranks_that_answered() {
         let mut receivers = receivers(64);
         for rank in 1..=31 {
             receivers.echoed(at(0), rank, Ticks(900));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_not_kept() {
+    fn reports_without_congestion_are_not_stored() {
         let mut receivers = Receivers {
             target: Ticks(8).into(),
             ..receivers(2)

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn without_answers_nothing_changes_for_a_while_and_then_it_rises() {
+    fn without_answers_the_rate_stays_and_then_rises() {
         let mut timely = Timely::new(&scale());
         timely.adapt(Time::ZERO, &seen(5000));
         let share = timely.share;

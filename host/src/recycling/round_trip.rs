@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_back_is_not_on_the_way() {
+    fn time_at_the_requester_is_not_part_of_the_round_trip() {
         let at = |us: u64| Time::ZERO + Duration::from_micros(us);
         let longest = Duration::from_millis(10);
         let [mut owner, mut asks] = [(); 2].map(|()| RoundTrips::new(2, longest));

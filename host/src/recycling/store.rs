@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_is_not_sent_again() {
+    fn slots_in_flight_are_not_sent_again() {
         let mut store = store();
         let slots = |store: &mut Store, us| -> Vec<(u16, u32)> {
             sent(store, us)
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_is_not_promised() {
+    fn slots_that_are_not_stored_are_not_sent() {
         let mut store = store();
         ask(&mut store, 0, 0, (id(4), 10), (0, &[1]));
         ask(&mut store, 0, 0, (id(5), 11), (0, &[1]));

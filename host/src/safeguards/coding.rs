@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_in_doubt_follows_once_and_who_knows_does_not() {
+    fn a_rank_in_doubt_follows_once_and_others_never() {
         let mut coding = CodingInUse::new(true);
         assert_eq!(coding.heard(3), None);
         coding.missed();

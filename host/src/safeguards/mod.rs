@@ -243,7 +243,7 @@ mod tests {
 
     /// Two of three ranks vote while the third misses votes. Its next complete vote restores its state.
     #[test]
-    fn who_missed_votes_counts_like_the_rest_from_the_next_on() {
+    fn a_rank_that_missed_votes_agrees_from_the_next_one() {
         let rules = Rules {
             stop: Some(StopRule {
                 share: 0.5,

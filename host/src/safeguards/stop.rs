@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_stays_high_stops_the_job() {
+    fn only_consecutive_losses_stop_the_job() {
         let rule = StopRule {
             share: 0.1,
             updates: 3,

@@ -15,7 +15,7 @@ const BATCH: usize = 512;
 /// Batches that may wait for the writer: about 12 MiB of records, for all sinks of a file.
 const WAITING: usize = 256;
 
-/// What a sink does when the writer is too slow.
+/// Behaviour of a sink when the writer is too slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// Drops records, and writes their number to the trace. For real time.
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_at_the_end_and_stops_nobody() {
+    fn a_full_disk_is_reported_at_the_end_and_stops_no_rank() {
         let Ok(full) = File::options().write(true).open("/dev/full") else {
             panic!("Linux has /dev/full");
         };

@@ -91,7 +91,7 @@ pub enum Happened {
         slot: u32,
         /// Number of contributions in it, including the own one.
         contributions: u16,
-        /// What closed it.
+        /// The cause of the close.
         by: ClosedBy,
     },
     /// A bound passed while packets were outstanding.
@@ -101,9 +101,9 @@ pub enum Happened {
     },
     /// The operation ended.
     Ended {
-        /// What ended it.
+        /// The cause of the end.
         by: ClosedBy,
-        /// What closed the worst of the own shard's slots.
+        /// The worst cause among the own shard's slots.
         shard: ClosedBy,
         /// Contributions missing from the own shard.
         lost_contributions: u64,

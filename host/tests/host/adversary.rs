@@ -1,5 +1,4 @@
-//! Whatever a network does, and whatever a forger sends: no wrong mean, no hang, no panic, nothing
-//! unaccounted for.
+//! Arbitrary networks and forged packets cause no wrong mean, no hang, no panic, and no uncounted packet.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use ultima_wire::{Feedback, Header, Kind, Ticks};
 const T_B: Duration = Duration::from_millis(20);
 const SLOT: usize = 8;
 
-/// What a network does to the packets, and when ranks start.
+/// The faults of a network, and the starts of ranks.
 #[derive(Clone, Debug)]
 struct Schedule {
     ranks: u16,
@@ -26,23 +25,23 @@ struct Schedule {
     seed: u64,
     loss: f64,
     duplicates: f64,
-    /// Of copies: a switch sends their headers only.
+    /// Share of copies without payload, as by a switch.
     cuts: f64,
-    /// Of copies: up to so many µs of extra delay, which reorders.
+    /// Largest extra delay of a copy in µs, which reorders.
     jitter: u64,
-    /// Of copies: a switch says that they waited long, and marks them.
+    /// Share of copies with a long wait in a queue and a mark.
     queues: f64,
     pacing: Option<Pacing>,
     incast: IncastPolicy,
     timeouts: Timeouts,
     recycling: Option<Recycling>,
-    /// Without recycling, any.
+    /// Any, without recycling.
     estimation: Estimation,
-    /// By step and rank: when it starts, in µs after the step's beginning; none never does.
+    /// By step and rank: the start in µs after the step's beginning; none for never.
     starts: Vec<Vec<Option<u64>>>,
-    /// How often these steps are gone through: more operations than the timeouts' warm-up has.
+    /// Repetitions of these steps: more operations than the timeouts' warm-up has.
     rounds: usize,
-    /// The rank that is there up to a step only, or from it on.
+    /// A rank that is present only before or from a step.
     membership: Option<Membership>,
 }
 
@@ -136,7 +135,7 @@ fn schedule() -> impl Strategy<Value = Schedule> {
     )
 }
 
-/// From a rate that an operation has time for to one that it has not.
+/// From rates that suffice for an operation to rates that do not.
 fn pacing() -> impl Strategy<Value = Option<Pacing>> {
     let paced = (1_000_000u64..1_000_000_000, 0u32..5000, 0usize..3).prop_map(
         |(bits_per_second, burst, policy)| Pacing {
@@ -208,14 +207,14 @@ fn network(schedule: &Schedule) -> Network {
     network
 }
 
-/// Whether `mean` is one of rank r's contribution 2^r with those of some others, averaged.
+/// True if `mean` is the mean of rank r's contribution 2^r and some others.
 fn is_mean_of_some(mean: f32, owner: u16, ranks: u16) -> bool {
     (0..1u16 << ranks)
         .filter(|subset| subset & 1 << owner != 0)
         .any(|subset| f32::from(subset) / subset.count_ones() as f32 == mean)
 }
 
-/// Runs half an operation at every rank that starts: how it ended at each.
+/// Runs half an operation at every rank that starts. Returns each rank's end.
 fn run_half(
     network: &mut Network,
     (id, part): (OperationId, Part),
@@ -274,7 +273,7 @@ proptest! {
                         let values = &done.encoded[layout.slot(owner, slot)];
                         prop_assert!(values.iter().all(|v| *v == values[0]), "a torn slot");
                         let missed = values[0] == 0.0 && usize::from(owner) != rank;
-                        // The others' weights depend on what else came.
+                        // Other estimators weigh ranks by more than this slot.
                         let is_mean = schedule.estimation != Estimation::ArrivedMean
                             || is_mean_of_some(values[0], owner, ranks);
                         prop_assert!(missed || is_mean, "{values:?}");
@@ -293,10 +292,10 @@ proptest! {
         network.check_accounts();
     }
 
-    /// Halves of operations, first one and then the other: an owner's scatter ends by t_S with a mean of some, its gather
-    /// by t_B with what owners gave or zero.
+    /// Halves of operations, first one and then the other. An owner's scatter ends by t_S with a mean of some
+    /// ranks, its gather by t_B with owners' values or zero.
     #[test]
-    fn halves_end_in_time_with_what_came(schedule in schedule()) {
+    fn halves_end_in_time_with_arrived_packets(schedule in schedule()) {
         let schedule = Schedule { recycling: None, rounds: 1, ..schedule };
         let ranks = schedule.ranks;
         let mut network = network(&schedule);
@@ -357,8 +356,8 @@ proptest! {
         prop_assert_eq!(run(), run());
     }
 
-    /// Whatever the others tell: the rate stays between its bounds, all is sent at the least of them, and nothing
-    /// faster than at the limit.
+    /// With any FEEDBACK the rate stays between its bounds: all is sent at the smallest rate, and none faster
+    /// than the limit.
     #[test]
     fn hostile_feedback_neither_stops_a_sender_nor_unbinds_it(
         told in prop::collection::vec((feedback(), 0u64..300), 0..200),
@@ -381,7 +380,8 @@ proptest! {
         let mut buf = vec![0; core.max_datagram()];
         core.start(Time::ZERO, ID, vec![1.0; 4 * SLOTS * SLOT]).expect("starts");
         let (mut now, mut sent, mut scatter) = (Time::ZERO, 0, 0);
-        // Three shards, at the least rate; and while FEEDBACK is given to the core nobody asks it for packets.
+        // Three shards at the smallest rate. While the core gets FEEDBACK, this test takes no packets from
+        // it.
         let frames = 3 * SLOTS as u64 * (42 + 52 + 4 * SLOT as u64);
         let asleep: u64 = told.iter().map(|(_, after)| after).sum();
         let most = Duration::from_nanos(64 * frames * 8_000_000_000 / RATE) + Duration::from_micros(1000 + asleep);
@@ -394,7 +394,7 @@ proptest! {
                 sent += receivers * (42 + transmit.len as u64);
                 scatter += usize::from(header.kind == Kind::Scatter);
             }
-            // A burst and one packet to all are over the rate.
+            // A burst, and one packet to all, may exceed the rate.
             let limit = now.as_nanos() * RATE / 8_000_000_000 + 1000 + 3 * 200;
             prop_assert!(sent <= limit, "{sent} of {limit}");
             let rate = core.rate().expect("paced");
@@ -410,8 +410,7 @@ proptest! {
         }
     }
 
-    /// Datagrams that are almost right: valid headers with fields out of anywhere, cut or
-    /// lengthened payloads.
+    /// Almost valid datagrams: headers with arbitrary fields, shortened and lengthened payloads.
     #[test]
     fn forged_datagrams_do_no_more_than_count(
         forgeries in prop::collection::vec(forgery(), 1..60),
@@ -432,8 +431,8 @@ proptest! {
         for datagram in after {
             core.handle_datagram(Time::ZERO, datagram);
         }
-        // Nobody else is there: the operations end by their bounds at the latest, an exact one is forgotten as long
-        // after, and everything is accounted for.
+        // No other rank is present: the operations end by their bounds, an exact one is removed after another
+        // limit, and every packet is counted.
         while let Some(due) = core.poll_timeout() {
             core.handle_timeout(due);
             prop_assert!(due <= Time::ZERO + 2 * T_B);
@@ -448,7 +447,7 @@ proptest! {
         for phase in [totals.phases.scatter, totals.phases.gather] {
             accounted += phase.in_time + phase.cut + phase.late + phase.duplicates + phase.refused;
         }
-        // FEEDBACK of operations that never start is forgotten with them.
+        // FEEDBACK of operations that never start is removed with them, uncounted.
         prop_assert!(accounted <= forgeries.len() as u64);
         let feedback = forgeries
             .iter()
@@ -458,7 +457,7 @@ proptest! {
     }
 }
 
-/// A FEEDBACK that fits the job, or almost: fields out of anywhere, echoes of anything.
+/// A FEEDBACK that almost fits the job: arbitrary fields and echoes.
 fn feedback() -> impl Strategy<Value = Vec<u8>> {
     let extreme = || {
         prop_oneof![

@@ -1,5 +1,4 @@
-//! Packets cost no allocations: an operation of ten thousand packets makes as few as one of a
-//! dozen.
+//! Packets need no allocations: an operation of ten thousand packets allocates as often as one of a dozen.
 
 use crate::common::config;
 use ultima_host::{
@@ -7,16 +6,16 @@ use ultima_host::{
 };
 use ultima_testing::heap;
 
-/// Not zero, which as a packet's time says nothing.
+/// Not zero, which means "no time" in packets.
 const NOW: Time = Time::from_nanos(1 << 20);
 
-/// The allocations of one operation, after two to warm up. Rank 0 starts last, so that packets are
-/// kept for it.
+/// The allocations of one operation, after two to warm up. Rank 0 starts last, so that packets are stored for
+/// it.
 fn allocations(len: usize) -> u64 {
     let config = Config {
         coding: Coding::Identity,
         slot_bytes: 256,
-        // Packets are answered, too.
+        // Packets are answered as well.
         pacing: Some(Pacing {
             bits_per_second: u64::MAX,
             burst: u32::MAX,

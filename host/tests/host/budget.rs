@@ -1,4 +1,4 @@
-//! Budgets: how long a packet's receivers will still wait, by what they told its sender.
+//! Budgets: how long a packet's receivers will still wait, from their FEEDBACK.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -13,11 +13,10 @@ use ultima_wire::{Kind, Ticks};
 
 const T_B: Duration = Duration::from_millis(20);
 const DELAY: Duration = Duration::from_micros(50);
-/// What rounding to ticks can take off: once in what is told, once in the budget, once in the time
-/// of sending.
+/// Rounding to ticks: of the report, of the budget, and of the time of sending.
 const ROUNDING: u64 = 3;
 
-/// One copy of a packet as it was sent.
+/// One copy of a packet.
 struct Sent {
     kind: Kind,
     from: u16,
@@ -29,8 +28,8 @@ struct Sent {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(40, 1000)))]
 
-    /// No packet is late for a receiver that told how long it waits, as long as it does; none is
-    /// carried for longer than any receiver can wait.
+    /// No packet is late for a receiver with a report while that waits, and no budget exceeds the longest
+    /// wait.
     #[test]
     fn budgets_are_the_longest_wait(
         starts in prop::collection::vec(0u64..15_000, 2..6),
@@ -70,7 +69,7 @@ proptest! {
         };
         let log = log.borrow();
         for (at, packet) in log.iter().enumerate() {
-            // Who had told the sender by then: surely, or perhaps just now.
+            // The ranks whose report the sender had by then: certainly, or possibly.
             let told = |margin: u64| -> BTreeSet<u16> {
                 let before = packet.at + margin;
                 let feedback = log[..at].iter().filter(|s| s.kind == Kind::Feedback);
@@ -98,14 +97,14 @@ proptest! {
                 .max();
             let until = packet.at + packet.budget;
             prop_assert!(until + ROUNDING >= at_least.unwrap_or(0), "{until} {at_least:?}");
-            // What was told is older than the sender knows by the way that it came.
+            // A report is older than the sender knows, by the time of its path.
             let most = at_most.expect("a receiver") + ticks(DELAY) + ROUNDING;
             prop_assert!(until <= most, "{until} {at_most:?}");
         }
     }
 }
 
-/// Bounds of hours are more than a budget can say: such a packet has no limit.
+/// Bounds of hours exceed the range of budgets: such a packet has no limit.
 #[test]
 fn a_wait_beyond_the_fields_range_is_no_limit() {
     let hours = Duration::from_secs(2 * 3600);

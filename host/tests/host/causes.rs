@@ -1,4 +1,4 @@
-//! What switches say of a packet settles its slot at once; what is missing is counted by its cause.
+//! A switch's report ends the wait for a slot at once, and every missing packet counts by its cause.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const T_B: Duration = Duration::from_millis(20);
 /// Slots of 64 values, so that small buckets have many.
 const SLOT: usize = 64;
 
-/// Nothing shows by order here: what a switch says is all that a rank learns in time.
+/// Order shows no losses here, so a rank only learns of them in time from a switch.
 fn unordered(ranks: u16) -> Config {
     Config {
         slot_bytes: SLOT * 4,
@@ -68,7 +68,7 @@ fn a_trimmed_contribution_is_not_waited_for() {
         (2, Duration::from_nanos(700 * 1024))
     );
     assert_eq!(owner.outcome.incomplete_aggregates, 0);
-    // The mean of the other three is everyone's.
+    // All ranks have the mean of the other three.
     let at = 4 * 10 * SLOT / 4 + 4 * SLOT;
     for done in done.iter().flatten() {
         assert_eq!(done.encoded[at], (1.0 + 2.0 + 8.0) / 3.0);
@@ -106,10 +106,10 @@ fn a_trimmed_aggregate_is_not_waited_for() {
     }
 }
 
-/// A switch that holds packets for 15 ms, and knows from their budgets which are in vain: those of
-/// rank 2, which starts 8 ms after the others and was told that they wait 12 ms more.
+/// A switch that holds packets for 15 ms, and knows from budgets which are useless: those for rank 2, which
+/// starts 8 ms after the others and announced that they wait 12 ms more.
 #[test]
-fn what_comes_too_late_is_said_to_be() {
+fn packets_past_their_budget_are_reported_late() {
     let residence = Ticks::from(Duration::from_millis(15));
     let mut network = Network::new(&unordered(3));
     network.switch = Some(Box::new(move |header, _| {
@@ -131,8 +131,8 @@ fn what_comes_too_late_is_said_to_be() {
     assert_eq!(outcome.contributions, [0, 0, 0, 10]);
 }
 
-/// One operation over links that take longer for its packets than anything else does, and far less
-/// than its bounds allow; the longest rank's duration, and all outcomes.
+/// One operation over links whose serialization dominates its duration, far below its bounds. Returns the
+/// longest rank's duration, and all outcomes.
 fn over_links(packets: impl FnMut() -> Loss + 'static, reorder: u32) -> (Duration, Vec<Outcome>) {
     let config = Config {
         slot_bytes: 1408,
@@ -193,7 +193,7 @@ fn five_percent_lost_in_queues_cost_no_time() {
             assert!((30..=90).contains(&cut), "{cut} of 1,200");
         }
     }
-    // The same without a word from the switch, in a network whose order shows nothing.
+    // The same without the switch's report, in a network whose order shows no losses.
     let mut random = Random::new(5);
     let silent = move || {
         if random.chance(0.05) {
@@ -207,7 +207,7 @@ fn five_percent_lost_in_queues_cost_no_time() {
     assert!(silent > whole * 2, "{silent:?} of {whole:?}");
 }
 
-/// One operation of rank 1 of two, whose shard has three slots, to be told things by rank 0.
+/// One operation of rank 1 of two, whose shard has three slots, with packets from rank 0.
 fn told(say: impl Fn(&mut Core)) -> (Core, Option<Outcome>) {
     let mut core = Core::new(Config {
         rank: 1,
@@ -293,9 +293,9 @@ fn a_cut_header_is_checked_like_any_other() {
             0,
         );
         say(core, &cut(scatter(3)), 0);
-        // Its payload is there: then it was not cut.
+        // It has a payload, so the flag is wrong.
         say(core, &cut(scatter(0)), 4 * SLOT);
-        // It is not there, and no switch said why.
+        // It has no payload, and no flag explains that.
         say(core, &scatter(0), 0);
     });
     let outcome = outcome.expect("ended");
@@ -308,7 +308,7 @@ fn a_cut_header_is_checked_like_any_other() {
 }
 
 #[test]
-fn a_whole_copy_counts_whatever_was_said_of_another() {
+fn a_whole_copy_counts_although_another_was_trimmed() {
     let (_, outcome) = told(|core| {
         say(core, &cut(scatter(0)), 0);
         say(core, &cut(scatter(1)), 0);
@@ -318,7 +318,7 @@ fn a_whole_copy_counts_whatever_was_said_of_another() {
         say(core, &cut(scatter(2)), 0);
     });
     let outcome = outcome.expect("ended");
-    // Slot 0 closed when it was said to be gone; slot 1 too, before its other copy came.
+    // Slot 0 closed at the report of its loss; so did slot 1, before its other copy arrived.
     assert_eq!(outcome.contributions, [0, 2, 1]);
     assert_eq!(outcome.lost.scatter.of(Cause::Trimmed), 2);
     let scatter = outcome.phases.scatter;
@@ -353,7 +353,7 @@ fn silence_and_bounds_have_their_own_causes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(80, 2560)))]
 
-    /// Whatever is lost, cut, doubled or out of order: every missing contribution and every missing
+    /// With arbitrary losses, trimming, duplicates and order, every missing contribution and every missing
     /// aggregate has one cause.
     #[test]
     fn causes_add_up(
@@ -398,10 +398,9 @@ proptest! {
     }
 }
 
-/// The position of a slot in its source's rotation still shows what came before it was lost, also
-/// where only its header came.
+/// The position of a slot in its source's rotation shows earlier losses even if only its header arrived.
 #[test]
-fn a_cut_header_shows_what_was_lost_before_it() {
+fn a_header_without_payload_shows_earlier_losses() {
     let config = Config {
         reorder: 0,
         ..unordered(2)

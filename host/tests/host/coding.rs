@@ -1,4 +1,5 @@
-//! Ranks vote on coding, and one of them misses votes: it codes as the rest do before long, and nobody refuses it for good.
+//! Votes on coding at which one rank misses results: it soon codes like the others, and its packets are
+//! accepted again.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,24 +14,24 @@ use ultima_testing::cases;
 
 const LIMIT: Duration = Duration::from_millis(200);
 const LEN: usize = 400;
-/// Steps with much loss, then as many with little, so that votes turn coding on and off.
+/// Steps with much loss, then as many with little, so that votes switch coding on and off.
 const SPELL: u32 = 12;
 const STEPS: u32 = 5 * SPELL;
 
-/// A rank as [`ultima_host::Collective`] is one.
+/// A rank that votes like [`ultima_host::Collective`].
 struct Voter {
     codec: Codec,
     coding: CodingInUse,
     safeguards: Safeguards,
 }
 
-/// What came of a job whose rank `misses` does not get the results of votes in some steps.
+/// The course of a job whose rank `misses` does not get the results of some votes.
 struct Came {
-    /// After which steps ranks coded differently in the next one.
+    /// Steps after which ranks coded differently.
     parted: Vec<u32>,
-    /// In which steps packets were refused for their coding.
+    /// Steps in which packets were rejected for their coding.
     refused: Vec<u32>,
-    /// How often coding changed at rank 0.
+    /// Number of changes of coding at rank 0.
     changes: u32,
 }
 
@@ -134,9 +135,10 @@ fn job(ranks: u16, every: u32, misses: u16, missed: impl Fn(u32) -> bool, seed: 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(20, 600)))]
 
-    /// One step after a vote that it missed a rank codes as all others do; refused is what that step brought and no more.
+    /// A rank that missed a vote codes like the others one step later, and only that step's packets are
+    /// rejected.
     #[test]
-    fn who_misses_a_vote_codes_as_the_rest_a_step_later(
+    fn a_rank_that_misses_a_vote_follows_a_step_later(
         (ranks, misses) in (3u16..=6).prop_flat_map(|ranks| (Just(ranks), 1..ranks)),
         every in 1u32..=4,
         misses_in in any::<u64>(),
@@ -154,7 +156,7 @@ proptest! {
     }
 }
 
-/// Votes are missed where they matter, and without any all are alike throughout.
+/// Missed votes separate ranks for a step; without missed votes all ranks code alike.
 #[test]
 fn missed_votes_part_ranks_for_a_step() {
     let came = job(4, 3, 2, |_| true, 7);

@@ -1,4 +1,4 @@
-//! Two ranks of one host: what they send each other overtakes what they send to the group.
+//! Two ranks of one host: packets between them overtake packets to the group.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn aggregates_of_a_colocated_rank_are_awaited() {
 }
 
 #[test]
-fn where_all_take_one_way_what_is_overtaken_is_lost() {
+fn on_a_single_path_overtaken_packets_are_lost() {
     for (colocated, gather) in [
         ([&[][..], &[]], Gather::Multicast),
         ([&[1], &[0]], Gather::Unicast),

@@ -1,4 +1,4 @@
-//! Cores whose values are only counted do what cores with values do, packet by packet.
+//! Cores that only count values behave like cores with values, packet by packet.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use ultima_wire::{HEADER_LEN, Header, Kind};
 const RANKS: u16 = 4;
 const LEN: usize = 5000;
 
-/// Two sets of cores that are told the same.
+/// Two sets of cores with the same input.
 struct Twins {
     stored: Vec<Core>,
     counted: Vec<Core>,
@@ -46,7 +46,7 @@ impl Twins {
         self.exchange(now);
     }
 
-    /// Carries packets until there are none: a tenth is lost, a tenth cut.
+    /// Delivers packets until there are none. A tenth is lost, a tenth has no payload.
     fn exchange(&mut self, now: Time) {
         let mut bufs = [0, 1].map(|_| vec![0; self.stored[0].max_datagram()]);
         let mut idle = false;
@@ -138,7 +138,7 @@ fn and_so_they_do_with_recycling() {
     assert!(totals.recycling.repaired > 0 && totals.recycling.uncounted > 0);
 }
 
-/// What happened at rank 0.
+/// Compares all decisions. Returns rank 0's counters.
 fn take_the_same_decisions(recycling: Option<Recycling>) -> Totals {
     let config = Config {
         slot_bytes: 256,
@@ -149,7 +149,7 @@ fn take_the_same_decisions(recycling: Option<Recycling>) -> Totals {
     let mut now = Time::ZERO;
     for step in 0..20 {
         let id = OperationId { step, bucket: 0 };
-        // The last rank to start finds packets that came before.
+        // The last rank to start has stored packets.
         for rank in 0..RANKS {
             let rank = (u32::from(rank) + step) % u32::from(RANKS);
             twins.start(rank as usize, now, id);
@@ -178,7 +178,7 @@ fn a_core_with_values_refuses_packets_without() {
     let sent = twins.counted[1]
         .poll_transmit(Time::ZERO, &mut buf)
         .expect("a contribution");
-    // A source's first owner is the rank behind it.
+    // A source's first owner is the next rank.
     let core = &mut twins.stored[2];
     core.start(Time::ZERO, id, vec![0.0; LEN]).expect("starts");
     core.handle_head(Time::ZERO, &buf[..HEADER_LEN], sent.len);

@@ -1,4 +1,4 @@
-//! Values on the wire in 16 bits: errors as the formats have them, the same bits on all ranks, half of the packets.
+//! Elements of 16 bits: errors of the formats, the same bits on all ranks, half of the packets.
 
 use crate::common::{Network, Random, config, lossy};
 use ultima_host::{Coding, Config, Element, OperationId, Recycling, Rejection};
@@ -19,7 +19,7 @@ fn network(element: Element) -> Network {
     })
 }
 
-/// The energy of what differs, over that of the mean.
+/// Energy of the error relative to that of the mean.
 fn error(result: &[f32], buckets: &[Vec<f32>]) -> f64 {
     let (mut difference, mut energy) = (0.0, 0.0);
     for (at, value) in result.iter().enumerate() {
@@ -41,7 +41,8 @@ fn sixteen_bits_round_and_halve_the_packets() {
             assert_eq!(result, &results[0].1, "{element:?}");
             assert_eq!(outcome.missed_aggregates, 0);
         }
-        // Contributions are rounded, and so is their mean; an error uniform within a half unit has a third of its square.
+        // Contributions are rounded, and so is their mean. The mean square of a uniform error within half a
+        // unit is a third of its bound's.
         let unit: f64 = match element {
             Element::F32 => 2f64.powi(-24),
             Element::Bf16 => 2f64.powi(-8),
@@ -62,7 +63,7 @@ fn sixteen_bits_round_and_halve_the_packets() {
 }
 
 #[test]
-fn what_is_lost_is_repaired_in_the_same_type() {
+fn losses_are_repaired_in_the_same_type() {
     let mut network = network(Element::Bf16);
     network.faults = lossy(0.1, 4);
     let buckets = buckets();
@@ -77,9 +78,9 @@ fn what_is_lost_is_repaired_in_the_same_type() {
     }
 }
 
-/// A gradient that overflowed: its bucket's values are lost in that step, and nothing stays of it in what is carried.
+/// A gradient that overflowed: its bucket's values are lost in that step, and no residual contains them.
 #[test]
-fn what_overflows_is_not_carried() {
+fn overflows_are_not_carried() {
     for element in [Element::Bf16, Element::F16] {
         let mut network = Network::new(&Config {
             element,

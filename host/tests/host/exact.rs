@@ -1,4 +1,4 @@
-//! Exact operations: everything arrives, whatever the network does, or an error says what is missing.
+//! Exact operations: every value arrives, or an error names the missing ranks.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -31,7 +31,7 @@ fn random_buckets(ranks: u16, len: usize, seed: u64) -> Vec<Vec<f32>> {
     (0..ranks).map(|_| random.bucket(len)).collect()
 }
 
-/// What every rank must have in the end.
+/// Every rank's expected result.
 fn expected(exact: Exact, values: &[Vec<f32>]) -> Vec<f32> {
     let sum = |at: usize| values.iter().fold(0.0f32, |sum, of_rank| sum + of_rank[at]);
     match exact {
@@ -49,7 +49,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// Runs it and checks every rank's result, bit by bit.
+/// Runs an operation and checks every rank's result, bit by bit.
 fn check(
     network: &mut Network,
     id: OperationId,
@@ -77,7 +77,7 @@ fn kinds(ranks: u16) -> [Exact; 4] {
 }
 
 #[test]
-fn without_loss_nothing_is_asked_for() {
+fn without_loss_no_repair_is_requested() {
     for gather in GATHERS {
         for ranks in [2, 3, 5, 32] {
             for len in [0, 1, 2, 31, 500] {
@@ -103,24 +103,24 @@ fn without_loss_nothing_is_asked_for() {
     }
 }
 
-/// What a network does to the packets.
+/// The faults of a network.
 #[derive(Clone, Debug)]
 struct Schedule {
     ranks: u16,
     len: usize,
     gather: Gather,
     reorder: u32,
-    /// Bytes kept of operations not yet started: too few for some.
+    /// Bytes stored of operations not yet started: too few for some.
     early: usize,
     seed: u64,
     loss: f64,
     duplicates: f64,
     cuts: f64,
-    /// Up to so many µs of extra delay.
+    /// Largest extra delay in µs.
     jitter: u64,
-    /// By rank, when it starts, in µs.
+    /// By rank: its start in µs.
     starts: Vec<u64>,
-    /// Which operation first.
+    /// The first kind of operation.
     kind: usize,
 }
 
@@ -185,7 +185,7 @@ fn network(schedule: &Schedule) -> Network {
     } = *schedule;
     let mut cut = Random::new(schedule.seed ^ 1);
     network.switch = Some(Box::new(move |header, _| {
-        // A switch cuts data only, and nothing is late whose budget is without limit.
+        // A switch trims only data, and no packet without a limit is late.
         let data = [Kind::Scatter, Kind::Gather, Kind::Repair].contains(&header.kind);
         header.switch_flags.trimmed = data && cut.chance(cuts);
         assert!(!data || header.budget == ultima_wire::Ticks::MAX || !header.host_flags.exact);
@@ -206,8 +206,8 @@ fn network(schedule: &Schedule) -> Network {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(60, 2000)))]
 
-    /// Up to half of the packets lost, half of the rest cut, all of them reordered and repeated; ranks that start two
-    /// seconds late: every rank has every bit.
+    /// Up to half of the packets lost, half of the rest trimmed, all of them reordered and duplicated, and
+    /// ranks that start two seconds late: every rank has every bit.
     #[test]
     fn every_schedule_ends_with_everything(schedule in schedule()) {
         let mut network = network(&schedule);
@@ -238,7 +238,7 @@ proptest! {
     }
 }
 
-/// What it costs: half of all packets lost, a hundred thousand values among eight ranks.
+/// The cost: half of all packets lost, a hundred thousand values among eight ranks.
 #[test]
 fn half_of_the_packets_lost_cost_a_few_rounds() {
     for gather in GATHERS {
@@ -256,15 +256,15 @@ fn half_of_the_packets_lost_cost_a_few_rounds() {
             exact += core.totals().exact;
         }
         println!("{gather:?}: {took:?}, {exact:?}");
-        // 285 slots: 1,995 contributions and as many copies of aggregates. Half of each comes at first, and half of
-        // what is answered of the rest: as many again are sent as were needed, and the accidents of the end.
+        // 285 slots: 1,995 contributions and as many copies of aggregates. Half of each arrives at first, and
+        // half of the repeats: so as many repeats as missing packets, plus some at the end.
         assert!(exact.contributions_resent < 3 * 1995, "{exact:?}");
         assert!(exact.repairs_sent < 3 * 1995, "{exact:?}");
         assert!(took < Duration::from_secs(1), "{took:?}");
     }
 }
 
-/// Bounded operations and exact ones in one step, with loss: neither disturbs the other.
+/// Bounded and exact operations in one step, with loss, do not disturb each other.
 #[test]
 fn both_kinds_in_one_step() {
     let config = Config {
@@ -292,9 +292,10 @@ fn both_kinds_in_one_step() {
     network.check_accounts();
 }
 
-/// Rank 2 never starts: the others say so, all at their limit, and hold nothing any more after another.
+/// Rank 2 never starts: the others report it at their limit, and have removed the operation after another
+/// one.
 #[test]
-fn who_is_missing_is_named() {
+fn missing_ranks_are_named() {
     for exact in [Exact::Sum, Exact::AllGather] {
         let mut network = Network::new(&exact_config(4));
         let starts = [Some(0), Some(3), None, Some(5)].map(|ms| ms.map(Duration::from_millis));
@@ -316,7 +317,7 @@ fn who_is_missing_is_named() {
             );
         }
         let requests = network.cores[0].totals().exact.requests_sent;
-        // Twice as long each time, up to t_B: some sixty in a second, to every rank and in two phases at most.
+        // Intervals double up to t_B: about sixty in a second, to every rank and in two phases at most.
         assert!((50..400).contains(&requests), "{requests}");
         assert!(network.cores[0].is_needed());
         network.settle();
@@ -330,7 +331,7 @@ fn who_is_missing_is_named() {
     }
 }
 
-/// Rank 1 runs the operation otherwise: each side refuses the other's packets and says whose.
+/// Rank 1 runs another operation under the id: each side rejects the other's packets and names it.
 #[test]
 fn ranks_that_differ_are_named() {
     let config = Config {
@@ -418,12 +419,12 @@ fn an_exact_operation_keeps_the_next_step_waiting() {
     assert_eq!(start(core, 1, Exact::Broadcast { root: 2 }), Err(root));
 }
 
-/// All words of others that they have the result are lost, and there is no later step: the ranks still answer, until
-/// nobody can be waiting.
+/// All notices of results are lost, and there is no later step: ranks answer until no other rank can be
+/// waiting.
 #[test]
-fn who_has_the_result_answers_those_who_lack_it() {
+fn a_complete_rank_answers_requests() {
     let mut network = Network::new(&exact_config(3));
-    // As long as it is deaf, rank 2 gets nothing of rank 0 but its contributions.
+    // While it is deaf, rank 2 gets only contributions from rank 0.
     let deaf = Rc::new(Cell::new(true));
     let is_deaf = deaf.clone();
     network.faults = Box::new(move |header, to| {
@@ -453,13 +454,13 @@ fn who_has_the_result_answers_those_who_lack_it() {
     assert!(network.cores.iter().all(|core| !core.is_needed()));
 }
 
-/// Who leaves waits for those that may ask, as long as they live: not for one that was heard and fell silent.
+/// A leaving rank waits for ranks that may send requests, while they respond: not for one that fell silent.
 #[test]
 fn the_silent_are_not_waited_for() {
     let mut network = Network::new(&exact_config(3));
     let ms = |ms: u64| Time::from_nanos(ms * 1_000_000);
     let hour = Duration::from_secs(3600);
-    // Rank 2 contributes, and gets nothing; after 300 ms it is gone.
+    // Rank 2 contributes and gets nothing. After 300 ms it is gone.
     let gone = Rc::new(Cell::new(false));
     let is_gone = gone.clone();
     network.faults = Box::new(move |header, to| {
@@ -473,19 +474,19 @@ fn the_silent_are_not_waited_for() {
             .expect("starts");
     }
     network.run_until(ms(300));
-    // As long as it asks it is waited for.
+    // It is waited for while it sends requests.
     let until = network.cores[0].needed_until().expect("rank 2 lacks it");
     assert!(ms(300) < until, "{until:?}");
     gone.set(true);
     network.run_until(ms(600));
     let later = network.cores[0].needed_until().expect("rank 2 lacks it");
-    // Four times t_B after its last word.
+    // Four times t_B after its last packet.
     let t_b = network.cores[0].config().t_b;
     assert!(later <= ms(300) + 4 * t_b, "{later:?}");
     assert!(network.cores[0].is_needed());
 }
 
-/// A rank that asks without end makes nobody send without end, and what it asks for is not all it has.
+/// A rank with endless requests causes no endless repeats, and its requests prove nothing about other data.
 #[test]
 fn requests_for_anything_do_no_harm() {
     let config = exact_config(3);
@@ -527,15 +528,15 @@ fn requests_for_anything_do_no_harm() {
             sent += 1;
         }
     }
-    // 20 ms are 32 rounds of 0.625 ms, each of which has room for the 13 slots of one shard; rank 0 has sent 25
-    // contributions itself, and asks now and then.
+    // 20 ms are 32 rounds of 0.625 ms, each with room for the 13 slots of one shard. Rank 0 has sent 25
+    // contributions itself, and some requests.
     let layout = Layout::new(300, 3, SLOT);
     let shard = u64::from(layout.slots(1));
     assert_eq!(shard, 13);
     let exact = network.cores[0].totals().exact;
     assert!(exact.contributions_resent > 0);
     assert!(exact.contributions_resent <= 33 * shard, "{exact:?}");
-    // Nothing has closed that it could send.
+    // It has no closed slot to send.
     assert_eq!(exact.repairs_sent, 0);
     assert!(sent <= 33 * shard + 26 + exact.requests_sent, "{sent}");
 }

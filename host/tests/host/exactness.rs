@@ -4,7 +4,7 @@ use crate::common::*;
 use ultima_host::{ClosedBy, Coding, Config, OperationId};
 use ultima_testing::per_run;
 
-/// Averages random buckets and checks values, replicas, how it closed and the accounts.
+/// Averages random buckets and checks values, replicas, the closing cause and the counters.
 fn check(config: &Config, len: usize) {
     let mut random = Random::new(len as u64);
     let buckets: Vec<_> = (0..config.ranks).map(|_| random.bucket(len)).collect();
@@ -37,7 +37,7 @@ fn check(config: &Config, len: usize) {
 }
 
 #[test]
-fn sizes_that_divide_by_nothing() {
+fn odd_sizes() {
     for coding in CODINGS {
         for gather in GATHERS {
             for ranks in [2, 3, 5, 8] {
@@ -110,7 +110,7 @@ fn many_steps_of_many_buckets() {
     network.check_accounts();
 }
 
-/// Arrival in another order changes nothing: sums are in rank order.
+/// The order of arrival does not matter: sums are in rank order.
 #[test]
 fn runs_with_other_delays_are_bit_identical() {
     let run = |seed| {
@@ -126,7 +126,7 @@ fn runs_with_other_delays_are_bit_identical() {
         let buckets: Vec<_> = (0..6).map(|_| random.bucket(20_011)).collect();
         network.allreduce(ID, &buckets)
     };
-    // Without a tolerance for reordering some would be taken for lost.
+    // Without a tolerance for reordering some would count as lost.
     assert!(
         run(1)
             .iter()

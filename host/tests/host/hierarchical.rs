@@ -13,12 +13,12 @@ use ultima_testing::cases;
 
 const T_B: Duration = Duration::from_millis(60);
 
-/// The rows and columns of a grid, each a network of its own, in one time.
+/// The rows and columns of a grid, each a separate network, on one clock.
 struct Jobs {
     grid: Grid,
     /// Rows, then columns.
     networks: Vec<Network>,
-    /// The longest that the three phases may take.
+    /// The upper bound of the three phases.
     bound: Duration,
 }
 
@@ -27,7 +27,7 @@ struct GridDone {
     values: Vec<f32>,
     at: Time,
     lost: u64,
-    /// Whether everything is in its result, as far as it knows.
+    /// True if the result is complete, as far as the rank knows.
     whole: bool,
 }
 
@@ -46,7 +46,7 @@ impl Jobs {
         }
     }
 
-    /// Averages `buckets`, which are not coded; rank *i* starts `starts[i]` from `begin`.
+    /// Averages `buckets` without coding. Rank *i* starts `starts[i]` from `begin`.
     fn run(
         &mut self,
         begin: Time,
@@ -123,7 +123,7 @@ impl Jobs {
         done.into_iter().flatten().collect()
     }
 
-    /// Lets everything arrive, and checks that it is accounted for.
+    /// Delivers all packets, and checks that they are counted.
     fn settle(&mut self) {
         for network in &mut self.networks {
             network.settle();
@@ -132,8 +132,8 @@ impl Jobs {
     }
 }
 
-/// Every mean that can come of it when rank *r* contributes 2^*r*: in the shard of `member` any of each row's contributions
-/// may be missing but the owner's, and any row but one.
+/// Every possible mean if rank *r* contributes 2^*r*: in the shard of `member` any of each row's
+/// contributions except the owner's may be missing, and all rows except one.
 fn possible(grid: Grid, member: u16) -> Vec<f64> {
     let row = |group: u16| -> Vec<f64> {
         (0u32..1 << grid.members())
@@ -200,7 +200,7 @@ proptest! {
                 prop_assert!(one.whole);
                 prop_assert_eq!(&one.values, &done[0].values, "bits");
             }
-            // Three roundings, of contributions, of rows' means and of the mean.
+            // Three roundings: of contributions, of rows' means and of the mean.
             let rounding = [1e-6, 1.0 / 128.0, 1.0 / 1024.0][element];
             for (value, mean) in done[0].values.iter().zip(&mean) {
                 prop_assert!((f64::from(*value) - mean).abs() < 3.0 * rounding, "{value} {mean}");
@@ -241,7 +241,7 @@ proptest! {
             let done = jobs.run(begin, id, &buckets, &starts);
             let mean = &exact_mean(&buckets)[0];
             for (one, start) in done.iter().zip(&starts) {
-                // Who owns nothing can say nothing.
+                // A rank that owns no values cannot report a loss.
                 let is_mean = |value: &f32| (f64::from(*value) - mean).abs() <= 1e-6 * mean;
                 prop_assert!(
                     !one.whole || len < 4 * usize::from(grid.ranks()) || one.values.iter().all(is_mean)
@@ -260,7 +260,7 @@ proptest! {
 }
 
 #[test]
-fn everybody_knows_when_one_row_lacks_something() {
+fn every_rank_knows_that_one_row_is_incomplete() {
     let grid = Grid::new(3, 2).expect("a grid");
     let mut whole = Config::new(1, 1, 0, grid.ranks(), 42, T_B);
     whole.slot_bytes = 32;
@@ -346,7 +346,7 @@ fn one_silent_rank_costs_the_others_itself_and_not_its_row() {
             let rows: Vec<f64> = (0..3).filter_map(|row| row_mean(row, member)).collect();
             let mean = rows.iter().sum::<f64>() / rows.len() as f64;
             let shard = Layout::new(len, 3, 1).shard(member);
-            // What the silent rank owns is zero: in its row its shard, in its column a third of that.
+            // The silent rank's values are zero: its shard in its row, a third of that in its column.
             let is_owned = |at: usize| {
                 let of_column = Layout::new(shard.len(), 3, 1).shard(grid.group_of(silent));
                 let in_row = grid.group_of(rank) == grid.group_of(silent);
@@ -410,7 +410,7 @@ fn the_other_half_is_refused() {
 }
 
 #[test]
-fn who_is_late_still_contributes_when_its_own_shard_has_closed() {
+fn a_late_rank_contributes_after_its_own_shard_has_closed() {
     let (mut first, mut late) = (core(|_| ()), core(|config| config.rank = 1));
     let mut buf = vec![0; first.max_datagram()];
     let now = Time::ZERO;
@@ -524,7 +524,7 @@ fn over_sockets_a_grid_averages_coded_buckets() {
 }
 
 #[test]
-fn what_is_no_place_in_a_grid_is_refused() {
+fn collectives_that_do_not_match_the_grid_are_rejected() {
     let collective = |ranks: u16, change: fn(&mut Config)| {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let SocketAddr::V4(own) = socket.local_addr().expect("bound") else {
@@ -559,7 +559,7 @@ fn what_is_no_place_in_a_grid_is_refused() {
     let recycles = |config: &mut Config| config.recycling = Some(Recycling::default());
     said(
         refused(collective(3, recycles), collective(2, |_| ())),
-        "leave recycling out",
+        "without recycling",
     );
     said(
         refused(collective(3, |c| c.seed = 1), collective(2, |_| ())),

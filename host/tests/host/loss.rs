@@ -1,5 +1,4 @@
-//! What is lost is known to be gone as early as the protocol promises, and no wait outlasts its
-//! bound.
+//! Losses are detected as early as the protocol promises, and no wait exceeds its bound.
 
 use std::time::Duration;
 
@@ -47,7 +46,7 @@ fn a_later_slot_shows_that_an_earlier_one_is_lost() {
         "{:?}",
         owner.duration
     );
-    // Everyone applies what the owner sent: the mean without rank 2's contribution in that slot.
+    // All ranks apply the owner's aggregate: the mean without rank 2's contribution in that slot.
     let slot = rotation.slot(4, 10) as usize;
     let start = len / 4 + slot * SLOT;
     assert_eq!(bucket[start], (1.0 + 2.0 + 8.0) / 3.0);
@@ -61,10 +60,9 @@ fn a_later_slot_shows_that_an_earlier_one_is_lost() {
     }
 }
 
-/// Nothing of rank 2 comes after its lost slots but its GATHER, or where that has to wait too, its
-/// notice.
+/// After its lost slots rank 2 sends only its GATHER, or its notice if that has to wait too.
 #[test]
-fn a_lost_tail_shows_by_what_its_source_sends_next() {
+fn a_lost_tail_shows_by_the_next_packets_of_its_source() {
     for gather in GATHERS {
         let config = Config {
             gather,
@@ -94,8 +92,8 @@ fn a_lost_tail_shows_by_what_its_source_sends_next() {
     }
 }
 
-/// Shards of one slot, and every rank lost what its neighbour sent: no GATHER can go out before
-/// somebody gives up.
+/// Shards of one slot, and every rank missed its neighbour's contribution: no GATHER can be sent before a
+/// rank gives up.
 #[test]
 fn owners_do_not_wait_for_each_other() {
     for gather in GATHERS {
@@ -207,7 +205,7 @@ fn without_any_sign_the_bounds_hold_to_the_nanosecond() {
 }
 
 #[test]
-fn a_late_starter_gets_what_the_others_sent() {
+fn a_late_starter_gets_earlier_packets() {
     for late in [Duration::from_millis(5), Duration::from_millis(30)] {
         let mut network = Network::new(&small_slots(3));
         let mut starts = at_once(3);
@@ -226,13 +224,12 @@ fn a_late_starter_gets_what_the_others_sent() {
             );
             assert_eq!(done[0].encoded, done[1].encoded);
         } else {
-            // The others ended without it; it ends at once, with what they had sent it.
+            // The others ended without it. It ends at once, with their packets.
             assert_eq!(done[0].outcome.closed_by, ClosedBy::Deadline);
             assert_eq!(done[1].outcome.contributions, [0, 0, 0, 10]);
             assert!(done[1].outcome.duration < Duration::from_millis(1));
             assert_eq!(done[1].outcome.missed_aggregates, 0);
-            // All owners had closed: its contributions were not worth sending. Its aggregates were
-            // owed.
+            // All owners had closed, so it did not send its contributions. It owed its aggregates.
             assert_eq!(network.cores[1].totals().phases.scatter.never_sent, 20);
             let phases = [0, 2].map(|rank: usize| network.cores[rank].totals().phases);
             assert_eq!(phases.map(|phases| phases.gather.late), [10, 10]);
@@ -257,8 +254,7 @@ fn a_silent_rank_is_waited_for_three_times() {
         network.settle();
     }
     use ClosedBy::{Complete, Deadline, KnownLoss};
-    // In step 6 it is heard again, and what it sends may come before the others have ended; from
-    // step 7 on it is waited for.
+    // In step 6 it is heard again, perhaps before the others have ended; from step 7 on they wait for it.
     assert_eq!(
         closed[..6],
         [
@@ -270,9 +266,9 @@ fn a_silent_rank_is_waited_for_three_times() {
     assert!(suspected[8].is_empty());
 }
 
-/// A rank that hears nobody takes its time, and in the end stops: it must not run through its training on its own.
+/// A rank that receives no packets runs at the pace of its bounds and finally stops: it must not train alone.
 #[test]
-fn who_hears_nobody_stops() {
+fn a_rank_without_packets_from_others_stops() {
     let config = small_slots(3);
     let mut network = Network::new(&config);
     network.faults = Box::new(|_, _| vec![]);
@@ -295,7 +291,7 @@ fn who_hears_nobody_stops() {
         others: 2,
     };
     assert_eq!(refused, Err(alone));
-    // The link is up again: any word will do.
+    // The link is up again: any packet ends the silence.
     network.faults = perfect();
     network.cores[1]
         .start(now, id(operations), values())
@@ -314,8 +310,7 @@ fn who_hears_nobody_stops() {
 
 #[test]
 fn a_later_step_shows_that_a_source_is_past() {
-    // Rank 1's packets of step 1 to rank 0 are lost, the notices too; its packets of step 2 are
-    // not.
+    // Rank 1's packets of step 1 to rank 0 are lost, including the notices; its packets of step 2 are not.
     let mut network = Network::new(&small_slots(2));
     network.faults = Box::new(|header, to| {
         if to == 0 && header.step == 1 {
@@ -382,10 +377,9 @@ fn accounts_balance_and_bounds_hold_under_random_loss() {
     }
 }
 
-/// A rate too low for the operation: what a bound stops is counted as never sent, and no rate is
-/// exceeded.
+/// A rate too low for the operation: packets that a bound stops count as never sent, and no rate is exceeded.
 #[test]
-fn pacing_limits_what_is_sent() {
+fn pacing_limits_sent_packets() {
     let rate = 8_000_000;
     for gather in GATHERS {
         let pacing = Some(Pacing {
@@ -411,7 +405,7 @@ fn pacing_limits_what_is_sent() {
             assert!(phases.gather.sent > 0);
             let frame = 42 + 52 + 4 * SLOT as u64;
             let bits = (phases.scatter.copies + phases.gather.copies) * frame * 8;
-            // Before t_B, after a burst, and a multicast's copies may overshoot once.
+            // Before t_B, after a burst. A multicast's copies may exceed it once.
             let limit = rate * 20 / 1000 + 8 * (1000 + 3 * frame);
             assert!(bits <= limit && bits > limit / 2, "{bits} of {limit}");
         }
@@ -420,7 +414,7 @@ fn pacing_limits_what_is_sent() {
 }
 
 #[test]
-fn what_is_kept_before_the_start_is_bounded() {
+fn packets_stored_before_the_start_are_bounded() {
     let early = EarlyBounds {
         operations: 2,
         bytes: 20_000,
@@ -434,8 +428,7 @@ fn what_is_kept_before_the_start_is_bounded() {
     let done = network.run(ID, powers(3, 3 * 100 * SLOT), &starts);
     network.settle();
     let refused = network.cores[1].totals().phases.scatter.refused;
-    // 20,000 bytes are 62 packets of 308 with 12 bytes of notes each; rank 1 was sent 200 before it
-    // started.
+    // 20,000 bytes are 62 packets of 308 with 12 bytes of overhead each. Rank 1 got 200 before it started.
     assert_eq!(refused, 200 - 62);
     let outcome = &done[1].as_ref().expect("started").outcome;
     assert_eq!(outcome.shard_closed_by, ClosedBy::KnownLoss);
@@ -457,8 +450,7 @@ fn two_ranks_need_no_group() {
     assert_eq!(run(Gather::Multicast), run(Gather::Unicast));
 }
 
-/// The budget that a packet carries is the longest wait among its receivers: what they told, or the
-/// sender's own.
+/// A packet's budget is the longest wait among its receivers: from their reports, or the sender's own.
 #[test]
 fn budgets_are_the_receivers_waits() {
     let mut network = Network::new(&small_slots(3));
@@ -478,12 +470,12 @@ fn budgets_are_the_receivers_waits() {
         of.map(|b| b.3).collect::<Vec<_>>()
     };
     let close = |ns: u64, ms: u64| ns.abs_diff(ms * 1_000_000) < 300_000;
-    // Nobody told rank 0 anything when it sent its contributions; it sent them at once.
+    // Rank 0 had no report when it sent its contributions, at once.
     assert!(sent_in(Kind::Scatter, 0).iter().all(|ns| close(*ns, 20)));
-    // Rank 1 had been told by the others that they had waited 8 ms already.
+    // Rank 1 had the others' reports that they had waited 8 ms already.
     assert!(sent_in(Kind::Scatter, 1).iter().all(|ns| close(*ns, 12)));
-    // Rank 1 waits longest for the aggregates, once it told; before that nobody waits longer than
-    // the sender knows.
+    // Rank 1 waits longest for the aggregates, once it has reported. Before that no wait exceeds the sender's
+    // own.
     assert!(
         sent_in(Kind::Gather, 0)
             .iter()

@@ -2,7 +2,6 @@
 
 mod adversary;
 mod allocation;
-mod answers;
 mod budget;
 mod causes;
 mod coding;
@@ -14,7 +13,9 @@ mod exact;
 mod exactness;
 mod hierarchical;
 mod loss;
+mod loss_detection;
 mod memory;
+mod outcomes;
 mod port;
 mod probes;
 mod rates;
@@ -22,7 +23,6 @@ mod recycling;
 mod safeguards;
 mod sealed;
 mod statistics;
-mod telling;
 mod timeouts;
 mod trace;
 mod udp;

@@ -8,7 +8,8 @@ use ultima_host::{
 };
 use ultima_testing::heap;
 
-/// Ranks start late or not at all; packets are lost, doubled, delayed and cut; every tenth step has an exact operation.
+/// Ranks start late or never; packets are lost, duplicated, delayed and trimmed; every tenth step has an
+/// exact operation.
 #[test]
 fn memory_does_not_grow() {
     const RANKS: u16 = 4;
@@ -49,7 +50,7 @@ fn memory_does_not_grow() {
             let id = OperationId { step, bucket: 1 };
             let now = network.now;
             for core in &mut network.cores {
-                // Who has not started the step yet does with this.
+                // A rank without an earlier operation of the step starts it with this one.
                 let _ = core.start_exact(
                     now,
                     id,
@@ -69,8 +70,8 @@ fn memory_does_not_grow() {
     assert!(late < early + early / 10, "{early} {late}");
 }
 
-/// While an operation is under way, with each one's four slots: there may be thousands of ranks. As configured where nothing
-/// else is asked for, and what some policies add.
+/// During an operation with four slots for each rank, of which there may be thousands: with the defaults, and
+/// with some policies.
 #[test]
 fn few_bytes_are_kept_of_each_rank() {
     let plain = kept_of_each(&|config| config);
@@ -100,7 +101,7 @@ fn few_bytes_are_kept_of_each_rank() {
     );
 }
 
-/// Bytes for each rank, of a core that counts values and has one operation under way.
+/// Bytes per rank of a core that counts values and has one operation in progress.
 fn kept_of_each(configure: &dyn Fn(Config) -> Config) -> f64 {
     const SLOTS: usize = 4;
     let kept = |ranks: u16| {

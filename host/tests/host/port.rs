@@ -1,4 +1,4 @@
-//! The port driver, over sockets to a tiny switch that copies frames.
+//! The port driver, over sockets to a small switch that replicates frames.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -43,8 +43,8 @@ fn port_config(fd: OwnedFd, rank: u16, ranks: u16) -> PortConfig {
     }
 }
 
-/// Copies frames between ports: to the rank they are addressed to, or to all but the sender,
-/// readdressed. Waits where a port is full.
+/// Forwards frames between ports: to the addressed rank, or to all except the sender with new addresses.
+/// Waits if a port is full.
 fn switch(ports: Vec<OwnedFd>, stop: Arc<AtomicBool>) {
     let mut bytes = vec![0; 65_536];
     while !stop.load(Ordering::Relaxed) {
@@ -84,7 +84,7 @@ fn switch(ports: Vec<OwnedFd>, stop: Arc<AtomicBool>) {
                     ..endpoints
                 }
                 .emit(&mut copy);
-                // A peer that is gone takes nothing.
+                // A peer that is gone receives nothing.
                 let _ = sendmsg::<()>(
                     port.as_raw_fd(),
                     &[IoSlice::new(&copy)],
@@ -102,7 +102,7 @@ fn four_ranks_average_over_ports() {
     average(None);
 }
 
-/// The link numbers what leaves, and numbers are under the tag.
+/// The link writes packet numbers, which the tag covers.
 #[test]
 fn four_ranks_of_a_sealed_job_average_over_ports() {
     average(Some(Key(*b"a job's own key!")));

@@ -1,4 +1,4 @@
-//! PROBEs, and what a switch makes of them.
+//! PROBEs and a switch's answers.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn a_report_is_the_ranks_own_probe_again() {
         assert_eq!((header.step, header.bucket), (5, 2));
         assert_eq!(Report::parse(payload), Some(Report::default()));
         lengths.push(payload.len());
-        // It is not for members.
+        // Members ignore it.
         other.handle_datagram(Time::ZERO, datagram);
         asks.handle_datagram(Time::ZERO, datagram);
 
@@ -43,7 +43,7 @@ fn a_report_is_the_ranks_own_probe_again() {
         report.emit(&mut datagram[HEADER_LEN..]);
         asks.handle_datagram(Time::ZERO, datagram);
         other.handle_datagram(Time::ZERO, datagram);
-        // Cut too short to hold the round's token.
+        // Too short for the round's token.
         asks.handle_datagram(Time::ZERO, &datagram[..HEADER_LEN + Report::LEN + 7]);
     }
     assert_eq!(lengths, [Report::LEN + 8, 1000]);
@@ -57,7 +57,7 @@ fn a_report_is_the_ranks_own_probe_again() {
 }
 
 #[test]
-fn nothing_is_sent_to_ranks_that_are_not_there() {
+fn check_packets_to_unknown_ranks_are_not_sent() {
     let mut core = core(1);
     let mut buf = vec![0; core.max_datagram()];
     let mut sends = |to, probe| {
@@ -72,7 +72,7 @@ fn nothing_is_sent_to_ranks_that_are_not_there() {
             .map(|transmit| transmit.to)
     };
     for probe in [false, true] {
-        // Itself, and behind the last of three.
+        // Itself, and ranks outside a job of three.
         for rank in [1, 3, 4, u16::MAX] {
             assert_eq!(sends(Destination::Rank(rank), probe), None, "{rank}");
         }

@@ -1,4 +1,4 @@
-//! Rates, incast and turns, from one core to the other.
+//! Rates, incast and turns, between cores.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ fn paced(policy: RatePolicy) -> Config {
     }
 }
 
-/// What ranks send at, as a share of the limit, after some operations behind such a switch.
+/// Sending rates as shares of the limit, after some operations through such a switch.
 fn shares(policy: RatePolicy, switch: Switch) -> Vec<f64> {
     let mut network = Network::new(&paced(policy));
     network.switch = Some(switch);
@@ -51,7 +51,7 @@ fn full_at(ranks: &'static [u16]) -> Switch {
 #[test]
 fn full_queues_at_most_receivers_lower_the_rate_and_at_fewer_do_not() {
     let in_band = |ranks| shares(RatePolicy::InBand, full_at(ranks));
-    // All but 5 have the three of five others, 5 has two of them.
+    // All except 5 have three of five others with a queue, 5 has two.
     let most = in_band(&[0, 1, 2, 5]);
     assert!(most.iter().all(|share| *share < 0.5), "{most:?}");
     assert!(in_band(&[0, 5]).iter().all(|share| *share == 1.0));
@@ -60,7 +60,7 @@ fn full_queues_at_most_receivers_lower_the_rate_and_at_fewer_do_not() {
     assert!(fixed.iter().all(|share| *share == 1.0));
 }
 
-/// What moves a timeout moves no rate: late packets, and loss that nobody says a queue is the cause of.
+/// Events that change timeouts do not change rates: late packets, and loss without a report of a queue.
 #[test]
 fn late_and_lost_packets_leave_the_rate_alone() {
     let mut random = Random::new(3);
@@ -89,7 +89,7 @@ fn late_and_lost_packets_leave_the_rate_alone() {
     assert!(network.cores.iter().all(|core| core.rate() == Some(RATE)));
 }
 
-/// TIMELY's samples: one answer to each source in an interval, and none where the rate does not follow them.
+/// TIMELY's samples: one answer per source and interval, and none if the rate does not use them.
 #[test]
 fn answers_are_for_timely_and_bounded() {
     let stamped = RatePolicy::ALL.map(|policy| (policy, true));
@@ -125,7 +125,7 @@ fn answers_are_for_timely_and_bounded() {
     }
 }
 
-/// A queue that no switch stamps shows in round trips: with stamps in-band takes no notice of them.
+/// A queue without stamps shows in round trips, which in-band ignores if there are stamps.
 #[test]
 fn where_no_switch_stamps_round_trips_count() {
     let least = |policy, stamped: bool| {
@@ -134,7 +134,7 @@ fn where_no_switch_stamps_round_trips_count() {
             t_b: Duration::from_millis(200),
             ..paced(policy)
         });
-        // Links a fifth as fast as ranks think.
+        // Links at a fifth of the configured rate.
         network.link_rate = Some(RATE / 5);
         if stamped {
             network.switch = Some(full_at(&[]));
@@ -150,8 +150,8 @@ fn where_no_switch_stamps_round_trips_count() {
     assert_eq!(least(RatePolicy::InBand, true), RATE);
 }
 
-/// Ranks on one host reach each other past all switches: nobody answers them, where others show that switches stamp
-/// and where there are no others.
+/// Packets between ranks on one host pass no switch, and are not answered, whether or not other packets show
+/// that switches stamp.
 #[test]
 fn ranks_of_one_host_are_not_answered() {
     let colocated = Config {
@@ -167,7 +167,7 @@ fn ranks_of_one_host_are_not_answered() {
     run(&mut network, 2);
 }
 
-/// Owners' first aggregates leave one packet's time after each other, or at once.
+/// Owners' first aggregates are sent one packet's time after each other, or at once.
 #[test]
 fn owners_take_turns() {
     for start in GatherStart::ALL {
@@ -176,7 +176,7 @@ fn owners_take_turns() {
 }
 
 fn first_aggregates(gather_start: GatherStart) {
-    // Long ones, beside which notices take no time.
+    // Long enough that notices take no time in comparison.
     const SLOT: usize = 2048;
     let mut network = Network::new(&Config {
         slot_bytes: SLOT * 4,
@@ -196,7 +196,7 @@ fn first_aggregates(gather_start: GatherStart) {
     let first: Vec<u64> = (first.borrow().iter())
         .map(|ticks| u64::from(ticks.expect("each owner sent")) * 1024)
         .collect();
-    // Rank 0 waits for its first slot while the turn of rank 1 may be there.
+    // Rank 0 waits for its first slot while it may be rank 1's turn.
     let apart: Vec<u64> = first
         .windows(2)
         .map(|two| two[1].abs_diff(two[0]))
@@ -214,7 +214,7 @@ fn first_aggregates(gather_start: GatherStart) {
     );
 }
 
-/// A receiver that cannot take more has so many senders at a time.
+/// An overloaded receiver has at most that many senders at a time.
 #[test]
 fn senders_keep_to_the_smallest_incast() {
     let mut network = Network::new(&Config {
@@ -243,7 +243,7 @@ fn senders_keep_to_the_smallest_incast() {
     assert_eq!(rounds, [vec![1, 2], vec![3, 4], vec![5]]);
 }
 
-/// So many operations, all ranks at once.
+/// Runs this number of operations, all ranks at once.
 fn run(network: &mut Network, steps: u32) {
     for step in 0..steps {
         let id = OperationId { step, bucket: 0 };
@@ -255,7 +255,7 @@ fn run(network: &mut Network, steps: u32) {
     }
 }
 
-/// A full queue in front of one receiver lowers what it says it can take; all keep to it.
+/// A full queue before one receiver lowers its incast; all senders follow.
 #[test]
 fn a_full_queue_lowers_the_incast() {
     let mut network = Network::new(&Config {
@@ -279,7 +279,7 @@ fn a_full_queue_lowers_the_incast() {
     assert_eq!(said, [0, 2, 1, 2, 3]);
 }
 
-/// So many exact operations, all ranks at once.
+/// Runs this number of exact operations, all ranks at once.
 fn run_exact(network: &mut Network, steps: u32) {
     let values = powers(RANKS, usize::from(RANKS) * SLOTS * SLOT);
     for step in 0..steps {
@@ -292,7 +292,7 @@ fn run_exact(network: &mut Network, steps: u32) {
     }
 }
 
-/// Exact operations follow the queues that their own packets meet, also those sent again, and nothing else.
+/// Exact operations follow the queues of their own packets, repeats included, and nothing else.
 #[test]
 fn exact_operations_follow_queues() {
     let share = |policy, switch| {
@@ -310,7 +310,7 @@ fn exact_operations_follow_queues() {
     assert_eq!(share(RatePolicy::Fixed, full_at(all)), 1.0);
 }
 
-/// They take no less time than their packets do at the rate.
+/// They take at least the time of their packets at the rate.
 #[test]
 fn exact_operations_are_paced() {
     let mut network = Network::new(&paced(RatePolicy::Fixed));
@@ -322,7 +322,7 @@ fn exact_operations_are_paced() {
     assert!(network.now.since(start) >= least);
 }
 
-/// Senders keep to what receivers can take in exact operations too, which say it as others do.
+/// Senders follow the incast of receivers in exact operations too.
 #[test]
 fn exact_operations_keep_to_the_smallest_incast() {
     let mut network = Network::new(&Config {

@@ -1,4 +1,4 @@
-//! What one operation could not deliver comes later: Σ applied + Σ residual = Σ exact, whatever the network does.
+//! Undelivered values arrive in later operations: Σ applied + Σ residual = Σ exact, in any network.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -12,12 +12,12 @@ use ultima_host::{Coding, Config, EarlyBounds, Element, Gather, Layout, Recyclin
 use ultima_testing::cases;
 use ultima_wire::{Header, Kind, RepairRequest, Requested};
 
-/// Steps without loss and with zero gradients at the end of a run: as many as doubts last in these tests at most, then
-/// one whose output takes what came late, and one that averages the last residuals.
+/// Steps without loss and with zero gradients at the end of a run: the maximum age of doubts in these tests,
+/// then one for late corrections, and one that averages the last residuals.
 const FLUSH: u32 = 8 + 2;
 
-/// Trains until every rank has done `steps` and [`FLUSH`] more; `pause` tells how long a rank computes before a step.
-/// The network is at peace once all have done `steps`.
+/// Trains until every rank has done `steps` and [`FLUSH`] more. `pause` returns a rank's compute time before
+/// a step. The network has no faults once all have done `steps`.
 fn train(
     network: &mut Network,
     (steps, len): (u32, usize),
@@ -42,7 +42,7 @@ fn train(
     let mut ranks: Vec<Rank> = (0..config.ranks)
         .map(|rank| Rank::new(&config, rank, len))
         .collect();
-    // First what may go wrong, at every rank's own pace.
+    // First with faults, each rank at its own pace.
     network.run_ranks(|core, rank, done| {
         let this = &mut ranks[usize::from(rank)];
         if let Some(done) = done {
@@ -91,7 +91,7 @@ fn check_counters(counters: &RecyclingCounters) {
     );
 }
 
-/// What a network does to packets, and how far ranks part.
+/// The faults of a network, and the delays of ranks.
 #[derive(Clone, Debug)]
 struct Schedule {
     ranks: u16,
@@ -156,8 +156,8 @@ fn schedule() -> impl Strategy<Value = Schedule> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(100, 3000)))]
 
-    /// Loss of anything, notices and requests included, cut payloads, reordering, duplicates, packets and ranks that are
-    /// later than t_B: as long as doubts don't lapse, every rank applies the exact sum in the end.
+    /// With loss of any packet (notices and requests included), trimming, reordering, duplicates, and packets
+    /// and ranks later than t_B: while doubts do not lapse, every rank finally applies the exact sum.
     #[test]
     fn applied_and_residual_are_exact(schedule in schedule()) {
         let Schedule { ranks, len, steps, loss, duplicates, cuts, jitter, stragglers, .. } = schedule;
@@ -214,8 +214,8 @@ fn bursts(p: f64, seed: u64) -> Faults {
     })
 }
 
-/// The error of what was applied over a run, as the run ends: with recycling at most a tenth of what it is without,
-/// whether the ranks' gradients differ by chance or for good.
+/// The error of the applied sum at the end of a run: with recycling at most a tenth, whether the ranks'
+/// gradients differ by chance or permanently.
 #[test]
 fn over_a_run_the_error_is_a_tenth() {
     let (steps, len) = (60, 600);
@@ -248,9 +248,9 @@ fn over_a_run_the_error_is_a_tenth() {
     }
 }
 
-/// Nothing is lost but what 16 bits don't hold: over a run that is carried, and without recycling it is not.
+/// Only rounding to 16 bits loses values: recycling carries the error, otherwise it stays.
 #[test]
-fn what_rounding_takes_is_carried() {
+fn rounding_errors_are_carried() {
     for (element, least) in [(Element::Bf16, 1e-7), (Element::F16, 1e-9)] {
         let error = |recycled: bool| {
             let mut config = recycling(4, 8);
@@ -266,7 +266,7 @@ fn what_rounding_takes_is_carried() {
     }
 }
 
-/// An equation holds of something: the same network without recycling is far off.
+/// The equation is not trivial: the same network without recycling has a large error.
 #[test]
 fn without_recycling_the_sum_is_not_exact() {
     let error = |recycled: bool| {
@@ -283,8 +283,8 @@ fn without_recycling_the_sum_is_not_exact() {
     assert!(without > 1e-2, "{without}");
 }
 
-/// Rank 2 sleeps for as long as the others take for thirty steps: they do without it, it lets its shard lapse until it
-/// has caught up, and its gradients come with the next step that it is there for.
+/// Rank 2 sleeps for thirty steps of the others. They continue without it, it lets its shard lapse until it
+/// has caught up, and its gradients are part of the next step in which it takes part.
 #[test]
 fn a_straggler_many_steps_behind_is_carried() {
     let mut network = Network::new(&Config {
@@ -296,7 +296,7 @@ fn a_straggler_many_steps_behind_is_carried() {
     });
     let ranks = train(&mut network, (60, 500), |rank, step| match (rank, step) {
         (2, 10) => T_B * 5,
-        // The others, once they suspect it, would be done in no time.
+        // Once they suspect it, the others would take no time.
         _ => Duration::from_millis(2),
     });
     let lapsed: Vec<u64> = network
@@ -311,10 +311,10 @@ fn a_straggler_many_steps_behind_is_carried() {
     check_counters(&counters(&network));
 }
 
-/// Rank 3 is gone after ten steps, by its own decision: what the others contributed to its shard is averaged by none,
-/// and goes into their next steps, until that lapses as well.
+/// Rank 3 leaves after ten steps. No rank averages the contributions to its shard, which go into the others'
+/// next steps until those lapse as well.
 #[test]
-fn an_owner_that_is_gone_takes_nothing_with_it() {
+fn an_owner_that_is_gone_loses_no_values() {
     let config = recycling(4, 4);
     let (len, steps, gone) = (400, 30, 10);
     let mut network = Network::new(&config);
@@ -342,7 +342,7 @@ fn an_owner_that_is_gone_takes_nothing_with_it() {
     assert!(network.cores[0].totals().recycling.lapsed > 0);
 }
 
-/// A rank keeps no more than `keep` steps of what it is in doubt of, however long an owner is silent.
+/// A rank stores at most `keep` steps of slots in doubt, however long an owner is silent.
 #[test]
 fn memory_is_bounded_by_steps() {
     let config = recycling(3, 4);
@@ -389,15 +389,15 @@ fn requests_for_anything_do_no_harm() {
         let len = start + request.emit(&mut datagram[start..]);
         network.inject(0, &datagram[..len]);
     }
-    // All of them together ask for each slot of the one operation that there was once.
+    // Together they request each slot of the one existing operation.
     network.settle();
     let layout = Layout::new(112, 3, SLOT);
     let sent = network.cores[0].totals().recycling.repairs_sent;
     assert!(sent <= u64::from(layout.slots(0)), "{sent}");
 }
 
-/// A rank that asks for a whole shard every 5 us gets it once in one to two round trips, which are taken for 50 us as it echoes
-/// none.
+/// A rank that requests a whole shard every 5 us gets it once in one to two round trips, which are 50 us
+/// because it echoes none.
 #[test]
 fn a_flood_of_requests_is_answered_once_in_a_round_trip() {
     let config = recycling(3, 4);
@@ -428,7 +428,7 @@ fn a_flood_of_requests_is_answered_once_in_a_round_trip() {
     assert!((10..=20).contains(&shards), "{recycling:?}");
 }
 
-/// What is owed of an operation is decoded as that operation was coded, whatever later ones are.
+/// Corrections are decoded with their own operation's coding, whatever later ones use.
 #[test]
 fn the_equation_holds_when_the_coding_changes() {
     let config = recycling(4, 8);

@@ -1,4 +1,4 @@
-//! What all ranks agree on: skipped updates, averaged replicas, and that nothing is lost by either.
+//! Decisions of all ranks: skipped updates and averaged replicas lose no values.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,13 +17,13 @@ const LEN: usize = 300;
 /// Steps at the end, without loss and with zero gradients: see `recycling.rs`.
 const FLUSH: u32 = 8 + 2;
 
-/// All ranks of a job that agrees after every step.
+/// All ranks of a job that votes after every step.
 struct Job {
     network: Network,
     ranks: Vec<Rank>,
     safeguards: Vec<Safeguards>,
     peace: Rc<Cell<bool>>,
-    /// No repair of a bounded operation comes.
+    /// True if repairs of bounded operations are lost.
     unrepaired: Rc<Cell<bool>>,
     skipped: u32,
     healed: u32,
@@ -110,7 +110,7 @@ impl Job {
             }
         }
         self.skipped += u32::from(verdicts[0].skip);
-        // Not at the end: averaging would make good what was done wrong before.
+        // Not at the end: averaging would hide earlier errors.
         if verdicts[0].heal && !self.peace.get() {
             self.heal(step);
         }
@@ -132,7 +132,7 @@ impl Job {
         }
     }
 
-    /// Steps of peace, in which what is owed and carried comes.
+    /// Steps without faults, in which corrections and residuals arrive.
     fn flush(&mut self) {
         self.peace.set(true);
         let zero_from = self.ranks[0].step;
@@ -151,9 +151,10 @@ impl Job {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(20, 600)))]
 
-    /// Σ applied + Σ residual = Σ exact, at every rank, whatever is lost, late, skipped and averaged in between.
+    /// Σ applied + Σ residual = Σ exact at every rank, with arbitrary losses, delays, skipped updates and
+    /// averaged replicas.
     #[test]
-    fn nothing_is_lost_by_skipping_and_healing(
+    fn skipping_and_healing_lose_no_values(
         (ranks, seed) in (2u16..=5, any::<u64>()),
         loss in prop_oneof![0.0..0.3, Just(0.5)],
         skip in 0.0..0.6,
@@ -167,11 +168,11 @@ proptest! {
             stop: None,
             coding: None,
         };
-        // No doubt lapses while the run lasts: that is another test's.
+        // No doubt lapses during the run; another test covers that.
         let mut job = Job::new(&recycling(ranks, 32), rules, lossy(loss, seed));
         let mut random = Random::new(seed);
         for step in 0..15 {
-            // Replicas are averaged while some are owed what others have.
+            // Replicas are averaged while some ranks lack corrections.
             job.unrepaired.set(unrepaired && step % 3 != 2);
             let starts: Vec<_> =
                 (0..ranks).map(|_| Some(Duration::from_micros(random.below(late + 1)))).collect();
@@ -185,7 +186,7 @@ proptest! {
     }
 }
 
-/// What the property is about does happen.
+/// The property's events do happen.
 #[test]
 fn updates_are_skipped_and_replicas_healed() {
     let rules = Rules {
@@ -207,9 +208,10 @@ fn updates_are_skipped_and_replicas_healed() {
     assert!(job.worst_error() < 1e-9, "{}", job.worst_error());
 }
 
-/// No repair comes for six steps, and replicas are averaged in every other: what a rank is owed of them, it contributes.
+/// No repair arrives for six steps, and replicas are averaged in every second one: a rank contributes the
+/// corrections of them.
 #[test]
-fn what_is_owed_to_healed_replicas_is_contributed() {
+fn corrections_of_healed_replicas_are_contributed() {
     let rules = Rules {
         drift: Some(DriftRule {
             bound: 0.0,
@@ -222,7 +224,7 @@ fn what_is_owed_to_healed_replicas_is_contributed() {
     for _ in 0..6 {
         job.step(6, &at_once(4));
     }
-    // They are equal when measured in the step after.
+    // They are equal in the next step's measurement.
     assert_eq!(job.healed, 3);
     let owed = |job: &Job| -> u64 {
         let recycling = job.network.cores.iter().map(|core| core.totals().recycling);
@@ -234,7 +236,8 @@ fn what_is_owed_to_healed_replicas_is_contributed() {
     assert!(job.worst_error() < 1e-9, "{}", job.worst_error());
 }
 
-/// Without recycling replicas part for good; averaging them makes them equal, bit by bit, and keeps their mean.
+/// Without recycling replicas drift permanently. Averaging makes them equal, bit by bit, and keeps their
+/// mean.
 #[test]
 fn healed_replicas_are_equal() {
     let config = Config {
@@ -267,11 +270,11 @@ fn healed_replicas_are_equal() {
     for _ in 0..every {
         job.step(30, &at_once(4));
     }
-    // Equal replicas that lose nothing stay equal.
+    // Equal replicas without losses stay equal.
     assert_eq!(spread(&job), 0.0);
 }
 
-/// Rank 3 hears nothing of a quarter of the packets for it: all ranks stop, in the same step, and name it.
+/// Rank 3 loses a quarter of its packets: all ranks stop in the same step, and name it.
 #[test]
 fn a_job_whose_loss_stays_high_stops_everywhere() {
     let config = recycling(4, 8);
@@ -311,7 +314,8 @@ fn a_job_whose_loss_stays_high_stops_everywhere() {
     }
 }
 
-/// Rank 2 is late for every step: its data weigh nothing, the others' a third each; and it learns where the others are.
+/// Rank 2 is late for every step: its data have no weight, the others' a third each; and it learns how far
+/// the others are.
 #[test]
 fn a_rank_that_is_always_late_is_named_with_its_weight() {
     let mut network = Network::new(&Config {
@@ -344,8 +348,8 @@ fn a_rank_that_is_always_late_is_named_with_its_weight() {
     }
 }
 
-/// A rank that slept through nine steps learns it from its first packets, and runs them one after the other in no time:
-/// what is kept of them, it takes; none waits for it.
+/// A rank that slept through nine steps learns it from its first packets. It runs them in no time with the
+/// stored packets, and no other rank waits for it.
 #[test]
 fn a_rank_that_is_behind_learns_where_the_others_are() {
     let mut network = Network::new(&recycling(3, 8));

@@ -1,4 +1,4 @@
-//! Jobs whose packets are sealed, and what they make of packets that are not, or otherwise.
+//! Sealed jobs, and their rejection of packets without a valid seal.
 
 use std::time::Duration;
 
@@ -28,10 +28,10 @@ fn core(key: Option<Key>, rank: u16) -> Core {
     Core::new(config).expect("a good configuration")
 }
 
-/// Whatever switches write, cut or lose, with repairs and with unicast: a sealed job has the same results in the same
-/// time, to the bit.
+/// With arbitrary writes, trimming and losses by switches, with repairs and with unicast: a sealed job has
+/// the same results at the same times, to the bit.
 #[test]
-fn a_sealed_job_computes_what_another_does() {
+fn a_sealed_job_has_the_same_results() {
     let mut random = Random::new(5);
     let buckets: Vec<Vec<f32>> = (0..4).map(|_| random.bucket(4_003)).collect();
     for gather in GATHERS {
@@ -88,10 +88,10 @@ fn exact_operations_are_sealed_too() {
     );
 }
 
-/// Each packet of an operation in every way that is not its sender's, before it comes itself: each is counted, none
-/// changes anything.
+/// Each packet of an operation is first forged in every way, then delivered: forgeries are counted, and
+/// change nothing.
 #[test]
-fn what_no_member_sealed_is_refused_and_counted() {
+fn packets_that_no_member_sealed_are_rejected_and_counted() {
     let mut honest = [0, 1].map(|rank| core(Some(KEY), rank));
     let mut attacked = [0, 1].map(|rank| core(Some(KEY), rank));
     let mut kinds = Vec::new();
@@ -154,7 +154,7 @@ fn what_no_member_sealed_is_refused_and_counted() {
     }
 }
 
-/// What one who has no key can make of a packet that it has seen.
+/// Forgeries of a packet by an observer without the key.
 fn forgeries(header: &Header, payload: &[u8]) -> Vec<Vec<u8>> {
     let written = |header: &Header, payload: &[u8]| {
         let mut datagram = vec![0; header.len()];
@@ -184,13 +184,13 @@ fn forgeries(header: &Header, payload: &[u8]) -> Vec<Vec<u8>> {
         written(header, &other),
         written(header, &payload[1..]),
         written(header, &[]),
-        // The word that a switch cut it does not get another payload through.
+        // A switch's TRIMMED flag does not admit another payload.
         written(&cut, &other),
         written(&resealed, &other),
     ]
 }
 
-/// A late packet of the epoch before, whose key was another, is not taken for a forgery.
+/// A late packet of the previous epoch, with another key, does not count as a forgery.
 #[test]
 fn another_epochs_packets_count_as_such() {
     let mut before = core(Some(OTHER), 1);
@@ -212,7 +212,7 @@ fn another_epochs_packets_count_as_such() {
 }
 
 #[test]
-fn a_job_without_a_key_refuses_what_has_a_tag() {
+fn a_job_without_a_key_rejects_packets_with_a_tag() {
     let (mut sealed, mut open) = (core(Some(KEY), 1), core(None, 0));
     sealed
         .start(Time::ZERO, ID, vec![1.0; 200])
@@ -225,7 +225,7 @@ fn a_job_without_a_key_refuses_what_has_a_tag() {
     assert_eq!(rejected.of(Rejection::Seal), datagrams.len() as u64);
 }
 
-/// Switches have no key, and refuse a PROBE with a tag.
+/// Switches have no key, and reject a PROBE with a tag.
 #[test]
 fn probes_and_reports_have_no_tag() {
     let mut asks = core(Some(KEY), 0);
@@ -246,7 +246,7 @@ fn probes_and_reports_have_no_tag() {
     assert_eq!(asks.heard(77).reports, 1);
     assert_eq!(asks.totals().rejected.total(), 0);
 
-    // With a tag it is from no switch.
+    // With a tag it is not a switch's.
     let mut sealed = Header {
         kind: Kind::Report,
         ..header.clone()
@@ -290,11 +290,11 @@ fn the_largest_slot_leaves_room_for_the_tag() {
 }
 
 #[test]
-fn what_is_only_counted_cannot_be_sealed() {
+fn counted_values_cannot_be_sealed() {
     let mut core = core(Some(KEY), 0);
     let refused = core.start_counted(Time::ZERO, ID, 100);
     assert_eq!(refused, Err(StartError::Sealed(ID)));
-    // Nor is a header without its values taken for one that was sealed with them.
+    // A header without its values does not pass as one that was sealed with them.
     let mut other = self::core(Some(KEY), 1);
     other.start(Time::ZERO, ID, vec![1.0; 200]).expect("starts");
     let datagram = &sent(&mut other)[0];

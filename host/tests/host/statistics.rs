@@ -1,9 +1,7 @@
-//! The estimator and the codec against their theory, through the whole protocol, over loss of
-//! several shapes.
+//! The estimator and the codec against their theory, through the whole protocol, with several shapes of loss.
 //!
-//! Every random number comes from a fixed seed: the figures are printed (`--nocapture`) and the
-//! same in every run. Bounds are four or five standard errors of what is measured, so that another
-//! seed would pass too.
+//! Every random number comes from a fixed seed: the figures are printed (`--nocapture`) and the same in every
+//! run. Bounds are four or five standard errors of the measurement, so another seed would pass too.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -28,7 +26,7 @@ fn plain() -> Config {
     }
 }
 
-/// Drops SCATTER where `lost` says so, and nothing else.
+/// Drops SCATTER if `lost` returns true, and nothing else.
 fn scatter_loss(mut lost: impl FnMut(&Header) -> bool + 'static) -> Faults {
     Box::new(move |header, _| {
         if header.kind == Kind::Scatter && lost(header) {
@@ -44,8 +42,7 @@ fn independent(p: f64, seed: u64) -> Faults {
     scatter_loss(move |_| random.chance(p))
 }
 
-/// Gilbert–Elliott per path: everything is lost in the bad state, which lasts `burst` packets in
-/// the mean.
+/// Gilbert–Elliott per path: everything is lost in the bad state, which lasts `burst` packets on average.
 fn bursty(p: f64, burst: f64, seed: u64) -> Faults {
     let mut random = Random::new(seed);
     let mut bad: HashMap<(u16, u16), bool> = HashMap::new();
@@ -78,16 +75,16 @@ fn one_rank(p: f64, seed: u64) -> Faults {
     scatter_loss(move |header| header.source == 1 && random.chance(p))
 }
 
-/// The weight of every rank's contribution in every slot: `weights[owner][slot][rank]`, over
-/// `steps` operations.
+/// The weight of every rank's contribution in every slot: `weights[owner][slot][rank]`, over `steps`
+/// operations.
 ///
-/// Entry *i* of a slot is 1 in rank *i*'s contribution and 0 in all others, so that the aggregate
-/// reads as the weights.
+/// Entry *i* of a slot is 1 in rank *i*'s contribution and 0 in all others, so the aggregate is the list of
+/// weights.
 fn weights(faults: Faults, steps: u32) -> Vec<Vec<[f64; RANKS as usize]>> {
     weights_by(Estimation::ArrivedMean, faults, 0..steps)
 }
 
-/// The same with another estimator, over `steps` after those before.
+/// The same with another estimator, over `steps` after the steps before.
 fn weights_by(
     estimation: Estimation,
     faults: Faults,
@@ -137,7 +134,7 @@ fn check(what: &str, (measured, error): (f64, f64), theory: f64) {
     );
 }
 
-/// The weight of each rank over the whole bucket; prints how far they stray from 1/N.
+/// The weight of each rank over the whole bucket. Prints the largest deviation from 1/N.
 fn bucket_weights(what: &str, weights: &[Vec<[f64; RANKS as usize]>]) -> [(f64, f64); 4] {
     let by_rank = std::array::from_fn(|rank| mean(weights.iter().flatten().map(|w| w[rank])));
     let stray = by_rank
@@ -218,7 +215,7 @@ fn two_estimators_weigh_a_lossy_rank_like_the_others() {
         let what = format!("rank 1 loses 30 %, {}", estimation.name());
         for (rank, (measured, error)) in bucket_weights(&what, &weights).iter().enumerate() {
             println!("{what}: weight of rank {rank} {measured:.5} ± {error:.5}");
-            // The control variate's p is an average over some ten operations: a little off, either way.
+            // The control variate's p is an average over about ten operations: slightly off, either way.
             assert!((measured * N - 1.0).abs() < 0.02, "{rank}: {measured}");
         }
     }
@@ -226,7 +223,7 @@ fn two_estimators_weigh_a_lossy_rank_like_the_others() {
 
 #[test]
 fn the_scaled_sum_waits_for_its_shard() {
-    // What a slot lacks of a source is known, and then how much of the shard.
+    // The owner knows its missing slots of a source, and then the share of the shard.
     let mut network = Network::new(&Config {
         estimation: Estimation::Scaled,
         ..plain()
@@ -235,7 +232,7 @@ fn the_scaled_sum_waits_for_its_shard() {
         scatter_loss(|header| header.source == 1 && header.owner == 0 && header.slot < 100);
     let results = network.allreduce(OperationId::default(), &vec![vec![1.0; LEN]; RANKS.into()]);
     let shard = &results[2].1[..LEN / usize::from(RANKS)];
-    // Of the three others all came; two thirds of rank 1's slots stand for all of them.
+    // All slots of the three others arrived; two thirds of rank 1's slots stand for all of them.
     let (lacking, whole) = shard.split_at(100 * SLOT);
     assert!(lacking.iter().all(|value| *value == 0.75), "{lacking:?}");
     assert!(
@@ -244,7 +241,7 @@ fn the_scaled_sum_waits_for_its_shard() {
     );
 }
 
-/// What waits for the rest of its shard closes with it when t_S passes, once.
+/// Slots that wait for the rest of their shard close with it at t_S, once.
 #[test]
 fn the_scaled_sum_closes_with_the_flush() {
     let mut network = Network::new(&Config {
@@ -274,9 +271,9 @@ fn the_scaled_sum_closes_with_the_flush() {
     }
 }
 
-/// Bursts and equal tails make neighbouring slots lose together but weigh nobody less: each rank is
-/// as often the owner and as often in a burst. Their standard errors are over operations, because
-/// slots of one are not independent.
+/// Bursts and equal tails make neighbouring slots lose together, but do not change the weights: each rank is
+/// the owner, and in a burst, equally often. Standard errors are over operations, because slots of one are
+/// not independent.
 #[test]
 fn bursts_and_tails_keep_weights_even() {
     type Shape = fn(u64) -> Faults;
@@ -305,8 +302,7 @@ fn bursts_and_tails_keep_weights_even() {
     }
 }
 
-/// Rotations put equal tails on different slots: were they on the same, a fifth of the slots would
-/// be left with the owner alone.
+/// Rotations move equal tails to different slots. Otherwise the owner would be alone in a fifth of the slots.
 #[test]
 fn rotated_tails_hit_different_slots() {
     let steps = 100;
@@ -321,8 +317,8 @@ fn rotated_tails_hit_different_slots() {
     let share = alone as f64 / (f64::from(steps) * N * f64::from(SLOTS));
     println!("slots with the owner's contribution alone: {share:.4}, independent tails give 0.008");
     assert!(share < 0.03, "{share}");
-    // What the tails cost in all is the same wherever they lie: each slot lacks 0.2·3 contributions
-    // in the mean.
+    // The total cost of the tails does not depend on their position: each slot lacks 0.2·3 contributions on
+    // average.
     let lacking = weights
         .iter()
         .flatten()
@@ -334,8 +330,8 @@ fn rotated_tails_hit_different_slots() {
     );
 }
 
-/// The squared error of the owners' aggregates is s²·(E[1/m] − 1/N), whatever shape the loss has:
-/// *m* is the number of contributions, as the outcomes count it, s² the variance between ranks.
+/// The squared error of the owners' aggregates is s²·(E[1/m] − 1/N) for any shape of loss: *m* is the number
+/// of contributions in the outcomes, s² the variance between ranks.
 #[test]
 fn variance_of_the_arrived_mean() {
     type Shape = fn(u64) -> Faults;
@@ -388,9 +384,9 @@ fn variance_of_the_arrived_mean() {
     }
 }
 
-/// What a rank applies, when both phases lose: an aggregate is missing with p·(N−1)/N (its own
-/// never is) and counts as zero. Relative to ‖mean‖², with *ρ* = s²/(N·‖mean‖²/L) the part of the
-/// mean that is noise between ranks: *p*(N−1)/N + (1 − *p*(N−1)/N)·N·(E[1/m] − 1/N)·ρ.
+/// The applied update if both phases lose: an aggregate is missing with p·(N−1)/N (never the own one) and
+/// counts as zero. Relative to ‖mean‖², with *ρ* = s²/(N·‖mean‖²/L) the share of noise between ranks in the
+/// mean: *p*(N−1)/N + (1 − *p*(N−1)/N)·N·(E[1/m] − 1/N)·ρ.
 #[test]
 fn update_error_under_loss_of_both_phases() {
     for (what, coding) in [("plain", Coding::Identity), ("Hadamard", Coding::default())] {
@@ -437,9 +433,8 @@ fn update_error_under_loss_of_both_phases() {
     }
 }
 
-/// The same slots of every shard lost in every step: over the steps' signs each entry comes back as
-/// (1 − share) of itself in the mean, none is forgotten. Without the transform the slots' entries
-/// never come at all.
+/// The same slots of every shard are lost in every step. Over the steps' signs each entry has the mean (1 −
+/// share) of itself. Without the transform the slots' entries never arrive.
 #[test]
 fn a_fixed_loss_touches_all_entries_alike() {
     let lost_slots = SLOTS / 10;
@@ -461,7 +456,7 @@ fn a_fixed_loss_touches_all_entries_alike() {
         (bucket, sum)
     };
     let steps = 150;
-    // Rank 0's own shard arrives whole.
+    // Rank 0's own shard arrives completely.
     let share = 0.1 * (N - 1.0) / N;
     let (bucket, average) = mean_of(Coding::default(), steps);
     let energy = bucket.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / LEN as f64;
@@ -491,9 +486,9 @@ fn a_fixed_loss_touches_all_entries_alike() {
     assert_eq!(forgotten, (N as usize - 1) * lost_slots as usize * SLOT);
 }
 
-/// Uneven loss never breaks the accounts that the figures above rest on.
+/// Losses of any shape keep the counters consistent that the figures above use.
 #[test]
-fn outcomes_count_what_the_network_dropped() {
+fn outcomes_count_dropped_packets() {
     let mut network = Network::new(&plain());
     network.faults = lossy(0.1, 9);
     let buckets = vec![vec![1.0; LEN]; usize::from(RANKS)];

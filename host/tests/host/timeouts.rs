@@ -1,4 +1,4 @@
-//! What ranks learn of how long operations take: in virtual time, by policy and by what delays packets.
+//! Learned timeouts in virtual time, by policy and by cause of delay.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const LEN: usize = 4 * 352 * 20;
 const MS: Duration = Duration::from_millis(1);
 const US: Duration = Duration::from_micros(1);
 
-/// With bounds of 600 ms and 1 s, which is a thousand times what an operation takes here.
+/// Bounds of 600 ms and 1 s are a thousand times the duration of an operation here.
 fn network(timeouts: Timeouts) -> Network {
     Network::new(&Config {
         t_s: 600 * MS,
@@ -21,7 +21,8 @@ fn network(timeouts: Timeouts) -> Network {
     })
 }
 
-/// One operation in every step of `steps`; rank *i* starts `start(step, i)` after the others have ended the last.
+/// Runs one operation in every step of `steps`. Rank *i* starts `start(step, i)` after the others have ended
+/// the last.
 fn run(
     network: &mut Network,
     steps: std::ops::Range<u32>,
@@ -39,7 +40,7 @@ fn run(
         .collect()
 }
 
-/// The share of contributions and aggregates that did not come in time.
+/// The share of contributions and aggregates that did not arrive in time.
 fn missing(outcomes: &[Vec<Outcome>]) -> f64 {
     let outcomes = outcomes.iter().flatten();
     let (lost, owed) = outcomes.fold((0, 0), |(lost, owed), outcome| {
@@ -51,7 +52,7 @@ fn missing(outcomes: &[Vec<Outcome>]) -> f64 {
 }
 
 #[test]
-fn bounds_shrink_to_what_operations_take() {
+fn bounds_shrink_to_the_duration_of_operations() {
     for timeouts in [Timeouts::Published, Timeouts::CauseAware] {
         let mut network = network(timeouts);
         let outcomes = run(&mut network, 0..30, |_, _| Duration::ZERO);
@@ -67,7 +68,7 @@ fn bounds_shrink_to_what_operations_take() {
 }
 
 #[test]
-fn a_dead_rank_costs_what_was_learned_not_what_was_configured() {
+fn a_dead_rank_costs_the_learned_bound_not_the_configured_one() {
     for timeouts in [Timeouts::Published, Timeouts::CauseAware] {
         let mut network = network(timeouts);
         run(&mut network, 0..25, |_, _| Duration::ZERO);
@@ -94,7 +95,7 @@ fn a_dead_rank_costs_what_was_learned_not_what_was_configured() {
 }
 
 #[test]
-fn drops_stretch_nothing() {
+fn drops_never_extend_bounds() {
     let mut network = network(Timeouts::CauseAware);
     let quiet = run(&mut network, 0..60, |_, _| Duration::ZERO);
     network.faults = lossy(0.05, 3);
@@ -109,7 +110,7 @@ fn drops_stretch_nothing() {
     assert!(missing(&lossy) > 0.03);
 }
 
-/// Delays each source's stage by a log-normal tail's excess, now and then.
+/// Sometimes delays a source's stage by a log-normal tail's excess.
 fn stragglers(random: &mut Random) -> Duration {
     if random.chance(0.02) {
         (100 + random.below(300) as u32) * US
@@ -128,7 +129,7 @@ fn stragglers_are_waited_for_as_the_chosen_share_asks() {
     };
     let (published, cause_aware) = (share(Timeouts::Published), share(Timeouts::CauseAware));
     println!("missing: {published:?} as published, {cause_aware:?} cause-aware");
-    // It is to be 0.0007; some forty stragglers of four ranks don't tell that so well.
+    // The target is 0.0007; about forty stragglers of four ranks do not measure it more precisely.
     assert!(cause_aware.0 < 1.5e-3, "{cause_aware:?}");
     assert!(
         published.0 > 2.0 * cause_aware.0,
@@ -138,7 +139,7 @@ fn stragglers_are_waited_for_as_the_chosen_share_asks() {
 }
 
 #[test]
-fn a_rank_that_is_always_late_holds_nobody() {
+fn a_rank_that_is_always_late_delays_no_other_rank() {
     let mut network = network(Timeouts::CauseAware);
     run(&mut network, 0..25, |_, _| Duration::ZERO);
     let late = |_, rank| match rank {
@@ -151,7 +152,7 @@ fn a_rank_that_is_always_late_holds_nobody() {
         let lacking = u64::from(outcome.contributions[usize::from(RANKS - 1)]);
         assert_eq!(lacking, LEN as u64 / 352 / u64::from(RANKS), "{outcome:?}");
     }
-    // Once it is in time again it counts, and is waited for.
+    // When it is in time again it counts, and is waited for.
     let outcomes = run(&mut network, 100..140, |_, _| Duration::ZERO);
     assert_eq!(
         outcomes.last().expect("some")[0].closed_by,
@@ -159,7 +160,7 @@ fn a_rank_that_is_always_late_holds_nobody() {
     );
 }
 
-/// A rank of which something is lost in every step is overdue; those of which everything comes are not, and are waited for.
+/// A rank with losses in every step is overdue. Ranks without losses are not, and are waited for.
 #[test]
 fn one_rank_that_loses_makes_no_other_one_overdue() {
     for (answers, reorder) in [
@@ -175,7 +176,7 @@ fn one_rank_that_loses_makes_no_other_one_overdue() {
             reorder,
             ..config(RANKS)
         });
-        // Nor do its notices come.
+        // Its notices do not arrive either.
         network.faults = Box::new(|header, to| {
             let lost = header.kind == Kind::Scatter && header.slot == 4;
             match (header.source, to) {
@@ -195,7 +196,7 @@ fn one_rank_that_loses_makes_no_other_one_overdue() {
     }
 }
 
-/// Loses the tail of rank 3's contributions to rank 0, and every packet behind it that would tell.
+/// Loses the tail of rank 3's contributions to rank 0, and every later packet that would show it.
 fn lose_a_tail(network: &mut Network) {
     network.faults = Box::new(|header, to| {
         let tail = header.kind == Kind::Scatter && header.slot % 20 == 7;
@@ -209,7 +210,7 @@ fn lose_a_tail(network: &mut Network) {
 
 #[test]
 fn a_lost_tail_is_waited_for_a_tenth_of_t_c() {
-    // Packets may overtake each other, so that a later one does not show at once that an earlier one is lost.
+    // Packets may overtake each other, so a later one does not show at once that an earlier one is lost.
     let mut network = Network::new(&Config {
         t_s: 600 * MS,
         t_b: 1000 * MS,
@@ -233,8 +234,8 @@ fn a_lost_tail_is_waited_for_a_tenth_of_t_c() {
 }
 
 #[test]
-fn what_others_tell_cannot_stretch_a_bound() {
-    // Rank 3 tells the longest t_C that a header can.
+fn reports_of_others_cannot_extend_a_bound() {
+    // Rank 3 announces the longest t_C that fits the header.
     for timeouts in [Timeouts::Published, Timeouts::CauseAware] {
         let mut network = network(timeouts);
         network.switch = Some(Box::new(|header, _| {
@@ -249,11 +250,11 @@ fn what_others_tell_cannot_stretch_a_bound() {
 }
 
 #[test]
-fn a_rank_that_oversleeps_both_bounds_closes_its_shard_with_what_it_has() {
+fn a_rank_that_misses_both_bounds_closes_its_shard_with_its_contributions() {
     let mut network = network(Timeouts::Fixed);
     let core = &mut network.cores[0];
     for step in 0..2 {
-        // In the second operation a result's memory has the first one's values.
+        // In the second operation a result's buffer has the first one's values.
         let id = OperationId { step, bucket: 0 };
         let now = network.now + (step + 1) * 2000 * MS;
         core.start(now, id, vec![1.0 + step as f32; LEN])
@@ -281,13 +282,13 @@ fn a_rank_that_oversleeps_both_bounds_closes_its_shard_with_what_it_has() {
     }
 }
 
-/// Several buckets of a step in flight, in another order at every rank: each learns its own bounds, which cost next to nothing; where
-/// some is lost, nobody waits as long as configured.
+/// Several buckets of a step in flight, in a different order at every rank: each learns its own bounds, at
+/// almost no cost, and with losses no rank waits as long as configured.
 #[test]
 fn buckets_in_flight_learn_each_for_itself() {
     for timeouts in [Timeouts::Published, Timeouts::CauseAware] {
         let mut network = network(timeouts);
-        // A link that ten slots take 40 us of.
+        // Ten slots take 40 us on this link.
         network.link_rate = Some(3_000_000_000);
         let mut random = Random::new(3);
         network.faults = Box::new(move |_, _| vec![US * random.below(100) as u32]);
@@ -315,13 +316,13 @@ fn buckets_in_flight_learn_each_for_itself() {
                 }
             }
         }
-        // A tail costs little, whatever the buckets do to each other.
+        // A tail costs little, whatever the effect of buckets on each other.
         let late = |o: &Outcome| o.lost.scatter.total() + o.lost.gather.total();
         let sum = |of: &dyn Fn(&Outcome) -> u64| quiet.iter().flatten().map(of).sum::<u64>() as f64;
         let lost = sum(&late) / sum(&|o| o.owed);
         println!("{timeouts:?}: {bounds:?}, {lost:.1e} late");
         assert!(lost < 0.01, "{timeouts:?}: {lost}");
-        // Each learned its own.
+        // Each learned its own bounds.
         bounds.sort_unstable();
         assert!(
             bounds.windows(2).all(|two| two[0] < two[1]),

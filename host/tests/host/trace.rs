@@ -1,4 +1,4 @@
-//! What a core tells of what happens is what it counts, and telling changes nothing.
+//! A core's trace agrees with its counters, and tracing changes no result.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn id(step: u32) -> OperationId {
     OperationId { step, bucket: 0 }
 }
 
-/// Packets are lost, repeated, late and cut; rank 3 begins late, and not at all in step 2.
+/// Packets are lost, duplicated, late and trimmed. Rank 3 starts late, and not at all in step 2.
 fn adverse(traced: bool) -> (Vec<Outcome>, Network, Vec<Records>) {
     let mut network = Network::new(&small_slots());
     let records: Vec<Records> = (0..RANKS).map(|_| Records::default()).collect();
@@ -82,7 +82,7 @@ fn adverse(traced: bool) -> (Vec<Outcome>, Network, Vec<Records>) {
 }
 
 #[test]
-fn a_trace_has_what_the_counters_have() {
+fn a_trace_agrees_with_the_counters() {
     let (_, network, records) = adverse(true);
     for (core, records) in network.cores.iter().zip(&records) {
         let totals = core.totals();
@@ -101,7 +101,7 @@ fn a_trace_has_what_the_counters_have() {
             assert_eq!(came(&[Fate::Duplicate]), phase.duplicates);
             assert_eq!(came(&[Fate::CutTrimmed, Fate::CutLate]), phase.cut);
             assert!(phase.duplicates > 0 && phase.cut > 0, "{phase:?}");
-            // What came for operations that were never started is not told.
+            // Packets of operations that never started are not traced.
             assert!(came(&[Fate::Late]) <= phase.late);
         }
         let feedback = |h: &Happened| matches!(h, Happened::Sent { kind, .. } if *kind == PacketKind::Feedback);
@@ -166,7 +166,7 @@ fn a_trace_has_an_operations_bounds_slots_timers_and_end() {
 }
 
 #[test]
-fn telling_changes_nothing() {
+fn tracing_changes_no_result() {
     let (with, ..) = adverse(true);
     let (without, _, records) = adverse(false);
     assert_eq!(with, without);

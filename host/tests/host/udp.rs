@@ -37,7 +37,7 @@ fn collective(config: Config, socket: UdpSocket, peers: &[SocketAddrV4]) -> Coll
     Collective::over_udp(config, udp).expect("starts")
 }
 
-/// What one rank saw: each step's outcome and mean, and its report.
+/// One rank's result: each step's outcome and mean, and its report.
 struct Rank {
     steps: Vec<(Outcome, Vec<f32>)>,
     report: Report,
@@ -165,9 +165,9 @@ fn a_peer_without_a_socket_is_loss() {
     }
 }
 
-/// A rank that leaves as soon as it has its mean has still sent the others theirs.
+/// A rank that leaves right after its result has sent the others theirs.
 #[test]
-fn leaving_at_once_costs_the_others_nothing() {
+fn leaving_at_once_costs_the_others_no_packets() {
     for _ in 0..30 {
         let (sockets, peers) = sockets(2);
         let ranks: Vec<_> = (0u16..)
@@ -193,9 +193,9 @@ fn leaving_at_once_costs_the_others_nothing() {
 }
 
 #[test]
-fn check_packets_show_which_ways_work() {
+fn check_packets_show_which_paths_work() {
     let (mut sockets, peers) = sockets(3);
-    // Nobody is where rank 2 should be.
+    // Rank 2 has no socket.
     let gone = sockets.pop().expect("three").local_addr();
     assert_eq!(gone.expect("was bound"), SocketAddr::V4(peers[2]));
     let config = Config {
@@ -244,10 +244,10 @@ fn check_packets_show_which_ways_work() {
     assert_eq!(prober.heard(77), Err(Stopped));
 }
 
-/// Exact operations, of which nothing is kept that comes before a rank has started them: it is asked for again. A rank
-/// leaves when nobody needs it any more.
+/// Exact operations that store no packets before their start: ranks request them again. A rank leaves when no
+/// other rank needs it.
 #[test]
-fn exact_operations_repair_what_came_too_early() {
+fn exact_operations_repair_packets_that_came_too_early() {
     let limit = Duration::from_secs(20);
     let config = Config {
         gather: Gather::Unicast,
@@ -304,7 +304,7 @@ fn exact_operations_repair_what_came_too_early() {
 }
 
 #[test]
-fn buckets_are_under_way_side_by_side_in_any_order() {
+fn buckets_run_in_parallel_and_in_any_order() {
     const BUCKETS: u16 = 12;
     const RANKS: u16 = 3;
     let (sockets, peers) = sockets(RANKS);
@@ -320,7 +320,7 @@ fn buckets_are_under_way_side_by_side_in_any_order() {
             thread::spawn(move || {
                 for step in 0..3 {
                     let id = |bucket| OperationId { step, bucket };
-                    // Every rank starts and waits in another order.
+                    // Every rank starts and waits in a different order.
                     let order: Vec<u16> =
                         (0..BUCKETS).map(|n| (n * 5 + rank * 4) % BUCKETS).collect();
                     for &bucket in &order {
@@ -332,7 +332,7 @@ fn buckets_are_under_way_side_by_side_in_any_order() {
                             .to_string();
                         assert!(again.contains("started before"), "{again}");
                     }
-                    // Beside them, one that nothing is lost of.
+                    // In parallel, an exact operation.
                     let mut sum = [f32::from(rank)];
                     let limit = Duration::from_secs(5);
                     collective
@@ -356,7 +356,7 @@ fn buckets_are_under_way_side_by_side_in_any_order() {
                         assert!(collective.wait(id(bucket), &mut mean).is_err());
                     }
                 }
-                // Steps only rise: told to the one who waits.
+                // Steps never decrease: the waiting caller gets the error.
                 let past = OperationId { step: 1, bucket: 0 };
                 collective.start(past, &[0.0]).expect("is not refused yet");
                 let past = collective.wait(past, &mut [0.0]).unwrap_err().to_string();
@@ -369,10 +369,10 @@ fn buckets_are_under_way_side_by_side_in_any_order() {
     }
 }
 
-/// Rank 1 contributes to an exact operation and is gone before it has the result: rank 0, which has it, leaves although the
-/// operation's limit is a day away.
+/// Rank 1 contributes to an exact operation and is gone before it has the result. Rank 0 has it, and leaves
+/// although the operation's limit is a day away.
 #[test]
-fn who_leaves_does_not_wait_for_the_dead() {
+fn a_leaving_rank_does_not_wait_for_dead_ranks() {
     let day = Duration::from_secs(24 * 3600);
     let config = Config {
         gather: Gather::Unicast,
@@ -390,7 +390,7 @@ fn who_leaves_does_not_wait_for_the_dead() {
     while let Some(transmit) = core.poll_transmit(Time::ZERO, &mut buf) {
         sent.push(buf[..transmit.len].to_vec());
     }
-    // Its aggregates too, which it has when it has rank 0's contributions.
+    // Also its aggregates, which need rank 0's contributions.
     let last = thread::spawn(move || {
         let mut bytes = vec![0; 2000];
         loop {
@@ -417,8 +417,8 @@ fn who_leaves_does_not_wait_for_the_dead() {
     drop(collective);
 }
 
-/// Ranks that vote code as was agreed; one that missed the vote does so after a step that it sees them do it in, and
-/// nothing is refused from then on.
+/// Ranks code as decided by their vote. A rank that missed the vote follows one step after it has received
+/// the others' packets, and then none is rejected.
 #[test]
 fn coding_is_agreed_and_taken_over() {
     const LEN: usize = 5000;
@@ -444,7 +444,8 @@ fn coding_is_agreed_and_taken_over() {
             let gradient: Vec<f32> = (0..LEN)
                 .map(|at| (at as f32).sin() + f32::from(rank))
                 .collect();
-            // Whether the mean is what adding and halving gives, bit by bit: a transform rounds.
+            // True if the mean is the rounded sum divided by two, bit by bit, which a transform would not
+            // give.
             let is_plain = |collective: &mut Collective, step| {
                 barrier.wait();
                 let mut mean = gradient.clone();
@@ -458,13 +459,13 @@ fn coding_is_agreed_and_taken_over() {
                 let id = OperationId { step, bucket: 1 };
                 collective.agree(id, &mut safeguards, (lost, &[]), limit)
             };
-            // Nothing is lost: the transform is left out.
+            // Nothing is lost, so the transform is switched off.
             let limit = Duration::from_secs(20);
             let verdict = vote(&mut collective, 0, 0.0, limit).expect("both vote");
             assert_eq!(verdict.code, Some(false));
             collective.code(false);
             plain.push(is_plain(&mut collective, 1));
-            // Now rank 1 misses a vote, after which rank 0 transforms again.
+            // Rank 1 misses a vote, after which rank 0 transforms again.
             match rank {
                 0 => collective.code(true),
                 _ => {
@@ -492,9 +493,10 @@ fn coding_is_agreed_and_taken_over() {
     }
 }
 
-/// What it could not deliver in the epoch that is over comes in the next one's first operation, as another rank, to as many as there are then.
+/// A residual of the previous epoch is part of the next one's first operation, at another rank number and
+/// among another number of ranks.
 #[test]
-fn what_a_rank_carries_goes_with_it_into_the_next_epoch() {
+fn residuals_are_carried_into_the_next_epoch() {
     const BUCKET: u16 = 3;
     let (sockets, peers) = sockets(4);
     let mut sockets = sockets.into_iter();
@@ -506,7 +508,7 @@ fn what_a_rank_carries_goes_with_it_into_the_next_epoch() {
         collective(config, sockets.next().expect("enough"), peers)
     };
     let mut before = start(recycling(2, 2), &peers[..2]);
-    // Nobody has the other one's socket.
+    // No rank has the other one's socket.
     let average = |collective: &mut Collective, step, mut bucket: Vec<f32>| {
         let id = OperationId {
             step,

@@ -85,8 +85,8 @@ fn full_queues_between_switches_lose_nothing() {
 
 #[test]
 fn a_link_carries_the_bucket_once_each_way() {
-    // Twice what the bound allows those whose receivers' links carry 2·S·(N−1)/N bytes, less what headers and the
-    // way there and back take.
+    // Twice the goodput of the bound, in which receivers' links carry 2·S·(N−1)/N bytes, minus headers and
+    // the path's delays.
     let report = run(&Experiment {
         payload: false,
         bytes: 25_000_000,

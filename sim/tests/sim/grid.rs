@@ -17,7 +17,7 @@ fn run(experiment: &Experiment) -> Report {
     experiment.run(&mut |_| ()).expect("a possible experiment")
 }
 
-/// Loss in bursts, a tail, others' traffic and short queues, in a fabric of four hosts per leaf.
+/// Loss in bursts, a tail, cross traffic and short queues, in a fabric with four hosts per leaf.
 fn adverse(ranks: u16, groups: u16) -> Experiment {
     let quiet = small(ranks, groups);
     Experiment {
@@ -64,13 +64,13 @@ fn every_rank_gets_the_mean_at_the_same_times_as_without_values() {
 }
 
 #[test]
-fn a_quiet_network_takes_what_its_links_take_and_the_starts() {
+fn a_quiet_grid_is_as_fast_as_its_links_and_starts() {
     for (ranks, groups) in [(4, 2), (32, 4), (32, 8)] {
         let report = run(&small(ranks, groups));
         let completion = report.completion_ms.p50;
-        // A column gathers while it scatters; the others wait for each other.
+        // A column gathers while it scatters; the other phases wait for each other.
         assert!(completion > report.bound_ms + 3.0 * 0.020, "{report:?}");
-        // Frames are 94 bytes longer than slots; notices, shards' last slots and queues of some packets come to it.
+        // Frames are 94 bytes longer than slots. Notices, shards' last slots and short queues add to that.
         let frames = report.bound_ms * (1.0 + 94.0 / 1024.0) + 0.001 * f64::from(ranks);
         let most = frames * 1.02 + 4.0 * (0.020 + 0.002 + 0.002);
         assert!(completion < most, "{ranks}: {completion} over {most}");
@@ -78,7 +78,7 @@ fn a_quiet_network_takes_what_its_links_take_and_the_starts() {
 }
 
 #[test]
-fn what_is_missing_the_network_lost_and_operations_end_by_their_bounds() {
+fn missing_packets_were_lost_by_the_network_and_bounds_hold() {
     let adverse = adverse(16, 4);
     let report = run(&adverse);
     assert_eq!(report, run(&adverse), "the same seed");
@@ -86,7 +86,7 @@ fn what_is_missing_the_network_lost_and_operations_end_by_their_bounds() {
     assert_eq!(network.in_flight(), 0, "{network:?}");
     assert!(network.link_lost > 0 && network.trimmed > 0);
     assert!(report.completion_ms.max <= report.t_b_ms.expect("a bound"));
-    // Time for everything.
+    // Bounds that suffice for every packet.
     let long = Duration::from_millis(100);
     let report = run(&Experiment {
         bounds: Some((long, 2 * long)),
@@ -98,7 +98,7 @@ fn what_is_missing_the_network_lost_and_operations_end_by_their_bounds() {
 
 #[test]
 fn rows_stay_below_their_leaf() {
-    // 16 ranks, four below each leaf: with groups of four only columns cross the spine.
+    // 16 ranks, four per leaf: with groups of four only columns cross the spine.
     let copies = |experiment: Experiment| {
         let topology = Topology::LeafSpine {
             hosts_per_leaf: 4,

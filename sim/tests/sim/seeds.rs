@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Stragglers, Topology};
 
-/// Everything that is drawn.
+/// An experiment with everything random.
 fn eventful(algorithm: Algorithm) -> Experiment {
     let quiet = Experiment::new(algorithm, 10);
     Experiment {

@@ -1,4 +1,4 @@
-//! Ranks that begin late.
+//! Ranks that start late.
 
 use std::time::Duration;
 

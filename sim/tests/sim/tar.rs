@@ -16,7 +16,7 @@ fn run(experiment: &Experiment) -> Report {
     experiment.run(&mut |_| ()).expect("a possible experiment")
 }
 
-/// Loss in bursts, stragglers, others' traffic and short queues.
+/// Loss in bursts, stragglers, cross traffic and short queues.
 fn adverse(ranks: u16) -> Experiment {
     let quiet = small(ranks);
     Experiment {
@@ -41,15 +41,15 @@ fn adverse(ranks: u16) -> Experiment {
 }
 
 #[test]
-fn a_quiet_network_takes_what_its_links_take() {
+fn a_quiet_network_is_as_fast_as_its_links() {
     for ranks in [2, 3, 8, 32] {
         let experiment = small(ranks);
         let report = run(&experiment);
         assert_eq!(report.arrived_share, 1.0);
         let completion = report.completion_ms.p50;
         assert!(completion > report.bound_ms, "{report:?}");
-        // Frames are 94 bytes longer than slots, shards' last slots shorter; besides, each phase has the host's 20 µs, two
-        // propagations, and a queue of some packets from each owner.
+        // Frames are 94 bytes longer than slots, shards' last slots shorter. Each phase also has the host's
+        // 20 µs, two propagation delays, and a short queue from each owner.
         let frames = report.bound_ms * (1.0 + 94.0 / 1024.0) + 0.001 * f64::from(ranks);
         let most = frames * 1.02 + 2.0 * (0.020 + 0.002 + 0.002) + 0.0002 * f64::from(ranks);
         assert!(completion < most, "{ranks}: {completion} over {most}");
@@ -79,7 +79,7 @@ fn seeds_give_the_same_bytes_and_others_do_not() {
 }
 
 #[test]
-fn what_is_sent_is_delivered_or_lost_by_a_cause() {
+fn packets_are_delivered_or_lost_by_a_cause() {
     let report = run(&adverse(10));
     let network = report.network;
     assert_eq!(network.in_flight(), 0, "{network:?}");
@@ -94,13 +94,13 @@ fn what_is_sent_is_delivered_or_lost_by_a_cause() {
 }
 
 #[test]
-fn what_is_missing_without_stragglers_the_network_lost() {
-    // Time for everything: what does not come, and only that, was lost, trimmed or dropped.
+fn without_stragglers_only_the_network_loses_packets() {
+    // Bounds that suffice for every packet: only lost, trimmed or dropped packets are missing.
     let long = Duration::from_millis(50);
     let bounds = Some((long, 2 * long));
     let adverse = adverse(10);
-    // One spine: by several, what a rank multicasts may overtake what it sends an owner, which the core, told that the
-    // fabric keeps the order, takes for lost.
+    // One spine: with several, a rank's multicast may overtake its unicast to an owner, which the core counts
+    // as a loss because the fabric is configured to keep the order.
     let one_spine = Topology::LeafSpine {
         hosts_per_leaf: 4,
         spines: 1,
@@ -118,7 +118,7 @@ fn what_is_missing_without_stragglers_the_network_lost() {
         assert!(report.network.owed_lost > 0 && report.arrived_share < 1.0);
         assert_eq!(report.arrived_share_of_not_lost, 1.0, "{report:?}");
     }
-    // Without loss nothing is lost, however late it comes.
+    // Without loss none is lost, however late packets are.
     let tight = Experiment {
         bounds: Some((Duration::from_micros(60), Duration::from_micros(75))),
         tail: 3.0,
@@ -132,7 +132,7 @@ fn what_is_missing_without_stragglers_the_network_lost() {
 }
 
 #[test]
-fn packets_that_nobody_waits_for_are_late() {
+fn packets_after_their_bound_are_late() {
     let quiet = small(10);
     let experiment = Experiment {
         bounds: Some((Duration::from_micros(60), Duration::from_micros(75))),

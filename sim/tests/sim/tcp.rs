@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Report};
 
-/// Those that go over TCP.
+/// The algorithms over TCP.
 fn over_tcp() -> impl Iterator<Item = Algorithm> {
     let all = Algorithm::ALL.into_iter();
     let others = [
@@ -19,7 +19,7 @@ fn run(experiment: &Experiment) -> Report {
     experiment.run(&mut |_| ()).expect("a possible experiment")
 }
 
-/// Hosts and links that cost no time but the bytes'.
+/// Hosts and links without delays other than serialization.
 fn ideal(algorithm: Algorithm, ranks: u16, bytes: u64) -> Experiment {
     let experiment = Experiment::new(algorithm, ranks);
     Experiment {
@@ -45,7 +45,7 @@ fn a_ring_takes_2_n_minus_1_steps() {
         let experiment = ideal(Algorithm::Ring, ranks, 16 << 20);
         let part = experiment.bytes / u64::from(ranks);
         let steps = f64::from(2 * (ranks - 1));
-        // The switch has a segment whole before it sends it on: once more for each step's last one.
+        // The switch receives a whole segment before it forwards it: once more for each step's last one.
         let expected = steps * (framed_ms(part) + framed_ms(8192));
         let completion = run(&experiment).completion_ms.p50;
         // Acknowledgements share the links: 66 bytes for each segment.
@@ -57,12 +57,12 @@ fn a_ring_takes_2_n_minus_1_steps() {
 }
 
 #[test]
-fn one_server_takes_everybodys_bucket_by_its_own_link() {
-    // The queue takes all seven windows.
+fn one_server_receives_all_buckets_on_its_own_link() {
+    // The queue has room for all seven windows.
     let experiment = ideal(Algorithm::ParameterServer, 8, 4 << 20);
     let expected = 7.0 * framed_ms(experiment.bytes);
     let completion = run(&experiment).completion_ms.p50;
-    // It sends what is complete while the rest comes, but acknowledgements stand in line behind that.
+    // It sends complete pieces while the rest arrives, but acknowledgements queue behind that.
     assert!(
         (1.0..2.0).contains(&(completion / expected)),
         "{completion} {expected}"
@@ -70,7 +70,7 @@ fn one_server_takes_everybodys_bucket_by_its_own_link() {
 }
 
 #[test]
-fn nothing_is_faster_than_its_links() {
+fn no_algorithm_is_faster_than_its_links() {
     for algorithm in over_tcp() {
         for ranks in [2, 7, 16] {
             let report = run(&ideal(algorithm, ranks, 4 << 20));

@@ -14,10 +14,10 @@
 //! | --- | --- |
 //! | `operation.rs` | one operation: states, packets, its end |
 //! | `want.rs` | slots that one rank still has to deliver, and when to request them |
-//! | `answer.rs` | slots that one rank requested, and how often it gets them |
+//! | `repeats.rs` | slots that one rank requested, and how often it gets them |
 
-mod answer;
 mod operation;
+mod repeats;
 mod want;
 
 use std::time::Duration;

@@ -20,7 +20,7 @@ use super::super::early::count;
 use super::super::outbox::Turn;
 use super::super::packet::{self, Payload};
 use super::ELEMENT;
-use super::answer::Answers;
+use super::repeats::Repeats;
 use super::want::{Spacing, Want};
 
 /// Minimum number of notices that this rank has the result.
@@ -28,7 +28,7 @@ const NOTICE_COPIES: u32 = 3;
 
 /// After this many of its longest waits without a request, a rank with missing slots counts as gone. Our
 /// choice: if half of all packets are lost, that many consecutive requests are lost once in 16 times.
-const PATIENCE: u32 = 4;
+const LONGEST_WAITS: u32 = 4;
 
 /// See the table of states in `docs/transport.md`.
 pub(super) struct ExactOperation {
@@ -73,8 +73,8 @@ pub(super) struct ExactOperation {
 struct Peer {
     contributions: Want,
     aggregates: Want,
-    asked_contributions: Answers,
-    asked_aggregates: Answers,
+    asked_contributions: Repeats,
+    asked_aggregates: Repeats,
     heard: bool,
     /// Time of its last packet; the start before the first.
     last: Time,
@@ -147,8 +147,8 @@ impl ExactOperation {
             Peer {
                 contributions: Want::new(contributions, spacing, now),
                 aggregates: Want::new(aggregates, spacing, now),
-                asked_contributions: Answers::default(),
-                asked_aggregates: Answers::default(),
+                asked_contributions: Repeats::default(),
+                asked_aggregates: Repeats::default(),
                 heard: false,
                 last: now,
                 differs: false,
@@ -444,12 +444,12 @@ impl ExactOperation {
     /// with missing slots requests them again and again; one that does not is gone. Ranks may start a
     /// broadcast only after this.
     pub(super) fn needed_until(&self, past: impl Fn(u16) -> bool) -> Option<Time> {
-        let patience = self.spacing.longest * PATIENCE;
+        let silence = self.spacing.longest * LONGEST_WAITS;
         let all_contribute = !matches!(self.exact, Exact::Broadcast { .. });
         let peers = (0u16..).zip(&self.peers);
         let lacking = peers.filter(|(rank, peer)| *rank != self.rank && !peer.done && !past(*rank));
         let until = lacking.map(|(_, peer)| match peer.heard || all_contribute {
-            true => self.until.min(peer.last + patience),
+            true => self.until.min(peer.last + silence),
             false => self.until,
         });
         until.max()

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_name_what_is_missing_and_wait_longer_each_time() {
+    fn requests_name_missing_slots_and_wait_longer_each_time() {
         let spacing = Spacing::of(Duration::from_millis(16));
         let mut want = Want::new(40, spacing, Time::ZERO);
         for slot in (0..40).filter(|slot| slot % 3 != 0) {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_all_does_not_ask() {
+    fn a_complete_rank_sends_no_requests() {
         let mut want = Want::new(1, Spacing::of(Duration::from_secs(1)), Time::ZERO);
         assert!(want.insert(0, Time::ZERO) && want.missing() == 0);
         assert_eq!(want.due(), None);

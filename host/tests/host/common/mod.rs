@@ -1,4 +1,4 @@
-//! A network in virtual time around protocol cores, and helpers to check what they compute.
+//! A network in virtual time around protocol cores, and helpers to check results.
 #![allow(dead_code)] // every test file uses its own part
 
 pub mod training;
@@ -17,14 +17,13 @@ use ultima_host::{
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{Header, Kind};
 
-/// What the network does to one copy of a packet: the extra delays of its deliveries; none is a
-/// loss.
+/// The fate of one copy of a packet: the extra delays of its deliveries; empty for a loss.
 pub type Fate = Vec<Duration>;
 
 /// Decides a copy's fate from its header and its receiver.
 pub type Faults = Box<dyn FnMut(&Header, u16) -> Fate>;
 
-/// What a core has to send, at once.
+/// All datagrams that a core can send now.
 pub fn sent(core: &mut Core) -> Vec<Vec<u8>> {
     let mut buf = vec![0; core.max_datagram()];
     let mut datagrams = Vec::new();
@@ -34,7 +33,7 @@ pub fn sent(core: &mut Core) -> Vec<Vec<u8>> {
     datagrams
 }
 
-/// Rank r contributes 2^r everywhere, so that a sum tells who is in it.
+/// Rank r contributes 2^r everywhere, so a sum shows its members.
 pub fn powers(ranks: u16, len: usize) -> Vec<Vec<f32>> {
     (0..ranks)
         .map(|rank| vec![f32::from(1u16 << rank); len])
@@ -119,7 +118,7 @@ impl Ord for Flight {
     }
 }
 
-/// Copies of the data packets that the network carried, after the sender's own is left out.
+/// Copies of data packets in the network, without the sender's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     pub copies: u64,
@@ -127,12 +126,11 @@ pub struct Carried {
     pub duplicated: u64,
 }
 
-/// A switch on every path: writes its flags and its times to a copy's header, by its receiver; cuts
-/// the payload where it sets TRIMMED or LATE.
+/// A switch on every path: it writes flags and times to a copy's header, and removes the payload of copies
+/// with TRIMMED or LATE.
 pub type Switch = Box<dyn FnMut(&mut Header, u16)>;
 
-/// Cores that reach each other over paths of one delay each; a path keeps the order unless `faults`
-/// delays copies and `fifo` is off.
+/// Cores on paths with one delay. A path keeps the order unless `faults` delays copies and `fifo` is off.
 pub struct Network {
     pub cores: Vec<Core>,
     pub now: Time,
@@ -140,17 +138,17 @@ pub struct Network {
     pub fifo: bool,
     pub faults: Faults,
     pub switch: Option<Switch>,
-    /// Bits per second of every receiver's link, behind a queue without end.
+    /// Bits per second of every receiver's link, with an unlimited queue.
     pub link_rate: Option<u64>,
     pub scatter: Carried,
     pub gather: Carried,
     in_flight: BinaryHeap<Reverse<Flight>>,
     /// When the last packet of a path arrives, by source and receiver.
     last_arrival: Vec<Vec<Time>>,
-    /// When each receiver's link has carried what was sent so far.
+    /// When each receiver's link is free.
     link_free: Vec<Time>,
     gone: Vec<Vec<SlotGone>>,
-    /// By rank: exact operations that ended.
+    /// By rank: ended exact operations.
     pub exact: Vec<Vec<(OperationId, ExactEnd)>>,
     flights: u64,
     buf: Vec<u8>,
@@ -165,7 +163,7 @@ pub struct Done {
     pub outcome: Outcome,
     pub encoded: Vec<f32>,
     pub at: Time,
-    /// What switches told this rank until then.
+    /// Losses that switches reported to this rank until then.
     pub gone: Vec<SlotGone>,
 }
 
@@ -210,7 +208,7 @@ impl Network {
         self.cores.len() as u16
     }
 
-    /// Runs one operation on encoded buckets; rank *i* starts `starts[i]` from now, or never.
+    /// Runs one operation on encoded buckets. Rank *i* starts `starts[i]` from now, or never.
     pub fn run(
         &mut self,
         id: OperationId,
@@ -249,8 +247,9 @@ impl Network {
         done
     }
 
-    /// Runs one operation of each of several buckets of a step at once: rank *r* starts with the bucket at place *r* of
-    /// `buckets`, encoded, and goes round. By rank, in the order in which they ended.
+    /// Runs one operation for each of several buckets of a step in parallel. Rank *r* starts with the bucket
+    /// at index *r* of `buckets`, encoded, and continues cyclically. Returns the outcomes by rank, in the
+    /// order of their end.
     pub fn run_buckets(&mut self, buckets: &[(OperationId, Vec<f32>)]) -> Vec<Vec<Outcome>> {
         let mut ended: Vec<Vec<Outcome>> = vec![Vec::new(); usize::from(self.ranks())];
         let mut collect = |network: &mut Self, rank: u16| {
@@ -280,7 +279,7 @@ impl Network {
         ended
     }
 
-    /// Runs one exact operation; rank *i* starts it with `values[i]`, `starts[i]` from now, or never.
+    /// Runs one exact operation. Rank *i* starts it with `values[i]`, `starts[i]` from now, or never.
     pub fn run_exact(
         &mut self,
         (id, exact, limit): (OperationId, Exact, Duration),
@@ -318,8 +317,8 @@ impl Network {
         ended.collect()
     }
 
-    /// Runs ranks that don't wait for each other: `next` gets a rank's core and what ended there, at first nothing, and
-    /// tells what it starts and how long after.
+    /// Runs ranks independently: `next` gets a rank's core and its ended operation, none at first, and
+    /// returns the next operation and the delay of its start.
     pub fn run_ranks(
         &mut self,
         mut next: impl FnMut(&mut Core, u16, Option<Done>) -> Option<(Duration, OperationId, Vec<f32>)>,
@@ -362,7 +361,7 @@ impl Network {
         }
     }
 
-    /// Starts an operation, or half of one, at one rank at `now`; what ended there.
+    /// Starts an operation, or half of one, at one rank at `now`. Returns the operations that ended there.
     pub fn start_part(
         &mut self,
         now: Time,
@@ -378,21 +377,21 @@ impl Network {
         self.ended(rank)
     }
 
-    /// Lets happen what is due at `now`; which operations ended where.
+    /// Handles all events at `now`. Returns the operations that ended.
     pub fn advance(&mut self, now: Time) -> Vec<(u16, Done)> {
         self.now = now;
         let mut ended = Vec::new();
         self.step(|network, rank| {
             ended.extend(network.ended(rank).into_iter().map(|done| (rank, done)));
         });
-        // A last contribution that left ended half an operation.
+        // The last contribution sent ends half an operation.
         for rank in 0..self.ranks() {
             ended.extend(self.ended(rank).into_iter().map(|done| (rank, done)));
         }
         ended
     }
 
-    /// When something happens next, if anything does.
+    /// The time of the next event.
     pub fn next_event(&self) -> Option<Time> {
         self.next_time()
     }
@@ -406,7 +405,7 @@ impl Network {
         ended
     }
 
-    /// Lets everything happen that happens before `end`; of bounded operations that end then nothing is kept.
+    /// Handles all events before `end`, and drops bounded operations that end.
     pub fn run_until(&mut self, end: Time) {
         while let Some(next) = self.next_time().filter(|next| *next < end) {
             self.now = self.now.max(next);
@@ -417,7 +416,7 @@ impl Network {
         self.now = end;
     }
 
-    /// Lets what is in flight arrive and every notice be sent.
+    /// Delivers all packets in flight and sends all notices.
     pub fn settle(&mut self) {
         while let Some(next) = self.next_time() {
             self.now = self.now.max(next);
@@ -427,7 +426,7 @@ impl Network {
         }
     }
 
-    /// Lets what is in flight arrive and every timer fire; what ends is forgotten.
+    /// Delivers all packets in flight and fires all timers. Drops results.
     pub fn drain(&mut self) {
         while let Some(next) = self.next_time() {
             self.now = self.now.max(next);
@@ -584,8 +583,7 @@ impl Network {
             .collect()
     }
 
-    /// Checks, for a network that has settled, that every packet is accounted for at senders and
-    /// receivers.
+    /// Checks, for a settled network, that senders and receivers count every packet.
     pub fn check_accounts(&mut self) {
         let now = self.now;
         let mut sum = ultima_host::Phases::default();
@@ -608,7 +606,7 @@ impl Network {
     }
 }
 
-/// A copy of `datagram` as it comes out of a switch.
+/// A copy of `datagram` after a switch.
 fn pass(switch: &mut Switch, datagram: &[u8], to: u16) -> Rc<[u8]> {
     let (mut header, payload) = Header::parse(datagram).expect("cores send headers");
     switch(&mut header, to);
@@ -649,7 +647,7 @@ pub const ID: OperationId = OperationId { step: 1, bucket: 0 };
 pub const CODINGS: [Coding; 2] = [Coding::Identity, Coding::Hadamard { log2_block: 12 }];
 pub const GATHERS: [Gather; 2] = [Gather::Multicast, Gather::Unicast];
 
-/// Whether every operation ended as `closed_by`.
+/// True if `closed_by` ended every operation.
 pub fn all_closed_by(results: &[(Outcome, Vec<f32>)], closed_by: ClosedBy) -> bool {
     results
         .iter()

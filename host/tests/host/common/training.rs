@@ -1,4 +1,4 @@
-//! Training in a network: gradients, what ranks applied of them, and how far that is from exact.
+//! Training in a network: gradients, applied updates, and their error.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub struct Rank {
     pub carry: Carry,
     recycles: bool,
     pub random: Random,
-    /// What all gradients of this rank have in common, as where classes are dealt to ranks.
+    /// The common part of all gradients of this rank, as with classes assigned to ranks.
     pub bias: Vec<f32>,
     pub len: usize,
     pub step: u32,
@@ -53,13 +53,13 @@ impl Rank {
         }
     }
 
-    /// Applies what ended.
+    /// Applies an operation's result.
     pub fn apply(&mut self, core: &mut Core, done: &Done) {
         let output = self.output(core, done);
         self.add(&output);
     }
 
-    /// What came of an operation that ended, and of earlier ones.
+    /// The output of an operation, including corrections of earlier ones.
     pub fn output(&mut self, core: &mut Core, done: &Done) -> Vec<f32> {
         let id = done.outcome.id;
         let mut output = vec![0.0; self.len];
@@ -79,7 +79,7 @@ impl Rank {
         }
     }
 
-    /// The next step's encoded contribution; its gradient is zero from `zero_from` on.
+    /// The next step's encoded contribution. Its gradient is zero from `zero_from` on.
     pub fn contribute(&mut self, zero_from: u32) -> (OperationId, Vec<f32>) {
         let mut gradient = vec![0.0; self.len];
         if self.step < zero_from {

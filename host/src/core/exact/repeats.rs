@@ -13,7 +13,7 @@ use crate::time::Time;
 /// requester's shortest wait has passed. A rank that requests without end therefore gets one shard at a time.
 /// Memory: two bitmaps.
 #[derive(Default)]
-pub(super) struct Answers {
+pub(super) struct Repeats {
     queued: Bits,
     /// Number of slots in `queued`.
     left: u32,
@@ -24,7 +24,7 @@ pub(super) struct Answers {
     round_ends: Time,
 }
 
-impl Answers {
+impl Repeats {
     /// Queues requested slots of a shard with `slots`: `first`, and those that the bitmap marks after it.
     /// Slots that are not `available` are skipped.
     pub(super) fn ask(
@@ -51,7 +51,7 @@ impl Answers {
         }
     }
 
-    /// True if [`Answers::next`] returns a slot.
+    /// True if [`Repeats::next`] returns a slot.
     pub(super) fn is_asked(&self) -> bool {
         self.left > 0
     }
@@ -78,38 +78,38 @@ mod tests {
 
     const ROUND: Duration = Duration::from_millis(1);
 
-    fn sent(answers: &mut Answers) -> Vec<u32> {
-        std::iter::from_fn(|| answers.next()).collect()
+    fn sent(repeats: &mut Repeats) -> Vec<u32> {
+        std::iter::from_fn(|| repeats.next()).collect()
     }
 
     #[test]
     fn a_slot_is_sent_once_in_a_round() {
-        let mut answers = Answers::default();
+        let mut repeats = Repeats::default();
         let at = Time::from_nanos;
-        let ask = |answers: &mut Answers, now, first, wanted: &[u8]| {
-            answers.ask((at(now), ROUND), 20, (first, wanted), |slot| slot != 7);
+        let ask = |repeats: &mut Repeats, now, first, wanted: &[u8]| {
+            repeats.ask((at(now), ROUND), 20, (first, wanted), |slot| slot != 7);
         };
-        ask(&mut answers, 0, 6, &[0b111]);
-        ask(&mut answers, 0, 5, &[0b1010]);
-        ask(&mut answers, 0, 19, &[0xff, 0xff]);
-        assert_eq!(sent(&mut answers), [6, 8, 19]);
-        ask(&mut answers, 10, 3, &[0b1001]);
-        ask(&mut answers, 10, 11, &[0b1]);
-        assert_eq!(sent(&mut answers), [3, 11]);
-        ask(&mut answers, 1_000_000, 3, &[0b1001]);
-        assert_eq!(sent(&mut answers), [3, 6]);
-        ask(&mut answers, 9_000_000, u32::MAX, &[1]);
-        assert!(!answers.is_asked());
+        ask(&mut repeats, 0, 6, &[0b111]);
+        ask(&mut repeats, 0, 5, &[0b1010]);
+        ask(&mut repeats, 0, 19, &[0xff, 0xff]);
+        assert_eq!(sent(&mut repeats), [6, 8, 19]);
+        ask(&mut repeats, 10, 3, &[0b1001]);
+        ask(&mut repeats, 10, 11, &[0b1]);
+        assert_eq!(sent(&mut repeats), [3, 11]);
+        ask(&mut repeats, 1_000_000, 3, &[0b1001]);
+        assert_eq!(sent(&mut repeats), [3, 6]);
+        ask(&mut repeats, 9_000_000, u32::MAX, &[1]);
+        assert!(!repeats.is_asked());
     }
 
     #[test]
     fn a_flood_of_requests_is_answered_once() {
-        let mut answers = Answers::default();
+        let mut repeats = Repeats::default();
         let mut count = 0;
         for now in 0..10_000 {
             let now = Time::from_nanos(now * 1000);
-            answers.ask((now, ROUND), 16, (0, &[0xff; 9]), |_| true);
-            count += sent(&mut answers).len();
+            repeats.ask((now, ROUND), 16, (0, &[0xff; 9]), |_| true);
+            count += sent(&mut repeats).len();
         }
         // Ten milliseconds are ten rounds.
         assert_eq!(count, 10 * 16);

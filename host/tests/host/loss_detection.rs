@@ -1,4 +1,4 @@
-//! What ends the wait for a packet, by [`Answers`].
+//! Loss detection: the events that end the wait for a packet, by [`Answers`].
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use ultima_wire::{Header, Kind};
 const RANKS: u16 = 3;
 const SLOT: usize = 16;
 
-/// Rank 0's operation, where a packet to it is not whole: of rank 1, number 4 of 10 slots.
+/// Rank 0's outcome if one packet from rank 1, number 4 of 10 slots, is lost or has no payload.
 fn outcome(answers: Answers, kind: Kind, lost: bool) -> Outcome {
     let mut network = Network::new(&Config {
         answers,
@@ -39,7 +39,7 @@ fn outcome(answers: Answers, kind: Kind, lost: bool) -> Outcome {
 }
 
 #[test]
-fn a_rank_waits_for_what_has_no_answer() {
+fn a_rank_waits_for_losses_that_it_does_not_detect() {
     let bounds = config(RANKS);
     for (kind, bound) in [(Kind::Scatter, bounds.t_s), (Kind::Gather, bounds.t_b)] {
         for answers in Answers::ALL {
@@ -58,7 +58,7 @@ fn a_rank_waits_for_what_has_no_answer() {
                     assert!(outcome.duration >= bound, "{what}");
                     assert!(outcome.closed_by > ClosedBy::KnownLoss, "{what}");
                 }
-                // Why it is missing is told all the same.
+                // The cause is reported in every case.
                 let cause = match (lost, is_answered) {
                     (false, _) => Cause::Trimmed,
                     (true, true) => Cause::Overtaken,

@@ -1,4 +1,4 @@
-//! What an operation tells: from whom what arrived, what its phases took, and a run's histograms.
+//! Outcomes: arrivals by rank, durations of phases, and a run's histograms.
 
 use std::time::Duration;
 
@@ -29,9 +29,10 @@ fn missing(outcome: &Outcome, rank: u16) -> Vec<(u16, u32, u32)> {
         .collect()
 }
 
-/// Rank 2's contribution to one slot of rank 1's shard is lost, and rank 3's aggregate of one slot on its way to rank 0.
+/// Rank 2's contribution to one slot of rank 1's shard is lost, and rank 3's aggregate of one slot on its way
+/// to rank 0.
 #[test]
-fn an_outcome_says_whose_packets_are_missing() {
+fn an_outcome_counts_missing_packets_by_rank() {
     let config = small_slots(4);
     let rotation = Rotation::new(config.seed, ID, 2);
     let mut network = Network::new(&config);
@@ -62,9 +63,9 @@ fn an_outcome_says_whose_packets_are_missing() {
     );
 }
 
-/// Whatever is lost, the counts by rank add up to the others.
+/// With arbitrary losses, the counts by rank add up to the others.
 #[test]
-fn what_came_by_rank_adds_up() {
+fn arrivals_by_rank_add_up() {
     let mut random = Random::new(11);
     for seed in 0..per_run(4, 20) {
         let config = Config {
@@ -106,7 +107,7 @@ fn an_outcome_says_when_its_phases_last_packets_passed() {
     assert_eq!(last.contribution_came, Some(late + delay));
     assert_eq!(outcomes[0].shard_duration, late + delay);
     assert_eq!(last.aggregate_came, Some(outcomes[0].duration));
-    // What the others sent was there before rank 2 began.
+    // The others' packets had arrived before rank 2 started.
     assert_eq!(outcomes[2].last.contribution_came, Some(Duration::ZERO));
     assert_eq!(outcomes[2].shard_duration, Duration::ZERO);
     assert_eq!(outcomes[2].gather_duration(), outcomes[2].duration);
@@ -129,14 +130,14 @@ fn a_bound_that_passes_leaves_no_last_packet() {
 }
 
 #[test]
-fn a_history_tells_operations_apart_by_what_closed_them() {
+fn a_history_separates_operations_by_closing_cause() {
     let config = small_slots(3);
     let mut network = Network::new(&config);
     let mut history = History::default();
     let mut owed = 0;
     for step in 0..6 {
         let id = OperationId { step, bucket: 0 };
-        // Every third time rank 2 is away.
+        // Every third time rank 2 is absent.
         let there = Some(Duration::ZERO);
         let starts = [there, there, there.filter(|_| step % 3 != 2)];
         let done = network.run(id, powers(3, 3 * SLOT), &starts);

@@ -7,6 +7,7 @@ mod apply;
 mod bad_input;
 mod completions;
 mod demo;
+mod docs;
 mod fabric;
 mod job;
 mod lab;

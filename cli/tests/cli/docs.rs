@@ -54,7 +54,7 @@ fn blocks(page: &str) -> Vec<Block> {
             }
             (None, false) => assert!(
                 !text.starts_with("    ") && !text.starts_with('\t'),
-                "{page}:{line}: an indented block, which no test runs; use ```sh test, or as cli/tests/docs.rs says"
+                "{page}:{line}: an indented block, which no test runs; use ```sh test, or as cli/tests/cli/docs.rs says"
             ),
         }
     }
@@ -117,7 +117,7 @@ fn folder(page: &str) -> tempfile::TempDir {
         "case \"$*\" in\n\
          'run --release -- '*) shift 3; exec ultima \"$@\" ;;\n\
          'test --workspace') ;;\n\
-         *) echo \"cargo $*: unknown to cli/tests/docs.rs\"; exit 1 ;;\n\
+         *) echo \"cargo $*: unknown to cli/tests/cli/docs.rs\"; exit 1 ;;\n\
          esac\n",
     );
     program("sudo", "exec \"$@\"\n");

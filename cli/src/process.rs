@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use command_fds::{CommandFdExt, FdMapping};
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
-use nix::unistd::getppid;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, getppid};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc::UnboundedSender;
@@ -19,6 +19,8 @@ pub const DIE_WITH_PARENT: &str = "--die-with-parent";
 
 /// How long a server may take to print its address.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// The time for a server to end by itself.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Descriptors that a child inherits, with their numbers in the child.
 pub type Descriptors = Vec<(i32, OwnedFd)>;
@@ -109,8 +111,17 @@ impl Server {
         })
     }
 
-    /// Kills the server and waits for its end.
+    /// Asks the server to end, which completes its captures, and kills it if it does not.
     pub async fn stop(mut self) -> Result<()> {
+        let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok());
+        if let Some(pid) = pid
+            && kill(Pid::from_raw(pid), Signal::SIGTERM).is_ok()
+            && tokio::time::timeout(STOP_TIMEOUT, self.child.wait())
+                .await
+                .is_ok()
+        {
+            return Ok(());
+        }
         self.child
             .kill()
             .await

@@ -94,7 +94,7 @@ fn a_second_apply_changes_nothing() {
         // No rank has joined the old epoch, so none has to acknowledge the new one.
         let (code, text) = apply(&["--wait", "10s"]);
         assert_eq!(
-            (code, text.contains("near: resized, ")),
+            (code, text.contains("near: resized; ")),
             (0, true),
             "{text}"
         );

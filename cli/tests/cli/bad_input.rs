@@ -254,7 +254,7 @@ links:
             "--program",
             "/nosuch",
         ],
-        &["cannot read /nosuch: No such file", "give the folder"],
+        &["cannot read /nosuch: No such file", "pass the folder"],
     );
 }
 

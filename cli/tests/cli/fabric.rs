@@ -90,10 +90,10 @@ fn show_prints_a_table_json_and_yaml() {
                 "STATUS"
             ]
         );
-        for (row, name) in rows[1..].iter().zip(["s1", "s2"]) {
+        for (row, [name, device]) in rows[1..].iter().zip([["s1", "1"], ["s2", "2"]]) {
             assert_eq!(
                 [row[0], row[1], row[3], row[4], row[5], row[6]],
-                [name, "v1model", "1", "train", "up", "connected"]
+                [name, "v1model", device, "train", "up", "connected"]
             );
         }
         let all = document(&fabric(&stage, &["show", "-o", "json"]).1);
@@ -256,7 +256,7 @@ links:
 ";
     std::fs::write(&bad, mixed).expect("written");
     let text = refused(&["fabric", "check", "-f", bad.to_str().expect("text")]);
-    let place = "bad.yaml:3:13: switches[1]: switch s2: target tofino does not run ";
+    let place = "bad.yaml:3:13: switches[1]: switch s2: target tofino cannot run ";
     assert!(text.contains(place), "{text}");
 }
 

@@ -280,7 +280,7 @@ fn members_are_named_by_rank_or_host() {
         let at = ["job", "--controller", &address];
         let refused = |arguments: &[&str]| common::refused_with(4, &[&at[..], arguments].concat());
         let said = refused(&["evict", "heavy", "7"]);
-        assert!(said.contains("no rank 7; it has 2, from 0 on"), "{said}");
+        assert!(said.contains("no rank 7; it has ranks 0 to 1"), "{said}");
         let said = refused(&["evict", "heavy", "--host", "7"]);
         assert!(said.contains("the fabric has no host \"7\""), "{said}");
         let said = refused(&["evict", "heavy", "h2"]);

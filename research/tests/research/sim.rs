@@ -213,3 +213,35 @@ fn help_has_an_example() {
     let output = sim(&["--help"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("Example: ultima-research sim"));
 }
+
+#[test]
+fn a_trace_changes_no_figure_and_the_same_seed_writes_the_same_bytes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options =
+        "--ranks 8 --bytes 1M --slot 2048 --tail 3 --loss 0.01 --operations 6 --seed 5 -o json";
+    let options: Vec<&str> = options.split(' ').collect();
+    let traced = |name: &str| {
+        let path = folder.path().join(name);
+        let trace = ["--trace", path.to_str().expect("text"), "--trace-rank", "3"];
+        let output = sim(&[&options[..], &trace].concat());
+        assert!(output.status.success(), "{output:?}");
+        (output.stdout, fs::read(&path).expect("written"))
+    };
+    let first = traced("first.jsonl");
+    assert_eq!(first.0, sim(&options).stdout);
+    assert!(first == traced("again.jsonl"));
+}
+
+#[test]
+fn bad_trace_options_are_rejected_before_the_simulation_runs() {
+    let refused = |options: &[&str]| {
+        let output = sim(options);
+        assert_eq!(output.status.code(), Some(2), "{options:?}");
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let with = |options: &[&str]| refused(&[&["--trace", "/dev/null"], options].concat());
+    assert!(with(&["--algorithm", "ring"]).contains("--algorithm tar, not ring"));
+    assert!(with(&["--ranks", "4", "--trace-rank", "4"]).contains("ranks 0 to 3"));
+    let text = refused(&["--trace", "/nowhere/at/all.jsonl"]);
+    assert!(text.contains("/nowhere/at/all.jsonl"), "{text}");
+}

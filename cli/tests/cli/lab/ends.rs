@@ -44,7 +44,7 @@ pub fn a_second_lab_of_the_same_name_is_rejected(lab: &Lab) {
         lab.name,
         file.display()
     );
-    let end = format!("end it with `ultima lab down {}`\n", lab.name);
+    let end = format!("stop it with `ultima lab down {}`\n", lab.name);
     assert!(said.starts_with(&start) && said.ends_with(&end), "{said}");
     assert!(lab.pings("h1", "h2"), "the lab is as it was");
 }

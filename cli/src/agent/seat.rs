@@ -271,7 +271,7 @@ fn warn_of_slow_rate(session: &Session, options: &Options) {
     if let Some(took) = took.filter(|took| *took > config.t_b) {
         let Membership { job, rank, .. } = &session.membership;
         eprintln!(
-            "warning: rank {rank} of {job}: {values} values take {took:.1?} to send at this rate, longer than the deadline of \
+            "warning: rank {rank} of {job}: {values} values take at least {took:.1?} to send at this rate, longer than the deadline of \
              {:?}: use fewer with --allreduce, or a longer --deadline",
             config.t_b
         );

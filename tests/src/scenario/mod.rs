@@ -17,6 +17,7 @@ pub use dropped::{to_an_unknown_rank, without_a_group};
 pub use run::{Outcome, in_any_order, run, shown};
 
 use ultima_p4::names::counter;
+use ultima_testing::full;
 
 use crate::counters::{Cell, Counts};
 use crate::fabric::{Fabric, HostId};
@@ -58,6 +59,14 @@ pub struct Scene<'a> {
     pub left: &'a Job,
     /// Rank 0 on the second host, 1 on the fourth.
     pub right: &'a Job,
+}
+
+/// The scenarios that show that a switch works after a change: those of members in a quick run, all in a full run.
+pub fn recheck(scene: Scene<'_>) -> Vec<Scenario> {
+    match full() {
+        true => star(scene),
+        false => members::scenarios(scene),
+    }
 }
 
 /// All scenarios for one switch.

@@ -54,7 +54,7 @@ fn a_deleted_job_can_be_created_again(target: &Target) {
         }
         // All scenarios hold for the new job.
         stage.jobs[0] = again;
-        for scenario in scenario::star(stage.scene()) {
+        for scenario in scenario::recheck(stage.scene()) {
             scenario::run(&mut stage, &scenario);
         }
 

@@ -48,7 +48,7 @@ fn health(stage: &Stage) -> String {
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !done() {
-        assert!(Instant::now() < end, "waited in vain until {what}");
+        assert!(Instant::now() < end, "timed out: {what}");
         sleep(Duration::from_millis(10));
     }
 }

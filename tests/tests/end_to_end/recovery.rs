@@ -30,7 +30,7 @@ fn a_controller_without_a_store_removes_old_jobs(target: &Target) {
             controller,
             testbed,
         };
-        for scenario in scenario::star(stage.scene()) {
+        for scenario in scenario::recheck(stage.scene()) {
             scenario::run(&mut stage, &scenario);
         }
     });

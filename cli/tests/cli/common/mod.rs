@@ -119,11 +119,11 @@ pub fn children(parent: u32) -> Vec<(i32, String)> {
         .collect()
 }
 
-/// Waits until `done` returns true. Fails after 30 seconds.
+/// Waits until `done` returns true. Fails after two minutes.
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !done() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -24,7 +24,7 @@ pub const OPTIONS: [&str; 8] = [
 /// and what it receives fits a port's queue of 64.
 pub const SMALL: [&str; 4] = ["--allreduce", "2800", "--rate", "10M"];
 /// Work that the embedded switch carries without loss.
-pub const LARGE: [&str; 4] = ["--allreduce", "60000", "--rate", "200M"];
+pub const LARGE: [&str; 4] = ["--allreduce", "60000", "--rate", "50M"];
 
 /// Four hosts with two ranks each.
 pub const EIGHT_RANKS: &str = "

@@ -66,7 +66,7 @@ fn operations_end_by_trimmed_packets(fabric: &str, hops: u64) {
         "--repeat",
         &repeat,
         "--deadline",
-        "10s",
+        "60s",
     ];
     let reports = lab.agents(&hosts, &[&options[..], &work].concat());
     let ranks = (reports.iter()).flat_map(|report| report["ranks"].as_array().expect("ranks"));

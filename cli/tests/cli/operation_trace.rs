@@ -24,7 +24,7 @@ fn traced(path: &Path) {
     experiment.tail = 3.0;
     experiment.operations = 6;
     experiment.seed = 5;
-    experiment.network.loss = Loss::Independent { probability: 0.01 };
+    experiment.network.loss = Some(Loss::Independent { probability: 0.01 });
     let trace = TraceFile::create(path, &experiment.trace_head(), WhenFull::Wait).expect("a file");
     let sink: Box<dyn Sink> = Box::new(trace.sink());
     let report = experiment.run_traced(Some((3, sink)), &mut |_| {});

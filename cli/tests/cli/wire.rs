@@ -158,16 +158,19 @@ fn a_wire_prints_progress_and_accepts_new_settings_while_it_runs() {
     }
     let (printed, status) = wire.interrupt();
     assert!(status.success(), "{status}");
-    assert!(printed.contains("QUEUE FULL"), "{printed}");
+    assert!(printed.contains("QUEUE-FULL"), "{printed}");
 }
 
 #[test]
 fn bad_input_is_rejected_in_one_line() {
     for (arguments, said) in [
-        (&["wire", "-i", "v1"][..], "expected two ends: -i A -i B"),
+        (
+            &["wire", "-i", "v1"][..],
+            "expected exactly two ends, such as -i veth0 -i veth1",
+        ),
         (
             &["wire", "-i", "v1", "-i", "v2", "-i", "v3"],
-            "expected two ends",
+            "expected exactly two ends",
         ),
         (
             &["wire", "-i", "a/b", "-i", "v2"],
@@ -211,8 +214,9 @@ fn a_wire_rejects_commands_that_only_a_switch_serves() {
         (&["port", "remove", "1"], "port control"),
     ] {
         let error = refused(&[&["switch"], command, &["--grpc", address]].concat());
-        let said =
-            format!("{address}: the server there has no {service}; expected an `ultima switch`");
+        let said = format!(
+            "{address}: the server has no {service} service; expected a running `ultima switch`"
+        );
         assert!(error.contains(&said), "{error}");
     }
     let list = output(&["switch", "port", "list", "--grpc", address]);

@@ -224,7 +224,7 @@ fn the_receiver_is_checked_last() {
     };
     for (seen, text) in [
         (report(5, 0, 0), "no process listens on UDP port 21836"),
-        (report(0, 5, 0), "buffer is full"),
+        (report(0, 5, 0), "socket buffer of rank 1 is full"),
         (report(0, 0, 5), "another job"),
     ] {
         broken.receiver = Some(seen);

@@ -223,7 +223,7 @@ mod tests {
         }
         assert!(said(whole("train", &["a", "b", "a", "c"]), 2).contains("a has ranks in several"));
         let long = "n".repeat(60);
-        assert!(said(whole(&long, &four), 2).contains("is no name"));
+        assert!(said(whole(&long, &four), 2).contains("invalid name"));
         assert!(GridSpec::new(whole("train", &["a", "a", "b", "b"]), 2).is_ok());
         let evicts = JobSpec {
             eviction: Eviction::After(5),

@@ -295,7 +295,7 @@ mod tests {
         assert!(
             error
                 .to_string()
-                .starts_with("the controller at here:1 does not know")
+                .starts_with("the server at here:1 does not know")
         );
     }
 

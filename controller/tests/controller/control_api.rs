@@ -565,7 +565,10 @@ async fn telemetry_is_sent_at_the_requested_interval() {
         others.push(client.watch_telemetry(None, every).await.unwrap());
     }
     let error = refused(None, every).await;
-    assert!(error.contains("64 watch telemetry already"), "{error}");
+    assert!(
+        error.contains("64 clients watch telemetry already"),
+        "{error}"
+    );
     drop(others);
     while client.watch_telemetry(None, every).await.is_err() {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -596,7 +599,7 @@ async fn a_resize_of_a_job_that_changed_meanwhile_is_rejected() {
     let (code, message) = refusal(stale.await);
     assert_eq!(code, Code::FailedPrecondition);
     assert!(
-        message.contains("is in epoch 1, with other members"),
+        message.contains("is in epoch 1 and its members have changed"),
         "{message}"
     );
     assert_eq!(client.job("train").await.unwrap(), job);
@@ -645,7 +648,7 @@ async fn a_plan_shows_the_effect_of_a_resize() {
         job_id: job.id + 1,
         ..resize(&["h1", "h3"])
     };
-    refused(stale, "with other members").await;
+    refused(stale, "its members have changed").await;
 }
 
 /// The paths are of the client's machine, and any user may send them.

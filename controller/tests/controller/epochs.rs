@@ -610,7 +610,7 @@ async fn invalid_changes_are_rejected_with_one_line() {
     let evict = async |who| refusal(site.client.evict("train", who, "").await).1;
     assert_eq!(
         evict(Named::Rank(3)).await,
-        "job train has no rank 3; it has 3, from 0 on"
+        "job train has no rank 3; it has ranks 0 to 2"
     );
     assert_eq!(
         evict(Named::Host("h1".into())).await,

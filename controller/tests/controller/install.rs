@@ -158,7 +158,10 @@ async fn a_failed_creation_leaves_other_jobs_rates_alone() {
                 switches[1].fail_at(nth, fault);
                 let error = controller.create_job(three).await.unwrap_err();
                 let error = error.to_string();
-                assert!(error.starts_with("job three: switch s2 "), "{error}");
+                assert!(
+                    error.starts_with("job three was not installed: switch s2 "),
+                    "{error}"
+                );
                 if !matches!(fault, Fault::Refuse) {
                     back(&handle, &switches[1], clients).await;
                 }
@@ -798,7 +801,7 @@ async fn each_unusable_switch_is_reported_in_one_line() {
     assert_eq!(
         line(config(Target::of_run().fabric(&text, "f"))).await,
         format!(
-            "switch s1 at {silent} does not answer within 0.3 s: Connection refused (os error 111); start it, or correct its `grpc` or `tls` in the fabric"
+            "switch s1 at {silent} does not answer within 0.3 s: Connection refused (os error 111); start it, or correct its `grpc` or `tls` in the fabric file"
         )
     );
 
@@ -809,7 +812,7 @@ async fn each_unusable_switch_is_reported_in_one_line() {
     assert_eq!(
         line(config(Target::of_run().fabric(&text, "f"))).await,
         format!(
-            "switch s1 at {address} does not answer within 0.3 s: no answer to arbitration; start it, or correct its `grpc` or `tls` in the fabric"
+            "switch s1 at {address} does not answer within 0.3 s: no answer to arbitration; start it, or correct its `grpc` or `tls` in the fabric file"
         )
     );
 

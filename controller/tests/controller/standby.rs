@@ -561,12 +561,14 @@ async fn a_forced_controller_replaces_a_dead_leader() {
     bed.part_from_switches(0);
     until(async || !first.leads_at_most().await).await;
     let by = Term { number: 5, by: 7 };
+    let same = first.standing().await;
     let request = api::ClaimRequest {
         term: Some(by.into()),
         history: None,
         controllers: 2,
         copies: 1,
-        ..Default::default()
+        fabric: same.fabric,
+        program: same.program,
     };
     first.replication().await.claim(request).await.unwrap();
     until(async || !first.is_primary()).await;

@@ -568,7 +568,7 @@ experiments:
             ),
             (
                 "experiments:\n  a: { x: ranks, ranks: [4, 1] }\n",
-                "e.yaml:2:6: experiments.a: 1 ranks; 2 to 8192",
+                "e.yaml:2:6: experiments.a: 1 ranks: expected 2 to 8192",
             ),
             (
                 "experiments:\n  a/b: { x: ranks, ranks: 4 }\n",

@@ -130,7 +130,7 @@ async fn invalid_settings_change_nothing() {
         (
             change(&[2], &good, &["rate"]),
             Code::InvalidArgument,
-            "port 2: mask: `rate`",
+            "port 2: mask: unknown setting `rate`",
         ),
         (
             change(&[1], &fast, &["rate_bps"]),

@@ -159,7 +159,7 @@ fn a_check_names_a_disconnected_switch() {
         assert_eq!(way.full_came, way.sent, "{way:?}");
     }
     let finding = only(check);
-    assert_found(&finding, Hop::Switch, ("s2", 0), "does not reach s2");
+    assert_found(&finding, Hop::Switch, ("s2", 0), "cannot reach s2");
     assert_eq!(finding.paths, []);
     assert_eq!(crew.check().findings, []);
 }

@@ -1,4 +1,4 @@
-//! What the first switch still knows of an operation.
+//! The first switch's counters of an operation.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -6,21 +6,20 @@ use std::time::{Duration, Instant};
 use ultima_host::{CheckPacket, Destination, OperationId, Prober, Stopped};
 use ultima_wire::Report;
 
-/// PROBEs until nobody is expected to answer, and the time from one to the next: far longer than the round trip to
-/// a switch.
+/// Number of PROBEs, and the time between them: much longer than the round trip to a switch.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often it is looked whether an answer has come.
+/// Interval of checks for an answer.
 const LOOK: Duration = Duration::from_micros(500);
 
 /// The token of these PROBEs, next to the rendezvous's.
 const TOKEN: u32 = u32::MAX - 2;
 
-/// Asks the switch beside this host what it counted of an operation: of what left its port toward here, and of what it
-/// missed of this rank's packets. Blocks for 60 ms at most; none if no answer came by then.
+/// Requests the counters of an operation from this host's switch: packets that left its port to this host,
+/// and packets of this rank that it missed. Blocks for up to 60 ms. None without an answer.
 ///
-/// A switch remembers the latest 16 operations. `elsewhere` is a rank on another host: the PROBE is addressed to it, and
-/// comes back from the switch.
+/// A switch stores the latest 16 operations. `elsewhere` is a rank on another host: the PROBE is addressed to
+/// it, and returns from the switch.
 ///
 /// # Errors
 /// [`Stopped`].
@@ -38,7 +37,7 @@ pub fn ask(prober: &Prober, elsewhere: u16, about: OperationId) -> Result<Option
             sleep(LOOK);
             match prober.heard(TOKEN)?.0.report {
                 Some((operation, report)) if operation == about => return Ok(Some(report)),
-                // Nothing yet, or what was asked before.
+                // No answer yet, or an answer to an earlier request.
                 _ => {}
             }
         }

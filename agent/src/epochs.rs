@@ -1,4 +1,5 @@
-//! A rank that goes from one epoch of its job to the next: what the controller says on one side, its operations on the other.
+//! A rank's transition from one epoch of its job to the next, between the controller's messages and the
+//! rank's operations.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,43 +12,43 @@ use ultima_controller::membership::{PLEDGED, Turn, Turns};
 
 use crate::Membership;
 
-/// What becomes of a rank.
+/// A rank's place in the next epoch.
 #[derive(Debug)]
 pub enum Next<T> {
-    /// What it has opened for the new epoch.
+    /// The resources that it opened for the new epoch.
     Place(T),
     /// It has no place there, for this reason.
     LeftOut(String),
 }
 
-/// What an operation does.
+/// The epoch of an operation.
 #[derive(Debug)]
 pub enum Go<T> {
-    /// It begins, in this epoch.
+    /// It starts in this epoch.
     Begin,
-    /// It is the new epoch's first.
+    /// It is the first operation of the new epoch.
     Over(Next<T>),
-    /// There is no epoch for it, for this reason.
+    /// It has no epoch, for this reason.
     Nowhere(String),
 }
 
-/// A rank's operations in one epoch, and what it has opened for the next. Clones are the same.
+/// A rank's operations in one epoch, and its resources for the next one. Clones share their state.
 #[derive(Debug)]
 pub struct Epochs<T>(Arc<Shared<T>>);
 
 #[derive(Debug)]
 struct Shared<T> {
     state: Mutex<State<T>>,
-    /// Changes with the state.
+    /// Notifies of changes of the state.
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
 struct State<T> {
     turns: Turns,
-    /// For the change of that number.
+    /// With the number of the change that it belongs to.
     next: Option<(u16, Next<T>)>,
-    /// Why the epoch is over, where this rank was not told before it was.
+    /// The reason that the epoch has ended, if this rank was not notified before.
     over: Option<String>,
 }
 
@@ -64,7 +65,7 @@ impl<T> Default for Epochs<T> {
 }
 
 impl<T> Epochs<T> {
-    /// Where it has begun nothing.
+    /// Creates an epoch without operations.
     pub fn new() -> Self {
         let state = State {
             turns: Turns::default(),
@@ -77,15 +78,16 @@ impl<T> Epochs<T> {
         }))
     }
 
-    /// The rank begins with that operation.
+    /// Sets the rank's first operation.
     pub fn starts_at(&self, operation: u32) {
         self.change(|state| state.turns.start_at(operation));
     }
 
-    /// Whether an operation begins; blocks until that is known. Operations are asked for in their order.
+    /// Returns the epoch of an operation, and blocks until it is known. Call it for operations in their
+    /// order.
     ///
     /// # Panics
-    /// On a thread of the runtime that must not block, or of none.
+    /// Outside of the runtime, or on a thread of it that must not block.
     pub fn go(&self, operation: u32) -> Go<T> {
         let mut changed = self.0.changed.subscribe();
         loop {
@@ -108,13 +110,13 @@ impl<T> Epochs<T> {
             if told.is_err() {
                 let waited = PLEDGED.as_secs();
                 return Go::Nowhere(format!(
-                    "the controller has not said for {waited} s in which epoch operation {operation} is"
+                    "the controller did not assign operation {operation} to an epoch within {waited} s"
                 ));
             }
         }
     }
 
-    /// Waits until the rank has to leave the epoch although it has begun nothing in it.
+    /// Waits until the rank must leave the epoch, even if it has started no operation in it.
     pub async fn over_before_it_began(&self) -> Go<T> {
         let mut changed = self.0.changed.subscribe();
         loop {
@@ -129,12 +131,13 @@ impl<T> Epochs<T> {
                     return Go::Nowhere(reason.clone());
                 }
             }
-            // It is not dropped as long as this is here.
+            // The sender lives as long as `self`.
             let _ = changed.changed().await;
         }
     }
 
-    /// The controller says that the epoch is over. Who was told what comes next goes on to that.
+    /// Ends the epoch by the controller's message. A rank that was notified of the next epoch continues
+    /// there.
     pub fn end(&self, reason: String) {
         self.change(|state| {
             if !state.turns.is_decided() {
@@ -155,23 +158,25 @@ impl<T> Epochs<T> {
     }
 }
 
-/// Opens what a rank needs in an epoch; why that cannot be, on one line.
+/// Opens a rank's resources for an epoch. The error is one line.
 pub type Open<T> = Box<dyn FnMut(Membership) -> Result<T, String> + Send>;
 
-/// What a rank hears of changes, for [`Client::attend`](ultima_controller::client::Client::attend).
+/// Handles the controller's messages about changes, for
+/// [`Client::attend`](ultima_controller::client::Client::attend).
 pub struct Follower<T> {
     job: String,
-    /// The job's number in this epoch.
+    /// The job's id in this epoch.
     id: u16,
     epochs: Epochs<T>,
     open: Open<T>,
-    /// The operation that this rank begins with, where that is not the job's first.
+    /// This rank's first operation, if that is not the job's first.
     first: watch::Sender<Option<u32>>,
     suspects: watch::Sender<Vec<u32>>,
 }
 
 impl<T> Follower<T> {
-    /// Of a rank whose operations are `epochs`'; `open` makes what it needs in another epoch.
+    /// Creates the follower of a rank with the operations `epochs`. `open` opens its resources for another
+    /// epoch.
     pub fn new(membership: &Membership, epochs: Epochs<T>, open: Open<T>) -> Self {
         Self {
             job: membership.job.clone(),
@@ -183,12 +188,12 @@ impl<T> Follower<T> {
         }
     }
 
-    /// The operation that this rank begins with, once it is told, where that is not the job's first.
+    /// This rank's first operation, once it is known, if that is not the job's first.
     pub fn first(&self) -> watch::Receiver<Option<u32>> {
         self.first.subscribe()
     }
 
-    /// Where the ranks are told of which this one hears nothing.
+    /// The sender for the ranks that this one suspects.
     pub fn suspects(&self) -> watch::Sender<Vec<u32>> {
         self.suspects.clone()
     }
@@ -196,7 +201,8 @@ impl<T> Follower<T> {
 
 impl<T: Send> attend::Member for Follower<T> {
     fn prepare(&mut self, change: &PrepareEpoch) -> Result<u32, String> {
-        let number = u16::try_from(change.job_id).map_err(|_| "its number has 16 bits")?;
+        let number =
+            u16::try_from(change.job_id).map_err(|_| "the new job id does not fit into 16 bits")?;
         let is_open = |state: &mut State<T>| matches!(&state.next, Some((of, _)) if *of == number);
         if !self.epochs.change(is_open) {
             let next = match &change.place {
@@ -206,25 +212,27 @@ impl<T: Send> attend::Member for Follower<T> {
                     Next::Place((self.open)(membership)?)
                 }
                 Some(prepare_epoch::Place::LeftOut(reason)) => Next::LeftOut(reason.clone()),
-                None => return Err("it is not said what becomes of this rank".into()),
+                None => {
+                    return Err("the request has neither a place nor a reason for this rank".into());
+                }
             };
             self.epochs.change(|state| {
-                // What was opened for a change that is decided stays.
+                // The resources for a decided change stay.
                 if !state.turns.is_decided() {
                     state.next = Some((number, next));
                 }
             });
         }
         let pledged = self.epochs.change(|state| state.turns.pledge(number));
-        pledged.ok_or_else(|| "it has not gone over to the epoch before yet".into())
+        pledged.ok_or_else(|| "this rank has not entered the previous epoch yet".into())
     }
 
     fn begin(&mut self, decided: &BeginEpoch) {
         let first = decided.first_operation;
         if decided.job_id == u32::from(self.id) {
-            // Operations from 0 on begin when all are there.
+            // Operations from 0 start when all ranks attend.
             if first > 0 {
-                // At once: the next word may be to pledge for another change.
+                // At once: the next message may prepare another change.
                 self.epochs.starts_at(first);
                 self.first.send_replace(Some(first));
             }
@@ -300,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn operations_go_over_when_they_are_told() {
+    async fn operations_enter_the_next_epoch_when_it_is_decided() {
         let (epochs, mut follower) = follower();
         let run = |operation| {
             let epochs = epochs.clone();
@@ -319,7 +327,7 @@ mod tests {
         assert!(matches!(waits.await.unwrap(), Go::Begin));
         let until = follower.prepare(&seat(3)).unwrap();
         let waits = run(until);
-        // Of another change.
+        // For another change.
         follower.begin(&BeginEpoch {
             job_id: 2,
             first_operation: 1,
@@ -329,13 +337,13 @@ mod tests {
             first_operation: until,
         });
         follower.call_off();
-        // It was told: that the old epoch is over it knows.
+        // It was notified before.
         epochs.end("over".into());
         assert!(matches!(waits.await.unwrap(), Go::Over(Next::Place(3))));
     }
 
     #[tokio::test]
-    async fn who_is_left_out_or_not_told_in_time_hears_why() {
+    async fn a_rank_without_a_place_gets_the_reason() {
         let (epochs, mut follower) = follower();
         let left_out = prepare_epoch::Place::LeftOut("evicted".into());
         assert_eq!(follower.prepare(&change(2, left_out)), Ok(0));

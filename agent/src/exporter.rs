@@ -1,4 +1,4 @@
-//! Serves metrics over HTTP.
+//! The HTTP server for metrics.
 
 use std::convert::Infallible;
 use std::io;
@@ -20,20 +20,20 @@ use tokio::time::{sleep, timeout};
 
 use crate::metrics::Metrics;
 
-/// Connections at a time; others wait in the kernel's queue.
+/// Maximum number of connections. Others wait in the kernel's queue.
 const CONNECTIONS: usize = 8;
-/// Bytes of a request's head.
+/// Maximum bytes of a request's head.
 const REQUEST: usize = 8 << 10;
-/// From a connection's begin until its answer is out: each has one request.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The pause after the kernel had no connection to give.
+/// Maximum time from a connection's start to the end of its answer. Each has one request.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause after a failed accept.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// What [`Source::text`] is.
+/// The content type of [`Source::text`].
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What metrics come from.
+/// A source of metrics.
 pub trait Source: Send + Sync + 'static {
-    /// All of them as OpenMetrics text. It may take a while.
+    /// All metrics as OpenMetrics text. May block.
     fn text(&self) -> String;
 }
 
@@ -53,7 +53,7 @@ impl Exporter {
     /// Serves `metrics` at `address`; port 0 takes a free one.
     ///
     /// # Errors
-    /// The kernel does not give the address.
+    /// The kernel rejects the address.
     pub async fn serve(address: SocketAddr, metrics: Arc<impl Source>) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         Ok(Self {
@@ -62,7 +62,7 @@ impl Exporter {
         })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -90,8 +90,8 @@ async fn accept(listener: TcpListener, metrics: Arc<impl Source>) {
         };
         let metrics = metrics.clone();
         tokio::spawn(async move {
-            // Whoever is slower, or says nonsense, asks again.
-            let _ = timeout(PATIENCE, connected(connection, metrics)).await;
+            // A client that is too slow or sends an invalid request must retry.
+            let _ = timeout(TIMEOUT, connected(connection, metrics)).await;
             drop(place);
         });
     }
@@ -112,7 +112,7 @@ async fn answer(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (status, kind, text) = match (request.method(), request.uri().path()) {
         (&Method::GET, "/metrics") => {
-            // It waits for the data threads, which no other task shall.
+            // It waits for the data threads, so it must not block the runtime.
             match tokio::task::spawn_blocking(move || metrics.text()).await {
                 Ok(text) => (StatusCode::OK, OPEN_METRICS, text),
                 Err(error) => (
@@ -125,7 +125,7 @@ async fn answer(
         (_, "/metrics") => (
             StatusCode::METHOD_NOT_ALLOWED,
             "text/plain",
-            "only GET\n".to_owned(),
+            "expected GET\n".to_owned(),
         ),
         _ => (
             StatusCode::NOT_FOUND,

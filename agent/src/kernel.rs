@@ -1,27 +1,27 @@
-//! What the kernel counts, and is set to, in this thread's network namespace.
+//! Counters and settings of the kernel in this thread's network namespace.
 
 use std::fs;
 use std::net::Ipv4Addr;
 
 use nix::ifaddrs::getifaddrs;
 
-/// Datagrams that came to this host and to no socket.
+/// Datagrams that arrived at this host and reached no socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UdpCounts {
-    /// Nobody listens at their port.
+    /// No socket had their port.
     pub(crate) no_port: u64,
     /// Their socket's buffer was full.
     pub(crate) buffer_full: u64,
 }
 
 impl UdpCounts {
-    /// The counts so far; zeros where the kernel doesn't tell.
+    /// The current counters; zero if the kernel has none.
     pub(crate) fn now() -> Self {
         let snmp = fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
         Self::read(&snmp)
     }
 
-    /// From the file's pairs of lines: names, then numbers (proc_net(5)).
+    /// Parses the file's pairs of lines: names, then numbers (proc_net(5)).
     fn read(snmp: &str) -> Self {
         let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp:"));
         let (names, numbers) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
@@ -39,8 +39,8 @@ impl UdpCounts {
     }
 }
 
-/// The interface with the address `own`, if packets that come by it from that very address are dropped, as Linux
-/// does unless `accept_local` is set (ip-sysctl.rst); none where they come through, or where nothing says so.
+/// The interface with the address `own`, if it drops packets from that address, which is Linux's default
+/// without `accept_local` (ip-sysctl.rst). None if it accepts them, or that is unknown.
 pub(crate) fn deaf_to_itself(own: Ipv4Addr) -> Option<String> {
     let mut interfaces = getifaddrs().ok()?;
     let interface = interfaces.find(|interface| {

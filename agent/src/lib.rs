@@ -1,13 +1,15 @@
-//! What stands between the controller and a rank's collective, whatever the process around it does.
+//! A rank's session with the controller: join, epochs, checks, metrics, and the rank's link. It starts no operations.
 //!
-//! - [`Membership`]: a rank that a job has given, as the collective's configuration and addresses.
-//! - [`Limits`]: what the fabric has room for of what the rank sends.
-//! - [`Epochs`]: its operations where the job's members change; [`Follower`]: what it hears of that.
-//! - [`ask`]: what the first switch knows of an operation.
-//! - [`meet`]: all ranks hear each other before the first operation.
-//! - [`Quiet`]: the pause in a job's operations that a check asks for.
+//! - [`Membership`]: a rank of a job, as the collective's configuration and addresses.
+//! - [`Session`]: a rank in one epoch of a job, with its link open; [`Settings`]: what a user chooses of it.
+//! - [`Limits`]: the fabric's limits on the rank's packets.
+//! - [`Epochs`]: the rank's operations while the job's members change; [`Follower`] handles the controller's
+//!   messages about that.
+//! - [`ask`]: the first switch's counters of an operation.
+//! - [`meet`]: the rendezvous of all ranks before the first operation.
+//! - [`Quiet`]: the pause in a job's operations that a check requests.
 //! - [`Probes`]: a rank's part in the checks of its job; see [`ultima_controller::attend`].
-//! - [`Metrics`]: what the ranks of a process counted and measured, which [`Exporter`] serves to Prometheus.
+//! - [`Metrics`]: counters and durations of a process's ranks, which [`Exporter`] serves to Prometheus.
 
 mod ask;
 mod epochs;
@@ -19,6 +21,8 @@ mod metrics;
 mod probes;
 mod quiet;
 mod rendezvous;
+mod session;
+mod settings;
 
 pub use ask::ask;
 pub use epochs::{Epochs, Follower, Go, Next, Open};
@@ -29,3 +33,5 @@ pub use metrics::{Metrics, WatchedRank};
 pub use probes::Probes;
 pub use quiet::Quiet;
 pub use rendezvous::{RENDEZVOUS, meet};
+pub use session::{Configure, Context, Link, Session, SessionError, Start, Unready, give_up};
+pub use settings::Settings;

@@ -1,69 +1,84 @@
-//! What the fabric has room for.
+//! The fabric's limits on a rank's packets.
 
 use ultima_controller::api;
-use ultima_host::Config;
+use ultima_host::{Config, Pacing, RatePolicy};
 use ultima_wire::HEADER_LEN;
 use ultima_wire::frame::FRAME_OVERHEAD;
 
-/// Bytes of an Ethernet header, which no MTU counts.
+/// Bytes of an Ethernet header, which MTUs exclude.
 const ETHERNET: usize = 14;
 
-/// What the fabric has room for of what a rank sends, as far as its file says.
+/// The fabric's limits on a rank's packets, from the fabric's file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Bits per second that the link of this rank's host carries towards its switch, for all ranks there.
+    /// Bits per second of this rank's host on its link to the switch, shared by all ranks there.
     pub rate: Option<u64>,
     /// Bytes of the largest IPv4 packet that every link of the fabric carries.
     pub mtu: Option<u32>,
+    /// Bits per second at which a rank sends unless its user chooses a rate.
+    pub pace: Option<u64>,
 }
+
+/// Bytes that a paced rank may send at once after a pause: ten full packets, TCP's initial window (RFC 6928).
+pub(crate) const PACING_BURST: u32 = 10 * 1500;
 
 impl Limits {
     pub(crate) fn read(limits: &api::Limits) -> Self {
         Self {
             rate: Some(limits.rate).filter(|rate| *rate > 0),
             mtu: Some(limits.mtu).filter(|mtu| *mtu > 0),
+            pace: Some(limits.pace).filter(|pace| *pace > 0),
         }
     }
 
-    /// The slot of a job with this configuration whose user says none: [`Config::SLOT_BYTES`], less what a tag takes,
-    /// and less where the fabric carries less. The same on every rank.
+    /// The pacing of a rank whose user chooses no rate.
+    pub fn pacing(&self) -> Option<Pacing> {
+        self.pace.map(|bits_per_second| Pacing {
+            bits_per_second,
+            burst: PACING_BURST,
+            policy: RatePolicy::default(),
+        })
+    }
+
+    /// The default slot of a job with this configuration: [`Config::SLOT_BYTES`] minus the tag, or less if
+    /// the fabric's MTU is too small. The same on every rank.
     pub fn slot_bytes(&self, config: &Config) -> usize {
         let usual = Config::SLOT_BYTES - (config.header_len() - HEADER_LEN);
         let Some(mtu) = self.mtu else {
             return usual;
         };
-        // An MTU without room for anything is the configuration's to refuse, or the network's.
-        let room = (mtu as usize).saturating_sub(beside(config)) / 4 * 4;
+        // The configuration's check, or the network, rejects an MTU without room.
+        let room = (mtu as usize).saturating_sub(headers(config)) / 4 * 4;
         usual.min(room.max(4))
     }
 
-    /// What this configuration wants beyond them, a line each.
+    /// One line for each limit that this configuration exceeds.
     pub fn exceeded(&self, config: &Config) -> Vec<String> {
         let mut lines = Vec::new();
-        let (slot, packet) = (config.slot_bytes, beside(config) + config.slot_bytes);
+        let (slot, packet) = (config.slot_bytes, headers(config) + config.slot_bytes);
         if let Some(mtu) = self.mtu.filter(|mtu| packet > *mtu as usize) {
             lines.push(format!(
-                "slots of {slot} bytes make packets of {packet}, and the fabric has a link of {mtu} (1500 where its file does not say): \
-                 if the job has ways by that link, and it carries no more, they are lost; slots of {} fit",
+                "slots of {slot} bytes make packets of {packet} bytes, but a link of the fabric has an MTU of {mtu} (default 1500): \
+                 packets on that link may be lost; expected slots of at most {} bytes",
                 self.slot_bytes(config)
             ));
         }
-        // As many as there are on this host share its link.
-        let ranks = config.beside.len() as u64 + 1;
+        // All ranks on this host share its link.
+        let ranks = config.colocated.len() as u64 + 1;
         let rate = config.pacing.map(|pacing| pacing.bits_per_second);
         let rate = rate.map(|rate| rate.saturating_mul(ranks));
         if let Some((rate, limit)) = rate.zip(self.rate).filter(|(rate, limit)| rate > limit) {
             lines.push(format!(
-                "the rates of this host's {ranks} ranks are {rate} bit/s, more than the {limit} bit/s that by the fabric's file its link \
-                 carries: what is beyond waits and is lost in front of it"
+                "the rates of this host's {ranks} ranks add up to {rate} bit/s, more than the {limit} bit/s of its link in the fabric's \
+                 file: packets will queue and be dropped"
             ));
         }
         lines
     }
 }
 
-/// Bytes of a job's longest IPv4 packet beside its slot.
-fn beside(config: &Config) -> usize {
+/// Bytes of a job's longest IPv4 packet without its slot.
+fn headers(config: &Config) -> usize {
     FRAME_OVERHEAD - ETHERNET + config.header_len() + config.counted_len()
 }
 
@@ -71,7 +86,7 @@ fn beside(config: &Config) -> usize {
 mod tests {
     use std::time::Duration;
 
-    use ultima_host::{Pacing, RatePolicy, Recycling};
+    use ultima_host::Recycling;
     use ultima_wire::Key;
 
     use super::*;
@@ -87,7 +102,10 @@ mod tests {
     #[test]
     fn slots_fit_the_links() {
         let slot = |mtu, config: &Config| {
-            let limits = Limits { mtu, rate: None };
+            let limits = Limits {
+                mtu,
+                ..Limits::default()
+            };
             let slot_bytes = limits.slot_bytes(config);
             let config = Config {
                 slot_bytes,
@@ -106,16 +124,17 @@ mod tests {
         // One bit more is one byte more.
         assert_eq!(slot(Some(1500), &config(true, 97, true)), 1388);
         assert_eq!(slot(Some(1500), &config(true, 97, false)), 1392);
-        // Larger slots are for those who ask for them.
+        // Larger slots must be requested.
         assert_eq!(slot(Some(9000), &open), 1408);
         assert_eq!(slot(Some(576), &config(true, 4, false)), 480);
     }
 
     #[test]
-    fn what_is_beyond_is_said() {
+    fn exceeded_limits_are_reported() {
         let limits = Limits {
             rate: Some(1_000_000_000),
             mtu: Some(1500),
+            pace: None,
         };
         let paced = |bits_per_second| Config {
             pacing: Some(Pacing {
@@ -128,15 +147,15 @@ mod tests {
         // The usual slot is too long with a tag.
         let lines = limits.exceeded(&paced(1_000_000_001));
         assert_eq!(lines.len(), 2, "{lines:?}");
-        assert!(lines[0].contains("packets of 1504") && lines[0].contains("slots of 1392 fit"));
+        assert!(lines[0].contains("packets of 1504") && lines[0].contains("at most 1392 bytes"));
         assert!(lines[1].contains("1000000001 bit/s"), "{lines:?}");
         assert_eq!(limits.exceeded(&paced(1_000_000_000)).len(), 1);
-        // Two share the link.
+        // Two ranks share the link.
         let two = Config {
-            beside: vec![1],
+            colocated: vec![1],
             ..paced(600_000_000)
         };
-        assert!(limits.exceeded(&two)[1].contains("2 ranks are 1200000000"));
+        assert!(limits.exceeded(&two)[1].contains("2 ranks add up to 1200000000"));
         assert_eq!(Limits::default().exceeded(&paced(u64::MAX)), [""; 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! A rank that a job has given.
+//! A rank's membership in a job, as the controller assigned it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -14,93 +14,95 @@ use ultima_wire::{Key, UDP_PORT, group_address};
 use crate::Limits;
 use crate::kernel::deaf_to_itself;
 
-/// A rank's part in a job, as the controller gave it.
+/// A rank's membership in a job, as the controller assigned it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// The job's name.
     pub job: String,
-    /// Its number in packets.
+    /// The job's id in packets.
     pub id: u16,
-    /// Its membership epoch in packets.
+    /// The job's membership epoch in packets.
     pub epoch: u16,
     /// This rank.
     pub rank: u16,
-    /// What signs and rotations are drawn from.
+    /// Seed of signs and rotations.
     pub seed: u64,
-    /// How aggregates travel.
+    /// Delivery of aggregates.
     pub gather: Gather,
-    /// By how many packets of one member the fabric may let others of it overtake them.
+    /// By how many packets of the same member the fabric may overtake a packet.
     pub reorder: u32,
-    /// What the job's packets are sealed with in this epoch; none if it is not sealed.
+    /// Key that seals the job's packets in this epoch. None if the job is not sealed.
     pub key: Option<Key>,
-    /// What the fabric has room for.
+    /// The fabric's limits.
     pub limits: Limits,
     /// All members, by rank.
     pub seats: Vec<Seat>,
 }
 
-/// Where a member sits.
+/// A member's host and address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seat {
-    /// Its host's name.
+    /// The host's name.
     pub host: String,
-    /// Its address, MAC and UDP port included.
+    /// Its address with MAC and UDP port.
     pub address: PortAddress,
 }
 
-/// Why a rank was not given.
+/// The reason that a rank could not join.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// The controller refuses or doesn't answer.
+    /// The controller rejected the request, or did not answer.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Its answer makes no sense.
-    #[error("the controller's answer has {what}: {value}; are both of one version?")]
+    /// The controller's answer is invalid.
+    #[error(
+        "the controller's answer has {what}: {value}; use an agent and a controller of the same version"
+    )]
     Answer {
-        /// Which part of it.
+        /// The invalid part.
         what: &'static str,
-        /// What stands there.
+        /// Its value.
         value: String,
     },
 }
 
-/// Why a rank has no socket.
+/// The reason that a rank's socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The kernel refuses.
+    /// The kernel rejected the address.
     #[error(
-        "cannot listen on {address}: {error}; does this machine have that address, and is the port free?"
+        "cannot listen on {address}: {error}; check that this machine has the address and that the port is free"
     )]
     Bind {
         /// The rank's address.
         address: SocketAddrV4,
-        /// The kernel's answer.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// What a rank sends to the group comes back from the switch for the ranks beside it, with their own address as its
-    /// source.
+    /// Multicast packets of a rank return from the switch for colocated ranks, with the host's own address as
+    /// their source, and the kernel drops them.
     #[error(
-        "job {job} has {ranks} ranks at {ip}, and Linux drops what comes back from there by {interface}: \
-         allow it with `sysctl -w net.ipv4.conf.{interface}.accept_local=1`, or create the job with `gather: unicast`"
+        "job {job} has {ranks} ranks at {ip}, and Linux drops packets from its own address on {interface}: \
+         allow them with `sysctl -w net.ipv4.conf.{interface}.accept_local=1`, or create the job with `gather: unicast`"
     )]
     DeafToItself {
         /// The job's name.
         job: String,
-        /// Ranks at the address.
+        /// Number of ranks at the address.
         ranks: usize,
         /// The address.
         ip: Ipv4Addr,
-        /// The interface that has it.
+        /// The interface with the address.
         interface: String,
     },
 }
 
 impl Membership {
-    /// Takes the next free rank of `job` on `host`, and with a `wait` waits that long until all
-    /// others have theirs.
+    /// Takes the next free rank of `job` on `host`. With a `wait` it waits that long until all other ranks
+    /// are taken.
     ///
     /// # Errors
-    /// [`JoinError`]: there is no rank, or nobody to ask.
+    /// [`JoinError`]: no free rank, or no answer.
     pub async fn join(
         client: &Client,
         job: &str,
@@ -141,22 +143,23 @@ impl Membership {
         })
     }
 
-    /// The collective's configuration, with what most jobs use where the controller says nothing;
-    /// see [`Config::new`]. Slots fit the fabric's links as long as nothing else is changed that takes room:
+    /// The collective's configuration, with the defaults of [`Config::new`] for all that the controller does
+    /// not set. Slots fit the fabric's links unless another change makes packets longer:
     /// [`Limits::slot_bytes`].
     pub fn config(&self, t_b: Duration) -> Config {
-        // The controller gives no more members than ranks have numbers.
+        // The controller never assigns more members than a rank's number allows.
         let ranks = u16::try_from(self.seats.len()).unwrap_or(u16::MAX);
         let host = self.seat().address.socket.ip();
-        let beside = (0..ranks).filter(|&rank| {
+        let colocated = (0..ranks).filter(|&rank| {
             let seat = &self.seats[usize::from(rank)];
             rank != self.rank && seat.address.socket.ip() == host
         });
         let config = Config {
             gather: self.gather,
             reorder: self.reorder,
-            beside: beside.collect(),
+            colocated: colocated.collect(),
             key: self.key,
+            pacing: self.limits.pacing(),
             ..Config::new(self.id, self.epoch, self.rank, ranks, self.seed, t_b)
         };
         Config {
@@ -175,23 +178,23 @@ impl Membership {
         u16::try_from(other).ok()
     }
 
-    /// This rank's place.
+    /// This rank's host and address.
     pub fn seat(&self) -> &Seat {
         &self.seats[usize::from(self.rank)]
     }
 
-    /// A socket on this rank's address, which this machine must have, and the others' addresses.
+    /// Opens a socket on this rank's address, which must be an address of this machine.
     ///
     /// # Errors
-    /// [`SocketError`]: the kernel refuses the address, or would drop what another rank of this host sends.
+    /// [`SocketError`]: the kernel rejects the address, or would drop packets of colocated ranks.
     pub fn udp(&self) -> Result<UdpConfig, SocketError> {
         let own = self.seat().address.socket;
         let socket = UdpSocket::bind(own).map_err(|error| SocketError::Bind {
             address: own,
             error,
         })?;
-        let beside = |seat: &&Seat| seat.address.socket.ip() == own.ip();
-        let ranks = self.seats.iter().filter(beside).count();
+        let colocated = |seat: &&Seat| seat.address.socket.ip() == own.ip();
+        let ranks = self.seats.iter().filter(colocated).count();
         if ranks > 1
             && self.gather == Gather::Multicast
             && let Some(interface) = deaf_to_itself(*own.ip())
@@ -210,7 +213,7 @@ impl Membership {
         })
     }
 
-    /// This rank behind a virtual switch port.
+    /// This rank's address behind a virtual switch port.
     pub fn port(&self, fd: OwnedFd) -> PortConfig {
         PortConfig {
             fd,
@@ -220,7 +223,7 @@ impl Membership {
         }
     }
 
-    /// Who attends, for [`Client::attend`].
+    /// The rank's identity for [`Client::attend`].
     pub fn attendance(&self, slot_bytes: usize) -> Attendance {
         Attendance {
             job: self.job.clone(),
@@ -265,7 +268,7 @@ fn key(bytes: &[u8]) -> Result<Option<Key>, JoinError> {
     };
     match key {
         Ok(key) => Ok(Some(Key(key))),
-        // What stands there is a secret, whatever is wrong with it.
+        // The value is a secret, even if it is invalid.
         Err(_) => Err(JoinError::Answer {
             what: "a key that is not of 16 bytes, but of",
             value: bytes.len().to_string(),
@@ -299,14 +302,18 @@ mod tests {
             epoch: 1,
             reorder: 40,
             key: vec![7; 16],
-            limits: Some(api::Limits { rate: 0, mtu: 576 }),
+            limits: Some(api::Limits {
+                rate: 0,
+                mtu: 576,
+                pace: 2_000_000,
+            }),
             members: vec![member(0), member(1)],
             ..JoinResponse::default()
         }
     }
 
     #[test]
-    fn what_the_controller_says_is_checked() {
+    fn the_controllers_answer_is_checked() {
         let membership = Membership::read("train", &answer()).unwrap();
         assert_eq!(
             membership.seat().address.socket,
@@ -314,8 +321,10 @@ mod tests {
         );
         let config = membership.config(Duration::from_secs(1));
         assert_eq!((config.job, config.rank, config.ranks), (7, 1, 2));
-        assert_eq!((&config.beside, config.reorder), (&vec![0], 40));
+        assert_eq!((&config.colocated, config.reorder), (&vec![0], 40));
         assert_eq!((config.key, config.slot_bytes), (Some(Key([7; 16])), 480));
+        let pace = config.pacing.map(|pacing| pacing.bits_per_second);
+        assert_eq!(pace, Some(2_000_000));
         assert!(!format!("{membership:?} {config:?}").contains("7, 7"));
         let unsealed = JoinResponse {
             key: Vec::new(),

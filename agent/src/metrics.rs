@@ -1,4 +1,4 @@
-//! What the ranks of a process counted and measured, as Prometheus and OpenMetrics read it.
+//! Counters and durations of a process's ranks, as OpenMetrics text for Prometheus.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -13,10 +13,10 @@ use ultima_host::{
     Cause, Causes, ClosedBy, Durations, History, Observer, PhaseCounters, Rejection, Report, Span,
 };
 
-/// Stands before every name.
+/// Prefix of all names.
 const PREFIX: &str = "ultima";
-/// Upper ends of the histograms' buckets, in units of 10 µs: 10 µs to 50 s, three in a decade. The core keeps finer ones;
-/// these are what a scrape carries.
+/// Upper ends of the histograms' buckets, in units of 10 µs: 10 µs to 50 s, three per decade. The core has
+/// finer ones; these are for scrapes.
 const BUCKETS: [u64; 20] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000,
     200_000, 500_000, 1_000_000, 5_000_000,
@@ -24,7 +24,7 @@ const BUCKETS: [u64; 20] = [
 /// Their unit.
 const BUCKET_UNIT: Duration = Duration::from_micros(10);
 
-/// The ranks of a process.
+/// The metrics of a process's ranks.
 #[derive(Default)]
 pub struct Metrics {
     ranks: Mutex<Vec<Watched>>,
@@ -34,11 +34,11 @@ struct Watched {
     job: String,
     rank: u16,
     observer: Observer,
-    /// What was counted when it was last asked: it stays when the collective ends.
+    /// The last report, which stays valid after the collective has ended.
     report: Report,
 }
 
-/// What is known of a rank now.
+/// The state of a rank at a scrape.
 #[derive(Debug)]
 struct Seen {
     job: String,
@@ -48,7 +48,7 @@ struct Seen {
 }
 
 impl Metrics {
-    /// From now on this rank is among them.
+    /// Adds a rank.
     pub fn watch(&self, job: &str, rank: u16, observer: Observer) -> WatchedRank {
         let mut watched = self.lock();
         watched.push(Watched {
@@ -60,7 +60,7 @@ impl Metrics {
         WatchedRank(watched.len() - 1)
     }
 
-    /// The same rank has another number, and another collective, in another epoch: its counts begin anew.
+    /// Replaces a rank's number and collective in another epoch. Its counters start at zero.
     pub fn watch_on(&self, watched: WatchedRank, rank: u16, observer: Observer) {
         if let Some(watched) = self.lock().get_mut(watched.0) {
             (watched.rank, watched.observer) = (rank, observer);
@@ -68,14 +68,14 @@ impl Metrics {
         }
     }
 
-    /// All metrics as OpenMetrics text. Waits for the ranks' data threads to look up what they counted.
+    /// All metrics as OpenMetrics text. Waits for the answers of the ranks' data threads.
     pub fn text(&self) -> String {
         let seen = self.lock().iter_mut().map(Watched::look).collect();
         let mut registry = Registry::with_prefix(PREFIX);
         registry.register_collector(Box::new(Snapshot(seen)));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry)
-            .expect("a string takes what is written");
+            .expect("writing to a string cannot fail");
         text
     }
 
@@ -84,7 +84,7 @@ impl Metrics {
     }
 }
 
-/// A rank that is watched.
+/// The index of a rank in [`Metrics`].
 #[derive(Clone, Copy, Debug)]
 pub struct WatchedRank(usize);
 
@@ -102,11 +102,11 @@ impl Watched {
     }
 }
 
-/// One scrape's.
+/// The data of one scrape.
 #[derive(Debug)]
 struct Snapshot(Vec<Seen>);
 
-/// Further labels of one series, and its value.
+/// Additional labels of one series, and its value.
 type Series = (Vec<(&'static str, &'static str)>, u64);
 
 impl Collector for Snapshot {
@@ -116,12 +116,12 @@ impl Collector for Snapshot {
             (
                 Span::Operation,
                 "operation_duration",
-                "Time of AllReduces, by what ended them",
+                "Duration of AllReduces by what ended them",
             ),
             (
                 Span::Shard,
                 "shard_duration",
-                "Time from an AllReduce's start until the rank's own shard had closed, by what closed the worst of its slots",
+                "Time from an AllReduce's start to the close of the rank's own shard, by what closed the worst of its slots",
             ),
             (
                 Span::Gather,
@@ -134,13 +134,13 @@ impl Collector for Snapshot {
         self.counters(
             to,
             "owed_packets",
-            "Contributions and aggregates that others were to send",
+            "Contributions and aggregates owed by other ranks",
             |seen| vec![(vec![], seen.history.owed())],
         )?;
         self.counters(
             to,
             "lost_packets",
-            "Those that did not come in time",
+            "Contributions and aggregates that did not arrive in time",
             |seen| {
                 let lost = seen.history.lost();
                 [("scatter", lost.scatter), ("gather", lost.gather)]
@@ -149,29 +149,24 @@ impl Collector for Snapshot {
                     .collect()
             },
         )?;
-        self.counters(
-            to,
-            "sent_packets",
-            "Packets that left, by their kind",
-            |seen| {
-                let totals = &seen.report.totals;
-                let kinds = [
-                    ("scatter", totals.phases.scatter.sent),
-                    ("gather", totals.phases.gather.sent),
-                    ("feedback", totals.feedback_sent),
-                    ("control", totals.control_sent),
-                    (
-                        "repair",
-                        totals.recycling.repairs_sent + totals.exact.repairs_sent,
-                    ),
-                ];
-                kinds.map(|(kind, n)| (vec![("kind", kind)], n)).to_vec()
-            },
-        )?;
+        self.counters(to, "sent_packets", "Sent packets by kind", |seen| {
+            let totals = &seen.report.totals;
+            let kinds = [
+                ("scatter", totals.phases.scatter.sent),
+                ("gather", totals.phases.gather.sent),
+                ("feedback", totals.feedback_sent),
+                ("control", totals.control_sent),
+                (
+                    "repair",
+                    totals.recycling.repairs_sent + totals.exact.repairs_sent,
+                ),
+            ];
+            kinds.map(|(kind, n)| (vec![("kind", kind)], n)).to_vec()
+        })?;
         self.counters(
             to,
             "unsent_packets",
-            "Packets that a bound passed before they left",
+            "Packets that were unsent when a bound passed",
             |seen| {
                 let phases = seen.report.totals.phases;
                 let kinds = [
@@ -181,19 +176,14 @@ impl Collector for Snapshot {
                 kinds.map(|(kind, n)| (vec![("kind", kind)], n)).to_vec()
             },
         )?;
-        self.counters(
-            to,
-            "received_packets",
-            "Packets that came, by what became of them",
-            |seen| {
-                let phases = seen.report.totals.phases;
-                [("scatter", phases.scatter), ("gather", phases.gather)]
-                    .into_iter()
-                    .flat_map(by_fate)
-                    .collect()
-            },
-        )?;
-        self.counters(to, "rejected_datagrams", "Datagrams ignored", |seen| {
+        self.counters(to, "received_packets", "Received packets by fate", |seen| {
+            let phases = seen.report.totals.phases;
+            [("scatter", phases.scatter), ("gather", phases.gather)]
+                .into_iter()
+                .flat_map(by_fate)
+                .collect()
+        })?;
+        self.counters(to, "rejected_datagrams", "Rejected datagrams", |seen| {
             let rejected = seen.report.totals.rejected;
             let all = Rejection::ALL.into_iter();
             all.map(|reason| (vec![("reason", reason.name())], rejected.of(reason)))
@@ -202,7 +192,7 @@ impl Collector for Snapshot {
         self.counters(
             to,
             "recycled_slots",
-            "Slots by what recycling did for them",
+            "Slots by state of recycling",
             |seen| {
                 let recycling = seen.report.totals.recycling;
                 let states = [
@@ -219,7 +209,7 @@ impl Collector for Snapshot {
         self.counters(
             to,
             "exact_operations",
-            "Exact operations that ended",
+            "Finished exact operations",
             |seen| {
                 let exact = seen.report.totals.exact;
                 let results = [
@@ -234,19 +224,19 @@ impl Collector for Snapshot {
         self.counters(
             to,
             "send_errors",
-            "Datagrams that the kernel did not take",
+            "Datagrams that the kernel rejected",
             |seen| vec![(vec![], seen.report.link.send_errors)],
         )?;
         self.counters(
             to,
             "too_long_datagrams",
-            "Datagrams that are longer than the MTU",
+            "Datagrams longer than the MTU",
             |seen| vec![(vec![], seen.report.link.too_long)],
         )?;
         self.gauges(
             to,
             "newest_step",
-            "The newest step that another rank has sent something of",
+            "The newest step in packets of other ranks",
             |seen| seen.report.newest_step,
         )?;
         self.suspected(to)
@@ -254,7 +244,7 @@ impl Collector for Snapshot {
 }
 
 impl Snapshot {
-    /// One series for each rank and what `of` says of it.
+    /// One series for each rank and result of `of`.
     fn counters(
         &self,
         to: &mut DescriptorEncoder<'_>,
@@ -291,9 +281,9 @@ impl Snapshot {
         Ok(())
     }
 
-    /// One series for each rank that another one has ever suspected.
+    /// One series for each rank that was ever suspected.
     fn suspected(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Whether another rank, `peer`, was silent for so long that this one does not wait for it";
+        let help = "1 if the rank `peer` was silent for so long that this one does not wait for it";
         let mut to = to.encode_descriptor("suspected", help, None, MetricType::Gauge)?;
         for seen in &self.0 {
             for (peer, suspected) in seen.history.suspected() {

@@ -1,4 +1,4 @@
-//! A rank's part in checks.
+//! A rank's part in the checks of its job.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use ultima_host::{CheckPacket, Destination, OperationId, Prober, Report};
 use crate::kernel::UdpCounts;
 use crate::quiet::Quiet;
 
-/// Sends check packets through a rank's collective, and reports which came.
+/// Sends check packets through a rank's collective, and reports the received ones.
 pub struct Probes {
     prober: Prober,
     all_here: watch::Sender<bool>,
     quiet: Quiet,
-    /// What had been counted when the round began.
+    /// Counters at the start of the round.
     before: (Report, UdpCounts),
 }
 
 impl Probes {
-    /// For the collective of `prober`.
+    /// Creates the probes for the collective of `prober`.
     pub fn new(prober: Prober) -> Self {
         Self {
             prober,
@@ -32,12 +32,12 @@ impl Probes {
         }
     }
 
-    /// Turns true when all members of the job attend, each with its socket open.
+    /// Becomes true when all members of the job attend, with their sockets open.
     pub fn all_here(&self) -> watch::Receiver<bool> {
         self.all_here.subscribe()
     }
 
-    /// The pause that checks ask for, which whoever starts operations waits for.
+    /// The pause that checks request. Operations wait for it.
     pub fn quiet(&self) -> Quiet {
         self.quiet.clone()
     }
@@ -52,7 +52,7 @@ impl attend::Prober for Probes {
         if round.quiet {
             self.quiet.begin(lasts);
         }
-        // A collective that has ended counts nothing; the controller sees that nothing is sent.
+        // A collective that has ended counts nothing. The controller notices that it sends nothing.
         let report = self.prober.heard(0).map(|(_, report)| report);
         self.before = (report.unwrap_or_default(), UdpCounts::now());
     }
@@ -80,7 +80,7 @@ impl attend::Prober for Probes {
     fn report<'a>(&'a mut self, round: &'a CheckRound) -> BoxFuture<'a, RoundReport> {
         let (prober, token) = (self.prober.clone(), round.token);
         async move {
-            // The data thread answers at once, but not this one's time is to be spent on waiting.
+            // The data thread answers soon, but the runtime's thread must not wait.
             let asked = tokio::task::spawn_blocking(move || prober.heard(token)).await;
             let (heard, report) = asked.ok().and_then(Result::ok).unwrap_or_default();
             let (before, kernel) = self.before;

@@ -1,8 +1,8 @@
-//! Before the first operation: every rank hears every other.
+//! The rendezvous: before the first operation, every rank receives packets from every other.
 //!
-//! That all have joined says that their sockets are open, not that packets pass: neighbours may not be resolved yet (the
-//! kernel asks for a lost ARP answer again after a second), and a link that just came up may still drop what is sent.
-//! What an operation lost to that would count as the network's loss.
+//! When all ranks have joined, their sockets are open, but packets may still be lost: the kernel repeats a
+//! lost ARP request after a second, and a link that just came up may drop packets. An operation's losses to
+//! that would count as the network's.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,22 +12,22 @@ use ultima_host::{CheckPacket, Destination, OperationId, Prober, Stopped};
 /// Long enough for three ARP requests.
 pub const RENDEZVOUS: Duration = Duration::from_secs(3);
 
-/// The first pause between two packets to one rank; each is twice the one before, so that many ranks at once do not
-/// fill a switch's input.
+/// The first pause between two packets to one rank. Each is twice the one before, so that many ranks at once
+/// do not fill a switch's input queue.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
-/// And the longest.
+/// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// The token of "I am here". The controller draws those of its rounds from all 2^32, and so takes one of these two as
-/// good as never; then a check is off by a few packets.
+/// The token of "I am here". The controller draws its rounds' tokens from all 2^32, so a collision with these
+/// two is improbable; a check would then count a few packets too many.
 const HERE: u32 = u32::MAX;
-/// The token of "I hear all of you".
+/// The token of "I receive packets from all of you".
 const HEARING: u32 = u32::MAX - 1;
 
-/// Exchanges packets with all other ranks until each is known to hear all, at most for `bound`; blocks. Returns the
-/// ranks that were not heard, or did not say that they hear all; none is as it should be.
+/// Exchanges packets with all other ranks until each has reported that it receives from all, for at most
+/// `bound`; blocks. Returns the ranks without packets or without that report; empty on success.
 ///
-/// All ranks do this at about the same time, before their first operation.
+/// All ranks call this at about the same time, before their first operation.
 ///
 /// # Errors
 /// [`Stopped`].
@@ -56,7 +56,7 @@ pub fn meet(prober: &Prober, rank: u16, ranks: u16, bound: Duration) -> Result<V
         let silent: Vec<u16> = silent.collect();
         send(if silent.is_empty() { HEARING } else { HERE })?;
         if others().all(|other| hearing.contains(&other)) {
-            // Once more: whoever misses it waits in vain.
+            // Repeated, because a rank that misses it would wait until `bound`.
             send(HEARING)?;
             return Ok(Vec::new());
         }

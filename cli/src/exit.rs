@@ -1,109 +1,111 @@
-//! Exit codes: scripts can rely on them. `ultima --help` and docs/guide.md have the same table.
+//! Exit codes, which scripts rely on. `ultima --help` and docs/guide.md print the same table.
 
 use std::fmt;
 use std::process::ExitCode;
 
 use tonic::Code;
-use ultima_agent::JoinError;
+use ultima_agent::{JoinError, SessionError};
 use ultima_controller::client::ClientError;
 use ultima_controller::server::ServeError;
 use ultima_lab::LabError;
 
-use crate::output::Unprinted;
+use ultima_console::output::Unprinted;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It did what it was asked for, and found nothing.
-    Done,
-    /// It found something, or what it began failed.
-    Found,
-    /// It was asked for something that cannot be.
-    BadInput,
-    /// Something that it needs does not answer.
-    NoAnswer,
-    /// There is nothing of that name.
-    NotThere,
-    /// As things stand that cannot be granted.
-    Refused,
-    /// The time that it was given is over.
-    TooLate,
-    /// A signal ended it.
+    /// Success.
+    Success,
+    /// The command found a problem, or failed after it started to act.
+    Failure,
+    /// Invalid arguments or files; nothing was done.
+    InvalidInput,
+    /// The controller or a switch does not answer.
+    Unavailable,
+    /// No object has that name.
+    NotFound,
+    /// The current state does not allow the request.
+    Rejected,
+    /// A time limit that the user set has passed.
+    TimedOut,
+    /// SIGINT or SIGTERM ended the command.
     Interrupted,
 }
 
-/// All of them, with what users are told.
+/// All exit codes with their descriptions.
 const ALL: [(Exit, &str); 8] = [
-    (Exit::Done, "done"),
+    (Exit::Success, "success"),
     (
-        Exit::Found,
-        "something was found or failed: differences, packets that stop, a switch that refuses, a wrong result",
+        Exit::Failure,
+        "a problem was found, or the operation failed: drift, packet loss, a wrong result",
     ),
     (
-        Exit::BadInput,
-        "bad input: arguments, a file, an address that is taken; nothing was done",
+        Exit::InvalidInput,
+        "invalid input: arguments, a file, an address in use; nothing was done",
     ),
     (
-        Exit::NoAnswer,
-        "the controller, or a switch that is needed, does not answer, or ended before the answer",
+        Exit::Unavailable,
+        "no answer: the controller or a switch cannot be reached, or stopped before it answered",
     ),
     (
-        Exit::NotThere,
-        "no job, host, lab or part of the fabric has that name",
+        Exit::NotFound,
+        "not found: no job, host, lab, switch, port or link has that name",
     ),
     (
-        Exit::Refused,
-        "refused as things stand: the name or the ranks are taken, a limit is reached, a switch is another controller's",
+        Exit::Rejected,
+        "rejected in the current state: name taken, limit reached, switch led by another controller",
     ),
-    (Exit::TooLate, "the time to wait for is over"),
+    (Exit::TimedOut, "timed out"),
     (Exit::Interrupted, "interrupted"),
 ];
 
-/// The table, as help shows it.
+/// The table of exit codes for `--help`.
 pub fn help() -> String {
-    let line = |(exit, says): &(Exit, &str)| format!("  {:>3}  {says}", exit.number());
+    let line = |(exit, text): &(Exit, &str)| format!("  {:>3}  {text}", exit.number());
     let lines: Vec<String> = ALL.iter().map(line).collect();
     format!("Exit codes:\n{}", lines.join("\n"))
 }
 
 impl Exit {
-    /// The code.
+    /// The process's exit code.
     pub const fn number(self) -> u8 {
         match self {
-            Exit::Done => 0,
-            Exit::Found => 1,
-            Exit::BadInput => 2,
-            Exit::NoAnswer => 3,
-            Exit::NotThere => 4,
-            Exit::Refused => 5,
-            Exit::TooLate => 6,
-            // 128 and the number of SIGINT, as shells have it.
+            Exit::Success => 0,
+            Exit::Failure => 1,
+            Exit::InvalidInput => 2,
+            Exit::Unavailable => 3,
+            Exit::NotFound => 4,
+            Exit::Rejected => 5,
+            Exit::TimedOut => 6,
+            // 128 + SIGINT, as shells report it.
             Exit::Interrupted => 130,
         }
     }
 
-    /// [`Found`](Exit::Found) or [`Done`](Exit::Done).
-    pub fn found(something: bool) -> Self {
-        match something {
-            true => Exit::Found,
-            false => Exit::Done,
+    /// [`Failure`](Exit::Failure) if there is a problem, else [`Success`](Exit::Success).
+    pub fn failure_if(problem: bool) -> Self {
+        match problem {
+            true => Exit::Failure,
+            false => Exit::Success,
         }
     }
 
-    /// The error that ends a command so, and says why.
-    pub fn because(self, why: impl Into<String>) -> Ended {
-        let why = why.into();
-        Ended { exit: self, why }
+    /// An error with this exit code.
+    pub fn because(self, reason: impl Into<String>) -> Ended {
+        let reason = reason.into();
+        Ended { exit: self, reason }
     }
 
-    /// How a command ended that gave this error.
+    /// The exit code of an error.
     pub fn of(error: &anyhow::Error) -> Self {
         if error.is::<HalfDone>() {
-            return Exit::Found;
+            return Exit::Failure;
         }
         let known = |cause: &(dyn std::error::Error + 'static)| {
-            let joining = match cause.downcast_ref::<JoinError>() {
-                Some(JoinError::Client(error)) => Some(error),
+            let joining = match cause.downcast_ref::<SessionError>() {
+                Some(
+                    SessionError::Join(JoinError::Client(error)) | SessionError::Client(error),
+                ) => Some(error),
                 _ => None,
             };
             let client = cause.downcast_ref::<ClientError>().or(joining);
@@ -111,11 +113,11 @@ impl Exit {
             let client = client.map(Exit::of_client);
             let serve = cause.downcast_ref::<ServeError>().map(Exit::of_serve);
             let lab = cause.downcast_ref::<LabError>().map(Exit::of_lab);
-            // What was asked for may be done: it is the answer that is lost.
-            let printed = cause.is::<Unprinted>().then_some(Exit::Found);
+            // The request may have succeeded; only its output is lost.
+            let printed = cause.is::<Unprinted>().then_some(Exit::Failure);
             client.or(ours).or(serve).or(lab).or(printed)
         };
-        error.chain().find_map(known).unwrap_or(Exit::BadInput)
+        error.chain().find_map(known).unwrap_or(Exit::InvalidInput)
     }
 
     fn of_client(error: &ClientError) -> Self {
@@ -123,23 +125,23 @@ impl Exit {
             ClientError::NoAnswer { .. }
             | ClientError::NoneAnswers { .. }
             | ClientError::LostPrimary { .. }
-            | ClientError::NoPrimary { .. } => Exit::NoAnswer,
-            ClientError::NotOurs { .. } => Exit::BadInput,
-            ClientError::EpochOver { .. } => Exit::Refused,
-            // What was asked for may be done: it is the answer that is not known.
-            ClientError::TooLong { .. } => Exit::Found,
+            | ClientError::NoPrimary { .. } => Exit::Unavailable,
+            ClientError::NotOurs { .. } => Exit::InvalidInput,
+            ClientError::EpochOver { .. } => Exit::Rejected,
+            // The request may have succeeded; only its answer is lost.
+            ClientError::TooLong { .. } => Exit::Failure,
             ClientError::Refused { code, .. } => Exit::of_code(*code),
         }
     }
 
-    /// A controller that does not start. What is wrong with its options and files is bad input.
+    /// The exit code of a controller that does not start.
     fn of_serve(error: &ServeError) -> Self {
         match error {
-            ServeError::Switch(error) if error.is_silence() => Exit::NoAnswer,
-            ServeError::Switch(error) if error.is_anothers() => Exit::Refused,
-            ServeError::Switch(_) | ServeError::Keep(_) => Exit::Found,
-            ServeError::NoMajority { .. } => Exit::NoAnswer,
-            ServeError::Restore(_) | ServeError::OfAGroup => Exit::Refused,
+            ServeError::Switch(error) if error.is_silence() => Exit::Unavailable,
+            ServeError::Switch(error) if error.is_anothers() => Exit::Rejected,
+            ServeError::Switch(_) | ServeError::Keep(_) => Exit::Failure,
+            ServeError::NoMajority { .. } => Exit::Unavailable,
+            ServeError::Restore(_) | ServeError::OfAGroup => Exit::Rejected,
             ServeError::Listen { .. }
             | ServeError::NotASocket { .. }
             | ServeError::Program(_)
@@ -147,21 +149,21 @@ impl Exit {
             | ServeError::Store(_)
             | ServeError::Copies { .. }
             | ServeError::Peer { .. }
-            | ServeError::PeerAgain { .. } => Exit::BadInput,
+            | ServeError::PeerAgain { .. } => Exit::InvalidInput,
         }
     }
 
     fn of_lab(error: &LabError) -> Self {
         match error {
-            LabError::NoLab { .. } | LabError::NoNode { .. } => Exit::NotThere,
+            LabError::NoLab { .. } | LabError::NoNode { .. } => Exit::NotFound,
             LabError::Up { .. } | LabError::HalfWay { .. } | LabError::Inside { .. } => {
-                Exit::Refused
+                Exit::Rejected
             }
             LabError::Gone { .. }
             | LabError::Ip { .. }
             | LabError::Process { .. }
             | LabError::Stop { .. }
-            | LabError::System { .. } => Exit::Found,
+            | LabError::System { .. } => Exit::Failure,
             LabError::Interrupted => Exit::Interrupted,
             LabError::NotRoot
             | LabError::NoProgram { .. }
@@ -170,20 +172,20 @@ impl Exit {
             | LabError::FrontPanel { .. }
             | LabError::Tls { .. }
             | LabError::Fabric(_)
-            | LabError::File { .. } => Exit::BadInput,
+            | LabError::File { .. } => Exit::InvalidInput,
         }
     }
 
-    /// How a command ends that the control API answers so.
+    /// The exit code of a gRPC status of the control API.
     pub fn of_code(code: Code) -> Self {
         match code {
-            Code::InvalidArgument | Code::Unimplemented => Exit::BadInput,
-            Code::Unavailable => Exit::NoAnswer,
-            Code::NotFound => Exit::NotThere,
+            Code::InvalidArgument | Code::Unimplemented => Exit::InvalidInput,
+            Code::Unavailable => Exit::Unavailable,
+            Code::NotFound => Exit::NotFound,
             Code::AlreadyExists | Code::ResourceExhausted | Code::FailedPrecondition => {
-                Exit::Refused
+                Exit::Rejected
             }
-            Code::DeadlineExceeded => Exit::TooLate,
+            Code::DeadlineExceeded => Exit::TimedOut,
             Code::Ok
             | Code::Aborted
             | Code::Cancelled
@@ -192,7 +194,7 @@ impl Exit {
             | Code::OutOfRange
             | Code::PermissionDenied
             | Code::Unauthenticated
-            | Code::Unknown => Exit::Found,
+            | Code::Unknown => Exit::Failure,
         }
     }
 }
@@ -203,15 +205,15 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command ends as it does, where it says so itself.
+/// An error that carries its exit code.
 #[derive(Debug, thiserror::Error)]
-#[error("{why}")]
+#[error("{reason}")]
 pub struct Ended {
     exit: Exit,
-    why: String,
+    reason: String,
 }
 
-/// What had been done before the error that this is the context of: whatever that is, it is no input that nothing was done with.
+/// The context of an error after which part of the work stays done. The exit code is then [`Failure`](Exit::Failure), whatever the cause.
 #[derive(Debug)]
 pub struct HalfDone(pub String);
 
@@ -231,10 +233,10 @@ mod tests {
     #[test]
     fn the_guide_has_the_table() {
         let guide = include_str!("../../docs/guide.md");
-        for (exit, says) in ALL {
-            let row = format!("| {} | {says} |", exit.number());
+        for (exit, text) in ALL {
+            let row = format!("| {} | {text} |", exit.number());
             assert!(guide.contains(&row), "{row}");
-            assert!(help().contains(says));
+            assert!(help().contains(text));
         }
     }
 
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_half_done_is_no_bad_input() {
+    fn partly_done_work_is_not_invalid_input() {
         let error = ClientError::Refused {
             code: Code::InvalidArgument,
             message: "h9".into(),
@@ -259,27 +261,27 @@ mod tests {
         };
         let half = Err::<(), _>(error).context(HalfDone("one done, then".into()));
         let half = half.context("applying").unwrap_err();
-        assert_eq!(Exit::of(&half), Exit::Found);
-        let stopped = anyhow::Error::from(Exit::NoAnswer.because("the controller stopped"));
-        assert_eq!(Exit::of(&stopped), Exit::NoAnswer);
+        assert_eq!(Exit::of(&half), Exit::Failure);
+        let stopped = anyhow::Error::from(Exit::Unavailable.because("the controller stopped"));
+        assert_eq!(Exit::of(&stopped), Exit::Unavailable);
         let addresses = "a,b".into();
         let standing_by = anyhow::Error::from(ClientError::NoPrimary { addresses });
-        assert_eq!(Exit::of(&standing_by), Exit::NoAnswer);
+        assert_eq!(Exit::of(&standing_by), Exit::Unavailable);
     }
 
     #[test]
-    fn what_the_controller_says_decides() {
+    fn the_status_of_the_controller_sets_the_exit_code() {
         let refused = |code| ClientError::Refused {
             code,
             message: String::new(),
             field: None,
         };
         for (error, exit) in [
-            (refused(Code::InvalidArgument), Exit::BadInput),
-            (refused(Code::NotFound), Exit::NotThere),
-            (refused(Code::ResourceExhausted), Exit::Refused),
-            (refused(Code::Unavailable), Exit::NoAnswer),
-            (refused(Code::Aborted), Exit::Found),
+            (refused(Code::InvalidArgument), Exit::InvalidInput),
+            (refused(Code::NotFound), Exit::NotFound),
+            (refused(Code::ResourceExhausted), Exit::Rejected),
+            (refused(Code::Unavailable), Exit::Unavailable),
+            (refused(Code::Aborted), Exit::Failure),
         ] {
             let error = Err::<(), _>(error).context("creating").unwrap_err();
             assert_eq!(Exit::of(&error), exit, "{error:?}");
@@ -289,6 +291,6 @@ mod tests {
             assert_eq!(Exit::of(&error), exit);
             assert_eq!(format!("{error:#}"), "job train: h9");
         }
-        assert_eq!(Exit::of(&anyhow::anyhow!("a file")), Exit::BadInput);
+        assert_eq!(Exit::of(&anyhow::anyhow!("a file")), Exit::InvalidInput);
     }
 }

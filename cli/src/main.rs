@@ -1,14 +1,17 @@
-//! `ultima`: the switch, the controller, its client, the agent and the demo, in one binary.
+//! The `ultima` binary: switch, controller, control client, agent, labs and demo.
 //!
-//! Errors are one line on standard error; [`exit`] has the codes.
+//! Every error is one line on standard error; [`exit`] defines the exit codes.
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use ultima_console::error_line;
 
 use self::exit::Exit;
 
@@ -17,15 +20,22 @@ mod command;
 mod demo;
 mod document;
 mod exit;
-mod output;
-mod policies;
 mod process;
-mod units;
 
-/// AllReduce for distributed training that ends on time, with its second half multicast by a P4 switch.
+/// AllReduce for distributed training that ends on time; P4 switches multicast its second half
 #[derive(Parser)]
 #[command(name = "ultima", version, arg_required_else_help = true)]
-#[command(after_help = format!("Example: ultima demo --loss 0.02 --workers 8\n\n{}", exit::help()))]
+#[command(after_help = format!("\
+Examples:
+  ultima demo                             train a small model through a P4 switch, on this machine
+  ultima lab up topologies/star4.yaml     run a fabric in network namespaces
+  ultima job create -f job.yaml           create a job at a running controller
+
+Environment:
+  ULTIMA_CONTROLLER   address of the controller, as --controller
+  ULTIMA_LOG          log level, such as debug or ultima_controller=debug [default: warn]
+
+{}", exit::help()))]
 struct Arguments {
     #[command(subcommand)]
     command: command::Command,
@@ -34,7 +44,7 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return refuse(&error),
+        Err(error) => return error_line::refuse(&error, fail),
     };
     match log().and_then(|()| arguments.command.run()) {
         Ok(code) => code,
@@ -42,99 +52,45 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says why a command ends, and how.
+/// Prints an error and returns its exit code.
 fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {}", output::visible(&one_line(error)));
+    error_line::print(error);
     Exit::of(error).into()
 }
 
-/// What is logged where nothing is asked for: warnings, and which of several controllers leads.
-const LOGGED: &str = "warn,ultima_controller::server::group=info";
+/// The default log filter: warnings, and changes of the leader among several controllers.
+const DEFAULT_LOG: &str = "warn,ultima_controller::server::group=info";
 
-/// Logs that to standard error, or what `ULTIMA_LOG` asks for.
+/// Starts logging to standard error, filtered by `ULTIMA_LOG`.
 fn log() -> anyhow::Result<()> {
     let filter = match std::env::var("ULTIMA_LOG") {
-        Ok(filter) => EnvFilter::try_new(&filter).with_context(|| {
+        Ok(filter) => filter.parse::<Targets>().with_context(|| {
             format!("ULTIMA_LOG is {filter:?}; expected a level such as debug, or target=level")
         })?,
-        Err(_) => EnvFilter::new(LOGGED),
+        Err(_) => DEFAULT_LOG.parse()?,
     };
-    let ansi = stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(ansi)
-        .with_writer(stderr)
+    let lines = fmt::layer()
+        .with_ansi(stderr().is_terminal())
+        .with_writer(stderr);
+    tracing_subscriber::registry()
+        .with(lines)
+        .with(filter)
         .init();
     Ok(())
-}
-
-/// An error with its causes, those left out that the text before already says.
-fn one_line(error: &anyhow::Error) -> String {
-    error
-        .chain()
-        .fold(String::new(), |line, cause| match cause.to_string() {
-            cause if line.is_empty() => cause,
-            cause if line.contains(&cause) => line,
-            cause => format!("{line}: {cause}"),
-        })
-}
-
-/// Help and version as clap prints them; its errors in one line, like all others.
-fn refuse(error: &clap::Error) -> ExitCode {
-    match error.kind() {
-        ErrorKind::DisplayHelp
-        | ErrorKind::DisplayVersion
-        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => match error.print() {
-            Ok(()) if error.use_stderr() => Exit::BadInput.into(),
-            Ok(()) => Exit::Done.into(),
-            // Nobody reads it any more.
-            Err(lost) if lost.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done.into(),
-            Err(lost) => fail(&output::Unprinted::from(lost).into()),
-        },
-        _ => {
-            eprintln!("{}", output::visible(&line(error)));
-            Exit::BadInput.into()
-        }
-    }
-}
-
-/// One of clap's errors in one line.
-fn line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let wanted = text
-        .lines()
-        .map(str::trim)
-        .take_while(|line| !line.starts_with("Usage:"));
-    let line: Vec<&str> = wanted
-        .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
-        .collect();
-    let line = line.join(" ");
-    match error.get(ContextKind::InvalidArg) {
-        // What looks like an option of one digit is a value of the option before it.
-        Some(ContextValue::String(unknown))
-            if error.kind() == ErrorKind::UnknownArgument
-                && unknown
-                    .trim_start_matches('-')
-                    .starts_with(|it: char| it.is_ascii_digit()) =>
-        {
-            format!("{line}; no option takes a value below zero")
-        }
-        _ => line,
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
 
-    /// No option of any subcommand is in another's way.
+    /// clap's own check: no two options of a command conflict.
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_is_consistent() {
         super::Arguments::command().debug_assert();
     }
 
-    /// Commands without `-o`: what they print is of a form of its own, or says where they serve or what they wrote.
-    const OF_NO_FORMAT: [&str; 11] = [
+    /// Commands without `-o`: their output has a format of its own, or is one status line.
+    const WITHOUT_OUTPUT: [&str; 10] = [
         "switch",
         "switch port add",
         "controller serve",
@@ -142,22 +98,21 @@ mod tests {
         "lab up",
         "lab exec",
         "lab down",
-        "sim run",
         "trace",
         "completions",
         "schema",
     ];
 
     #[test]
-    fn whatever_is_found_is_printed_in_all_formats() {
+    fn every_other_command_has_the_output_option() {
         let mut without = Vec::new();
         collect(&super::Arguments::command(), "", &mut without);
-        assert_eq!(without, OF_NO_FORMAT);
+        assert_eq!(without, WITHOUT_OUTPUT);
     }
 
-    /// The commands below one that do something by themselves and have no `-o`.
-    fn collect(of: &clap::Command, path: &str, without: &mut Vec<String>) {
-        for command in of.get_subcommands().filter(|it| !it.is_hide_set()) {
+    /// Collects the runnable subcommands of `parent` that have no `-o`.
+    fn collect(parent: &clap::Command, path: &str, without: &mut Vec<String>) {
+        for command in parent.get_subcommands().filter(|it| !it.is_hide_set()) {
             let path = format!("{path} {}", command.get_name());
             let has_formats = command
                 .get_arguments()

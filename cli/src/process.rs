@@ -1,4 +1,4 @@
-//! Child processes that never outlive the one that started them.
+//! Child processes of this binary that never outlive their parent.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use command_fds::{CommandFdExt, FdMapping};
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
-use nix::unistd::getppid;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, getppid};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc::UnboundedSender;
@@ -17,43 +17,45 @@ use tokio::sync::mpsc::UnboundedSender;
 /// The hidden option that makes a process of this binary die with its parent.
 pub const DIE_WITH_PARENT: &str = "--die-with-parent";
 
-/// How long a server may take to say where it listens.
+/// How long a server may take to print its address.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// The time for a server to end by itself.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a child inherits, by the number under which it finds it.
+/// Descriptors that a child inherits, with their numbers in the child.
 pub type Descriptors = Vec<(i32, OwnedFd)>;
 
-/// Has the kernel kill this process when the one that started it ends, however it ends.
+/// Asks the kernel to kill this process when its parent ends.
 pub fn die_with_parent() -> Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL).context("cannot tie this process to its parent")?;
     // The parent may have ended before the call.
     if getppid().as_raw() == 1 {
-        bail!("the process that started this one is gone");
+        bail!("the parent process has ended");
     }
     Ok(())
 }
 
-/// Another process of this binary. Descriptors are handed over under the numbers given; it dies with us.
+/// Starts another process of this binary, which inherits `descriptors` and is killed with this process.
 pub fn spawn(name: &str, arguments: Vec<OsString>, descriptors: Descriptors) -> Result<Child> {
     command(arguments, descriptors)?
         .spawn()
         .with_context(|| format!("cannot start the {name}"))
 }
 
-/// A server of this binary, up and listening.
+/// A server of this binary that listens.
 pub struct Server {
     name: &'static str,
     child: Child,
-    /// Where it listens, as it printed it.
+    /// The address that it printed.
     pub address: String,
 }
 
 impl Server {
-    /// Starts a server, feeds it `input`, and waits for the line `listening on ADDRESS` on its standard output. When it
-    /// ends later on, by itself or not, its name comes through `ended`.
+    /// Starts a server, writes `input` to its standard input, and waits for the line `listening on ADDRESS` on its standard output. When the
+    /// server ends later, `ended` receives its name.
     ///
     /// # Errors
-    /// What the server itself said, if it ends before that.
+    /// The server's own error, if it ends before that.
     pub async fn start(
         name: &'static str,
         arguments: Vec<OsString>,
@@ -71,19 +73,19 @@ impl Server {
             .with_context(|| format!("cannot start the {name}"))?;
 
         let mut stdin = child.stdin.take().expect("piped");
-        // A server that refuses its command line closes this early; its own words say why.
+        // A server that rejects its command line closes the pipe early; its own error follows.
         let _ = stdin.write_all(input.as_bytes()).await;
         drop(stdin);
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let mut errors = BufReader::new(child.stderr.take().expect("piped")).lines();
         let first = tokio::time::timeout(START_TIMEOUT, lines.next_line())
             .await
-            .with_context(|| format!("the {name} said nothing for {START_TIMEOUT:?}"))??;
+            .with_context(|| format!("the {name} did not start within {START_TIMEOUT:?}"))??;
         let Some(address) = first
             .as_deref()
             .and_then(|line| line.strip_prefix("listening on "))
         else {
-            let mut said = String::from("it ended without a word");
+            let mut said = String::from("ended without an error message");
             while let Some(line) = errors.next_line().await? {
                 said = line;
             }
@@ -91,7 +93,7 @@ impl Server {
             bail!("{name}: {}", said.strip_prefix("error: ").unwrap_or(&said));
         };
         let address = address.to_owned();
-        // Nobody reads what it says from here on but the user.
+        // Passes later messages on to the user.
         tokio::spawn(async move {
             while let Ok(Some(line)) = errors.next_line().await {
                 eprintln!("{name}: {line}");
@@ -99,7 +101,7 @@ impl Server {
         });
         tokio::spawn(async move {
             while let Ok(Some(_)) = lines.next_line().await {}
-            // Where nobody listens any more the demo itself has ended.
+            // The receiver is gone when the demo itself has ended.
             let _ = ended.send(name);
         });
         Ok(Self {
@@ -109,8 +111,17 @@ impl Server {
         })
     }
 
-    /// Ends the server and waits until it is gone.
+    /// Asks the server to end, which completes its captures, and kills it if it does not.
     pub async fn stop(mut self) -> Result<()> {
+        let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok());
+        if let Some(pid) = pid
+            && kill(Pid::from_raw(pid), Signal::SIGTERM).is_ok()
+            && tokio::time::timeout(STOP_TIMEOUT, self.child.wait())
+                .await
+                .is_ok()
+        {
+            return Ok(());
+        }
         self.child
             .kill()
             .await
@@ -119,10 +130,10 @@ impl Server {
 }
 
 fn command(mut arguments: Vec<OsString>, descriptors: Descriptors) -> Result<Command> {
-    let binary = std::env::current_exe().context("cannot find this program's own file")?;
+    let binary = std::env::current_exe().context("cannot determine the path of this program")?;
     arguments.push(DIE_WITH_PARENT.into());
     let mut command = Command::new(binary);
-    // In a group of its own, so that Ctrl-C reaches us alone and we say what is to happen.
+    // In a process group of its own: Ctrl-C reaches only the parent, which stops its children in order.
     command.args(arguments).kill_on_drop(true).process_group(0);
     let mappings = descriptors
         .into_iter()
@@ -134,6 +145,6 @@ fn command(mut arguments: Vec<OsString>, descriptors: Descriptors) -> Result<Com
     command
         .as_std_mut()
         .fd_mappings(mappings)
-        .map_err(|_| anyhow!("two descriptors under one number"))?;
+        .map_err(|_| anyhow!("two descriptors have the same number"))?;
     Ok(command)
 }

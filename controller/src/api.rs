@@ -1,15 +1,15 @@
 //! The control API's messages and stubs, generated from `proto/ultima/control/v1`.
 
-#![allow(missing_docs)] // tonic's own items carry no comments.
+#![allow(missing_docs)] // generated items have no comments.
 
 use std::fmt;
 
 tonic::include_proto!("ultima.control.v1");
 
-/// Without the key: whoever prints what a member was told must not give it away.
+/// Omits the key, which must not reach logs.
 impl fmt::Debug for JoinResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Every field by name, so that a new one is not forgotten.
+        // Lists every field, so that a new one cannot be forgotten.
         let JoinResponse {
             rank,
             job_id,
@@ -39,7 +39,7 @@ impl fmt::Debug for JoinResponse {
     }
 }
 
-/// Without the change, which may have keys.
+/// Omits the change, which may contain keys.
 impl fmt::Debug for Changed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Changed { history, change } = self;
@@ -57,7 +57,7 @@ impl fmt::Debug for Copy {
     }
 }
 
-/// Without a job's record, which may have a key.
+/// Omits a job's record, which may contain a key.
 impl fmt::Debug for copy::Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_not_printed() {
+    fn debug_output_has_no_keys() {
         let seat = JoinResponse {
             rank: 3,
             key: vec![173; 16],

@@ -1,6 +1,7 @@
-//! A member that stays in touch with the controller: the client's side of `Attend`.
+//! The client's side of `Attend`: a member's session with the controller.
 //!
-//! A [`Prober`] takes part in checks; a [`Member`] goes with its job from one epoch to the next, or is [`Fixed`] to one.
+//! A [`Prober`] takes part in connectivity checks. A [`Member`] follows its job from epoch to
+//! epoch, or stays [`Fixed`] to one.
 
 use std::time::Duration;
 
@@ -16,47 +17,48 @@ use crate::api::{
 };
 use crate::client::{Client, ClientError};
 
-/// How a member sends check packets and knows which came.
+/// A member's part in connectivity checks: it sends check packets and counts the ones that arrive.
 pub trait Prober: Send {
-    /// All members of the job attend.
+    /// Called when all members of the job attend.
     fn all_here(&mut self);
 
-    /// A round begins and lasts so long: counts in its report are from now on.
+    /// Starts a round of the given length. The report counts from here on.
     fn begin(&mut self, round: &CheckRound, lasts: Duration);
 
     /// Sends one packet to each of the round's destinations.
     fn send(&mut self, round: &CheckRound);
 
-    /// What was seen since [`Prober::begin`]. May take as long as it needs to ask.
+    /// Returns the counts since [`Prober::begin`].
     fn report<'a>(&'a mut self, round: &'a CheckRound) -> BoxFuture<'a, RoundReport>;
 }
 
-/// How a member follows changes of its job's members.
+/// A member's part in membership changes.
 pub trait Member: Send {
-    /// The members change. Opens what this one needs in the new epoch; the first operation that it does not begin before it is told. The
-    /// same may come again.
+    /// Prepares for a new epoch: opens the resources that it needs, and returns the first operation
+    /// that this member has not begun. May be called again for the same epoch.
     ///
     /// # Errors
-    /// Why it cannot, on one line.
+    /// The reason why the member cannot prepare, on one line.
     fn prepare(&mut self, change: &PrepareEpoch) -> Result<u32, String>;
 
-    /// Operations from that one on are of the new epoch; or this member, which is new, begins with it.
+    /// Called when the epoch's first operation is decided; operations from there on belong to the
+    /// new epoch. A new member begins with that operation.
     fn begin(&mut self, decided: &BeginEpoch);
 
-    /// Whatever change there was is called off.
+    /// Called when a pending change is cancelled.
     fn call_off(&mut self);
 
-    /// Of whom it hears nothing, now and whenever that changes.
+    /// The ranks that this member suspects, and every change of them.
     fn suspects(&self) -> watch::Receiver<Vec<u32>>;
 }
 
-/// A member that stays in the epoch in which it joined, with its program.
+/// A member that stays in the epoch in which it joined.
 #[derive(Debug, Default)]
 pub struct Fixed(watch::Sender<Vec<u32>>);
 
 impl Member for Fixed {
     fn prepare(&mut self, _: &PrepareEpoch) -> Result<u32, String> {
-        Err("its program stays in the epoch in which it joined".into())
+        Err("this program does not support membership changes".into())
     }
 
     fn begin(&mut self, _: &BeginEpoch) {}
@@ -68,19 +70,20 @@ impl Member for Fixed {
     }
 }
 
-/// Longest round that a member takes part in: the controller is not trusted with more.
+/// Longest round that a member accepts from the controller.
 const LONGEST: Duration = Duration::from_secs(10);
-/// Least time from one packet to the next, which bounds how many there are.
+/// Shortest interval between packets, which bounds their number.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 /// Most destinations: ranks have 16 bits.
 const MOST_DESTINATIONS: usize = 1 << 16;
 
 impl Client {
-    /// Attends until the job, or its epoch, ends: takes part in every check, and in every change.
+    /// Attends until the job or its epoch ends, and takes part in every check and membership
+    /// change.
     ///
     /// # Errors
-    /// The controller refuses, or the connection broke; then the member may attend again, unless its epoch
-    /// [is over](ClientError::is_over).
+    /// The controller rejects the session, or the connection breaks. The member may attend again,
+    /// unless its epoch [is over](ClientError::is_over).
     pub async fn attend(
         &self,
         attendance: Attendance,
@@ -89,7 +92,7 @@ impl Client {
     ) -> Result<(), ClientError> {
         let (outgoing, requests) = mpsc::channel(1);
         let request = |event| AttendRequest { event: Some(event) };
-        // The channel is new and has room for it.
+        // The channel is new and has room.
         let _ = outgoing.try_send(request(attend_request::Event::Attendance(attendance)));
         let stream = self.rpc().attend(ReceiverStream::new(requests)).await;
         let mut orders = stream.map_err(|status| self.error(status))?.into_inner();
@@ -97,7 +100,7 @@ impl Client {
         if !suspects.borrow_and_update().is_empty() {
             suspects.mark_changed();
         }
-        // Whoever has nothing to say any more only listens.
+        // Stays in the loop to listen after the last suspicion was sent.
         let mut speaks = true;
         loop {
             let answer = tokio::select! {
@@ -116,7 +119,7 @@ impl Client {
                     round.to.truncate(MOST_DESTINATIONS);
                     let report = take_part(prober, &round).await;
                     let report = request(attend_request::Event::Report(report));
-                    // Where nobody listens any more the next message says why.
+                    // If the stream has ended, the next message returns the reason.
                     let _ = outgoing.send(report).await;
                 }
                 Some(Order::AllHere(_)) => prober.all_here(),
@@ -134,7 +137,7 @@ impl Client {
                 }
                 Some(Order::Begin(decided)) => member.begin(&decided),
                 Some(Order::CallOff(_)) => member.call_off(),
-                // A newer controller's word.
+                // No event that this member knows.
                 None => {}
             }
         }
@@ -151,7 +154,7 @@ async fn take_part(prober: &mut dyn Prober, round: &CheckRound) -> RoundReport {
             break;
         }
         prober.send(round);
-        // The round ends on time, whatever the interval.
+        // The round ends on time even if the interval is longer.
         sleep_until(end.min(Instant::now() + interval)).await;
     }
     sleep_until(end).await;
@@ -183,7 +186,7 @@ mod tests {
         }
     }
 
-    /// How many packets a member sends in a round.
+    /// The number of packets that a member sends in a round.
     async fn sent(interval_ms: u32, listen_ms: u32) -> u32 {
         let round = CheckRound {
             packets: u32::MAX,
@@ -199,7 +202,7 @@ mod tests {
     #[tokio::test]
     async fn rounds_are_bounded_in_packets_and_in_time() {
         assert!(sent(0, 50).await <= 51, "one a millisecond");
-        // It ends at all: the interval alone is 49 days.
+        // The interval alone is 49 days.
         assert_eq!(sent(u32::MAX, 50).await, 1);
     }
 }

@@ -1,6 +1,6 @@
-//! A switch's ports, as its own software is told of them: Stratum's chassis configuration, or commands for the SDE's shell.
-//!
-//! Both come from the fabric's file alone, so that nobody writes down twice which port has which speed.
+//! A switch's port configuration for its own software: Stratum's chassis configuration, or commands
+//! for the SDE's shell. Both are derived from the fabric's file, so that ports are configured in
+//! one place only.
 
 use std::fmt::Write as _;
 
@@ -12,12 +12,12 @@ use ultima_p4runtime::stratum::{
 use crate::fabric::{FrontPanel, FrontPort, Switch};
 use crate::target::{Fec, ProgramForm, Speed};
 
-/// Why a switch's ports cannot be told.
+/// Error in a switch's port configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChassisError {
-    /// Its ports are interfaces, which are given when it is started.
+    /// The switch's ports are interfaces, which are set when the switch is started.
     #[error(
-        "switch {switch}: target {target} has no front panel; its ports are given when it is started"
+        "switch {switch}: target {target} has no front panel to configure; set its ports when you start the switch"
     )]
     NoPanel {
         /// The switch's name.
@@ -25,44 +25,46 @@ pub enum ChassisError {
         /// Its target.
         target: &'static str,
     },
-    /// A speed that Stratum does not have.
+    /// Stratum does not support the speed.
     #[error(
-        "port {switch}/{port}: Stratum has no speed of {speed}, 100G at the most; use ucli commands instead"
+        "port {switch}/{port}: Stratum does not support speed {speed} (at most 100G); use the ucli commands instead"
     )]
     Speed {
         /// The switch's name.
         switch: String,
-        /// The port's.
+        /// The port's name.
         port: String,
         /// Its speed.
         speed: Speed,
     },
-    /// Forward error correction that Stratum does not have at this speed: it chooses the code itself.
+    /// Stratum does not support this error correction at this speed: it derives the code from the
+    /// speed.
     #[error(
-        "port {switch}/{port}: Stratum's error correction of a port of {speed} is {known}, and not {fec}; say {known} or none, or use ucli commands instead"
+        "port {switch}/{port}: Stratum does not support fec {fec} at {speed}; set fec to {known} or none, or use the ucli commands instead"
     )]
     Fec {
         /// The switch's name.
         switch: String,
-        /// The port's.
+        /// The port's name.
         port: String,
         /// Its speed.
         speed: Speed,
-        /// What it should have.
+        /// The configured error correction.
         fec: Fec,
-        /// What Stratum would give it.
+        /// Stratum's error correction at this speed.
         known: Fec,
     },
 }
 
-/// The slot of everything on a switch that has one.
+/// The slot number of a switch with one slot.
 const SLOT: i32 = 1;
 
-/// Stratum's chassis configuration of a switch: all ports that have links or that the fabric sets, enabled. P4Runtime's device
-/// id is its node's id; gNMI calls ports as the fabric does.
+/// Stratum's chassis configuration of a switch: all ports that have links or settings in the
+/// fabric's file, enabled. The node's id is P4Runtime's device id; gNMI names ports as the fabric's
+/// file does.
 ///
 /// # Errors
-/// The switch has no front panel, or Stratum does not have what a port is set to.
+/// The switch has no front panel, or Stratum does not support a port's settings.
 pub fn stratum(switch: &Switch) -> Result<ChassisConfig, ChassisError> {
     let panel = panel(switch)?;
     let port = |port: &FrontPort| singleton_port(switch, panel, port);
@@ -82,7 +84,7 @@ pub fn stratum(switch: &Switch) -> Result<ChassisConfig, ChassisError> {
     })
 }
 
-/// What adds and enables the same ports in the SDE's shell, to be given to `bfshell -f`.
+/// Commands for the SDE's shell (`bfshell -f`) that add and enable the same ports.
 ///
 /// # Errors
 /// The switch has no front panel.
@@ -94,7 +96,7 @@ pub fn ucli(switch: &Switch) -> Result<String, ChassisError> {
             Fec::FireCode => "FC",
             Fec::ReedSolomon => "RS",
         };
-        // Writing to a String does not fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(text, "port-add {at} {} {fec}", settings.speed);
         if let Some(autoneg) = settings.autoneg {
             let policy = if autoneg { 1 } else { 2 };
@@ -106,7 +108,7 @@ pub fn ucli(switch: &Switch) -> Result<String, ChassisError> {
     Ok(text)
 }
 
-/// As the front panel has them, not as the chip does.
+/// Ports in the front panel's order, not the chip's.
 fn in_order(panel: &FrontPanel) -> impl Iterator<Item = &FrontPort> {
     let mut ports: Vec<&FrontPort> = panel.ports().map(|(_, port)| port).collect();
     ports.sort_by_key(|port| port.at);
@@ -155,7 +157,7 @@ fn singleton_port(
             known,
         });
     }
-    // Stratum's own way to number ports: the connector, and with channels a hundred times that and the channel from 1.
+    // Stratum's port number is the connector, or for a channel 100 × connector + channel from 1.
     let channel = match port.is_channel(panel.kind()) {
         true => i32::from(at.channel) + 1,
         false => 0,
@@ -189,7 +191,8 @@ fn singleton_port(
     })
 }
 
-/// What Stratum turns on at this speed (`FecModeHalToBf` in `bf_sde_wrapper.cc`).
+/// The error correction that Stratum enables at this speed (`FecModeHalToBf` in
+/// `bf_sde_wrapper.cc`).
 fn stratum_fec(speed: Speed) -> Fec {
     match speed {
         Speed::G1 => Fec::Off,
@@ -226,9 +229,9 @@ links:
         fabric.switch(SwitchId(0)).clone()
     }
 
-    /// As somebody would write it by hand for Stratum, with its names.
+    /// The expected text is a chassis configuration as written by hand.
     #[test]
-    fn stratum_reads_the_ports_of_the_fabric() {
+    fn stratum_gets_the_fabric_s_ports() {
         let expected = r#"
             description: "Ultima's fabric: switch t1"
             chassis { platform: PLT_GENERIC_BAREFOOT_TOFINO name: "t1" }
@@ -256,7 +259,7 @@ links:
     }
 
     #[test]
-    fn the_shell_gets_the_same_ports() {
+    fn ucli_gets_the_same_ports() {
         let expected = "ucli\npm\n\
             port-add 5/0 50G RS\nan-set 5/0 1\nport-enb 5/0\n\
             port-add 5/2 50G RS\nan-set 5/2 1\nport-enb 5/2\n\
@@ -267,14 +270,14 @@ links:
     }
 
     #[test]
-    fn what_stratum_does_not_have_is_refused() {
+    fn settings_unknown_to_stratum_are_rejected() {
         let line = |from: &str, to: &str| {
             let switch = switch(&FABRIC.replace(from, to));
             stratum(&switch).unwrap_err().to_string()
         };
         assert_eq!(
             line("2x50G", "2x50G, fec: fc"),
-            "port t1/5/0: Stratum's error correction of a port of 50G is rs, and not fc; say rs or none, or use ucli commands instead"
+            "port t1/5/0: Stratum does not support fec fc at 50G; set fec to rs or none, or use the ucli commands instead"
         );
         let tofino2 = FABRIC
             .replace("tofino", "tofino2")
@@ -282,13 +285,13 @@ links:
         let tofino2 = switch(&tofino2.replace("t1/5/2", "t1/5/4"));
         assert_eq!(
             stratum(&tofino2).unwrap_err().to_string(),
-            "port t1/5/0: Stratum has no speed of 200G, 100G at the most; use ucli commands instead"
+            "port t1/5/0: Stratum does not support speed 200G (at most 100G); use the ucli commands instead"
         );
         assert!(ucli(&tofino2).unwrap().contains("port-add 5/4 200G RS\n"));
         let v1model = switch(include_str!("../../topologies/star4.yaml"));
         assert_eq!(
             ucli(&v1model).unwrap_err().to_string(),
-            "switch s1: target v1model has no front panel; its ports are given when it is started"
+            "switch s1: target v1model has no front panel to configure; set its ports when you start the switch"
         );
     }
 }

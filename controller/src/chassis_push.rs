@@ -1,4 +1,4 @@
-//! A switch's ports, given to Stratum over gNMI.
+//! Sends a switch's port configuration to Stratum over gNMI.
 
 use std::time::Duration;
 
@@ -12,46 +12,49 @@ use ultima_p4runtime::{text, transport};
 use crate::chassis::{self, ChassisError};
 use crate::fabric::Switch;
 
-/// How long a switch may take: a Tofino whose ports change is set up anew.
+/// Timeout of the configuration. A Tofino restarts its ports when they change.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why a switch has not taken its ports.
+/// Error while sending a switch's ports.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
-    /// They cannot be told.
+    /// The configuration is invalid.
     #[error(transparent)]
     Chassis(#[from] ChassisError),
-    /// Nobody answers there.
+    /// The switch does not answer.
     #[error(
-        "switch {switch} at {address} doesn't answer: {reason}; see whether Stratum runs there"
+        "switch {switch} at {address} does not answer: {reason}; check that Stratum runs there"
     )]
     NoAnswer {
         /// The switch's name.
         switch: String,
-        /// Where it should be.
+        /// The switch's gNMI address.
         address: String,
-        /// What was seen instead.
+        /// The reason.
         reason: String,
     },
-    /// It does not take them.
-    #[error("switch {switch} refuses its ports: {code:?}: {message}")]
+    /// The switch rejects the configuration.
+    #[error("switch {switch} rejected its port configuration: {code:?}: {message}")]
     Refused {
         /// The switch's name.
         switch: String,
-        /// gRPC's code.
+        /// The gRPC code.
         code: Code,
-        /// What it says.
+        /// The switch's message.
         message: String,
     },
 }
 
-/// Has Stratum at a switch's address take [its ports](chassis::stratum), as a replacement of gNMI's root, and keep them: it writes them to its
-/// own file, and sets those up that are others (`yang_parse_tree_paths.cc`, `SetUpRoot`, takes the configuration as text in `bytes_val`). It
-/// first tries the bytes as a message in binary form, for which nobody takes this text: it begins with `d`, of `description`, which in that form
-/// ends a group that has not begun.
+/// Sends [the ports](chassis::stratum) to the Stratum at the switch's address, as a replacement of
+/// gNMI's root. Stratum writes them to its own file and sets up the ports that changed
+/// (`yang_parse_tree_paths.cc`, `SetUpRoot`, takes the configuration as text in `bytes_val`).
+///
+/// Stratum first tries to parse the bytes as a binary message. This text always fails there: its
+/// first byte is `d`, of `description`, which ends a group that has not begun.
 ///
 /// # Errors
-/// The ports cannot be told to Stratum, nobody answers, or the switch does not take them.
+/// Stratum does not support a port's settings, the switch does not answer, or it rejects the
+/// configuration.
 pub async fn push(switch: &Switch) -> Result<(), PushError> {
     let text = text::print(&chassis::stratum(switch)?);
     let root = Update {
@@ -85,7 +88,7 @@ pub async fn push(switch: &Switch) -> Result<(), PushError> {
             },
         })
     };
-    let silent = |_| no_answer(format!("nothing came in {PATIENCE:?}"));
+    let silent = |_| no_answer(format!("no answer within {PATIENCE:?}"));
     timeout(PATIENCE, pushed).await.map_err(silent)??;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A thin client of the control API.
+//! A client of the control API.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -15,41 +15,43 @@ use crate::job::JobSpec;
 use crate::route::{self, Route};
 use crate::server::UNIX;
 
-/// In the metadata of what a controller that stands by answers: where the primary is, empty while it knows of none.
+/// Metadata key in a standby's answers: the primary's address, empty if unknown.
 pub const PRIMARY: &str = "ultima-primary";
 
-/// In the metadata of a refusal: the member's epoch is over. Of messages that are too long gRPC says `OUT_OF_RANGE` by itself.
+/// Metadata key of a rejection: the member's epoch is over. The code alone is not enough, because
+/// gRPC itself answers `OUT_OF_RANGE` to messages that are too long.
 pub const EPOCH_OVER: &str = "ultima-epoch-over";
 
-/// The largest answer that is taken: jobs with some hundred thousand members in all, or as many differences.
+/// The largest answer that the client accepts: some hundred thousand members or differences.
 pub const MAX_ANSWER: usize = 64 << 20;
 
-/// How long to try to reach the controller.
+/// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// How often the controller is asked whether it is still there while it says nothing, as members listen for hours: nothing else tells them of
-/// a machine that vanished.
+/// Interval of keepalive pings. Members listen for hours, and nothing else detects a machine that
+/// vanished.
 const KEEPALIVE: Duration = Duration::from_secs(3);
-/// How long it may take to say that it is; a busy one takes a while.
+/// Timeout of a keepalive ping; a busy controller needs a while.
 const ALIVE: Duration = Duration::from_secs(5);
 
-/// How long the controller may take for an answer; creating a job waits for its switches.
+/// Timeout of an ordinary call. Creating a job waits for its switches.
 const ANSWER: Duration = Duration::from_secs(15);
 
-/// How long it may take to create many jobs at once.
+/// Timeout of a call that creates many jobs.
 const CREATE_ALL: Duration = Duration::from_secs(60);
 
-/// For how long a rank is asked for again when the connection broke meanwhile: another controller takes over within seconds.
+/// Time for which a join is repeated after a broken connection. Another controller takes over
+/// within seconds.
 const JOIN_AGAIN: Duration = Duration::from_secs(10);
-/// And the pause in between.
+/// Pause between attempts to join.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How long a check may take.
+/// Timeout of a connectivity check.
 const CHECK: Duration = Duration::from_secs(60);
-/// How long looking at all switches, and putting them right, may take.
+/// Timeout of comparing or repairing all switches.
 const AUDIT: Duration = Duration::from_secs(60);
 
-/// A connection to a controller. Clones share it.
+/// A connection to the controllers. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Client {
     rpc: ControlClient<Route>,
@@ -57,7 +59,7 @@ pub struct Client {
     is_of_several: bool,
 }
 
-/// What happens to a job's members.
+/// The events of a job's members.
 #[derive(Debug)]
 pub struct JobWatch {
     stream: Streaming<api::WatchJobResponse>,
@@ -65,7 +67,7 @@ pub struct JobWatch {
 }
 
 impl JobWatch {
-    /// The next that happens; none when the job has been deleted, or the controller stops.
+    /// Returns the next event; none after the job was deleted or the controller stopped.
     ///
     /// # Errors
     /// The connection broke.
@@ -75,7 +77,7 @@ impl JobWatch {
     }
 }
 
-/// What jobs lose, again and again.
+/// Periodic loss reports of jobs.
 #[derive(Debug)]
 pub struct TelemetryWatch {
     stream: Streaming<api::WatchTelemetryResponse>,
@@ -83,10 +85,10 @@ pub struct TelemetryWatch {
 }
 
 impl TelemetryWatch {
-    /// What the jobs that are watched have lost by now; none when the controller stops.
+    /// Returns the losses of the watched jobs so far; none after the controller stopped.
     ///
     /// # Errors
-    /// The job that is watched is gone, or the connection broke.
+    /// The watched job was deleted, or the connection broke.
     pub async fn next(&mut self) -> Result<Option<Vec<api::JobTelemetry>>, ClientError> {
         let mut jobs = Vec::new();
         loop {
@@ -102,84 +104,85 @@ impl TelemetryWatch {
     }
 }
 
-/// Why a request was not granted.
+/// Error of a request.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens there, or the connection broke.
+    /// No server listens at the address, or the connection broke.
     #[error(
-        "the controller at {address} doesn't answer: {reason}; start it with `ultima controller serve`, or correct the address"
+        "the controller at {address} does not answer: {reason}; {}",
+        advice(address)
     )]
     NoAnswer {
-        /// Where it should be.
+        /// The controller's address.
         address: String,
-        /// What was seen instead.
+        /// The reason.
         reason: String,
     },
-    /// Of several controllers nobody listens anywhere.
+    /// None of several controllers answers.
     #[error(
-        "none of the controllers at {addresses} answers: {reason}; start them with `ultima controller serve`, or correct the addresses"
+        "no controller at {addresses} answers: {reason}; start them with `ultima controller serve`, or correct the addresses"
     )]
     NoneAnswers {
-        /// Where they should be.
+        /// Their addresses.
         addresses: String,
-        /// What was seen of one of them instead.
+        /// The reason, of one of them.
         reason: String,
     },
-    /// The connection to the primary of several broke.
+    /// The connection to the primary of several controllers broke.
     #[error(
-        "the primary of the controllers at {addresses} doesn't answer any more: {reason}; see which one leads with `ultima controller status`"
+        "the primary of the controllers at {addresses} does not answer any more: {reason}; find the new one with `ultima controller status`"
     )]
     LostPrimary {
-        /// Where they are.
+        /// Their addresses.
         addresses: String,
-        /// What was seen of it.
+        /// The reason.
         reason: String,
     },
-    /// Its socket is another user's.
+    /// The controller's socket belongs to another user.
     #[error(
-        "the controller at {address} is another user's; run this as that one: for a lab, as root"
+        "no permission to connect to the controller at {address}; run this command as the controller's user: for a lab, as root"
     )]
     NotOurs {
-        /// Where it is.
+        /// The controller's address.
         address: String,
     },
-    /// Controllers answer, and none of them is primary.
+    /// Controllers answer, but none of them leads.
     #[error(
-        "none of the controllers at {addresses} is primary; see why with `ultima controller status`"
+        "no controller at {addresses} is the primary; find out why with `ultima controller status`"
     )]
     NoPrimary {
-        /// Where was looked.
+        /// Their addresses.
         addresses: String,
     },
-    /// A member's epoch is over: there is nothing that it could try again.
+    /// The member's epoch is over, so a retry is pointless.
     #[error("{message}")]
     EpochOver {
-        /// What became of it.
+        /// What happened to the epoch.
         message: String,
     },
-    /// A question or an answer has more bytes than the other side takes.
+    /// A request or an answer is too long.
     #[error(
-        "what was asked of the controller at {address}, or its answer, is too long: {reason}; ask for less at once, such as for one job"
+        "the request to the controller at {address}, or its answer, is too long: {reason}; ask for less at once, such as one job"
     )]
     TooLong {
-        /// Where it is.
+        /// The controller's address.
         address: String,
-        /// How long it is, and may be.
+        /// The length and the limit.
         reason: String,
     },
-    /// The controller says no.
+    /// The controller rejects the request.
     #[error("{message}")]
     Refused {
-        /// What kind of no.
+        /// The gRPC code.
         code: Code,
-        /// What it says.
+        /// The controller's message.
         message: String,
-        /// The field of the request that is in the way, where it is one.
+        /// The invalid field of the request, if there is one.
         field: Option<Box<FieldProblem>>,
     },
 }
 
-/// A request that ends after `timeout`, also where something listens that never answers.
+/// A request that ends after `timeout`, even if the server never answers.
 fn within<T>(timeout: Duration, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(timeout);
@@ -201,14 +204,14 @@ impl From<&JobSpec> for api::CreateJobRequest {
     }
 }
 
-/// Whether the system does not let this user connect, as to a socket in a folder of root's.
+/// True if the system denies this user the connection, as to a socket in another user's folder.
 fn is_denied(error: &(dyn Error + 'static)) -> bool {
     iter::successors(Some(error), |error| (*error).source())
         .filter_map(|error| error.downcast_ref::<io::Error>())
         .any(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Where a controller is that listens at `address`, `HOST:PORT` or `unix:PATH`.
+/// Returns the endpoint of a controller at `address`, `HOST:PORT` or `unix:PATH`.
 pub(crate) fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Error> {
     match address.starts_with(UNIX) {
         true => Endpoint::from_shared(address.to_owned()),
@@ -235,13 +238,28 @@ pub(crate) async fn dial(address: &str) -> Result<Channel, ClientError> {
         .http2_keep_alive_interval(KEEPALIVE)
         .keep_alive_timeout(ALIVE)
         .keep_alive_while_idle(true)
-        // Why something is refused comes in a header, percent-encoded.
+        // gRPC sends a rejection's message in a header, percent-encoded.
         .http2_max_header_list_size(64 << 10);
     endpoint.connect().await.map_err(no_answer)
 }
 
+/// What to do where no controller answers. A loopback address is the default, and wrong on every machine but the
+/// controller's.
+fn advice(address: &str) -> String {
+    let start = "start it with `ultima controller serve`, or correct the address";
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    match host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback()) {
+        true => format!(
+            "{start}; if it runs on another machine, start it there with --listen ADDRESS:9555, an address that this machine \
+             reaches, and use --controller ADDRESS:9555 here"
+        ),
+        false => start.to_owned(),
+    }
+}
+
 impl ClientError {
-    /// Whether what was asked for may be done all the same: there was no answer, or one that leaves it open.
+    /// True if the request may have been executed: there was no answer, or an ambiguous one.
     pub fn may_be_done(&self) -> bool {
         match self {
             ClientError::Refused { code, .. } => matches!(
@@ -253,7 +271,7 @@ impl ClientError {
                     | Code::DeadlineExceeded
             ),
             ClientError::EpochOver { .. } => false,
-            // Those that nobody has heard.
+            // The request was never sent.
             ClientError::NotOurs { .. } | ClientError::NoPrimary { .. } => false,
             ClientError::NoAnswer { .. }
             | ClientError::NoneAnswers { .. }
@@ -262,12 +280,23 @@ impl ClientError {
         }
     }
 
-    /// Whether a member is refused because its epoch is over: there is nothing that it could try again.
+    /// True if the member's epoch is over, so that a retry is pointless.
     pub fn is_over(&self) -> bool {
         matches!(self, ClientError::EpochOver { .. })
     }
 
-    /// Whether the same may be granted in a moment: nobody answers, or nobody who leads.
+    /// True if the controller has nothing of that name.
+    pub fn is_not_found(&self) -> bool {
+        matches!(
+            self,
+            ClientError::Refused {
+                code: Code::NotFound,
+                ..
+            }
+        )
+    }
+
+    /// True if a retry may succeed: no controller, or no primary, answers.
     fn is_passing(&self) -> bool {
         match self {
             ClientError::NoPrimary { .. } => true,
@@ -276,7 +305,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the answer is lost, so that what was asked for may have been done.
+    /// True if the answer was lost, so that the request may have been executed.
     fn is_silence(&self) -> bool {
         matches!(
             self,
@@ -286,11 +315,11 @@ impl ClientError {
 }
 
 impl Client {
-    /// Connects to the controller at `address`, `HOST:PORT` or `unix:PATH`; of several, separated by commas, to whichever is
-    /// primary, also when that is another one later.
+    /// Connects to the controller at `address`, `HOST:PORT` or `unix:PATH`. With several addresses,
+    /// separated by commas, it connects to the primary, also after the primary changes.
     ///
     /// # Errors
-    /// It doesn't answer, or none of them is primary for a while.
+    /// No controller answers, or none becomes the primary in time.
     pub async fn connect(address: &str) -> Result<Self, ClientError> {
         let addresses = address.split(',').map(|it| it.trim().to_owned());
         let route = Route::find(addresses.collect()).await?;
@@ -301,15 +330,15 @@ impl Client {
         })
     }
 
-    /// Whether it was given several controllers: where the primary goes, another one is looked for.
+    /// True if the client has several controllers and looks for a new primary after a failure.
     pub fn is_of_several(&self) -> bool {
         self.is_of_several
     }
 
-    /// What the controller at `address` is, and who follows it.
+    /// Asks the controller at `address` for its role and its followers.
     ///
     /// # Errors
-    /// It doesn't answer.
+    /// The controller does not answer.
     pub async fn standing(address: &str) -> Result<api::GetStandingResponse, ClientError> {
         let standing = route::standing(dial(address).await?).await;
         standing.map_err(|status| ClientError::of(status, address))
@@ -318,17 +347,17 @@ impl Client {
     /// Creates a job.
     ///
     /// # Errors
-    /// The controller refuses it or doesn't answer.
+    /// The controller rejects the job or does not answer.
     pub async fn create_job(&self, spec: &JobSpec) -> Result<api::Job, ClientError> {
         let request = within(ANSWER, spec.into());
         let answer = self.rpc.clone().create_job(request).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
-    /// Creates jobs, all of them or none.
+    /// Creates jobs, all or none.
     ///
     /// # Errors
-    /// The controller refuses one of them, and with it all, or doesn't answer.
+    /// The controller rejects one of the jobs, or does not answer.
     pub async fn create_jobs(&self, specs: &[JobSpec]) -> Result<Vec<api::Job>, ClientError> {
         let jobs = specs.iter().map(Into::into).collect();
         let request = within(CREATE_ALL, api::CreateJobsRequest { jobs });
@@ -339,10 +368,10 @@ impl Client {
             .jobs)
     }
 
-    /// All jobs, by id.
+    /// Returns all jobs, by id.
     ///
     /// # Errors
-    /// The controller doesn't answer.
+    /// The controller does not answer.
     pub async fn jobs(&self) -> Result<Vec<api::Job>, ClientError> {
         let answer = self
             .rpc
@@ -355,10 +384,10 @@ impl Client {
             .jobs)
     }
 
-    /// One job.
+    /// Returns one job.
     ///
     /// # Errors
-    /// There is none of that name, or the controller doesn't answer.
+    /// The job does not exist, or the controller does not answer.
     pub async fn job(&self, name: &str) -> Result<api::Job, ClientError> {
         let answer = self
             .rpc
@@ -368,11 +397,11 @@ impl Client {
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
-    /// Deletes a job; returns the switches, by name, that lose what they have of it only when they
-    /// are back.
+    /// Deletes a job. Returns the names of the switches that still hold its entries and drop them
+    /// when they are back.
     ///
     /// # Errors
-    /// There is none of that name, or the controller doesn't answer.
+    /// The job does not exist, or the controller does not answer.
     pub async fn delete_job(&self, name: &str) -> Result<Vec<String>, ClientError> {
         let answer = self
             .rpc
@@ -385,13 +414,14 @@ impl Client {
             .pending_switches)
     }
 
-    /// Gives a job other members, on these hosts in rank order; newcomers may take `join_wait` to join. Members that should stay and do not
-    /// answer are left out, or else the change is called off then. With a `number` only where that is still the job's in packets: where its
-    /// members are the ones from which the new ones were made. Answers when the new epoch is installed; [`Client::watch_job`] tells
-    /// what follows.
+    /// Changes a job's members to these hosts, in rank order. New members have `join_wait` to join.
+    /// Current members that do not answer are left out, or else the change is cancelled. With a
+    /// `number`, the change is made only if that is still the job's id in packets, so that the new
+    /// members were derived from the current ones. Returns when the new epoch is installed;
+    /// [`Client::watch_job`] reports what follows.
     ///
     /// # Errors
-    /// The controller refuses it or doesn't answer.
+    /// The controller rejects the change or does not answer.
     pub async fn resize_job(
         &self,
         (job, number): (&str, Option<u32>),
@@ -409,10 +439,10 @@ impl Client {
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
-    /// Takes a member's place away, for a `reason` that it is told, whichever epoch the job is in.
+    /// Evicts a member, in whichever epoch the job is. The member gets the `reason`.
     ///
     /// # Errors
-    /// The controller refuses it or doesn't answer.
+    /// The controller rejects the eviction or does not answer.
     pub async fn evict(
         &self,
         job: &str,
@@ -422,11 +452,11 @@ impl Client {
         self.evict_seen((job, 0, 0), member, reason).await
     }
 
-    /// The same, only where the job is in the epoch, and has the number in packets, in which the member was seen to be the one that is meant; 0
-    /// where that is not said.
+    /// Like [`evict`](Self::evict), but only if the job is still in the given epoch and has the
+    /// given id in packets; 0 stands for any.
     ///
     /// # Errors
-    /// The job is in another epoch by now, the controller refuses it or doesn't answer.
+    /// The job is in another epoch, or the controller rejects the eviction or does not answer.
     pub async fn evict_seen(
         &self,
         (job, epoch, number): (&str, u32, u32),
@@ -444,10 +474,10 @@ impl Client {
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
-    /// Calls off the change of a job's members that is on its way, if that is to `epoch`; 0 for any.
+    /// Cancels the pending change of a job's members if it leads to `epoch`; 0 for any.
     ///
     /// # Errors
-    /// There is none, or it is decided; the controller doesn't answer.
+    /// No change is pending, the change is already decided, or the controller does not answer.
     pub async fn call_off_change(&self, job: &str, epoch: u32) -> Result<api::Job, ClientError> {
         let request = api::CallOffChangeRequest {
             job: job.into(),
@@ -461,10 +491,11 @@ impl Client {
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
-    /// The job as it is, and then whatever happens to its members, until it is deleted.
+    /// Watches a job: first its current state, then every event of its members, until it is
+    /// deleted.
     ///
     /// # Errors
-    /// There is no such job, or the controller doesn't answer.
+    /// The job does not exist, or the controller does not answer.
     pub async fn watch_job(&self, name: &str) -> Result<JobWatch, ClientError> {
         let request = api::WatchJobRequest { name: name.into() };
         let stream = self.rpc.clone().watch_job(request).await;
@@ -474,11 +505,13 @@ impl Client {
         })
     }
 
-    /// Joins a job from `host`; `wait` is how long to wait for all other members, zero not at all. Where the connection breaks it asks again,
-    /// whoever is primary then, for ten seconds, and so that it never has two ranks.
+    /// Joins a job from `host` and waits up to `wait` for all other members. After a broken
+    /// connection it repeats the request for ten seconds, to whichever controller leads then; the
+    /// controller recognises the repetition, so the caller never gets two ranks.
     ///
     /// # Errors
-    /// No rank is left there, not all members came, or the controller doesn't answer.
+    /// The host has no free rank, not all members joined in time, or the controller does not
+    /// answer.
     pub async fn join(
         &self,
         job: &str,
@@ -501,7 +534,7 @@ impl Client {
                 Err(status) => self.error(status),
             };
             let since = match lost {
-                // It may have been given a rank of which it does not know.
+                // The controller may have given it a rank in the lost answer.
                 None if error.is_silence() => Instant::now(),
                 Some(since) if error.is_passing() => since,
                 _ => return Err(error),
@@ -510,18 +543,19 @@ impl Client {
                 return Err(error);
             }
             lost = Some(since);
-            tracing::debug!(%error, "asking for the rank again");
+            tracing::debug!(%error, "repeating the request for a rank");
             tokio::time::sleep(PAUSE).await;
-            // What is left of a time that was given is not none.
+            // 0 would mean no wait at all.
             let rest = wait.saturating_sub(begun.elapsed());
             left = rest.max(wait.min(Duration::from_millis(1)));
         }
     }
 
-    /// Gives a rank up that was joined in `epoch`, in which the job has `number` in packets; 0 where that is not known.
+    /// Gives up a rank that was joined in `epoch`, in which the job has the id `number` in packets;
+    /// 0 if unknown.
     ///
     /// # Errors
-    /// It had not joined, or the controller doesn't answer.
+    /// The rank had not joined, or the controller does not answer.
     pub async fn leave(
         &self,
         job: &str,
@@ -542,10 +576,10 @@ impl Client {
         Ok(())
     }
 
-    /// What the job's switches have counted for it.
+    /// Returns the counters of a job's switches.
     ///
     /// # Errors
-    /// There is no such job, or a switch or the controller doesn't answer.
+    /// The job does not exist, or a switch or the controller does not answer.
     pub async fn counters(&self, job: &str) -> Result<Vec<api::SwitchCounters>, ClientError> {
         let answer = self
             .rpc
@@ -558,11 +592,11 @@ impl Client {
             .switches)
     }
 
-    /// What the job's switches have counted for it, by port and by source too, and the lossy operations that they
-    /// have told of.
+    /// Returns the counters of a job's switches, also by port and source, and the lossy operations
+    /// that switches reported.
     ///
     /// # Errors
-    /// There is no such job, or a switch or the controller doesn't answer.
+    /// The job does not exist, or a switch or the controller does not answer.
     pub async fn telemetry(&self, job: &str) -> Result<api::GetTelemetryResponse, ClientError> {
         let request = api::GetTelemetryRequest { job: job.into() };
         let answer = self
@@ -573,10 +607,11 @@ impl Client {
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
-    /// Watches what a job has lost, or each job, at these intervals.
+    /// Watches the losses of one job, or of all jobs, at an interval.
     ///
     /// # Errors
-    /// There is no such job, the interval is not one of 100 ms to 60 s, too many watch already, or the controller doesn't answer.
+    /// The job does not exist, the interval is not between 100 ms and 60 s, too many clients watch
+    /// already, or the controller does not answer.
     pub async fn watch_telemetry(
         &self,
         job: Option<&str>,
@@ -593,10 +628,10 @@ impl Client {
         })
     }
 
-    /// The fabric's switches.
+    /// Returns the fabric's switches.
     ///
     /// # Errors
-    /// The controller doesn't answer.
+    /// The controller does not answer.
     pub async fn switches(&self) -> Result<Vec<api::Switch>, ClientError> {
         let answer = self
             .rpc
@@ -609,20 +644,20 @@ impl Client {
             .switches)
     }
 
-    /// What is linked to what.
+    /// Returns the fabric's elements and links.
     ///
     /// # Errors
-    /// The controller doesn't answer.
+    /// The controller does not answer.
     pub async fn fabric(&self) -> Result<api::GetFabricResponse, ClientError> {
         let request = within(ANSWER, api::GetFabricRequest {});
         let answer = self.rpc.clone().get_fabric(request).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
-    /// In what each switch is not as it should be.
+    /// Returns each switch's differences from its desired entries.
     ///
     /// # Errors
-    /// The controller doesn't answer.
+    /// The controller does not answer.
     pub async fn diff_fabric(&self) -> Result<Vec<api::SwitchDiff>, ClientError> {
         let request = within(AUDIT, api::DiffFabricRequest {});
         let answer = self.rpc.clone().diff_fabric(request).await;
@@ -630,10 +665,10 @@ impl Client {
         Ok(answer.into_inner().switches)
     }
 
-    /// Puts that right; returns what it was.
+    /// Removes those differences and returns them.
     ///
     /// # Errors
-    /// The controller doesn't answer.
+    /// The controller does not answer.
     pub async fn sync_fabric(&self) -> Result<Vec<api::SwitchDiff>, ClientError> {
         let request = within(AUDIT, api::SyncFabricRequest {});
         let answer = self.rpc.clone().sync_fabric(request).await;
@@ -641,24 +676,26 @@ impl Client {
         Ok(answer.into_inner().switches)
     }
 
-    /// Has a switch's own software take the ports that the fabric's file gives it.
+    /// Sends a switch's port configuration, as in the fabric's file, to the switch's own software.
     ///
     /// # Errors
-    /// There is no such switch, its ports cannot be told to it, it does not answer or refuses, or the controller doesn't answer.
+    /// The switch does not exist, its ports cannot be configured, it does not answer or rejects
+    /// them, or the controller does not answer.
     pub async fn configure_ports(&self, switch: &str) -> Result<(), ClientError> {
         let request = api::ConfigurePortsRequest {
             switch: switch.into(),
         };
-        // The switch may take all of its time.
+        // The switch may use all of its own timeout.
         let request = within(chassis_push::PATIENCE + ANSWER, request);
         let answer = self.rpc.clone().configure_ports(request).await;
         answer.map(drop).map_err(|status| self.error(status))
     }
 
-    /// What deleting jobs, by name, then resizing some and creating others would do.
+    /// Returns the plan of deleting jobs by name, then resizing some and creating others.
     ///
     /// # Errors
-    /// There is none of those that are to be deleted, or the controller doesn't answer. Where one cannot be created the answer says so.
+    /// A job to delete does not exist, or the controller does not answer. The plan itself names
+    /// jobs that cannot be created.
     pub async fn plan_jobs(
         &self,
         delete: &[String],
@@ -674,10 +711,10 @@ impl Client {
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
-    /// What starting the controller with another fabric's file would do.
+    /// Returns the plan of starting the controller with another fabric file.
     ///
     /// # Errors
-    /// It would not start, or the controller doesn't answer.
+    /// The controller would not start, or does not answer.
     pub async fn plan_fabric(&self, yaml: &str) -> Result<api::PlanResponse, ClientError> {
         let yaml = yaml.to_owned();
         let request = within(AUDIT, api::PlanFabricRequest { yaml });
@@ -685,11 +722,11 @@ impl Client {
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
-    /// Moves everything off a part of the fabric, or lets it be used again; returns its full name, and the switches that are not known to have
-    /// the new ways.
+    /// Drains an element of the fabric, or ends its drain. Returns the element's full name, and the
+    /// switches that may not have the new routes yet.
     ///
     /// # Errors
-    /// There is no such part, or the controller doesn't answer.
+    /// The element does not exist, or the controller does not answer.
     pub async fn drain(
         &self,
         part: &str,
@@ -712,10 +749,10 @@ impl Client {
         Ok(answer.into_inner())
     }
 
-    /// Finds out where a job's packets stop; takes some seconds where much is broken.
+    /// Checks where a job's packets are lost. Takes some seconds if much is broken.
     ///
     /// # Errors
-    /// There is no such job, or a switch or the controller doesn't answer.
+    /// The job does not exist, or a switch or the controller does not answer.
     pub async fn check(&self, job: &str) -> Result<api::CheckJobResponse, ClientError> {
         let request = within(CHECK, api::CheckJobRequest { job: job.into() });
         let answer = self.rpc.clone().check_job(request).await;
@@ -738,15 +775,15 @@ impl Client {
 }
 
 impl ClientError {
-    /// What a call to the controller at `address` gave.
+    /// Converts the status of a call to the controller at `address`.
     pub(crate) fn of(status: Status, address: &str) -> ClientError {
         let sources = || iter::successors(status.source(), |error| (*error).source());
-        // The way to a primary was not found.
+        // No primary was found.
         if let Some(error) = sources().find_map(|it| it.downcast_ref::<ClientError>()) {
             return error.clone();
         }
         match status.source() {
-            // Made here, not there: the transport failed.
+            // The status has a source, so the transport made it, not the controller.
             Some(source) => ClientError::NoAnswer {
                 address: address.to_owned(),
                 reason: root_cause(source),
@@ -760,11 +797,12 @@ impl ClientError {
                         address: address.to_owned(),
                         reason: message,
                     },
-                    // Nobody there has said so: the request is not known.
+                    // An empty message comes from tonic, not from a controller: the method is
+                    // unknown.
                     Code::Unimplemented if message.is_empty() => ClientError::Refused {
                         code,
                         message: format!(
-                            "the controller at {address} does not know this request; it is of an older version, or none of Ultima's"
+                            "the server at {address} does not know this request; check that the address is a controller's"
                         ),
                         field: None,
                     },
@@ -779,7 +817,7 @@ impl ClientError {
     }
 }
 
-/// The field of a request that a status is about. There is never more than one: the first problem is told.
+/// The field that a status is about. The controller reports one problem at a time.
 fn field_of(status: &Status) -> Option<FieldProblem> {
     let violation = status
         .get_details_bad_request()?

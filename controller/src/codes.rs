@@ -1,13 +1,14 @@
-//! What the control API's codes mean.
+//! The gRPC codes of the control API and their meanings.
 
 use tonic::Code;
 
-/// The codes that it answers with, each with its name and its meaning: the proto's head and docs/guide.md have the same.
+/// Each code of the control API with its name and its meaning. The head of `control.proto` and
+/// `docs/guide.md` have the same table.
 pub const CODES: [(Code, &str, &str); 10] = [
     (
         Code::InvalidArgument,
         "INVALID_ARGUMENT",
-        "the request can never be granted",
+        "the request is malformed or can never be granted",
     ),
     (
         Code::NotFound,
@@ -17,42 +18,42 @@ pub const CODES: [(Code, &str, &str); 10] = [
     (
         Code::AlreadyExists,
         "ALREADY_EXISTS",
-        "a job has that name, or those members, already",
+        "a job of that name exists, or the job already has those members",
     ),
     (
         Code::ResourceExhausted,
         "RESOURCE_EXHAUSTED",
-        "over a limit of a switch, of a host's ports or of the controller",
+        "a limit of a switch, of a host's ports or of the controller is exceeded",
     ),
     (
         Code::FailedPrecondition,
         "FAILED_PRECONDITION",
-        "not as things stand: no rank is left, the members change or are others by now",
+        "not in the present state: no rank is free, or the members are changing or have changed",
     ),
     (
         Code::Aborted,
         "ABORTED",
-        "it was begun and undone: a switch refused what the job needs, or the job was deleted meanwhile",
+        "begun and rolled back: a switch refused an entry, or the job was deleted meanwhile",
     ),
     (
         Code::DeadlineExceeded,
         "DEADLINE_EXCEEDED",
-        "the time that was given is over, and not all members have joined",
+        "the wait has ended and not all members have joined",
     ),
     (
         Code::Unavailable,
         "UNAVAILABLE",
-        "a switch does not answer, or not before trees had to move, too few controllers do, or this one is not primary, or stops",
+        "a switch does not answer, a reroute interrupted the request, too few controllers answer, or this one is not primary or is stopping",
     ),
     (
         Code::OutOfRange,
         "OUT_OF_RANGE",
-        "the member's epoch is over (the metadata have ultima-epoch-over), or a message is too long",
+        "the member's epoch is over (see the metadata ultima-epoch-over), or a message is too long",
     ),
     (
         Code::Internal,
         "INTERNAL",
-        "the controller's store fails, or the controller itself",
+        "the controller's store or the controller itself has failed",
     ),
 ];
 

@@ -1,8 +1,9 @@
-//! Putting entities on switches, all or nothing: validate, act, undo.
+//! Writes entities to switches, all or nothing: validate, write, undo.
 //!
-//! [`install`] translates a whole plan before it writes any of it, writes it stage by stage, on all
-//! its switches at once, and when anything fails removes what was written, last first. Switches from which it cannot be
-//! removed are named: what they hold is to be [reconciled](crate::reconcile).
+//! [`install`] translates a whole plan before it writes any of it. It writes stage by stage, on all
+//! switches at once. If a write fails, it removes the written entities in reverse order. It returns
+//! the switches from which they could not be removed, so that these are
+//! [reconciled](crate::reconcile).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,18 +19,18 @@ use crate::names::some_of;
 use crate::p4rt::{Order, SwitchClient, WriteError, describe, failed, may_pass};
 use crate::plan::{Entity, JobPlan, SchemaError};
 
-/// The connections that an installation may use.
+/// The connections of an installation.
 pub type Clients = BTreeMap<SwitchId, Arc<SwitchClient>>;
 
-/// What was written, or may have been, in the order of writing.
+/// The entities that were written, or may have been, in the order of writing.
 pub type WrittenOn = BTreeMap<SwitchId, Vec<Prepared>>;
 
-/// An entity, translated.
+/// A translated entity.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     entity: Entity,
     creation: Update,
-    /// None for what stays.
+    /// None for an entity that is never removed.
     removal: Option<Update>,
 }
 
@@ -37,7 +38,7 @@ impl Prepared {
     /// Translates `entities` with the program's names.
     ///
     /// # Errors
-    /// The first entity that the program has no place for.
+    /// The first entity that the program does not support.
     pub fn all<'a>(
         entities: impl IntoIterator<Item = &'a Entity>,
         names: &Names,
@@ -57,20 +58,20 @@ impl Prepared {
     }
 }
 
-/// The program has no place for an entity.
+/// The program does not support an entity.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the program has no place for {entity}: {error}; give the controller the program and P4Info of Ultima, or ones derived from them"
+    "the program does not support {entity}: {error}; use Ultima's program and P4Info, or a program derived from it"
 )]
 pub struct Untranslatable {
-    /// The entity, by table and key.
+    /// The entity's table and key.
     pub entity: String,
-    /// What is missing.
+    /// The missing name.
     pub error: Box<SchemaError>,
 }
 
 impl Untranslatable {
-    /// The program has no place for `entity`.
+    /// The error for `entity`.
     pub fn new(entity: &Entity, error: SchemaError) -> Self {
         Untranslatable {
             entity: entity.to_string(),
@@ -79,75 +80,77 @@ impl Untranslatable {
     }
 }
 
-/// Why a plan is on none of its switches.
+/// Error of an installation; nothing is installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// Nothing was written.
     #[error(transparent)]
     Untranslatable(#[from] Untranslatable),
     /// A switch stopped the installation.
-    #[error("switch {switch} {cause}; what had been written was undone{undone}")]
+    #[error("switch {switch} {cause}; the installation was undone{undone}")]
     Stopped {
         /// The switch.
         at: SwitchId,
         /// Its name.
         switch: String,
-        /// What happened there.
+        /// What the switch answered.
         cause: Cause,
-        /// What became of what had been written.
+        /// The result of the undo.
         undone: Undone,
     },
 }
 
-/// What stopped a write.
+/// Reason why a write stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Cause {
-    /// The switch refused one entity.
+    /// The switch rejected one entity.
     #[error("refused {entity}: {reason}")]
     Refused {
         /// The entity, by table and key.
         entity: String,
         /// The switch's code.
         code: Code,
-        /// That and its text.
+        /// The code and the switch's message.
         reason: String,
     },
-    /// The switch didn't answer, or refused the whole batch.
-    #[error("failed while {first} and {more} more were written: {reason}")]
+    /// The switch did not answer, or rejected the whole batch.
+    #[error("failed to write {first} and {more} more: {reason}")]
     Failed {
-        /// The batch's first entity.
+        /// The first entity of the batch.
         first: String,
-        /// How many came after it.
+        /// The number of entities after it.
         more: usize,
-        /// What the call gave.
+        /// The call's error.
         reason: String,
-        /// Whether it was given up, as trees had to move.
+        /// True if the write was abandoned to reroute jobs.
         given_up: bool,
     },
 }
 
 impl Cause {
-    /// Whether the switch was not waited for, as trees had to move.
+    /// True if the write was abandoned to reroute jobs.
     pub fn is_given_up(&self) -> bool {
         matches!(self, Cause::Failed { given_up: true, .. })
     }
 
-    /// Whether the switch has already what was to come, or has not what was to change or go: it holds something else than was thought.
+    /// True if the switch holds other entries than expected: it already has a new entry, or lacks
+    /// one to change or remove.
     pub fn is_outdated(&self) -> bool {
         let of_what_it_holds = [Code::AlreadyExists, Code::NotFound];
         matches!(self, Cause::Refused { code, .. } if of_what_it_holds.contains(code))
     }
 
-    /// Whether the same may be done if it is asked for again: nothing is wrong with it itself, as far as is said.
+    /// True if a retry may succeed: the switch did not reject the entity itself.
     pub fn may_pass(&self) -> bool {
         match self {
             Cause::Refused { code, .. } => self.is_outdated() || may_pass(*code),
-            // Who does not write any more because it is not primary hears that when it connects again.
+            // A client that lost its primary role learns so when it reconnects.
             Cause::Failed { .. } => true,
         }
     }
 
-    /// What stopped a write of `count` things, of which `name` says the one at a place; none if there were none.
+    /// Returns the reason why a write of `count` entities stopped; `name` names the entity at an
+    /// index. None if there were no entities.
     pub(crate) fn of(
         error: &WriteError,
         count: usize,
@@ -174,10 +177,10 @@ impl Cause {
     }
 }
 
-/// How far an undo got. As text: the switches on which something is left, or nothing where it got to the end.
+/// The result of an undo. As text: the switches on which entries are left, or nothing.
 #[derive(Debug, Default)]
 pub struct Undone {
-    /// The switches on which something is left.
+    /// The switches on which entries are left.
     pub left: Vec<SwitchId>,
     /// Their names.
     pub switches: Vec<String>,
@@ -189,7 +192,7 @@ impl fmt::Display for Undone {
             [] => Ok(()),
             left => write!(
                 f,
-                ", except on {}, where it goes when the switch answers",
+                ", except on {}, which is cleaned up when it answers again",
                 some_of(left)
             ),
         }
@@ -197,12 +200,12 @@ impl fmt::Display for Undone {
 }
 
 impl InstallError {
-    /// Whether it was stopped for trees that had to move, so that the same may be granted in a moment.
+    /// True if the installation was abandoned to reroute jobs, so that a retry may succeed soon.
     pub fn is_given_up(&self) -> bool {
         matches!(self, InstallError::Stopped { cause, .. } if cause.is_given_up())
     }
 
-    /// The switch that holds something else than was thought, if that stopped it.
+    /// The switch whose entries are not as expected, if that stopped the installation.
     pub fn outdated(&self) -> Option<SwitchId> {
         match self {
             InstallError::Stopped { at, cause, .. } if cause.is_outdated() => Some(*at),
@@ -211,10 +214,10 @@ impl InstallError {
     }
 }
 
-/// Puts what jobs need on their switches, all of it or nothing.
+/// Installs the plans of jobs on their switches, all or nothing.
 ///
 /// # Errors
-/// The first switch that refused or failed, and what the undo left.
+/// The first switch that rejected a write or failed, and the result of the undo.
 ///
 /// # Panics
 /// If `clients` lacks one of the plans' switches.
@@ -257,11 +260,11 @@ pub async fn install<'a>(
     Ok(())
 }
 
-/// What a write has come to.
+/// The result of a write.
 pub struct Written {
-    /// What is, or may be, on the switch now.
+    /// The entities that are, or may be, on the switch.
     pub present: Vec<Prepared>,
-    /// What stopped the rest.
+    /// Why the rest was not written.
     pub cause: Option<Cause>,
 }
 
@@ -292,7 +295,7 @@ pub async fn write(client: &SwitchClient, entities: Vec<Prepared>) -> Written {
     Written { present, cause }
 }
 
-/// The same connections, for taking back what was done with them.
+/// The same connections with the limits for undoing.
 pub(crate) fn undoing(clients: &Clients) -> Clients {
     let undoing = clients.iter();
     undoing
@@ -300,8 +303,9 @@ pub(crate) fn undoing(clients: &Clients) -> Clients {
         .collect()
 }
 
-/// Removes what was written, last first, on all switches at once; returns those on which something is left, because
-/// they are not connected, failed or refused. What is not there any more counts as removed.
+/// Removes the written entities in reverse order, on all switches at once. Returns the switches on
+/// which some are left, because the switch is disconnected, failed or rejected a removal. Entities
+/// that are already gone count as removed.
 pub async fn remove(clients: &Clients, written: WrittenOn) -> Vec<SwitchId> {
     let removals = written.into_iter().map(|(id, entities)| async move {
         match clients.get(&id) {
@@ -315,7 +319,8 @@ pub async fn remove(clients: &Clients, written: WrittenOn) -> Vec<SwitchId> {
         .collect()
 }
 
-/// Removes what was written from one switch, last first; false if something is left, or may be.
+/// Removes the written entities from one switch in reverse order. Returns false if some are left,
+/// or may be.
 #[tracing::instrument(level = "debug", skip_all, fields(switch = client.device().name, entities = written.len()))]
 async fn remove_from(client: &SwitchClient, written: &[Prepared]) -> bool {
     let switch = client.device().name.as_str();
@@ -325,7 +330,7 @@ async fn remove_from(client: &SwitchClient, written: &[Prepared]) -> bool {
     match client.write(updates, Order::AsGiven).await {
         Ok(()) => true,
         Err(WriteError::Rpc(error)) => {
-            tracing::warn!(switch, %error, "{} entities not removed", removable.len());
+            tracing::warn!(switch, %error, "cannot remove {} entities", removable.len());
             false
         }
         Err(WriteError::Updates(outcomes)) => {
@@ -335,7 +340,7 @@ async fn remove_from(client: &SwitchClient, written: &[Prepared]) -> bool {
                 .filter(|(_, outcome)| !is_gone(outcome));
             let mut whole = true;
             for (Prepared { entity, .. }, _) in left {
-                tracing::warn!(switch, %entity, "not removed");
+                tracing::warn!(switch, %entity, "cannot remove an entity");
                 whole = false;
             }
             whole
@@ -343,7 +348,7 @@ async fn remove_from(client: &SwitchClient, written: &[Prepared]) -> bool {
     }
 }
 
-/// Whether a removal's outcome leaves nothing behind.
+/// True if a removal leaves nothing behind.
 pub(crate) fn is_gone(outcome: &v1::Error) -> bool {
     matches!(
         Code::from_i32(outcome.canonical_code),

@@ -1,22 +1,24 @@
-//! Ultima's controller: fabric, jobs, groups and rules over P4Runtime.
+//! Ultima's controller: it plans a fabric's jobs and keeps the switches in that state over
+//! P4Runtime.
 //!
-//! - [`fabric`]: switches, hosts and links, read from YAML and checked; [`target`]: what each kind
-//!   of switch can do; [`settings`]: what a link does to frames; [`chassis`]: a switch's ports, as its own software is told of them.
-//! - [`job`]: who takes part, placed on hosts.
-//! - [`routing`]: which way packets to a host take while parts of the fabric are down; [`tree`]: which way a job's
-//!   multicast takes.
-//! - [`plan`]: what each switch should hold, as pure functions of fabric, routes and jobs; [`ledger`]: what jobs have
-//!   taken, and whether another fits.
-//! - [`membership`]: other members while a job runs.
-//! - [`moves`]: from one plan to another while packets go by both.
-//! - [`reconcile`]: what a switch holds against what it should.
-//! - [`p4rt`]: the P4Runtime client; [`program`]: what it puts on switches; [`install`]: all or
-//!   nothing.
-//! - [`store`]: what a controller knows again when it is started again.
-//! - [`check`]: where a job's packets stop, from what members and switches saw; [`attend`]: a
-//!   member that takes part in checks.
-//! - [`metrics`]: what it counts and measures.
-//! - [`server`]: the controller at work, behind the control API ([`api`]); [`client`]: the other end.
+//! - [`fabric`]: switches, hosts and links, read from YAML and validated; [`target`]: the limits of
+//!   each kind of switch; [`settings`]: a link's settings; [`chassis`]: a switch's port
+//!   configuration.
+//! - [`job`]: jobs and the placement of their members on hosts.
+//! - [`routing`]: paths to hosts while elements are down; [`tree`]: multicast trees.
+//! - [`plan`]: a switch's desired entries, as pure functions of fabric, routes and jobs;
+//!   [`ledger`]: the resources that jobs have taken and that are left.
+//! - [`membership`]: changes of a job's members while it runs.
+//! - [`moves`]: the order of writes from one plan to another while packets pass.
+//! - [`reconcile`]: the difference between a switch's entries and the desired ones.
+//! - [`p4rt`]: the P4Runtime client; [`program`]: the pipeline that it installs; [`install`]:
+//!   writes that succeed as a whole or not at all.
+//! - [`store`]: the committed state on disk.
+//! - [`check`]: the fault behind a failed connectivity check; [`attend`]: a member's session with
+//!   the controller.
+//! - [`metrics`]: the controller's counters and measurements.
+//! - [`server`]: the controller itself, behind the control API ([`api`]); [`client`]: the client of
+//!   that API.
 
 pub mod api;
 pub mod attend;

@@ -1,25 +1,25 @@
-//! MAC addresses as text and as values.
+//! MAC addresses.
 
 use std::fmt;
 use std::str::FromStr;
 
 use ultima_wire::frame;
 
-/// A host's MAC address. Written as six hexadecimal octets, `02:00:00:00:00:01`.
+/// A host's MAC address, written as six hexadecimal octets: `02:00:00:00:00:01`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MacAddr(pub frame::Mac);
 
 impl MacAddr {
-    /// Whether this can be one station's own address: not zero, and its group bit (IEEE 802, the
-    /// lowest of the first octet) not set.
+    /// True if this can be a station's own address: not zero, and the group bit (IEEE 802, the
+    /// lowest of the first octet) is clear.
     pub fn is_station(self) -> bool {
         self.0 != [0; 6] && self.0[0] & 1 == 0
     }
 }
 
-/// The text is not six octets in hexadecimal, separated by colons.
+/// The text is not six hexadecimal octets separated by colons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a MAC address; one is six octets in hexadecimal, such as 02:00:00:00:00:01")]
+#[error("invalid MAC address; expected six hexadecimal octets, such as 02:00:00:00:00:01")]
 pub struct ParseMacError;
 
 impl FromStr for MacAddr {
@@ -30,7 +30,7 @@ impl FromStr for MacAddr {
         let mut parts = text.split(':');
         for octet in &mut octets {
             let part = parts.next().ok_or(ParseMacError)?;
-            // from_str_radix would take a sign.
+            // `from_str_radix` would accept a sign.
             if part.len() != 2 || !part.bytes().all(|digit| digit.is_ascii_hexdigit()) {
                 return Err(ParseMacError);
             }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_prints() {
+    fn addresses_round_trip_through_text() {
         let mac: MacAddr = "02:AB:00:ff:00:01".parse().unwrap();
         assert_eq!(mac.0, [2, 0xab, 0, 0xff, 0, 1]);
         assert_eq!(mac.to_string(), "02:ab:00:ff:00:01");
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_everything_else() {
+    fn other_texts_are_rejected() {
         for text in [
             "",
             "02:00:00:00:00",
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn group_and_zero_addresses_belong_to_no_station() {
+    fn group_and_zero_addresses_are_not_stations() {
         assert!(MacAddr([2, 0, 0, 0, 0, 1]).is_station());
         assert!(!MacAddr([1, 0, 0x5e, 0, 0, 1]).is_station());
         assert!(!MacAddr([0; 6]).is_station());

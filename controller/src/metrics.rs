@@ -1,4 +1,4 @@
-//! What a controller counts and measures, as Prometheus and OpenMetrics read it.
+//! The controller's counters and measurements, in Prometheus and OpenMetrics text.
 
 mod group;
 
@@ -17,9 +17,9 @@ pub(crate) use group::GroupStanding;
 
 use crate::ledger::Fill;
 
-/// Stands before every name.
+/// The prefix of every metric's name.
 const PREFIX: &str = "ultima_controller";
-/// Upper ends of the histograms' buckets in seconds: 0.1 ms to 10 s, three in a decade.
+/// Upper bounds of the histogram buckets in seconds: 0.1 ms to 10 s, three per decade.
 const BUCKETS: [f64; 16] = [
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
     10.0,
@@ -43,7 +43,7 @@ struct By {
 type Counters = Family<OfSwitch, Counter>;
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// What happened since the controller started. Clones count together.
+/// Counters and histograms since the controller started. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     writes: Histograms<OfSwitch>,
@@ -59,16 +59,16 @@ pub struct Metrics {
     evictions: Family<By, Counter>,
 }
 
-/// Who wanted a member's place to be taken away.
+/// The reason for an eviction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EvictedBy {
-    /// Somebody asked for it.
+    /// An operator's request.
     Request,
     /// The job's `evict_after_s`.
     Policy,
 }
 
-/// What is counted of writes to one switch.
+/// The metrics of writes to one switch.
 #[derive(Clone, Debug)]
 pub struct WriteMetrics {
     durations: Histogram,
@@ -77,7 +77,7 @@ pub struct WriteMetrics {
 }
 
 impl WriteMetrics {
-    /// A WriteRequest of so many updates was answered, or not.
+    /// Counts a WriteRequest, its updates, and a failure if it was not `answered`.
     pub(crate) fn written(&self, begun: Instant, updates: usize, answered: bool) {
         self.durations.observe(begun.elapsed().as_secs_f64());
         self.updates.inc_by(updates as u64);
@@ -126,7 +126,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// What is counted of writes to a switch.
+    /// The metrics of writes to a switch.
     pub fn writes_to(&self, switch: &str) -> WriteMetrics {
         let of = of(switch);
         WriteMetrics {
@@ -136,18 +136,18 @@ impl Metrics {
         }
     }
 
-    /// So many differences were found on a switch.
+    /// Counts the differences found on a switch.
     pub(crate) fn differed(&self, switch: &str, differences: usize) {
         let found = self.differences.get_or_create(&of(switch));
         found.inc_by(differences as u64);
     }
 
-    /// A switch could not be looked at, or not be put right.
+    /// Counts a failure to compare or repair a switch.
     pub(crate) fn failed_to_audit(&self, switch: &str) {
         self.failed_audits.get_or_create(&of(switch)).inc();
     }
 
-    /// A change of a job's members came to its decision, or was called off.
+    /// Counts a change of a job's members that was decided or cancelled.
     pub(crate) fn changed(&self, is_decided: bool) {
         let result = match is_decided {
             true => "decided",
@@ -156,7 +156,7 @@ impl Metrics {
         self.changes.get_or_create(&OfResult { result }).inc();
     }
 
-    /// An epoch was installed in which so many members have no place any more.
+    /// Counts the members that an installed epoch leaves out.
     pub(crate) fn evicted(&self, by: EvictedBy, members: usize) {
         let by = match by {
             EvictedBy::Request => "request",
@@ -166,12 +166,12 @@ impl Metrics {
         evictions.inc_by(members as u64);
     }
 
-    /// Counts operations of whose losses a switch tells.
+    /// The counter of a switch's loss reports.
     pub(crate) fn told_losses(&self, switch: &str) -> Counter {
         self.told_losses.get_or_create(&of(switch)).clone()
     }
 
-    /// A job was created, or refused.
+    /// Records a request to create a job, and its result.
     pub(crate) fn created(&self, begun: Instant, is_there: bool) {
         let result = match is_there {
             true => "created",
@@ -181,19 +181,20 @@ impl Metrics {
         durations.observe(begun.elapsed().as_secs_f64());
     }
 
-    /// Trees and routes have moved, and so many jobs with them.
+    /// Records a rerouting and the number of jobs that it moved.
     pub(crate) fn moved(&self, took: Duration, jobs: usize) {
         self.moves.observe(took.as_secs_f64());
         self.moved_jobs.inc_by(jobs as u64);
     }
 
-    /// All of it, and how things stand, as OpenMetrics text; of one of several controllers also how that stands.
+    /// Returns all metrics and the current state as OpenMetrics text. In a group of controllers,
+    /// includes the group's state.
     pub(crate) fn text(&self, standing: Standing, group: Option<GroupStanding>) -> String {
         let mut registry = Registry::with_prefix(PREFIX);
         let seconds = Unit::Seconds;
         registry.register_with_unit(
             "write_duration",
-            "Time from a WriteRequest to its answer",
+            "Time from a WriteRequest to its response",
             seconds.clone(),
             self.writes.clone(),
         );
@@ -204,45 +205,49 @@ impl Metrics {
         );
         registry.register(
             "failed_writes",
-            "WriteRequests of which something failed",
+            "WriteRequests that failed, wholly or in part",
             self.failed_writes.clone(),
         );
         registry.register(
             "differences",
-            "Entities that were not as they should be when a switch was looked at",
+            "Differences from the desired entries that audits found",
             self.differences.clone(),
         );
         registry.register(
             "failed_audits",
-            "Times that a switch could not be looked at, or not be put right",
+            "Audits that could not read or repair a switch",
             self.failed_audits.clone(),
         );
         registry.register(
             "told_losses",
-            "Lossy operations that a switch has told of",
+            "Lossy operations that a switch reported",
             self.told_losses.clone(),
         );
         registry.register_with_unit(
             "job_creation_duration",
-            "Time from the request for a job to its answer",
+            "Time from a CreateJob request to its response",
             seconds.clone(),
             self.creations.clone(),
         );
         registry.register_with_unit(
             "move_duration",
-            "Time to move trees and routes after parts of the fabric failed, came back or were drained",
+            "Time to reroute after elements of the fabric failed, recovered or were drained",
             seconds,
             self.moves.clone(),
         );
-        registry.register("moved_jobs", "Jobs that moved", self.moved_jobs.clone());
+        registry.register(
+            "moved_jobs",
+            "Jobs that were rerouted",
+            self.moved_jobs.clone(),
+        );
         registry.register(
             "changes_of_members",
-            "Changes of jobs' members that were decided, or called off",
+            "Changes of jobs' members that were decided or cancelled",
             self.changes.clone(),
         );
         registry.register(
             "evictions",
-            "Members whose place an installed epoch takes away, as somebody asked for it or the job's policy says so",
+            "Members that an installed epoch left out, by an operator's request or the job's policy",
             self.evictions.clone(),
         );
         registry.register_collector(Box::new(standing));
@@ -256,31 +261,31 @@ impl Metrics {
 fn encoded(registry: &Registry) -> String {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, registry)
-        .expect("a string takes what is written");
+        .expect("writing to a string cannot fail");
     text
 }
 
-/// How things stand when they are asked for.
+/// The controller's current state.
 #[derive(Debug)]
 pub(crate) struct Standing {
     pub jobs: usize,
-    /// Jobs that would move if they had room.
+    /// Jobs that wait for room to be rerouted.
     pub waiting_jobs: usize,
-    /// Parts of the fabric that are down.
+    /// Elements of the fabric that are down.
     pub lost: usize,
-    /// Parts that are down or drained.
+    /// Elements that are down or drained.
     pub out_of_use: usize,
-    /// Epochs that are coming, or of which the one before is not off all switches yet.
+    /// Changes of members that are pending, or whose previous epoch is still on a switch.
     pub changes_under_way: usize,
     pub switches: Vec<SwitchStanding>,
     pub members: Vec<MembersStanding>,
 }
 
-/// How a job's members stand, in the epoch that it is in.
+/// The states of a job's members in its current epoch.
 #[derive(Debug)]
 pub(crate) struct MembersStanding {
     pub job: String,
-    /// By the state's name how many.
+    /// The number of members in each state.
     pub states: [(&'static str, usize); 4],
 }
 
@@ -294,7 +299,7 @@ pub(crate) struct SwitchStanding {
 }
 
 impl Standing {
-    /// One value for each switch.
+    /// Encodes one value for each switch.
     fn of_switches(
         &self,
         to: &mut DescriptorEncoder<'_>,
@@ -310,7 +315,7 @@ impl Standing {
         Ok(())
     }
 
-    /// One for each switch and thing that there is a limit of.
+    /// Encodes one value for each switch and limited resource.
     fn of_fills(
         &self,
         to: &mut DescriptorEncoder<'_>,
@@ -333,21 +338,25 @@ impl Collector for Standing {
     fn encode(&self, mut to: DescriptorEncoder) -> fmt::Result {
         let to = &mut to;
         for (name, help, value) in [
-            ("jobs", "Jobs that there are", self.jobs),
+            ("jobs", "Jobs", self.jobs),
             (
                 "waiting_jobs",
-                "Jobs that still use what is down or drained for want of room elsewhere",
+                "Jobs that still use a down or drained element because no other path has room",
                 self.waiting_jobs,
             ),
-            ("parts_down", "Parts of the fabric that are down", self.lost),
+            (
+                "parts_down",
+                "Elements of the fabric that are down",
+                self.lost,
+            ),
             (
                 "parts_out_of_use",
-                "Parts of the fabric that are down or drained",
+                "Elements of the fabric that are down or drained",
                 self.out_of_use,
             ),
             (
                 "changes_under_way",
-                "Changes of jobs' members that are not over",
+                "Changes of jobs' members in progress",
                 self.changes_under_way,
             ),
         ] {
@@ -356,25 +365,22 @@ impl Collector for Standing {
         }
         let connected = (
             "switch_connected",
-            "Whether the controller is the switch's primary",
+            "1 if the controller is the switch's primary",
         );
         self.of_switches(to, connected, |it| it.is_connected.into())?;
         let in_doubt = (
             "switch_in_doubt",
-            "Whether the switch is to be looked at, because a write has not come to a known end",
+            "1 if the switch needs a resync because the result of a write is unknown",
         );
         self.of_switches(to, in_doubt, |it| it.is_in_doubt.into())?;
         let dropped = (
             "digest_lists_dropped",
-            "Lists of lossy operations that came faster than they were taken, since the switch was last connected",
+            "Digest lists dropped because they arrived too fast, since the switch last connected",
         );
         self.of_switches(to, dropped, |it| it.digest_lists_dropped)?;
-        let used = (
-            "used",
-            "What jobs and fabric take of what a switch has a limit of",
-        );
+        let used = ("used", "Used amount of a limited resource of a switch");
         self.of_fills(to, used, |fill| fill.used)?;
-        let limit = ("limit", "That limit");
+        let limit = ("limit", "Limit of that resource");
         self.of_fills(to, limit, |fill| fill.limit)?;
         let help = "Members of each job, by state";
         let mut to = to.encode_descriptor("members", help, None, MetricType::Gauge)?;
@@ -395,7 +401,7 @@ mod tests {
     use crate::api::GetStandingResponse;
 
     #[test]
-    fn what_was_counted_is_told_by_name() {
+    fn metrics_are_exported_by_name() {
         let metrics = Metrics::default();
         let begun = Instant::now();
         metrics.writes_to("s1").written(begun, 7, true);

@@ -1,12 +1,12 @@
-//! Names in messages.
+//! Lists of names in messages.
 
 use std::fmt::Display;
 
-/// So many are named.
+/// The most names in one message.
 const SHOWN: usize = 8;
 
-/// These on one line: the first few, and how many more there are. A fabric's or a job's would make a text that nobody reads, and
-/// that no answer has room for.
+/// The first names on one line, and how many more there are. The names of a large fabric or job
+/// would not fit in a gRPC status.
 pub(crate) fn some_of(names: impl IntoIterator<Item = impl Display>) -> String {
     let mut names = names.into_iter();
     let shown: Vec<String> = (names.by_ref().take(SHOWN))
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_names_the_first_few_are_said() {
+    fn long_lists_are_shortened() {
         assert_eq!(some_of([""; 0]), "");
         assert_eq!(some_of(["a", "b"]), "a, b");
         assert_eq!(some_of(0..8), "0, 1, 2, 3, 4, 5, 6, 7");

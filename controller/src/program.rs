@@ -1,4 +1,4 @@
-//! The program that the controller puts on its switches.
+//! The P4 program that the controller installs on switches.
 
 use std::path::{Path, PathBuf};
 
@@ -21,61 +21,61 @@ pub struct Program {
     cookie: u64,
 }
 
-/// What a target runs.
+/// A program's code for its target.
 #[derive(Clone, Debug)]
 enum Code {
     /// p4c's BMv2 JSON.
     Bmv2(Vec<u8>),
-    /// Tofino's binary, and what is said about it.
+    /// Tofino's binary, context and BfRt schema.
     Tofino(TofinoProgram),
 }
 
-/// Why there is no program.
+/// Error while loading a program.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// A file cannot be read.
     #[error(
-        "cannot read {}: {source}; give the folder of what a compiler printed, or the file of p4c's BMv2 backend and, with --p4info, its P4Info", path.display()
+        "cannot read {}: {source}; pass the folder of the compiler's output, or p4c's BMv2 JSON file and its P4Info with --p4info", path.display()
     )]
     Read {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A folder has no file of a kind, or several.
     #[error(
-        "{}: {found} files called {pattern}, expected one; give the folder of what the compiler printed, such as p4/compiled/tofino", folder.display()
+        "{}: found {found} files named {pattern}, expected one; pass the folder of the compiler's output, such as p4/compiled/tofino", folder.display()
     )]
     Folder {
         /// The folder.
         folder: PathBuf,
-        /// What they are called.
+        /// The pattern of the file's name.
         pattern: &'static str,
-        /// How many there are.
+        /// The number of such files.
         found: usize,
     },
-    /// A file of a program for Tofino is not what its name says.
+    /// A file of a Tofino program is invalid.
     #[error(
-        "{}: {reason}; compile the program again, or give the folder of one that was, such as p4/compiled/tofino", path.display()
+        "{}: {reason}; compile the program again, or pass a folder such as p4/compiled/tofino", path.display()
     )]
     Part {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// A program without its P4Info.
     #[error(
-        "{}: a program needs its P4Info; give it with --p4info, or the folder of what the compiler printed", .0.display()
+        "{}: the program needs its P4Info; pass it with --p4info, or pass the folder of the compiler's output", .0.display()
     )]
     NoP4Info(PathBuf),
-    /// The P4Info is none.
+    /// The P4Info is not valid text.
     #[error("{source_name}: {error}")]
     Text {
         /// The file.
         source_name: String,
-        /// What is wrong.
+        /// The problem.
         error: text::TextError,
     },
     /// The P4Info contradicts itself.
@@ -83,21 +83,22 @@ pub enum ProgramError {
     P4Info {
         /// The file.
         source_name: String,
-        /// What is wrong.
+        /// The problem.
         error: P4InfoError,
     },
 }
 
-/// What a compiled program for Tofino is called, and its pipeline: the `Pipeline` instance of `ultima_tna.p4`.
+/// The file name of a compiled Tofino program, and the name of its pipeline: the `Pipeline`
+/// instance of `ultima_tna.p4`.
 const TOFINO_NAME: &str = "ultima";
 const TOFINO_PIPELINE: &str = "pipe";
 
 impl Program {
-    /// The program for v1model in `device_config` (p4c's BMv2 JSON) and `p4info` (protobuf text
+    /// The v1model program in `device_config` (p4c's BMv2 JSON) and `p4info` (protobuf text
     /// format), which errors call `source_name`.
     ///
     /// # Errors
-    /// The P4Info is none. Whether it fits the program is for the switch to say.
+    /// The P4Info is invalid. The switch checks later that it fits the program.
     pub fn new(
         device_config: Vec<u8>,
         p4info: &str,
@@ -107,7 +108,7 @@ impl Program {
         Program::of(ProgramForm::Bmv2, code, p4info, source_name)
     }
 
-    /// The program for a Tofino, of which `form` says which, and its P4Info.
+    /// The program for the Tofino that `form` names, and its P4Info.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -144,10 +145,11 @@ impl Program {
         })
     }
 
-    /// The program in a folder of what a compiler printed, or in a file of p4c's BMv2 backend with its P4Info in another.
+    /// Loads a program from the folder of a compiler's output, or from p4c's BMv2 JSON and a P4Info
+    /// file.
     ///
     /// # Errors
-    /// A file cannot be read or is not there, or the P4Info is none.
+    /// A file is missing or cannot be read, or the P4Info is invalid.
     pub fn load(program: &Path, p4info: Option<&Path>) -> Result<Self, ProgramError> {
         match p4info {
             None => match std::fs::metadata(program) {
@@ -166,8 +168,9 @@ impl Program {
         }
     }
 
-    /// The binary says which chip it is for; where there is none, the program is for v1model. The compiler for Tofino
-    /// prints binary and context into a folder of the pipeline's name.
+    /// Loads a program from a folder. The name of the binary tells the chip; without a binary, the
+    /// program is for v1model. The Tofino compiler puts binary and context into a folder named
+    /// after the pipeline.
     fn load_folder(folder: &Path) -> Result<Self, ProgramError> {
         let p4info = only(folder, ".p4info.txtpb")?;
         let (text, source) = (read_text(&p4info)?, p4info.display().to_string());
@@ -188,7 +191,7 @@ impl Program {
             found: 0,
         };
         let Some((form, binary)) = binary else {
-            // What only the compiler for Tofino prints.
+            // Files that only the Tofino compiler writes.
             if ["bfrt.json", "context.json"]
                 .into_iter()
                 .any(|it| beside(it).is_some())
@@ -208,11 +211,11 @@ impl Program {
         Program::tofino(form, program, &text, &source)
     }
 
-    /// Ultima's own for the switches of a fabric, embedded in this binary: for the target of the first. Whether the others
-    /// run it, too, is for the plan to say.
+    /// Ultima's embedded program for a fabric: the one for the first switch's target. The plan
+    /// rejects switches that run another program.
     ///
     /// # Errors
-    /// None as long as what is embedded is what the compilers printed.
+    /// None, as long as the embedded files are the compilers' output.
     pub fn own(fabric: &Fabric) -> Result<Self, ProgramError> {
         let first = fabric.switches().first();
         let form = first.map_or(ProgramForm::Bmv2, |switch| switch.target.program);
@@ -224,17 +227,17 @@ impl Program {
         let program = TofinoProgram {
             name: TOFINO_NAME.into(),
             pipeline: TOFINO_PIPELINE.into(),
-            bfrt: own.bfrt.to_vec(),
-            context: own.context.to_vec(),
-            binary: own.binary.to_vec(),
+            bfrt: own.bfrt,
+            context: own.context,
+            binary: own.binary,
         };
         Program::tofino(form, program, own.p4info, "ultima.p4info.txtpb")
     }
 
-    /// Ultima's own for v1model, embedded in this binary.
+    /// Ultima's embedded program for v1model.
     ///
     /// # Errors
-    /// None as long as what is embedded is what p4c printed.
+    /// None, as long as the embedded files are p4c's output.
     pub fn v1model() -> Result<Self, ProgramError> {
         let ultima_p4::Program {
             device_config,
@@ -243,12 +246,12 @@ impl Program {
         Program::new(device_config.to_vec(), p4info, "ultima.p4info.txtpb")
     }
 
-    /// What targets it is for.
+    /// The targets that run the program.
     pub fn form(&self) -> ProgramForm {
         self.form
     }
 
-    /// What a switch is given whose server takes a program for Tofino in this packing.
+    /// The `p4_device_config` for a switch whose server takes Tofino programs in this packing.
     pub fn device_config(&self, packing: Packing) -> Vec<u8> {
         match &self.code {
             Code::Bmv2(json) => json.clone(),
@@ -256,13 +259,13 @@ impl Program {
         }
     }
 
-    /// Its tables, actions and counters by name.
+    /// The program's tables, actions and counters by name.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// What a switch that has this program says that it has (P4Runtime §7.1): a digest of the program and its P4Info, so that
-    /// whoever comes to a switch knows the program again, and takes another version for another.
+    /// The pipeline's cookie (P4Runtime §7.1): a digest of the program and its P4Info, by which a
+    /// controller recognises the program on a switch.
     pub fn cookie(&self) -> u64 {
         self.cookie
     }
@@ -271,7 +274,7 @@ impl Program {
 fn cookie(code: &Code, p4info: &P4Info) -> u64 {
     let digest = match code {
         Code::Bmv2(json) => Sha256::digest(json),
-        // Whatever the server's packing.
+        // The digest does not depend on the server's packing.
         Code::Tofino(program) => Sha256::digest(program.pack(Packing::Stratum)),
     };
     let digest = Sha256::new()
@@ -286,19 +289,19 @@ fn read(path: &Path) -> Result<Vec<u8>, ProgramError> {
     std::fs::read(path).map_err(|source| unreadable(path, source))
 }
 
-/// A file that has something in it.
+/// Reads a file that must not be empty.
 fn whole(path: &Path) -> Result<Vec<u8>, ProgramError> {
     let bytes = read(path)?;
     match bytes.is_empty() {
         true => Err(ProgramError::Part {
             path: path.to_owned(),
-            reason: "it is empty".into(),
+            reason: "the file is empty".into(),
         }),
         false => Ok(bytes),
     }
 }
 
-/// A file of JSON, whatever it says.
+/// Reads a file that must be JSON.
 fn json(path: &Path) -> Result<Vec<u8>, ProgramError> {
     let bytes = whole(path)?;
     let parsed: Result<serde::de::IgnoredAny, _> = serde_json::from_slice(&bytes);
@@ -306,7 +309,7 @@ fn json(path: &Path) -> Result<Vec<u8>, ProgramError> {
         Ok(_) => Ok(bytes),
         Err(error) => Err(ProgramError::Part {
             path: path.to_owned(),
-            reason: format!("it is not JSON: {error}"),
+            reason: format!("the file is not JSON: {error}"),
         }),
     }
 }
@@ -322,7 +325,7 @@ fn unreadable(path: &Path, source: std::io::Error) -> ProgramError {
     }
 }
 
-/// The only file in a folder whose name ends so, but for the manifest, which is none of the compiler's.
+/// Finds the only file in a folder whose name ends in `pattern`. Ignores Ultima's own manifest.
 fn only(folder: &Path, pattern: &'static str) -> Result<PathBuf, ProgramError> {
     let entries = std::fs::read_dir(folder).map_err(|source| unreadable(folder, source))?;
     let mut found: Vec<PathBuf> = Vec::new();
@@ -348,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cookie_is_that_of_one_program() {
+    fn cookies_identify_programs() {
         let program = Program::v1model().unwrap();
         assert_eq!(program.cookie(), Program::v1model().unwrap().cookie());
         let mut other = program.device_config(Packing::Stratum);
@@ -361,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named() {
+    fn missing_programs_are_named() {
         let said = |program: &str| {
             let error = Program::load(Path::new(program), None).unwrap_err();
             error.to_string()
@@ -369,26 +372,27 @@ mod tests {
         let missing = said("/nosuch/program");
         assert!(
             missing.starts_with("cannot read /nosuch/program: No such file")
-                && missing.contains("; give the folder of what a compiler printed, or "),
+                && missing.contains("; pass the folder of the compiler's output, or "),
             "{missing}"
         );
         let alone = said("Cargo.toml");
         assert!(
-            alone.starts_with("Cargo.toml: a program needs its P4Info; "),
+            alone.starts_with("Cargo.toml: the program needs its P4Info; "),
             "{alone}"
         );
     }
 
-    /// As the compiler for Tofino leaves them: binary and context in a folder of the pipeline's name, or beside the others.
+    /// A folder as the Tofino compiler leaves it: binary and context in the pipeline's folder, or
+    /// next to the others.
     #[test]
-    fn a_folder_of_the_compilers_is_a_program() {
+    fn compiler_output_folders_are_programs() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let write = |name: &str, text: &str| std::fs::write(at(name), text).unwrap();
         let error = |pattern| {
             let error = Program::load(folder.path(), None).unwrap_err().to_string();
             let folder = folder.path().display();
-            let expected = format!("{folder}: 0 files called {pattern}, expected one;");
+            let expected = format!("{folder}: found 0 files named {pattern}, expected one;");
             assert!(error.starts_with(&expected), "{error}");
         };
         error(".p4info.txtpb");
@@ -405,9 +409,9 @@ mod tests {
             let expected = format!("{}: {reason}", at(name).display());
             assert!(error.starts_with(&expected), "{error}");
         };
-        part("pipe/context.json", "it is not JSON: EOF");
+        part("pipe/context.json", "the file is not JSON: EOF");
         write("pipe/context.json", "[]");
-        part("pipe/tofino.bin", "it is empty;");
+        part("pipe/tofino.bin", "the file is empty;");
         write("pipe/tofino.bin", "binary");
         let program = Program::load(folder.path(), None).unwrap();
         assert_eq!(program.form(), ProgramForm::Tofino);
@@ -426,6 +430,6 @@ mod tests {
         assert_eq!(program.cookie(), Program::v1model().unwrap().cookie());
         let json = v1model.join("ultima.json");
         let error = Program::load(&json, None).unwrap_err().to_string();
-        assert!(error.contains("give it with --p4info"), "{error}");
+        assert!(error.contains("pass it with --p4info"), "{error}");
     }
 }

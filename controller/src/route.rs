@@ -1,4 +1,4 @@
-//! The way to whichever of several controllers is primary.
+//! Finds the primary among several controllers, for every call.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::api::replication_client::ReplicationClient;
 use crate::api::{GetStandingRequest, GetStandingResponse, Role};
 use crate::client::{ClientError, PRIMARY, dial};
 
-/// How long to look for a primary while controllers answer and none of them is it.
+/// Time limit for finding a primary while controllers answer.
 const FIND: Duration = Duration::from_secs(10);
-/// The pause before all are asked again.
+/// Pause before all controllers are asked again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a controller may take to say what it is.
+/// Timeout of a controller's answer about its role.
 const ANSWER: Duration = Duration::from_secs(2);
-/// How long one that says nothing, as its machine is gone, is waited for where others have answered.
+/// Time to wait for controllers that do not answer, once another has answered.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Sends calls to the primary. When a call shows that it is that no more, the next one looks for it.
+/// Sends calls to the primary. After a failed call, the next one looks for the primary again.
 #[derive(Clone, Debug)]
 pub struct Route {
     addresses: Arc<[String]>,
@@ -38,15 +38,15 @@ pub struct Route {
 #[derive(Debug, Default)]
 struct Known {
     primary: Option<Channel>,
-    /// Where a controller that stands by says that it is.
+    /// The primary's address, as a standby reported it.
     hint: Option<String>,
 }
 
 impl Route {
-    /// The way to whichever of the controllers at `addresses` is primary.
+    /// Finds the primary among the controllers at `addresses`.
     ///
     /// # Errors
-    /// None of them answers, or none has become it for a while.
+    /// No controller answers, or none becomes the primary in time.
     pub async fn find(addresses: Vec<String>) -> Result<Self, ClientError> {
         let route = Route {
             addresses: addresses.into(),
@@ -56,12 +56,12 @@ impl Route {
         Ok(route)
     }
 
-    /// Where it looks, for errors.
+    /// The addresses, for errors.
     pub fn addresses(&self) -> String {
         self.addresses.join(", ")
     }
 
-    /// Whether it looks at several places.
+    /// True if there are several addresses.
     pub fn is_to_several(&self) -> bool {
         self.addresses.len() > 1
     }
@@ -83,7 +83,7 @@ impl Route {
             let candidates: BTreeSet<String> = (self.addresses.iter().cloned())
                 .chain(std::mem::take(&mut hints))
                 .collect();
-            // All at once: whoever does not answer keeps nobody from those who do.
+            // Asks all at once, so that a silent controller does not delay the others' answers.
             let mut asked: FuturesUnordered<_> = candidates.iter().map(|it| ask(it)).collect();
             let mut last = ClientError::NoPrimary {
                 addresses: self.addresses(),
@@ -129,7 +129,7 @@ impl Route {
         }
     }
 
-    /// A call went wrong, or to a controller that stands by.
+    /// Forgets the primary after a failed call or an answer from a standby.
     async fn forget(&self, hint: Option<String>) {
         *self.known.lock().await = Known {
             primary: None,
@@ -150,14 +150,14 @@ async fn ask(address: &str) -> Result<(Channel, Answer), ClientError> {
         Ok(standing) => Answer::Standby {
             primary: Some(standing.primary).filter(|primary| !primary.is_empty()),
         },
-        // One that knows of no others.
+        // A server without a group has no primary to find.
         Err(status) if status.code() == Code::Unimplemented => Answer::Primary,
         Err(status) => return Err(ClientError::of(status, address)),
     };
     Ok((channel, answer))
 }
 
-/// What the controller at the other end of `channel` is.
+/// Asks the controller behind `channel` for its role.
 pub async fn standing(channel: Channel) -> Result<GetStandingResponse, Status> {
     let mut request = Request::new(GetStandingRequest {});
     request.set_timeout(ANSWER);

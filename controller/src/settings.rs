@@ -1,5 +1,5 @@
-//! Settings of wires as they stand in YAML: `{ rate: 1G, loss: [0.001, 0.01:8] }`. Fabrics and the switch's
-//! traffic files have them in common.
+//! Link settings in YAML, such as `{ rate: 1G, loss: [0.001, 0.01:8] }`, for fabrics and for
+//! traffic files.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use ultima_link::{ChangeError, WireChange};
 
 use crate::yaml::{self, LoadError};
 
-/// The settings of a wire, as `ultima wire` calls them, and as YAML may.
+/// The names of a link's settings, as in `ultima wire`; YAML also allows `queue_packets`.
 pub(crate) const NAMES: [&str; 9] = [
     "rate",
     "delay",
@@ -26,14 +26,14 @@ pub(crate) const NAMES: [&str; 9] = [
     "ecn",
 ];
 
-/// Settings by name, not yet known to be any.
+/// Settings by name, before validation.
 pub type Settings = BTreeMap<String, Spanned<Values>>;
 
-/// One value or several, as they are written.
+/// One value or a list of values, as text.
 #[derive(Clone, Debug)]
 pub struct Values(Vec<String>);
 
-/// What [`Values`] may be in JSON.
+/// The JSON schema of [`Values`].
 impl JsonSchema for Values {
     fn schema_name() -> Cow<'static, str> {
         "Values".into()
@@ -51,7 +51,7 @@ impl JsonSchema for Values {
     }
 }
 
-/// The schema of [`Settings`], which say by themselves only that they have names.
+/// The JSON schema of [`Settings`], with the names that are allowed.
 pub fn settings_schema(generator: &mut SchemaGenerator) -> Schema {
     let values = generator.subschema_for::<Values>();
     let properties: BTreeMap<&str, &Schema> =
@@ -109,10 +109,10 @@ impl<'de> Deserialize<'de> for Values {
     }
 }
 
-/// What `settings` say, the field `of` in `source`.
+/// Parses `settings`, which stand in the field `of` of `source`.
 ///
 /// # Errors
-/// A setting that is none, or a value that it cannot have, with its place.
+/// An unknown setting or an invalid value, with its place.
 pub fn change<'a, P>(
     settings: impl IntoIterator<Item = (&'a str, &'a Spanned<Values>)>,
     source: &str,

@@ -1,4 +1,4 @@
-//! What switches tell of jobs' losses.
+//! Loss reports of switches.
 
 use ultima_p4::names::loss;
 use ultima_p4runtime::bytestring::{self, BytestringError};
@@ -8,8 +8,8 @@ use ultima_p4runtime::v1::P4Data;
 use crate::job::{Epoch, JobId, Rank};
 use crate::target::PortNumber;
 
-/// An operation that lost as much at one place as its job's threshold says, told once. The counts are those of that
-/// moment; a PROBE asks for what they are later.
+/// An operation whose losses at one port reached its job's threshold, reported once. The counts are
+/// those at that moment; a PROBE reads later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationLoss {
     /// The job.
@@ -20,30 +20,32 @@ pub struct OperationLoss {
     pub step: u32,
     /// The gradient bucket within the step.
     pub bucket: u16,
-    /// Whose packet made it as much.
+    /// The source of the packet that reached the threshold.
     pub source: Rank,
-    /// The egress port that lost; of losses before the switch the port that the source's packets come in by.
+    /// The egress port that lost packets; for losses before the switch, the ingress port of the
+    /// source's packets.
     pub port: PortNumber,
-    /// Data packets of the operation that the port could not carry.
+    /// Data packets of the operation that were trimmed at the port.
     pub trimmed: u32,
-    /// Data packets of it whose time was over at the port.
+    /// Data packets of the operation that arrived at the port after its deadline.
     pub late: u32,
-    /// Packets that the source sent, the next of which was the operation's, and that did not reach the switch.
+    /// Packets that the source sent and that did not reach the switch. The source's next packet
+    /// belonged to the operation.
     pub upstream_lost: u32,
 }
 
-/// Why a message of the digest says nothing: the program is not ours, or the switch not true to it.
+/// Error in a digest message: the program is not Ultima's, or the switch does not follow it.
 #[derive(Debug, thiserror::Error)]
 pub enum LossError {
     /// A member is missing.
     #[error(transparent)]
     Member(#[from] ReadError),
-    /// A member is wider than it is in packets.
+    /// A member's value is wider than its type.
     #[error("digest {}: \"{member}\": {error}", loss::DIGEST)]
     Width {
         /// The member.
         member: &'static str,
-        /// What is wrong.
+        /// The error.
         error: BytestringError,
     },
 }

@@ -220,7 +220,7 @@ pub fn cross(site: &Site, leaving: SwitchPort) -> Option<SwitchPort> {
     Some(far)
 }
 
-/// The host of one of a job's ranks.
+/// The host of a rank.
 pub fn host_of(job: &Job, rank: u16) -> HostId {
     job.members[usize::from(rank)].host
 }

@@ -1,4 +1,4 @@
-//! YAML files with errors that say where: file, line, column, field.
+//! YAML files with errors that name file, line, column and field.
 
 use std::fmt;
 use std::io;
@@ -14,14 +14,14 @@ mod words;
 
 use words::Words;
 
-/// A place in a file, printed as `file:line:column`; lines and columns count from 1.
+/// A place in a file, printed as `file:line:column`. Lines and columns count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file as it was named, or whatever the text's origin calls itself.
+    /// The file's name, or the name of the text's origin.
     pub source: String,
-    /// Line, from 1; 0 where none is known.
+    /// The line, from 1; 0 if unknown.
     pub line: u64,
-    /// Column, from 1.
+    /// The column, from 1.
     pub column: u64,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a YAML file was not accepted. `P` says what is wrong with a well-formed one.
+/// Error in a YAML file. `P` is the problem of a well-formed file.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError<P: std::error::Error + 'static> {
     /// The file cannot be read.
@@ -57,32 +57,32 @@ pub enum LoadError<P: std::error::Error + 'static> {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Not YAML, or not of the form that is expected here.
+    /// The text is not YAML, or not of the expected form.
     #[error("{place}: {}{message}", prefix(field))]
     Form {
-        /// Where.
+        /// The place.
         place: Place,
-        /// The field's path, such as `hosts[2].ranks`; empty where it is the whole, or no YAML.
+        /// The field's path, such as `hosts[2].ranks`; empty for the whole text.
         field: String,
-        /// What the YAML reader said, on one line.
+        /// The YAML reader's message, on one line.
         message: String,
     },
-    /// Well-formed, but it describes something that cannot be.
+    /// The text is well-formed, but its content is invalid.
     #[error("{place}: {field}: {problem}")]
     Invalid {
-        /// Where.
+        /// The place.
         place: Place,
         /// The field's path, such as `hosts[2].mac`.
         field: String,
-        /// What is wrong and what would be right.
+        /// The problem, and what would be right.
         problem: Box<P>,
     },
 }
 
-/// The text of `path`.
+/// Reads the file at `path`.
 pub(crate) fn read<P: std::error::Error>(path: &Path) -> Result<String, LoadError<P>> {
     std::fs::read_to_string(path).map_err(|source| LoadError::Read {
         path: path.to_owned(),
@@ -90,10 +90,10 @@ pub(crate) fn read<P: std::error::Error>(path: &Path) -> Result<String, LoadErro
     })
 }
 
-/// `text` as a `T`; `source` is what errors call the text.
+/// Parses `text` as a `T`. Errors call the text `source`.
 ///
 /// # Errors
-/// It is no YAML, or of another form.
+/// The text is not YAML, or of another form.
 pub fn parse<T: DeserializeOwned, P: std::error::Error>(
     text: &str,
     source: &str,
@@ -112,14 +112,15 @@ pub fn parse<T: DeserializeOwned, P: std::error::Error>(
     })
 }
 
-/// The JSON schema of a form, draft 7: what editors' YAML language servers read.
+/// The JSON schema of a form, draft 7, which YAML language servers read.
 pub fn schema<T: JsonSchema>() -> serde_json::Value {
     let generator = SchemaSettings::draft07().into_generator();
     generator.into_root_schema_for::<T>().to_value()
 }
 
-/// The documents of `text` that say something, each behind as many empty lines as stand before it: so places in it are places in
-/// `text`. Lines that begin with `---` separate documents, whatever stands around them (YAML 1.2.2, §9.2, c-forbidden).
+/// The documents of `text` that have content, each after as many empty lines as precede it, so that
+/// places in a document are places in `text`. Lines that begin with `---` separate documents (YAML
+/// 1.2.2, §9.2, c-forbidden).
 pub fn documents(text: &str) -> impl Iterator<Item = String> {
     let mut documents = vec![String::new()];
     for (number, line) in text.lines().enumerate() {
@@ -138,8 +139,8 @@ pub fn documents(text: &str) -> impl Iterator<Item = String> {
     (documents.into_iter()).filter(move |document| document.lines().any(says))
 }
 
-/// The path to a field as our errors have it. A value that knows its place is read as a map in which it is `value`, which is no
-/// field of anybody's.
+/// A field's path in errors. serde-saphyr reads a value with its place as a map with the key
+/// `value`, which is left out.
 fn field(path: &serde_path_to_error::Path) -> String {
     let mut field = String::new();
     for segment in path {
@@ -155,7 +156,7 @@ fn field(path: &serde_path_to_error::Path) -> String {
     field
 }
 
-/// What stands before a message about a field.
+/// The part of a message that names the field.
 fn prefix(field: &str) -> String {
     match field {
         "" => String::new(),
@@ -163,8 +164,8 @@ fn prefix(field: &str) -> String {
     }
 }
 
-/// The reader's message in our words, without its picture of the text (which takes several lines) and without
-/// the place, which stands in front of ours.
+/// The reader's message on one line, without its excerpt of the text and without the place, which
+/// our errors print first.
 fn one_line(error: &serde_yaml::Error, location: Location) -> String {
     let plain = error.render_with_options(
         serde_yaml::render_options! { formatter: &Words, snippets: SnippetMode::Off },
@@ -174,7 +175,7 @@ fn one_line(error: &serde_yaml::Error, location: Location) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Says which `field` is wrong, at `value`'s place in `source`.
+/// Reports that `field` is invalid, at the place of its value in `source`.
 pub fn invalid<T, P: std::error::Error>(
     source: &str,
     value: &Spanned<T>,
@@ -188,11 +189,11 @@ pub fn invalid<T, P: std::error::Error>(
     }
 }
 
-/// What names are; see [`is_name`].
+/// The pattern of names; see [`is_name`].
 pub(crate) const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$";
 
-/// Whether `name` can name a switch, a host or a job: it must survive in file names, in `s1/9`
-/// and on a command line.
+/// True if `name` can name a switch, a host or a job: it must be valid in file names, in `s1/9` and
+/// on a command line.
 pub(crate) fn is_name(name: &str) -> bool {
     (1..=63).contains(&name.len())
         && name.starts_with(|first: char| first.is_ascii_alphanumeric())
@@ -206,8 +207,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_schemas_say() {
-        // A pattern of classes and one bounded repetition: what it says of each character, and of lengths.
+    fn names_match_the_schema_pattern() {
+        // The pattern is one class with a bounded repetition, so each character and each length can
+        // be checked alone.
         assert_eq!(NAME, "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$");
         for first in (0..=u8::MAX).map(char::from) {
             assert_eq!(is_name(&first.to_string()), first.is_ascii_alphanumeric());
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_keep_their_places() {
+    fn documents_keep_their_line_numbers() {
         let text = "# two jobs\n---\nname: one\n---\n# nothing\n--- # second\nname: two\n";
         let documents: Vec<String> = documents(text).collect();
         let [one, two] = &documents[..] else {

@@ -1,7 +1,7 @@
-//! gNMI: what a switch says of itself beside its program, such as which ports are up, and what it lets be changed.
+//! gNMI messages, stubs and paths: a switch's state outside its P4 program, such as its ports.
 //!
 //! [`v0`] has the messages and stubs, compiled from our own `proto/gnmi/gnmi.proto` with the names and numbers of the
-//! specification; [`path`] is what paths are to each other.
+//! specification. [`path`] compares and formats paths.
 
 pub mod path;
 

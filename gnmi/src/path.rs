@@ -2,12 +2,12 @@
 
 use crate::v0::{Path, PathElem};
 
-/// Stands for any name or key.
+/// Matches any name or key.
 const ANY: &str = "*";
-/// Stands for any number of elements.
+/// Matches any number of elements.
 const ANY_ELEMENTS: &str = "...";
 
-/// An element.
+/// A path element.
 pub fn elem(name: &str) -> PathElem {
     PathElem {
         name: name.to_owned(),
@@ -15,7 +15,7 @@ pub fn elem(name: &str) -> PathElem {
     }
 }
 
-/// An entry of a list.
+/// A path element for an entry of a list.
 pub fn entry(name: &str, key: &str, value: &str) -> PathElem {
     PathElem {
         name: name.to_owned(),
@@ -31,17 +31,18 @@ pub fn path(elem: impl IntoIterator<Item = PathElem>) -> Path {
     }
 }
 
-/// A path behind a prefix.
+/// The elements of a prefix and a path.
 pub fn join(prefix: Option<&Path>, path: Option<&Path>) -> Vec<PathElem> {
     let both = prefix.into_iter().chain(path);
     both.flat_map(|path| path.elem.iter().cloned()).collect()
 }
 
-/// Whether a pattern is `leaf`, or something above it. A key that it does not say is any. Takes no longer than one is long times the other.
+/// True if a pattern matches `leaf` or one of its ancestors. A missing key matches any. Takes time proportional to the
+/// product of the lengths.
 pub fn leads_to(pattern: &[PathElem], leaf: &[PathElem]) -> bool {
     let (mut said, mut at) = (0, 0);
-    // The latest `...`, and how far what it stands for goes. Where that is not enough, it stands for one more: what an
-    // earlier one stands for need not change, as the latest could take that over.
+    // The latest `...`, and the end of its match. If that fails, its match grows by one element. The match of an earlier
+    // one never needs to change, because the latest could cover it.
     let mut any: Option<(usize, usize)> = None;
     while let Some(elem) = pattern.get(said) {
         if elem.name == ANY_ELEMENTS {
@@ -69,7 +70,7 @@ fn is(pattern: &PathElem, elem: &PathElem) -> bool {
     })
 }
 
-/// As people write it: `/interfaces/interface[name=eth0]/state`.
+/// Formats a path: `/interfaces/interface[name=eth0]/state`.
 pub fn text(elements: &[PathElem]) -> String {
     let mut text = String::new();
     for elem in elements {
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_lead_to_what_is_below_them() {
+    fn patterns_match_their_descendants() {
         let leaf = [
             elem("interfaces"),
             entry("interface", "name", "veth1"),

@@ -1,5 +1,6 @@
-//! The protocol core without a network: packets per second that all ranks together send and
-//! receive, on one thread; with a trace, what telling it costs them; with a key, what sealing and verifying does: `cargo bench -p ultima-host --bench core`.
+//! The protocol core without a network: packets per second that all ranks together send and receive, on one
+//! thread. With a trace it measures the cost of recording, with a key that of sealing and verifying: `cargo
+//! bench -p ultima-host --bench core`.
 
 use std::time::Duration;
 

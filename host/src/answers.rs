@@ -1,39 +1,39 @@
-//! What ends the wait for a packet, beside the packet.
+//! Loss detection: the events that end the wait for a packet before a bound does.
 
 use serde::{Deserialize, Serialize};
 
-/// What counts as an answer to a packet that is awaited; without one, only t_C or a bound ends the wait.
+/// Events that end the wait for a packet. Without such an event, only t_C or a bound ends the wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answers {
-    /// The packet alone, as OptiReduce has it (NSDI 2025, §3.2.1).
+    /// Only the packet itself, as in OptiReduce (NSDI 2025, §3.2.1).
     Arrivals,
-    /// Its header, which a switch sent on without the payload (TRIMMED, LATE), as well.
+    /// Also its header, if a switch removed the payload (TRIMMED, LATE).
     Cuts,
-    /// And what its source sent after it: a later slot, a notice, a packet of a later step.
+    /// Also any packet that the source sent later: a later slot, a notice, a packet of a later step.
     #[default]
     Order,
 }
 
 impl Answers {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Answers; 3] = [Answers::Arrivals, Answers::Cuts, Answers::Order];
 
-    /// As users write it.
+    /// The name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
-            Answers::Arrivals => "arrivals",
-            Answers::Cuts => "cuts",
-            Answers::Order => "order",
+            Answers::Arrivals => "timeout-only",
+            Answers::Cuts => "trimmed",
+            Answers::Order => "in-order",
         }
     }
 
-    /// Whether a header without its payload is one.
+    /// True if a header without its payload ends the wait.
     pub(crate) fn cuts(self) -> bool {
         self != Answers::Arrivals
     }
 
-    /// Whether what was sent later is one.
+    /// True if a packet that was sent later ends the wait.
     pub(crate) fn order(self) -> bool {
         self == Answers::Order
     }

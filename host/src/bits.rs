@@ -1,4 +1,4 @@
-//! Sets of small numbers, reused from one operation to the next.
+//! Sets of small numbers that keep their memory from one operation to the next.
 
 use std::ops::Range;
 
@@ -9,14 +9,13 @@ pub(crate) struct Bits {
 }
 
 impl Bits {
-    /// Empties the set and makes room for numbers under `len`; allocates only when it was never
-    /// this large.
+    /// Empties the set for numbers below `len`. Allocates only if the set was never this large.
     pub(crate) fn reset(&mut self, len: usize) {
         self.words.clear();
         self.words.resize(len.div_ceil(64), 0);
     }
 
-    /// Adds `index`; false if it was there.
+    /// Adds `index`. Returns false if it was present.
     pub(crate) fn insert(&mut self, index: usize) -> bool {
         let (word, bit) = (index / 64, 1 << (index % 64));
         let new = self.words[word] & bit == 0;
@@ -24,7 +23,7 @@ impl Bits {
         new
     }
 
-    /// Takes `index` out; false if it was not there.
+    /// Removes `index`. Returns false if it was absent.
     pub(crate) fn remove(&mut self, index: usize) -> bool {
         let there = self.contains(index);
         self.words[index / 64] &= !(1 << (index % 64));
@@ -35,13 +34,13 @@ impl Bits {
         self.words[index / 64] >> (index % 64) & 1 != 0
     }
 
-    /// How many numbers of `range` are in.
+    /// Number of elements in `range`.
     pub(crate) fn count(&self, range: Range<usize>) -> usize {
         if range.is_empty() {
             return 0;
         }
         let (first, last) = (range.start / 64, (range.end - 1) / 64);
-        // What the first and the last word have of others.
+        // The bits of the first and the last word that are outside the range.
         let from = u64::MAX << (range.start % 64);
         let to = u64::MAX >> (63 - (range.end - 1) % 64);
         let ones = |word: u64| word.count_ones() as usize;
@@ -53,7 +52,7 @@ impl Bits {
     }
 }
 
-/// A bit set that is hardly ever used: it takes no memory before its first number.
+/// A bit set that is usually empty. It takes no memory until its first insertion.
 #[derive(Default)]
 pub(crate) struct RareBits {
     bits: Bits,
@@ -62,13 +61,13 @@ pub(crate) struct RareBits {
 }
 
 impl RareBits {
-    /// Empties the set, whose numbers are under `len` from now on.
+    /// Empties the set, whose numbers are below `len` from now on.
     pub(crate) fn reset(&mut self, len: usize) {
         self.len = len;
         self.used = false;
     }
 
-    /// Adds `index`; false if it was there.
+    /// Adds `index`. Returns false if it was present.
     pub(crate) fn insert(&mut self, index: usize) -> bool {
         if !std::mem::replace(&mut self.used, true) {
             self.bits.reset(self.len);
@@ -80,7 +79,7 @@ impl RareBits {
         self.used && self.bits.contains(index)
     }
 
-    /// How many numbers of `range` are in.
+    /// Number of elements in `range`.
     pub(crate) fn count(&self, range: Range<usize>) -> usize {
         match self.used {
             true => self.bits.count(range),

@@ -1,4 +1,4 @@
-//! Why a slot did not come, and what is known of where.
+//! Causes of missing slots, and the place of a loss where a switch reported it.
 
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::operation::OperationId;
 
-/// Why a contribution or an aggregate is missing.
+/// The cause of a missing contribution or aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Cause {
-    /// A switch cut its payload because the queue onward was full; its header came (TRIMMED).
+    /// A switch removed its payload because the queue was full; its header arrived (TRIMMED).
     Trimmed,
-    /// A switch cut its payload because its budget had run out; its header came (LATE).
+    /// A switch removed its payload because its budget was used up; its header arrived (LATE).
     Late,
-    /// Something came that its sender sent later: it was lost, and nobody said where.
+    /// A packet arrived that its sender sent later: it was dropped without a report.
     Overtaken,
-    /// Its sender was silent for several operations and was not waited for.
+    /// Its sender was silent for several operations, so this rank did not wait for it.
     Silent,
-    /// A bound passed before anything was known of it.
+    /// A bound passed while it was outstanding.
     Overdue,
 }
 
 impl Cause {
-    /// Every cause.
+    /// All causes.
     pub const ALL: [Cause; 5] = [
         Cause::Trimmed,
         Cause::Late,
@@ -32,7 +32,7 @@ impl Cause {
         Cause::Overdue,
     ];
 
-    /// As reports and metrics have it.
+    /// The name in reports and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Trimmed => "trimmed",
@@ -44,56 +44,55 @@ impl Cause {
     }
 }
 
-/// Which way a slot was on.
+/// The direction of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Phase {
-    /// A contribution, to the owner.
+    /// A contribution, on its way to the owner.
     Scatter,
-    /// An aggregate, from the owner.
+    /// An aggregate, on its way from the owner.
     Gather,
 }
 
-/// A slot of which a switch said that it will not come: what, why and where.
+/// A slot that a switch reported as dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotGone {
     /// The operation.
     pub id: OperationId,
     /// Contribution or aggregate.
     pub phase: Phase,
-    /// Who sent it.
+    /// The rank that sent it.
     pub source: u16,
-    /// Whose shard it belongs to.
+    /// The owner of its shard.
     pub owner: u16,
-    /// The slot in that shard.
+    /// The slot's number in that shard.
     pub slot: u32,
     /// [`Cause::Trimmed`] or [`Cause::Late`].
     pub cause: Cause,
-    /// Switches that its header passed: one of them cut it.
+    /// Number of switches that its header passed; one of them removed the payload.
     pub hops: u8,
-    /// The longest time that it spent in one queue on the way.
+    /// The longest time that it spent in one queue.
     pub path_queue: Duration,
 }
 
-/// What switches cut of an operation's packets to this rank, of those whose headers passed so many switches on their
-/// way.
+/// Payloads of one operation that switches removed on the way to this rank, for one number of hops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutOnTheWay {
-    /// Switches that the headers passed.
+    /// Number of switches that the headers passed.
     pub hops: u8,
-    /// Cut because a queue was full.
+    /// Removed because a queue was full.
     pub trimmed: u64,
-    /// Cut because their budget had run out.
+    /// Removed because the budget was used up.
     pub late: u64,
-    /// The longest that any of them spent in one queue.
+    /// The longest time that any of them spent in one queue.
     pub longest_queue: Duration,
 }
 
-/// An operation's [`CutOnTheWay`], by hops; the header's field bounds how many there are.
+/// An operation's [`CutOnTheWay`] by hops. The width of the header field bounds their number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ways(Vec<CutOnTheWay>);
 
 impl Ways {
-    /// A switch said that a slot is gone.
+    /// Counts a slot that a switch reported as dropped.
     pub(crate) fn count(&mut self, gone: &SlotGone) {
         let at = self.0.partition_point(|way| way.hops < gone.hops);
         if self.0.get(at).is_none_or(|way| way.hops != gone.hops) {
@@ -111,13 +110,13 @@ impl Ways {
         way.longest_queue = way.longest_queue.max(gone.path_queue);
     }
 
-    /// All of them, fewest hops first.
+    /// Takes all entries, fewest hops first.
     pub(crate) fn take(&mut self) -> Vec<CutOnTheWay> {
         std::mem::take(&mut self.0)
     }
 }
 
-/// Missing slots by cause.
+/// Number of missing slots by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Causes([u64; Cause::ALL.len()]);
 
@@ -145,13 +144,12 @@ impl AddAssign for Causes {
     }
 }
 
-/// What a rank missed, by phase and cause. Every slot that did not come before it was needed is
-/// counted once.
+/// Slots that a rank missed, by phase and cause. Every slot that was not there in time counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
-    /// Contributions that slots of this rank's own shard closed without.
+    /// Contributions missing from closed slots of this rank's own shard.
     pub scatter: Causes,
-    /// Aggregates of the others for which zero was taken.
+    /// Aggregates of other ranks that were replaced by zero.
     pub gather: Causes,
 }
 

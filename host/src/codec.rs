@@ -1,16 +1,15 @@
-//! From a gradient bucket to the buffer that is sent, and back.
+//! Coding of gradient buckets for transmission. It knows nothing of packets.
 //!
-//! [`Coding::Hadamard`] cuts the bucket into *B* blocks of 2^k entries (the last one padded with
-//! zeros), gives every entry a random sign, transforms each block with the orthonormal
-//! Walsh–Hadamard matrix and interleaves the blocks: coefficient *c* of block *b* stands at place
-//! *cB* + *b*. A run of *S* missing values, which is what a lost packet is, takes ⌈*S*/*B*⌉ or
-//! ⌊*S*/*B*⌋ coefficients out of every block; a tail that is never sent does the same.
+//! [`Coding::Hadamard`] cuts the bucket into *B* blocks of 2^k entries (the last one padded with zeros),
+//! gives every entry a random sign, transforms each block with the orthonormal Walsh–Hadamard matrix and
+//! interleaves the blocks: coefficient *c* of block *b* has index *cB* + *b*. A run of *S* missing values,
+//! which is what a lost packet is, takes ⌈*S*/*B*⌉ or ⌊*S*/*B*⌋ coefficients out of every block; so does a
+//! tail that is never sent.
 //!
-//! If a share *p* of a block's coefficients is missing and zero is taken for them, whichever they
-//! are, each of its entries *x* comes back as (1−*p*)·*x* plus noise of zero mean over the signs
-//! and of variance *p*(1−*p*) times the block's mean square; the squared error is *p* times the
-//! block's energy. OptiReduce (NSDI 2025) transforms the bucket as a whole; blocks of 2^12 stay in
-//! cache and, interleaved, disperse a packet as widely.
+//! If a share *p* of a block's coefficients is missing and replaced by zero, each of its entries *x* is
+//! decoded as (1−*p*)·*x* plus noise of zero mean over the signs and of variance *p*(1−*p*) times the block's
+//! mean square. The squared error is *p* times the block's energy. OptiReduce (NSDI 2025) transforms the
+//! bucket as a whole; interleaved blocks of 2^12 stay in cache and spread a packet as widely.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -19,15 +18,15 @@ use crate::hadamard::{self, LANES, Row};
 use crate::operation::OperationId;
 use crate::seed::{self, Purpose};
 
-/// How a bucket is prepared for a network that loses packets.
+/// Coding of a bucket for a network that loses packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// As it is: a lost packet takes a run of neighbouring entries.
+    /// No coding: a lost packet takes a run of neighbouring entries.
     Identity,
-    /// Random signs and Hadamard transform in interleaved blocks.
+    /// Random signs and a Hadamard transform in interleaved blocks.
     Hadamard {
-        /// *k* for large buckets, 0 to [`Coding::MAX_LOG2_BLOCK`]. A bucket takes the largest *k*
-        /// up to this one with which padding adds at most a sixteenth of its entries.
+        /// *k* for large buckets, 0 to [`Coding::MAX_LOG2_BLOCK`]. A bucket takes the largest *k* up to this
+        /// one whose padding adds at most a sixteenth of its entries.
         log2_block: u8,
     },
 }
@@ -36,10 +35,10 @@ impl Coding {
     /// The largest *k*: a tile of sixteen blocks then takes 4 MiB.
     pub const MAX_LOG2_BLOCK: u8 = 16;
 
-    /// Padding may add one entry to this many.
+    /// Padding adds at most one entry per this many.
     const ENTRIES_PER_PADDING: usize = 16;
 
-    /// Values that a bucket of `len` entries becomes.
+    /// Length of the encoding of a bucket of `len` entries.
     pub fn encoded_len(self, len: usize) -> usize {
         self.block(len)
             .map_or(len, |block| len.next_multiple_of(block))
@@ -54,7 +53,7 @@ impl Coding {
         }
     }
 
-    /// 2^k for a bucket of `len` entries; none where it is sent as it is.
+    /// Block length 2^k for a bucket of `len` entries. None if the bucket is sent without a transform.
     fn block(self, len: usize) -> Option<usize> {
         let Coding::Hadamard { log2_block } = self else {
             return None;
@@ -73,7 +72,7 @@ impl Default for Coding {
     }
 }
 
-/// Encodes and decodes buckets; keeps the memory that this takes.
+/// Encodes and decodes buckets, and keeps the memory for it.
 pub struct Codec {
     coding: Coding,
     seed: u64,
@@ -81,7 +80,7 @@ pub struct Codec {
 }
 
 impl Codec {
-    /// A codec for a job with `seed`: all of its ranks must use the same coding and seed.
+    /// Creates a codec for a job with `seed`. All ranks of a job use the same coding and seed.
     ///
     /// # Panics
     /// If a block is larger than 2^[`Coding::MAX_LOG2_BLOCK`].
@@ -94,7 +93,7 @@ impl Codec {
         }
     }
 
-    /// Writes what is sent for `bucket` in operation `id` to `encoded`, which keeps its allocation.
+    /// Writes the encoding of `bucket` in operation `id` to `encoded`, whose allocation is reused.
     pub fn encode(&mut self, id: OperationId, bucket: &[f32], encoded: &mut Vec<f32>) {
         let Some(block) = self.coding.block(bucket.len()) else {
             encoded.clear();
@@ -119,12 +118,12 @@ impl Codec {
         }
     }
 
-    /// How it codes.
+    /// The coding in use.
     pub fn coding(&self) -> Coding {
         self.coding
     }
 
-    /// Codes so from now on.
+    /// Sets the coding.
     ///
     /// # Panics
     /// As [`Codec::new`].
@@ -141,7 +140,7 @@ impl Codec {
         self.decode_as(self.coding, id, encoded, bucket);
     }
 
-    /// The same for a bucket that was encoded with `coding`.
+    /// Decodes a bucket that was encoded with `coding`.
     pub(crate) fn decode_as(
         &mut self,
         coding: Coding,
@@ -172,12 +171,11 @@ impl Codec {
     }
 }
 
-/// Rows that are filled from one block before the next block's turn: a cache line of it. Blocks are
-/// a power of two apart, so that reading one value of each in turn would evict their lines before
-/// the next value is needed.
+/// Rows to fill from one block before the next block's turn: a cache line of it. Blocks are a power of two
+/// apart, so reading one value of each in turn would evict their lines before the next value is needed.
 const LINE: usize = 16;
 
-/// Puts the next blocks of a bucket into the lanes of a tile; what the bucket doesn't have is zero.
+/// Copies the next blocks of a bucket to the lanes of a tile, padded with zeros.
 fn gather(tile: &mut [Row], bucket: &[f32]) {
     let block = tile.len();
     let present = bucket.len().min(LANES * block);
@@ -208,7 +206,7 @@ fn scatter(tile: &[Row], bucket: &mut [f32]) {
     }
 }
 
-/// The random signs of an operation, in the order of tiles, rows and lanes: one bit each.
+/// The random signs of an operation in the order of tiles, rows and lanes, one bit each.
 struct Signs(Xoshiro256PlusPlus);
 
 impl Signs {
@@ -217,7 +215,7 @@ impl Signs {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// Multiplies every entry of a tile with its sign.
+    /// Multiplies every entry of a tile by its sign.
     fn flip(&mut self, tile: &mut [Row]) {
         const ROWS_PER_WORD: usize = 64 / LANES;
         for rows in tile.chunks_mut(ROWS_PER_WORD) {
@@ -233,8 +231,8 @@ impl Signs {
     }
 }
 
-/// The sign bits of four values, by the four random bits that decide them: vector instructions for
-/// shifts by lane are not everywhere.
+/// The sign bits of four values, by the four random bits that decide them. Not every CPU has vector shifts by
+/// lane.
 const SIGNS_OF_FOUR: [[u32; 4]; 16] = {
     let mut signs = [[0; 4]; 16];
     let mut bits = 0;
@@ -321,7 +319,7 @@ mod tests {
             let padding = Coding::default().encoded_len(len) - len;
             assert!(padding * 16 <= len, "{len}: {padding}");
         }
-        // The largest block wherever the bucket is large enough for any padding to be small.
+        // The largest block if the bucket is large enough for any padding to be small.
         assert_eq!(Coding::default().block(16 << 12), Some(1 << 12));
         assert_eq!(Coding::default().block(100_010), Some(1 << 12));
     }
@@ -337,8 +335,8 @@ mod tests {
         assert!(product.abs() < 0.1 * energy(&original), "{product}");
     }
 
-    /// A tail that is never sent: with the transform every entry of the bucket carries a little of
-    /// the loss and none more than a few standard deviations; without, the tail is simply gone.
+    /// A tail that is never sent: with the transform every entry of the bucket carries a little of the loss
+    /// and none more than a few standard deviations. Without the transform the tail is missing.
     #[test]
     fn a_tail_drop_spreads_over_all_entries() {
         let len = 40_960;
@@ -369,7 +367,7 @@ mod tests {
             f64::from(largest) < 6.0 * sigma,
             "largest {largest}, σ {sigma}"
         );
-        // Every sixteenth of the bucket carries its part of the noise.
+        // Every sixteenth of the bucket carries its share of the noise.
         for part in hadamard.chunks(len / 16) {
             let part_share = energy(part) / energy(&hadamard) * 16.0;
             assert!((0.7..1.3).contains(&part_share), "{part_share}");

@@ -1,4 +1,4 @@
-//! What a training process calls.
+//! The API for a training process: one rank's operations, blocking. Threads and sockets are in `driver`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,15 +22,15 @@ use crate::spans;
 use crate::stats::Outcome;
 use crate::trace::Sink;
 
-/// Why a collective cannot be used.
+/// Errors of a collective.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The configuration cannot work.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// As many addresses as ranks are needed.
+    /// The number of addresses differs from the number of ranks.
     #[error(
-        "{peers} peers are given for a job of {ranks} ranks; one for each rank is needed, this one included"
+        "{peers} peer addresses for a job of {ranks} ranks: expected one per rank, including this one"
     )]
     Peers {
         /// Addresses given.
@@ -38,10 +38,10 @@ pub enum Error {
         /// Ranks of the job.
         ranks: u16,
     },
-    /// Another length than before under the same id: what is carried, or was started, would belong to nothing.
+    /// The bucket's length changed under the same id, so carried or started values no longer match.
     #[error(
-        "bucket {bucket} had {was} values and now has {is}; it keeps its length until it is waited for, and with recycling from \
-         step to step"
+        "bucket {bucket} had {was} values and now has {is}: expected the same length until it is waited for, \
+         and with recycling in every step"
     )]
     Length {
         /// The bucket.
@@ -51,35 +51,35 @@ pub enum Error {
         /// Its length now.
         is: usize,
     },
-    /// The bucket's operation of another step was not waited for: what it leaves goes into this one.
-    #[error("{id} cannot start before {under_way}, of the same bucket, was waited for")]
+    /// The bucket's operation of an earlier step was not waited for. Its residual belongs in this one.
+    #[error("{id} cannot start: wait for {under_way} of the same bucket first")]
     UnderWay {
-        /// The refused id.
+        /// The rejected id.
         id: OperationId,
-        /// The earlier one.
+        /// The earlier operation.
         under_way: OperationId,
     },
-    /// Nothing to wait for.
-    #[error("{0} was not started, or was waited for before")]
+    /// There is no operation to wait for.
+    #[error("{0} was not started, or was already waited for")]
     NotStarted(OperationId),
-    /// The operation cannot be started.
+    /// The core rejected the operation.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// What a grid cannot do.
+    /// The grid does not support the operation.
     #[error(transparent)]
     Grid(#[from] GridError),
     /// The ranks agreed to stop.
     #[error(transparent)]
     Stop(#[from] StopError),
-    /// An exact operation did not get everything in time.
+    /// An exact operation missed packets at its limit.
     #[error(transparent)]
     Incomplete(#[from] Incomplete),
-    /// The network is gone.
+    /// The link failed.
     #[error(transparent)]
     Link(#[from] LinkError),
 }
 
-/// What a collective's operations took and lost so far.
+/// Durations and losses of a collective's operations so far.
 #[derive(Clone, Debug, Default)]
 struct SharedHistory(Arc<Mutex<History>>);
 
@@ -90,7 +90,7 @@ impl SharedHistory {
     }
 }
 
-/// Looks at a collective from any thread, also while an operation runs.
+/// A handle that reads a collective's counters from any thread, also during an operation.
 #[derive(Clone)]
 pub struct Observer {
     prober: Prober,
@@ -98,16 +98,16 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// What was counted so far. Takes no longer than the data thread needs to look up.
+    /// Returns the counters so far, as soon as the data thread has answered.
     ///
     /// # Errors
     /// [`Stopped`].
     pub fn report(&self) -> Result<Report, Stopped> {
-        // A round that no check has.
+        // No check uses round 0.
         self.prober.heard(0).map(|(_, report)| report)
     }
 
-    /// What the operations that have ended took and lost, also once the collective has ended.
+    /// Durations and losses of finished operations. Also valid after the collective has ended.
     pub fn history(&self) -> History {
         self.history.lock().clone()
     }
@@ -115,19 +115,19 @@ impl Observer {
 
 /// One rank's part in a job: averages buckets over all ranks, each by its deadline.
 ///
-/// A thread of its own moves the packets, also between calls. Dropping the collective sends
-/// what others wait for and ends it; [`Collective::finish`] also counts what is still on its way.
+/// A thread of its own moves the packets, also between calls. Dropping the collective sends what others still
+/// wait for, then ends the thread. [`Collective::finish`] also counts packets in flight.
 pub struct Collective {
     data: Handle,
     codec: Codec,
-    /// As configured.
+    /// The configured coding.
     coding: Coding,
     in_use: CodingInUse,
-    /// With recycling: what is carried from step to step.
+    /// With recycling: the residual to carry from step to step.
     pub(crate) carry: Option<Carry>,
-    /// What was started and not waited for.
+    /// Operations that were started and not waited for.
     under_way: Vec<UnderWay>,
-    /// Results, whose memory the next operations are encoded to.
+    /// Buffers of earlier results, for the next encodings.
     spare: Vec<Vec<f32>>,
     history: SharedHistory,
     config: Config,
@@ -159,7 +159,7 @@ fn check_length(id: OperationId, was: usize, is: usize) -> Result<(), Error> {
 }
 
 impl Collective {
-    /// A collective over kernel UDP.
+    /// Creates a collective over kernel UDP.
     ///
     /// # Errors
     /// [`Error::Config`], [`Error::Peers`], or [`Error::Link`] if the socket cannot be set up.
@@ -170,7 +170,7 @@ impl Collective {
         })
     }
 
-    /// A collective over a virtual switch port.
+    /// Creates a collective over a virtual switch port.
     ///
     /// # Errors
     /// [`Error::Config`], [`Error::Peers`], or [`Error::Link`] if no thread can be started.
@@ -214,33 +214,32 @@ impl Collective {
         })
     }
 
-    /// What this rank was configured with.
+    /// This rank's configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Replaces `bucket` by its mean over all ranks, or what of it is known after t_B at the
-    /// latest.
+    /// Replaces `bucket` by its mean over all ranks, or by the part of it that arrived within t_B.
     ///
-    /// Every rank calls this with the same ids and as many values; see [`OperationId`] for their
-    /// order. With [`Config::recycling`] what this rank carries of earlier operations with the same bucket id goes into
-    /// its contribution, and repairs of them are added to the mean.
+    /// Every rank calls this with the same ids and the same number of values; see [`OperationId`] for the
+    /// order of ids. With [`Config::recycling`], the contribution includes the residual of earlier operations
+    /// with the same bucket id, and the mean includes their repairs.
     ///
     /// # Errors
-    /// [`Error::Start`] if the id cannot be used, [`Error::Length`] if the bucket's length changed, both with `bucket`
-    /// unchanged; [`Error::Link`] if the network is gone.
+    /// [`Error::Start`] if the id cannot be used, [`Error::Length`] if the bucket's length changed; both
+    /// leave `bucket` unchanged. [`Error::Link`] if the link failed.
     pub fn allreduce(&mut self, id: OperationId, bucket: &mut [f32]) -> Result<Outcome, Error> {
         self.start(id, bucket)?;
         self.wait(id, bucket)
     }
 
-    /// Begins what [`Collective::allreduce`] does and returns at once: several buckets of a step may be under way,
-    /// started in any order, on every rank in its own.
+    /// Starts an [`Collective::allreduce`] and returns at once. Several buckets of a step may be in progress,
+    /// and every rank may start them in a different order.
     ///
     /// # Errors
-    /// [`Error::Length`] if the bucket's length changed, [`Error::Start`] if it is under way, [`Error::UnderWay`] if it is in
-    /// another step. Whether the id can be used
-    /// [`Collective::wait`] tells.
+    /// [`Error::Length`] if the bucket's length changed, [`Error::Start`] if the id is in progress,
+    /// [`Error::UnderWay`] if the bucket is in progress in another step. [`Collective::wait`] reports an id
+    /// that the core rejects.
     pub fn start(&mut self, id: OperationId, bucket: &[f32]) -> Result<(), Error> {
         self.check_free(id)?;
         if let Some(other) = self.under_way.iter().find(|o| o.id.bucket == id.bucket) {
@@ -270,10 +269,10 @@ impl Collective {
         Ok(())
     }
 
-    /// Begins an operation, or half of one, with values that are encoded: for [`Collective::wait_encoded`].
+    /// Starts an operation, or half of one, with encoded values, for [`Collective::wait_encoded`].
     ///
     /// # Errors
-    /// [`Error::Start`] if the id is under way.
+    /// [`Error::Start`] if the id is in progress.
     pub(crate) fn start_part(
         &mut self,
         id: OperationId,
@@ -308,12 +307,12 @@ impl Collective {
         });
     }
 
-    /// Waits for the end of what [`Collective::start`] began and writes the mean to `bucket`.
+    /// Waits for the end of an operation that [`Collective::start`] started, and writes the mean to `bucket`.
     ///
     /// # Errors
-    /// [`Error::NotStarted`], [`Error::Length`] if `bucket` is not as long as what was started, which then is still to be
-    /// waited for; [`Error::Start`] if the id could not be used, with `bucket` unchanged; [`Error::Link`] if the network
-    /// is gone.
+    /// [`Error::NotStarted`]. [`Error::Length`] if the length of `bucket` differs from the started one's; the
+    /// operation can still be waited for. [`Error::Start`] if the core rejected the id; `bucket` is
+    /// unchanged. [`Error::Link`] if the link failed.
     pub fn wait(&mut self, id: OperationId, bucket: &mut [f32]) -> Result<Outcome, Error> {
         let at = self.position(id)?;
         check_length(id, self.under_way[at].values, bucket.len())?;
@@ -330,7 +329,7 @@ impl Collective {
         }
         self.spare.push(result);
         if let Some(on) = self.in_use.heard(outcome.coded_otherwise) {
-            tracing::info!(rank = self.config.rank, %id, on, "the others code otherwise since a vote that was missed here");
+            tracing::info!(rank = self.config.rank, %id, on, "follow the others' coding: this rank missed the vote on it");
             self.code(on);
         }
         self.history.lock().add(&outcome);
@@ -338,7 +337,8 @@ impl Collective {
         Ok(*outcome)
     }
 
-    /// Waits for what [`Collective::start_part`] began; the result is as it came, encoded.
+    /// Waits for the end of an operation that [`Collective::start_part`] started, and returns the encoded
+    /// result.
     ///
     /// # Errors
     /// As [`Collective::wait`].
@@ -359,13 +359,13 @@ impl Collective {
         at.ok_or(Error::NotStarted(id))
     }
 
-    /// Waits until what is `at` that place has ended, and takes it from there.
+    /// Waits until the operation at index `at` has ended, and removes it.
     fn await_end(&mut self, at: usize) -> Result<(UnderWay, Result<Ended, StartError>), LinkError> {
         loop {
             if let Some(ended) = self.under_way[at].ended.take() {
                 return Ok((self.under_way.remove(at), ended));
             }
-            // Reports that nobody asked for any more.
+            // Reports that no caller waits for any more.
             self.listen()?;
         }
     }
@@ -377,7 +377,7 @@ impl Collective {
         }
     }
 
-    /// The data thread's next word, unless it is of an operation that is under way: that one keeps it.
+    /// Returns the data thread's next reply, unless it belongs to an operation in progress, which keeps it.
     fn listen(&mut self) -> Result<Option<Reply>, LinkError> {
         let (id, ended) = match self.data.reply()? {
             Reply::Done {
@@ -404,15 +404,16 @@ impl Collective {
         Ok(None)
     }
 
-    /// Replaces `values` by their mean over all ranks, every contribution in and the same bits on every rank: for small
-    /// tensors, as it waits for everyone, `limit` long. What is lost is asked for again.
+    /// Replaces `values` by their exact mean over all ranks, with the same bits on every rank. It waits up to
+    /// `limit` for every rank and repairs losses, so it suits small tensors.
     ///
-    /// Ids are [`Collective::allreduce`]'s: every rank calls the same function with the same id, limit and number of
-    /// values. Nothing is carried, and nothing coded: the mean is the sum in the order of ranks, divided.
+    /// Ids are shared with [`Collective::allreduce`]. Every rank calls the same function with the same id,
+    /// limit and number of values. There is no recycling and no coding: the mean is the sum in the order of
+    /// ranks, divided.
     ///
     /// # Errors
-    /// [`Error::Incomplete`] says who is missing after `limit`, [`Error::Start`] why the id cannot be used, both with
-    /// `values` unchanged; [`Error::Link`] if the network is gone.
+    /// [`Error::Incomplete`] names the missing ranks after `limit`, [`Error::Start`] says why the id cannot
+    /// be used; both leave `values` unchanged. [`Error::Link`] if the link failed.
     pub fn allreduce_exact(
         &mut self,
         id: OperationId,
@@ -424,7 +425,7 @@ impl Collective {
         Ok(outcome)
     }
 
-    /// Replaces `values`, on every rank, by those of `root`, bit by bit.
+    /// Replaces `values` on every rank by those of `root`, bit by bit.
     ///
     /// # Errors
     /// As [`Collective::allreduce_exact`].
@@ -441,7 +442,7 @@ impl Collective {
         Ok(outcome)
     }
 
-    /// Every rank's `part`, one behind the other by rank; parts are equally long.
+    /// Returns every rank's `part`, concatenated in the order of ranks. All parts have the same length.
     ///
     /// # Errors
     /// As [`Collective::allreduce_exact`].
@@ -459,20 +460,23 @@ impl Collective {
     /// # Errors
     /// As [`Collective::allreduce_exact`].
     pub fn barrier(&mut self, id: OperationId, limit: Duration) -> Result<ExactOutcome, Error> {
-        // One value has one owner, who hears all and tells all.
+        // One value has one owner, which hears every rank and answers every rank.
         let (outcome, _) = self.exact(id, Exact::Sum, vec![0.0], limit)?;
         Ok(outcome)
     }
 
-    /// Votes with all ranks on the update that this step averaged, `lost` of whose packets did not come here
-    /// ([`Outcome::lost_share`]), and on the `parameters`; tells what was agreed. Called on every rank where
-    /// [`Safeguards::is_due`]; with [`Verdict::skip`] every rank calls [`Collective::skip`], with [`Verdict::heal`]
-    /// [`Collective::heal`], and where [`Verdict::code`] says something [`Collective::code`].
+    /// Votes with all ranks on this step's update and returns the verdict. `lost` is the share of its packets
+    /// that did not arrive here ([`Outcome::lost_share`]).
+    ///
+    /// Every rank calls this if [`Safeguards::is_due`]. With [`Verdict::skip`] every rank calls
+    /// [`Collective::skip`], with [`Verdict::heal`] [`Collective::heal`], and with [`Verdict::code`]
+    /// [`Collective::code`].
     ///
     /// # Errors
-    /// [`Error::Stop`], on every rank; and as [`Collective::allreduce_exact`]: then nothing was agreed here, although others
-    /// may have all votes. Where coding was decided in that vote, this rank codes as the others do from the operation on
-    /// after one in which it saw them do otherwise; what else rules remember the next vote brings.
+    /// [`Error::Stop`] on every rank, and those of [`Collective::allreduce_exact`]: then this rank has no
+    /// verdict, although others may have one. If that vote decided on coding, this rank follows the others
+    /// one operation after it first received their packets. The next vote brings all other state of the
+    /// rules.
     pub fn agree(
         &mut self,
         id: OperationId,
@@ -490,7 +494,7 @@ impl Collective {
         Ok(safeguards.count(id, &votes, ranks as u16)?)
     }
 
-    /// How far all ranks' `parameters` are from each other, as [`safeguards::Sketch::spread`] has it.
+    /// The distance of all ranks' `parameters` from each other: [`safeguards::Sketch::spread`].
     ///
     /// # Errors
     /// As [`Collective::allreduce_exact`].
@@ -507,8 +511,8 @@ impl Collective {
         Ok(Safeguards::spread(&digests))
     }
 
-    /// Updates are Hadamard-coded from the next operation on, as configured, or not at all: what all ranks do where a
-    /// [`Verdict`] says so, before they start anything else.
+    /// Switches the configured coding on or off from the next operation. All ranks call this when a
+    /// [`Verdict`] asks for it, before they start another operation.
     pub fn code(&mut self, on: bool) {
         self.in_use.agreed(on);
         let coding = match on {
@@ -519,8 +523,8 @@ impl Collective {
         self.data.command(Command::Coding(coding));
     }
 
-    /// All ranks skip the update of `bucket` that [`Collective::allreduce`] gave, which becomes zero: with
-    /// [`Config::recycling`] the next one brings it, without it is gone.
+    /// Skips the update of `bucket` that [`Collective::allreduce`] returned: sets it to zero. With
+    /// [`Config::recycling`] the next update includes it; without, it is lost.
     pub fn skip(&mut self, bucket: u16, update: &mut [f32]) {
         if let Some(carry) = &mut self.carry {
             carry.skip(bucket, update);
@@ -528,8 +532,10 @@ impl Collective {
         update.fill(0.0);
     }
 
-    /// Replaces every rank's `parameters` by their mean, so that all are equal, bit by bit. With [`Config::recycling`] what
-    /// this rank would still have applied for itself goes into its contributions. No operation may be under way.
+    /// Replaces every rank's `parameters` by their mean, so that all are equal bit by bit.
+    ///
+    /// With [`Config::recycling`], corrections that only this rank would still have applied go into its
+    /// contributions. No operation may be in progress.
     ///
     /// # Errors
     /// As [`Collective::allreduce_exact`].
@@ -574,23 +580,24 @@ impl Collective {
         }
     }
 
-    /// With [`Config::recycling`]: what this rank carries into its next operation of `bucket`, one value for each of the
-    /// gradient's. None before the first one.
+    /// With [`Config::recycling`]: the residual that this rank adds to its next operation of `bucket`, one
+    /// value per entry. None before the first operation.
     pub fn residual(&self, bucket: u16) -> Option<&[f32]> {
         self.carry.as_ref()?.residual(bucket)
     }
 
-    /// A handle to check the ways to the other ranks with, also while an operation runs.
+    /// Returns a handle that sends check packets to other ranks, also during an operation.
     pub fn prober(&self) -> Prober {
         self.data.prober()
     }
 
-    /// Tells `sink` what happens from now on, packet by packet, on the data thread; it is dropped with the collective.
+    /// Records packets and events to `sink` from now on. The data thread calls it, and drops it with the
+    /// collective.
     pub fn trace(&mut self, sink: Box<dyn Sink>) {
         self.data.command(Command::Trace(sink));
     }
 
-    /// A handle to look on with.
+    /// Returns a handle that reads this collective's counters.
     pub fn observer(&self) -> Observer {
         Observer {
             prober: self.data.prober(),
@@ -598,21 +605,20 @@ impl Collective {
         }
     }
 
-    /// What happened so far.
+    /// Returns the counters so far.
     ///
     /// # Errors
-    /// [`Error::Link`] if the network is gone.
+    /// [`Error::Link`] if the link failed.
     pub fn report(&mut self) -> Result<Report, Error> {
         self.data.command(Command::Report);
         self.await_report()
     }
 
-    /// Goes on receiving for `linger`, then ends and tells what happened in all. With a `linger`
-    /// that outlasts the other ranks' last operation and the way of its packets, every datagram for
-    /// this rank is counted.
+    /// Keeps receiving for `linger`, then ends and returns all counters. If `linger` outlasts the other
+    /// ranks' last operation and its packets, every datagram to this rank is counted.
     ///
     /// # Errors
-    /// [`Error::Link`] if the network is gone.
+    /// [`Error::Link`] if the link failed.
     pub fn finish(mut self, linger: Duration) -> Result<Report, Error> {
         std::thread::sleep(linger);
         self.data.command(Command::Finish);

@@ -1,9 +1,9 @@
-//! What a rank must know before its first operation.
+//! A rank's configuration. It holds values and checks them, and never changes after the start.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use ultima_wire::{HEADER_LEN, Key, bitmap, header_len};
+use ultima_wire::{Key, bitmap, header_len};
 
 use crate::answers::Answers;
 use crate::codec::Coding;
@@ -17,10 +17,10 @@ use crate::timeout::Timeouts;
 /// The longest UDP payload over IPv4.
 const MAX_DATAGRAM: usize = 65_507;
 
-/// A rank's part in a job. All but `rank` and `beside` is the same on every rank.
+/// A rank's configuration. Only `rank` and `colocated` may differ between ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The job's number in its fabric.
+    /// The job's id in its fabric.
     pub job: u16,
     /// The job's membership epoch.
     pub epoch: u16,
@@ -28,78 +28,78 @@ pub struct Config {
     pub rank: u16,
     /// Ranks of the job, 2 or more.
     pub ranks: u16,
-    /// What signs and rotations are drawn from.
+    /// Seed of signs and rotations.
     pub seed: u64,
-    /// What this rank's packets are sealed with and the others' are verified with, the same on every rank; none for a
-    /// job whose packets carry no tag. Simulations have none: what is only counted cannot be sealed.
+    /// Key that seals packets, the same on every rank. None for a job whose packets carry no tag. Simulations
+    /// have none, because counted values cannot be sealed.
     pub key: Option<Key>,
-    /// Payload of a full packet in bytes, a multiple of 4; with 80 bytes of headers from IPv4 on, 96 with a key, it
-    /// must fit the path's MTU.
+    /// Payload of a full packet in bytes, a multiple of 4. With 80 bytes of headers (IPv4 and up; 96 with a
+    /// key) it must fit the path MTU.
     pub slot_bytes: usize,
-    /// What values are on the wire.
+    /// Type of the values in packets.
     pub element: Element,
-    /// How buckets are prepared for loss.
+    /// Coding of buckets against loss.
     pub coding: Coding,
-    /// How aggregates travel.
+    /// Delivery of aggregates.
     pub gather: Gather,
     /// When an owner sends its first aggregate.
     pub gather_start: GatherStart,
-    /// What ends the wait for a packet, beside the packet and the bounds.
+    /// Loss detection: the events, apart from bounds, that end the wait for a packet.
     pub answers: Answers,
-    /// What an owner makes of the contributions that arrived.
+    /// Estimator of the mean of the contributions that arrived.
     pub estimation: Estimation,
-    /// t_S: how long after an operation's start an owner waits for contributions before it sends
-    /// what it has.
+    /// t_S: how long after an operation's start an owner waits for contributions before it sends its
+    /// aggregates.
     pub t_s: Duration,
-    /// t_B: how long after its start an operation ends, whatever is missing. The time from t_S on
-    /// is what the gather has to cross the network.
+    /// t_B: how long after its start an operation ends at the latest. The gather has t_B − t_S to cross the
+    /// network.
     pub t_b: Duration,
-    /// How t_S and t_B follow what is seen of the network; learned times stay under the two above.
+    /// How t_S and t_B adapt to the network. Learned times never exceed the two above.
     pub timeouts: Timeouts,
-    /// The rate limit; none sends as fast as the driver takes it.
+    /// The rate limit. None: as fast as the driver accepts datagrams.
     pub pacing: Option<Pacing>,
     /// How many ranks may send contributions to this one at a time.
     pub incast: IncastPolicy,
-    /// By how many packets of the same source the network may overtake one: only then is a packet
-    /// counted as lost that a later one passed. 0 where the fabric keeps the order.
+    /// By how many packets of the same source the network may overtake a packet. A packet counts as lost only
+    /// when more later ones have arrived. 0 if the fabric keeps the order.
     pub reorder: u32,
-    /// What is kept of operations that this rank has not started.
+    /// Bounds on packets of operations that this rank has not started.
     pub early: EarlyBounds,
-    /// Whether what an operation could not deliver comes in a later one of the same bucket (see [`crate::recycling`]):
-    /// right for what is summed over steps, as gradients are, and wrong for anything else. An aggregate that lacks
-    /// contributions then takes a bit more for each rank, which the path's MTU must have room for. The same on every
+    /// Recycling of undelivered values in a later operation of the same bucket (see [`crate::recycling`]).
+    /// Right for values that are summed over steps, such as gradients, and wrong for all others. An
+    /// incomplete aggregate is then one bit per rank longer, which must fit the path MTU. The same on every
     /// rank.
     pub recycling: Option<Recycling>,
-    /// The ranks on this rank's host, where the kernel hands over what they send each other: it overtakes what they
-    /// send to the group, which goes by the switch.
-    pub beside: Vec<u16>,
+    /// The other ranks on this rank's host. The kernel delivers packets between them, so these overtake
+    /// packets to the group, which pass the switch.
+    pub colocated: Vec<u16>,
 }
 
-/// How an owner's aggregates reach the other ranks.
+/// Delivery of an owner's aggregates to the other ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gather {
-    /// One packet per slot to the job's group; the switch copies it.
+    /// One packet per slot to the job's group; the switch replicates it.
     Multicast,
     /// One packet per slot and rank.
     Unicast,
 }
 
-/// When owners begin to send aggregates, with pacing and multicast; otherwise each does as soon as it can.
+/// When owners start to send aggregates with pacing and multicast. Otherwise each starts as soon as it can.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GatherStart {
-    /// As soon as each one can: with its contributions out and a slot closed.
+    /// Each owner as soon as it can: its contributions are sent and a slot is closed.
     AtOnce,
-    /// One packet after the other, by rank, so that their first ones do not meet in every queue.
+    /// One packet after the other, in the order of ranks, so that first packets do not meet in every queue.
     #[default]
     Turns,
 }
 
 impl GatherStart {
-    /// Both.
+    /// All variants.
     pub const ALL: [GatherStart; 2] = [GatherStart::AtOnce, GatherStart::Turns];
 
-    /// As users write it.
+    /// The name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             GatherStart::AtOnce => "at-once",
@@ -108,41 +108,40 @@ impl GatherStart {
     }
 }
 
-/// A rate limit, over whole frames without preamble, check sequence and gap.
+/// A rate limit over whole frames without preamble, check sequence and gap.
 ///
-/// A multicast GATHER counts as often as it has receivers: each receiver's link carries the
-/// aggregates of all owners, so that *N* owners who each multicast at 1/(*N*−1) of the rate fill it
-/// once.
+/// A multicast GATHER counts once per receiver. Each receiver's link carries the aggregates of all owners, so
+/// *N* owners that each multicast at 1/(*N*−1) of the rate fill it once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pacing {
     /// The rate in bits per second, 1 or more.
     pub bits_per_second: u64,
-    /// What may leave at once after a pause, in bytes.
+    /// Bytes that may be sent at once after a pause.
     pub burst: u32,
-    /// How the rate follows the network, under that limit.
+    /// How the rate adapts to the network below that limit.
     pub policy: RatePolicy,
 }
 
 impl Pacing {
-    /// What `bytes` take at the limit.
+    /// Duration of `bytes` at the limit.
     pub(crate) fn time(&self, bytes: u64) -> Duration {
         let ns = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(self.bits_per_second);
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 }
 
-/// Bounds on what a rank keeps of operations that others started before it.
+/// Bounds on stored packets of operations that others started first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EarlyBounds {
-    /// Operations of which anything is kept.
+    /// Number of operations with stored packets.
     pub operations: usize,
-    /// Bytes kept in all, 12 more than its own for each datagram; one operation brings about twice
-    /// its bucket's.
+    /// Total bytes stored, 12 more per datagram than its own. One operation brings about twice its bucket's
+    /// size.
     pub bytes: usize,
 }
 
 impl Default for EarlyBounds {
-    /// As many buckets as a step of a large model has, of some tens of megabytes in all.
+    /// Enough for a step of a large model: its buckets, tens of megabytes in all.
     fn default() -> Self {
         Self {
             operations: 64,
@@ -151,65 +150,63 @@ impl Default for EarlyBounds {
     }
 }
 
-/// Why a configuration cannot work.
+/// An invalid configuration.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
-    /// Too few ranks for a collective.
-    #[error("a job of {0} ranks has nothing to average; 2 or more are needed")]
+    /// Fewer than two ranks.
+    #[error("a job of {0} ranks: expected at least 2")]
     Ranks(u16),
-    /// This rank is not one of the job's.
-    #[error("rank {rank} is not under the job's {ranks} ranks")]
+    /// The rank is outside the job.
+    #[error("rank {rank} of a job with {ranks} ranks: expected a rank below {ranks}")]
     Rank {
         /// This rank.
         rank: u16,
         /// The job's ranks.
         ranks: u16,
     },
-    /// Slots that no packet can carry.
-    #[error("slots of {bytes} bytes: a multiple of 4 from 4 to {most} is needed")]
+    /// A slot size that no packet can carry.
+    #[error("slots of {bytes} bytes: expected a multiple of 4 from 4 to {most}")]
     Slot {
-        /// What was asked for.
+        /// The configured size.
         bytes: usize,
-        /// What fits a datagram beside headers and the bitmap of counted ranks.
+        /// The largest size that fits a datagram, next to headers and the bitmap of counted ranks.
         most: usize,
     },
-    /// t_S after t_B.
-    #[error("t_S is {t_s:?}; it must be over zero and under t_B, which is {t_b:?}")]
+    /// t_S is zero, or not below t_B.
+    #[error("t_S of {t_s:?}: expected more than zero and less than t_B, which is {t_b:?}")]
     Bounds {
-        /// The flush.
+        /// The configured t_S.
         t_s: Duration,
-        /// The end.
+        /// The configured t_B.
         t_b: Duration,
     },
-    /// A rate of zero.
-    #[error("a pacing rate of 0 bits per second sends nothing; leave pacing out for no limit")]
+    /// A pacing rate of zero.
+    #[error("a pacing rate of 0 bit/s: expected at least 1, or no pacing")]
     Pacing,
-    /// No sender at all, or more than packets can say.
-    #[error("incast of {0}: 1 to {max} senders at once can be asked for, or all", max = IncastPolicy::MOST)]
+    /// Incast of zero, or more than the header can express.
+    #[error("incast of {0} senders: expected 1 to {max}, or all", max = IncastPolicy::MOST)]
     Incast(u8),
-    /// Nothing would ever be kept.
-    #[error("recycling keeps operations for {0} steps; 2 or more are needed, or none of it")]
+    /// Recycling that keeps operations for less than two steps.
+    #[error("recycling for {0} steps: expected at least 2, or no recycling")]
     Keep(u32),
-    /// Corrections that would not be right.
+    /// Recycling with an estimator whose corrections would be wrong.
     #[error(
-        "recycling corrects the mean over what arrived; with the estimator {} leave it out",
-        .0.name()
+        "recycling with the estimator {}: expected the estimator {}, or no recycling",
+        .0.name(),
+        Estimation::ArrivedMean.name()
     )]
     Estimation(Estimation),
-    /// Blocks too large for the codec's tile.
-    #[error("Hadamard blocks of 2^{0}: at most 2^{max} are possible", max = Coding::MAX_LOG2_BLOCK)]
+    /// Hadamard blocks that are too large for the codec's tile.
+    #[error("Hadamard blocks of 2^{0}: expected at most 2^{max}", max = Coding::MAX_LOG2_BLOCK)]
     Block(u8),
 }
 
 impl Config {
-    /// Slots that most networks carry whole: with all headers they fit an MTU of 1,500.
+    /// A slot that fits an MTU of 1,500 with all headers.
     pub const SLOT_BYTES: usize = 1408;
 
-    /// The largest slot that fits a UDP datagram over IPv4, without a key and recycling.
-    pub const MAX_SLOT_BYTES: usize = (MAX_DATAGRAM - HEADER_LEN) / 4 * 4;
-
-    /// A configuration with what most jobs use: 1,408-byte slots, Hadamard, multicast, a flush at
-    /// 3/5 of the bound, no pacing, a network that keeps the order, no recycling.
+    /// Creates a configuration with the defaults of most jobs: 1,408-byte slots, Hadamard, multicast, t_S at
+    /// 3/5 of t_B, no pacing, a network that keeps the order, no recycling.
     pub fn new(job: u16, epoch: u16, rank: u16, ranks: u16, seed: u64, t_b: Duration) -> Self {
         Self {
             job,
@@ -233,14 +230,14 @@ impl Config {
             reorder: 0,
             early: EarlyBounds::default(),
             recycling: None,
-            beside: Vec::new(),
+            colocated: Vec::new(),
         }
     }
 
-    /// Checks what the types do not.
+    /// Checks all values.
     ///
     /// # Errors
-    /// [`ConfigError`] says which value cannot work and what would.
+    /// [`ConfigError`] names the invalid value and the valid ones.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.ranks < 2 {
             return Err(ConfigError::Ranks(self.ranks));
@@ -287,12 +284,13 @@ impl Config {
         }
     }
 
-    /// Bytes of a packet's header: with a key digest and tag are part of it.
+    /// Bytes of a packet's header. With a key it includes digest and tag.
     pub fn header_len(&self) -> usize {
         header_len(self.key.is_some())
     }
 
-    /// Bytes that an aggregate may be longer than its slot, to say which ranks it counts: none without recycling.
+    /// Bytes by which an aggregate may exceed its slot, for the bitmap of counted ranks. Zero without
+    /// recycling.
     pub fn counted_len(&self) -> usize {
         self.recycling.map_or(0, |_| bitmap::len(self.ranks.into()))
     }
@@ -308,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_work_is_named() {
+    fn invalid_configurations_are_named() {
         let good = Config::new(1, 1, 0, 4, 7, Duration::from_millis(50));
         assert_eq!(good.validate(), Ok(()));
         let refused = |change: fn(&mut Config)| {
@@ -316,17 +314,17 @@ mod tests {
             change(&mut config);
             config.validate().unwrap_err().to_string()
         };
-        assert!(refused(|c| c.ranks = 1).contains("2 or more"));
+        assert!(refused(|c| c.ranks = 1).contains("at least 2"));
         assert!(refused(|c| c.rank = 4).contains("rank 4"));
         assert!(refused(|c| c.slot_bytes = 1410).contains("multiple of 4"));
         assert!(refused(|c| c.slot_bytes = 65_508).contains("65452"));
         let sealed = refused(|c| (c.key, c.slot_bytes) = (Some(Key([1; 16])), 65_440));
         assert!(sealed.contains("65436"), "{sealed}");
-        assert!(refused(|c| c.t_s = c.t_b).contains("under t_B"));
+        assert!(refused(|c| c.t_s = c.t_b).contains("less than t_B"));
         assert!(refused(|c| c.coding = Coding::Hadamard { log2_block: 20 }).contains("2^16"));
         assert!(refused(|c| c.incast = IncastPolicy::Fixed(0)).contains("1 to 15"));
         assert!(refused(|c| c.incast = IncastPolicy::Fixed(16)).contains("1 to 15"));
-        assert!(refused(|c| c.recycling = Some(Recycling { keep: 1 })).contains("2 or more"));
+        assert!(refused(|c| c.recycling = Some(Recycling { keep: 1 })).contains("at least 2"));
         let scaled = refused(|c| {
             c.recycling = Some(Recycling::default());
             c.estimation = Estimation::Scaled;

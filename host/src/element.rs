@@ -1,27 +1,28 @@
-//! The type of the values on the wire.
+//! The type of the values in packets, and rounding to it.
 
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 use ultima_wire::Dtype;
 
-/// How values travel; ranks compute in f32. The same on every rank. With recycling what rounding takes is carried too.
+/// Type of the values in packets. Ranks compute in f32. The same on every rank. With recycling, rounding
+/// errors are carried into later operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Element {
-    /// As they are.
+    /// Unrounded.
     #[default]
     F32,
     /// The upper half of an f32, rounded: relative errors up to 2^-8.
     Bf16,
-    /// IEEE 754 binary16: relative errors up to 2^-11 from 6·10^-5 to 65,504, which larger values become.
+    /// IEEE 754 binary16: relative errors up to 2^-11 from 6·10^-5 to 65,504, the limit of larger values.
     F16,
 }
 
 impl Element {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Element; 3] = [Element::F32, Element::Bf16, Element::F16];
 
-    /// As users write it.
+    /// The name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             Element::F32 => "f32",
@@ -58,7 +59,7 @@ impl Element {
         }
     }
 
-    /// Reads as many values as there is room for.
+    /// Reads values into all of the given room.
     pub(crate) fn read(self, bytes: &[u8], values: &mut [f32]) {
         fn each<const N: usize>(bytes: &[u8], values: &mut [f32], value: impl Fn([u8; N]) -> f32) {
             let (chunks, _) = bytes.as_chunks::<N>();
@@ -73,12 +74,12 @@ impl Element {
         }
     }
 
-    /// Whether values are other ones when they are read.
+    /// True if values change when they are written and read.
     pub(crate) const fn rounds(self) -> bool {
         !matches!(self, Element::F32)
     }
 
-    /// What others will read of a value.
+    /// A value as the others will read it.
     pub(crate) fn rounded(self, value: f32) -> f32 {
         match self {
             Element::F32 => value,
@@ -87,8 +88,8 @@ impl Element {
         }
     }
 
-    /// What rounding takes from the sum of `count` contributions whose mean is `value`. Of an overflow, which has no end, or
-    /// of what is no number, nothing: carried, it would stay in every later sum.
+    /// Rounding error of the sum of `count` contributions whose mean is `value`. Zero if it is not finite: a
+    /// carried infinity or NaN would stay in every later sum.
     pub(crate) fn rounded_off(self, value: f32, count: u16) -> f32 {
         let taken = f32::from(count) * (value - self.rounded(value));
         match taken.is_finite() {
@@ -97,7 +98,7 @@ impl Element {
         }
     }
 
-    /// Makes of values what others will read of them.
+    /// Rounds values as the others will read them.
     pub(crate) fn round(self, values: &mut [f32]) {
         if self.rounds() {
             values
@@ -107,7 +108,7 @@ impl Element {
     }
 }
 
-/// The nearest finite one: an infinity would spread over a block.
+/// The nearest finite value: an infinity would spread over a block.
 fn to_f16(value: f32) -> f16 {
     f16::from_f32(value.clamp(f16::MIN.to_f32(), f16::MAX.to_f32()))
 }
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_what_rounding_gives() {
+    fn values_are_read_as_rounded() {
         let values: Vec<f32> = (-300i16..300)
             .map(|n| f32::from(n).powi(3) / 700.0)
             .collect();
@@ -144,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn of_what_overflows_rounding_takes_nothing() {
+    fn overflows_leave_no_rounding_error() {
         for element in Element::ALL {
             for value in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
                 assert_eq!(element.rounded_off(value, 3), 0.0, "{element:?} {value}");
             }
         }
-        // An infinity of 16 bits.
+        // An infinity in 16 bits.
         assert_eq!(Element::Bf16.rounded_off(f32::MAX, 1), 0.0);
         // A difference that is finite, and a sum that is not.
         assert!(Element::F16.rounded_off(f32::MAX, 1) > 1e38);

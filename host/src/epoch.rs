@@ -1,16 +1,19 @@
-//! From one membership epoch of a job to the next.
+//! The step from one membership epoch of a job to the next.
 //!
-//! Each epoch has collectives of its own, with their own sockets: a rank opens that of the new epoch before it leaves the old one, so that
-//! what comes early is kept ([`Config::early`](crate::Config::early)), and lets the old one send to its end what others still wait for. What is
-//! learned of the network begins anew, as other ranks have other ways; what is carried goes along.
+//! Each epoch has its own collectives with their own sockets. A rank opens the new epoch's collective before
+//! it leaves the old one, so that early packets are stored ([`Config::early`](crate::Config::early)), and
+//! lets the old one finish sending. Measurements of the network start again, because other ranks have other
+//! paths. Residuals are carried over.
 
 use crate::collective::Collective;
 
 impl Collective {
-    /// Takes over what `before`, the same rank's collective in the epoch before, carries into later operations of its buckets: what it could not
-    /// deliver, by now in as many other ranks' mean as there are now. What it is told of its last operations only later, and
-    /// what it is owed of them, is lost. Both have [`Config::recycling`](crate::Config::recycling), or nothing is carried; no operation of `before` is under
-    /// way.
+    /// Takes the residuals of `before`, the same rank's collective in the previous epoch, into this one. They
+    /// are then part of the mean over the new ranks.
+    ///
+    /// Corrections that `before` receives later, or is still owed, are lost. Without
+    /// [`Config::recycling`](crate::Config::recycling) in both, nothing is carried. No operation of `before`
+    /// may be in progress.
     pub fn inherit(&mut self, before: &mut Collective) {
         if self.carry.is_some()
             && let Some(carry) = before.carry.take()

@@ -1,4 +1,4 @@
-//! Exact operations: what the caller chooses and is told.
+//! Exact operations: their kinds, outcomes and counters. The protocol is in `core/exact`.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::operation::OperationId;
 
-/// What an exact operation computes. All ranks start the same one with the same id and as many values.
+/// Kind of an exact operation. All ranks start the same kind with the same id and number of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exact {
     /// Every rank's values, added in the order of the ranks.
     Sum,
     /// The same, divided by the number of ranks.
     Mean,
-    /// The root's values. What the others start it with only says how many they are.
+    /// The root's values. The other ranks' values only set the length.
     Broadcast {
-        /// Whose values.
+        /// The rank whose values are sent.
         root: u16,
     },
-    /// Every rank's part, one behind the other by rank; it is started with this rank's.
+    /// Every rank's part, concatenated in the order of ranks. Each rank starts it with its own part.
     AllGather,
 }
 
 impl Exact {
-    /// Whether `source` has something to say about `owner`'s shard.
+    /// True if `source` contributes to `owner`'s shard.
     pub(crate) fn contributes(self, source: u16, owner: u16) -> bool {
         match self {
             Exact::Sum | Exact::Mean => true,
@@ -34,7 +34,7 @@ impl Exact {
         }
     }
 
-    /// Contributions of a whole slot.
+    /// Number of contributions to a complete slot.
     pub(crate) fn contributions(self, ranks: u16) -> u16 {
         match self {
             Exact::Sum | Exact::Mean => ranks,
@@ -43,51 +43,51 @@ impl Exact {
     }
 }
 
-/// An exact operation that has everything.
+/// The outcome of a complete exact operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExactOutcome {
-    /// Which one.
+    /// The operation.
     pub id: OperationId,
     /// From its start to its end.
     pub duration: Duration,
-    /// Requests for what was lost or not there yet that this rank sent until then.
+    /// Requests for missing slots that this rank sent.
     pub requests: u64,
 }
 
-/// An exact operation that does not have everything at its limit. It has no result.
+/// An exact operation that was incomplete at its limit. It has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Incomplete {
-    /// Which one.
+    /// The operation.
     pub id: OperationId,
     /// How long this rank waited.
     pub waited: Duration,
     /// Ranks whose contributions to this rank's shard are missing.
     pub contributions: Vec<u16>,
-    /// Ranks whose aggregates are missing: they may wait for others.
+    /// Ranks whose aggregates are missing. They may wait for others.
     pub aggregates: Vec<u16>,
-    /// Of both, ranks of which nothing at all came.
+    /// Of both, ranks without a single packet.
     pub silent: Vec<u16>,
-    /// Ranks whose packets say that they run it as something else.
+    /// Ranks that run another operation under the same id.
     pub differing: Vec<u16>,
 }
 
 impl fmt::Display for Incomplete {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is not complete after {:?}", self.id, self.waited)?;
+        write!(f, "{} is incomplete after {:?}", self.id, self.waited)?;
         let parts = [
-            (": nothing came from ", &self.silent),
-            (": contributions are missing of ", &self.contributions),
-            (": aggregates are missing of ", &self.aggregates),
+            (": no packet from ", &self.silent),
+            (": missing contributions of ", &self.contributions),
+            (": missing aggregates of ", &self.aggregates),
         ];
-        // The first that is not empty is the cause of the later ones.
+        // The first non-empty list is the cause of the later ones.
         if let Some((what, ranks)) = parts.iter().find(|(_, ranks)| !ranks.is_empty()) {
             write!(f, "{what}{}", Ranks(ranks))?;
         }
         if !self.differing.is_empty() {
             write!(
                 f,
-                "; what comes from {} is of another operation: all ranks must run the same one under an id, \
-                 with as many values",
+                "; packets of {} belong to another operation: all ranks must start the same one under an id, \
+                 with the same number of values",
                 Ranks(&self.differing)
             )?;
         }
@@ -95,7 +95,7 @@ impl fmt::Display for Incomplete {
     }
 }
 
-/// Ranks as an error names them: the first few.
+/// Ranks as errors list them: the first few.
 struct Ranks<'a>(&'a [u16]);
 
 impl fmt::Display for Ranks<'_> {
@@ -112,22 +112,22 @@ impl fmt::Display for Ranks<'_> {
     }
 }
 
-/// What exact operations did, over a run.
+/// Counters of exact operations over a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExactCounters {
-    /// Operations that ended with everything.
+    /// Complete operations.
     pub complete: u64,
-    /// Operations that ended at their limit.
+    /// Operations that were incomplete at their limit.
     pub incomplete: u64,
     /// Requests sent.
     pub requests_sent: u64,
     /// Requests received.
     pub requests_received: u64,
-    /// SCATTER packets sent again; they count as owed and sent in their phase, too.
+    /// SCATTER packets sent again. They also count as owed and sent in their phase.
     pub contributions_resent: u64,
     /// REPAIR packets sent.
     pub repairs_sent: u64,
-    /// REPAIR packets received, cut and repeated ones too.
+    /// REPAIR packets received, including duplicates and those without payload.
     pub repairs_received: u64,
 }
 
@@ -159,7 +159,7 @@ mod tests {
         };
         assert_eq!(
             error.to_string(),
-            "step 3 bucket 9 is not complete after 2s: nothing came from rank 2"
+            "step 3 bucket 9 is incomplete after 2s: no packet from rank 2"
         );
         error.silent.clear();
         error.contributions.clear();
@@ -167,11 +167,11 @@ mod tests {
         error.differing = vec![1];
         let text = error.to_string();
         assert!(
-            text.contains("aggregates are missing of ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"),
+            text.contains("missing aggregates of ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"),
             "{text}"
         );
         assert!(
-            text.contains("what comes from rank 1 is of another operation"),
+            text.contains("packets of rank 1 belong to another operation"),
             "{text}"
         );
     }

@@ -1,23 +1,22 @@
 //! The Walsh–Hadamard transform, on [`LANES`] blocks at once.
 //!
-//! Blocks stand side by side: row *c* of a tile holds entry *c* of every lane's block. A butterfly
-//! is then one operation on two whole rows, which every compiler turns into vector instructions,
-//! and a row is already a piece of the interleaved buffer that the codec writes.
+//! Blocks are columns: row *c* of a tile holds entry *c* of every lane's block. A butterfly is then one
+//! operation on two whole rows, which every compiler vectorizes, and a row is a contiguous piece of the
+//! interleaved buffer that the codec writes.
 
-/// Blocks that are transformed together: a row is a cache line, which the interleaved buffer takes
-/// whole.
+/// Blocks transformed together: a row is a cache line, as in the interleaved buffer.
 pub(crate) const LANES: usize = 16;
 
 /// One entry of each lane's block.
 pub(crate) type Row = [f32; LANES];
 
-/// Rows whose butterflies are finished before the next ones begin: 16 KiB, which a first-level
-/// cache holds. A power of 4, so that all stages go two at a time.
+/// Rows whose butterflies are finished before the next ones start: 16 KiB, which a first-level cache holds. A
+/// power of 4, so that all stages run two at a time.
 const CACHED_ROWS: usize = 256;
 
-/// Transforms every lane's block in place; the number of rows is a power of two.
+/// Transforms every lane's block in place. The number of rows is a power of two.
 ///
-/// Without the orthonormal factor: apply [`scale`] once, where the values are copied anyway.
+/// Without the orthonormal factor: apply [`scale`] once where values are copied anyway.
 pub(crate) fn transform(rows: &mut [Row]) {
     debug_assert!(rows.len().is_power_of_two());
     for cached in rows.chunks_mut(CACHED_ROWS) {
@@ -28,13 +27,13 @@ pub(crate) fn transform(rows: &mut [Row]) {
     }
 }
 
-/// The factor that makes a transform of `rows` rows orthonormal, and so its own inverse.
+/// The factor that makes a transform of `rows` rows orthonormal, and therefore its own inverse.
 pub(crate) fn scale(rows: usize) -> f32 {
     (1.0 / (rows as f64).sqrt()) as f32
 }
 
-/// All stages whose butterflies span `half` rows or more: two at a time (radix 4), which halves the
-/// memory traffic.
+/// All stages whose butterflies span `half` rows or more, two at a time (radix 4), which halves the memory
+/// traffic.
 fn stages(rows: &mut [Row], mut half: usize) {
     while 4 * half <= rows.len() {
         for chunk in rows.chunks_exact_mut(4 * half) {

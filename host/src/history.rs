@@ -1,4 +1,4 @@
-//! What a rank's operations took and lost, over a run: histograms by what closed them.
+//! Histograms of durations and losses over a run's operations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,25 +8,25 @@ use hdrhistogram::Histogram;
 use crate::cause::Losses;
 use crate::stats::{ClosedBy, Outcome};
 
-/// Digits that durations are told apart by: under 0.1 % between what was and what is told.
+/// Significant digits of durations: an error below 0.1 %.
 const DIGITS: u8 = 3;
 
-/// A part of an operation that is timed.
+/// A timed part of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Span {
     /// From the start to the end.
     Operation,
     /// From the start until the rank's own shard has closed.
     Shard,
-    /// From there to the end.
+    /// From the close of its own shard to the end.
     Gather,
 }
 
 impl Span {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Span; 3] = [Span::Operation, Span::Shard, Span::Gather];
 
-    /// As reports and metrics have it.
+    /// The name in reports and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Span::Operation => "operation",
@@ -36,19 +36,19 @@ impl Span {
     }
 }
 
-/// Durations, as a histogram whose memory does not grow with their number: some 100 KiB if they reach from nanoseconds to
-/// minutes.
+/// A histogram of durations, whose memory does not grow with their number: about 100 KiB if they range from
+/// nanoseconds to minutes.
 #[derive(Clone, Debug)]
 pub struct Durations {
     counts: Histogram<u32>,
-    /// The histogram keeps none of these exactly.
+    /// The exact sum, which the histogram does not keep.
     sum: Duration,
     most: Duration,
 }
 
 impl Default for Durations {
     fn default() -> Self {
-        let counts = Histogram::new(DIGITS).expect("up to 5 digits can be told apart");
+        let counts = Histogram::new(DIGITS).expect("a histogram has 1 to 5 digits");
         Self {
             counts,
             sum: Duration::ZERO,
@@ -59,11 +59,11 @@ impl Default for Durations {
 
 impl Durations {
     fn add(&mut self, duration: Duration) {
-        // Up to what an i64 holds, 292 years: indices are computed with signs.
+        // Limited to an i64, 292 years: indices are signed.
         let ns = i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
         self.counts
             .record(ns as u64)
-            .expect("it grows to what is recorded");
+            .expect("an auto-resizing histogram accepts every value");
         self.sum = self.sum.saturating_add(duration);
         self.most = self.most.max(duration);
     }
@@ -71,17 +71,17 @@ impl Durations {
     fn merge(&mut self, other: &Durations) {
         self.counts
             .add(&other.counts)
-            .expect("it grows to what is added");
+            .expect("an auto-resizing histogram accepts every value");
         self.sum = self.sum.saturating_add(other.sum);
         self.most = self.most.max(other.most);
     }
 
-    /// How many there are.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.counts.len()
     }
 
-    /// How many of them are at most `bound`, within 0.1 % of it.
+    /// Number of durations up to `bound`, within 0.1 % of it.
     pub fn count_to(&self, bound: Duration) -> u64 {
         match self.most <= bound {
             true => self.count(),
@@ -92,36 +92,36 @@ impl Durations {
         }
     }
 
-    /// All of them together.
+    /// Sum of all durations.
     pub fn sum(&self) -> Duration {
         self.sum
     }
 
-    /// The longest; zero of none.
+    /// The longest duration; zero if there is none.
     pub fn max(&self) -> Duration {
         self.most
     }
 
-    /// What a share of them does not exceed, 0 to 1; zero of none.
+    /// The quantile at `share`, 0 to 1; zero if there is none.
     pub fn quantile(&self, share: f64) -> Duration {
         Duration::from_nanos(self.counts.value_at_quantile(share)).min(self.most)
     }
 }
 
-/// A rank's operations, folded: their durations by what closed them, and what they missed. Its memory does not grow with
-/// their number.
+/// Durations of a rank's operations by what closed them, and their losses. Memory does not grow with their
+/// number.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// By [`Span`] and [`ClosedBy`].
     durations: [[Durations; ClosedBy::ALL.len()]; Span::ALL.len()],
     lost: Losses,
     owed: u64,
-    /// Ranks that were ever suspected, and whether they are.
+    /// Ranks that were ever suspected, and whether they still are.
     suspected: BTreeMap<u16, bool>,
 }
 
 impl History {
-    /// An operation ended.
+    /// Adds a finished operation.
     pub fn add(&mut self, outcome: &Outcome) {
         let shard = outcome.shard_closed_by;
         let end = outcome.closed_by;
@@ -141,7 +141,7 @@ impl History {
         self.suspected.extend(suspected);
     }
 
-    /// Other operations join these: those of another rank.
+    /// Adds the operations of another rank.
     pub fn merge(&mut self, other: &History) {
         let durations = self.durations.iter_mut().flatten();
         for (all, more) in durations.zip(other.durations.iter().flatten()) {
@@ -154,13 +154,13 @@ impl History {
         }
     }
 
-    /// What `span` took in the operations in which `by` closed it: the operation and its gathering by what ended the
-    /// operation, the shard by what closed the worst of its slots.
+    /// Durations of `span` in the operations that `by` closed. The cause that ended the operation classifies the
+    /// operation and its gather; the worst of its slots classifies the shard.
     pub fn of(&self, span: Span, by: ClosedBy) -> &Durations {
         &self.durations[span as usize][by as usize]
     }
 
-    /// What `span` took, whatever closed it.
+    /// All durations of `span`.
     pub fn all(&self, span: Span) -> Durations {
         let mut all = Durations::default();
         for durations in &self.durations[span as usize] {
@@ -169,25 +169,26 @@ impl History {
         all
     }
 
-    /// Operations that ended.
+    /// Number of finished operations.
     pub fn operations(&self) -> u64 {
         let by_end = self.durations[Span::Operation as usize].iter();
         by_end.map(Durations::count).sum()
     }
 
-    /// What did not come, by cause.
+    /// Missing slots by cause.
     pub fn lost(&self) -> Losses {
         self.lost
     }
 
-    /// Ranks that were suspected after any operation ([`Outcome::suspected`]), and whether they were after the last one.
+    /// Ranks that were suspected after any operation ([`Outcome::suspected`]), and whether they were after
+    /// the last one.
     pub fn suspected(&self) -> impl Iterator<Item = (u16, bool)> + '_ {
         self.suspected
             .iter()
             .map(|(rank, suspected)| (*rank, *suspected))
     }
 
-    /// Packets that were to come.
+    /// Packets owed to this rank.
     pub fn owed(&self) -> u64 {
         self.owed
     }

@@ -1,42 +1,42 @@
-//! How many ranks send to one at a time.
+//! Incast control: how many ranks send to one at a time.
 //!
-//! A receiver tells in every packet of a bounded operation how many senders at once it can take, and a sender keeps to the smallest number
-//! that it was told: it goes through the owners in rounds of as many ([`crate::rotation`]), so that with all ranks at the
-//! same round no more of them send to one owner. As OptiReduce has it (NSDI 2025, dynamic incast); how the number
-//! follows from what a receiver saw is ours.
+//! A receiver announces in every packet of a bounded operation how many senders it can take, and a sender
+//! follows the smallest announced number: it visits the owners in rounds of that many ([`crate::rotation`]),
+//! so if all ranks are in the same round, no owner has more senders. This is OptiReduce's dynamic incast
+//! (NSDI 2025); how the number follows from losses is our choice.
 
 use serde::{Deserialize, Serialize};
 use ultima_wire::INCAST_MAX;
 
-/// How many senders at once a rank says that it can take.
+/// How many senders at a time a rank announces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum IncastPolicy {
-    /// As many as there are.
+    /// All.
     #[default]
     All,
-    /// So many, from 1 to [`IncastPolicy::MOST`].
+    /// A fixed number, from 1 to [`IncastPolicy::MOST`].
     Fixed(u8),
-    /// All at first; half as many after an operation in which a switch cut contributions to this rank because a queue
-    /// was full, one more after one in which it did not.
+    /// All at first. Halved after an operation in which a switch trimmed contributions to this rank; one more
+    /// after any other.
     Dynamic,
 }
 
 impl IncastPolicy {
-    /// The largest number that packets can say; more than it is all.
+    /// The largest number that packets can carry. Larger ones are announced as "all".
     pub const MOST: u8 = INCAST_MAX;
 }
 
-/// What packets say for "all".
+/// The value for "all" in packets.
 const ALL: u8 = 0;
 
-/// What this rank says, and what it was told.
+/// This rank's number, and the others'.
 pub(crate) struct Incast {
     policy: IncastPolicy,
     /// Other ranks.
     others: u16,
     own: u8,
-    /// By rank, as packets had it; empty while nobody has said anything but "all".
-    told: Vec<u8>,
+    /// By rank, as in packets. Empty while all have announced "all".
+    announced: Vec<u8>,
 }
 
 impl Incast {
@@ -48,36 +48,36 @@ impl Incast {
                 IncastPolicy::Fixed(senders) => senders,
                 IncastPolicy::All | IncastPolicy::Dynamic => ALL,
             },
-            told: Vec::new(),
+            announced: Vec::new(),
         }
     }
 
-    /// What this rank's packets say.
+    /// The number in this rank's packets.
     pub(crate) fn own(&self) -> u8 {
         self.own
     }
 
-    /// A packet of `rank` said so.
-    pub(crate) fn told(&mut self, rank: u16, senders: u8) {
-        if self.told.is_empty() && senders != ALL {
-            self.told.resize(usize::from(self.others) + 1, ALL);
+    /// Notes the number in a packet of `rank`.
+    pub(crate) fn announced(&mut self, rank: u16, senders: u8) {
+        if self.announced.is_empty() && senders != ALL {
+            self.announced.resize(usize::from(self.others) + 1, ALL);
         }
-        if let Some(told) = self.told.get_mut(usize::from(rank)) {
-            *told = senders;
+        if let Some(announced) = self.announced.get_mut(usize::from(rank)) {
+            *announced = senders;
         }
     }
 
-    /// How many owners to send to at a time: the smallest number of those who `count`.
+    /// Number of owners to send to at a time: the smallest number of the ranks that `count`.
     pub(crate) fn limit(&self, count: impl Fn(u16) -> bool) -> u16 {
-        let told = (0u16..).zip(&self.told);
-        let limits = told.filter(|&(rank, &senders)| senders != ALL && count(rank));
+        let announced = (0u16..).zip(&self.announced);
+        let limits = announced.filter(|&(rank, &senders)| senders != ALL && count(rank));
         limits
             .map(|(_, &senders)| u16::from(senders))
             .min()
             .map_or(self.others, |limit| limit.min(self.others))
     }
 
-    /// An operation ended, in which a full queue cost this rank contributions or did not.
+    /// Notes the end of an operation; `trimmed` if a full queue cost this rank contributions.
     pub(crate) fn operation_ended(&mut self, trimmed: bool) {
         if self.policy != IncastPolicy::Dynamic {
             return;
@@ -137,14 +137,14 @@ mod tests {
     fn the_smallest_number_wins() {
         let mut incast = Incast::new(IncastPolicy::All, 64);
         assert_eq!(incast.limit(|_| true), 63);
-        incast.told(3, 9);
-        incast.told(4, 2);
+        incast.announced(3, 9);
+        incast.announced(4, 2);
         assert_eq!(incast.limit(|_| true), 2);
         assert_eq!(incast.limit(|rank| rank != 4), 9);
-        incast.told(4, 0);
+        incast.announced(4, 0);
         assert_eq!(incast.limit(|_| true), 9);
         let mut few = Incast::new(IncastPolicy::All, 3);
-        few.told(1, 15);
+        few.announced(1, 15);
         assert_eq!(few.limit(|_| true), 2);
     }
 }

@@ -1,13 +1,12 @@
-//! How an encoded bucket is cut: shards by owner, slots within a shard.
+//! Layout of an encoded bucket: shards by owner, slots within a shard.
 
 use std::ops::Range;
 
-/// The cut of one bucket, the same on all ranks.
+/// Layout of one bucket, the same on all ranks.
 ///
-/// Rank *j* owns the values ⌊*jL*/*N*⌋ to ⌊(*j*+1)*L*/*N*⌋ of the *L* encoded ones (Transpose
-/// AllReduce, OptiReduce, NSDI 2025); a slot is what one packet carries of a shard, the last one
-/// may be shorter. Buckets smaller than the number of ranks leave some shards empty: they have no
-/// slots.
+/// Rank *j* owns the values ⌊*jL*/*N*⌋ to ⌊(*j*+1)*L*/*N*⌋ of the *L* encoded ones (Transpose AllReduce,
+/// OptiReduce, NSDI 2025). A slot is the part of a shard that one packet carries; the last one may be
+/// shorter. A bucket smaller than the number of ranks has empty shards, without slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     len: usize,
@@ -16,10 +15,10 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Cuts `len` values among `ranks` owners into slots of `slot_len` values.
+    /// Divides `len` values among `ranks` owners into slots of `slot_len` values.
     ///
     /// # Panics
-    /// If there are no ranks, slots would be empty, or there are 2^48 values.
+    /// If there are no ranks, slots are empty, or there are 2^48 values.
     pub fn new(len: usize, ranks: u16, slot_len: usize) -> Self {
         assert!(
             ranks > 0 && slot_len > 0,
@@ -32,17 +31,17 @@ impl Layout {
         }
     }
 
-    /// Owners of shards.
+    /// Number of owners.
     pub fn ranks(&self) -> u16 {
         self.ranks
     }
 
-    /// Values in the bucket.
+    /// Number of values in the bucket.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the bucket has no values.
+    /// True if the bucket has no values.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -56,12 +55,13 @@ impl Layout {
         (self.len as u64 * u64::from(owner) / u64::from(self.ranks)) as usize
     }
 
-    /// Slots of `owner`'s shard.
+    /// Number of slots in `owner`'s shard.
     pub fn slots(&self, owner: u16) -> u32 {
-        u32::try_from(self.shard(owner).len().div_ceil(self.slot_len)).expect("under 2^32 slots")
+        u32::try_from(self.shard(owner).len().div_ceil(self.slot_len))
+            .expect("a shard has fewer than 2^32 slots")
     }
 
-    /// How slots are numbered over all shards.
+    /// Numbers of slots over all shards.
     pub(crate) fn numbers(&self) -> SlotNumbers {
         let shortest = self.len / usize::from(self.ranks);
         SlotNumbers {
@@ -86,12 +86,13 @@ impl Layout {
     }
 }
 
-/// The numbers of slots where those of all shards are counted, one shard after the other.
+/// Numbers of slots counted over all shards, one shard after the other.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SlotNumbers {
-    /// Slots of a shard. All have as many,
+    /// Number of slots in each shard, ...
     slots: u32,
-    /// but where the slots of the shortest are full: some are longer by a value, which begins another slot.
+    /// ... except if the slots of the shortest shard are full: shards that are one value longer have another
+    /// slot.
     full: Option<(Layout, usize)>,
 }
 

@@ -1,16 +1,16 @@
-//! Ultima's collective: an AllReduce over shards that ends by a deadline with what has arrived.
+//! Ultima's collective: an AllReduce over shards that ends by a deadline with the data that arrived.
 //!
-//! - [`Codec`] turns a gradient bucket into what is sent: random signs and a Hadamard transform in
-//!   interleaved blocks, so that a lost packet takes a little from every entry.
-//! - [`Core`] is the protocol as a state machine without I/O and without a clock: datagrams and the
-//!   time go in, datagrams, timers and finished operations come out. Sockets, virtual switch ports
-//!   and simulators drive the same code.
-//! - [`Exact`] operations run on the same transport and repair what is lost until it is there: broadcasts, barriers and
-//!   small tensors need no second stack.
-//! - [`Hierarchical`] runs it in two dimensions, on a [`Grid`] of ranks: within groups, then across them.
-//! - [`Outcome`] tells what became of one operation, [`History`] of all, [`Totals`] of every packet.
-//! - [`Collective`] is what a training process calls: it runs a core over kernel UDP or a virtual
-//!   switch port on a thread of its own.
+//! - [`Collective`] is the API for a training process: it runs a core over kernel UDP or a virtual switch port on a
+//!   thread of its own.
+//! - [`Core`] is the protocol as a state machine without I/O and without a clock. Its inputs are datagrams and the time,
+//!   its outputs datagrams, timers and finished operations. Sockets, virtual switch ports and simulators drive the same
+//!   code.
+//! - [`Codec`] encodes a gradient bucket: random signs and a Hadamard transform in interleaved blocks, so that a lost
+//!   packet takes a little from every entry.
+//! - [`Exact`] operations use the same transport and repair every loss, so broadcasts, barriers and small tensors need no
+//!   second stack.
+//! - [`Hierarchical`] runs an AllReduce in two dimensions, on a [`Grid`] of ranks: within groups, then across them.
+//! - [`Outcome`] describes one operation, [`History`] all operations, [`Totals`] every packet.
 //!
 //! ```
 //! use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
@@ -25,9 +25,9 @@
 //! });
 //! let group = SocketAddrV4::new(ultima_wire::group_address(1), ultima_wire::UDP_PORT);
 //! let ranks = sockets.into_iter().zip(0u16..).map(|(socket, rank)| {
-//!     // Job 1 in epoch 1, rank `rank` of 2, seed 42, an end after 5 s at the latest.
+//!     // Job 1 in epoch 1, rank `rank` of 2, seed 42, t_B of 5 s.
 //!     let mut config = Config::new(1, 1, rank, 2, 42, Duration::from_secs(5));
-//!     config.gather = Gather::Unicast; // no switch here that could copy
+//!     config.gather = Gather::Unicast; // there is no switch that replicates
 //!     let udp = UdpConfig { socket, peers: peers.to_vec(), group };
 //!     std::thread::spawn(move || {
 //!         let mut collective = Collective::over_udp(config, udp)?;

@@ -1,42 +1,42 @@
-//! The name of one AllReduce.
+//! The id of an operation, and its parts.
 
 use std::fmt;
 
-/// Names one AllReduce of a job: the same on every rank, never used twice in a job.
+/// Id of one AllReduce in a job: the same on every rank, never used twice.
 ///
-/// Ranks may start the buckets of a step in any order. A step starts when the operations of the
-/// step before have ended, so that a packet of a later step shows that its source has sent all of
-/// the earlier ones.
+/// Ranks may start the buckets of a step in any order. A step starts when the operations of the step before
+/// have ended, so a packet of a later step shows that its source has sent all of the earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId {
-    /// The training step, rising.
+    /// The training step; never decreases.
     pub step: u32,
     /// The gradient bucket within the step.
     pub bucket: u16,
 }
 
-/// Which half of an AllReduce an operation is: hierarchical ones ([`crate::Hierarchical`]) put another AllReduce between
-/// the two. All ranks start an id as the same part.
+/// The half of an AllReduce that an operation runs: hierarchical ones ([`crate::Hierarchical`]) run another
+/// AllReduce between the two. All ranks start an id as the same part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Both.
     #[default]
     Whole,
-    /// Contributions go to their owners. It ends when this rank's shard has closed, at t_S at the latest, and its own
-    /// contributions are out; the result is that shard, and zero elsewhere.
+    /// Contributions go to their owners. It ends when this rank's shard has closed, at t_S at the latest, and
+    /// its own contributions are sent. The result is that shard, and zero elsewhere.
     Scatter,
-    /// This rank's shard is given and goes to all; of the rest of what is given nothing is read. It ends as a whole
-    /// operation does. A slot that comes counts as complete unless its owner said that it lacks something: [`Piece`].
+    /// This rank's given shard goes to all ranks; the rest of the given values is ignored. It ends like a
+    /// whole operation. A received slot counts as complete unless its owner reported missing contributions:
+    /// [`Piece`].
     Gather,
 }
 
-/// A part of an AllReduce that goes on with what another operation ended with.
+/// A part of an AllReduce whose input is the result of another operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Piece {
-    /// Which one.
+    /// The part.
     pub part: Part,
-    /// Whether what it is started with lacks something already. This rank's aggregates then say that they lack a
-    /// contribution, whatever they count, so that everybody knows who has one of them.
+    /// True if the input lacks contributions. This rank's aggregates then report one missing contribution,
+    /// whatever they count, so that every receiver knows.
     pub lacks: bool,
 }
 

@@ -1,15 +1,15 @@
-//! The rate at which a rank sends.
+//! Pacing: a token bucket for a rank's packets.
 
 use std::time::Duration;
 
 use crate::config::Pacing;
 use crate::time::Time;
 
-/// A token bucket, kept as the time at which all that was sent will have left at the rate (the
-/// generic cell rate algorithm, ITU-T I.371): one number, nothing to refill.
+/// A token bucket, stored as the time at which all sent bytes will have left at the rate (the generic cell
+/// rate algorithm, ITU-T I.371): one number, no refill.
 pub(crate) struct Pacer {
     limit: Pacing,
-    /// What of the limit is used, over 0 and at most 1.
+    /// The used share of the limit, over 0 and at most 1.
     share: f64,
     burst: Duration,
     drained: Time,
@@ -25,19 +25,19 @@ impl Pacer {
         }
     }
 
-    /// What is sent from now on leaves at `share` of the limit, over 0 and at most 1; a burst takes as long as it does
+    /// Sets the share of the limit, over 0 and at most 1, for packets from now on. A burst takes as long as
     /// at the limit.
     pub(crate) fn set_share(&mut self, share: f64) {
         debug_assert!(share > 0.0 && share <= 1.0, "{share}");
         self.share = share;
     }
 
-    /// The share of the limit that is used.
+    /// The used share of the limit.
     pub(crate) fn share(&self) -> f64 {
         self.share
     }
 
-    /// What `bytes` take at the present rate.
+    /// Duration of `bytes` at the current rate.
     pub(crate) fn time(&self, bytes: u64) -> Duration {
         let at_limit = self.limit.time(bytes);
         if self.share == 1.0 {
@@ -46,12 +46,12 @@ impl Pacer {
         Duration::from_nanos((at_limit.as_nanos() as f64 / self.share) as u64)
     }
 
-    /// From when on the next packet may leave.
+    /// When the next packet may be sent.
     pub(crate) fn ready_at(&self) -> Time {
         Time::from_nanos(self.drained.since(Time::ZERO + self.burst).as_nanos() as u64)
     }
 
-    /// A packet of `bytes` left.
+    /// Notes a sent packet of `bytes`.
     pub(crate) fn spend(&mut self, now: Time, bytes: u64) {
         self.drained = self.drained.max(now) + self.time(bytes);
     }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_rate_holds_after_the_burst() {
-        // 8 Mb/s are one byte in a microsecond.
+        // 8 Mb/s are one byte per microsecond.
         let mut pacer = Pacer::new(Pacing {
             bits_per_second: 8_000_000,
             burst: 2999,
@@ -93,7 +93,7 @@ mod tests {
             sent_at.push(now.since(start).as_micros());
         }
         assert_eq!(sent_at, [0, 0, 0, 1, 1001, 2001, 3001, 4001, 5001, 6001]);
-        // A pause earns a burst, not more.
+        // A pause earns one burst.
         assert!(pacer.ready_at() < start + Duration::from_secs(1));
     }
 }

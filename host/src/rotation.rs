@@ -3,12 +3,12 @@
 use crate::operation::OperationId;
 use crate::seed::{Purpose, Seeds};
 
-/// Where a source starts in every shard of one operation: it sends slots start, start + 1, … modulo
-/// their number.
+/// A source's first slot in every shard of one operation: it sends slots start, start + 1, … modulo their
+/// number.
 ///
-/// The start is drawn from the job's seed, the operation and the source, so that all ranks know it.
-/// Equal tails of several sources then miss different slots, and a receiver sees from a slot's
-/// place in the order which ones were sent before it.
+/// The start is drawn from the job's seed, the operation and the source, so all ranks know it. Equal tails of
+/// several sources then hit different slots, and a receiver knows from a slot's position which ones were sent
+/// before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
     /// The start as a share of the shard, in units of 2^-32.
@@ -25,15 +25,14 @@ impl Rotation {
         ((u64::from(self.start) * u64::from(slots)) >> 32) as u32
     }
 
-    /// The slot that is sent as number `position` of a shard with `slots`; `position` is under
-    /// `slots`.
+    /// The slot at `position` of a shard with `slots`; `position` is less than `slots`.
     pub fn slot(self, position: u32, slots: u32) -> u32 {
         debug_assert!(position < slots);
         let slot = u64::from(self.start(slots)) + u64::from(position);
         (slot % u64::from(slots)) as u32
     }
 
-    /// The place of `slot` in the order: the reverse of [`Rotation::slot`].
+    /// The position of `slot`: the inverse of [`Rotation::slot`].
     pub fn position(self, slot: u32, slots: u32) -> u32 {
         debug_assert!(slot < slots);
         let start = self.start(slots);
@@ -45,7 +44,7 @@ impl Rotation {
     }
 }
 
-/// All sources' rotations in one operation: drawing one takes no longer than looking it up.
+/// All sources' rotations in one operation. Drawing one is as fast as a lookup.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rotations(Seeds);
 
@@ -64,27 +63,27 @@ impl Rotations {
     }
 }
 
-/// The order in which a source goes through all owners' slots: in rounds of as many owners as the incast allows; in a
-/// round position by position, at each one owner after the other, starting behind itself.
+/// The order in which a source visits all owners' slots: in rounds of as many owners as the incast allows. A
+/// round goes position by position, and at each position owner by owner, starting after the source.
 ///
-/// So owners that are as many places behind their sources have them in the same round, and with all sources at the
-/// same round an owner has as many senders as a round has owners. Within a shard the order of slots is that of the
-/// [`Rotation`], whatever the rounds.
+/// So owners at the same distance from their sources are in the same round, and if all sources are in the
+/// same round, an owner has as many senders as a round has owners. Within a shard the order of slots is that
+/// of the [`Rotation`], whatever the rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tour {
     /// Owners in a round.
     width: u16,
-    /// Owners of the rounds before.
+    /// Owners of the earlier rounds.
     round: u16,
     position: u32,
-    /// Owners passed at this position; the owner is `source + 1 + round + passed`, modulo the ranks.
+    /// Owners visited at this position. The owner is `source + 1 + round + passed`, modulo the ranks.
     passed: u16,
-    /// Slots found at this position.
+    /// True if an owner had a slot at this position.
     found: bool,
 }
 
 impl Tour {
-    /// In rounds of `incast` owners, 1 or more.
+    /// Creates a tour in rounds of `incast` owners, 1 or more.
     pub(crate) fn new(incast: u16) -> Self {
         debug_assert!(incast > 0);
         Self {
@@ -96,8 +95,8 @@ impl Tour {
         }
     }
 
-    /// The next (owner, position), if any shard has one; `slots` tells how many an owner's shard
-    /// has.
+    /// The next (owner, position), if any shard has one. `slots` returns the number of slots in an owner's
+    /// shard.
     pub(crate) fn next(
         &mut self,
         source: u16,
@@ -107,7 +106,7 @@ impl Tour {
         let others = ranks - 1;
         while self.round < others {
             if self.passed == self.width.min(others - self.round) {
-                // No owner of the round has a slot at this position: none has one behind it.
+                // If no owner of the round has a slot at this position, none has one at a later position.
                 if self.found {
                     self.position += 1;
                 } else {
@@ -187,7 +186,7 @@ mod tests {
         }
     }
 
-    /// All ranks send at the same pace: who sends to one owner during a round are no more than the incast.
+    /// If all ranks send at the same pace, the senders to one owner during a round never exceed the incast.
     #[test]
     fn no_owner_has_more_senders_than_the_incast() {
         const RANKS: u16 = 12;
@@ -212,7 +211,7 @@ mod tests {
         }
     }
 
-    /// The place of a slot in its shard's order tells what was sent before it: rounds leave it alone.
+    /// Rounds never change the order within a shard.
     #[test]
     fn rounds_leave_the_order_within_a_shard_alone() {
         for incast in [1, 2, 5, 7] {

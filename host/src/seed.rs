@@ -1,22 +1,22 @@
-//! Seeds for the parts of a job, derived from the job's own.
+//! Seeds for the parts of a job, derived from the job's seed.
 
 use crate::operation::OperationId;
 
-/// What a derived seed is for: two purposes of one operation never share random numbers.
+/// Purpose of a derived seed. Two purposes of one operation never share random numbers.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
     /// The codec's random signs.
     Signs = 1,
-    /// Where a source starts in its rotation.
+    /// A source's start in its rotation.
     Rotation = 2,
-    /// Which entries of the parameters a digest adds up.
+    /// The entries of parameters that a digest adds up.
     Digest = 3,
 }
 
-/// The seed for `purpose` in operation `id` of the job with `seed`; `index` tells several apart.
+/// The seed for `purpose` in operation `id` of a job with `seed`; `index` distinguishes several.
 ///
-/// Every input passes the finalizer of SplitMix64 (Steele, Lea and Flood, 2014), so that
-/// neighbouring operations and ranks get unrelated seeds.
+/// Every input passes the finalizer of SplitMix64 (Steele, Lea and Flood, 2014), so neighbouring operations
+/// and ranks get unrelated seeds.
 pub(crate) fn derive(seed: u64, purpose: Purpose, id: OperationId, index: u64) -> u64 {
     Seeds::new(seed, purpose, id).of(index)
 }
@@ -32,7 +32,7 @@ impl Seeds {
         Self(words.fold(finalize(seed), |state, word| finalize(state ^ word)))
     }
 
-    /// What [`derive`] returns for `index`.
+    /// The seed that [`derive`] returns for `index`.
     pub(crate) fn of(self, index: u64) -> u64 {
         finalize(self.0 ^ index)
     }

@@ -1,4 +1,4 @@
-//! What happened: in one operation, and over a run.
+//! Outcomes of operations, and counters over a run.
 
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -11,27 +11,27 @@ use crate::layout::Layout;
 use crate::operation::OperationId;
 use crate::recycling::RecyclingCounters;
 
-/// What ended a wait. The later ones are the worse.
+/// The cause that ended a wait. Later variants are worse.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum ClosedBy {
-    /// Everything that this rank waited for came.
+    /// Everything arrived.
     #[default]
     Complete,
-    /// Everything came or was known to be gone.
+    /// Everything arrived or was known to be lost.
     KnownLoss,
-    /// t_C: everyone's last packets had begun to come, and what was missing took too long.
+    /// t_C: every rank's last packets had begun to arrive, and missing ones took too long.
     Early,
-    /// t_S: an owner sent what it had.
+    /// t_S: an owner sent its aggregates without the missing contributions.
     Flush,
     /// t_B: the operation's end.
     Deadline,
 }
 
 impl ClosedBy {
-    /// All of them, the best first.
+    /// All variants, the best first.
     pub const ALL: [ClosedBy; 5] = [
         ClosedBy::Complete,
         ClosedBy::KnownLoss,
@@ -40,7 +40,7 @@ impl ClosedBy {
         ClosedBy::Deadline,
     ];
 
-    /// As reports, metrics and traces have it.
+    /// The name in reports, metrics and traces.
     pub fn name(self) -> &'static str {
         match self {
             ClosedBy::Complete => "complete",
@@ -52,7 +52,7 @@ impl ClosedBy {
     }
 }
 
-/// Packets of one rank.
+/// Packets that arrived from one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FromRank {
     /// Its contributions to this rank's shard.
@@ -61,42 +61,41 @@ pub struct FromRank {
     pub aggregates: u32,
 }
 
-/// When the last packets of an operation's phases passed at one rank, from its start.
+/// When the last packets of an operation's phases were sent and arrived at one rank, since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LastPackets {
-    /// This rank's last contribution left; none where a bound passed before all of them had.
+    /// When this rank's last contribution was sent. None if a bound passed first.
     pub contribution_sent: Option<Duration>,
-    /// The last contribution that counted came; zero if it came before the start, none if none did.
+    /// When the last counted contribution arrived: zero before the start, none if none did.
     pub contribution_came: Option<Duration>,
-    /// The last aggregate that counted came; as above.
+    /// When the last counted aggregate arrived, likewise.
     pub aggregate_came: Option<Duration>,
 }
 
 /// One phase's packets at one rank.
 ///
-/// Over a run, once no operation is under way: `slots = sent + never_sent`, and every datagram of
-/// the phase that this rank received as its own is counted once, as in time, cut, late, duplicate
-/// or refused.
+/// Over a run, while no operation is in progress: `slots = sent + never_sent`, and every received datagram of
+/// the phase is counted once, as in time, cut, late, duplicate or refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseCounters {
-    /// Packets that this rank owed: SCATTER one for each slot of the others' shards; GATHER one for
-    /// each slot of its own shard (with unicast, one for each slot and receiver).
+    /// Packets that this rank owed: one SCATTER for each slot of the others' shards; one GATHER for each slot
+    /// of its own shard (with unicast, for each slot and receiver).
     pub slots: u64,
     /// Packets handed to the driver.
     pub sent: u64,
-    /// Receivers of what was sent: with multicast every packet counts as often as it has receivers.
+    /// Receivers of sent packets: a multicast packet counts once per receiver.
     pub copies: u64,
     /// Packets that were still owed when a bound passed.
     pub never_sent: u64,
     /// Datagrams received that counted.
     pub in_time: u64,
-    /// Headers received in time whose payload a switch had cut; [`Losses`] says why.
+    /// Headers received in time without their payload; [`Losses`] has the causes.
     pub cut: u64,
     /// Datagrams received after their slot had closed or their operation had ended.
     pub late: u64,
     /// Datagrams received again.
     pub duplicates: u64,
-    /// Datagrams for an operation not yet started here that the bounds left no room for.
+    /// Datagrams of operations not started here that the bounds left no room for.
     pub refused: u64,
 }
 
@@ -114,12 +113,12 @@ impl AddAssign for PhaseCounters {
     }
 }
 
-/// Both phases of the collective.
+/// Counters of both phases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phases {
-    /// Contributions on the way to the owners.
+    /// Contributions to the owners.
     pub scatter: PhaseCounters,
-    /// Aggregates on the way to everyone.
+    /// Aggregates to all ranks.
     pub gather: PhaseCounters,
 }
 
@@ -130,64 +129,64 @@ impl AddAssign for Phases {
     }
 }
 
-/// How one operation ended at this rank.
+/// The outcome of one operation at this rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Which one.
+    /// The operation.
     pub id: OperationId,
-    /// What ended it: [`ClosedBy::Deadline`] if t_B did, else the worst of what closed a slot of
-    /// this rank's shard and of whether an aggregate was lost.
+    /// The cause that ended it: [`ClosedBy::Deadline`] for t_B, else the worst cause among the slots of this rank's
+    /// shard and the loss of aggregates.
     pub closed_by: ClosedBy,
-    /// What closed this rank's own shard: the worst over its slots.
+    /// The cause that closed this rank's own shard: the worst over its slots.
     pub shard_closed_by: ClosedBy,
     /// From the start to the end.
     pub duration: Duration,
-    /// From the start until the last slot of this rank's shard had closed.
+    /// From the start to the close of the last slot in this rank's shard.
     pub shard_duration: Duration,
-    /// When each phase's last packets passed.
+    /// When each phase's last packets were sent and arrived.
     pub last: LastPackets,
-    /// How long this rank would have waited for contributions.
+    /// The operation's t_S.
     pub t_s: Duration,
-    /// How long it would have waited in all.
+    /// The operation's t_B.
     pub t_b: Duration,
-    /// Slots of this rank's shard by how many contributions they average: element *m* counts those
-    /// with *m*, from 0, a shard that lapsed ([`crate::recycling`]), to the number of ranks.
+    /// Slots of this rank's shard by number of contributions: element *m* counts slots with *m*, from 0 (a
+    /// shard that lapsed, [`crate::recycling`]) to the number of ranks.
     pub contributions: Vec<u32>,
-    /// How the encoded bucket was cut: what each rank owed.
+    /// Layout of the encoded bucket, which determines what each rank owed.
     pub layout: Layout,
-    /// What of each rank came in time, by rank; nothing of this one itself.
+    /// Packets that arrived in time, by rank. Zero for this rank itself.
     pub arrived: Vec<FromRank>,
-    /// Slots of the others' shards for which zero was taken.
+    /// Slots of the others' shards that were replaced by zero.
     pub missed_aggregates: u32,
-    /// Values for which zero was taken.
+    /// Values that were replaced by zero.
     pub missed_values: usize,
-    /// Slots of the others' shards whose aggregate came and lacks contributions.
+    /// Slots of the others' shards whose aggregate arrived without some contributions.
     pub incomplete_aggregates: u32,
-    /// Ranks that were silent in this operation and at least the two before: they are not waited for, unless all are.
+    /// Ranks that were silent in this operation and at least the two before. They are not waited for, unless
+    /// all are suspected.
     pub suspected: Vec<u16>,
-    /// The newest step that any rank has sent something of, this operation's or a later one: how far this rank is
-    /// behind.
+    /// The newest step in any rank's packets: how far this rank is behind.
     pub newest_step: Option<u32>,
-    /// Other ranks whose values came coded otherwise than this rank's, and were refused: see
+    /// Number of other ranks whose values were rejected because they were coded differently: see
     /// [`crate::safeguards::CodingInUse`].
     pub coded_otherwise: u16,
-    /// What each rank's data weigh, by rank, in the slots of this rank's shard over the last 64 operations or so: without
-    /// loss 1/N for each of N ranks, 0 for one that is late every time, whose part the others have then. Empty before the
+    /// The weight of each rank's data, by rank, in this rank's shard over about 64 operations. Without loss
+    /// 1/N for each of N ranks. A rank that is always late has 0, and the others its share. Empty before the
     /// first operation with slots.
     pub weights: Vec<f32>,
-    /// Packets that others were to send for this operation: contributions to this rank's shard, and aggregates.
+    /// Packets that others owed for this operation: contributions to this rank's shard, and aggregates.
     pub owed: u64,
-    /// Why contributions and aggregates are missing. The scatter's causes add up to the
-    /// contributions that slots of this rank's shard lack, the gather's to `missed_aggregates`.
+    /// Missing contributions and aggregates by cause. The scatter's causes add up to the contributions
+    /// missing from this rank's shard, the gather's to `missed_aggregates`.
     pub lost: Losses,
-    /// Where switches cut packets while this rank waited, by the switches that their headers passed.
+    /// Payloads that switches removed while this rank waited, by hops.
     pub cut: Vec<CutOnTheWay>,
-    /// Packets until now; what is sent or arrives later counts in [`Totals`] only.
+    /// Packet counters at the end of the operation. Later packets count in [`Totals`] only.
     pub phases: Phases,
 }
 
 impl Outcome {
-    /// The share of [`Outcome::owed`] that did not come in time, 0 to 1.
+    /// The share of [`Outcome::owed`] that did not arrive in time, 0 to 1.
     pub fn lost_share(&self) -> f64 {
         let lost = self.lost.scatter.total() + self.lost.gather.total();
         match self.owed {
@@ -196,18 +195,17 @@ impl Outcome {
         }
     }
 
-    /// Whether everything came that this operation was to have, as far as those say who sent it: every contribution of
-    /// every rank is in the result.
+    /// True if the result includes every contribution of every rank, as far as their senders reported.
     pub fn is_whole(&self) -> bool {
         self.closed_by == ClosedBy::Complete && self.incomplete_aggregates == 0
     }
 
-    /// From the close of this rank's shard to the end: what the others' aggregates were waited for, beyond.
+    /// From the close of this rank's shard to the end: the additional wait for aggregates.
     pub fn gather_duration(&self) -> Duration {
         self.duration.saturating_sub(self.shard_duration)
     }
 
-    /// Other ranks of which something did not come in time, with what that was, at `rank`, whose outcome this is.
+    /// Other ranks with missing packets, and their numbers, at this `rank`.
     pub fn missing_from(&self, rank: u16) -> impl Iterator<Item = (u16, FromRank)> + '_ {
         let owed = self.layout.slots(rank);
         let others = (0u16..)
@@ -223,41 +221,41 @@ impl Outcome {
     }
 }
 
-/// Of [`Outcome::weights`], the ranks whose data weigh less than half of what they should, and how much.
+/// Ranks in [`Outcome::weights`] whose data weigh less than half of their share, with their relative weight.
 pub fn underweight(weights: &[f32]) -> impl Iterator<Item = (u16, f32)> + '_ {
     let half = 0.5 / weights.len() as f32;
     let weights = (0u16..).zip(weights.iter().copied());
     weights.filter(move |(_, weight)| *weight < half)
 }
 
-/// Why a datagram was ignored.
+/// The reason that a datagram was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rejection {
     /// Not a version 1 header.
     Malformed,
-    /// No tag, or another one than the packet has under the job's key; a tag in a job without a key.
+    /// No tag, or a wrong one; or a tag in a job without a key.
     Seal,
-    /// A kind that the collective doesn't use.
+    /// A kind that the collective does not use.
     Kind,
-    /// Another job's.
+    /// Another job.
     Job,
-    /// Another membership epoch's.
+    /// Another membership epoch.
     Epoch,
-    /// From a rank that the job hasn't.
+    /// A rank outside the job.
     Source,
-    /// This rank's own packet came back.
+    /// This rank's own packet, returned.
     Own,
-    /// A SCATTER for another owner, or a GATHER or FEEDBACK of a shard that its source doesn't own.
+    /// A SCATTER for another owner, or a GATHER or FEEDBACK about a shard that its source does not own.
     Owner,
-    /// A slot that the shard hasn't, or another number of slots.
+    /// A slot outside the shard, or another number of slots.
     Slot,
-    /// Not the element type of this job.
+    /// Another element type than the job's.
     Dtype,
-    /// A transformed payload where plain ones are expected, or the reverse.
+    /// A transformed payload instead of a plain one, or the reverse.
     Coding,
-    /// A payload of the wrong length, or with a bitmap of other ranks than the header says.
+    /// A payload of the wrong length, or with a bitmap that contradicts the header.
     Length,
-    /// Of an exact operation where this rank runs a bounded one, or the reverse, or of another kind of exact one.
+    /// An exact operation that is bounded here, or the reverse, or another kind of exact operation.
     Exact,
     /// A contribution to an operation that only gathers here, or an aggregate of one that only scatters
     /// ([`crate::Part`]).
@@ -283,7 +281,7 @@ impl Rejection {
         Rejection::Part,
     ];
 
-    /// As metrics have it.
+    /// The name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Rejection::Malformed => "malformed",
@@ -304,7 +302,7 @@ impl Rejection {
     }
 }
 
-/// Ignored datagrams by reason.
+/// Rejected datagrams by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejections([u64; Rejection::ALL.len()]);
 
@@ -313,25 +311,25 @@ impl Rejections {
         self.0[reason as usize] += 1;
     }
 
-    /// Datagrams ignored for `reason`.
+    /// Datagrams rejected for `reason`.
     pub fn of(&self, reason: Rejection) -> u64 {
         self.0[reason as usize]
     }
 
-    /// Datagrams ignored for any reason.
+    /// Datagrams rejected for any reason.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 }
 
-/// What happened over a run.
+/// Counters over a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Operations that ended.
+    /// Finished operations.
     pub operations: u64,
-    /// Packets of the two phases, those of operations under way included.
+    /// Packets of the two phases, including operations in progress.
     pub phases: Phases,
-    /// What operations that ended missed.
+    /// Missing slots of finished operations.
     pub lost: Losses,
     /// FEEDBACK packets sent.
     pub feedback_sent: u64,
@@ -341,10 +339,10 @@ pub struct Totals {
     pub control_sent: u64,
     /// CONTROL packets received.
     pub control_received: u64,
-    /// What was recycled; its packets count here only.
+    /// Counters of recycling. Its packets count here only.
     pub recycling: RecyclingCounters,
-    /// Exact operations; their SCATTER and GATHER are among the phases' packets.
+    /// Counters of exact operations. Their SCATTER and GATHER also count in the phases.
     pub exact: ExactCounters,
-    /// Datagrams ignored.
+    /// Rejected datagrams.
     pub rejected: Rejections,
 }

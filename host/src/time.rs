@@ -1,31 +1,31 @@
-//! The core's time.
+//! Time in the core, which has no clock of its own.
 
 use std::ops::Add;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A point of the driver's monotonic clock, in nanoseconds since whatever the driver chose.
+/// A time on the driver's monotonic clock, in nanoseconds since its arbitrary zero.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Time(u64);
 
 impl Time {
-    /// The clock's beginning.
+    /// The zero of the clock.
     pub const ZERO: Time = Time(0);
 
-    /// `ns` nanoseconds after the clock's beginning.
+    /// The time `ns` nanoseconds after zero.
     pub const fn from_nanos(ns: u64) -> Self {
         Time(ns)
     }
 
-    /// Nanoseconds since the clock's beginning.
+    /// Nanoseconds since zero.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The time that passed since `earlier`; zero if it is later.
+    /// Duration since `earlier`; zero if that is later.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -34,7 +34,7 @@ impl Time {
 impl Add<Duration> for Time {
     type Output = Time;
 
-    /// Ends at the clock's last nanosecond, 584 years in.
+    /// Saturates at the last nanosecond, after 584 years.
     fn add(self, span: Duration) -> Time {
         let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         Time(self.0.saturating_add(ns))

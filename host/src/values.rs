@@ -1,9 +1,9 @@
-//! A bucket's values, or only how many there are.
+//! A bucket's values, or only their number.
 
 use std::ops::Range;
 
-/// Values that are computed with, or a bucket that has none and is only as long: then packets have
-/// the same lengths and come at the same times, and nothing is stored, read or written.
+/// Values to compute with, or only their number. With the number alone packets have the same lengths and
+/// times, and nothing is stored, read or written.
 pub(crate) enum Values {
     Stored(Vec<f32>),
     Counted(usize),
@@ -27,7 +27,7 @@ impl Values {
         matches!(self, Values::Stored(_))
     }
 
-    /// Brings this to `len` values, stored or counted. Allocates only for the largest number so far.
+    /// Resizes to `len` values, stored or counted. Allocates only for the largest number so far.
     pub(crate) fn resize(&mut self, len: usize, stored: bool) {
         match (stored, &mut *self) {
             (true, Values::Stored(values)) => values.resize(len, 0.0),
@@ -50,7 +50,7 @@ impl Values {
         }
     }
 
-    /// The values; none where they were counted.
+    /// The values; empty if they were counted.
     pub(crate) fn into_vec(self) -> Vec<f32> {
         match self {
             Values::Stored(values) => values,

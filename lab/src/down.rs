@@ -1,4 +1,4 @@
-//! Ending a lab.
+//! Removal of a lab.
 
 use std::path::Path;
 
@@ -7,19 +7,19 @@ use crate::folder::{self, Folder, Lock};
 use crate::name::LabName;
 use crate::{ip, namespace, process};
 
-/// What there was of a lab.
+/// The removed parts of a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
-    /// Processes that were stopped, those that users had started there among them.
+    /// Stopped processes, including those that users started in the lab.
     pub processes: usize,
-    /// Namespaces, with all interfaces in them.
+    /// Removed namespaces, with all their interfaces.
     pub namespaces: usize,
 }
 
-/// Ends a lab, whatever is left of it.
+/// Removes a lab, complete or not.
 ///
 /// # Errors
-/// There is none of that name; or something of it cannot be ended, which a second try may.
+/// It does not exist; or a part cannot be removed, which a second try may achieve.
 pub fn down(name: &LabName) -> Result<Removed, LabError> {
     if !nix::unistd::geteuid().is_root() {
         return Err(LabError::NotRoot);
@@ -33,13 +33,13 @@ pub fn down(name: &LabName) -> Result<Removed, LabError> {
     remove(name, &lock)
 }
 
-/// Stops the processes, then lets go of the namespaces, then of the folder: what a killed `down` leaves the next one
-/// still finds.
+/// Stops the processes, then removes the namespaces, then the folder: if `down` is killed, the next one finds
+/// the rest.
 pub(crate) fn remove(name: &LabName, lock: &Lock) -> Result<Removed, LabError> {
     let folder = Folder::of(name);
     let namespaces = namespace::all_of(name)?;
     let own = namespace::identity(Path::new("/proc/self/ns/net"));
-    // A file of that name that keeps no namespace is on another device than those that do.
+    // A file of that name that is not a namespace has another device.
     let identities: Vec<_> = namespaces
         .iter()
         .filter_map(|namespace| namespace::identity(&namespace::path(namespace)))

@@ -1,4 +1,4 @@
-//! Why a lab is not as it was asked for.
+//! Errors of labs.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,41 +8,39 @@ use ultima_controller::fabric::FabricError;
 use crate::name::LabName;
 use crate::state::SwitchKind;
 
-/// What went wrong, in one line.
+/// An error of a lab, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// Not root, who alone makes network namespaces.
-    #[error(
-        "labs are made of network namespaces, which only root may make and enter; run this as root"
-    )]
+    /// Not root: only root may create network namespaces.
+    #[error("labs use network namespaces, which only root may create and enter; run this as root")]
     NotRoot,
-    /// A program that labs need.
+    /// A program that labs need is missing.
     #[error("{program} is not on the PATH; {hint}")]
     NoProgram {
-        /// What it is called.
+        /// The program's name.
         program: &'static str,
-        /// Where to get it.
+        /// How to install it.
         hint: &'static str,
     },
     /// The lab exists.
     #[error(
-        "lab {name} is up already: {} on {switch}, {runs} of {started} processes run; look at it with `ultima lab status {name}`, \
-         end it with `ultima lab down {name}`", file.display()
+        "lab {name} is up already: {} on {switch}, {runs} of {started} processes run; show it with `ultima lab status {name}`, \
+         stop it with `ultima lab down {name}`", file.display()
     )]
     Up {
         /// Its name.
         name: LabName,
-        /// The fabric's file, as it was named.
+        /// The fabric's file, as given.
         file: PathBuf,
-        /// Which switch runs.
+        /// The kind of its switches.
         switch: SwitchKind,
-        /// Its processes that run.
+        /// Number of running processes.
         runs: usize,
-        /// All that were started.
+        /// Number of started processes.
         started: usize,
     },
-    /// A part of it exists.
-    #[error("lab {name} was left half-way; clear it away with `ultima lab down {name}`")]
+    /// The lab is incomplete.
+    #[error("lab {name} is incomplete; remove it with `ultima lab down {name}`")]
     HalfWay {
         /// Its name.
         name: LabName,
@@ -50,15 +48,15 @@ pub enum LabError {
     /// No such lab.
     #[error("there is no lab {name}; {}", known_labs(.known))]
     NoLab {
-        /// The name that was asked for.
+        /// The given name.
         name: LabName,
-        /// Those that there are.
+        /// The existing labs.
         known: Vec<LabName>,
     },
-    /// No name was given and it is not clear which lab is meant.
-    #[error("which lab? {}", known_labs(.known))]
+    /// No name was given, and there is not exactly one lab.
+    #[error("name a lab; {}", known_labs(.known))]
     WhichLab {
-        /// Those that there are.
+        /// The existing labs.
         known: Vec<LabName>,
     },
     /// The lab has no host or switch of that name.
@@ -66,14 +64,14 @@ pub enum LabError {
     NoNode {
         /// The lab.
         lab: LabName,
-        /// The name that was asked for.
+        /// The given name.
         name: String,
-        /// Those that there are.
+        /// The existing names.
         nodes: String,
     },
-    /// A host or switch whose namespace somebody has deleted.
+    /// The namespace of a host or switch was deleted.
     #[error(
-        "the namespace of {node} is gone; end lab {lab} with `ultima lab down {lab}` and make it again"
+        "the namespace of {node} is gone; run `ultima lab down {lab}`, then start lab {lab} again"
     )]
     Gone {
         /// The lab.
@@ -81,16 +79,15 @@ pub enum LabError {
         /// The host or switch.
         node: String,
     },
-    /// The caller would end itself.
+    /// The calling process would stop itself.
     #[error("this command runs inside lab {name}; leave it first")]
     Inside {
         /// The lab.
         name: LabName,
     },
-    /// A switch's address that is none in the lab's namespace.
+    /// A switch's address is outside the lab's namespace.
     #[error(
-        "switch {switch} is at {grpc}, which a lab does not have; leave `grpc` out, or give 127.0.0.1 with a port that no other \
-         switch has"
+        "switch {switch} is at {grpc}, which a lab does not have; omit `grpc`, or use 127.0.0.1 with a port of its own"
     )]
     Grpc {
         /// The switch.
@@ -98,9 +95,9 @@ pub enum LabError {
         /// Its address in the fabric.
         grpc: String,
     },
-    /// A switch that is hardware.
+    /// A switch is hardware.
     #[error(
-        "switch {switch} is a {target}, of which labs have none; leave its target out to try its fabric on v1model, with port numbers"
+        "switch {switch} has the target {target}, which does not run in a lab; omit the target to use v1model, with port numbers"
     )]
     FrontPanel {
         /// The switch.
@@ -108,9 +105,9 @@ pub enum LabError {
         /// Its target.
         target: &'static str,
     },
-    /// A switch that is to serve TLS.
+    /// A switch has TLS.
     #[error(
-        "switch {switch} is to be spoken to over TLS; switches of a lab serve plain text to the lab alone, so leave `tls` out"
+        "switch {switch} has `tls`; the switches of a lab serve without TLS and only inside the lab, so omit `tls`"
     )]
     Tls {
         /// The switch.
@@ -119,47 +116,47 @@ pub enum LabError {
     /// The fabric.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// iproute2 says no.
+    /// iproute2 failed.
     #[error("ip: {said}")]
     Ip {
-        /// What it said.
+        /// Its message.
         said: String,
     },
-    /// A process of the lab ended, or never was ready.
+    /// A process of the lab ended, or was not ready in time.
     #[error("{role}: {said}")]
     Process {
-        /// What it was to be.
+        /// The process's role.
         role: String,
-        /// Its last words, or what it did not do.
+        /// Its last line, or the missed deadline.
         said: String,
     },
-    /// A process that cannot be stopped.
+    /// A process does not stop.
     #[error("process {pid} of lab {name} cannot be stopped: {source}")]
     Stop {
         /// The lab.
         name: LabName,
         /// Its number.
         pid: i32,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file or folder.
+    /// A file or folder cannot be accessed.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A system call.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The user wants no more.
+    /// The user interrupted the command.
     #[error("interrupted")]
     Interrupted,
 }
@@ -183,7 +180,7 @@ impl LabError {
 
 fn known_labs(labs: &[LabName]) -> String {
     if labs.is_empty() {
-        return "none is up; make one with `ultima lab up FILE`".to_owned();
+        return "none is up; start one with `ultima lab up FILE`".to_owned();
     }
     let names: Vec<&str> = labs.iter().map(LabName::as_str).collect();
     format!("there are: {}", names.join(", "))

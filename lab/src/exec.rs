@@ -1,4 +1,4 @@
-//! Entering a lab.
+//! Entering a lab's namespaces.
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -9,12 +9,12 @@ use crate::folder::{self, Folder};
 use crate::name::LabName;
 use crate::{namespace, status};
 
-/// Puts the calling thread, and what it starts, where a host or switch of a lab is: into its network namespace, under its
-/// name, with the lab's hosts in /etc/hosts. Programs that look for their address by their own name, as Gloo does,
-/// find the one in the fabric.
+/// Moves the calling thread, and its future children, to a host or switch of a lab: into its network
+/// namespace, with its host name and with the lab's hosts in /etc/hosts. Programs that look up their own
+/// name, such as Gloo, then get their address in the fabric.
 ///
 /// # Errors
-/// There is no such lab, or nothing of that name in it.
+/// The lab does not exist, or has no such host or switch.
 pub fn enter(lab: &LabName, node: &str) -> Result<(), LabError> {
     if !nix::unistd::geteuid().is_root() {
         return Err(LabError::NotRoot);
@@ -41,17 +41,17 @@ pub fn enter(lab: &LabName, node: &str) -> Result<(), LabError> {
     let file = namespace::open(namespace)?;
     namespace::enter(&file, namespace)?;
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS)
-        .map_err(LabError::system("cannot make a mount namespace"))?;
+        .map_err(LabError::system("cannot create a mount namespace"))?;
     sethostname(node).map_err(LabError::system("cannot set the host's name"))?;
     const NONE: Option<&str> = None;
-    // What is mounted here stays here.
+    // Mounts stay in this namespace.
     mount(NONE, "/", NONE, MsFlags::MS_SLAVE | MsFlags::MS_REC, NONE)
-        .map_err(LabError::system("cannot keep mounts apart"))?;
+        .map_err(LabError::system("cannot make mounts private"))?;
     let hosts = Folder::of(lab).hosts();
     mount(Some(&hosts), "/etc/hosts", NONE, MsFlags::MS_BIND, NONE).map_err(LabError::system(
         "cannot put the lab's hosts into /etc/hosts",
     ))?;
-    // Then /sys/class/net is this namespace's. Containers may forbid it, and few programs look there.
+    // /sys/class/net then shows this namespace. Containers may forbid it, and few programs need it.
     let _ = mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), NONE);
     Ok(())
 }

@@ -1,23 +1,23 @@
-//! Traffic that jobs share a fabric with.
+//! Background traffic in a fabric, outside of jobs.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of a datagram's payload: with its headers it fits every link that has at least Ethernet's usual MTU.
+/// Bytes of a datagram's payload: with its headers it fits Ethernet's usual MTU.
 const PAYLOAD: usize = 1_458;
-/// Ethernet, IPv4 and UDP in front of it.
+/// Ethernet, IPv4 and UDP headers.
 const HEADERS: usize = 14 + 20 + 8;
-/// How far a sender may fall behind its rate before it forgets what it has missed.
+/// How far a sender may fall behind its rate before it skips the rest.
 const BEHIND: Duration = Duration::from_millis(10);
-/// How long to wait before the next try where nobody listens.
+/// Interval of attempts to connect.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Receives at `address` for ever; `udp` or TCP. Calls `ready` once it can.
+/// Receives at `address` forever, over `udp` or TCP. Calls `ready` when it listens.
 ///
 /// # Errors
-/// The address is taken or none of ours.
+/// The address is in use, or not an address of this host.
 pub fn receive(address: SocketAddr, udp: bool, ready: impl FnOnce()) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 16];
     if udp {
@@ -31,15 +31,15 @@ pub fn receive(address: SocketAddr, udp: bool, ready: impl FnOnce()) -> io::Resu
     ready();
     loop {
         let (mut stream, _) = listener.accept()?;
-        // One sender at a time, until it has gone in whatever way.
+        // One sender at a time, until its connection ends.
         while stream.read(&mut buffer).is_ok_and(|read| read > 0) {}
     }
 }
 
-/// Sends datagrams at `rate` bits per second for ever.
+/// Sends datagrams at `rate` bits per second forever.
 ///
 /// # Errors
-/// There is no way to `address`.
+/// There is no route to `address`.
 pub fn send_udp(address: SocketAddr, rate: u64) -> io::Result<()> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect(address)?;
@@ -54,13 +54,13 @@ pub fn send_udp(address: SocketAddr, rate: u64) -> io::Result<()> {
         } else if now - due > BEHIND {
             due = now;
         }
-        // A full queue or a receiver that is gone loses this datagram; the next may arrive.
+        // A full queue or a missing receiver loses this datagram; the next may arrive.
         let _ = socket.send(&payload);
         due += gap;
     }
 }
 
-/// Keeps a connection to `address` busy for ever, and makes a new one when it breaks.
+/// Keeps a connection to `address` busy forever, and reconnects when it breaks.
 pub fn send_tcp(address: SocketAddr) -> ! {
     let data = vec![0; 1 << 16];
     loop {

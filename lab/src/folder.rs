@@ -1,4 +1,4 @@
-//! What is kept of labs while they are up.
+//! The folders of running labs: paths, state, and the lock.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -12,7 +12,7 @@ use crate::namespace;
 use crate::plan::PlannedSwitch;
 use crate::state::State;
 
-/// Where labs are kept: it does not outlive the machine's running, and neither do they.
+/// The folder of all labs. Like labs, it does not survive a reboot.
 const LABS: &str = "/run/ultima/labs";
 
 /// One lab's folder.
@@ -20,23 +20,23 @@ const LABS: &str = "/run/ultima/labs";
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// The folder of the lab of this name, whether it is there or not.
+    /// The folder of the lab `name`, existing or not.
     pub fn of(name: &LabName) -> Self {
         Folder(Path::new(LABS).join(name.as_str()))
     }
 
-    /// Makes it, empty.
+    /// Creates it, empty.
     pub fn make(&self) -> Result<(), LabError> {
         make(&self.0).map_err(LabError::file(&self.0))?;
         make(&self.logs()).map_err(LabError::file(self.logs()))
     }
 
-    /// Whether it is there.
+    /// True if it exists.
     pub fn exists(&self) -> bool {
         self.0.exists()
     }
 
-    /// Takes it away, if it is there.
+    /// Removes it, if it exists.
     pub fn remove(&self) -> Result<(), LabError> {
         match fs::remove_dir_all(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -46,12 +46,12 @@ impl Folder {
         }
     }
 
-    /// The fabric, as it was when the lab was made.
+    /// The fabric's text when the lab was created.
     pub fn fabric(&self) -> PathBuf {
         self.0.join("fabric.yaml")
     }
 
-    /// What hosts find as /etc/hosts.
+    /// The hosts' /etc/hosts.
     pub fn hosts(&self) -> PathBuf {
         self.0.join("hosts")
     }
@@ -61,12 +61,12 @@ impl Folder {
         self.0.join("controller.sock")
     }
 
-    /// What a process has to say.
+    /// The log of a process.
     pub fn log(&self, role: &str) -> PathBuf {
         self.logs().join(format!("{role}.log"))
     }
 
-    /// The socket at which BMv2 tells what it learns.
+    /// The socket for BMv2's notifications.
     pub fn notifications(&self, switch: &PlannedSwitch) -> PathBuf {
         self.0.join(format!("bmv2-{}", switch.thrift_port))
     }
@@ -79,12 +79,12 @@ impl Folder {
         self.0.join("lab.json")
     }
 
-    /// Writes a file whole.
+    /// Writes a whole file.
     pub fn write(&self, path: &Path, content: &str) -> Result<(), LabError> {
         fs::write(path, content).map_err(LabError::file(path))
     }
 
-    /// Puts down how the lab stands: all of it or, for one who is killed meanwhile, what stood there before.
+    /// Writes the lab's state atomically: after a crash the file has the old state or the new one.
     pub fn put(&self, state: &State) -> Result<(), LabError> {
         let (path, new) = (self.state_file(), self.0.join("lab.json.new"));
         let text = serde_json::to_string_pretty(state)
@@ -93,27 +93,27 @@ impl Folder {
         fs::rename(&new, &path).map_err(LabError::file(path))
     }
 
-    /// How the lab stands; none where that is not, or not readably, written.
+    /// The lab's state. None if it is missing or unreadable.
     pub fn state(&self) -> Option<State> {
         let text = fs::read_to_string(self.state_file()).ok()?;
         serde_json::from_str(&text).ok()
     }
 }
 
-/// Only root has a business there.
+/// Only root has access.
 fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Where the controller of a lab listens, as its clients write it.
+/// The address of a lab's controller, as clients take it.
 pub fn controller_address(name: &LabName) -> String {
     format!("unix:{}", Folder::of(name).controller().display())
 }
 
-/// All labs of which there is anything, by name.
+/// The names of all labs with a folder or namespace.
 ///
 /// # Errors
-/// The folders that list them cannot be read.
+/// The folders cannot be listed.
 pub fn names() -> Result<Vec<LabName>, LabError> {
     let mut names = namespace::labs()?;
     let entries = match fs::read_dir(LABS) {
@@ -134,11 +134,11 @@ pub fn names() -> Result<Vec<LabName>, LabError> {
     Ok(names)
 }
 
-/// One command at a time makes or ends labs; a killed one lets go.
+/// The lock of commands that create or remove labs. It ends with its process.
 pub struct Lock(File);
 
 impl Lock {
-    /// Waits until no other command makes or ends a lab.
+    /// Waits for the lock.
     pub fn take() -> Result<Lock, LabError> {
         make(Path::new(LABS)).map_err(LabError::file(LABS))?;
         let path = Path::new(LABS).join(".lock");
@@ -152,7 +152,7 @@ impl Lock {
         Ok(Lock(file))
     }
 
-    /// For a process that is to hold it, too.
+    /// A handle that lets a child process hold the lock too.
     pub fn share(&self) -> Result<Stdio, LabError> {
         let file = self.0.try_clone();
         Ok(file

@@ -1,5 +1,5 @@
-//! Namespaces and links by iproute2. Its batches make a lab in a handful of processes, it reports what the kernel
-//! says, and what it made can be looked at with the very same commands.
+//! Namespaces and links, by iproute2. Its batches create a lab with a few processes, its errors are the
+//! kernel's, and users can inspect the result with the same commands.
 
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
@@ -8,10 +8,10 @@ use crate::error::LabError;
 use crate::folder::Lock;
 use crate::plan::{HOST_INTERFACE, Interface, Plan, PlannedHost, PlannedLink};
 
-/// What hosts multicast to: all of IPv4's groups (RFC 5771).
+/// Hosts' multicast route: all of IPv4's groups (RFC 5771).
 const GROUPS: &str = "224.0.0.0/4";
 
-/// Makes the plan's namespaces, empty.
+/// Creates the plan's namespaces, empty.
 pub fn add_namespaces(plan: &Plan, lock: &Lock) -> Result<(), LabError> {
     for namespace in plan.namespaces() {
         run(&["netns", "add", namespace], "", lock)?;
@@ -19,12 +19,12 @@ pub fn add_namespaces(plan: &Plan, lock: &Lock) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Takes a namespace's name away; it ends with its last process.
+/// Removes a namespace's name; it ends with its last process.
 pub fn delete_namespace(namespace: &str, lock: &Lock) -> Result<(), LabError> {
     run(&["netns", "delete", namespace], "", lock)
 }
 
-/// Makes the plan's links, each end in its namespace, all of them up, and gives hosts their addresses.
+/// Creates the plan's links with each end in its namespace and up, and sets hosts' addresses.
 pub fn add_links(plan: &Plan, lock: &Lock) -> Result<(), LabError> {
     let script: String = plan.links.iter().map(|link| veths(plan, link)).collect();
     run(&["-batch", "-"], &script, lock)?;
@@ -43,9 +43,10 @@ pub fn add_links(plan: &Plan, lock: &Lock) -> Result<(), LabError> {
     Ok(())
 }
 
-/// An interface of a namespace, other than loopback, that does not carry packets yet.
+/// An interface of a namespace, other than loopback, that is not up yet.
 pub fn not_up(namespace: &str) -> Result<Option<String>, LabError> {
-    // `2: eth0@if2: … state UP …`: IFLA_OPERSTATE (RFC 2863), which turns when the kernel puts a queue at the interface.
+    // `2: eth0@if2: … state UP …`: IFLA_OPERSTATE (RFC 2863), which changes when the kernel attaches a queue
+    // to the interface.
     let output = Command::new("ip")
         .args(["-n", namespace, "-o", "link", "show"])
         .output()
@@ -66,7 +67,7 @@ pub fn switch_side(plan: &Plan) -> impl Iterator<Item = &str> {
         .chain(wires.map(String::as_str))
 }
 
-/// One pair, or with a wire two: A and the wire's near end, the wire's far end and B.
+/// One pair, or two with a wire: A and the wire's near end, the wire's far end and B.
 fn veths(plan: &Plan, link: &PlannedLink) -> String {
     let mtu = link.mtu;
     let pair = |one: &Interface, other: &Interface| {
@@ -97,8 +98,8 @@ fn veths(plan: &Plan, link: &PlannedLink) -> String {
     }
 }
 
-/// An address of its own and a route to the others, so that none of them, .0 and .255 included, counts as a
-/// network's or as broadcast.
+/// A host address (/32) and a route to the others, so that no address, .0 and .255 included, counts as a
+/// network or broadcast address.
 fn addresses(host: &PlannedHost) -> String {
     let PlannedHost { ip, network, .. } = host;
     let dev = HOST_INTERFACE;
@@ -111,7 +112,8 @@ fn addresses(host: &PlannedHost) -> String {
     )
 }
 
-/// Should we be killed meanwhile, nobody takes the lab away before this, which holds the lock by its output, has ended.
+/// Runs `ip`, which holds the lock by its output: if this process is killed, no other command removes the lab
+/// before `ip` has ended.
 fn run(arguments: &[&str], script: &str, lock: &Lock) -> Result<(), LabError> {
     let mut child = Command::new("ip")
         .args(arguments)
@@ -121,7 +123,7 @@ fn run(arguments: &[&str], script: &str, lock: &Lock) -> Result<(), LabError> {
         .spawn()
         .map_err(cannot_run)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // When it ends early its own words say why.
+        // If it ends early, its output has the reason.
         let _ = stdin.write_all(script.as_bytes());
     }
     let output = child.wait_with_output().map_err(cannot_run)?;
@@ -129,12 +131,12 @@ fn run(arguments: &[&str], script: &str, lock: &Lock) -> Result<(), LabError> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    // `Command failed -:3` follows what happened: the script's line, which the user has not seen.
+    // `Command failed -:3` follows the reason: a line number in a script that the user has not seen.
     let line = said
         .rsplit_once("Command failed -:")
         .and_then(|(_, number)| number.trim().parse::<usize>().ok())
         .and_then(|number| script.lines().nth(number.checked_sub(1)?));
-    let first = said.lines().next().unwrap_or("it ended without a word");
+    let first = said.lines().next().unwrap_or("ip ended without a message");
     Err(LabError::Ip {
         said: match line {
             Some(line) => format!("{line}: {first}"),

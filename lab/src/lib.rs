@@ -1,13 +1,14 @@
-//! Labs: a fabric with real hosts on one machine. Hosts are network namespaces with the kernel's own stack, links
-//! are veth pairs, switches are processes.
+//! Labs: a fabric with real hosts on one machine. Hosts are network namespaces with the kernel's own stack,
+//! links are veth pairs, switches are processes.
 //!
-//! - [`Plan`] says what a fabric becomes: namespaces, interfaces, addresses, processes. It is a pure function.
-//! - [`up()`] makes it, [`down()`] takes it away, [`status()`] looks at it, [`enter`] runs a command in it.
+//! - [`Plan`] maps a fabric to namespaces, interfaces, addresses and processes. It is a pure function.
+//! - [`up()`] creates a lab, [`down()`] removes it, [`status()`] inspects it, [`enter`] runs a command in it.
 //!
-//! A lab `NAME` is two things: namespaces called `ultima:NAME` (switches, wires, controller) and `ultima:NAME:HOST`,
-//! and the folder `/run/ultima/labs/NAME` with what was started, logs, and the controller's socket. All interfaces are
-//! in these namespaces, so labs do not meet each other or the machine's own network. A lab ends whole with its
-//! namespaces and the processes in them, whatever else has been lost.
+//! A lab `NAME` consists of namespaces called `ultima:NAME` (switches, wires, controller) and
+//! `ultima:NAME:HOST`, and of the folder `/run/ultima/labs/NAME` with its state, logs, and the controller's
+//! socket. All interfaces are in these namespaces, so labs are separate from each other and from the
+//! machine's own network. Removing the namespaces and their processes removes a lab completely, whatever its
+//! folder says.
 
 mod down;
 mod error;

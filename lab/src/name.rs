@@ -1,16 +1,17 @@
-//! What a lab is called.
+//! Names of labs.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A lab's name: it stands in the names of namespaces and in paths of sockets, of which the kernel takes 107 bytes.
+/// A lab's name. It is part of namespaces' names and of paths of sockets, which the kernel limits to 107
+/// bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LabName(String);
 
-/// The text is no lab's name.
+/// The text is not a lab name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no name of a lab; one has 1 to 32 letters, digits, '-', '_' or '.' and starts with a letter or digit; \
+    "{0:?} is not a lab name: expected 1 to 32 letters, digits, '-', '_' or '.', starting with a letter or digit; \
      choose one with --name"
 )]
 pub struct ParseNameError(String);
@@ -32,7 +33,7 @@ impl FromStr for LabName {
 }
 
 impl LabName {
-    /// As it was given.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

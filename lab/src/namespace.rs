@@ -1,4 +1,4 @@
-//! Named network namespaces, as `ip netns` keeps them.
+//! Named network namespaces, as `ip netns` stores them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -10,9 +10,9 @@ use nix::sched::{CloneFlags, setns};
 use crate::error::LabError;
 use crate::name::LabName;
 
-/// Where named namespaces are (ip-netns(8)).
+/// The folder of named namespaces (ip-netns(8)).
 const FOLDER: &str = "/run/netns";
-/// What the names of ours begin with. A colon cannot stand in a name of a fabric or lab.
+/// Prefix of labs' namespaces. Names of fabrics and labs have no colon.
 const PREFIX: &str = "ultima:";
 
 /// The namespace of a lab's switches.
@@ -25,24 +25,24 @@ pub fn of_host(name: &LabName, host: &str) -> String {
     format!("{PREFIX}{name}:{host}")
 }
 
-/// The file that keeps a namespace.
+/// The file of a namespace.
 pub fn path(namespace: &str) -> PathBuf {
     Path::new(FOLDER).join(namespace)
 }
 
-/// Whether there is one of that name.
+/// True if the namespace exists.
 pub fn exists(namespace: &str) -> bool {
     path(namespace).exists()
 }
 
-/// The namespaces of a lab that there are, whoever made them.
+/// The existing namespaces of a lab, whatever created them.
 pub fn all_of(name: &LabName) -> Result<Vec<String>, LabError> {
     let (lab, hosts) = (of_lab(name), format!("{}:", of_lab(name)));
     let of_lab = |found: &String| *found == lab || found.starts_with(&hosts);
     Ok(all()?.into_iter().filter(of_lab).collect())
 }
 
-/// The names of all labs that have a namespace.
+/// The names of all labs with a namespace.
 pub fn labs() -> Result<Vec<LabName>, LabError> {
     let lab = |namespace: String| {
         let name = namespace.strip_prefix(PREFIX)?;
@@ -60,16 +60,16 @@ fn all() -> Result<Vec<String>, LabError> {
     Ok(entries.filter_map(name).collect())
 }
 
-/// What tells namespaces apart: device and inode of the kernel's file of one.
+/// A namespace's identity: device and inode of its file in the kernel.
 pub type Identity = (u64, u64);
 
-/// The identity of a file of a namespace; none where it keeps none.
+/// The identity of a namespace's file. None if it is another file.
 pub fn identity(file: &Path) -> Option<Identity> {
     let found = fs::metadata(file).ok()?;
     Some((found.dev(), found.ino()))
 }
 
-/// Runs `work` on a thread in a namespace. Processes that it starts are in there, too.
+/// Runs `work` on a thread in a namespace. Its child processes are in there, too.
 pub fn within<T: Send>(
     namespace: &str,
     work: impl FnOnce() -> Result<T, LabError> + Send,
@@ -86,13 +86,13 @@ pub fn within<T: Send>(
     })
 }
 
-/// The file that keeps a namespace, open.
+/// Opens the file of a namespace.
 pub fn open(namespace: &str) -> Result<File, LabError> {
     let path = path(namespace);
     File::open(&path).map_err(LabError::file(path))
 }
 
-/// Puts the calling thread into a namespace.
+/// Moves the calling thread into a namespace.
 pub fn enter(file: &File, namespace: &str) -> Result<(), LabError> {
     setns(file, CloneFlags::CLONE_NEWNET).map_err(LabError::system(format!(
         "cannot enter the namespace {namespace}"

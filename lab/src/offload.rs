@@ -1,5 +1,5 @@
-//! What interfaces leave to a card that veths do not have: BMv2 reads frames with unfinished checksums, and several
-//! packets in one, as they are.
+//! Offloads of interfaces. BMv2 reads frames unchanged, so veths must not leave checksums or segmentation to
+//! a network card that they do not have.
 
 use std::io;
 use std::net::UdpSocket;
@@ -25,7 +25,7 @@ const COMMANDS: [u32; 5] = [0x17, 0x19, 0x1f, 0x24, 0x2c];
 /// Turns checksum and segmentation offloads of an interface in the caller's namespace off.
 ///
 /// # Errors
-/// There is no such interface, or it is not ours to set.
+/// There is no such interface, or the caller may not change it.
 pub fn turn_off(interface: &str) -> Result<(), LabError> {
     let failed = |source| LabError::System {
         what: format!("cannot turn the offloads of {interface} off"),
@@ -50,7 +50,7 @@ pub fn turn_off(interface: &str) -> Result<(), LabError> {
         // SAFETY: the request names an interface, zero-terminated, and points to a value that lives until the call is over
         // and is of the form that all these commands take.
         match unsafe { call::ethtool(socket.as_raw_fd(), &mut request) } {
-            // What a driver cannot do it does not do.
+            // The driver does not have this offload.
             Ok(_) | Err(nix::errno::Errno::EOPNOTSUPP) => {}
             Err(errno) => return Err(failed(errno.into())),
         }

@@ -1,4 +1,4 @@
-//! What a fabric becomes in a lab: names, interfaces, addresses. Nothing is done here.
+//! The plan of a lab: names, interfaces, addresses. It changes nothing on the machine.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,17 +10,17 @@ use crate::error::LabError;
 use crate::name::LabName;
 use crate::namespace;
 
-/// A host's one interface.
+/// The name of a host's only interface.
 pub const HOST_INTERFACE: &str = "eth0";
-/// Where the settings of the wire on a fabric's first link are served, and those of the others above.
+/// The port of the settings of the first link's wire. Other wires use the following ones.
 const WIRE_PORT: usize = 20_000;
-/// Where the first flow's receiver listens, and the others above.
+/// The port of the first flow's receiver. Others use the following ones.
 const FLOW_PORT: usize = 30_000;
-/// BMv2's own port for its second control plane; every process needs one.
+/// BMv2's default port for its second control plane; every process needs one of its own.
 const THRIFT_PORT: usize = 9090;
-/// The longest name of an interface (IFNAMSIZ less the final zero).
+/// The longest name of an interface (IFNAMSIZ minus the final zero).
 const MAX_INTERFACE: usize = 15;
-/// The longest name of a switch from which those of its interfaces are made.
+/// The longest switch name that is used in its interfaces' names.
 const MAX_LABEL: usize = MAX_INTERFACE - "-509".len();
 
 /// A lab.
@@ -34,7 +34,7 @@ pub struct Plan {
     pub hosts: Vec<PlannedHost>,
     /// The links.
     pub links: Vec<PlannedLink>,
-    /// Traffic that is no job's.
+    /// Background traffic.
     pub traffic: Vec<PlannedFlow>,
 }
 
@@ -45,9 +45,9 @@ pub struct PlannedSwitch {
     pub name: String,
     /// P4Runtime's device id.
     pub device_id: u64,
-    /// Where it serves P4Runtime in its namespace.
+    /// Its P4Runtime address in its namespace.
     pub grpc: SocketAddr,
-    /// Where BMv2 serves Thrift there.
+    /// BMv2's Thrift port there.
     pub thrift_port: usize,
     /// Its ports and their interfaces.
     pub ports: Vec<(u16, String)>,
@@ -64,24 +64,24 @@ pub struct PlannedHost {
     pub mac: String,
     /// Its address.
     pub ip: Ipv4Addr,
-    /// The network of all hosts, ADDRESS/LENGTH: switches answer ARP for all of it.
+    /// The network of all hosts, ADDRESS/LENGTH, for which switches answer ARP.
     pub network: String,
-    /// Bytes of its largest packet.
+    /// MTU of its interface.
     pub mtu: u16,
-    /// How many ranks of one job may sit there.
+    /// Maximum number of ranks of one job on it.
     pub ranks: u16,
 }
 
-/// A link: one veth pair, or two with a wire between them.
+/// A link: one veth pair, or two pairs with a wire between them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlannedLink {
-    /// Its ends as the fabric writes them, A and B.
+    /// Its ends in the fabric's notation, A and B.
     pub ends: [String; 2],
-    /// The interfaces there.
+    /// The interfaces at its ends.
     pub interfaces: [Interface; 2],
-    /// Bytes of the largest packet that it carries.
+    /// MTU of the link.
     pub mtu: u16,
-    /// What sees to its impairments.
+    /// The wire that applies its impairments.
     pub wire: Option<PlannedWire>,
 }
 
@@ -92,37 +92,37 @@ pub struct Interface {
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// The MAC address, where it matters.
+    /// The MAC address, if it is fixed.
     pub mac: Option<String>,
 }
 
 /// A process of `ultima wire` on a link.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlannedWire {
-    /// The interfaces that it joins, on the side of A and of B.
+    /// The interfaces that it connects, on the side of A and of B.
     pub interfaces: [String; 2],
-    /// Settings from A to B, as `ultima wire` reads them.
+    /// Settings from A to B, as in `ultima wire`.
     #[serde(serialize_with = "as_text")]
     pub a_to_b: WireConfig,
     /// Settings from B to A.
     #[serde(serialize_with = "as_text")]
     pub b_to_a: WireConfig,
-    /// What decides what is lost and how frames are delayed.
+    /// Seed of losses and delays.
     pub seed: u64,
-    /// Where its settings and counts are served.
+    /// The address of its settings and counters.
     pub grpc: SocketAddr,
 }
 
-/// Traffic that is no job's.
+/// A flow of background traffic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedFlow {
     /// The sender's name.
     pub from: String,
     /// The receiver's name.
     pub to: String,
-    /// Where the receiver listens.
+    /// The receiver's address.
     pub address: SocketAddr,
-    /// Bits per second of UDP; none: TCP.
+    /// Bits per second of UDP. None: TCP.
     pub udp_rate: Option<u64>,
 }
 
@@ -131,10 +131,11 @@ fn as_text<S: serde::Serializer>(wire: &WireConfig, serializer: S) -> Result<S::
 }
 
 impl Plan {
-    /// What `fabric` becomes in the lab of that name.
+    /// Plans the lab `name` of `fabric`.
     ///
     /// # Errors
-    /// A switch that is none of a lab's, or whose P4Runtime address is none in the lab's own namespace, or another's already.
+    /// A switch that cannot run in a lab, or whose P4Runtime address is outside the lab's namespace or in
+    /// use.
     pub fn new(name: &LabName, fabric: &Fabric) -> Result<Plan, LabError> {
         let namespace = namespace::of_lab(name);
         let labels = labels(fabric);
@@ -262,7 +263,7 @@ impl Plan {
     }
 }
 
-/// What the names of switches' interfaces begin with: the switches' own names where all fit.
+/// Prefixes of switches' interfaces: the switches' own names if all fit.
 fn labels(fabric: &Fabric) -> Vec<String> {
     let names = fabric.switches().iter().map(|switch| switch.name.clone());
     let names: Vec<String> = names.collect();
@@ -274,7 +275,7 @@ fn labels(fabric: &Fabric) -> Vec<String> {
     }
 }
 
-/// The smallest network that has all of these addresses.
+/// The smallest network that contains all addresses.
 fn network(addresses: impl Iterator<Item = Ipv4Addr> + Clone) -> String {
     let all = addresses.clone().map(Ipv4Addr::to_bits);
     let first = addresses.map(Ipv4Addr::to_bits).next().unwrap_or_default();
@@ -288,8 +289,8 @@ fn loopback(number: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port(number)))
 }
 
-/// A fabric has fewer links and flows than there are ports above: a target has 509 ports, and a lab of more than a
-/// hundred switches exceeds what one machine can run.
+/// Fabrics have fewer links and flows than there are ports from here: a target has 509 ports, and a lab of
+/// more than a hundred switches exceeds one machine.
 fn port(number: usize) -> u16 {
     u16::try_from(number).unwrap_or(u16::MAX)
 }

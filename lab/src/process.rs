@@ -1,4 +1,4 @@
-//! Processes of a lab: how they are started, told apart, and stopped.
+//! Processes of a lab: identity and termination.
 
 use std::fs;
 use std::io;
@@ -15,25 +15,25 @@ use crate::error::LabError;
 use crate::name::LabName;
 use crate::namespace::{self, Identity};
 
-/// How long a process may take to end in order; then it is killed.
+/// Time for a process to end after a request; then it is killed.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long the kernel may take to end a killed one.
+/// Time for the kernel to end a killed process.
 const KILLED: Duration = Duration::from_secs(10);
 
-/// A process, not to be mixed up with a later one of the same number.
+/// A process's identity, which a later process with the same number does not share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// Its number.
+    /// The process id.
     pub pid: i32,
-    /// When it started, in clock ticks since the machine did (proc_pid_stat(5), field 22).
+    /// Its start time in clock ticks since boot (proc_pid_stat(5), field 22).
     pub start: u64,
 }
 
 impl ProcessId {
-    /// The process that has this number now.
+    /// The process with this id now.
     pub fn of(pid: i32) -> Option<ProcessId> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The second field, the command's name in parentheses, may hold anything; a state follows it.
+        // The second field, the command's name in parentheses, may contain anything; the state follows it.
         let (_, rest) = stat.rsplit_once(") ")?;
         let mut fields = rest.split(' ');
         if fields.next()? == "Z" {
@@ -43,20 +43,20 @@ impl ProcessId {
         Some(ProcessId { pid, start })
     }
 
-    /// Whether it still runs.
+    /// True if it still runs.
     pub fn runs(self) -> bool {
         ProcessId::of(self.pid) == Some(self)
     }
 }
 
-/// A process by descriptor, which stays this process's whoever gets its number.
+/// A process's descriptor, which refers to the same process even if its id is reused.
 struct Handle {
     pid: i32,
     descriptor: OwnedFd,
 }
 
 impl Handle {
-    /// The process of this number if, once its descriptor is there, it is still `wanted`.
+    /// Opens the process `pid` if, with its descriptor open, it is still `wanted`.
     fn open(pid: i32, wanted: impl Fn(i32) -> bool) -> Option<Handle> {
         let descriptor = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
         wanted(pid).then_some(Handle { pid, descriptor })
@@ -64,13 +64,13 @@ impl Handle {
 
     fn send(&self, signal: Signal) -> io::Result<()> {
         match pidfd_send_signal(&self.descriptor, signal) {
-            // It has ended meanwhile.
+            // It has ended already.
             Err(rustix::io::Errno::SRCH) => Ok(()),
             sent => Ok(sent?),
         }
     }
 
-    /// Whether it ends by then.
+    /// Waits for its end until `deadline`. Returns true if it has ended.
     fn ended(&self, deadline: Instant) -> io::Result<bool> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -85,10 +85,11 @@ impl Handle {
     }
 }
 
-/// Stops the processes in these namespaces, and those of `recorded` that still run: politely first. Returns how many.
+/// Stops the processes in these namespaces, and those of `recorded` that still run: first by request, then by
+/// force. Returns their number.
 ///
 /// # Errors
-/// One that does not end.
+/// A process does not end.
 pub fn stop(
     name: &LabName,
     namespaces: &[Identity],
@@ -103,7 +104,7 @@ pub fn stop(
         Handle::open(process.pid, |pid| ProcessId::of(pid) == Some(*process))
     });
     let mut handles: Vec<Handle> = recorded.collect();
-    // A process that is being ended may have started another one.
+    // A process that is being stopped may have started another one.
     let mut stopped = 0;
     loop {
         for pid in pids()? {
@@ -116,7 +117,7 @@ pub fn stop(
             return Ok(stopped);
         }
         stopped += handles.len();
-        for (signal, patience) in [(Signal::TERM, GRACE), (Signal::KILL, KILLED)] {
+        for (signal, timeout) in [(Signal::TERM, GRACE), (Signal::KILL, KILLED)] {
             let failed = |pid| {
                 move |source| LabError::Stop {
                     name: name.clone(),
@@ -127,7 +128,7 @@ pub fn stop(
             for handle in &handles {
                 handle.send(signal).map_err(failed(handle.pid))?;
             }
-            let deadline = Instant::now() + patience;
+            let deadline = Instant::now() + timeout;
             let mut left = Vec::new();
             for handle in handles {
                 if !handle.ended(deadline).map_err(failed(handle.pid))? {
@@ -146,7 +147,7 @@ pub fn stop(
     }
 }
 
-/// All processes that there are.
+/// All process ids.
 fn pids() -> Result<Vec<i32>, LabError> {
     let entries = fs::read_dir("/proc").map_err(LabError::file("/proc"))?;
     let pid = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();

@@ -1,4 +1,4 @@
-//! What is written down of a lab.
+//! The stored state of a lab.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::ProcessId;
 
-/// Which switch runs in a lab.
+/// The kind of a lab's switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SwitchKind {
@@ -39,28 +39,28 @@ impl fmt::Display for SwitchKind {
     }
 }
 
-/// A lab, as its folder describes it.
+/// A lab, as stored in its folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct State {
-    /// The fabric's file, as it was named.
+    /// The fabric's file, as given.
     pub file: PathBuf,
-    /// Which switch runs.
+    /// The kind of its switches.
     pub switch: SwitchKind,
-    /// When the lab was made, in seconds since 1970.
+    /// When the lab was created, in seconds since 1970.
     pub since: u64,
-    /// Whether all of it was made.
+    /// True if the lab was created completely.
     pub complete: bool,
-    /// What was started.
+    /// Its started processes.
     pub processes: Vec<Started>,
 }
 
 /// A process of a lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Started {
-    /// What it does: `switch s1`, `controller`.
+    /// Its role: `switch s1`, `controller`.
     pub role: String,
-    /// Which one it is.
+    /// Its identity.
     pub process: ProcessId,
-    /// What it says goes there.
+    /// Its log.
     pub log: PathBuf,
 }

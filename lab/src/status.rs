@@ -1,4 +1,4 @@
-//! How labs stand.
+//! The status of labs.
 
 use serde::Serialize;
 use ultima_controller::fabric;
@@ -10,35 +10,35 @@ use crate::namespace;
 use crate::plan::Plan;
 use crate::state::{Started, State};
 
-/// A lab, as it is.
+/// A lab's status.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
     /// Its name.
     pub name: String,
-    /// Where its controller listens.
+    /// The address of its controller.
     pub controller: String,
-    /// What is written of it; none where a command that made it was killed at once.
+    /// Its stored state. None if the command that created it was killed early.
     pub state: Option<State>,
     /// Its processes.
     pub processes: Vec<ProcessStatus>,
-    /// What it consists of.
+    /// Its plan.
     pub plan: Option<Plan>,
-    /// Namespaces that it should have and that somebody has deleted.
+    /// Its namespaces that were deleted.
     pub missing: Vec<String>,
 }
 
-/// A process of a lab, as it is.
+/// The status of a process.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProcessStatus {
-    /// What it is and where its log is.
+    /// Its role, identity and log.
     #[serde(flatten)]
     pub started: Started,
-    /// Whether it still runs.
+    /// True if it still runs.
     pub runs: bool,
 }
 
 impl Status {
-    /// Whether everything was made, is there and runs.
+    /// True if the lab is complete, exists and runs.
     pub fn is_well(&self) -> bool {
         let complete = self.state.as_ref().is_some_and(|state| state.complete);
         let runs = self.processes.iter().all(|process| process.runs);
@@ -46,10 +46,10 @@ impl Status {
     }
 }
 
-/// How the lab of this name stands.
+/// Returns the status of the lab `name`.
 ///
 /// # Errors
-/// There is none.
+/// The lab does not exist.
 pub fn status(name: &LabName) -> Result<Status, LabError> {
     let known = folder::names()?;
     if !known.contains(name) {
@@ -75,7 +75,7 @@ pub fn status(name: &LabName) -> Result<Status, LabError> {
     })
 }
 
-/// What a lab consists of.
+/// The plan of a lab.
 pub(crate) fn plan(name: &LabName) -> Result<Plan, LabError> {
     let fabric = fabric::load(&Folder::of(name).fabric())?;
     Plan::new(name, &fabric)

@@ -1,5 +1,5 @@
-//! What the kernel of a lab's hosts does otherwise than a machine's usually does. These are settings of the caller's
-//! network namespace: the machine's own stay as they are.
+//! Kernel settings of a lab's hosts, in the caller's network namespace. The machine's own settings stay the
+//! same.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,8 @@ use crate::error::LabError;
 
 const NETWORK: &str = "/proc/sys/net";
 
-/// Turns IPv6 off: hosts' interfaces have IPv4 addresses only, and the kernel says nothing on switches' by itself.
+/// Turns IPv6 off: hosts' interfaces have IPv4 addresses only, and the kernel sends no packets of its own on
+/// switches' interfaces.
 pub fn turn_ipv6_off() -> Result<(), LabError> {
     for of in ["all", "default"] {
         let path = format!("{NETWORK}/ipv6/conf/{of}/disable_ipv6");
@@ -21,14 +22,14 @@ pub fn turn_ipv6_off() -> Result<(), LabError> {
     Ok(())
 }
 
-/// Has a host's interface take packets that come from the host's own address.
+/// Makes a host's interface accept packets from the host's own address.
 ///
-/// Where a host has several ranks, the switch sends what one of them multicasts back to the others by the port that
-/// it came from, and the address that it comes from is the host's own. Linux drops such packets as martians, without
-/// a word, unless the interface's (or all interfaces') `accept_local` is set.
+/// If a host has several ranks, the switch sends one rank's multicast back to the others on the port that it
+/// came from, with the host's own address as its source. Linux silently drops such packets as martians unless
+/// `accept_local` of the interface (or of all interfaces) is set.
 ///
 /// # Errors
-/// There is no such interface, or it is not ours to set.
+/// There is no such interface, or the caller may not change it.
 pub fn accept_local(interface: &str) -> Result<(), LabError> {
     let path = format!("{NETWORK}/ipv4/conf/{interface}/accept_local");
     fs::write(&path, "1").map_err(LabError::file(path))

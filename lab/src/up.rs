@@ -1,4 +1,4 @@
-//! Making a lab.
+//! Creation of a lab.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
@@ -20,30 +20,36 @@ use crate::process::ProcessId;
 use crate::state::{Started, State, SwitchKind};
 use crate::{down, ip, namespace, offload, sysctl};
 
-/// How long a process may take until it is ready; BMv2 on a busy machine needs seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often to look.
+/// Time for a process to become ready. BMv2 on a busy machine needs seconds.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval of checks.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long the controller is to wait for switches that are there.
-const CONTROLLER_PATIENCE: &str = "30s";
-/// BMv2's switch with P4Runtime.
+/// The controller's timeout for switches that are up.
+const CONTROLLER_TIMEOUT: &str = "30s";
+/// The program name of BMv2's switch with P4Runtime.
 pub const BMV2: &str = "simple_switch_grpc";
+/// The most bits per second that a rank sends over BMv2 unless its agent chooses a rate. BMv2 drops frames beyond 32 that
+/// enter by a port, and beyond 64 that leave by one, while it is busy: docs/guide.md has the measurements.
+const BMV2_RANK_RATE: u64 = 2_000_000;
+/// The most bits per second of copies that all switches of a lab make: half of what one BMv2 copies without loss on two cores
+/// (docs/switch.md), as each of N ranks makes it copy its packets N − 1 times.
+const BMV2_COPY_RATE: u64 = 300_000_000;
 
 /// The programs that a lab runs.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The binary `ultima`.
+    /// The `ultima` binary.
     pub ultima: PathBuf,
-    /// Which switch.
+    /// The kind of switches.
     pub switch: SwitchKind,
 }
 
-/// Set to have a lab that is being made given up.
+/// A flag that cancels the creation of a lab.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Gives it up.
+    /// Cancels the creation.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -56,11 +62,11 @@ impl Cancel {
     }
 }
 
-/// Makes the lab `name` of the fabric in `text`, which was read from `file`: namespaces and links, then wires, switches
-/// and controller, each waited for until it is ready, and the fabric's own traffic.
+/// Creates the lab `name` of the fabric in `text`, which was read from `file`: namespaces and links, then
+/// wires, switches and controller, waiting for each to be ready, and the fabric's background traffic.
 ///
 /// # Errors
-/// Whatever stands in the way; then nothing of the lab is left.
+/// Any failure; then nothing of the lab is left.
 pub fn up(
     name: &LabName,
     file: &Path,
@@ -76,7 +82,7 @@ pub fn up(
     if programs.switch == SwitchKind::Bmv2 && !is_on_path(BMV2) {
         return Err(LabError::NoProgram {
             program: BMV2,
-            hint: "build BMv2 with P4Runtime, or leave --switch bmv2 out",
+            hint: "build BMv2 with P4Runtime, or omit --switch bmv2",
         });
     }
     let lock = Lock::take()?;
@@ -117,7 +123,7 @@ pub fn up(
         children: Vec::new(),
     };
     if let Err(error) = maker.make(text) {
-        // What went wrong first is what the user can do something about.
+        // The first error is the useful one.
         let _ = down::remove(name, &lock);
         maker.children.iter_mut().for_each(|child| {
             let _ = child.wait();
@@ -132,13 +138,13 @@ fn is_on_path(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// How a process says that it is ready.
+/// The sign that a process is ready.
 enum Ready {
-    /// By a line of its log that begins so.
+    /// A line of its log with this prefix.
     Line(&'static str),
-    /// By listening in the switches' namespace.
+    /// It listens at this address in the switches' namespace.
     Listens(SocketAddr),
-    /// It need not be.
+    /// None is needed.
     Started,
 }
 
@@ -207,15 +213,16 @@ impl Maker<'_> {
         self.wait_for_links()
     }
 
-    /// The kernel notes some time after an interface has come up that it has, and throws away what is sent until then.
+    /// Waits for links to be up. The kernel processes an interface's state change with a delay, and drops
+    /// packets until then.
     fn wait_for_links(&self) -> Result<(), LabError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         for namespace in self.plan.namespaces() {
             while let Some(interface) = ip::not_up(namespace)? {
                 self.cancel.check()?;
                 if Instant::now() > deadline {
                     return Err(LabError::Ip {
-                        said: format!("{interface} in {namespace} was not up after {PATIENCE:?}"),
+                        said: format!("{interface} in {namespace} was not up after {TIMEOUT:?}"),
                     });
                 }
                 thread::sleep(LOOK);
@@ -271,8 +278,8 @@ impl Maker<'_> {
             .arg("--no-p4")
             .args(["--device-id", &switch.device_id.to_string()])
             .args(["--thrift-port", &switch.thrift_port.to_string()]);
-        // Its default is one name for all switches of the machine. The path is a socket's, of which the kernel takes 107
-        // bytes: no room for the longest names of a lab and a switch.
+        // BMv2's default is one name for all switches of the machine. The path is a socket's, of which the
+        // kernel takes 107 bytes: too few for the longest names of a lab and a switch.
         let notifications = self.folder.notifications(switch);
         command.args([
             "--notifications-addr",
@@ -286,10 +293,20 @@ impl Maker<'_> {
     }
 
     fn controller(&self) -> Command {
-        let mut command = self.ultima(["controller", "serve", "--patience", CONTROLLER_PATIENCE]);
+        let mut command = self.ultima([
+            "controller",
+            "serve",
+            "--startup-timeout",
+            CONTROLLER_TIMEOUT,
+        ]);
         command.arg("--fabric").arg(self.folder.fabric());
         let listen = format!("unix:{}", self.folder.controller().display());
         command.args(["--listen", &listen]);
+        if self.programs.switch == SwitchKind::Bmv2 {
+            let ranks = self.plan.hosts.iter().map(|host| u64::from(host.ranks));
+            let rate = bmv2_agent_rate(ranks.sum());
+            command.args(["--agent-rate", &rate.to_string()]);
+        }
         command
     }
 
@@ -301,7 +318,7 @@ impl Maker<'_> {
         command
     }
 
-    /// Starts a process among the switches; its place in [`Self::children`].
+    /// Starts a process in the switches' namespace. Returns its index in [`Self::children`].
     fn start(&mut self, role: &str, command: Command) -> Result<usize, LabError> {
         let plan = self.plan;
         self.launch(&plan.namespace, role, command)
@@ -324,7 +341,8 @@ impl Maker<'_> {
         let path = self.folder.log(role);
         let log = File::create(&path).map_err(LabError::file(&path))?;
         let errors = log.try_clone().map_err(LabError::file(&path))?;
-        // In a group of its own, so that Ctrl-C at `lab up` reaches us alone; at the root, so that it keeps no folder.
+        // In its own process group, so that Ctrl-C at `lab up` reaches only this process; in the root folder,
+        // so that it blocks no other.
         command
             .current_dir("/")
             .process_group(0)
@@ -334,7 +352,7 @@ impl Maker<'_> {
         let program = command.get_program().display().to_string();
         let spawned = namespace::within(namespace, || Ok(command.spawn()))?;
         let child = spawned.map_err(LabError::system(format!("cannot start {program}")))?;
-        // One that has ended already has nothing to be stopped.
+        // A process that has ended needs no stop.
         if let Some(process) = ProcessId::of(child.id().cast_signed()) {
             self.state.processes.push(Started {
                 role: role.to_owned(),
@@ -349,14 +367,15 @@ impl Maker<'_> {
 
     fn wait(&mut self, child: usize, role: &str, ready: &Ready) -> Result<(), LabError> {
         let log = self.folder.log(role);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             self.cancel.check()?;
             let ended = self.children[child]
                 .try_wait()
-                .map_err(LabError::system(format!("cannot look after {role}")))?;
+                .map_err(LabError::system(format!("cannot wait for {role}")))?;
             if let Some(status) = ended {
-                let said = last_words(&log).unwrap_or_else(|| format!("it ended with {status}"));
+                let said = last_words(&log)
+                    .unwrap_or_else(|| format!("ended with {status} without a message"));
                 let role = role.to_owned();
                 return Err(LabError::Process { role, said });
             }
@@ -375,7 +394,7 @@ impl Maker<'_> {
             }
             if Instant::now() > deadline {
                 let role = role.to_owned();
-                let said = format!("it was not ready after {PATIENCE:?}");
+                let said = format!("not ready after {TIMEOUT:?}");
                 return Err(LabError::Process { role, said });
             }
             thread::sleep(LOOK);
@@ -383,14 +402,20 @@ impl Maker<'_> {
     }
 }
 
-/// The last line of a log, without the word that our own errors begin with.
+/// The rate of each of so many ranks over BMv2.
+fn bmv2_agent_rate(ranks: u64) -> u64 {
+    let copies = ranks * ranks.saturating_sub(1);
+    BMV2_RANK_RATE.min(BMV2_COPY_RATE / copies.max(1)).max(1)
+}
+
+/// The last line of a log, without the prefix of our own errors.
 fn last_words(log: &Path) -> Option<String> {
     let text = fs::read_to_string(log).ok()?;
     let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
     Some(line.strip_prefix("error: ").unwrap_or(line).to_owned())
 }
 
-/// Names for all hosts, in the form of hosts(5).
+/// The names of all hosts, in the format of hosts(5).
 fn hosts_file(plan: &Plan) -> String {
     let hosts = plan
         .hosts
@@ -399,4 +424,18 @@ fn hosts_file(plan: &Plan) -> String {
     std::iter::once("127.0.0.1 localhost\n".to_owned())
         .chain(hosts)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_ranks_send_slower_over_bmv2() {
+        assert_eq!(
+            [1, 4, 8, 16].map(bmv2_agent_rate),
+            [2_000_000, 2_000_000, 2_000_000, 1_250_000]
+        );
+        assert_eq!(bmv2_agent_rate(1_000_000), 1);
+    }
 }

@@ -1,4 +1,4 @@
-//! Some of a wire's settings by name and as text: what flags, files and `tm set` have in common.
+//! Changes to a wire's settings, by name and as text: the common part of flags, files and `tm set`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::loss::{Loss, LossError};
 use crate::units::{self, UnitError};
 use crate::wire::WireConfig;
 
-/// What is said of a wire; of the rest nothing is said, it stays as it is.
+/// Changes to some settings of a wire. All others keep their values.
 ///
 /// ```
 /// use ultima_link::{WireChange, WireConfig};
@@ -33,7 +33,7 @@ pub struct WireChange {
     ecn: Option<Option<EcnThreshold>>,
 }
 
-/// The settings by the names that people use.
+/// The names of the settings in text.
 const SETTINGS: [&str; 8] = [
     "rate",
     "delay",
@@ -45,11 +45,11 @@ const SETTINGS: [&str; 8] = [
     "ecn",
 ];
 
-/// Why a setting is refused.
+/// The reason that a setting is rejected.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ChangeError {
-    /// No setting of this name.
-    #[error("`{0}` is no setting; there are: {names}", names = SETTINGS.join(", "))]
+    /// An unknown setting.
+    #[error("unknown setting `{0}`: expected one of {names}", names = SETTINGS.join(", "))]
     Name(String),
     /// Not NAME=VALUE.
     #[error("`{0}`: expected NAME=VALUE[,NAME=VALUE…], such as rate=1G,delay=50us")]
@@ -57,24 +57,24 @@ pub enum ChangeError {
     /// Neither true nor false.
     #[error("expected true or false")]
     Bool,
-    /// No number of packets.
+    /// Not a number of packets.
     #[error("expected a number of packets, such as 1000, or none")]
     Packets,
-    /// No quantity of its kind.
+    /// Not a quantity of the expected kind.
     #[error(transparent)]
     Unit(#[from] UnitError),
-    /// No jitter.
+    /// Not a jitter.
     #[error(transparent)]
     Jitter(#[from] JitterError),
-    /// No loss model.
+    /// Not a loss model.
     #[error(transparent)]
     Loss(#[from] LossError),
-    /// No ECN threshold.
+    /// Not an ECN threshold.
     #[error(transparent)]
     Ecn(#[from] EcnError),
 }
 
-/// `none`, or what is read.
+/// None for `none`, else the parsed value.
 fn unless_none<T, E>(text: &str, read: impl Fn(&str) -> Result<T, E>) -> Result<Option<T>, E> {
     match text {
         "none" => Ok(None),
@@ -83,12 +83,11 @@ fn unless_none<T, E>(text: &str, read: impl Fn(&str) -> Result<T, E>) -> Result<
 }
 
 impl WireChange {
-    /// Says something about the setting of this name (`_` may stand for `-`). `none` takes it off
-    /// the wire. A second model of loss is added to the first, any other second value replaces the
-    /// first.
+    /// Changes the setting `name` (`_` may replace `-`). `none` removes it. A second loss model is added to
+    /// the first; for other settings a second value replaces the first.
     ///
     /// # Errors
-    /// If there is no such setting, or it cannot have this value.
+    /// If the setting is unknown, or cannot have this value.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ChangeError> {
         match name.replace('_', "-").as_str() {
             "rate" => self.rate = Some(unless_none(value, units::bit_rate)?),
@@ -110,12 +109,12 @@ impl WireChange {
         Ok(())
     }
 
-    /// Whether nothing is said.
+    /// True if no setting changes.
     pub fn is_empty(&self) -> bool {
         *self == WireChange::default()
     }
 
-    /// Makes it true of a wire. The result need not be valid.
+    /// Applies the changes to a wire. The result may be invalid.
     pub fn apply(&self, wire: &mut WireConfig) {
         fn put<T: Clone>(said: &Option<T>, setting: &mut T) {
             if let Some(value) = said {
@@ -132,7 +131,7 @@ impl WireChange {
         put(&self.ecn, &mut wire.ecn);
     }
 
-    /// The names, in `traffic_manager.proto`, of the settings that something is said of.
+    /// The names of the changed settings in `traffic_manager.proto`.
     pub fn names(&self) -> Vec<String> {
         let said = [
             ("rate_bps", self.rate.is_some()),
@@ -167,7 +166,7 @@ impl FromStr for WireChange {
     }
 }
 
-/// All settings, as [`WireChange`] reads them.
+/// All settings, in the format of [`WireChange`].
 impl fmt::Display for WireConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fn or_none(setting: Option<impl fmt::Display>) -> String {
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_stays() {
+    fn unnamed_settings_keep_their_values() {
         let wire = applied(FULL, WireConfig::default());
         for (name, value) in [
             ("rate", "none"),
@@ -257,7 +256,10 @@ mod tests {
     #[test]
     fn refuses_by_name() {
         for (wrong, said) in [
-            ("speed=1G", "`speed` is no setting; there are: rate, delay,"),
+            (
+                "speed=1G",
+                "unknown setting `speed`: expected one of rate, delay,",
+            ),
             ("rate", "`rate`: expected NAME=VALUE"),
             ("", "``: expected NAME=VALUE"),
             ("rate=1G,", "``: expected NAME=VALUE"),

@@ -1,7 +1,6 @@
-//! When a queue marks frames with explicit congestion notification (RFC 3168).
+//! The threshold at which a queue marks frames with explicit congestion notification (RFC 3168).
 //!
-//! One threshold on the queue as it is, not on an average of it: what data centre switches do for
-//! DCTCP (RFC 8257 §3.1).
+//! It applies to the current queue, not to an average, as data centre switches do for DCTCP (RFC 8257 §3.1).
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,32 +8,32 @@ use std::time::Duration;
 
 use crate::units::{self, UnitError, show_bytes, show_duration};
 
-/// Above what a frame is marked.
+/// The threshold above which a frame is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EcnThreshold {
-    /// Packets that the frame found in its queue when it came.
+    /// Packets in the queue when the frame arrived.
     Packets(u32),
-    /// Bytes that it found there.
+    /// Bytes in the queue when the frame arrived.
     Bytes(u64),
-    /// How long it stayed in the queue.
+    /// The frame's time in the queue.
     Time(Duration),
 }
 
-/// Why a threshold is refused.
+/// The reason that a threshold is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EcnError {
-    /// None of the three kinds.
+    /// Not one of the three kinds.
     #[error(
         "ECN threshold `{0}`: expected packets:NUMBER, bytes:SIZE or time:SPAN, such as packets:65, \
          bytes:90k or time:500us"
     )]
     Syntax(String),
-    /// Its quantity is none.
+    /// An invalid quantity.
     #[error("ECN threshold `{text}`: {source}")]
     Quantity {
-        /// What was given.
+        /// The text.
         text: String,
-        /// What is wrong with it.
+        /// The error in the quantity.
         source: UnitError,
     },
 }
@@ -63,7 +62,7 @@ impl FromStr for EcnThreshold {
     }
 }
 
-/// As it is read.
+/// In the format of the parser.
 impl fmt::Display for EcnThreshold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_shows_and_refuses_the_rest() {
+    fn formatted_text_parses_and_other_text_is_rejected() {
         for text in ["packets:65", "bytes:90k", "time:500us"] {
             assert_eq!(text.parse::<EcnThreshold>().expect(text).to_string(), text);
         }

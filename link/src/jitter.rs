@@ -1,4 +1,4 @@
-//! How a frame's delay strays from the configured one.
+//! Jitter: the distribution of a frame's delay around the configured one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,16 +7,15 @@ use std::time::Duration;
 use crate::units::{self, UnitError, show_duration};
 use crate::wire::MAX_DELAY;
 
-/// The time that is added to the delay of each frame, drawn anew and independently for each.
+/// Time added to the delay of each frame, drawn independently for each.
 ///
-/// The sum of delay and jitter is never negative and never more than a minute; what is drawn
-/// outside of that is cut off there. So a normal jitter that is large against the delay makes
-/// frames later on average than the delay alone.
+/// The sum of delay and jitter is limited to 0 up to a minute. So a normal jitter that is large compared with
+/// the delay increases the mean delay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Jitter {
-    /// Evenly between −`spread` and +`spread`; 0 on average.
+    /// Uniform between −`spread` and +`spread`; 0 on average.
     Uniform {
-        /// The furthest that a frame strays.
+        /// The largest deviation.
         spread: Duration,
     },
     /// Gaussian; 0 on average.
@@ -24,59 +23,59 @@ pub enum Jitter {
         /// Standard deviation.
         deviation: Duration,
     },
-    /// A power law's tail: P(added > t) = (1 + t/s)^−`shape` with s = `mean`·(`shape` − 1), which is
-    /// a Pareto distribution of scale s less s, so that it begins at 0.
+    /// A power law's tail: P(added > t) = (1 + t/s)^−`shape` with s = `mean`·(`shape` − 1). This is a Pareto
+    /// distribution of scale s, shifted by −s so that it starts at 0.
     Pareto {
-        /// Time added on average.
+        /// Mean of the added time.
         mean: Duration,
-        /// Exponent of the tail, above 1; the smaller, the heavier. At 2 and below the variance is
+        /// Exponent of the tail, above 1. A smaller one has a heavier tail. At 2 and below the variance is
         /// infinite.
         shape: f64,
     },
     /// e^N with N normal: P(added > t) = P(N > ln t) for N of standard deviation `sigma`.
     LogNormal {
-        /// Time added on average; half of the frames get less than `mean`·e^(−`sigma`²/2).
+        /// Mean of the added time. Half of the frames get less than `mean`·e^(−`sigma`²/2).
         mean: Duration,
         /// Standard deviation of the logarithm.
         sigma: f64,
     },
 }
 
-/// Why a jitter is refused.
+/// The reason that a jitter is rejected.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum JitterError {
-    /// No distribution that is known.
+    /// An unknown distribution.
     #[error(
         "jitter `{0}`: expected normal:TIME, uniform:TIME, pareto:MEAN:SHAPE or \
          lognormal:MEAN:SIGMA, such as normal:100us or pareto:1ms:3"
     )]
     Syntax(String),
-    /// Its time is none.
+    /// An invalid time.
     #[error("jitter `{text}`: {source}")]
     Time {
-        /// What was given.
+        /// The text.
         text: String,
-        /// What is wrong with it.
+        /// The error in the time.
         source: UnitError,
     },
-    /// Its time adds nothing, or keeps frames too long.
+    /// A time of zero, or above the maximum delay.
     #[error("jitter of {}: expected more than 0 and at most {MAX_DELAY:?}", show_duration(*.0))]
     Span(Duration),
-    /// A tail without a mean, or none at all.
+    /// A shape without a mean, or too large.
     #[error("jitter's Pareto shape {0}: expected above 1 (no mean below that) and at most 100")]
     Shape(f64),
-    /// A width that no link has.
+    /// A sigma of zero, or too large.
     #[error("jitter's log-normal sigma {0}: expected above 0 and at most 5")]
     Sigma(f64),
 }
 
-/// Of so many frames one strays further than [`Jitter::reach`].
+/// One frame in this many exceeds [`Jitter::reach`].
 const REACH: f64 = 10_000.0;
-/// The normal distribution's quantile for that.
+/// The normal distribution's quantile for it.
 const REACH_SIGMAS: f64 = 3.719;
 
 impl Jitter {
-    /// Refuses what cannot be drawn.
+    /// Checks that the distribution can be drawn.
     pub fn validate(&self) -> Result<(), JitterError> {
         let span = match *self {
             Jitter::Uniform { spread } => spread,
@@ -100,7 +99,7 @@ impl Jitter {
         Ok(())
     }
 
-    /// The time that it adds to all frames but one in ten thousand, at most.
+    /// The largest time that it adds, except to one frame in ten thousand.
     pub fn reach(&self) -> Duration {
         let (mean, factor) = match *self {
             Jitter::Uniform { spread } => (spread, 1.0),
@@ -152,7 +151,7 @@ impl FromStr for Jitter {
     }
 }
 
-/// As it is read.
+/// In the format of the parser.
 impl fmt::Display for Jitter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -171,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_shows_and_refuses_the_rest() {
+    fn formatted_text_parses_and_other_text_is_rejected() {
         for text in [
             "normal:100us",
             "uniform:1.5ms",

@@ -1,13 +1,12 @@
-//! What a link does to the frames that cross it, as people configure it: rate, delay, jitter, loss, queue and ECN.
+//! The configuration of a link's effects on frames: rate, delay, jitter, loss, queue and ECN. It moves no frame.
 //!
-//! - [`WireConfig`] is one direction of a link; [`WireChange`] is what is said of one, by name and as text, on a
-//!   command line, in a fabric's YAML or over gRPC.
-//! - [`Loss`], [`Jitter`] and [`EcnThreshold`] are its models; [`units`] reads and shows quantities.
+//! - [`WireConfig`] is one direction of a link. [`WireChange`] changes some of its settings, by name and as text, from a
+//!   command line, a fabric's YAML or gRPC.
+//! - [`Loss`], [`Jitter`] and [`EcnThreshold`] are its models. [`units`] parses and formats quantities.
+//! - [`LossProcess`] decides for each frame whether it is lost.
 //!
-//! - [`LossProcess`] says of one frame after the other whether it is lost.
-//!
-//! Nothing here moves a frame: the embedded switch's traffic manager, `ultima wire` and the simulator do what these
-//! values say, and the controller reads them in a fabric.
+//! The embedded switch's traffic manager, `ultima wire` and the simulator apply these values, and the controller reads
+//! them in a fabric.
 
 mod change;
 mod ecn;

@@ -1,27 +1,27 @@
-//! Which frames a link loses.
+//! Models of frame loss on a link.
 
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// A model of loss, as it is configured.
+/// A model of loss.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Loss {
-    /// Each frame is lost with this probability, whatever became of the others.
+    /// Each frame is lost with this probability, independently.
     Independent {
         /// Probability of loss, 0 ≤ P ≤ 1.
         probability: f64,
     },
-    /// Gilbert–Elliott in its simple form: a Markov chain of a state that loses nothing and one
-    /// that loses everything, stepped once a frame.
+    /// Simple Gilbert–Elliott: a Markov chain of a state that loses nothing and one that loses everything,
+    /// with one step per frame.
     Burst {
-        /// Share of frames lost in the long run, 0 ≤ P < 1.
+        /// Share of lost frames in the long run, 0 ≤ P < 1.
         probability: f64,
         /// Mean number of consecutive frames lost, at least 1.
         mean_length: f64,
     },
-    /// Gilbert–Elliott in full: a Markov chain of a good and a bad state, stepped once a frame, each
-    /// with a probability of its own that a frame is lost. (netem's `gemodel p r 1-h 1-k`.)
+    /// Full Gilbert–Elliott: a Markov chain of a good and a bad state, with one step per frame and a loss
+    /// probability for each. (netem's `gemodel p r 1-h 1-k`.)
     GilbertElliott {
         /// Probability that a good frame is followed by a bad one (p).
         to_bad: f64,
@@ -32,22 +32,22 @@ pub enum Loss {
         /// Probability of loss in the good state (1 − k).
         good_loss: f64,
     },
-    /// Every frame whose big-endian integer at `offset` lies in `range`; a frame that ends before
-    /// the field is not lost.
+    /// Loses every frame whose big-endian integer at `offset` is in `range`. A frame that ends before the
+    /// field is not lost.
     Field {
         /// Bytes from the start of the frame.
         offset: usize,
         /// Width of the field in bytes, 1 to 8.
         bytes: usize,
-        /// Values that are lost.
+        /// Values of lost frames.
         range: Range<u64>,
     },
 }
 
-/// Why a loss model is refused.
+/// The reason that a loss model is rejected.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LossError {
-    /// No model that is known.
+    /// An unknown model.
     #[error(
         "loss `{0}`: expected a probability such as 0.01; 0.01:8 for bursts of 8 frames; ge:P:R, \
          ge:P:R:BAD or ge:P:R:BAD:GOOD for Gilbert-Elliott; or field:OFFSET:BYTES:A..B"
@@ -56,17 +56,17 @@ pub enum LossError {
     /// A probability outside its range.
     #[error("loss probability {0}: expected at least 0 and at most 1 (below 1 for bursts)")]
     Probability(f64),
-    /// A mean burst length that no chain of two states has at that loss.
+    /// A mean burst length that no two-state chain has at that loss.
     #[error("mean burst length {length}: expected at least {least:.3} at a loss of {probability}")]
     BurstLength {
-        /// What was asked for.
+        /// The given length.
         length: f64,
-        /// The least possible.
+        /// The smallest possible length.
         least: f64,
-        /// The loss asked for.
+        /// The given loss.
         probability: f64,
     },
-    /// A bad state that, once entered, is for ever.
+    /// A bad state that the chain never leaves.
     #[error("loss ge: probability 0 of leaving the bad state: expected above 0")]
     Endless,
     /// A field of an impossible width or an empty range.
@@ -74,7 +74,7 @@ pub enum LossError {
         "loss by field: {bytes} bytes in {start}..{end}: expected 1 to 8 bytes and start < end"
     )]
     Field {
-        /// Width asked for, in bytes.
+        /// Width in bytes.
         bytes: usize,
         /// First value.
         start: u64,
@@ -84,7 +84,7 @@ pub enum LossError {
 }
 
 impl Loss {
-    /// Refuses what no wire can do.
+    /// Checks that a wire can apply the model.
     pub fn validate(&self) -> Result<(), LossError> {
         match *self {
             Loss::Independent { probability } => {
@@ -180,7 +180,7 @@ impl FromStr for Loss {
     }
 }
 
-/// As it is read.
+/// In the format of the parser.
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_shows() {
+    fn formatted_text_parses_to_the_same_value() {
         for text in ["0.01", "0.05:8", "ge:0.01:0.2:0.9:0.001", "field:74:4:3..7"] {
             assert_eq!(text.parse::<Loss>().expect(text).to_string(), text);
         }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_no_wire_can_do() {
+    fn impossible_wires_are_rejected() {
         assert!(matches!(
             "2".parse::<Loss>(),
             Err(LossError::Probability(_))

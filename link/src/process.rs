@@ -1,10 +1,10 @@
-//! Which frames a wire loses: a model of loss at work.
+//! A loss model in operation: the decision for each frame.
 
 use rand::{Rng, RngExt};
 
 use crate::loss::Loss;
 
-/// A loss model at work on one wire.
+/// A loss model in operation on one wire.
 #[derive(Debug)]
 pub struct LossProcess {
     model: Loss,
@@ -22,7 +22,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// What never leaves its good state stands for the models without a chain.
+    /// Models without a chain have one that never leaves its good state.
     fn of(model: &Loss) -> Chain {
         let (to_bad, to_good, bad_loss, good_loss) = match *model {
             Loss::Burst {
@@ -50,26 +50,25 @@ impl Chain {
     }
 }
 
-/// A draw, where there is anything to draw.
+/// Draws only if the result is open.
 fn happens(probability: f64, rng: &mut impl Rng) -> bool {
     probability > 0.0 && rng.random_bool(probability)
 }
 
 impl LossProcess {
-    /// Starts in the stationary distribution, so that the first frames are lost as often as later
-    /// ones.
+    /// Starts in the stationary distribution, so that the first frames have the same loss as later ones.
     pub fn new(model: Loss, rng: &mut impl Rng) -> Self {
         let chain = Chain::of(&model);
         let bad = happens(chain.to_bad / (chain.to_bad + chain.to_good), rng);
         LossProcess { model, chain, bad }
     }
 
-    /// What it was made from.
+    /// The model.
     pub fn model(&self) -> &Loss {
         &self.model
     }
 
-    /// Whether the next frame is lost; `frame` is what a model of a field looks at.
+    /// True if the next frame is lost. A field model reads `frame`.
     pub fn loses(&mut self, frame: &[u8], rng: &mut impl Rng) -> bool {
         if let Loss::Field {
             offset,

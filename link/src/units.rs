@@ -1,17 +1,17 @@
-//! Quantities as people write them, on a command line or in YAML, and as they are shown to people.
+//! Quantities in the notation of command lines and YAML: parsing and formatting.
 
 use std::time::Duration;
 
-/// Why a quantity is refused.
+/// The reason that a quantity is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// No rate.
+    /// Not a rate.
     #[error("expected bits per second, such as 100000000, 100M or 2.5G")]
     BitRate,
-    /// No size.
+    /// Not a size.
     #[error("expected bytes, such as 65536, 64k or 1M")]
     Bytes,
-    /// No span of time.
+    /// Not a time.
     #[error("expected a time with its unit, such as 250us, 1.5ms or 2s")]
     Duration,
 }
@@ -30,7 +30,7 @@ pub fn bytes(text: &str) -> Result<u64, UnitError> {
         .ok_or(UnitError::Bytes)
 }
 
-/// A span of time with its unit: `800ns`, `250us`, `1.5ms`, `2s`.
+/// A time with its unit: `800ns`, `250us`, `1.5ms`, `2s`.
 pub fn duration(text: &str) -> Result<Duration, UnitError> {
     let digits = text.find(char::is_alphabetic).ok_or(UnitError::Duration)?;
     let (number, unit) = text.split_at(digits);
@@ -61,17 +61,17 @@ fn scaled(text: &str, base: f64) -> Option<u64> {
     (value.is_finite() && value >= 0.0 && value < u64::MAX as f64).then_some(value as u64)
 }
 
-/// A rate as [`bit_rate`] reads it: `2.5G`.
+/// Formats a rate for [`bit_rate`]: `2.5G`.
 pub fn show_bit_rate(rate: u64) -> String {
     shortest(rate, 1000.0, |text| bit_rate(text) == Ok(rate))
 }
 
-/// A size as [`bytes`] reads it: `64k`.
+/// Formats a size for [`bytes`]: `64k`.
 pub fn show_bytes(size: u64) -> String {
     shortest(size, 1024.0, |text| bytes(text) == Ok(size))
 }
 
-/// A span of time as [`duration`] reads it: `1.5ms`.
+/// Formats a time for [`duration`]: `1.5ms`.
 pub fn show_duration(span: Duration) -> String {
     let nanos = span.as_nanos();
     let (scale, unit) = match nanos {
@@ -84,8 +84,7 @@ pub fn show_duration(span: Duration) -> String {
     format!("{}{unit}", nanos as f64 / scale)
 }
 
-/// The largest unit in which the value needs at most three digits behind the point and is read back
-/// as it is.
+/// The value in the largest unit that needs at most three decimals and parses to the same value.
 fn shortest(value: u64, base: f64, same: impl Fn(&str) -> bool) -> String {
     [(3, "G"), (2, "M"), (1, "k")]
         .into_iter()
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_can_be_read_again() {
+    fn formatted_values_parse_again() {
         for (rate, shown) in [
             (2_500_000_000, "2.5G"),
             (100_000_000, "100M"),

@@ -1,4 +1,4 @@
-//! One direction of a link: a queue and the wire behind it, as they are configured: by flag, by YAML, or live.
+//! Configuration of one direction of a link: an egress queue and the wire after it.
 
 use std::time::Duration;
 
@@ -7,38 +7,37 @@ use crate::jitter::{Jitter, JitterError};
 use crate::loss::{Loss, LossError};
 use crate::units::{show_bit_rate, show_duration};
 
-/// Largest delay, jitter included; what a longer one would keep in memory has no use in a network.
+/// Largest delay, jitter included. Longer ones would need memory without a use in any network.
 pub const MAX_DELAY: Duration = Duration::from_secs(60);
-/// Bytes that a wire may hold for its rate and delay.
+/// Bytes that a wire may hold by its rate and delay.
 pub const MAX_LINE: u64 = 1 << 30;
-/// Least that a frame counts for against a queue's limit in bytes: Ethernet pads it to 60, and memory is
-/// not filled by frames that have no length.
+/// Minimum charge of a frame against a queue's limit in bytes. Ethernet pads frames to 60, and frames without
+/// length must not fill the memory.
 pub const MIN_CHARGE: u64 = 60;
-/// Bytes that a queue may be configured to hold.
+/// Largest queue in bytes.
 const MAX_QUEUE: u64 = 1 << 30;
-/// Models of loss that a wire may have: each costs time for each frame.
+/// Maximum number of loss models of a wire: each costs time per frame.
 const MAX_LOSSES: usize = 16;
 
-/// An egress port's queues and the wire behind them, in the direction out of the switch.
+/// An egress port's queues and the wire after them, in the direction out of the switch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WireConfig {
-    /// Bits per second; `None`: a frame takes no time.
+    /// Bits per second. `None`: frames take no time.
     pub rate: Option<u64>,
     /// From the end of a frame's serialization to its arrival, at most a minute.
     pub delay: Duration,
     /// How the delay varies from frame to frame.
     pub jitter: Option<Jitter>,
-    /// Whether a frame that gets less delay than those before it arrives before them. If not, it
-    /// arrives right behind them, which makes it later than it drew where frames follow each other
-    /// faster than the jitter.
+    /// True if a frame with less delay may overtake earlier ones. Otherwise it arrives right after them,
+    /// later than drawn if frames follow each other faster than the jitter.
     pub reorder: bool,
-    /// A frame is lost when any of these says so; at most 16.
+    /// A frame is lost if any of these says so; at most 16.
     pub loss: Vec<Loss>,
-    /// Bytes that the queue of each priority holds, at most 1 GiB.
+    /// Bytes in the queue of each priority, at most 1 GiB.
     pub queue_bytes: u64,
-    /// Packets that the queue of each priority holds; `None`: as many as the bytes allow.
+    /// Packets in the queue of each priority. `None`: only the bytes are limited.
     pub queue_packets: Option<u32>,
-    /// Above what frames are marked with ECN's Congestion Experienced.
+    /// Threshold above which frames are marked with ECN's Congestion Experienced.
     pub ecn: Option<EcnThreshold>,
 }
 
@@ -58,18 +57,18 @@ impl Default for WireConfig {
     }
 }
 
-/// Why a wire's configuration is refused.
+/// The reason that a wire's configuration is rejected.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WireError {
-    /// A rate at which nothing moves.
+    /// A rate of zero.
     #[error("rate 0 bit/s: expected at least 1, or none for a wire without a rate")]
     Rate,
-    /// A delay that would keep too much in memory.
+    /// A delay that needs too much memory.
     #[error("delay {0:?}: expected at most {MAX_DELAY:?}")]
     Delay(Duration),
-    /// A wire that would keep too much in memory.
+    /// A rate and a delay that need too much memory.
     #[error(
-        "rate {} over a delay of {}: {bytes} bytes under way, expected at most {MAX_LINE}",
+        "rate {} over a delay of {}: {bytes} bytes in flight, expected at most {MAX_LINE}",
         show_bit_rate(*.rate),
         show_duration(*.delay)
     )]
@@ -81,25 +80,25 @@ pub enum WireError {
         /// Their product.
         bytes: u64,
     },
-    /// A queue that holds no frame, or too much of memory.
+    /// A queue too small for a frame, or with too much memory.
     #[error("queue of {0} bytes: expected {MIN_CHARGE} (room for one frame) to {MAX_QUEUE}")]
     Queue(u64),
-    /// A queue that holds no packet.
+    /// A queue of zero packets.
     #[error("queue of 0 packets: expected at least 1, or none to limit its bytes alone")]
     QueuePackets,
-    /// A jitter that is none.
+    /// An invalid jitter.
     #[error(transparent)]
     Jitter(#[from] JitterError),
-    /// A loss model that is none.
+    /// An invalid loss model.
     #[error(transparent)]
     Loss(#[from] LossError),
-    /// So many loss models that every frame waits for them.
+    /// Too many loss models.
     #[error("{0} loss models: expected at most {MAX_LOSSES}")]
     Losses(usize),
 }
 
 impl WireConfig {
-    /// Refuses what no wire can do.
+    /// Checks all settings.
     pub fn validate(&self) -> Result<(), WireError> {
         if self.delay > MAX_DELAY {
             return Err(WireError::Delay(self.delay));
@@ -135,7 +134,7 @@ impl WireConfig {
     }
 }
 
-/// Bytes that a rate sends within a time.
+/// Bytes that a rate sends in a time.
 pub fn product(rate: u64, time: Duration) -> u64 {
     let bits = u128::from(rate).saturating_mul(time.as_nanos()) / 1_000_000_000;
     u64::try_from(bits / 8).unwrap_or(u64::MAX)
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_what_no_wire_can_do() {
+    fn impossible_wires_are_rejected() {
         let perfect = WireConfig::default;
         assert_eq!(perfect().validate(), Ok(()));
         for (wrong, said) in [
@@ -170,7 +169,7 @@ mod tests {
                     delay: Duration::from_secs(1),
                     ..perfect()
                 },
-                "rate 100G over a delay of 1s: 12500000000 bytes under way",
+                "rate 100G over a delay of 1s: 12500000000 bytes in flight",
             ),
             (
                 WireConfig {

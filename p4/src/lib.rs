@@ -1,25 +1,28 @@
-//! Ultima's P4 programs as p4c compiled them, the names that they give to things, and the manifest
-//! that ties the compiled files to their sources.
+//! Ultima's compiled P4 programs, the names of their tables and fields, and the manifests that tie them to their sources.
 //!
-//! The sources are `ultima_v1model.p4`, `ultima_tna.p4` and `include/`; [`v1model`], [`tofino`] and [`tofino2`] are what the
-//! compilers printed for them, embedded, so that a binary needs no checkout. `cargo run -p ultima-p4 --bin p4-recompile`
-//! prints them anew where p4c is on the PATH.
+//! The sources are `ultima_v1model.p4`, `ultima_tna.p4` and `include/`. [`v1model`], [`tofino`] and [`tofino2`] return the
+//! compiled programs, which are embedded: a binary needs no checkout. `cargo run -p ultima-p4 --bin p4-recompile` compiles
+//! them with the p4c on the PATH.
+
+use std::io::Read as _;
+
+use flate2::read::DeflateDecoder;
 
 pub mod manifest;
 pub mod names;
+pub mod normal;
 mod schema;
-mod terse;
 
-/// A compiled program, in the form that P4Runtime's SetForwardingPipelineConfig takes.
+/// A compiled program in the form of P4Runtime's SetForwardingPipelineConfig.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// The target's device configuration: for v1model p4c's BMv2 JSON.
+    /// The target's device configuration. For v1model: p4c's BMv2 JSON.
     pub device_config: &'static [u8],
     /// P4Info in protobuf text format.
     pub p4info: &'static str,
 }
 
-/// Ultima for v1model: BMv2's simple_switch_grpc and the embedded switch.
+/// Returns the program for v1model: BMv2's simple_switch_grpc and the embedded switch.
 pub fn v1model() -> Program {
     Program {
         device_config: include_bytes!("../compiled/v1model/ultima.json"),
@@ -27,35 +30,78 @@ pub fn v1model() -> Program {
     }
 }
 
-/// A program that was compiled and assembled for a Tofino: the parts of what its P4Runtime servers take.
-#[derive(Clone, Copy, Debug)]
+/// A program that is compiled and assembled for a Tofino: the parts of its P4Runtime device configuration.
+#[derive(Clone, Debug)]
 pub struct TofinoProgram {
     /// P4Info in protobuf text format.
     pub p4info: &'static str,
     /// The compiler's `bfrt.json`.
-    pub bfrt: &'static [u8],
+    pub bfrt: Vec<u8>,
     /// The assembler's `context.json`.
-    pub context: &'static [u8],
+    pub context: Vec<u8>,
     /// The assembler's `tofino.bin` or `tofino2.bin`.
-    pub binary: &'static [u8],
+    pub binary: Vec<u8>,
 }
 
-/// Ultima for Tofino.
+/// Embeds a compiled file that the build script compressed; returns its content.
+macro_rules! embedded {
+    ($file:literal) => {
+        inflate(include_bytes!(concat!(
+            env!("OUT_DIR"),
+            "/",
+            $file,
+            ".deflate"
+        )))
+    };
+}
+
+/// Returns the program for Tofino.
 pub fn tofino() -> TofinoProgram {
     TofinoProgram {
         p4info: include_str!("../compiled/tofino/ultima.p4info.txtpb"),
-        bfrt: include_bytes!("../compiled/tofino/bfrt.json"),
-        context: include_bytes!("../compiled/tofino/pipe/context.json"),
-        binary: include_bytes!("../compiled/tofino/pipe/tofino.bin"),
+        bfrt: embedded!("tofino/bfrt.json"),
+        context: embedded!("tofino/pipe/context.json"),
+        binary: embedded!("tofino/pipe/tofino.bin"),
     }
 }
 
-/// Ultima for Tofino 2.
+/// Returns the program for Tofino 2.
 pub fn tofino2() -> TofinoProgram {
     TofinoProgram {
         p4info: include_str!("../compiled/tofino2/ultima.p4info.txtpb"),
-        bfrt: include_bytes!("../compiled/tofino2/bfrt.json"),
-        context: include_bytes!("../compiled/tofino2/pipe/context.json"),
-        binary: include_bytes!("../compiled/tofino2/pipe/tofino2.bin"),
+        bfrt: embedded!("tofino2/bfrt.json"),
+        context: embedded!("tofino2/pipe/context.json"),
+        binary: embedded!("tofino2/pipe/tofino2.bin"),
+    }
+}
+
+/// Decompresses an embedded file.
+fn inflate(compressed: &[u8]) -> Vec<u8> {
+    let mut content = Vec::new();
+    DeflateDecoder::new(compressed)
+        .read_to_end(&mut content)
+        .expect("the build script compressed it");
+    content
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    #[test]
+    fn embedded_programs_are_the_compiled_files() {
+        let compiled = Path::new(env!("CARGO_MANIFEST_DIR")).join("compiled");
+        for (program, target) in [(super::tofino(), "tofino"), (super::tofino2(), "tofino2")] {
+            let binary = format!("pipe/{target}.bin");
+            for (content, file) in [
+                (program.bfrt, "bfrt.json"),
+                (program.context, "pipe/context.json"),
+                (program.binary, &binary),
+            ] {
+                let file = compiled.join(target).join(file);
+                assert!(content == fs::read(&file).unwrap(), "{}", file.display());
+            }
+        }
     }
 }

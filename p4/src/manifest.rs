@@ -1,4 +1,4 @@
-//! The manifest: which compiler printed the compiled files, by which command, from which sources.
+//! Manifests of the compiled files: the compiler, its command lines, and the digests of sources and outputs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,34 +8,34 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{schema, terse};
+use crate::{normal, schema};
 
-/// A program that is compiled: for which target, by what, into what. Paths are relative to the repository.
+/// How a program is compiled for a target. Paths are relative to the repository.
 #[derive(Clone, Copy, Debug)]
 pub struct Build {
-    /// The target's name, and that of its folder in `p4/compiled/`.
+    /// The target, which is also the name of its folder in `p4/compiled/`.
     pub target: &'static str,
-    /// The top file, whose `#include`s name all other sources.
+    /// The main source file; its `#include`s name all others.
     top: &'static str,
-    /// The command lines, run in the repository's root one after the other: the compiler's first, which starts with its name.
+    /// The command lines, run in order in the repository's root. The first one runs the compiler.
     commands: &'static [&'static [&'static str]],
-    /// The committed files that the compiler printed.
+    /// The committed outputs.
     outputs: &'static [&'static str],
-    /// What else it leaves in the folder, of no use to anybody who runs the program.
+    /// Further outputs, deleted after each run: no target loads them.
     leftovers: &'static [&'static str],
-    /// Outputs that are JSON with as much space as text, and say when they were printed: without both.
-    verbose: &'static [&'static str],
-    /// Outputs that are binaries, and say of which run they are: without that.
+    /// Outputs that are committed in the form of [`normal::json`].
+    json: &'static [&'static str],
+    /// Outputs that are committed in the form of `normal::binary`.
     binaries: &'static [&'static str],
-    /// Outputs that may be printed otherwise without another meaning: what was there stays where it says the same.
-    unsteady: &'static [&'static str],
-    /// The output that says which version printed it, with its commit, where `--version` does not say the commit.
-    says_version: Option<&'static str>,
+    /// Outputs whose order differs between runs. The old file stays if both mean the same ([`schema`]).
+    unordered: &'static [&'static str],
+    /// The output that names the compiler's version and commit, if `--version` does not print the commit.
+    version_in: Option<&'static str>,
 }
 
 const INCLUDE: &str = "p4/include";
 
-/// For v1model: BMv2's simple_switch and the embedded switch.
+/// The program for v1model: BMv2's simple_switch and the embedded switch.
 pub const V1MODEL: Build = Build {
     target: "v1model",
     top: "p4/ultima_v1model.p4",
@@ -57,13 +57,13 @@ pub const V1MODEL: Build = Build {
         "p4/compiled/v1model/ultima.p4info.txtpb",
     ],
     leftovers: &[],
-    verbose: &[],
+    json: &["p4/compiled/v1model/ultima.json"],
     binaries: &[],
-    unsteady: &[],
-    says_version: None,
+    unordered: &[],
+    version_in: None,
 };
 
-/// For Tofino: compiled, and assembled for the chip. docs/tofino.md has the reasons of the flags.
+/// The program for Tofino, compiled and assembled. docs/tofino.md explains the flags.
 pub const TOFINO: Build = Build {
     target: "tofino",
     top: "p4/ultima_tna.p4",
@@ -112,16 +112,16 @@ pub const TOFINO: Build = Build {
         "p4/compiled/tofino/pipe/ultima_tna.dynhash.json",
         "p4/compiled/tofino/pipe/ultima_tna.prim.json",
     ],
-    verbose: &[
+    json: &[
         "p4/compiled/tofino/bfrt.json",
         "p4/compiled/tofino/pipe/context.json",
     ],
     binaries: &["p4/compiled/tofino/pipe/tofino.bin"],
-    unsteady: &["p4/compiled/tofino/bfrt.json"],
-    says_version: Some("p4/compiled/tofino/pipe/context.json"),
+    unordered: &["p4/compiled/tofino/bfrt.json"],
+    version_in: Some("p4/compiled/tofino/pipe/context.json"),
 };
 
-/// For Tofino 2.
+/// The program for Tofino 2, compiled and assembled.
 pub const TOFINO2: Build = Build {
     target: "tofino2",
     top: "p4/ultima_tna.p4",
@@ -171,42 +171,42 @@ pub const TOFINO2: Build = Build {
         "p4/compiled/tofino2/pipe/ultima_tna.dynhash.json",
         "p4/compiled/tofino2/pipe/ultima_tna.prim.json",
     ],
-    verbose: &[
+    json: &[
         "p4/compiled/tofino2/bfrt.json",
         "p4/compiled/tofino2/pipe/context.json",
     ],
     binaries: &["p4/compiled/tofino2/pipe/tofino2.bin"],
-    unsteady: &["p4/compiled/tofino2/bfrt.json"],
-    says_version: Some("p4/compiled/tofino2/pipe/context.json"),
+    unordered: &["p4/compiled/tofino2/bfrt.json"],
+    version_in: Some("p4/compiled/tofino2/pipe/context.json"),
 };
 
-/// All of them.
+/// The builds for all targets.
 pub const BUILDS: &[Build] = &[V1MODEL, TOFINO, TOFINO2];
 
-/// What a compiler's version begins with where it prints it.
+/// The word before the version in a compiler's output.
 const VERSION: &str = "Version ";
 
-/// What an output says of who printed it, among all else.
+/// The member of an output that names the compiler's version.
 #[derive(Deserialize)]
 struct Printed {
     compiler_version: String,
 }
 
-/// What a program's `manifest.json` holds. Paths are relative to the repository.
+/// The contents of a `manifest.json`. Paths are relative to the repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The compiler and its version, with the commit that it was built of.
+    /// The compiler, its version and the commit that it was built from.
     pub compiler: String,
     /// The command lines, run in the repository's root.
     pub commands: Vec<Vec<String>>,
     /// SHA-256 of every source file.
     pub sources: BTreeMap<PathBuf, String>,
-    /// SHA-256 of every committed file that the compiler printed.
+    /// SHA-256 of every committed output.
     pub outputs: BTreeMap<PathBuf, String>,
 }
 
-/// Why the compiled files could not be checked or made.
+/// Why checking or compiling failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// A file could not be read or written.
@@ -217,7 +217,7 @@ pub enum ManifestError {
         /// The reason.
         source: io::Error,
     },
-    /// The manifest is not valid JSON of the right form.
+    /// A file is not JSON of the expected form.
     #[error("{}: {source}", path.display())]
     Format {
         /// The file.
@@ -226,27 +226,27 @@ pub enum ManifestError {
         source: serde_json::Error,
     },
     /// The compiler is not on the PATH or cannot be started.
-    #[error("{compiler} cannot be started ({source}): put p4lang/p4c's on the PATH")]
+    #[error("cannot start {compiler}: {source}; put the {compiler} of p4lang/p4c on the PATH")]
     NoCompiler {
-        /// What was to be started.
+        /// The compiler or assembler.
         compiler: &'static str,
         /// The reason.
         source: io::Error,
     },
-    /// The compiler refused the program, or did not end by itself.
-    #[error("{compiler} failed, {status}:\n{said}")]
+    /// The compiler rejected the program or was killed.
+    #[error("{compiler} failed ({status}):\n{output}")]
     Compile {
         /// The compiler.
         compiler: &'static str,
-        /// How it ended.
+        /// The exit status.
         status: ExitStatus,
-        /// What it said.
-        said: String,
+        /// Standard error and output.
+        output: String,
     },
 }
 
 impl Build {
-    /// The compiler.
+    /// The compiler's name.
     pub fn compiler(&self) -> &'static str {
         self.commands[0][0]
     }
@@ -256,30 +256,30 @@ impl Build {
         Path::new("p4/compiled").join(self.target)
     }
 
-    /// The manifest.
+    /// The manifest's path.
     pub fn manifest(&self) -> PathBuf {
         self.folder().join("manifest.json")
     }
 
-    /// The version of the compiler on the PATH, as it prints it (to standard error, as it happens): where it does not say of which commit it
-    /// is, what a manifest's `compiler` begins with.
+    /// Returns the name and version of the compiler on the PATH: a prefix of [`Manifest::compiler`] if the compiler does not
+    /// print its commit.
     ///
     /// # Errors
-    /// [`ManifestError::NoCompiler`] where it is not on the PATH.
+    /// [`ManifestError::NoCompiler`] if it is not on the PATH.
     pub fn compiler_version(&self) -> Result<String, ManifestError> {
         let output = run(&[self.compiler(), "--version"], Path::new("."))?;
-        let said = said(&output);
-        let version = said.lines().find(|line| line.starts_with(VERSION));
-        Ok(format!("{} {}", self.compiler(), version.unwrap_or(&said)))
+        let text = text(&output);
+        let version = text.lines().find(|line| line.starts_with(VERSION));
+        Ok(format!("{} {}", self.compiler(), version.unwrap_or(&text)))
     }
 
-    /// Compiles the program in the repository at `root`, in place, and writes its manifest.
+    /// Compiles the program in the repository at `root` and writes its outputs and manifest there.
     ///
     /// # Errors
-    /// If the compiler is missing, refuses the program, or a file cannot be written.
+    /// If the compiler is missing or rejects the program, or a file cannot be read or written.
     pub fn recompile(&self, root: &Path) -> Result<Manifest, ManifestError> {
         let version = self.compiler_version()?;
-        let before = self.unsteady.iter();
+        let before = self.unordered.iter();
         let before = before.map(|path| (*path, read(root, Path::new(path)).ok()));
         let before: Vec<(&str, Option<Vec<u8>>)> = before.collect();
         for command in self.commands {
@@ -288,20 +288,20 @@ impl Build {
                 return Err(ManifestError::Compile {
                     compiler: command[0],
                     status: output.status,
-                    said: said(&output),
+                    output: text(&output),
                 });
             }
         }
-        let rewrite = |path: &str, as_it_stays: &dyn Fn(Vec<u8>) -> Vec<u8>| {
-            let text = as_it_stays(read(root, Path::new(path))?);
+        let rewrite = |path: &str, form: &dyn Fn(Vec<u8>) -> Vec<u8>| {
+            let text = form(read(root, Path::new(path))?);
             let path = root.join(path);
             fs::write(&path, text).map_err(|source| ManifestError::File { path, source })
         };
-        for path in self.verbose {
-            rewrite(path, &|text| terse::terse(&text))?;
+        for path in self.json {
+            rewrite(path, &|text| normal::json(&text))?;
         }
         for path in self.binaries {
-            rewrite(path, &terse::timeless)?;
+            rewrite(path, &normal::binary)?;
         }
         for (path, before) in before {
             rewrite(path, &|now| match &before {
@@ -325,9 +325,9 @@ impl Build {
         Ok(manifest)
     }
 
-    /// What printed the files at `root`: what they say of it, or `version`.
+    /// Returns the compiler that an output at `root` names, or `version` if none does.
     fn printed_by(&self, root: &Path, version: String) -> Result<String, ManifestError> {
-        let Some(path) = self.says_version.map(Path::new) else {
+        let Some(path) = self.version_in.map(Path::new) else {
             return Ok(version);
         };
         let printed: Printed =
@@ -339,7 +339,7 @@ impl Build {
         Ok(format!("{} {VERSION}{printed}", self.compiler()))
     }
 
-    /// The top file and all that it includes from the repository, each once.
+    /// Returns the main source file and everything that it includes from the repository, each once.
     fn sources(&self, root: &Path) -> Result<Vec<PathBuf>, ManifestError> {
         let mut sources = vec![PathBuf::from(self.top)];
         let mut read_to = 0;
@@ -361,7 +361,7 @@ impl Build {
 }
 
 impl Manifest {
-    /// The committed manifest of a program in the repository at `root`.
+    /// Reads a program's manifest in the repository at `root`.
     ///
     /// # Errors
     /// If it is missing or malformed.
@@ -371,8 +371,7 @@ impl Manifest {
             .map_err(|source| ManifestError::Format { path, source })
     }
 
-    /// The manifest that would describe the files at `root` as they are, had the compiler of this version printed them; those that say which
-    /// one did are believed.
+    /// Computes the manifest of the files at `root`. `version` is the compiler's, unless an output names it.
     ///
     /// # Errors
     /// If a file cannot be read.
@@ -396,7 +395,7 @@ impl Manifest {
         })
     }
 
-    /// What the files at `root` and this manifest disagree about, a line each; empty where they agree.
+    /// Returns one line for each difference between this manifest and the files at `root`.
     ///
     /// # Errors
     /// If a file cannot be read.
@@ -431,15 +430,15 @@ impl Manifest {
                 }
             }
             for path in recorded.keys().filter(|path| !found.contains_key(*path)) {
-                lines.push(format!("{}: in the manifest, but gone", path.display()));
+                lines.push(format!("{}: in the manifest, but missing", path.display()));
             }
         }
         Ok(lines)
     }
 }
 
-/// What a command said on both its outputs.
-fn said(output: &Output) -> String {
+/// Returns a command's standard error and output as text.
+fn text(output: &Output) -> String {
     let bytes = [&output.stderr[..], &output.stdout[..]].concat();
     String::from_utf8_lossy(&bytes).trim().to_owned()
 }

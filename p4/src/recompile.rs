@@ -1,7 +1,6 @@
-//! Compiles Ultima's P4 programs with the p4c on the PATH and writes their manifests.
+//! The command `p4-recompile`: compiles Ultima's P4 programs with the p4c on the PATH and writes their manifests.
 //!
-//! Run it as `cargo run -p ultima-p4 --bin p4-recompile`, from anywhere in the repository, for all targets, or with
-//! the names of those that are to be compiled.
+//! `cargo run -p ultima-p4 --bin p4-recompile [TARGET]...`, from any folder of the repository.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -35,27 +34,27 @@ fn main() -> ExitCode {
     }
 }
 
-/// What `--help` prints.
+/// Returns the text of `--help`.
 fn help() -> String {
     format!(
         "\
-Compiles Ultima's P4 programs with the compilers on the PATH, p4c-bm2-ss, p4c-barefoot and bfas, and writes their manifests
+Compiles Ultima's P4 programs with p4c-bm2-ss, p4c-barefoot and bfas from the PATH and writes their manifests
 
 Usage: p4-recompile [TARGET]...
 
-  TARGET  One of {}; all without one. What comes of it is in p4/compiled/, a folder each
+  TARGET  One of {}. Default: all. The outputs are in p4/compiled/TARGET/
 ",
         targets_known()
     )
 }
 
-/// The names of all targets.
+/// Returns the names of all targets.
 fn targets_known() -> String {
     let targets: Vec<&str> = BUILDS.iter().map(|build| build.target).collect();
     targets.join(", ")
 }
 
-/// The programs for the targets of these names, or all where there is no name.
+/// Returns the builds for these targets, or all builds if none is given.
 fn builds(targets: &[String]) -> Result<Vec<&'static Build>, String> {
     if targets.is_empty() {
         return Ok(BUILDS.iter().collect());
@@ -66,7 +65,7 @@ fn builds(targets: &[String]) -> Result<Vec<&'static Build>, String> {
             .find(|build| build.target == target)
             .ok_or_else(|| {
                 let known = targets_known();
-                format!("{target} is no target: give one of {known}, or none for all")
+                format!("unknown target {target:?}: expected one of {known}, or none for all")
             })
     };
     targets.iter().map(find).collect()

@@ -1,19 +1,19 @@
-//! Whether two `bfrt.json` say the same. The compiler numbers and orders the chip's snapshots by where in memory it has ingress and egress,
-//! which is another from run to run.
+//! Comparison of two `bfrt.json` by meaning. The compiler numbers and orders the chip's snapshot tables by the addresses of
+//! its ingress and egress objects, so their order differs between runs.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The table of both snapshots, which has its number of whichever the compiler came upon first.
+/// End of the name of the table for both snapshots. It takes its id from the snapshot that the compiler met first.
 const SNAPSHOTS: &str = ".snapshot.cfg";
 
-/// Whether they are JSON with the same tables, in whatever order, and the same of everything else.
+/// True if both are JSON with the same tables in any order, and equal otherwise.
 pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     matches!((read(one), read(other)), (Some(one), Some(other)) if one == other)
 }
 
-/// The tables by name, and all else; none where it is no such file.
+/// Returns the tables by name and the rest of the document, or `None` if the text is not a `bfrt.json`.
 fn read(text: &[u8]) -> Option<(BTreeMap<String, Value>, Value)> {
     let mut schema: Value = serde_json::from_slice(text).ok()?;
     let Value::Array(tables) = schema.get_mut("tables")?.take() else {
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_from_run_to_run_is_the_same() {
+    fn order_and_snapshot_ids_make_no_difference() {
         let swapped = r#"{"schema_version":"1","tables":[
             {"name":"pipe.share","id":1,"depends_on":[7,8]},
             {"name":"pipe.snapshot.cfg","id":5,"depends_on":[4,3]},
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn all_else_is_another() {
+    fn any_other_change_makes_a_difference() {
         assert!(!with(r#""id":1"#, r#""id":9"#));
         assert!(!with(r#""id":3}"#, r#""id":9}"#));
         assert!(!with("[7,8]", "[8,7]"));

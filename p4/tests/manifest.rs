@@ -1,4 +1,4 @@
-//! The compiled files are those of the sources beside them.
+//! The committed compiled files match their sources and manifests.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// A copy of `p4/` in which a test may change files.
+/// Returns a copy of `p4/` in which a test may change files.
 fn copy() -> tempfile::TempDir {
     fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
         fs::create_dir_all(to)?;
@@ -67,12 +67,11 @@ fn a_changed_source_is_noticed() {
             "p4/include/added.p4: not in the manifest",
             "p4/include/parser.p4: changed since it was compiled",
             "p4/ultima_v1model.p4: changed since it was compiled",
-            "p4/include/arp.p4: in the manifest, but gone",
+            "p4/include/arp.p4: in the manifest, but missing",
         ]
     );
 }
 
-/// A compiler for chips says its commit only in what it prints.
 #[test]
 fn manifests_name_the_compilers_commit() {
     for build in BUILDS {
@@ -84,7 +83,6 @@ fn manifests_name_the_compilers_commit() {
     }
 }
 
-/// One that was compiled by another than its manifest says is noticed.
 #[test]
 fn another_compiler_is_noticed() {
     let dir = copy();
@@ -105,14 +103,14 @@ fn another_compiler_is_noticed() {
     );
 }
 
-/// Written past `eprintln!`, whose output the test harness hides when a test passes.
+/// Prints to standard error itself: the test harness hides the output of `eprintln!` in a test that passes.
 fn skipped(reason: &str) {
-    // There is nobody to tell if standard error is closed.
+    // Standard error may be closed.
     let _ = writeln!(io::stderr(), "skipped: {reason}");
 }
 
 #[test]
-fn the_compiler_prints_what_is_committed() {
+fn compilers_on_the_path_reproduce_the_committed_files() {
     for build in BUILDS {
         let committed = Manifest::load(build, root()).unwrap();
         let version = match build.compiler_version() {
@@ -136,7 +134,7 @@ fn the_compiler_prints_what_is_committed() {
         let printed = build
             .recompile(dir.path())
             .unwrap_or_else(|error| panic!("{}: {error}", build.target));
-        // Only what it has printed says of which commit it is.
+        // The Tofino compiler names its commit in its output only.
         if printed.compiler != committed.compiler {
             other(&printed.compiler);
             continue;
@@ -145,7 +143,7 @@ fn the_compiler_prints_what_is_committed() {
         if !differences.is_empty() {
             let kept = dir.keep();
             panic!(
-                "{}: {} has printed something else, which stays in {}:\n{}",
+                "{}: the output of {}, kept in {}, differs:\n{}",
                 build.target,
                 printed.compiler,
                 kept.display(),

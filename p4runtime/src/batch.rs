@@ -10,9 +10,9 @@ use prost::Message as _;
 use prost_types::Any;
 use tonic::{Code, Status};
 
-/// Bytes of HTTP/2 headers and trailers that a client has to accept to learn how each update of a
-/// failed batch ended; for tonic's `Endpoint::http2_max_header_list_size`, whose default of 16 KiB
-/// holds only a hundred or so.
+/// Returns the bytes of HTTP/2 headers and trailers that a client must accept to receive the outcome of each update of a
+/// failed batch. Set it with tonic's `Endpoint::http2_max_header_list_size`; the default of 16 KiB holds about a hundred
+/// outcomes.
 ///
 /// The specification's rule of thumb (appendix, "gRPC Metadata Maximum Size") is 8 KiB and 100
 /// bytes per update. An outcome with a sentence in it takes more: its type's name, the text, and a
@@ -24,7 +24,7 @@ pub fn header_list_size(updates: usize) -> u32 {
         .saturating_add(8 << 10)
 }
 
-/// Outcome of one update that did not fail.
+/// Returns the outcome of an update that succeeded.
 pub fn success() -> v1::Error {
     v1::Error {
         canonical_code: Code::Ok as i32,
@@ -32,7 +32,7 @@ pub fn success() -> v1::Error {
     }
 }
 
-/// Outcome of one update that failed: a canonical code and a text for people.
+/// Returns the outcome of an update that failed: a canonical code and a text for people.
 pub fn failure(code: Code, message: impl Into<String>) -> v1::Error {
     v1::Error {
         canonical_code: code as i32,
@@ -41,7 +41,7 @@ pub fn failure(code: Code, message: impl Into<String>) -> v1::Error {
     }
 }
 
-/// What a server answers to a batch in which updates failed: their outcomes in order.
+/// Returns the status of a batch in which updates failed, with the outcomes in order.
 pub fn status(outcomes: &[v1::Error]) -> Status {
     let failed = outcomes
         .iter()
@@ -59,8 +59,8 @@ pub fn status(outcomes: &[v1::Error]) -> Status {
     Status::with_details(Code::Unknown, message, details.encode_to_vec().into())
 }
 
-/// The outcomes in a failed batch's status, in the order of its updates; `None` when the whole
-/// request failed, or the server gave no details.
+/// Returns the outcomes in a failed batch's status, in the order of its updates. `None` if the whole request failed or the
+/// server sent no details.
 pub fn outcomes(status: &Status) -> Option<Vec<v1::Error>> {
     if status.code() != Code::Unknown {
         return None;

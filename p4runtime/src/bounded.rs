@@ -1,11 +1,9 @@
-//! The codec of P4Runtime's calls, which knows what a message will take before it is decoded.
+//! The codec of P4Runtime's calls: it bounds a message's memory before decoding it.
 //!
-//! An empty element of a repeated field takes two bytes on the wire and hundreds in memory, so a
-//! limit on a message's encoded length bounds little. Before a message is decoded, its bytes are
-//! walked with the descriptors at hand, nothing being allocated, and what its structure will take is
-//! added up: the messages in repeated fields, strings without their bytes, numbers. Bytes of
-//! strings are as many in memory as on the wire, which the server's and the client's limits on the
-//! length of a message bound.
+//! An empty element of a repeated field takes two bytes on the wire and hundreds in memory, so a limit on the encoded length
+//! is not enough. The codec walks the encoded bytes with the message descriptors, allocates nothing, and adds up the memory
+//! of the decoded structure: messages in repeated fields, numbers, and strings without their bytes. Bytes of strings take as
+//! much memory as on the wire; the gRPC limits on message length bound them.
 
 mod shape;
 
@@ -19,13 +17,12 @@ use tonic_prost::ProstCodec;
 
 use shape::{Malformed, Shapes};
 
-/// Bytes that the structure of a request may take in memory; while it is decoded, its vectors may
-/// have room for twice as much.
+/// Largest size of a request's structure in memory, in bytes. During decoding, vectors may reserve twice as much.
 pub const MAX_REQUEST_STRUCTURE: usize = 32 << 20;
-/// The same of a response: BMv2 answers a wildcard read with a single message.
+/// Largest size of a response's structure in memory, in bytes. BMv2 answers a wildcard read with a single message.
 pub const MAX_RESPONSE_STRUCTURE: usize = 256 << 20;
 
-/// Encodes `T` and decodes `U` as prost does, and refuses a `U` whose structure would be too large.
+/// Encodes `T` and decodes `U` like prost, and rejects a `U` whose structure is too large.
 #[derive(Debug, Clone)]
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
@@ -65,17 +62,16 @@ impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
     fn decode(&mut self, encoded: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         let bytes = encoded.copy_to_bytes(encoded.remaining());
         check::<U>(&bytes).map_err(|error| Status::resource_exhausted(error.to_string()))?;
-        // As the gRPC status codes have it for what cannot be parsed.
+        // The gRPC specification assigns INTERNAL to messages that cannot be parsed.
         let decoded = U::decode(bytes).map_err(|error| Status::internal(error.to_string()));
         decoded.map(Some)
     }
 }
 
-/// A message would take too much memory.
+/// A message whose structure takes too much memory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{message}: its {encoded} bytes would take more than {limit} in memory once decoded, beside \
-     what its strings hold; send less at once"
+    "{message}: {encoded} bytes decode to a structure of more than {limit} bytes; split the message"
 )]
 pub struct TooLarge {
     /// The message's full name.
@@ -86,12 +82,11 @@ pub struct TooLarge {
     pub limit: usize,
 }
 
-/// Checks what an encoded message will take in memory. What is malformed passes: decoding it says
-/// so, and takes no more than what stands before the fault.
+/// Checks the memory that an encoded message takes once decoded. A malformed message passes: the decoder rejects it, and
+/// allocates no more than the part before the fault takes.
 ///
 /// # Errors
-/// More than [`MAX_REQUEST_STRUCTURE`], for what a call of P4Runtime takes, or
-/// [`MAX_RESPONSE_STRUCTURE`], for all else.
+/// A request takes more than [`MAX_REQUEST_STRUCTURE`], or another message more than [`MAX_RESPONSE_STRUCTURE`].
 pub fn check<M: Name>(encoded: &[u8]) -> Result<(), TooLarge> {
     let shapes = Shapes::get();
     let Some(shape) = shapes.find(&M::full_name()) else {
@@ -137,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_for_a_message_is_no_less_than_what_it_takes() {
+    fn the_computed_size_is_at_least_the_real_size() {
         fn compare<M: Name>() {
             let shapes = Shapes::get();
             let shape = shapes.find(&M::full_name()).expect("it is known");
@@ -160,13 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_empty_elements_are_refused_before_they_are_decoded() {
+    fn requests_of_many_empty_elements_are_rejected() {
         let many = 2 << 20;
         let says = check::<WriteRequest>(&empties(4, many)).expect_err("updates");
         assert_eq!(
             says.to_string(),
-            "p4.v1.WriteRequest: its 4194304 bytes would take more than 33554432 in memory once \
-             decoded, beside what its strings hold; send less at once"
+            "p4.v1.WriteRequest: 4194304 bytes decode to a structure of more than 33554432 bytes; \
+             split the message"
         );
         check::<ReadRequest>(&empties(2, many)).expect_err("entities");
         // Update 4, entity 2, table entry 2, match 2; group 4, members 3.
@@ -208,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_bytes_the_walk_ends(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn checking_arbitrary_bytes_ends(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             prop_assert_eq!(check::<WriteRequest>(&bytes), Ok(()));
         }
     }

@@ -1,7 +1,7 @@
-//! Numbers as P4Runtime carries them: big-endian bytestrings of any width (P4Runtime §8.3).
+//! Unsigned numbers as big-endian bytestrings of any width (P4Runtime §8.3).
 //!
-//! A sender uses the canonical form, the shortest that holds the value and at least one byte.
-//! A receiver takes any length above zero, as long as the value fits its P4 type.
+//! A sender uses the canonical form: the shortest that holds the value, and at least one byte. A receiver accepts any
+//! length above zero if the value fits its P4 type.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,23 +11,23 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Bytestring(Vec<u8>);
 
-/// Why received bytes are not the number they should be. Servers answer `OUT_OF_RANGE`.
+/// Why received bytes are not a valid number. Servers respond with `OUT_OF_RANGE`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BytestringError {
-    /// There are no bytes; even 0 takes one.
-    #[error("a bytestring has at least one byte, this one is empty")]
+    /// There are no bytes. The value 0 takes one byte.
+    #[error("empty bytestring: expected at least one byte")]
     Empty,
     /// The value needs more bits than its type has.
-    #[error("the value needs {needed} bits, its type has {bitwidth}")]
+    #[error("value of {needed} bits: expected at most {bitwidth}")]
     TooWide {
         /// Bits that the value needs.
         needed: usize,
-        /// Bits that there are.
+        /// Bits of the type.
         bitwidth: usize,
     },
 }
 
-/// Canonical bytes of a number.
+/// Returns the canonical bytes of a number.
 ///
 /// ```
 /// use ultima_p4runtime::bytestring::encode;
@@ -56,7 +56,7 @@ pub fn decode<T: TryFrom<u128>>(bytes: &[u8]) -> Result<T, BytestringError> {
 }
 
 impl Bytestring {
-    /// The number that big-endian bytes of any length stand for; no bytes stand for 0.
+    /// Returns the number in big-endian bytes of any length. No bytes are 0.
     pub fn from_be_bytes(bytes: &[u8]) -> Self {
         let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
         match &bytes[zeros..] {
@@ -80,22 +80,22 @@ impl Bytestring {
         }
     }
 
-    /// Bits that the value needs; 0 needs one.
+    /// Returns the number of bits that the value needs; 0 needs one.
     pub fn bits(&self) -> usize {
         (8 * self.0.len() - self.0[0].leading_zeros() as usize).max(1)
     }
 
-    /// The canonical bytes.
+    /// Returns the canonical bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether the value is 0.
+    /// True if the value is 0.
     pub fn is_zero(&self) -> bool {
         self.0 == [0]
     }
 
-    /// Whether the value is the largest of `bit<bitwidth>`.
+    /// True if the value is the largest of `bit<bitwidth>`.
     pub fn is_max(&self, bitwidth: usize) -> bool {
         let [first, rest @ ..] = &self.0[..] else {
             return false;
@@ -107,7 +107,7 @@ impl Bytestring {
             && rest.iter().all(|&byte| byte == 0xff)
     }
 
-    /// The value with its `count` lowest bits cleared.
+    /// Returns the value with its `count` lowest bits cleared.
     pub fn clear_low_bits(&self, count: usize) -> Self {
         let mut bytes = self.0.clone();
         for (place, byte) in bytes.iter_mut().rev().enumerate() {
@@ -117,7 +117,7 @@ impl Bytestring {
         Self::from_be_bytes(&bytes)
     }
 
-    /// The bits of the value at which `mask` has a 1.
+    /// Returns the bits of the value that are set in `mask`.
     pub fn masked(&self, mask: &Self) -> Self {
         let mask = mask.0.iter().rev().chain(std::iter::repeat(&0));
         let mut bytes = self.0.clone();
@@ -190,7 +190,7 @@ impl From<Ipv6Addr> for Bytestring {
     }
 }
 
-/// Bytes in network order, a MAC address for one.
+/// Bytes in network order, such as a MAC address.
 impl<const N: usize> From<[u8; N]> for Bytestring {
     fn from(bytes: [u8; N]) -> Self {
         Self::from_be_bytes(&bytes)
@@ -203,7 +203,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_what_the_specification_lists() {
+    fn reads_the_encodings_that_the_specification_lists() {
         // Value, bit width, and whether the bytes are canonical: the unsigned rows of the table of
         // valid encodings in §8.3.
         for (bytes, bitwidth, value, canonical) in [
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn decode_refuses_what_does_not_fit() {
+    fn values_that_do_not_fit_are_rejected() {
         assert_eq!(
             decode::<u8>(&[1, 0]),
             Err(BytestringError::TooWide {

@@ -1,4 +1,4 @@
-//! From parts to wholes: entities, updates, election ids.
+//! Conversions into entities and updates, and of election ids.
 
 use crate::v1::{
     self, entity::Entity as Kind, packet_replication_engine_entry::Type as Pre, update,
@@ -48,7 +48,7 @@ impl From<v1::CloneSessionEntry> for v1::Entity {
 }
 
 impl v1::Update {
-    /// Creates an entity.
+    /// Returns an INSERT of an entity.
     pub fn insert(entity: impl Into<v1::Entity>) -> Self {
         Self {
             r#type: update::Type::Insert.into(),
@@ -56,7 +56,7 @@ impl v1::Update {
         }
     }
 
-    /// Changes an entity that exists.
+    /// Returns a MODIFY of an entity.
     pub fn modify(entity: impl Into<v1::Entity>) -> Self {
         Self {
             r#type: update::Type::Modify.into(),
@@ -64,7 +64,7 @@ impl v1::Update {
         }
     }
 
-    /// Removes an entity; only its key counts.
+    /// Returns a DELETE of an entity, of which only the key counts.
     pub fn delete(entity: impl Into<v1::Entity>) -> Self {
         Self {
             r#type: update::Type::Delete.into(),

@@ -1,5 +1,4 @@
-//! Code generated from `proto/`. The module tree repeats the packages', because generated code
-//! refers to its neighbours by relative path.
+//! Code generated from `proto/`. The module tree mirrors the packages, because generated code uses relative paths.
 
 #![allow(
     // Generated code uses the deprecated fields it declares.
@@ -34,7 +33,7 @@ pub mod p4 {
 
 pub mod stratum {
     pub mod hal {
-        //! `stratum.hal`: a switch's ports, as Stratum is told of them.
+        //! `stratum.hal`: Stratum's configuration of a switch's ports.
         include!(concat!(env!("OUT_DIR"), "/stratum.hal.rs"));
 
         pub mod barefoot {

@@ -4,13 +4,13 @@
 //!   P4Info and `google.rpc.Status`, with client and server stubs
 //!   ([`v1::p4_runtime_client`], [`v1::p4_runtime_server`]).
 //! - [`names`] finds the objects of a P4Info by name and builds entries from names and values, so
-//!   that no numeric id stands in a controller.
-//! - [`tofino`] packs a program for Tofino as Stratum and other P4Runtime servers take it; [`stratum`] has the messages.
+//!   that controllers need no numeric ids.
+//! - [`tofino`] packs a program for Tofino in the form of Stratum or of PI. [`stratum`] has Stratum's messages.
 //! - [`text`] reads and prints P4Info (and any other message) in protobuf's text format.
-//! - [`bounded`] keeps what a peer sends from taking more memory than it should; all stubs use it.
-//! - [`bytestring`] holds numbers as P4Runtime carries them, [`replication`] makes multicast groups
-//!   and clone sessions, [`batch`] the status of a batch that failed.
-//! - [`transport`] reaches servers, [`tls`] over TLS.
+//! - [`bounded`] rejects messages that would take too much memory; all stubs use it.
+//! - [`bytestring`] encodes numbers, [`replication`] builds multicast groups and clone sessions, and [`batch`] builds
+//!   the status of a failed batch.
+//! - [`transport`] and [`tls`] configure clients.
 
 pub mod batch;
 pub mod bounded;

@@ -4,8 +4,8 @@ use crate::bytestring::{BytestringError, decode};
 use crate::v1::{self, replica::PortKind};
 use std::collections::BTreeSet;
 
-/// One copy of a packet. In egress its RID (`egress_rid` in v1model, `instance` in PSA) tells
-/// copies to the same port apart.
+/// One copy of a packet. In egress its RID (`egress_rid` in v1model, `instance` in PSA) distinguishes copies to the same
+/// port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Replica {
     /// Egress port.
@@ -14,18 +14,18 @@ pub struct Replica {
     pub instance: u32,
 }
 
-/// Why copies don't make an entry.
+/// Why replicas do not form a valid entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplicationError {
     /// Zero means "all" in a read (§9.5.1.1, §9.5.2.1).
-    #[error("{kind} 0: ids start at 1, 0 stands for all in a read")]
+    #[error("{kind} 0: expected an id of 1 or more (0 means all in a read)")]
     ZeroId {
         /// Multicast group or clone session.
         kind: &'static str,
     },
-    /// Two copies that egress could not tell apart (§9.5.1).
+    /// Two replicas with equal port and RID (§9.5.1).
     #[error(
-        "{kind} {id}: two copies to port {} with instance {}, of which each pair may occur once",
+        "{kind} {id}: two replicas with port {} and instance {}, expected each pair once",
         replica.port, replica.instance
     )]
     Repeated {
@@ -38,7 +38,7 @@ pub enum ReplicationError {
     },
 }
 
-/// Why a replica of a received entry has no port.
+/// Why a received replica has no valid port.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
     /// Neither `port` nor `egress_port` is set.
@@ -57,7 +57,7 @@ pub enum PortError {
     },
 }
 
-/// A multicast group with these copies, sorted, so that equal groups are equal messages.
+/// Returns a multicast group with these replicas, sorted, so that equal groups are equal messages.
 ///
 /// # Errors
 /// [`ReplicationError`] when the id is 0 or a pair of port and RID occurs twice.
@@ -73,7 +73,7 @@ pub fn multicast_group(
     })
 }
 
-/// A clone session with these copies, sorted, that leaves packets whole and of class 0.
+/// Returns a clone session with these replicas, sorted. It copies whole packets, in class of service 0.
 ///
 /// # Errors
 /// [`ReplicationError`] when the id is 0 or a pair of port and RID occurs twice.
@@ -108,8 +108,7 @@ fn entry_replicas(
 
 impl From<Replica> for v1::Replica {
     fn from(replica: Replica) -> Self {
-        // `egress_port` has been superseded by `port` in 1.4, but it is the one that servers of
-        // every version read, BMv2's among them.
+        // `port` supersedes `egress_port` since 1.4, but all servers, BMv2's among them, read `egress_port`.
         #[allow(deprecated)]
         let port = PortKind::EgressPort(replica.port);
         v1::Replica {
@@ -120,7 +119,7 @@ impl From<Replica> for v1::Replica {
     }
 }
 
-/// Reads a replica whichever way its port is written; backup replicas are not looked at.
+/// Reads a replica with a port in either form. Ignores backup replicas.
 impl TryFrom<&v1::Replica> for Replica {
     type Error = PortError;
 
@@ -164,7 +163,7 @@ mod tests {
             multicast_group(5, copies(&[(3, 1), (3, 1)]))
                 .unwrap_err()
                 .to_string(),
-            "multicast group 5: two copies to port 3 with instance 1, of which each pair may occur once"
+            "multicast group 5: two replicas with port 3 and instance 1, expected each pair once"
         );
         assert_eq!(
             clone_session(0, copies(&[])),

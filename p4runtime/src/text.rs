@@ -1,8 +1,7 @@
-//! Protobuf's text format, in which p4c prints P4Info (`*.p4info.txtpb`).
+//! Protobuf's text format, in which p4c writes P4Info (`*.p4info.txtpb`).
 //!
-//! Any message of this crate can be read and printed: the descriptors embedded in the library say
-//! how. An `Any` may be written as `[URL] { fields }` if its message is one of this crate; it is
-//! printed by its own fields, `type_url` and `value`, which also holds what is unknown here.
+//! It reads and prints every message of this crate, by the embedded descriptors. It reads an `Any` in the form
+//! `[URL] { fields }` if the message is one of this crate, and prints an `Any` by its fields `type_url` and `value`.
 
 use crate::FILE_DESCRIPTOR_SET;
 use miette::Diagnostic as _;
@@ -11,11 +10,10 @@ use prost_reflect::{DescriptorPool, DynamicMessage};
 use prost_types::{DescriptorProto, FileDescriptorSet};
 use std::sync::LazyLock;
 
-/// Deepest nesting of messages that is read. The binary format's decoder has the same limit, and
-/// the parser below recurses once per level.
+/// Deepest nesting of messages that the parser accepts. It recurses once per level. The binary decoder has the same limit.
 const MAX_DEPTH: usize = 100;
 
-/// Why a text is not the message it should be.
+/// Why a text is not a valid message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
     /// The text breaks the format or does not fit the message.
@@ -31,7 +29,7 @@ pub enum TextError {
         message: String,
     },
     /// Messages are nested deeper than any P4 program needs.
-    #[error("line {line}: messages nested deeper than {MAX_DEPTH} levels")]
+    #[error("line {line}: messages are nested deeper than {MAX_DEPTH} levels")]
     TooDeep {
         /// Line, from 1.
         line: usize,
@@ -91,8 +89,7 @@ fn descriptor<M: Name>() -> prost_reflect::MessageDescriptor {
         .expect("every message here has a descriptor")
 }
 
-/// The crate's descriptors with maps as what they are on the wire, repeated entries: a
-/// `DynamicMessage` keeps maps in random order, lists as they come.
+/// The crate's descriptors with maps as repeated entries: a `DynamicMessage` keeps lists in order, but not maps.
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     let mut files =
         FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).expect("written by the build script");
@@ -114,7 +111,7 @@ fn map_entries_to_messages(message: &mut DescriptorProto) {
         .for_each(map_entries_to_messages);
 }
 
-/// Line and column, both from 1, of a byte offset.
+/// Returns the line and column of a byte offset, both from 1.
 fn place(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -124,8 +121,7 @@ fn place(text: &str, offset: usize) -> (usize, usize) {
     )
 }
 
-/// Refuses text whose messages are nested so deeply that the recursive parser would run out of
-/// stack. Braces in strings and comments don't nest.
+/// Rejects text whose nesting would exhaust the recursive parser's stack. Braces in strings and comments do not nest.
 fn check_depth(text: &str) -> Result<(), TextError> {
     let mut depth = 0usize;
     let mut line = 1;
@@ -136,7 +132,7 @@ fn check_depth(text: &str) -> Result<(), TextError> {
             b'{' | b'<' | b'[' => depth += 1,
             b'}' | b'>' | b']' => depth = depth.saturating_sub(1),
             b'#' if bytes.by_ref().any(|b| b == b'\n') => line += 1,
-            // A string ends on its line; if it does not, the parser says so.
+            // A string ends on its line; otherwise the parser reports an error.
             quote @ (b'"' | b'\'') => {
                 while let Some(b) = bytes.next() {
                     match b {
@@ -166,7 +162,7 @@ mod tests {
     use crate::{rpc, v1};
 
     #[test]
-    fn what_is_printed_is_read_back() {
+    fn printed_text_reads_back() {
         let structs = ["zeta", "alpha", "mid"].map(|n| (n.into(), P4StructTypeSpec::default()));
         let p4info = P4Info {
             pkg_info: Some(PkgInfo {
@@ -223,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_where() {
+    fn errors_have_line_and_column() {
         let wrong_field = "# P4Info\ntables {\n  preamble { id: 1 }\n  sise: 3\n}\n";
         let error = parse::<P4Info>(wrong_field).unwrap_err().to_string();
         assert!(
@@ -237,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_refused_and_braces_in_strings_do_not_nest() {
+    fn deep_nesting_is_rejected_and_braces_in_strings_do_not_nest() {
         let deep = "type_info: { new_types: { value: ".repeat(100_000);
         assert_eq!(parse::<P4Info>(&deep), Err(TextError::TooDeep { line: 1 }));
 

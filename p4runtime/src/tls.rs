@@ -1,4 +1,4 @@
-//! TLS between controllers and switches: its files, and what can be wrong with them.
+//! TLS between controllers and switches: certificate and key files, and client configuration.
 
 use std::fmt;
 use std::fs;
@@ -11,7 +11,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::transport;
 
-/// Why there can be no TLS.
+/// Why TLS cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -22,7 +22,7 @@ pub enum TlsError {
         /// Why not.
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has the wrong content.
     #[error("{path}: {what}")]
     Content {
         /// The file.
@@ -30,7 +30,7 @@ pub enum TlsError {
         /// What is wrong, and what was expected.
         what: String,
     },
-    /// The files do not go together.
+    /// Certificate and key do not match.
     #[error("{cert} and {key}: {what}")]
     Pair {
         /// The certificate's file.
@@ -42,26 +42,26 @@ pub enum TlsError {
     },
 }
 
-/// One's own certificate and its key, each in a file in PEM format.
+/// The files of a certificate and its private key, in PEM format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdentityFiles {
-    /// The certificate, and those between it and the authority that the other side trusts.
+    /// The certificate and its intermediate certificates.
     pub cert: PathBuf,
     /// The certificate's private key.
     pub key: PathBuf,
 }
 
 impl IdentityFiles {
-    /// Reads both.
+    /// Reads both files.
     ///
     /// # Errors
-    /// One cannot be read, or is none.
+    /// A file cannot be read or has the wrong content.
     pub fn read(&self) -> Result<Identity, TlsError> {
         let (cert, key) = (certificates(&self.cert)?, private_key(&self.key)?);
         Ok(Identity::from_pem(cert, key))
     }
 
-    /// That the two do not go together, as `error` says.
+    /// Returns the error for a certificate and key that do not match.
     pub fn mismatch(&self, error: &tonic::transport::Error) -> TlsError {
         TlsError::Pair {
             cert: self.cert.clone(),
@@ -71,31 +71,29 @@ impl IdentityFiles {
     }
 }
 
-/// The certificates in a file in PEM format.
+/// Reads the certificates in a PEM file.
 ///
 /// # Errors
-/// It cannot be read, or there are none in it.
+/// The file cannot be read or contains no certificate.
 pub fn authorities(path: &Path) -> Result<Certificate, TlsError> {
     certificates(path).map(Certificate::from_pem)
 }
 
-/// How a client speaks TLS: whom it trusts, and who it is.
+/// A client's TLS configuration: trusted authorities and its own identity.
 #[derive(Clone)]
 pub struct ClientTls(ClientTlsConfig);
 
 impl ClientTls {
-    /// Trusts servers whose certificate is of one of the authorities in the file `ca`, in PEM format,
-    /// and shows them `identity`, which those want to see that serve known clients only (mutual TLS).
-    /// The files are read now.
+    /// Reads the files. The client trusts servers with a certificate of an authority in the PEM file `ca`, and presents
+    /// `identity` to servers that ask for it (mutual TLS).
     ///
     /// # Errors
-    /// A file cannot be read, is not what it should be, or the two of the identity do not go
-    /// together.
+    /// A file cannot be read or has the wrong content, or certificate and key do not match.
     pub fn load(ca: &Path, identity: Option<&IdentityFiles>) -> Result<Self, TlsError> {
         let mut config = ClientTlsConfig::new().ca_certificate(authorities(ca)?);
         if let Some(files) = identity {
             config = config.identity(files.read()?);
-            // What does not go together shows when it is used.
+            // tonic checks the pair only when the configuration is used.
             let anywhere = Endpoint::from_static("https://localhost");
             let used = anywhere.tls_config(config.clone());
             used.map_err(|error| files.mismatch(&error))?;
@@ -103,13 +101,13 @@ impl ClientTls {
         Ok(ClientTls(config))
     }
 
-    /// For a server that is called `host`.
+    /// Returns the configuration for a server with the name `host`.
     pub(crate) fn config(&self, host: &str) -> ClientTlsConfig {
         self.0.clone().domain_name(host)
     }
 }
 
-/// Without the key.
+/// Omits the key.
 impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ClientTls")
@@ -124,7 +122,7 @@ fn certificates(path: &Path) -> Result<Vec<u8>, TlsError> {
     };
     let mut found = CertificateDer::pem_slice_iter(&pem).peekable();
     if found.peek().is_none() {
-        return Err(wrong("there is no certificate".to_owned()));
+        return Err(wrong("no certificate".to_owned()));
     }
     for certificate in found {
         certificate.map_err(|error| wrong(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! How clients reach a gRPC server, and what to say when they do not.
+//! Client connections to gRPC servers, and texts of connection errors.
 
 use std::error::Error;
 
@@ -6,11 +6,11 @@ use tonic::transport::Endpoint;
 
 use crate::tls::ClientTls;
 
-/// The server at `authority`, `HOST:PORT`, over TLS or in plain text. Nothing is sent yet. With TLS, the
-/// server's certificate must name HOST.
+/// Returns the endpoint of the server at `authority` (`HOST:PORT`), with TLS or in plain text, without connecting. With TLS,
+/// the server's certificate must name HOST.
 ///
 /// # Errors
-/// `authority` is none.
+/// `authority` is not `HOST:PORT`.
 pub fn endpoint(
     authority: &str,
     tls: Option<&ClientTls>,
@@ -19,14 +19,14 @@ pub fn endpoint(
         return Endpoint::from_shared(format!("http://{authority}"));
     };
     let endpoint = Endpoint::from_shared(format!("https://{authority}"))?;
-    // A certificate names `::1` without the brackets of an URI.
+    // A certificate names `::1` without the brackets of a URI.
     let host = endpoint.uri().host().unwrap_or_default();
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let config = tls.config(host);
     endpoint.tls_config(config)
 }
 
-/// The innermost reason, in one line: "Connection refused" says more than "transport error".
+/// Returns the innermost cause on one line: "Connection refused" is more useful than "transport error".
 pub fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -35,7 +35,7 @@ pub fn root_cause(error: &(dyn Error + 'static)) -> String {
     one_line(&cause.to_string())
 }
 
-/// An error with all that caused it, in one line.
+/// Returns an error and all its causes on one line.
 pub fn reasons(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -46,7 +46,7 @@ pub fn reasons(error: &dyn Error) -> String {
     one_line(&text)
 }
 
-/// What a server said, without line breaks and not endlessly.
+/// Returns a server's message on one line of limited length.
 pub fn one_line(text: &str) -> String {
     const MOST: usize = 300;
     let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! How long a simulated operation takes, per simulated event.
+//! Duration of a simulated operation per simulated event.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ultima_sim::{Algorithm, Experiment};

@@ -1,22 +1,21 @@
-//! What happens next.
+//! The event queue.
 
 use crate::clock::Ps;
 
-/// The next time of each of a fixed number of sources, and whose is the earliest.
+/// The next time of each of a fixed number of sources, and the earliest of them.
 ///
-/// A tournament tree: each inner node knows the earlier of its two sides, the source with the
-/// smaller number where both are equal, so that the order of events depends on nothing else. A
-/// change walks up until a node's winner is untouched by it; no event allocates, and memory depends
-/// on the sources alone, however many packets they have in line.
+/// A tournament tree: each inner node has the earlier of its two children, the source with the smaller number
+/// on a tie, so the order of events is deterministic. A change walks up until a node's winner stays the same.
+/// No event allocates, and memory depends only on the number of sources.
 pub(crate) struct Agenda {
     times: Vec<Ps>,
-    /// Node *i* has the children 2*i* and 2*i* + 1; the sources stand from `leaves` on.
+    /// Node *i* has the children 2*i* and 2*i* + 1. Sources start at `leaves`.
     winners: Vec<u32>,
     leaves: usize,
 }
 
 impl Agenda {
-    /// For the sources 0 to `sources` − 1, which have nothing ahead.
+    /// Creates an agenda for the sources 0 to `sources` − 1, without events.
     pub(crate) fn new(sources: usize) -> Self {
         let leaves = sources.next_power_of_two();
         let mut winners: Vec<u32> = vec![0; 2 * leaves];
@@ -33,12 +32,12 @@ impl Agenda {
         }
     }
 
-    /// When `source` is next.
+    /// The next time of `source`.
     pub(crate) fn of(&self, source: u32) -> Ps {
         self.times[source as usize]
     }
 
-    /// `source` is next at `at`; [`Ps::NEVER`] for not at all.
+    /// Sets the next time of `source`; [`Ps::NEVER`] for none.
     pub(crate) fn set(&mut self, source: u32, at: Ps) {
         if std::mem::replace(&mut self.times[source as usize], at) == at {
             return;
@@ -58,7 +57,7 @@ impl Agenda {
         }
     }
 
-    /// The earliest source and its time, if any has one.
+    /// The earliest source and its time, if there is one.
     pub(crate) fn next(&self) -> Option<(Ps, u32)> {
         let source = self.winners[1.min(self.winners.len() - 1)];
         let at = self.of(source);

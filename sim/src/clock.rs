@@ -5,29 +5,28 @@ use std::time::Duration;
 
 use ultima_host::Time;
 
-/// A point or a span of simulated time in picoseconds: at 400 Gb/s a byte takes 20 of them, and
-/// 2^64 last 213 days.
+/// A point or a span of simulated time in picoseconds. At 400 Gb/s a byte takes 20, and 2^64 are 213 days.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ps(pub u64);
 
 impl Ps {
-    /// The beginning, and no time at all.
+    /// The start, and the empty span.
     pub const ZERO: Ps = Ps(0);
-    /// Later than everything that happens.
+    /// Later than all events.
     pub const NEVER: Ps = Ps(u64::MAX);
 
-    /// `seconds`, which are not negative, to the nearest picosecond.
+    /// Converts non-negative `seconds` to the nearest picosecond.
     pub fn from_secs_f64(seconds: f64) -> Self {
         Ps((seconds * 1e12).round() as u64)
     }
 
-    /// The time that `bytes` take at `rate` bits per second, rounded down.
+    /// Duration of `bytes` at `rate` bits per second, rounded down.
     pub fn to_send(bytes: u64, rate: u64) -> Self {
         let ps = u128::from(bytes) * 8_000_000_000_000 / u128::from(rate);
         Ps(u64::try_from(ps).unwrap_or(u64::MAX))
     }
 
-    /// The time since `earlier`; zero if that is later.
+    /// Span since `earlier`; zero if that is later.
     pub fn since(self, earlier: Ps) -> Ps {
         Ps(self.0.saturating_sub(earlier.0))
     }
@@ -47,12 +46,12 @@ impl Ps {
         self.0 as f64 / 1e12
     }
 
-    /// What a protocol core's clock shows now.
+    /// As the time of a protocol core's clock.
     pub fn to_core(self) -> Time {
         Time::from_nanos(self.as_ns())
     }
 
-    /// When a protocol core's clock shows `time`.
+    /// From the time of a protocol core's clock.
     pub fn from_core(time: Time) -> Self {
         Ps(time.as_nanos().saturating_mul(1000))
     }

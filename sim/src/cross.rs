@@ -1,29 +1,27 @@
-//! Others' traffic.
+//! Cross traffic.
 
 use rand_distr::{Distribution, Exp, Pareto};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::clock::Ps;
 
-/// The Pareto distribution's shape: finite mean, infinite variance, as the sizes of flows in data
-/// centres have it.
+/// The Pareto distribution's shape: finite mean, infinite variance, like flow sizes in data centres.
 const SHAPE: f64 = 1.5;
 
 /// Bursts of other hosts' packets in a queue: a Poisson process whose bursts have Pareto lengths.
 ///
-/// A burst is there at once, as fast links upstream bring it. Nothing looks at a queue between two packets
-/// that come to it, so that the bursts of that time are added when the next packet comes, and
-/// cost no events.
+/// A burst arrives at once, as through fast upstream links. A queue is only observed when a packet arrives,
+/// so the bursts since the last packet are added then, and cost no events.
 pub(crate) struct Bursts {
     next: Ps,
     gaps: Exp<f64>,
-    /// Seconds that a burst takes of the link.
+    /// A burst's time on the link, in seconds.
     lengths: Pareto<f64>,
     random: Xoshiro256PlusPlus,
 }
 
 impl Bursts {
-    /// Bursts that take `share` of a link, over 0 and under 1, and `mean` of its time each.
+    /// Creates bursts that take `share` of a link, over 0 and under 1, and `mean` of its time each.
     pub(crate) fn new(share: f64, mean: Ps, random: Xoshiro256PlusPlus) -> Self {
         let mean = mean.as_secs();
         let mut bursts = Self {
@@ -40,8 +38,8 @@ impl Bursts {
         Ps::from_secs_f64(self.gaps.sample(&mut self.random))
     }
 
-    /// When a queue has left that would have left at `free_at` but for the bursts until `now`; what
-    /// does not fit into `depth` is dropped.
+    /// When a queue will be empty that would be empty at `free_at` without the bursts until `now`. Bytes that
+    /// do not fit into `depth` are dropped.
     pub(crate) fn until(&mut self, now: Ps, mut free_at: Ps, depth: Ps) -> Ps {
         while self.next <= now {
             let full = self.next + depth;

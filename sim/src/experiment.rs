@@ -1,4 +1,4 @@
-//! An experiment: what is simulated, and how it is run.
+//! An experiment: its parameters, their checks, and its run.
 
 use std::time::Duration;
 
@@ -25,19 +25,19 @@ use crate::tar::{Results, Tar, TarOnGrid};
 use crate::tcp::{Tcp, TcpConfig};
 use crate::topology::{Fabric, Topology};
 
-/// Bytes that a host hands to its link at once: what segmentation offload makes of one system call.
+/// Bytes that a host sends at once: one system call with segmentation offload.
 pub(crate) const TRAIN: u64 = 64 << 10;
 
 /// The standard normal distribution's 99.9th percentile.
 const Z999: f64 = 3.090_232_306_167_813;
 
-/// A way to average buckets over all ranks.
+/// An AllReduce algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
-    /// Transpose AllReduce over the bounded transport, as `ultima-host` has it.
+    /// Transpose AllReduce over the bounded transport of `ultima-host`.
     Tar,
-    /// The same in two dimensions: within groups, then across.
+    /// The same in two dimensions: within groups, then across them.
     #[serde(rename = "tar-2d")]
     Tar2d,
     /// Transpose AllReduce over TCP.
@@ -52,12 +52,12 @@ pub enum Algorithm {
     Bcube,
     /// One parameter server beside rank 0, over TCP.
     ParameterServer,
-    /// Switches add up what hosts send, as SwitchML has it: an upper bound.
+    /// Switches add the hosts' values, as in SwitchML: an upper bound.
     SwitchAggregation,
 }
 
 impl Algorithm {
-    /// Every algorithm.
+    /// All variants.
     pub const ALL: [Algorithm; 9] = [
         Algorithm::Tar,
         Algorithm::Tar2d,
@@ -70,7 +70,7 @@ impl Algorithm {
         Algorithm::SwitchAggregation,
     ];
 
-    /// As users write it.
+    /// The name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             Algorithm::Tar => "tar",
@@ -85,7 +85,7 @@ impl Algorithm {
         }
     }
 
-    /// The messages of those that go over TCP.
+    /// The messages of algorithms over TCP.
     fn schedule(self, ranks: u32, bytes: u64) -> Option<Box<dyn Schedule>> {
         Some(match self {
             Algorithm::Tar | Algorithm::Tar2d | Algorithm::SwitchAggregation => return None,
@@ -99,105 +99,110 @@ impl Algorithm {
     }
 }
 
-/// What is simulated.
+/// The parameters of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experiment {
     /// The algorithm.
     pub algorithm: Algorithm,
     /// Ranks, one on each host.
     pub ranks: u16,
-    /// Groups of [`Algorithm::Tar2d`]; none for as many as cost least ([`Path`]).
+    /// Groups of [`Algorithm::Tar2d`]. None for the fastest grid by the cost model ([`Path`]).
     pub groups: Option<u16>,
-    /// Bytes of the bucket that is averaged, a multiple of 4.
+    /// Bytes of the averaged bucket, a multiple of 4.
     pub bytes: u64,
-    /// Bytes of it in a packet, a multiple of 4.
+    /// Bytes of it per packet, a multiple of 4.
     pub slot: usize,
     /// p99/p50 of one message over one idle hop, 1 or more: see [`Tail`].
     pub tail: f64,
-    /// What a host takes before the first bit of a message.
+    /// The host's time before the first bit of a message.
     pub host: Duration,
-    /// How often the bucket is averaged.
+    /// Number of operations.
     pub operations: u32,
-    /// From an operation's end at the last rank to the next one's beginning at a rank that is not delayed.
+    /// Compute time: from an operation's end at the last rank to the next one's start at a rank without
+    /// delay.
     pub compute: Duration,
-    /// p99/p50 of what a rank computes, 1 or more; the distribution is that of [`Tail`].
+    /// p99/p50 of the compute time, 1 or more, distributed as in [`Tail`].
     pub compute_tail: f64,
-    /// Ranks that now and then begin late besides.
+    /// Ranks that sometimes start later.
     pub stragglers: Option<Stragglers>,
-    /// What everything random is drawn from.
+    /// Seed of everything random.
     pub seed: u64,
     /// The fabric.
     pub network: NetworkConfig,
-    /// t_S and t_B of [`Algorithm::Tar`]; none for those that leave time for the 99.9th percentile of the
-    /// tail in each phase.
+    /// t_S and t_B of [`Algorithm::Tar`]. None for bounds that cover the 99.9th percentile of the tail in
+    /// each phase.
     pub bounds: Option<(Duration, Duration)>,
-    /// What [`Algorithm::Tar`] makes of them.
+    /// Timeout policy of [`Algorithm::Tar`].
     pub timeouts: Timeouts,
-    /// How the rate of [`Algorithm::Tar`] follows the network.
+    /// Rate policy of [`Algorithm::Tar`].
     pub rate: RatePolicy,
-    /// How many ranks send to one at a time in [`Algorithm::Tar`].
+    /// Incast policy of [`Algorithm::Tar`].
     pub incast: IncastPolicy,
     /// When the owners of [`Algorithm::Tar`] send their first aggregates.
     pub gather_start: GatherStart,
-    /// What ends the wait for a packet of [`Algorithm::Tar`], beside the packet.
+    /// Loss detection of [`Algorithm::Tar`].
     pub answers: Answers,
-    /// TCP's least retransmission timeout. RFC 6298 says a second; Linux has 200 ms.
+    /// TCP's minimum retransmission timeout: 1 s in RFC 6298, 200 ms in Linux.
     pub min_rto: Duration,
-    /// [`Algorithm::Tar`] and [`Algorithm::SwitchAggregation`]: buckets have values, and results are checked: memory
-    /// for them at every rank. Times are the same.
+    /// True if buckets have values and results are checked, for [`Algorithm::Tar`], [`Algorithm::Tar2d`] and
+    /// [`Algorithm::SwitchAggregation`]. Takes memory at every rank; times are the same.
     pub payload: bool,
 }
 
-/// Why an experiment cannot be run.
+/// The reason that an experiment cannot run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ExperimentError {
     /// Ranks out of range.
-    #[error("{0} ranks; 2 to {MAX_RANKS} can be simulated")]
+    #[error("{0} ranks: expected 2 to {MAX_RANKS}")]
     Ranks(u16),
-    /// Groups where there are none.
-    #[error("{} has no groups; tar-2d has", .0.name())]
+    /// Groups for an algorithm without groups.
+    #[error("groups for {}: expected the algorithm tar-2d", .0.name())]
     Groups(Algorithm),
-    /// Ranks that make no grid.
+    /// Groups that do not divide the ranks.
     #[error(transparent)]
     Grid(#[from] GridError),
-    /// Ranks that make none at all.
-    #[error("{0} ranks make no equal groups of 2 or more; choose another number of ranks, or tar")]
+    /// A number of ranks without a grid.
+    #[error(
+        "{0} ranks have no equal groups of 2 or more: expected another number of ranks, or the algorithm tar"
+    )]
     Prime(u16),
-    /// A bucket that is no whole number of values.
-    #[error("a bucket of {0} bytes; a multiple of 4 from 4 to {MAX_BYTES} is needed")]
+    /// A bucket that is not a whole number of values.
+    #[error("a bucket of {0} bytes: expected a multiple of 4 from 4 to {MAX_BYTES}")]
     Bytes(u64),
-    /// A tail under 1, or none.
-    #[error("a tail of {0}; p99/p50 is from 1 to {MAX_TAIL}")]
+    /// A tail below 1, or not finite.
+    #[error("a tail of {0}: expected p99/p50 from 1 to {MAX_TAIL}")]
     Tail(f64),
-    /// The same for computing.
-    #[error("a compute tail of {0}; p99/p50 is from 1 to {MAX_TAIL}")]
+    /// A compute tail below 1, or not finite.
+    #[error("a compute tail of {0}: expected p99/p50 from 1 to {MAX_TAIL}")]
     ComputeTail(f64),
-    /// A tail of nothing.
-    #[error("a compute tail of {0} of no time; give a time to compute, or a tail of 1")]
+    /// A compute tail without a compute time.
+    #[error(
+        "a compute tail of {0} with no time to compute: expected a compute time, or a tail of 1"
+    )]
     NoCompute(f64),
-    /// A share that is none.
-    #[error("stragglers: a share of {0}; a share of ranks over 0 and at most 1 is possible")]
+    /// A share outside its range.
+    #[error("stragglers with a share of {0}: expected more than 0 and at most 1")]
     Stragglers(f64),
-    /// Nothing to run.
-    #[error("0 operations; 1 or more are needed")]
+    /// No operations.
+    #[error("0 operations: expected at least 1")]
     Operations,
-    /// Others' traffic that leaves nothing.
-    #[error("cross traffic of {0}; a share of the link from 0 to 0.95 is possible")]
+    /// Cross traffic that leaves no capacity.
+    #[error("cross traffic of {0}: expected a share of the link from 0 to 0.95")]
     Cross(f64),
     /// A rate of zero.
-    #[error("links of 0 bits per second carry nothing; 1 or more are needed")]
+    #[error("links of 0 bit/s: expected at least 1")]
     Rate,
-    /// Queues that hold nothing.
-    #[error("a queue of {queue} bytes; a packet of this experiment has {frame}")]
+    /// Queues too small for a packet.
+    #[error("a queue of {queue} bytes: expected at least {frame}, one packet of this experiment")]
     Queue {
-        /// As asked for.
+        /// The given bytes.
         queue: u64,
-        /// A packet's frame.
+        /// Bytes of a packet's frame.
         frame: usize,
     },
     /// An impossible fabric.
     #[error(
-        "a leaf-spine fabric of {hosts_per_leaf} hosts per leaf and {spines} spines; 1 or more of both are needed"
+        "a leaf-spine fabric of {hosts_per_leaf} hosts per leaf and {spines} spines: expected at least 1 of both"
     )]
     LeafSpine {
         /// Hosts per leaf.
@@ -205,18 +210,18 @@ pub enum ExperimentError {
         /// Spines.
         spines: u32,
     },
-    /// A loss model that looks into frames.
+    /// A loss model that reads frames.
     #[error(
-        "loss by field: simulated frames have no bytes; a probability, bursts or Gilbert-Elliott can be simulated"
+        "loss by field: simulated frames have no bytes; expected a probability, bursts or Gilbert-Elliott"
     )]
     LossByField,
-    /// An impossible loss model.
+    /// An invalid loss model.
     #[error(transparent)]
     Loss(#[from] LossError),
-    /// Values where only bytes are simulated.
-    #[error("{}: its messages carry no values; tar and switch-aggregation can", .0.name())]
+    /// Values for an algorithm that only simulates bytes.
+    #[error("values with {}: expected tar, tar-2d or switch-aggregation, whose messages carry values", .0.name())]
     Payload(Algorithm),
-    /// What the protocol core refuses.
+    /// A configuration that the protocol core rejects.
     #[error(transparent)]
     Core(#[from] ConfigError),
 }
@@ -226,7 +231,8 @@ const MAX_BYTES: u64 = 1 << 36;
 const MAX_TAIL: f64 = 1000.0;
 
 impl Experiment {
-    /// `ranks` at a star of 100 Gb/s without loss, tail or cross traffic, who average 25 MB in slots of 8 KiB once.
+    /// Creates an experiment with `ranks` on a star of 100 Gb/s without loss, tail or cross traffic, which
+    /// average 25 MB once in slots of 8 KiB.
     pub fn new(algorithm: Algorithm, ranks: u16) -> Self {
         Self {
             algorithm,
@@ -264,10 +270,10 @@ impl Experiment {
         }
     }
 
-    /// Checks what the types do not.
+    /// Checks all values.
     ///
     /// # Errors
-    /// [`ExperimentError`] says which value cannot work and what would.
+    /// [`ExperimentError`] names the invalid value and the valid ones.
     pub fn validate(&self) -> Result<(), ExperimentError> {
         let network = &self.network;
         let frame = FRAME_OVERHEAD + HEADER_LEN + self.slot;
@@ -321,7 +327,7 @@ impl Experiment {
         }
     }
 
-    /// Runs it; `progress` is told how many operations have ended.
+    /// Runs it. `progress` gets the number of finished operations.
     ///
     /// # Errors
     /// [`ExperimentError`] as [`Experiment::validate`].
@@ -329,7 +335,7 @@ impl Experiment {
         self.run_traced(None, progress)
     }
 
-    /// The same, with [`Algorithm::Tar`] telling a sink what happens at a rank.
+    /// As [`Experiment::run`], and [`Algorithm::Tar`] records the events of a rank to a sink.
     ///
     /// # Errors
     /// As [`Experiment::run`].
@@ -375,7 +381,7 @@ impl Experiment {
         .finished(self)
     }
 
-    /// The first line of a trace of it: [`Algorithm::Tar`]'s.
+    /// The first line of a trace of [`Algorithm::Tar`].
     pub fn trace_head(&self) -> Head {
         let title = format!(
             "ultima sim, {} bytes among {} ranks",
@@ -488,8 +494,8 @@ impl Experiment {
         }
     }
 
-    /// The least time in which every receiver's link can carry what it must: 2·S·(N−1)/N bytes of
-    /// values, without headers.
+    /// The least time in which every receiver's link can carry its 2·S·(N−1)/N bytes of values, without
+    /// headers.
     pub fn bound(&self) -> Ps {
         let ranks = u64::from(self.ranks);
         Ps::to_send(2 * self.bytes * (ranks - 1) / ranks, self.network.rate)
@@ -505,7 +511,7 @@ impl Experiment {
         }
     }
 
-    /// t_S and t_B, as [`Algorithm::Tar`] is configured.
+    /// t_S and t_B of [`Algorithm::Tar`].
     pub fn bounds(&self) -> (Duration, Duration) {
         self.bounds.unwrap_or_else(|| {
             let t_s = self.room() * self.stage(self.ranks, self.bytes);
@@ -513,7 +519,7 @@ impl Experiment {
         })
     }
 
-    /// How many times as long as needed bounds are: what is learned stays under them.
+    /// Factor of the configured bounds over the needed ones: learned values stay below them.
     fn room(&self) -> u32 {
         match self.timeouts {
             Timeouts::Fixed => 1,
@@ -521,8 +527,8 @@ impl Experiment {
         }
     }
 
-    /// What a stage of a bucket of `bytes` takes among `ranks`, a tenth more, with one message at the tail's 99.9th
-    /// percentile.
+    /// Duration of a stage of a bucket of `bytes` among `ranks`, plus a tenth, with one message at the tail's
+    /// 99.9th percentile.
     fn stage(&self, ranks: u16, bytes: u64) -> Duration {
         let stages = self.stages();
         let ranks = u64::from(ranks);
@@ -534,7 +540,7 @@ impl Experiment {
         Duration::from_nanos((phase + Ps(phase.0 / 10) + late).as_ns().max(1))
     }
 
-    /// How [`Algorithm::Tar2d`] groups the ranks: as asked for, or as costs least. None for the others.
+    /// The grid of [`Algorithm::Tar2d`]: the given groups, or the fastest. None for other algorithms.
     ///
     /// # Errors
     /// [`ExperimentError::Groups`], [`ExperimentError::Grid`], [`ExperimentError::Prime`].
@@ -549,12 +555,12 @@ impl Experiment {
         }
     }
 
-    /// The groups in which the cost model has the bucket averaged soonest, if any: as many ranks do without.
+    /// The fastest grid by the cost model. None if it is faster without groups.
     pub fn choose(&self) -> Option<Grid> {
         Grid::choose(self.ranks, self.bytes, &self.path())
     }
 
-    /// What the cost model is told of the network.
+    /// The network for the cost model.
     pub fn path(&self) -> Path {
         let incast = match self.incast {
             IncastPolicy::Fixed(senders) => senders.into(),
@@ -566,13 +572,13 @@ impl Experiment {
             host: self.host,
             slot_bytes: self.slot,
             incast,
-            // Turns follow each other as packets do.
+            // Turns follow each other like packets.
             turn: Duration::ZERO,
             tail: self.tail,
         }
     }
 
-    /// A rank's configuration for its row and for its column.
+    /// A rank's configurations for its row and for its column.
     fn cores(&self, grid: Grid, rank: u16) -> [Config; 2] {
         let (members, groups) = (grid.members(), grid.groups());
         let (t_s, t_b) = self.bounds.unwrap_or_else(|| {
@@ -605,7 +611,7 @@ impl Experiment {
             incast: self.incast,
             gather_start: self.gather_start,
             answers: self.answers,
-            // What a rank that begins late has of all others must find room.
+            // There must be room for all other ranks' packets at a rank that starts late.
             early: EarlyBounds {
                 bytes: EarlyBounds::default().bytes.max(4 * self.bytes as usize),
                 ..EarlyBounds::default()

@@ -1,25 +1,23 @@
-//! A deterministic network in virtual time: Ultima's protocol core on thousands of ranks.
+//! A deterministic network in virtual time, with Ultima's protocol core on thousands of ranks. It measures no real network.
 //!
-//! - [`Experiment`] says what is simulated: an [`Algorithm`], how many ranks average how much, over
-//!   what fabric ([`NetworkConfig`], [`Topology`]), under which [`Tail`] and loss.
-//!   [`Experiment::run`] gives a [`Report`].
+//! - [`Experiment`] is the input: an [`Algorithm`], the number of ranks and bytes, the fabric ([`NetworkConfig`],
+//!   [`Topology`]), the [`Tail`] and the loss. [`Experiment::run`] returns a [`Report`].
 //! - The bounded transport is [`ultima_host::Core`], the state machine that sockets drive.
 //!
-//! Everything that comes out is simulated; `docs/simulation.md` says what is modelled and what is
-//! not.
+//! `docs/simulation.md` describes the model and its limits.
 //!
-//! | file | what it knows |
+//! | file | content |
 //! | --- | --- |
-//! | `agenda.rs` | what happens next |
-//! | `packet.rs`, `link.rs`, `line.rs`, `topology.rs` | copies of packets, queues and wires, who is connected to whom |
-//! | `network.rs` | these together: packets go in and come out, counted by cause |
-//! | `tail.rs`, `stages.rs`, `starts.rs`, `cross.rs` | delays of messages and of ranks, others' traffic |
+//! | `agenda.rs` | the event queue |
+//! | `packet.rs`, `link.rs`, `line.rs`, `topology.rs` | copies of packets, queues and wires, the topology |
+//! | `network.rs` | the network of these, with counters by cause |
+//! | `tail.rs`, `stages.rs`, `starts.rs`, `cross.rs` | delays of messages and of ranks, cross traffic |
 //! | `tar.rs` | the protocol core on every host |
 //! | `schedule/` | the other algorithms' messages, one file each |
 //! | `tcp/` | the transport that carries them |
-//! | `aggregation/` | switches that add up what hosts send |
-//! | `values.rs` | what ranks contribute, where buckets have values |
-//! | `operations.rs`, `report.rs` | one operation after the other, and how long they took |
+//! | `aggregation/` | switches that add hosts' values |
+//! | `values.rs` | contributions of ranks, in runs with values |
+//! | `operations.rs`, `report.rs` | the sequence of operations, and the report |
 //!
 //! ```
 //! use ultima_sim::{Algorithm, Experiment};

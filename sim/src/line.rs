@@ -1,15 +1,15 @@
-//! Who stands in line at a link.
+//! The queue of packets at a link.
 
 use std::collections::VecDeque;
 
-/// As many as are kept together.
+/// Elements per block.
 const BLOCK: usize = 32;
 
-/// First in, first out, in blocks that are given back as they empty: thousands of links have long lines for a moment, at
-/// different times, and none of them keeps what its longest one took.
+/// A first-in, first-out queue in blocks that are freed when empty. Thousands of links have long queues for a
+/// moment, at different times, and none keeps the memory of its longest one.
 pub(crate) struct Line<T> {
     blocks: VecDeque<Vec<T>>,
-    /// Of the first block, how many have left.
+    /// Number of removed elements in the first block.
     left: usize,
 }
 
@@ -42,7 +42,7 @@ impl<T: Copy> Line<T> {
         let block = self.blocks.front_mut()?;
         if self.left == block.len() {
             self.left = 0;
-            // The only one is kept: most lines are short.
+            // The only block is kept: most queues are short.
             if self.blocks.len() == 1 {
                 self.blocks[0].clear();
             } else {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_first_leaves_first() {
+    fn a_line_is_first_in_first_out() {
         let mut line = Line::new();
         let (mut next, mut expected) = (0, 0);
         for (come, leave) in [

@@ -1,4 +1,4 @@
-//! One direction of a link: the queue in front of it, the wire, and who is on it.
+//! One direction of a link: the queue before it, the wire, and the packets on it.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use ultima_link::LossProcess;
@@ -9,19 +9,19 @@ use crate::cross::Bursts;
 use crate::line::Line;
 use crate::packet::{Flight, Packet};
 
-/// A queue that is served at the link's rate, first come, first served, and the wire behind it.
+/// A first-come, first-served queue at the link's rate, and the wire after it.
 ///
-/// When a packet comes, the time at which all before it have left is known, and with it its own:
-/// it stands in line with the time of its arrival at the other end, and a link is one source of
-/// events, however many packets are on it.
+/// When a packet arrives, the end of all earlier transmissions is known, and therefore its own. It is queued
+/// with the time of its arrival at the other end, so a link is one source of events, however many packets it
+/// has.
 pub(crate) struct Link {
     /// Bits per second.
     rate: u64,
     /// From a packet's last bit to its arrival.
     delay: Ps,
-    /// When all that came so far has left.
+    /// When all packets so far are transmitted.
     free_at: Ps,
-    /// What a switch's egress port does; none at a host, which sends when there is room.
+    /// A switch's egress port. None at a host, which sends when there is room.
     port: Option<Port>,
     loss: Option<(LossProcess, Xoshiro256PlusPlus)>,
     bursts: Option<Bursts>,
@@ -30,30 +30,30 @@ pub(crate) struct Link {
     longest_wait: Ps,
 }
 
-/// The bounds of a switch's egress port, as waits at the link's rate.
+/// The bounds of a switch's egress port, as waiting times at the link's rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Port {
-    /// A packet that would wait longer finds the queue full.
+    /// A packet with a longer wait is dropped.
     pub(crate) depth: Ps,
-    /// A packet that waited longer loses its payload.
+    /// A packet with a longer wait loses its payload.
     pub(crate) trim: Ps,
-    /// A packet that waited longer is marked.
+    /// A packet with a longer wait is marked.
     pub(crate) mark: Ps,
 }
 
-/// What became of a packet at a link.
+/// The fate of a packet at a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is on its way.
+    /// It is in flight.
     Carried { cut: Option<Cut> },
     /// The queue was full.
     Dropped,
-    /// It left, and the wire lost it.
+    /// It was transmitted, and the wire lost it.
     Lost { cut: Option<Cut> },
 }
 
 impl Fate {
-    /// Whether and why it lost its payload here.
+    /// The cause of a payload's removal here, if it was removed.
     pub(crate) fn cut(self) -> Option<Cut> {
         match self {
             Fate::Carried { cut } | Fate::Lost { cut } => cut,
@@ -62,7 +62,7 @@ impl Fate {
     }
 }
 
-/// Why a packet lost its payload at a link.
+/// The cause of a payload's removal at a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     Trimmed,
@@ -84,42 +84,42 @@ impl Link {
         }
     }
 
-    /// The wire loses what `process` says.
+    /// Sets the loss of the wire.
     pub(crate) fn set_loss(&mut self, process: LossProcess, random: Xoshiro256PlusPlus) {
         self.loss = Some((process, random));
     }
 
-    /// Others' traffic goes through the queue.
+    /// Sets the cross traffic in the queue.
     pub(crate) fn set_bursts(&mut self, bursts: Bursts) {
         self.bursts = Some(bursts);
     }
 
-    /// When all that came so far has left.
+    /// When all packets so far are transmitted.
     pub(crate) fn free_at(&self) -> Ps {
         self.free_at
     }
 
-    /// What the packet that came last has to wait, or would have had to.
+    /// The wait of the last packet, even if it was dropped.
     pub(crate) fn newest_wait(&self) -> Ps {
         self.newest_wait
     }
 
-    /// The longest that anything waited here.
+    /// The longest wait so far.
     pub(crate) fn longest_wait(&self) -> Ps {
         self.longest_wait
     }
 
-    /// When the next packet comes out of the other end.
+    /// When the next packet arrives at the other end.
     pub(crate) fn next(&self) -> Ps {
         self.flights.front().map_or(Ps::NEVER, |f| f.arrives)
     }
 
-    /// The packet that comes out of the other end.
+    /// Removes the packet that arrives at the other end.
     pub(crate) fn pop(&mut self) -> Option<Flight> {
         self.flights.pop()
     }
 
-    /// `flight` comes to the queue.
+    /// Queues `flight`.
     pub(crate) fn offer<B>(&mut self, now: Ps, mut flight: Flight, packet: &Packet<B>) -> Fate {
         if let Some(bursts) = &mut self.bursts {
             let depth = self.port.map_or(Ps::NEVER, |port| port.depth);
@@ -158,7 +158,7 @@ fn frame<B>(packet: &Packet<B>, cut: bool) -> u32 {
     packet.head.filter(|_| cut).unwrap_or(packet.frame)
 }
 
-/// What the P4 program's egress does, in its order: stamps, the budget, the queue.
+/// The P4 program's egress in its order: stamps, the budget, the queue.
 fn stamp<B>(flight: &mut Flight, packet: &Packet<B>, wait: Ps, port: &Port) {
     let stamps = &mut flight.stamps;
     let ticks = Ticks::from_span_ns(wait.as_ns());
@@ -220,7 +220,7 @@ mod tests {
             .map(|_| link.offer(Ps::ZERO, flight, &packet()))
             .collect();
         let [whole, cut] = [None, Some(Cut::Trimmed)].map(|cut| Fate::Carried { cut });
-        // Waits of 0 to 3 µs whole, then 100 ns each, until 1000 more bytes have no room.
+        // Waits of 0 to 3 µs with payload, then 100 ns each without, until 1000 more bytes have no room.
         assert_eq!(fates[..4], [whole; 4]);
         assert_eq!(fates[4..5], [cut]);
         assert_eq!(link.longest_wait(), Ps(4_000_000));

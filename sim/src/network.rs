@@ -14,43 +14,43 @@ use crate::link::{Cut, Fate, Link, Port};
 use crate::packet::{Flight, Packet, Packets, Stamps, Target};
 use crate::topology::{End, Fabric, Role, Topology};
 
-/// Significant digits of the waits that are counted.
+/// Significant digits of measured waits.
 const WAITS_DIGITS: u8 = 2;
-/// Longer ones count as this.
+/// Upper limit of measured waits.
 const LONGEST_WAIT_NS: u64 = 60_000_000_000;
 
-/// A fabric in numbers.
+/// The parameters of a fabric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkConfig {
-    /// Who is connected to whom.
+    /// The topology.
     pub topology: Topology,
-    /// Bits per second of a host's link, each way. Trunks are as fast, times hosts per leaf over
-    /// spines where that is more.
+    /// Bits per second of a host's link, each way. Trunks have the same rate, times hosts per leaf over
+    /// spines if that is more.
     pub rate: u64,
-    /// Propagation of one link, with what a switch takes before its queue.
+    /// Propagation delay of one link, including the switch's time before its queue.
     pub delay: Ps,
-    /// Bytes that a switch's egress port queues.
+    /// Bytes in a switch's egress queue.
     pub queue: u64,
-    /// Bytes in front of a packet that cost it its payload.
+    /// Queued bytes above which a packet loses its payload.
     pub trim: u64,
-    /// Bytes in front of a packet that mark it.
+    /// Queued bytes above which a packet is marked.
     pub mark: u64,
-    /// What links to hosts lose.
+    /// Loss on links to hosts.
     pub loss: Option<Loss>,
-    /// The share of a link to a host that others' traffic takes, 0 or more and under 1.
+    /// The share of cross traffic on a link to a host, 0 or more and under 1.
     pub cross: f64,
-    /// What a burst of others' traffic takes of a link's time, on average.
+    /// Mean time of a burst of cross traffic on a link.
     pub burst: Ps,
     /// Hosts with slower links.
     pub slow: Option<Slow>,
 }
 
-/// Hosts whose links are slower than the others'. A core there is paced at its own link's rate.
+/// Hosts with slower links. A core on such a host is paced at its own link's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slow {
-    /// How many: the first ones.
+    /// Number of slow hosts, the first ones.
     pub hosts: u32,
-    /// By how much, both ways.
+    /// Factor, both ways.
     pub factor: u32,
 }
 
@@ -64,45 +64,44 @@ impl NetworkConfig {
     }
 }
 
-/// Copies of packets: what was sent or copied is delivered, or lost by one of the causes, or on its
-/// way.
+/// Counters of packets. Every sent or copied packet is delivered, lost by one of the causes, or in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Accounts {
     /// Packets that hosts sent.
     pub sent: u64,
-    /// Copies that switches made beside the one that came, and packets of their own.
+    /// Copies that switches made in addition to the received packet, and packets of their own.
     pub copied: u64,
-    /// Packets that ended in a switch that aggregates.
+    /// Packets that ended in an aggregating switch.
     pub aggregated: u64,
-    /// Copies that came to their hosts, cut ones too.
+    /// Copies that arrived at their hosts, including those without payload.
     pub delivered: u64,
-    /// Copies that a full queue had no room for.
+    /// Copies dropped at a full queue.
     pub queue_dropped: u64,
     /// Copies that wires lost.
     pub link_lost: u64,
-    /// Copies whose payload a switch cut because of its queue. They go on and are delivered or lost.
+    /// Copies whose payload a switch removed because of its queue. They continue, and are delivered or lost.
     pub trimmed: u64,
-    /// Copies whose payload a switch cut because nobody waited any more. They go on too.
+    /// Copies whose payload a switch removed because their budget was used up. They continue too.
     pub late: u64,
-    /// Contributions and aggregates of the bounded transport that were dropped, lost or trimmed, each once: by its
-    /// receivers, however many of them a copy was for. What came too late is none of them.
+    /// Contributions and aggregates of the bounded transport that were dropped, lost or trimmed: each counts
+    /// once per receiver, whatever the number of its copies. Late ones do not count.
     pub owed_lost: u64,
 }
 
 impl Accounts {
-    /// Copies on their way.
+    /// Copies in flight.
     pub fn in_flight(&self) -> u64 {
         let ended = self.delivered + self.aggregated + self.queue_dropped + self.link_lost;
         self.sent + self.copied - ended
     }
 }
 
-/// Who sends and receives.
+/// The senders and receivers.
 pub(crate) trait Hosts {
-    /// What packets carry.
+    /// A packet's content.
     type Body: Clone;
 
-    /// A packet came to `host`.
+    /// Handles a packet at `host`.
     fn receive(
         &mut self,
         net: &mut Network<Self::Body>,
@@ -111,13 +110,13 @@ pub(crate) trait Hosts {
         body: Self::Body,
     );
 
-    /// A packet to [`Target::Neighbour`] came to the switch at `end`.
+    /// Handles a packet to [`Target::Neighbour`] at the switch at `end`.
     fn at_switch(&mut self, _net: &mut Network<Self::Body>, _end: End, _body: Self::Body) {}
 
-    /// The time that [`Network::wake`] named for `host` has come.
+    /// Called at the time of [`Network::wake`] for `host`.
     fn woken(&mut self, net: &mut Network<Self::Body>, host: u32);
 
-    /// The time that [`Network::alarm`] named has come.
+    /// Called at the time of [`Network::alarm`].
     fn alarmed(&mut self, net: &mut Network<Self::Body>);
 }
 
@@ -132,9 +131,9 @@ pub(crate) struct Network<B> {
     accounts: Accounts,
     events: u64,
     most_packets: usize,
-    /// What packets waited in front of links to hosts that are not slow, in nanoseconds.
+    /// Waits before links to hosts that are not slow, in nanoseconds.
     waits: Histogram<u64>,
-    /// Hosts from here on are not slow.
+    /// The first host that is not slow.
     from_host: u32,
 }
 
@@ -171,17 +170,17 @@ impl<B: Clone> Network<B> {
         self.fabric
     }
 
-    /// Copies of packets so far.
+    /// Counters so far.
     pub(crate) fn accounts(&self) -> Accounts {
         self.accounts
     }
 
-    /// Events so far.
+    /// Number of events so far.
     pub(crate) fn events(&self) -> u64 {
         self.events
     }
 
-    /// The most packets that were on their way at once, copies of one counted once.
+    /// Maximum number of packets in flight; copies of one packet count once.
     pub(crate) fn most_packets(&self) -> usize {
         self.most_packets
     }
@@ -196,12 +195,12 @@ impl<B: Clone> Network<B> {
             .unwrap_or_default()
     }
 
-    /// The 99th percentile of what packets waited in front of links to hosts that are not slow.
+    /// The 99th percentile of waits before links to hosts that are not slow.
     pub(crate) fn p99_wait(&self) -> Ps {
         Ps(self.waits.value_at_quantile(0.99) * 1000)
     }
 
-    /// Hosts' links to their switches have another rate.
+    /// Sets rate and delay of hosts' links to their switches.
     #[cfg(test)]
     pub(crate) fn set_uplinks(&mut self, rate: u64, delay: Ps) {
         for host in 0..self.fabric.hosts {
@@ -209,12 +208,12 @@ impl<B: Clone> Network<B> {
         }
     }
 
-    /// When all that `host` sent so far has left it.
+    /// When all packets that `host` sent so far have left it.
     pub(crate) fn sent_by(&self, host: u32) -> Ps {
         self.links[self.fabric.up(host) as usize].free_at()
     }
 
-    /// `packet` leaves its source as soon as its link is free.
+    /// Sends `packet` as soon as its source's link is free.
     pub(crate) fn send(&mut self, packet: Packet<B>, budget: Ticks) {
         self.accounts.sent += 1;
         let link = self.fabric.up(packet.source);
@@ -227,7 +226,7 @@ impl<B: Clone> Network<B> {
         self.offer(link, flight);
     }
 
-    /// A switch sends `packet`, which is for its neighbours, on each of `links`.
+    /// Sends `packet` from a switch to its neighbours on each of `links`.
     pub(crate) fn send_on(&mut self, links: impl Iterator<Item = u32>, packet: Packet<B>) {
         let flight = Flight {
             arrives: Ps::ZERO,
@@ -243,20 +242,20 @@ impl<B: Clone> Network<B> {
         self.packets.release(flight.packet);
     }
 
-    /// [`Hosts::woken`] is called at `at`, not earlier than now, and at no other time that was named
-    /// before; [`Ps::NEVER`] for not at all.
+    /// Schedules [`Hosts::woken`] at `at`, not earlier than now, instead of at any earlier request;
+    /// [`Ps::NEVER`] for not at all.
     pub(crate) fn wake(&mut self, host: u32, at: Ps) {
         let source = self.links.len() as u32 + host;
         self.agenda.set(source, at.max(self.now));
     }
 
-    /// The same for [`Hosts::alarmed`].
+    /// Schedules [`Hosts::alarmed`].
     pub(crate) fn alarm(&mut self, at: Ps) {
         let source = self.links.len() as u32 + self.fabric.hosts;
         self.agenda.set(source, at.max(self.now));
     }
 
-    /// Runs until nothing is ahead.
+    /// Runs until there are no events.
     pub(crate) fn run(&mut self, hosts: &mut impl Hosts<Body = B>) {
         while let Some((at, source)) = self.agenda.next() {
             self.now = at;
@@ -273,7 +272,7 @@ impl<B: Clone> Network<B> {
         }
     }
 
-    /// The first packet on `link` comes out of it.
+    /// Handles the arrival of the first packet on `link`.
     fn arrive(&mut self, link: u32, hosts: &mut impl Hosts<Body = B>) {
         let from = &mut self.links[link as usize];
         let Some(flight) = from.pop() else {
@@ -297,7 +296,7 @@ impl<B: Clone> Network<B> {
         }
         let fabric = self.fabric;
         let mut copies = 0;
-        // The one that came is released when its copies are on their way.
+        // The received packet is released when its copies are in flight.
         fabric.forward(end, source, target, |next| {
             copies += 1;
             self.packets.copied(flight.packet, 1);
@@ -317,7 +316,7 @@ impl<B: Clone> Network<B> {
             is_owed,
             ..
         } = self.packets.get(id);
-        // Of what was cut before it is known already.
+        // A packet without payload was counted when it lost it.
         let counts = is_owed && !flight.stamps.cut();
         let fate = link.offer(self.now, flight, self.packets.get(id));
         let wait = link.newest_wait();
@@ -354,7 +353,7 @@ impl<B: Clone> Network<B> {
     }
 }
 
-/// Link `number` of a fabric; what is random about it is drawn from the seed and its number.
+/// Link `number` of a fabric. The seed and its number determine its random numbers.
 fn link(config: &NetworkConfig, fabric: &Fabric, seed: u64, number: u32) -> Link {
     let role = fabric.role(number);
     let rate = match (role, config.topology) {
@@ -395,7 +394,7 @@ mod tests {
     use super::*;
     use crate::packet::{Group, Packet};
 
-    /// Host 0 sends `packets` to `target` at once; who got how many, and when the last came.
+    /// Host 0 sends `packets` to `target` at once. Counts the received packets, and the time of the last.
     struct OneFlow {
         packets: u32,
         target: Target,
@@ -430,7 +429,7 @@ mod tests {
         }
     }
 
-    /// Links of 8 Gb/s, a byte in a nanosecond, 5 ns long.
+    /// Links of 8 Gb/s (a byte in a nanosecond) and 5 ns.
     fn flow(topology: Topology, packets: u32, target: Target) -> (OneFlow, Network<()>) {
         let config = NetworkConfig {
             topology,
@@ -457,13 +456,13 @@ mod tests {
     }
 
     #[test]
-    fn one_flow_takes_its_bytes_and_the_way() {
-        // All packets leave after each other; the last is whole at the switch before it goes on.
+    fn one_flow_takes_its_bytes_and_the_path() {
+        // All packets follow each other; the switch receives the last one whole before it forwards it.
         let (hosts, net) = flow(Topology::Star, 100, Target::Host(4));
         assert_eq!(hosts.came, [0, 0, 0, 0, 100, 0]);
         assert_eq!(hosts.last.as_ns(), 7 + 100 * 1000 + 5 + 1000 + 5);
         assert_eq!(net.longest_wait(), Ps::ZERO);
-        // Two trunks more, twice as fast as a host's link.
+        // Two more trunks, twice as fast as a host's link.
         let two = Topology::LeafSpine {
             hosts_per_leaf: 2,
             spines: 1,

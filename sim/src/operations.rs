@@ -1,35 +1,36 @@
-//! One operation after the other.
+//! The sequence of operations.
 
 use crate::clock::Ps;
 use crate::network::Network;
 use crate::starts::Starts;
 
-/// Operations whose ranks begin when they have computed, after the operation before has ended at its last rank.
+/// A sequence of operations. Ranks start one when they have computed, after the one before has ended at its
+/// last rank.
 pub(crate) struct Operations<'a> {
     wanted: u32,
     starts: Starts,
     begun: u32,
-    /// When the present operation begins at a rank that is not delayed.
+    /// Start of the current operation at a rank without delay.
     began: Ps,
-    /// Ranks that have no result of the present operation.
+    /// Ranks without a result of the current operation.
     without: u32,
-    /// When the last rank that is no straggler had its result.
+    /// When the last rank that is not a straggler had its result.
     on_time: Option<Ps>,
     times: Times,
     progress: &'a mut dyn FnMut(u32),
 }
 
-/// How long operations took.
+/// Durations of operations.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
-    /// From the beginning to the last rank's result.
+    /// From the start to the last rank's result.
     pub(crate) all: Vec<Ps>,
-    /// The same to the last rank's that was no straggler, for operations that had such.
+    /// From the start to the last non-straggler's result, for operations with stragglers.
     pub(crate) on_time: Vec<Ps>,
 }
 
 impl<'a> Operations<'a> {
-    /// `progress` is told how many operations have ended.
+    /// `progress` gets the number of finished operations.
     pub(crate) fn new(wanted: u32, starts: Starts, progress: &'a mut dyn FnMut(u32)) -> Self {
         Self {
             wanted,
@@ -43,7 +44,7 @@ impl<'a> Operations<'a> {
         }
     }
 
-    /// The next operation begins: its number, from 0.
+    /// Starts the next operation. Returns its number, from 0.
     pub(crate) fn begin<B: Clone>(&mut self, net: &Network<B>) -> u32 {
         self.began = net.now();
         self.without = net.hosts();
@@ -52,17 +53,17 @@ impl<'a> Operations<'a> {
         self.begun - 1
     }
 
-    /// When `rank` begins the present operation.
+    /// When `rank` starts the current operation.
     pub(crate) fn begins(&self, rank: u32) -> Ps {
         self.began + self.starts.delay(self.begun - 1, rank)
     }
 
-    /// Operations that have begun.
+    /// Number of started operations.
     pub(crate) fn begun(&self) -> u32 {
         self.begun
     }
 
-    /// `rank` has the present operation's result.
+    /// Notes that `rank` has the current operation's result.
     pub(crate) fn ended<B: Clone>(&mut self, net: &mut Network<B>, rank: u32) {
         if !self.starts.straggles(self.begun - 1, rank) {
             self.on_time = Some(net.now());

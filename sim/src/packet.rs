@@ -1,4 +1,4 @@
-//! Packets on their way: what all copies share is stored once.
+//! Packets in flight. Data that all copies share are stored once.
 
 use std::ops::Range;
 
@@ -6,18 +6,18 @@ use ultima_wire::{SwitchFlags, Ticks};
 
 use crate::clock::Ps;
 
-/// Where a packet goes.
+/// A packet's destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// To one host.
     Host(u32),
-    /// To every host of a group but the sender, which is one of them; switches copy it.
+    /// Every host of a group except the sender, which is a member. Switches copy it.
     Group(Group),
-    /// To the other end of the link that it is on: a switch takes it in.
+    /// The other end of its link: a switch handles it.
     Neighbour,
 }
 
-/// Hosts that a multicast reaches: `count` of them, every `step`th from `first` on.
+/// Hosts of a multicast: `count` of them, every `step`th from `first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     first: u16,
@@ -35,7 +35,7 @@ impl Group {
         Self { first, step, count }
     }
 
-    /// The first hosts.
+    /// The first `hosts` hosts.
     pub(crate) fn all(hosts: u32) -> Self {
         Self::new(0, 1, hosts)
     }
@@ -44,7 +44,7 @@ impl Group {
         self.count.into()
     }
 
-    /// Those that are among `hosts`.
+    /// The members among `hosts`.
     pub(crate) fn among(&self, hosts: Range<u32>) -> impl ExactSizeIterator<Item = u32> + use<> {
         let [first, step, count] = [self.first, self.step, self.count].map(u32::from);
         let before = |host: u32| host.saturating_sub(first).div_ceil(step).min(count);
@@ -53,29 +53,29 @@ impl Group {
     }
 }
 
-/// A packet, however many copies of it are on their way.
+/// A packet, whatever its number of copies in flight.
 pub(crate) struct Packet<B> {
     pub(crate) source: u32,
     pub(crate) target: Target,
     /// Bytes of the frame, without preamble, check sequence and gap.
     pub(crate) frame: u32,
-    /// What is left of the frame when a switch cuts the payload; none where there is nothing to cut.
+    /// Bytes of the frame without payload. None if there is no payload to remove.
     pub(crate) head: Option<u32>,
-    /// Each of its receivers is owed it: without it a collective lacks something.
+    /// True if each receiver needs it: without it a collective misses data.
     pub(crate) is_owed: bool,
     pub(crate) body: B,
 }
 
-/// One copy: what switches write, and where it stands in line.
+/// One copy: the switches' stamps, and its position in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
-    /// When it comes out of the link that it is on.
+    /// When it arrives at the end of its link.
     pub(crate) arrives: Ps,
     pub(crate) packet: PacketId,
     pub(crate) stamps: Stamps,
 }
 
-/// What switches write to a copy's header.
+/// Fields that switches write to a copy's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamps {
     pub(crate) budget: Ticks,
@@ -84,7 +84,7 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// As a host sends a packet whose receivers will wait for `budget`.
+    /// The fields of a packet that a host sends with this `budget`.
     pub(crate) fn new(budget: Ticks) -> Self {
         Self {
             budget,
@@ -93,18 +93,17 @@ impl Stamps {
         }
     }
 
-    /// Whether a switch cut the payload.
+    /// True if a switch removed the payload.
     pub(crate) fn cut(&self) -> bool {
         self.flags.trimmed || self.flags.late
     }
 }
 
-/// A place among [`Packets`].
+/// An index into [`Packets`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PacketId(u32);
 
-/// Packets of which copies are on their way. Places are used again: memory is that of the most
-/// packets that were on their way at once.
+/// Packets with copies in flight. Indices are reused, so memory is that of the maximum in flight.
 pub(crate) struct Packets<B> {
     places: Vec<Place<B>>,
     free: Vec<PacketId>,
@@ -123,7 +122,7 @@ impl<B> Packets<B> {
         }
     }
 
-    /// Keeps a packet of which one copy is on its way.
+    /// Adds a packet with one copy in flight.
     pub(crate) fn insert(&mut self, packet: Packet<B>) -> PacketId {
         let place = Place { packet, copies: 1 };
         match self.free.pop() {
@@ -143,12 +142,12 @@ impl<B> Packets<B> {
         &self.places[id.0 as usize].packet
     }
 
-    /// A switch made `more` copies of one.
+    /// Adds `more` copies of a packet.
     pub(crate) fn copied(&mut self, id: PacketId, more: u32) {
         self.places[id.0 as usize].copies += more;
     }
 
-    /// One copy is not on its way any more.
+    /// Removes one copy of a packet.
     pub(crate) fn release(&mut self, id: PacketId) {
         let place = &mut self.places[id.0 as usize];
         place.copies -= 1;
@@ -157,7 +156,7 @@ impl<B> Packets<B> {
         }
     }
 
-    /// Packets on their way.
+    /// Number of packets in flight.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }

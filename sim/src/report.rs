@@ -1,4 +1,4 @@
-//! What a simulation says.
+//! The report of a simulation.
 
 use serde::Serialize;
 
@@ -40,77 +40,77 @@ impl Completion {
 /// A run's results. Equal experiments give equal bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Always true: nothing here was measured on a network.
+    /// Always true: no network was measured.
     pub simulated: bool,
-    /// As asked for.
+    /// From the experiment.
     pub algorithm: Algorithm,
-    /// As asked for.
+    /// From the experiment.
     pub ranks: u16,
-    /// Of [`Algorithm::Tar2d`]: groups, as asked for or as cost least.
+    /// Groups of [`Algorithm::Tar2d`], as given or chosen.
     pub groups: Option<u16>,
-    /// As asked for.
+    /// From the experiment.
     pub bytes: u64,
-    /// As asked for.
+    /// From the experiment.
     pub slot: usize,
-    /// As asked for.
+    /// From the experiment.
     pub tail: f64,
-    /// As asked for.
+    /// From the experiment.
     pub loss: Option<String>,
-    /// As asked for.
+    /// From the experiment.
     pub operations: u32,
-    /// As asked for.
+    /// From the experiment.
     pub seed: u64,
-    /// What ranks compute between operations, as asked for.
+    /// Compute time between operations, from the experiment.
     pub compute_ms: f64,
-    /// p99/p50 of it, as asked for.
+    /// Its p99/p50, from the experiment.
     pub compute_tail: f64,
-    /// As asked for.
+    /// From the experiment.
     pub stragglers: Option<StragglersReport>,
-    /// How long the operations took, from the beginning at a rank that is not delayed.
+    /// Durations of operations, from the start at a rank without delay.
     pub completion_ms: Completion,
-    /// Each operation's time, in their order; no part of what is serialised.
+    /// Each operation's duration, in order. Not serialized.
     #[serde(skip)]
     pub operations_ms: Vec<f64>,
-    /// With stragglers: [`Report::completion_ms`] to the result at the last rank that was none.
+    /// With stragglers: [`Report::completion_ms`] up to the result at the last non-straggler.
     pub on_time_ms: Option<Completion>,
-    /// Contributions and aggregates that counted, of those that do without loss; 1 for algorithms that
-    /// wait for everything.
+    /// Share of contributions and aggregates that counted, of those without loss; 1 for algorithms that wait
+    /// for all.
     pub arrived_share: f64,
-    /// The same of those that the network did not lose (`owed_lost`): what is missing came too late, or its sender had
-    /// not sent it in time.
+    /// The same share of those that the network did not lose (`owed_lost`). The rest was late, or not sent in
+    /// time.
     pub arrived_share_of_not_lost: f64,
-    /// Values that arrived over the time that they took, as a share of what the bound allows.
+    /// Values that arrived, over their time, as a share of the bound.
     pub goodput_share_of_bound: f64,
     /// The least time in which a receiver's link carries 2·S·(N−1)/N bytes.
     pub bound_ms: f64,
-    /// t_S of the bounded transport; on a grid the rows'.
+    /// t_S of the bounded transport; on a grid of its rows.
     pub t_s_ms: Option<f64>,
-    /// t_B of the bounded transport; on a grid what the three phases may take.
+    /// t_B of the bounded transport; on a grid of all three phases.
     pub t_b_ms: Option<f64>,
-    /// The least retransmission timeout of TCP; the one of in-network aggregation.
+    /// The minimum retransmission timeout of TCP, or the timeout of in-network aggregation.
     pub min_rto_ms: Option<f64>,
     /// Slots of the pool of in-network aggregation.
     pub pool_slots: Option<u64>,
-    /// In a run with payloads: the largest distance of a result's entry from the exact mean.
+    /// With values: the largest distance of a result's entry from the exact mean.
     pub worst_error: Option<f32>,
     /// The longest wait in a switch's queue.
     pub longest_queue_us: f64,
-    /// The 99th percentile of what packets waited in front of links to hosts that are not slow.
+    /// The 99th percentile of waits before links to hosts that are not slow.
     pub p99_queue_us: f64,
-    /// What became of the packets.
+    /// Packet counters.
     pub network: Accounts,
     /// Events simulated.
     pub events: u64,
-    /// The most packets that were on their way at once, copies of one counted once.
+    /// Maximum number of packets in flight; copies of one packet count once.
     pub most_packets: usize,
 }
 
-/// Who begins late.
+/// The stragglers of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StragglersReport {
-    /// The probability for a rank and an operation.
+    /// Probability per rank and operation.
     pub share: f64,
-    /// How much later.
+    /// The delay.
     pub delay_ms: f64,
 }
 
@@ -124,7 +124,7 @@ impl From<Stragglers> for StragglersReport {
 }
 
 impl Report {
-    /// Adds what follows from the rest.
+    /// Adds derived values.
     pub(crate) fn finished(mut self, experiment: &Experiment) -> Self {
         let bound = experiment.bound().as_ms();
         self.goodput_share_of_bound = self.arrived_share * bound / self.completion_ms.mean;

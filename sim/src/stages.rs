@@ -1,28 +1,28 @@
-//! When a rank begins to send what belongs to a stage.
+//! When a rank starts to send the messages of a stage.
 
 use crate::clock::Ps;
 use crate::tail::Tail;
 
-/// What every message costs, whichever algorithm sends it.
+/// The cost of every message, the same for all algorithms.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stages {
     pub(crate) tail: Tail,
-    /// What a host takes before the first bit of a message.
+    /// The host's time before the first bit of a message.
     pub(crate) host: Ps,
     /// Bits per second of a host's link.
     pub(crate) rate: u64,
-    /// Propagation on the way.
+    /// Propagation delay of the path.
     pub(crate) delay: Ps,
 }
 
 impl Stages {
-    /// What a message of `bytes` takes over one idle hop: host, wire and propagation.
+    /// Duration of a message of `bytes` over one idle hop: host, wire and propagation.
     pub(crate) fn usual(&self, bytes: u64) -> Ps {
         self.host + Ps::to_send(bytes, self.rate) + self.delay
     }
 
-    /// How long `sender` takes before the first bit of a message of `bytes`: what the host takes, and
-    /// by how much the message is delayed.
+    /// `sender`'s time before the first bit of a message of `bytes`: the host's time, and the message's
+    /// random delay.
     pub(crate) fn before(&self, operation: u32, stage: u32, sender: u32, bytes: u64) -> Ps {
         let factor = self.tail.factor(operation, stage, sender);
         self.host + Tail::wait(self.usual(bytes), factor)

@@ -1,4 +1,4 @@
-//! When ranks begin an operation: some compute longer than others.
+//! When ranks start an operation: some compute longer than others.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use rand_distr::{Distribution, StandardUniform};
 use crate::clock::Ps;
 use crate::tail::{self, Tail};
 
-/// Draws of these stages belong to no message: no algorithm has as many.
+/// The stage number of draws that belong to no message: no algorithm has as many stages.
 const COMPUTE: u32 = u32::MAX;
 const STRAGGLER: u32 = u32::MAX - 1;
 
-/// Ranks that now and then begin an operation late.
+/// Ranks that sometimes start an operation late.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stragglers {
-    /// The probability that a rank begins an operation late, over 0 and at most 1.
+    /// The probability that a rank starts an operation late, over 0 and at most 1.
     pub share: f64,
-    /// How much later than it would have.
+    /// The delay.
     pub delay: Duration,
 }
 
-/// From one operation's end at the last rank to the next one's beginning, rank by rank.
+/// From one operation's end at the last rank to the next one's start, by rank.
 ///
-/// A rank computes for the time *C*·max(1, *X*), *X* drawn for each operation and rank from the distribution that messages
-/// have ([`Tail`]) with a ratio of its own, and, if it is a straggler of this operation, a fixed time longer. A draw
-/// belongs to the seed, the operation and the rank: all algorithms meet the same ones.
+/// A rank computes for the time *C*·max(1, *X*). *X* is drawn for each operation and rank from the
+/// distribution of messages ([`Tail`]), with its own ratio. A straggler of this operation adds a fixed time.
+/// A draw depends on the seed, the operation and the rank, so all algorithms meet the same ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Starts {
     compute: Ps,
@@ -34,7 +34,7 @@ pub(crate) struct Starts {
 }
 
 impl Starts {
-    /// Ranks compute for `compute`, with p99/p50 of `ratio`.
+    /// Creates starts with the compute time `compute` and p99/p50 of `ratio`.
     pub(crate) fn new(compute: Ps, ratio: f64, stragglers: Option<Stragglers>, seed: u64) -> Self {
         Self {
             compute,
@@ -44,12 +44,12 @@ impl Starts {
         }
     }
 
-    /// What a rank computes at least.
+    /// The minimum compute time.
     pub(crate) fn compute(&self) -> Ps {
         self.compute
     }
 
-    /// Whether `rank` is a straggler of `operation`.
+    /// True if `rank` is a straggler of `operation`.
     pub(crate) fn straggles(&self, operation: u32, rank: u32) -> bool {
         self.stragglers.is_some_and(|stragglers| {
             let mut random = tail::random(self.seed, operation, STRAGGLER, rank);
@@ -58,7 +58,7 @@ impl Starts {
         })
     }
 
-    /// By how much `rank` computes longer than [`Starts::compute`] before `operation`.
+    /// `rank`'s time before `operation` beyond [`Starts::compute`].
     pub(crate) fn delay(&self, operation: u32, rank: u32) -> Ps {
         let factor = self.tail.factor(operation, COMPUTE, rank);
         let longer = Tail::wait(self.compute, factor);

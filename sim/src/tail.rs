@@ -1,4 +1,4 @@
-//! How much longer than usual a message takes.
+//! The tail: random delays of messages.
 
 use rand_distr::{Distribution, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -9,13 +9,13 @@ use crate::clock::Ps;
 /// The standard normal distribution's 99th percentile.
 const Z99: f64 = 2.326_347_874_040_841;
 
-/// A message that takes the time *T* where nothing delays it takes *T*·max(1, *X*), *X* log-normal
-/// with median 1 and 99th percentile *R*: half of the messages take *T*, and the 99th percentile
-/// over the median is *R* for messages of any length.
+/// A message whose time is *T* without delays takes *T*·max(1, *X*), with *X* log-normal with median 1 and
+/// 99th percentile *R*. Half of the messages take *T*, and the 99th percentile over the median is *R* for
+/// messages of any length.
 ///
-/// The one parameter of *X* follows: σ = ln *R* / z₉₉. What a message takes more than *T* its sender
-/// waits before it begins to send. A draw belongs to a seed, an operation, a stage and a sender, whatever
-/// else a run does: algorithms that are compared meet the same ones.
+/// The one parameter of *X* follows: σ = ln *R* / z₉₉. The sender waits for the time beyond *T* before it
+/// starts to send. A draw depends on a seed, an operation, a stage and a sender, so algorithms in a
+/// comparison meet the same ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tail {
     sigma: f64,
@@ -23,7 +23,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// With p99/p50 of `ratio`, 1 or more.
+    /// Creates a tail with p99/p50 of `ratio`, 1 or more.
     pub fn new(ratio: f64, seed: u64) -> Self {
         Self {
             sigma: ratio.ln() / Z99,
@@ -31,7 +31,7 @@ impl Tail {
         }
     }
 
-    /// max(1, *X*) of what `sender` sends in `stage` of `operation`.
+    /// max(1, *X*) of `sender`'s messages in `stage` of `operation`.
     pub fn factor(&self, operation: u32, stage: u32, sender: u32) -> f64 {
         if self.sigma == 0.0 {
             return 1.0;
@@ -45,13 +45,13 @@ impl Tail {
         (self.sigma * z).exp().max(1.0)
     }
 
-    /// How long the sender of a message that takes `usual` waits.
+    /// The wait of a message's sender, for the usual duration `usual`.
     pub fn wait(usual: Ps, factor: f64) -> Ps {
         Ps((usual.0 as f64 * (factor - 1.0)).round() as u64)
     }
 }
 
-/// What is drawn for `rank` in `stage` of `operation`, whatever else a run does.
+/// The random generator of `rank` in `stage` of `operation`.
 pub(crate) fn random(seed: u64, operation: u32, stage: u32, rank: u32) -> Xoshiro256PlusPlus {
     let words = [
         seed,
@@ -59,7 +59,7 @@ pub(crate) fn random(seed: u64, operation: u32, stage: u32, rank: u32) -> Xoshir
         rank.into(),
         0,
     ];
-    // Neighbouring seeds start alike: SplitMix64, which `seed_from_u64` runs, tells them apart.
+    // Neighbouring seeds are similar; SplitMix64 in `seed_from_u64` separates them.
     let word = words.into_iter().fold(0u64, |state, word| {
         (state ^ word)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ratio_is_what_was_asked_for() {
+    fn the_ratio_is_the_requested_one() {
         for ratio in [1.0, 1.5, 3.0] {
             let tail = Tail::new(ratio, 7);
             let mut factors: Vec<f64> = (0..200_000)
@@ -81,7 +81,7 @@ mod tests {
                 .collect();
             factors.sort_by(f64::total_cmp);
             let [p50, p99] = [100_000, 198_000].map(|at| factors[at]);
-            // At 200,000 draws the 99th percentile's relative standard deviation is under 1 %.
+            // With 200,000 draws the 99th percentile's relative standard deviation is under 1 %.
             assert!((p50 - 1.0).abs() < 0.01, "{p50}");
             assert!((p99 / p50 / ratio - 1.0).abs() < 0.03, "{p99}");
         }

@@ -28,49 +28,49 @@ use side::{Side, Way};
 #[derive(Clone)]
 pub(crate) struct Datagram {
     header: Header,
-    at_hand: AtHand,
+    stored: Stored,
     /// Bytes of its payload.
     payload: usize,
 }
 
-/// The bytes of a payload that are at hand: all but values that are only counted.
+/// The stored bytes of a payload: all except values that are only counted.
 #[derive(Clone)]
-enum AtHand {
-    /// So few that they need no memory of their own: notices, requests, bitmaps.
+enum Stored {
+    /// Few enough to need no allocation: notices, requests, bitmaps.
     Few([u8; FEW], u8),
     Many(Rc<[u8]>),
 }
 
-/// As many as a shared slice takes.
+/// As large as a shared slice.
 const FEW: usize = 22;
 
-impl AtHand {
+impl Stored {
     fn new(bytes: &[u8]) -> Self {
         match bytes.len() {
             len @ 0..=FEW => {
                 let mut few = [0; FEW];
                 few[..len].copy_from_slice(bytes);
-                AtHand::Few(few, len as u8)
+                Stored::Few(few, len as u8)
             }
-            _ => AtHand::Many(bytes.into()),
+            _ => Stored::Many(bytes.into()),
         }
     }
 
     fn bytes(&self) -> &[u8] {
         match self {
-            AtHand::Few(few, len) => &few[..usize::from(*len)],
-            AtHand::Many(bytes) => bytes,
+            Stored::Few(few, len) => &few[..usize::from(*len)],
+            Stored::Many(bytes) => bytes,
         }
     }
 }
 
 impl Datagram {
-    /// Reads what a core wrote.
+    /// Reads a datagram that a core wrote.
     fn read(buf: &[u8], transmit: Transmit) -> Self {
-        let (header, at_hand) = Header::parse(&buf[..transmit.head]).expect("cores send headers");
+        let (header, stored) = Header::parse(&buf[..transmit.head]).expect("cores send headers");
         Self {
             header,
-            at_hand: AtHand::new(at_hand),
+            stored: Stored::new(stored),
             payload: transmit.len - HEADER_LEN,
         }
     }
@@ -91,7 +91,7 @@ impl Datagram {
         }
     }
 
-    /// Gives the datagram to a core as it came out of the network.
+    /// Delivers the datagram to a core with the stamps of the network.
     fn deliver(mut self, stamps: Stamps, core: &mut Core, now: Time, buf: &mut Vec<u8>) {
         self.header.switch_flags = stamps.flags;
         self.header.budget = stamps.budget;
@@ -101,7 +101,7 @@ impl Datagram {
         if stamps.cut() {
             return core.handle_datagram(now, buf);
         }
-        buf.extend_from_slice(self.at_hand.bytes());
+        buf.extend_from_slice(self.stored.bytes());
         core.handle_head(now, buf, HEADER_LEN + self.payload);
     }
 }
@@ -115,9 +115,9 @@ enum Stage {
 
 struct Rank {
     side: Side,
-    /// When it starts the present operation; never when it has.
+    /// When it starts the current operation; never after the start.
     begins: Ps,
-    /// With payloads: the allocation that goes round.
+    /// With values: the buffer that is reused.
     values: Vec<f32>,
 }
 
@@ -128,10 +128,10 @@ pub(crate) struct Tar<'a> {
     operations: Operations<'a>,
     /// Values of a bucket.
     len: usize,
-    /// The longest of the messages that one rank sends another in a stage, in bytes.
+    /// Bytes of the longest message from one rank to another in a stage.
     message: u64,
     train: Ps,
-    /// Buckets have values, and results are checked.
+    /// True if buckets have values, and results are checked.
     payload: bool,
     number: u32,
     out: Vec<u8>,
@@ -139,22 +139,22 @@ pub(crate) struct Tar<'a> {
     pub(crate) results: Results,
 }
 
-/// What came out.
+/// The results.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Results {
     /// Contributions and aggregates that counted.
     pub(crate) arrived: u64,
-    /// Those that would have without loss.
+    /// Contributions and aggregates without loss.
     pub(crate) owed: u64,
-    /// How long rank 0 would have waited in its last operation.
+    /// Rank 0's t_S in its last operation.
     pub(crate) t_s: Duration,
     pub(crate) t_b: Duration,
-    /// With payloads: the largest distance of a result's entry from the mean over all ranks.
+    /// With values: the largest distance of a result's entry from the mean over all ranks.
     pub(crate) worst_error: f32,
 }
 
 impl<'a> Tar<'a> {
-    /// `config` is each rank's.
+    /// `config` returns each rank's configuration.
     pub(crate) fn new(
         config: &dyn Fn(u16) -> Config,
         len: usize,
@@ -185,7 +185,7 @@ impl<'a> Tar<'a> {
         }
     }
 
-    /// Tells what happens at a rank of the job.
+    /// Records the events of a rank.
     pub(crate) fn trace(&mut self, rank: u16, sink: Box<dyn Sink>) {
         if let Some(rank) = self.ranks.get_mut(usize::from(rank)) {
             rank.side.core.trace(sink);
@@ -221,7 +221,8 @@ impl<'a> Tar<'a> {
         started.expect("an operation starts when the one before has ended everywhere");
     }
 
-    /// Starts the operation if it is time, takes what the core tells, sends what it has, and comes back when it wants to.
+    /// Starts the operation if it is due, takes the core's events, sends its packets, and schedules the next
+    /// call.
     fn go_on(&mut self, net: &mut Network<Datagram>, host: u32) {
         if self.ranks[host as usize].begins <= net.now() {
             self.start(net, host);

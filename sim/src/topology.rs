@@ -1,4 +1,4 @@
-//! Who is connected to whom.
+//! The topology: hosts, switches and links.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,10 +10,10 @@ use crate::packet::Target;
 pub enum Topology {
     /// One switch.
     Star,
-    /// Two levels: every leaf is linked to every spine, hosts to leaves. A pair of hosts keeps to
-    /// one spine, drawn by its hash (ECMP); the job's multicast tree goes through the first.
+    /// Two levels: every leaf is linked to every spine, hosts to leaves. A pair of hosts uses one spine,
+    /// chosen by hash (ECMP). The job's multicast tree uses the first.
     LeafSpine {
-        /// Hosts at each leaf; the last leaf may have fewer.
+        /// Hosts per leaf; the last leaf may have fewer.
         hosts_per_leaf: u32,
         /// Spine switches.
         spines: u32,
@@ -32,7 +32,7 @@ impl fmt::Display for Topology {
     }
 }
 
-/// Numbers of links, all in one direction.
+/// Numbers of links, one for each direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fabric {
     pub(crate) hosts: u32,
@@ -41,8 +41,7 @@ pub(crate) struct Fabric {
     spines: u32,
 }
 
-/// Where switches aggregate: every leaf what its hosts send, one spine what leaves send. A star has one leaf and no
-/// spine.
+/// Aggregation: every leaf adds its hosts' values, one spine the leaves'. A star has one leaf and no spine.
 impl Fabric {
     pub(crate) fn leaves(&self) -> u32 {
         self.leaves
@@ -62,28 +61,28 @@ impl Fabric {
         self.hosts + host
     }
 
-    /// The link from a leaf to the spine that aggregates, the first.
+    /// The link from a leaf to the aggregating spine, the first.
     pub(crate) fn root_up(&self, leaf: u32) -> u32 {
         self.trunk_up(leaf, 0)
     }
 
-    /// The link back.
+    /// The link from the aggregating spine to a leaf.
     pub(crate) fn root_down(&self, leaf: u32) -> u32 {
         self.trunk_down(0, leaf)
     }
 }
 
-/// Where a link ends.
+/// The end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Host(u32),
-    /// A leaf, from a host of its own.
+    /// A leaf, from one of its hosts.
     LeafFromHost(u32),
     LeafFromSpine(u32),
     Spine(u32, u32),
 }
 
-/// What a link is for.
+/// The role of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// From a host.
@@ -111,7 +110,7 @@ impl Fabric {
         }
     }
 
-    /// Links in all.
+    /// Number of links.
     pub(crate) fn links(&self) -> u32 {
         2 * self.hosts + 2 * self.leaves * self.spines
     }
@@ -129,7 +128,7 @@ impl Fabric {
         2 * self.hosts + self.leaves * self.spines + spine * self.leaves + leaf
     }
 
-    /// How many hosts a packet of `source` that is on `link` is on its way to.
+    /// Number of hosts that a packet of `source` on `link` will reach.
     pub(crate) fn receivers(&self, link: u32, source: u32, to: Target) -> u64 {
         let hosts = match (to, self.end(link)) {
             (Target::Host(_) | Target::Neighbour, _) | (_, End::Host(_)) => 1,
@@ -145,7 +144,7 @@ impl Fabric {
         hosts.into()
     }
 
-    /// Links that a packet passes at most.
+    /// Maximum number of links on a packet's path.
     pub(crate) fn diameter(&self) -> u32 {
         if self.leaves > 1 { 4 } else { 2 }
     }
@@ -170,7 +169,7 @@ impl Fabric {
         }
     }
 
-    /// The links that a switch at `end` sends a packet of `source` on.
+    /// The links on which a switch at `end` sends a packet of `source`.
     pub(crate) fn forward(&self, end: End, source: u32, to: Target, mut send: impl FnMut(u32)) {
         match (end, to) {
             (End::Host(_), _) | (_, Target::Neighbour) => {}
@@ -217,7 +216,7 @@ mod tests {
     use super::*;
     use crate::packet::Group;
 
-    /// Hosts that a packet reaches, and the links on the longest way.
+    /// Hosts that a packet reaches, and the links on its longest path.
     fn reached(fabric: &Fabric, source: u32, to: Target) -> (Vec<u32>, u32) {
         let mut hosts = Vec::new();
         let mut links = vec![(fabric.up(source), 1)];
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_reach_whom_they_are_for_once() {
+    fn packets_reach_each_receiver_once() {
         let leaf_spine = |hosts_per_leaf, spines| Topology::LeafSpine {
             hosts_per_leaf,
             spines,
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_knows_who_is_behind_it() {
+    fn a_link_has_a_set_of_receivers() {
         let leaf_spine = Topology::LeafSpine {
             hosts_per_leaf: 4,
             spines: 2,

@@ -1,5 +1,4 @@
-//! Tables of every match kind with 10, 10³ and 10⁵ entries: what a packet's lookup costs, and what
-//! it costs to insert and delete an entry.
+//! Tables of every match kind with 10, 10³ and 10⁵ entries: the cost of a lookup, and of inserting and deleting an entry.
 //!
 //! A lookup is measured as the ingress of a packet that its entry drops; `lookup/none` is one
 //! without a table.

@@ -1,4 +1,4 @@
-//! Time as the forwarding thread knows it: nanoseconds since the switch started.
+//! The forwarding thread's clock and alarm: nanoseconds since the switch started.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,7 +10,7 @@ use nix::time::clock_gettime;
 
 use crate::tm::Nanos;
 
-/// The monotonic clock, from the moment of its creation on.
+/// A monotonic clock that starts at 0.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     start: Duration,
@@ -18,7 +18,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock that shows 0 now.
+    /// Starts a clock at 0.
     pub(crate) fn start() -> Self {
         let epoch = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -29,12 +29,12 @@ impl Clock {
         }
     }
 
-    /// What it shows.
+    /// Returns the current time.
     pub(crate) fn now(&self) -> Nanos {
         nanos(monotonic().saturating_sub(self.start))
     }
 
-    /// The time of day at which it showed `at`, since the epoch.
+    /// Converts a time of this clock to the time of day, since the epoch.
     pub(crate) fn time_of_day(&self, at: Nanos) -> Duration {
         self.epoch + Duration::from_nanos(at)
     }
@@ -51,27 +51,26 @@ fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// An alarm that a poller reports. A timerfd: epoll's own timeout counts milliseconds, and both it
-/// and `epoll_pwait2` add the thread's timer slack.
+/// An alarm for a poller, by timerfd: epoll's timeout counts milliseconds, and both it and `epoll_pwait2` add the thread's
+/// timer slack.
 ///
-/// A sleeping machine takes tens of microseconds to wake up, much the same each time. So the alarm
-/// is set earlier by what nearly all wake-ups are late by; after one that comes too early it is set
-/// again, to the very moment.
+/// A sleeping thread wakes tens of microseconds late, by a similar time each time. So the alarm is set earlier by the tenth
+/// percentile of that lateness. After a wake-up that comes too early, it is set again to the exact time.
 pub(crate) struct Alarm {
     timer: TimerFd,
     armed: Option<Nanos>,
-    /// The tenth percentile of the wake-ups' lateness, estimated.
+    /// Estimated tenth percentile of the lateness of wake-ups.
     lead: Nanos,
 }
 
-/// The lead moves up by the one when a wake-up is later than it, down by the other when it is not:
-/// it rests where that happens once in ten times.
+/// The lead rises by `LEAD_UP` after a wake-up that is later than the lead and falls by `LEAD_DOWN` otherwise. It settles where
+/// one wake-up in ten is earlier.
 const LEAD_UP: Nanos = 200;
 const LEAD_DOWN: Nanos = 1_800;
 const MAX_LEAD: Nanos = 100_000;
 
 impl Alarm {
-    /// An alarm that is off. Register it edge-triggered: it is never read.
+    /// Returns an alarm that is off. Register it edge-triggered: it is never read.
     pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
@@ -82,7 +81,7 @@ impl Alarm {
         })
     }
 
-    /// Rings for `at` on `clock`, at once when that is past; or not at all.
+    /// Sets the alarm to `at` on `clock`, or turns it off. A time in the past rings at once.
     pub(crate) fn set(&mut self, clock: &Clock, at: Option<Nanos>) -> io::Result<()> {
         let early = |at: Nanos| match at.checked_sub(self.lead) {
             Some(early) if early > clock.now() => early,
@@ -106,7 +105,7 @@ impl Alarm {
         Ok(())
     }
 
-    /// It rang, at `now`: setting it to the same moment must arm it again.
+    /// Records that the alarm rang at `now`, so that setting it to the same time arms it again.
     pub(crate) fn rang(&mut self, now: Nanos) {
         if let Some(target) = self.armed.take() {
             self.lead = next_lead(self.lead, now.saturating_sub(target));

@@ -1,15 +1,16 @@
-//! How a switch is configured, and what can be wrong with that.
+//! A switch's configuration, and its ports in the form of the command line.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::emulation::Emulation;
 use crate::engine::Limits;
 use crate::stats::StatsKey;
+use crate::target::Target;
 use crate::tls::TlsFiles;
 use crate::tm::WireConfig;
 
@@ -27,15 +28,15 @@ pub enum Attach {
     /// One end of a connected pair of Unix sockets (`SOCK_SEQPACKET`), inherited from the parent
     /// process under this number and handed over to the switch.
     Inherited(RawFd),
-    /// The same, within one process.
+    /// One end of such a pair within one process.
     Socket(OwnedFd),
-    /// Pcap files: frames of one enter, those that leave go to another.
+    /// Pcap files: frames of one enter, frames that leave are written to the other.
     Pcap(PcapFiles),
 }
 
 impl Attach {
-    /// Whether both are one interface or one descriptor, which can serve one port only. Sockets and
-    /// files that are in use say so themselves.
+    /// True if both are one interface or one descriptor, which can serve only one port. Opening a socket or file that is in use
+    /// fails by itself.
     pub(crate) fn is_same(&self, other: &Attach) -> bool {
         match (self, other) {
             (Attach::Interface(one), Attach::Interface(two)) => one == two,
@@ -45,17 +46,16 @@ impl Attach {
     }
 }
 
-/// The files of a port that replays what was captured.
+/// The files of a port that replays a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PcapFiles {
-    /// Frames of this file enter the switch, once; none: nothing enters.
+    /// Frames of this file enter the switch, once.
     pub input: Option<PathBuf>,
-    /// What leaves the port goes to this file; none: it has no peer.
+    /// Frames that leave the port go to this file. Without it, the port has no peer.
     pub output: Option<PathBuf>,
-    /// Frames enter at the times that the file says, counted from the first, and not as fast as the
-    /// switch takes them.
+    /// True: frames enter at their times in the file, relative to the first. False: as fast as the switch takes them.
     pub timed: bool,
-    /// A file that is there is replaced by what leaves; otherwise it is an error.
+    /// True: replaces an existing output file. False: an existing file is an error.
     pub overwrite: bool,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for PcapFiles {
     }
 }
 
-/// What precedes the files of a [`PcapFiles`] on a command line.
+/// Prefix of a [`PcapFiles`] on a command line.
 const PCAP: &str = "pcap:";
 const PCAP_TIMED: &str = "pcap-timed:";
 
@@ -89,7 +89,7 @@ impl fmt::Display for Attach {
     }
 }
 
-/// A port and its attachment as they are written on a command line: `3@veth0`,
+/// A port and its attachment in the form of the command line: `3@veth0`,
 /// `3@unix:/run/p3.sock`, `3@fd:7`, `3@pcap:in.pcap,out.pcap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortSpec {
@@ -99,7 +99,7 @@ pub struct PortSpec {
     pub attach: AttachSpec,
 }
 
-/// An attachment as it is written on a command line: `veth0`, `unix:/run/p3.sock`, `fd:7`,
+/// An attachment in the form of the command line: `veth0`, `unix:/run/p3.sock`, `fd:7`,
 /// `pcap:in.pcap,out.pcap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachSpec(NamedAttach);
@@ -123,7 +123,7 @@ impl From<AttachSpec> for Attach {
     }
 }
 
-/// Why an [`AttachSpec`] is refused.
+/// Why an [`AttachSpec`] is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AttachError {
     /// A name that no interface can have.
@@ -135,13 +135,13 @@ pub enum AttachError {
     /// A descriptor that cannot be inherited.
     #[error("`{0}`: expected the number of an inherited descriptor, 3 or more, after `fd:`")]
     Descriptor(String),
-    /// A descriptor of a process that does not ask.
+    /// A descriptor, given over gRPC.
     #[error(
-        "`fd:{0}`: descriptors are for the process that starts the switch, expected an interface, \
+        "`fd:{0}`: only the process that starts the switch can give descriptors; expected an interface, \
          unix:PATH or pcap:IN,OUT"
     )]
     Remote(RawFd),
-    /// No file at all.
+    /// Neither of the two files.
     #[error("`{0}`: expected a pcap file to replay, `,` and one to write, or one of the two")]
     Pcap(String),
 }
@@ -174,7 +174,7 @@ impl FromStr for AttachSpec {
 }
 
 impl PortSpec {
-    /// The port with a wire.
+    /// Returns the port with a wire.
     pub fn with_wire(self, wire: WireConfig) -> PortConfig {
         PortConfig {
             number: self.number,
@@ -185,14 +185,14 @@ impl PortSpec {
 }
 
 impl AttachSpec {
-    /// The attachment, as somebody asks for it who is not at this machine.
+    /// Returns the attachment for a request over gRPC.
     ///
     /// # Errors
-    /// An inherited descriptor, of which they cannot know.
+    /// An inherited descriptor, which a remote client cannot know.
     pub(crate) fn asked_remotely(self) -> Result<Attach, AttachError> {
         match self.0 {
             NamedAttach::Inherited(fd) => Err(AttachError::Remote(fd)),
-            // Whoever may add ports may not overwrite all that this process could.
+            // A client that may add ports may not overwrite every file of this process.
             NamedAttach::Pcap(files) => Ok(Attach::Pcap(PcapFiles {
                 overwrite: false,
                 ..files
@@ -202,7 +202,7 @@ impl AttachSpec {
     }
 }
 
-/// Why a [`PortSpec`] is refused.
+/// Why a [`PortSpec`] is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PortSpecError {
     /// No `@`.
@@ -210,18 +210,18 @@ pub enum PortSpecError {
         "port `{0}`: expected PORT@INTERFACE, PORT@unix:PATH, PORT@fd:NUMBER or PORT@pcap:IN,OUT"
     )]
     Syntax(String),
-    /// The part before `@` is no port number.
+    /// The part before `@` is not a port number.
     #[error("port `{spec}`: `{number}` is not a port number, expected 0 to {MAX_PORT}")]
     Number {
-        /// All of it.
+        /// The whole text.
         spec: String,
         /// The part before `@`.
         number: String,
     },
-    /// The part after `@` is no attachment.
+    /// The part after `@` is not an attachment.
     #[error("port `{spec}`: {source}")]
     Attach {
-        /// All of it.
+        /// The whole text.
         spec: String,
         /// What is wrong.
         source: AttachError,
@@ -250,8 +250,7 @@ impl FromStr for PortSpec {
     }
 }
 
-/// The files of `pcap:IN,OUT`, either of which may be left out; none for another attachment, and
-/// `Some(None)` when both are.
+/// Parses `pcap:IN,OUT`; either file may be left out. `None` for another attachment, `Some(None)` if both files are missing.
 fn pcap_files(target: &str) -> Option<Option<PcapFiles>> {
     let (timed, names) = match target.strip_prefix(PCAP_TIMED) {
         Some(names) => (true, names),
@@ -275,56 +274,56 @@ pub struct PortConfig {
     pub number: u16,
     /// What it is attached to.
     pub attach: Attach,
-    /// Its queue and what is behind it, in the direction out of the switch.
+    /// The port's queue and wire, in the direction out of the switch.
     pub wire: WireConfig,
 }
 
 /// A program to start with.
 #[derive(Debug, Clone)]
 pub struct ProgramFiles {
-    /// What p4c's BMv2 backend printed.
+    /// The JSON of p4c's BMv2 backend.
     pub json: Vec<u8>,
-    /// Its P4Info in protobuf's text format.
+    /// The program's P4Info in protobuf's text format.
     pub p4info: String,
 }
 
-/// A switch.
+/// A switch's configuration.
 #[derive(Debug)]
 pub struct SwitchConfig {
     /// P4Runtime's device id, not 0.
     pub device_id: u64,
-    /// Where P4Runtime and the port statistics are served; port 0: any free one.
+    /// Address of the gRPC server; port 0 takes any free one.
     pub grpc: SocketAddr,
-    /// Serve them over TLS.
+    /// Serve over TLS.
     pub tls: Option<TlsFiles>,
     /// The program to run until a controller sets another; without one, frames are counted and
     /// dropped.
     pub program: Option<ProgramFiles>,
     /// The ports.
     pub ports: Vec<PortConfig>,
-    /// The number of the port to the controllers (P4Runtime §16.1): what leaves through it becomes
-    /// a packet-in, packet-outs enter there. None of `ports`, from 1 to [`MAX_PORT`].
+    /// The CPU port (P4Runtime §16.1): a frame that leaves through it becomes a packet-in, packet-outs enter there. A number
+    /// from 1 to [`MAX_PORT`] that is not in `ports`.
     pub cpu_port: Option<u16>,
-    /// Seed of all that is random. Two switches of one configuration that see the same frames lose
-    /// the same, and every program that is loaded draws the same numbers.
+    /// Random seed. Two switches with equal configurations and frames lose the same frames, and every loaded program draws the
+    /// same numbers.
     pub seed: u64,
-    /// Break the port statistics down by a byte of the frame.
+    /// Counts port statistics by a byte of the frame, too.
     pub stats_key: Option<StatsKey>,
-    /// Ports that replay a file begin so long after the start: time to write entries.
+    /// Delay of replays after the start: time to write table entries.
     pub replay_after: Duration,
-    /// End when every file is replayed and nothing is on its way any more. Without a file to replay
-    /// the switch does not end by itself.
+    /// Ends the switch when all files are replayed and no frame is queued or in flight. Without a file to replay, the switch does
+    /// not end by itself.
     pub exit_when_done: bool,
-    /// Write `PORT_in.pcap` and `PORT_out.pcap` for each port into this folder, over those of an
-    /// earlier run. A port that is removed and added again goes on in the same files.
+    /// Folder for captures, `PORT_in.pcap` and `PORT_out.pcap` for each port. They replace those of an earlier run. A port that
+    /// is removed and added again appends to its files.
     pub pcap_dir: Option<PathBuf>,
-    /// What a program may ask of the switch.
+    /// Limits for programs and their entries.
     pub limits: Limits,
-    /// Present the switch as a Tofino; `program` is then none of its.
-    pub emulation: Option<Emulation>,
+    /// Emulate this target. `program` is then a configuration for it.
+    pub target: Option<Arc<dyn Target>>,
 }
 
-/// One switch, device 1, on P4Runtime's own port of this machine, without program and ports.
+/// Device 1 at P4Runtime's port on loopback, without program and ports.
 impl Default for SwitchConfig {
     fn default() -> Self {
         SwitchConfig {
@@ -340,7 +339,7 @@ impl Default for SwitchConfig {
             exit_when_done: false,
             pcap_dir: None,
             limits: Limits::default(),
-            emulation: None,
+            target: None,
         }
     }
 }

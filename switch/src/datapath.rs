@@ -1,6 +1,6 @@
-//! Everything a packet meets between two ports: ingress, queues, egress, wires, and their counts.
+//! The datapath between ports: ingress, queues, egress, wires, and their counts.
 //!
-//! Owned by the forwarding thread alone; time comes in as an argument.
+//! Only the forwarding thread uses it. Callers pass the time.
 
 use std::io;
 use std::sync::Arc;
@@ -31,15 +31,15 @@ use liveness::Told;
 pub(crate) use liveness::{EnableError, PortCounts, PortStatus};
 pub(crate) use ports::{AddPortError, RemovePortError};
 
-/// What the poller reports news of network interfaces under; smaller tokens are numbers of ports.
+/// Poller token of interface notifications; smaller tokens are port numbers.
 pub(crate) const LINK_NEWS: u64 = u64::MAX - 2;
 /// Longest time that a capture stays in memory.
 const FLUSH_INTERVAL: Nanos = 200_000_000;
 
-/// A port as the datapath is given it.
+/// A port to add.
 pub(crate) struct NewPort {
     pub(crate) number: u16,
-    /// The attachment's name, for people.
+    /// The attachment's name.
     pub(crate) attachment: String,
     pub(crate) io: Box<dyn PortIo>,
     pub(crate) wire: WireConfig,
@@ -48,7 +48,7 @@ pub(crate) struct NewPort {
     pub(crate) capture: Option<Capture>,
 }
 
-/// How the datapath reaches controllers.
+/// The datapath's connection to controllers.
 pub(crate) struct ControllerLink {
     /// Number of the CPU port, if there is one.
     pub(crate) cpu_port: Option<u16>,
@@ -61,29 +61,29 @@ struct Port {
     egress: EgressPort<Item>,
     stats: PortStats,
     capture: Option<Capture>,
-    /// Something changed that may let the port do more.
+    /// True if the port may have work.
     ready: bool,
-    /// The next moment at which time lets it do more.
+    /// The next time at which the port has work.
     due: Option<Nanos>,
 }
 
-/// Where copies go that are ordered to ports that do not exist. Egress runs for them as for others:
-/// it may count them, clone them or send them through ingress again. Only what it sends is lost.
+/// Copies for ports that do not exist. Egress processes them too: it may count, clone or recirculate them. Only frames that it
+/// sends are lost.
 struct Nowhere {
     egress: EgressPort<Item>,
     stats: PortStats,
     ready: bool,
 }
 
-/// What waits in a queue.
+/// An item of a queue.
 enum Item {
-    /// What the program ordered.
+    /// A copy for the egress program.
     Copy(engine::Copy),
-    /// A whole frame, where two ports are joined without a program.
+    /// A whole frame, if two ports are joined without a program.
     Frame(Vec<u8>),
 }
 
-/// One port's state at one moment.
+/// A snapshot of one port.
 #[derive(Debug, Clone)]
 pub(crate) struct PortSnapshot {
     pub(crate) number: u16,
@@ -93,15 +93,15 @@ pub(crate) struct PortSnapshot {
     pub(crate) held: Held,
 }
 
-/// All ports' state at one moment.
+/// A consistent snapshot of all ports.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
     pub(crate) now: Nanos,
     pub(crate) ports: Vec<PortSnapshot>,
-    /// Copies ordered to ports that do not exist, and those whose egress is still to come.
+    /// Copies for ports that do not exist.
     pub(crate) unattached: PortStats,
     pub(crate) unattached_held: Held,
-    /// What the limits of the programs so far did not allow.
+    /// Number of copies beyond the limits of all programs so far.
     pub(crate) over_limit: u64,
 }
 
@@ -111,23 +111,23 @@ pub(crate) struct Datapath {
     poller: Arc<Epoll>,
     /// By number, ascending.
     ports: Vec<Port>,
-    /// What the ports are attached to, in the same order.
+    /// Attachments of the ports, in the same order.
     attachments: Vec<Box<dyn PortIo>>,
     /// Index into `ports` by port number.
     by_number: Vec<Option<usize>>,
-    /// There since the first port on a network interface.
+    /// Interface notifications, from the first port on a network interface on.
     links: Option<LinkNews>,
     told: Told,
     nowhere: Nowhere,
     stats_key: Option<StatsKey>,
     controllers: ControllerLink,
-    /// There are two ports, and what enters at one leaves at the other.
+    /// True if frames cross between two ports without a program.
     joined: bool,
     /// The program that packets run through.
     active: Option<Pipeline>,
     /// A program saved and not yet committed (P4Runtime §14, VERIFY_AND_SAVE).
     saved: Option<Pipeline>,
-    /// What the limits of programs that are gone did not allow.
+    /// Number of copies beyond the limits of former programs.
     over_limit: u64,
     pool: Pool,
     flush_at: Option<Nanos>,
@@ -185,34 +185,34 @@ impl Datapath {
         Ok(datapath)
     }
 
-    /// Joins its ports, of which there are two: no program has a say any more.
+    /// Joins its two ports; frames then bypass the pipeline.
     pub(crate) fn join(&mut self) {
         debug_assert_eq!(self.ports.len(), 2);
         self.joined = true;
     }
 
-    /// The clock that all times here are of.
+    /// Returns the datapath's clock.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Whose packets are traced.
+    /// Returns the tracer.
     pub(crate) fn tracer(&mut self) -> &mut Tracer {
         &mut self.tracer
     }
 
-    /// Numbers of the ports, ascending.
+    /// Returns the port numbers in ascending order.
     pub(crate) fn port_numbers(&self) -> Vec<u16> {
         self.ports.iter().map(|port| port.number).collect()
     }
 
-    /// Number, attachment and configuration of each port's queues and wire.
+    /// Iterates over number, attachment and wire configuration of each port.
     pub(crate) fn wires(&self) -> impl Iterator<Item = (u16, &str, &WireConfig)> {
         let ports = self.ports.iter();
         ports.map(|port| (port.number, port.attachment.as_str(), port.egress.config()))
     }
 
-    /// Configures a port's queues and wire anew. A port that is not there is left out.
+    /// Configures a port's queues and wire. Ignores an unknown port.
     pub(crate) fn set_wire(&mut self, number: u16, wire: WireConfig) {
         let now = self.clock.now();
         if let Some(port) = self.ports.iter_mut().find(|port| port.number == number) {
@@ -221,7 +221,7 @@ impl Datapath {
         }
     }
 
-    /// The ports' counts and what they hold, all at one moment.
+    /// Returns a consistent snapshot of all ports.
     pub(crate) fn snapshot(&mut self) -> Snapshot {
         let ports = self.ports.iter_mut().zip(&mut self.attachments);
         let ports = ports.map(|(port, io)| port.snapshot(io.as_mut()));
@@ -235,7 +235,7 @@ impl Datapath {
         }
     }
 
-    /// Puts ordered copies into the queues of their ports.
+    /// Queues copies at their ports.
     fn order(&mut self, now: Nanos) {
         for (copy, key) in self.ordered.drain(..) {
             let (len, priority) = (copy.len, copy.priority);
@@ -261,7 +261,7 @@ impl Datapath {
         self.note_fates(now);
     }
 
-    /// Tells traces where their copies were counted.
+    /// Reports to traces where their copies were counted.
     fn note_fates(&mut self, now: Nanos) {
         if self.tracer.is_idle() {
             return;
@@ -277,7 +277,7 @@ impl Datapath {
         }
     }
 
-    /// When time alone lets something happen next.
+    /// Returns the next time at which a timer has work.
     pub(crate) fn next_due(&self) -> Option<Nanos> {
         self.ports
             .iter()
@@ -287,7 +287,7 @@ impl Datapath {
             .min()
     }
 
-    /// Writes captures out when it is time for that; with `all`, in any case.
+    /// Flushes captures if that is due, or if `all`.
     pub(crate) fn flush_captures(&mut self, all: bool) {
         if all || self.flush_at.is_some_and(|at| at <= self.clock.now()) {
             for (port, io) in self.ports.iter_mut().zip(&mut self.attachments) {
@@ -305,7 +305,7 @@ impl Datapath {
     }
 }
 
-/// A copy with the key of its frame, and its own trace.
+/// Returns a copy with the key of its frame and its own trace mark.
 fn keyed(copy: engine::Copy, key: Key) -> (engine::Copy, Key) {
     let key = key.marked(copy.mark);
     (copy, key)

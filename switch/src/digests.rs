@@ -1,5 +1,6 @@
-//! Which digests are enabled, which messages wait to be sent, and which are not to be sent twice
-//! (P4Runtime §9.8). No I/O and no clock: messages and the time go in, lists come out.
+//! Digest lists: enabled digests, waiting messages, and messages that await acknowledgement (P4Runtime §9.8).
+//!
+//! No I/O and no clock: the caller passes messages and the time, and takes lists.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,21 +10,21 @@ use rustc_hash::FxHashSet;
 use crate::engine::{Digest, DigestMessage};
 use crate::tm::Nanos;
 
-/// Bytes of a list, roughly, and messages in it: far below what gRPC clients accept by default.
+/// Approximate largest size of a list, in bytes, far below the default limit of gRPC clients.
 const MAX_LIST_BYTES: usize = 64 << 10;
 const MAX_LIST: usize = 1024;
-/// Messages of one digest that wait for an acknowledgement. Beyond that the oldest list is
-/// forgotten: its messages may be sent again.
+/// Largest number of messages of one digest that await acknowledgement. Beyond it the switch forgets the oldest list, whose
+/// messages may be sent again.
 const MAX_UNACKNOWLEDGED: usize = 1 << 16;
 
-/// How messages of a digest are gathered into lists.
+/// When messages of a digest are sent as a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DigestConfig {
     /// Longest wait of a message for its list to be sent; 0 sends at once.
     pub(crate) max_timeout: Nanos,
-    /// Messages at which a list is sent; 0 leaves it to the switch.
+    /// Number of messages at which a list is sent; 0 lets the switch choose.
     pub(crate) max_list_size: usize,
-    /// How long a message sent and not acknowledged is not sent again.
+    /// Time during which an unacknowledged message is not sent again.
     pub(crate) ack_timeout: Nanos,
 }
 
@@ -32,13 +33,13 @@ pub(crate) struct DigestConfig {
 pub(crate) struct DigestList {
     /// The digest's P4Info id.
     pub(crate) digest: u32,
-    /// The list's own number, never used again.
+    /// The list's number, unique for the switch.
     pub(crate) id: u64,
-    /// Distinct, in the order of their first occurrence.
+    /// Distinct messages in the order of their first occurrence.
     pub(crate) messages: Vec<Arc<[u8]>>,
 }
 
-/// Why a digest is not enabled, changed or disabled.
+/// Why a digest cannot be enabled, changed or disabled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DigestError {
     #[error("there is no digest {0:#010x} in this program")]
@@ -57,19 +58,19 @@ pub(crate) struct Digests {
     next_list: u64,
 }
 
-/// An enabled digest with all that it holds.
+/// An enabled digest with its messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Enabled {
     config: DigestConfig,
-    /// Messages of a list, whatever the configuration.
+    /// Largest number of messages in a list, regardless of the configuration.
     room: usize,
     waiting: Vec<Arc<[u8]>>,
-    /// When the first of them came.
+    /// Time of the first waiting message.
     since: Nanos,
-    /// Lists not acknowledged, in the order in which they were sent.
+    /// Unacknowledged lists in the order in which they were sent.
     sent: VecDeque<Sent>,
     unacknowledged: usize,
-    /// Messages waiting or not acknowledged.
+    /// Waiting and unacknowledged messages.
     known: FxHashSet<Arc<[u8]>>,
 }
 
@@ -81,7 +82,7 @@ struct Sent {
 }
 
 impl Digests {
-    /// All disabled.
+    /// Starts with all digests disabled.
     pub(crate) fn new(digests: Arc<[Digest]>) -> Digests {
         Digests {
             digests,
@@ -90,7 +91,7 @@ impl Digests {
         }
     }
 
-    /// The program's digests.
+    /// Returns the program's digests.
     pub(crate) fn all(&self) -> &Arc<[Digest]> {
         &self.digests
     }
@@ -100,7 +101,7 @@ impl Digests {
         found.ok_or(DigestError::Unknown(id))
     }
 
-    /// Starts sending a digest.
+    /// Enables a digest.
     pub(crate) fn enable(&mut self, id: u32, config: DigestConfig) -> Result<(), DigestError> {
         let digest = self.find(id)?;
         if self.enabled.contains_key(&id) {
@@ -111,7 +112,7 @@ impl Digests {
         Ok(())
     }
 
-    /// Sends an enabled digest differently from now on.
+    /// Changes the configuration of an enabled digest.
     pub(crate) fn configure(&mut self, id: u32, config: DigestConfig) -> Result<(), DigestError> {
         self.get(id)?;
         if let Some(enabled) = self.enabled.get_mut(&id) {
@@ -120,14 +121,14 @@ impl Digests {
         Ok(())
     }
 
-    /// Ends sending a digest; what waits is dropped.
+    /// Disables a digest and drops its waiting messages.
     pub(crate) fn disable(&mut self, id: u32) -> Result<(), DigestError> {
         self.get(id)?;
         self.enabled.remove(&id);
         Ok(())
     }
 
-    /// How an enabled digest is sent.
+    /// Returns the configuration of an enabled digest.
     pub(crate) fn get(&self, id: u32) -> Result<DigestConfig, DigestError> {
         let name = self.find(id)?.name();
         let missing = || DigestError::NotEnabled(name.to_owned());
@@ -135,14 +136,14 @@ impl Digests {
         Ok(enabled.config)
     }
 
-    /// All enabled digests by P4Info id.
+    /// Iterates over enabled digests by P4Info id.
     pub(crate) fn enabled(&self) -> impl Iterator<Item = (u32, DigestConfig)> {
         self.enabled
             .iter()
             .map(|(id, enabled)| (*id, enabled.config))
     }
 
-    /// A packet leaves a message behind.
+    /// Adds a packet's message. Returns a list if one is complete.
     pub(crate) fn learn(&mut self, message: DigestMessage, now: Nanos) -> Option<DigestList> {
         let enabled = self.enabled.get_mut(&message.digest)?;
         enabled.forget_expired(now);
@@ -159,7 +160,7 @@ impl Digests {
             .then(|| enabled.send(message.digest, &mut self.next_list, now))
     }
 
-    /// The next list whose time has come.
+    /// Returns the next list that is due.
     pub(crate) fn due(&mut self, now: Nanos) -> Option<DigestList> {
         let mut enabled = self.enabled.iter_mut();
         let (id, enabled) =
@@ -167,12 +168,12 @@ impl Digests {
         Some(enabled.send(*id, &mut self.next_list, now))
     }
 
-    /// When the next list's time comes.
+    /// Returns the time at which the next list is due.
     pub(crate) fn next_due(&self) -> Option<Nanos> {
         self.enabled.values().filter_map(Enabled::next_due).min()
     }
 
-    /// The controller has dealt with a list. One that is not known was forgotten before.
+    /// Handles a controller's acknowledgement. Ignores a list that the switch has forgotten.
     pub(crate) fn acknowledge(&mut self, digest: u32, list: u64) -> Result<(), DigestError> {
         self.find(digest)?;
         if let Some(enabled) = self.enabled.get_mut(&digest)
@@ -184,7 +185,7 @@ impl Digests {
         Ok(())
     }
 
-    /// Another controller is to hear what the one before was told.
+    /// Forgets unacknowledged lists, so that a new primary receives their messages again.
     pub(crate) fn forget_sent(&mut self) {
         for enabled in self.enabled.values_mut() {
             while let Some(sent) = enabled.sent.pop_front() {
@@ -195,12 +196,12 @@ impl Digests {
 }
 
 impl Digests {
-    /// Keeps what a digest is: `None` if it is not enabled.
+    /// Returns a digest's state for [`restore`](Self::restore): `None` if it is disabled.
     pub(crate) fn save(&self, id: u32) -> Option<Enabled> {
         self.enabled.get(&id).cloned()
     }
 
-    /// Makes a digest what it was.
+    /// Restores a saved state.
     pub(crate) fn restore(&mut self, id: u32, saved: Option<Enabled>) {
         match saved {
             Some(enabled) => self.enabled.insert(id, enabled),
@@ -211,7 +212,7 @@ impl Digests {
 
 impl Enabled {
     fn new(digest: &Digest, config: DigestConfig) -> Enabled {
-        // A value of a message takes a few bytes for its own and its members' tags and lengths.
+        // Encoding adds a few bytes for tags and lengths.
         let bytes = digest.bytes() * 2 + 32;
         Enabled {
             config,

@@ -1,8 +1,7 @@
-//! The forwarding thread: it alone touches ports, queues and programs.
+//! The forwarding thread, which alone accesses ports, queues and programs.
 //!
-//! The control plane sends it closures through a [`Handle`] and waits for their answers. They run
-//! between two packets, after those that can leave at once have left, so a packet sees all of what one
-//! closure changes or nothing of it, and in the order in which they were sent.
+//! The control plane sends it closures through a [`Handle`] and waits for their results. The thread runs them in order
+//! between two packets, after frames that can leave at once have left. So a packet sees all changes of a closure or none.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -20,10 +19,10 @@ use crate::port::mmsg::RxBatch;
 use crate::stats::StatsKey;
 use crate::vigil::Vigil;
 
-/// Commands run before the ports have their turn.
+/// The most commands in a row before the ports are served.
 const COMMAND_TURN: usize = 64;
 
-/// Tokens of what is polled; smaller ones are the datapath's.
+/// Token of the waker among the polled descriptors; smaller tokens belong to the datapath.
 const WAKE: u64 = u64::MAX;
 const ALARM: u64 = u64::MAX - 1;
 
@@ -37,32 +36,32 @@ enum Command {
 #[error("the switch has stopped forwarding")]
 pub struct Stopped;
 
-/// How others reach the forwarding thread.
+/// Sends commands to the forwarding thread.
 #[derive(Clone)]
 pub(crate) struct Handle {
     commands: Sender<Command>,
     waker: Arc<EventFd>,
 }
 
-/// An answer on its way.
+/// The pending result of a command.
 pub(crate) struct Answer<R>(oneshot::Receiver<R>);
 
 impl<R> Answer<R> {
-    /// Waits for it.
+    /// Waits for the result.
     pub(crate) async fn wait(self) -> Result<R, Stopped> {
         self.0.await.map_err(|_| Stopped)
     }
 }
 
 impl Handle {
-    /// Sends a closure; those sent later run later.
+    /// Sends a closure. Closures run in the order in which they are sent.
     pub(crate) fn send<R: Send + 'static>(
         &self,
         action: impl FnOnce(&mut Datapath) -> R + Send + 'static,
     ) -> Answer<R> {
         let (answer, receiver) = oneshot::channel();
         self.post(Command::Run(Box::new(move |datapath| {
-            // Nobody may wait for the answer any more: the caller has hung up.
+            // The caller may have stopped waiting.
             let _ = answer.send(action(datapath));
         })));
         Answer(receiver)
@@ -74,14 +73,14 @@ impl Handle {
     }
 
     fn post(&self, command: Command) {
-        // A failure drops the command and with it the answer's sender: waiting then says `Stopped`.
+        // A failure drops the command with the result's sender, so waiting returns `Stopped`.
         if self.commands.send(command).is_ok() {
-            // The counter can only overflow when it has not been read for 2^64 commands.
+            // The counter overflows only after 2^64 commands without a read.
             let _ = self.waker.write(1);
         }
     }
 
-    /// Sends a closure and waits for its answer.
+    /// Sends a closure and waits for its result.
     pub(crate) async fn call<R: Send + 'static>(
         &self,
         action: impl FnOnce(&mut Datapath) -> R + Send + 'static,
@@ -136,18 +135,17 @@ impl Forwarder {
         Ok((forwarder, handle))
     }
 
-    /// What it forwards with, before it does.
+    /// Returns the datapath before forwarding starts.
     pub(crate) fn datapath(&mut self) -> &mut Datapath {
         &mut self.datapath
     }
 
-    /// Lets [`Forwarder::run`] end when all files are replayed, or when one cannot be read to its
-    /// end, which is then the error.
+    /// Makes [`Forwarder::run`] end when all files are replayed, or with an error if a file cannot be read to its end.
     pub(crate) fn end_with_replay(&mut self) {
         self.ends_with_replay = true;
     }
 
-    /// Forwards until told to stop.
+    /// Forwards until it is stopped.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); 64];
         let clock = self.datapath.clock();
@@ -172,9 +170,9 @@ impl Forwarder {
             let events = &events[..count];
             busy = events.iter().any(|event| event.data() == WAKE);
             if busy {
-                // What can leave right away leaves first, so that ingress and egress of one packet
-                // see the same; queues are bounded, and nothing is received meanwhile. What arrives
-                // after a command was sent finds it done.
+                // Frames that can leave at once leave first, so that ingress and egress of one packet see the
+                // same state. This ends: queues are bounded, and nothing is received meanwhile. A frame that
+                // arrives after a command was sent sees its effect.
                 while self.datapath.serve_ports() {}
                 self.run_commands();
             }
@@ -202,7 +200,7 @@ impl Forwarder {
     }
 
     fn run_commands(&mut self) {
-        // Read before the commands are: one that comes in between rings again.
+        // Read the waker before the commands: a command that arrives in between wakes the thread again.
         let _ = self.waker.read();
         for _ in 0..COMMAND_TURN {
             match self.commands.try_recv() {
@@ -214,7 +212,7 @@ impl Forwarder {
                 Err(TryRecvError::Empty) => return,
             }
         }
-        // There may be more.
+        // More commands may wait.
         let _ = self.waker.write(1);
     }
 }

@@ -7,7 +7,7 @@
 //!   packets through a program.
 //! - [`tm`] is the traffic manager between the pipelines and the medium: queues, and wires with
 //!   rate, delay, jitter and loss, as `ultima-link` describes them.
-//! - [`emulation`] makes it look like a Tofino to its controller.
+//! - [`target`] is the interface of emulated targets.
 //! - [`trace`] shows what all of this does with one packet.
 //! - [`proto`] has messages and stubs of what is served beside P4Runtime: port statistics, and the
 //!   traffic manager's settings, traces.
@@ -21,7 +21,6 @@ mod clock;
 pub mod config;
 mod datapath;
 mod digests;
-pub mod emulation;
 pub mod engine;
 mod forward;
 mod grpc;
@@ -34,13 +33,13 @@ mod port;
 mod running;
 pub mod stats;
 mod switch;
+pub mod target;
 pub mod tls;
 pub mod tm;
 pub mod trace;
 mod vigil;
 
 pub use config::{Attach, AttachSpec, PcapFiles, PortConfig, PortSpec, ProgramFiles, SwitchConfig};
-pub use emulation::Emulation;
 pub use link::{Link, LinkConfig};
 pub use pipeline::ConfigError;
 pub use switch::{Switch, SwitchError};

@@ -1,5 +1,4 @@
-//! Two ports joined by wires, without a program: any link, impaired, whichever switch is at its
-//! ends.
+//! An impaired link: two ports joined by wires, without a program.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,35 +18,33 @@ use crate::running::{self, Running};
 use crate::switch::{SwitchError, check_ports};
 use crate::tm::WireConfig;
 
-/// The number of the end A in port statistics and settings.
+/// Port number of end A in port statistics and settings.
 pub const PORT_A: u16 = 1;
-/// The number of the end B.
+/// Port number of end B.
 pub const PORT_B: u16 = 2;
-/// A link's device id there.
+/// A link's device id.
 const DEVICE: u64 = 1;
 
-/// A link.
+/// A link's configuration.
 #[derive(Debug)]
 pub struct LinkConfig {
-    /// One end.
+    /// End A.
     pub a: Attach,
-    /// The other.
+    /// End B.
     pub b: Attach,
-    /// Queue and wire from A to B; they are those of port B.
+    /// Queue and wire from A to B: those of port B.
     pub a_to_b: WireConfig,
-    /// Queue and wire from B to A; they are those of port A.
+    /// Queue and wire from B to A: those of port A.
     pub b_to_a: WireConfig,
-    /// Seed of all that is random. Two links of one configuration that see the same frames lose the
-    /// same.
+    /// Random seed. Two links with equal configurations and frames lose the same frames.
     pub seed: u64,
-    /// Where port statistics and the traffic manager's settings are served, if anywhere; port 0:
-    /// any free one.
+    /// Address of the services for port statistics and traffic-manager settings; port 0 takes any free one.
     pub grpc: Option<SocketAddr>,
-    /// Write `1_in.pcap`, `1_out.pcap` (end A), `2_in.pcap` and `2_out.pcap` into this folder.
+    /// Folder for captures: `1_in.pcap`, `1_out.pcap` (end A), `2_in.pcap`, `2_out.pcap`.
     pub pcap_dir: Option<PathBuf>,
 }
 
-/// A running link. Dropping it stops the forwarding too, without waiting for it.
+/// A running link. Dropping it stops forwarding without waiting.
 pub struct Link {
     grpc: Option<SocketAddr>,
     handle: Handle,
@@ -62,8 +59,7 @@ impl Link {
     /// Opens both ends and joins them.
     ///
     /// # Errors
-    /// [`SwitchError`], one line that says what cannot be and what would be right; port 1 is A, port
-    /// 2 is B. Nothing is left behind.
+    /// [`SwitchError`], on one line. Port 1 is A, port 2 is B. Leaves no files or sockets behind.
     pub async fn start(config: LinkConfig) -> Result<Link, SwitchError> {
         let port = |number, attach, wire| PortConfig {
             number,
@@ -88,7 +84,7 @@ impl Link {
             opener.begin(port)?;
         }
         let tallies = Arc::<Tallies>::default();
-        // Without a program nothing is ever told to controllers.
+        // Without a program there are no messages to controllers.
         let (notifier, _) = notify::queues(tallies.clone());
         let controllers = ControllerLink {
             cpu_port: None,
@@ -103,7 +99,7 @@ impl Link {
             let loader = Loader {
                 limits: Limits::default(),
                 seed: config.seed,
-                emulation: None,
+                target: None,
             };
             let service = Service::new(DEVICE, loader, handle.clone(), tallies, opener);
             let router = running::server()
@@ -119,36 +115,35 @@ impl Link {
         })
     }
 
-    /// Where gRPC is served, if it is.
+    /// Returns the address of the gRPC server, if there is one.
     pub fn grpc_addr(&self) -> Option<SocketAddr> {
         self.grpc
     }
 
-    /// For reading its counts.
+    /// Returns a handle that reads the link's counts.
     pub fn counts(&self) -> LinkCounts {
         LinkCounts(self.handle.clone())
     }
 
-    /// Runs until `end` is ready, then stops: no frame is taken any more, captures are written out,
-    /// socket files are gone.
+    /// Runs until `end` is ready. Then it stops forwarding, flushes captures and removes socket files.
     ///
     /// # Errors
-    /// The forwarding ended by itself before that.
+    /// The forwarding thread ended by itself.
     pub async fn run_until(self, end: impl Future<Output = ()>) -> Result<(), SwitchError> {
         self.running.until(end).await
     }
 
-    /// Stops.
+    /// Stops the link.
     ///
     /// # Errors
-    /// The forwarding had ended by itself.
+    /// The forwarding thread ended by itself.
     pub async fn stop(self) -> Result<(), SwitchError> {
         self.running.stop().await
     }
 }
 
 impl LinkCounts {
-    /// The counts of both ends, all at one moment; `None` when the link has stopped.
+    /// Returns a consistent snapshot of both ends' counts, or `None` if the link has stopped.
     pub async fn get(&self) -> Option<GetResponse> {
         let read = |datapath: &mut Datapath| datapath.snapshot();
         let snapshot = self.0.call(read).await.ok()?;

@@ -1,8 +1,7 @@
-//! What the forwarding thread tells controllers unasked: packets, digests, idle entries.
+//! Messages from the forwarding thread to controllers: packet-ins, digest lists, idle-timeout notifications.
 //!
-//! Forwarding never waits for a controller: what does not fit into a queue is dropped and counted,
-//! as the specification allows for all of these (P4Runtime §9.1.8, §9.8, §16.1). Packets have a
-//! queue of their own, so that a flood of them costs neither digests nor notifications.
+//! Forwarding never waits for a controller. A message that does not fit into a queue is dropped and counted, as P4Runtime
+//! §9.1.8, §9.8 and §16.1 allow. Packets have a queue of their own, so a flood of packets costs no digests or notifications.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,28 +13,28 @@ use ultima_p4runtime::v1::IdleTimeoutNotification;
 use crate::digests::DigestList;
 use crate::engine::{ControllerHeaders, Digest};
 
-/// Packets on their way to the gRPC server.
+/// Capacity of the queue of packet-ins.
 const PACKETS: usize = 1024;
-/// Other events on their way there.
+/// Capacity of the queue of other events.
 const EVENTS: usize = 64;
 
 /// A frame that left through the CPU port.
 #[derive(Debug)]
 pub(crate) struct PacketIn {
-    /// With the controller header in front, if the program has one.
+    /// The frame with the controller header in front, if the program has one.
     pub(crate) frame: Vec<u8>,
-    /// Of the program that sent it.
+    /// The controller headers of the program that sent it.
     pub(crate) headers: Arc<ControllerHeaders>,
 }
 
-/// What is told beside packets.
+/// A message other than a packet-in.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A list of messages of one digest.
     Digests {
-        /// What to tell.
+        /// The list.
         list: DigestList,
-        /// When it was made, since the epoch.
+        /// Time of the list, since the epoch.
         made: Duration,
         /// The digests of the program that sent it.
         digests: Arc<[Digest]>,
@@ -44,7 +43,7 @@ pub(crate) enum Event {
     Idle(IdleTimeoutNotification),
 }
 
-/// Messages of one kind: those that a controller's stream took, and those dropped on the way.
+/// Counts of messages of one kind: delivered to a controller's stream, and dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     sent: AtomicU64,
@@ -58,7 +57,7 @@ impl Tally {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sent and dropped so far.
+    /// Returns the numbers of sent and dropped messages.
     pub(crate) fn get(&self) -> (u64, u64) {
         let [sent, dropped] = [&self.sent, &self.dropped].map(|n| n.load(Ordering::Relaxed));
         (sent, dropped)
@@ -79,7 +78,7 @@ pub(crate) struct Notifier {
     packets: mpsc::Sender<PacketIn>,
     events: mpsc::Sender<Event>,
     tallies: Arc<Tallies>,
-    /// Of the program that packets run through. Locked by the forwarding thread alone.
+    /// Controller headers of the current program. Only the forwarding thread locks it.
     headers: Arc<Mutex<Arc<ControllerHeaders>>>,
 }
 
@@ -90,7 +89,7 @@ pub(crate) struct Notifications {
     pub(crate) events: mpsc::Receiver<Event>,
 }
 
-/// The two ends of empty queues.
+/// Returns the two ends of empty queues.
 pub(crate) fn queues(tallies: Arc<Tallies>) -> (Notifier, Notifications) {
     let (packets, packets_out) = mpsc::channel(PACKETS);
     let (events, events_out) = mpsc::channel(EVENTS);
@@ -108,12 +107,12 @@ pub(crate) fn queues(tallies: Arc<Tallies>) -> (Notifier, Notifications) {
 }
 
 impl Notifier {
-    /// Packets run through another program from now on.
+    /// Sets the controller headers of a new program.
     pub(crate) fn set_headers(&self, headers: Arc<ControllerHeaders>) {
         *self.headers.lock().unwrap_or_else(PoisonError::into_inner) = headers;
     }
 
-    /// A frame leaves through the CPU port. False: it was dropped.
+    /// Queues a frame that leaves through the CPU port. Returns false if it is dropped.
     pub(crate) fn packet_in(&self, frame: &[u8]) -> bool {
         let Ok(place) = self.packets.try_reserve() else {
             self.tallies.packet_ins.count(false);
@@ -127,7 +126,7 @@ impl Notifier {
         true
     }
 
-    /// A digest list is to be sent.
+    /// Queues a digest list.
     pub(crate) fn digests(&self, list: DigestList, made: Duration, digests: Arc<[Digest]>) {
         let event = Event::Digests {
             list,
@@ -139,7 +138,7 @@ impl Notifier {
         }
     }
 
-    /// Entries have become idle.
+    /// Queues an idle-timeout notification.
     pub(crate) fn idle(&self, notification: IdleTimeoutNotification) {
         if self.events.try_send(Event::Idle(notification)).is_err() {
             self.tallies.idle_timeouts.count(false);

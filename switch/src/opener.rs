@@ -1,4 +1,4 @@
-//! How ports are opened, when the switch starts and while it runs.
+//! Opens ports, at the start of the switch and while it runs.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,7 +15,7 @@ use crate::port::replay::ReplayPlan;
 use crate::switch::SwitchError;
 use crate::tm::WireConfig;
 
-/// What a switch's ports have in common.
+/// Opens ports with the settings that a switch's ports share.
 pub(crate) struct PortOpener {
     seed: u64,
     pcap_dir: Option<PathBuf>,
@@ -25,7 +25,7 @@ pub(crate) struct PortOpener {
 }
 
 impl PortOpener {
-    /// Makes the folder for captures, if there are to be any.
+    /// Creates the folder for captures, if one is configured.
     pub(crate) fn new(
         seed: u64,
         pcap_dir: Option<PathBuf>,
@@ -42,8 +42,7 @@ impl PortOpener {
         })
     }
 
-    /// Opens a port's attachment and captures. Nothing that was there has changed by it, and nothing
-    /// has by dropping it; that is for [`PortOpener::begin`].
+    /// Opens a port's attachment and captures without changing existing files; [`PortOpener::begin`] does that.
     pub(crate) fn open(&self, config: PortConfig) -> Result<NewPort, SwitchError> {
         let PortConfig {
             number,
@@ -57,7 +56,7 @@ impl PortOpener {
             source,
         })?;
         let capture = self.capture(number)?;
-        // Ports differ, and so do switches whose seeds are neighbours.
+        // Ports get different seeds, also on switches with consecutive seeds.
         let seed = self
             .seed
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -72,7 +71,7 @@ impl PortOpener {
         })
     }
 
-    /// Opens the port to the controllers.
+    /// Opens the CPU port.
     pub(crate) fn open_cpu_port(
         &self,
         number: u16,
@@ -88,7 +87,7 @@ impl PortOpener {
         })
     }
 
-    /// Makes the files of a port that nothing speaks against any more ready to be written.
+    /// Prepares the files of an accepted port for writing.
     pub(crate) fn begin(&self, port: &mut NewPort) -> Result<(), SwitchError> {
         port.io.begin().map_err(|source| SwitchError::Attach {
             port: port.number,
@@ -103,8 +102,7 @@ impl PortOpener {
         Ok(())
     }
 
-    /// A port that comes again in one run goes on where its captures ended; those of an earlier run
-    /// are replaced.
+    /// Opens a port's captures. A port that is added again appends to its captures; those of an earlier run are replaced.
     fn capture(&self, number: u16) -> Result<Option<Capture>, SwitchError> {
         let Some(dir) = &self.pcap_dir else {
             return Ok(None);

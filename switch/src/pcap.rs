@@ -1,11 +1,9 @@
-//! Pcap files as they are written: what a port saw is two of them, `PORT_in.pcap` and
-//! `PORT_out.pcap`.
+//! Writes pcap files: captures of a port, `PORT_in.pcap` and `PORT_out.pcap`, and output of replays.
 //!
-//! The classic format, little-endian, with nanoseconds (draft-ietf-opsawg-pcap).
+//! The format is the classic one, little-endian, with nanoseconds (draft-ietf-opsawg-pcap).
 //!
-//! A file belongs to whoever writes it, and is locked (flock(2)): a lock knows it under all its names,
-//! and holds between processes, too. Nothing in it changes before [`Trace::begin`], so that whatever is
-//! refused until then costs no capture.
+//! A writer locks its file (flock(2)), which also covers other names of the file and other processes. The file stays
+//! unchanged until [`Trace::begin`], so that an error before that destroys no capture.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, ErrorKind, Seek, SeekFrom, Write};
@@ -15,10 +13,10 @@ use std::time::Duration;
 
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
 const LINKTYPE_ETHERNET: u32 = 1;
-/// Longest frame, in bytes; nothing is cut.
+/// Snap length: the longest frame in bytes.
 const SNAP_LENGTH: u32 = 65_535;
 
-/// A direction, seen from the switch.
+/// A direction, from the switch's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// Frames received.
@@ -34,14 +32,14 @@ pub(crate) struct Capture {
     output: Option<Trace>,
 }
 
-/// What becomes of what is in a file already.
+/// What to do if the file exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Present {
-    /// It stays, and the file is refused.
+    /// Fail.
     Refused,
-    /// It goes.
+    /// Replace the contents.
     Replaced,
-    /// It stays, and what comes goes behind it.
+    /// Append.
     Continued,
 }
 
@@ -55,9 +53,9 @@ pub(crate) struct Trace {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nobody has seen the file before.
+    /// The file is new.
     Created,
-    /// It was there.
+    /// The file existed.
     Found(Present),
     Begun,
 }
@@ -72,7 +70,7 @@ impl Capture {
         })
     }
 
-    /// Makes both files ready for frames.
+    /// Prepares both files for frames.
     pub(crate) fn begin(&mut self) -> io::Result<()> {
         let traces = [&mut self.input, &mut self.output];
         traces.into_iter().flatten().try_for_each(Trace::begin)
@@ -87,7 +85,7 @@ impl Capture {
         Trace::end_on_error(trace, |open| open.record(time, frame));
     }
 
-    /// Writes out what is buffered.
+    /// Flushes buffers.
     pub(crate) fn flush(&mut self) {
         for trace in [&mut self.input, &mut self.output] {
             Trace::end_on_error(trace, Trace::flush);
@@ -96,12 +94,11 @@ impl Capture {
 }
 
 impl Trace {
-    /// Opens or creates the file, for this trace alone. If it comes to nothing else, nothing has
-    /// changed when the trace is dropped.
+    /// Opens or creates the file for exclusive use. Dropping the trace before [`Trace::begin`] leaves everything unchanged.
     ///
     /// # Errors
-    /// With the file's name. Besides what the system says: it is in use, or it is a pipe or the like,
-    /// which would have the switch wait for its reader.
+    /// With the file's name: an error of the system, a file that is in use, or a pipe or the like, whose reader could block
+    /// the switch.
     pub(crate) fn open(path: PathBuf, present: Present) -> io::Result<Self> {
         Self::open_file(&path, present)
             .map(|(file, state)| Trace {
@@ -144,7 +141,7 @@ impl Trace {
         Ok((file, state))
     }
 
-    /// Makes the file ready for frames.
+    /// Prepares the file for frames.
     pub(crate) fn begin(&mut self) -> io::Result<()> {
         self.try_begin().map_err(|error| of_file(&self.path, error))
     }
@@ -166,8 +163,7 @@ impl Trace {
         self.file.write_all(&LINKTYPE_ETHERNET.to_le_bytes())
     }
 
-    /// Does something with a file that is still good. One that cannot be written to any more is said
-    /// so once and left as it is; the packets go on.
+    /// Writes to a file that has not failed. A failure is logged once and ends the capture; forwarding continues.
     pub(crate) fn end_on_error(
         trace: &mut Option<Trace>,
         action: impl FnOnce(&mut Trace) -> io::Result<()>,
@@ -179,7 +175,7 @@ impl Trace {
         }
     }
 
-    /// Writes out what is buffered.
+    /// Flushes buffers.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
@@ -209,10 +205,10 @@ impl Drop for Trace {
     }
 }
 
-/// Opens a file to be read from its beginning to its end, which nobody may write meanwhile.
+/// Opens a file for reading and locks it against writers.
 ///
 /// # Errors
-/// As of [`Trace::open`].
+/// As for [`Trace::open`].
 pub(crate) fn open_source(path: &Path) -> io::Result<File> {
     let open = || {
         // As above, for a pipe without a writer.
@@ -245,7 +241,7 @@ fn refuse_if_held(locked: Result<(), TryLockError>, why: &str) -> io::Result<()>
     }
 }
 
-/// The error with the name of the file that it is about.
+/// Returns the error with the file's name.
 pub(crate) fn of_file(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

@@ -1,19 +1,19 @@
 //! A program with its state, and what P4Runtime wants remembered about it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use ultima_p4runtime::tofino::{Chip, TofinoProgram, UnpackError};
 use ultima_p4runtime::v1::{
     CloneSessionEntry, ForwardingPipelineConfig, MulticastGroupEntry, TableEntry,
 };
 
 use crate::digests::Digests;
-use crate::emulation::Emulation;
 use crate::engine::{Engine, Limits, LoadError};
 use crate::grpc::{
     self,
     strings::{self, Strings},
 };
+use crate::target::{Refusal, Target};
 use crate::tm::Nanos;
 
 /// Time between two looks for idle entries, as long as there are any.
@@ -27,25 +27,24 @@ pub(crate) struct Loader {
     pub(crate) limits: Limits,
     /// Of what the program draws at random.
     pub(crate) seed: u64,
-    /// What the switch presents itself as.
-    pub(crate) emulation: Option<Emulation>,
+    /// The target that the switch emulates.
+    pub(crate) target: Option<Arc<dyn Target>>,
 }
 
 impl Loader {
     /// Loads what `config` describes.
     pub(crate) fn load(&self, config: ForwardingPipelineConfig) -> Result<Pipeline, ConfigError> {
-        let mut pipeline = match &self.emulation {
+        let mut pipeline = match &self.target {
             None => Pipeline::load(config, self.limits.clone())?,
-            Some(Emulation { chip, program }) => {
-                TofinoProgram::unpack(&config.p4_device_config)?;
+            Some(target) => {
                 let forwards = ForwardingPipelineConfig {
-                    p4_device_config: program.clone(),
+                    p4_device_config: target.pipeline(&config.p4_device_config)?,
                     ..config.clone()
                 };
                 let pipeline = Pipeline::load(forwards, self.limits.clone())?;
                 Pipeline {
                     config,
-                    chip: Some(chip),
+                    target: Some(target.clone()),
                     ..pipeline
                 }
             }
@@ -73,8 +72,8 @@ pub(crate) struct Pipeline {
     pub(crate) digests: Digests,
     /// Strings of translated types.
     pub(crate) strings: Strings,
-    /// The chip that is emulated.
-    pub(crate) chip: Option<&'static Chip>,
+    /// The target that the switch emulates.
+    pub(crate) target: Option<Arc<dyn Target>>,
     /// Before that, nobody looks for idle entries.
     next_scan: Nanos,
 }
@@ -88,9 +87,9 @@ pub enum ConfigError {
     /// There is no program in it.
     #[error("the forwarding pipeline config has no device config: expected p4c's BMv2 JSON")]
     NoDeviceConfig,
-    /// What the emulated chip would be given is no program for it.
+    /// The config is not for the emulated target.
     #[error(transparent)]
-    Unpack(#[from] UnpackError),
+    Target(#[from] Refusal),
     /// The program does not load.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -135,7 +134,7 @@ impl Pipeline {
         let mut pipeline = Pipeline {
             digests: Digests::new(engine.digests().clone()),
             strings: Strings::new(p4info, &engine),
-            chip: None,
+            target: None,
             next_scan: 0,
             engine,
             config,

@@ -27,7 +27,7 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Calls of one connection that are served at once; others wait.
 const MAX_CALLS: usize = 64;
 
-/// What runs. Dropping it stops the forwarding too, without waiting for it.
+/// A running forwarding thread and its gRPC server. Dropping it stops forwarding without waiting.
 pub(crate) struct Running {
     forwarder: Handle,
     ended: Option<oneshot::Receiver<io::Result<()>>>,
@@ -70,8 +70,8 @@ impl Running {
     pub(crate) fn serve(&mut self, listener: TcpListener, router: Router, service: Arc<Service>) {
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(async move {
-            // The server's own option of this name is for listeners that it binds itself. With
-            // delayed acknowledgements, answers would take 40 ms.
+            // The server's own option applies only to listeners that it binds itself. With delayed
+            // acknowledgements, responses would take 40 ms.
             let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
             let stopped = async { stopped.await.unwrap_or_default() };
             if let Err(error) = router.serve_with_incoming_shutdown(incoming, stopped).await {
@@ -85,11 +85,10 @@ impl Running {
         });
     }
 
-    /// Runs until `end` is ready, then stops: no frame is taken any more, captures are written out,
-    /// socket files are gone.
+    /// Runs until `end` is ready. Then it stops forwarding, flushes captures and removes socket files.
     ///
     /// # Errors
-    /// The forwarding ended by itself before that.
+    /// The forwarding thread ended by itself.
     pub(crate) async fn until(mut self, end: impl Future<Output = ()>) -> Result<(), SwitchError> {
         let Some(mut ended) = self.ended.take() else {
             return Ok(());
@@ -114,10 +113,10 @@ impl Running {
             }
         }
         match result {
-            // By itself if there was nothing left to replay.
+            // The thread ends by itself when all files are replayed.
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(SwitchError::Forwarding(error)),
-            // The thread is gone without a result: it panicked, and said so on standard error.
+            // The thread panicked and has printed that to standard error.
             Err(_) => Err(SwitchError::Forwarding(io::Error::other(
                 "the thread ended unexpectedly",
             ))),
@@ -127,7 +126,7 @@ impl Running {
     /// Stops.
     ///
     /// # Errors
-    /// The forwarding had ended by itself.
+    /// The forwarding thread ended by itself.
     pub(crate) async fn stop(self) -> Result<(), SwitchError> {
         self.until(ready(())).await
     }
@@ -142,13 +141,13 @@ impl Drop for Running {
     }
 }
 
-/// Runs the forwarding on a thread of its own; what it ends with comes through the channel.
+/// Starts the forwarding thread. The channel returns its result.
 fn spawn(forwarder: Forwarder) -> io::Result<oneshot::Receiver<io::Result<()>>> {
     let (sender, ended) = oneshot::channel();
     thread::Builder::new()
         .name("ultima-forward".to_owned())
         .spawn(move || {
-            // Nobody waits when the switch was dropped.
+            // A dropped switch has no receiver.
             let _ = sender.send(forwarder.run());
         })?;
     Ok(ended)

@@ -1,6 +1,4 @@
-//! What entered a port, what left it, and where the rest was dropped.
-//!
-//! Every frame and every copy is accounted for:
+//! Port statistics. Every frame and every copy is counted at one place:
 //!
 //! ```text
 //! entered = forwarded + ingress_program + no_program + too_long
@@ -15,23 +13,23 @@ use std::ops::AddAssign;
 
 use crate::engine::trace::Mark;
 
-/// Where a frame or a copy is counted.
+/// The place at which a frame or copy is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum Place {
     /// Frames received at the port.
     Entered,
-    /// Frames that ingress ordered to at least one port; copies by clone do not count.
+    /// Frames that ingress sent to at least one port, not counting clones.
     Forwarded,
-    /// Frames that ingress dropped, or that the parser or the engine refused.
+    /// Frames that ingress, the parser or the engine dropped.
     IngressProgram,
-    /// Frames that came before any program was loaded.
+    /// Frames that arrived before a program was loaded.
     NoProgram,
-    /// Frames longer than the switch takes, or with offloads that it cannot finish.
+    /// Frames longer than the switch accepts, or with offloads that it cannot complete.
     TooLong,
     /// Frames that the kernel dropped before the switch could read them; not part of `Entered`.
     Overrun,
-    /// Copies ordered to the port.
+    /// Copies sent to the port.
     Ordered,
     /// Frames handed to the medium.
     Left,
@@ -39,36 +37,35 @@ pub enum Place {
     Queue,
     /// Copies that the egress program dropped.
     EgressProgram,
-    /// Copies that went through ingress again instead; what was ordered there is counted where it
-    /// went.
+    /// Copies that were recirculated. Their new copies are counted at their own ports.
     Recirculated,
     /// Frames lost on the wire.
     Wire,
-    /// Frames at whose end nobody was attached.
+    /// Frames for a port without a peer.
     NoPeer,
-    /// Frames longer than the medium carries.
+    /// Frames longer than the medium's MTU.
     Oversize,
     /// Copies queued when another program was committed.
     Reconfigured,
     /// Copies in the queue or on the wire when the port was removed.
     Removed,
-    /// Frames marked with ECN's Congestion Experienced; in no sum, they are counted where they went.
+    /// Frames marked with ECN's Congestion Experienced. They also count at another place, so they are in no sum.
     Marked,
 }
 
 const PLACES: usize = Place::Marked as usize + 1;
 
-/// Which byte of a frame, under which mask, its statistics are broken down by.
+/// The byte of a frame by which statistics are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatsKey {
     /// Bytes from the start of the frame as it entered.
     pub offset: usize,
-    /// Bits of that byte that count.
+    /// Mask of that byte.
     pub mask: u8,
 }
 
 impl StatsKey {
-    /// The key of a frame; none when it ends before the byte.
+    /// Returns a frame's key: [`Key::NONE`] if the frame ends before the byte.
     pub fn of(self, frame: &[u8]) -> Key {
         Key {
             byte: frame.get(self.offset).map(|byte| byte & self.mask),
@@ -77,8 +74,7 @@ impl StatsKey {
     }
 }
 
-/// What a copy is counted under: the statistics key of its frame, taken when it entered, and its
-/// trace, if it has one.
+/// The key under which a copy is counted: the statistics key of its frame on arrival, and its trace, if it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     byte: Option<u8>,
@@ -86,13 +82,13 @@ pub struct Key {
 }
 
 impl Key {
-    /// A frame without the byte, or statistics without a key.
+    /// The key of a frame without the byte, or without a configured key.
     pub const NONE: Key = Key {
         byte: None,
         mark: None,
     };
 
-    /// The same for a copy that may be traced: where it is counted is noted, too.
+    /// Returns the key of a copy that may be traced, so that its place is recorded.
     pub(crate) fn marked(self, mark: Option<Mark>) -> Key {
         Key { mark, ..self }
     }
@@ -119,12 +115,12 @@ impl AddAssign for Count {
 pub struct PortStats {
     total: [Count; PLACES],
     by_key: Option<Box<[[Count; PLACES]; 256]>>,
-    /// Where traced copies were counted.
+    /// Places of traced copies.
     noted: Vec<(Mark, Place)>,
 }
 
 impl PortStats {
-    /// Zeros; `keyed`: also broken down by statistics key.
+    /// Returns zero counts, with counts by statistics key if `keyed`.
     pub fn new(keyed: bool) -> Self {
         let zeros = [Count::default(); PLACES];
         PortStats {
@@ -151,17 +147,17 @@ impl PortStats {
         }
     }
 
-    /// Where traced copies were counted since this was asked last, in order.
+    /// Takes the places of traced copies since the last call, in order.
     pub(crate) fn take_noted(&mut self) -> Vec<(Mark, Place)> {
         std::mem::take(&mut self.noted)
     }
 
-    /// The count at a place.
+    /// Returns the count at a place.
     pub fn at(&self, place: Place) -> Count {
         self.total[place as usize]
     }
 
-    /// The counts at a place by key, those that are not zero.
+    /// Iterates over the non-zero counts at a place by key.
     pub fn by_key(&self, place: Place) -> impl Iterator<Item = (u8, Count)> {
         self.by_key.iter().flat_map(move |by_key| {
             (0..=u8::MAX)

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::text;
-use ultima_p4runtime::tofino::PortFault;
 use ultima_p4runtime::v1::ForwardingPipelineConfig;
 
 use crate::config::{MAX_PORT, PortConfig, ProgramFiles, SwitchConfig};
@@ -19,40 +18,43 @@ use crate::opener::PortOpener;
 use crate::pipeline::{ConfigError, Loader, Pipeline};
 use crate::port::replay::ReplayPlan;
 use crate::running::{self, Running};
+use crate::target::Refusal;
 use crate::tls::{self, TlsError};
 use crate::tm::WireError;
 
-/// Why a switch does not start, or ended.
+/// Why a switch does not start, or ends by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum SwitchError {
-    /// Device id 0 means "none" in P4Runtime.
+    /// Device id 0, which means "none" in P4Runtime.
     #[error("device id 0: expected 1 or more")]
     DeviceId,
     /// A port number that v1model does not have.
     #[error("port {0}: expected 0 to {MAX_PORT}")]
     PortNumber(u16),
-    /// Two ports of one number.
+    /// Two ports with one number.
     #[error("port {0} is given twice")]
     PortTwice(u16),
     /// Two ports on one interface or descriptor.
-    #[error("port {port}: {attachment} is port {other}'s already; give each port its own")]
+    #[error(
+        "port {port}: {attachment} is already attached to port {other}; give each port its own"
+    )]
     AttachedTwice {
         /// The second port.
         port: u16,
-        /// What both are on.
+        /// The common attachment.
         attachment: String,
-        /// The first.
+        /// The first port.
         other: u16,
     },
-    /// A CPU port that cannot be.
+    /// An invalid number of the CPU port.
     #[error("CPU port {0}: expected 1 to {MAX_PORT}, and no other port of this number")]
     CpuPort(u16),
-    /// A port's wire cannot be so.
+    /// A port's wire has invalid settings.
     #[error("port {port}: {source}")]
     Wire {
         /// The port.
         port: u16,
-        /// What is wrong.
+        /// The reason.
         source: WireError,
     },
     /// A port's attachment cannot be opened.
@@ -60,56 +62,55 @@ pub enum SwitchError {
     Attach {
         /// The port.
         port: u16,
-        /// What it should be attached to.
+        /// The attachment.
         attachment: String,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// A port that the emulated chip does not have.
+    /// A port that the emulated target does not have.
     #[error(transparent)]
-    NoSuchPort(#[from] PortFault),
-    /// The P4Info file is none.
+    NoSuchPort(Refusal),
+    /// The P4Info file cannot be parsed.
     #[error("P4Info: {0}")]
     P4Info(#[from] text::TextError),
     /// The program does not load.
     #[error("program: {0}")]
     Program(#[from] ConfigError),
-    /// The folder for captures cannot be written to.
+    /// The folder for captures is not writable.
     #[error("captures in {dir}: {source}")]
     Capture {
         /// The folder.
         dir: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// TLS cannot be served.
+    /// TLS cannot be configured.
     #[error("TLS: {0}")]
     Tls(#[from] TlsError),
-    /// The address for gRPC cannot be listened at.
+    /// The gRPC server cannot listen at the address.
     #[error("cannot serve gRPC at {address}: {source}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// The forwarding thread cannot be set up, or ended by itself.
+    /// The forwarding thread cannot start, or ended by itself.
     #[error("forwarding: {0}")]
     Forwarding(io::Error),
 }
 
-/// A running switch. Dropping it stops the forwarding too, without waiting for it.
+/// A running switch. Dropping it stops forwarding without waiting.
 pub struct Switch {
     grpc: SocketAddr,
     running: Running,
 }
 
 impl Switch {
-    /// Opens the ports, loads the program, and serves. When it returns, all of that has worked.
+    /// Opens the ports, loads the program, and serves gRPC.
     ///
     /// # Errors
-    /// [`SwitchError`], one line that says what cannot be and what would be right; nothing is left
-    /// behind.
+    /// [`SwitchError`], on one line. Leaves no files or sockets behind.
     pub async fn start(config: SwitchConfig) -> Result<Switch, SwitchError> {
         let SwitchConfig {
             device_id,
@@ -124,24 +125,25 @@ impl Switch {
             exit_when_done,
             pcap_dir,
             limits,
-            emulation,
+            target,
         } = config;
         if device_id == 0 {
             return Err(SwitchError::DeviceId);
         }
         check_ports(&ports, cpu_port)?;
-        if let Some(emulation) = &emulation {
+        if let Some(target) = &target {
             for port in &ports {
-                emulation.chip.check_front_panel(port.number)?;
+                let checked = target.check_port(port.number);
+                checked.map_err(SwitchError::NoSuchPort)?;
             }
         }
         let loader = Loader {
-            limits: match &emulation {
-                Some(emulation) => emulation.limits(limits),
+            limits: match &target {
+                Some(target) => target.limits(limits),
                 None => limits,
             },
             seed,
-            emulation,
+            target,
         };
         let pipeline = program.map(|files| load(files, &loader)).transpose()?;
         let mut server = match &tls {
@@ -190,30 +192,30 @@ impl Switch {
         })
     }
 
-    /// Where gRPC is served.
+    /// Returns the address of the gRPC server.
     pub fn grpc_addr(&self) -> SocketAddr {
         self.grpc
     }
 
-    /// Runs until `end` is ready, or all is replayed in a switch that is to end then, and stops: no
-    /// frame is taken any more, captures are written out, socket files are gone.
+    /// Runs until `end` is ready, or until all files are replayed (`exit_when_done`). Then it stops forwarding, flushes captures
+    /// and removes socket files.
     ///
     /// # Errors
-    /// The forwarding ended by itself before that.
+    /// The forwarding thread ended by itself.
     pub async fn run_until(self, end: impl Future<Output = ()>) -> Result<(), SwitchError> {
         self.running.until(end).await
     }
 
-    /// Stops.
+    /// Stops the switch.
     ///
     /// # Errors
-    /// The forwarding had ended by itself.
+    /// The forwarding thread ended by itself.
     pub async fn stop(self) -> Result<(), SwitchError> {
         self.running.stop().await
     }
 }
 
-/// Refuses ports that cannot be.
+/// Checks numbers, attachments and wires of ports.
 pub(crate) fn check_ports(ports: &[PortConfig], cpu_port: Option<u16>) -> Result<(), SwitchError> {
     let taken = |number| ports.iter().any(|port| port.number == number);
     if let Some(number) = cpu_port

@@ -1,28 +1,28 @@
-//! How long an idle thread keeps looking before it sleeps.
+//! Decides whether an idle thread polls again or sleeps.
 //!
-//! To sleep and be woken on another CPU takes tens of microseconds, a few times what a packet takes. While
-//! the pauses between packets have been shorter than that, looking again costs less than sleeping.
+//! Sleeping and waking on another CPU takes tens of microseconds, a few times as long as a packet. While recent pauses
+//! between packets are shorter than that, polling costs less.
 
 use crate::tm::Nanos;
 
-/// Longest pause that is waited for awake.
+/// Longest average pause during which the thread polls, in nanoseconds.
 const AWAKE: Nanos = 30_000;
-/// What a longer pause counts as: after a long one a few short ones are enough to stay awake again.
+/// Upper bound of a pause in the average, so that a few short pauses after a long one suffice to poll again.
 const LONGEST: Nanos = 4 * AWAKE;
-/// A new pause's weight in the average is one in 2 to the power of this.
+/// A new pause has weight 2^-WEIGHT in the average.
 const WEIGHT: u32 = 2;
 
-/// Remembers recent pauses.
+/// The average of recent pauses.
 #[derive(Debug)]
 pub(crate) struct Vigil {
     /// Moving average of pauses.
     pause: Nanos,
-    /// When the current pause began.
+    /// Start of the current pause.
     since: Option<Nanos>,
 }
 
 impl Vigil {
-    /// One that sleeps at once.
+    /// Starts without a recent packet, so the thread sleeps at once.
     pub(crate) fn new() -> Vigil {
         Vigil {
             pause: LONGEST,
@@ -30,13 +30,13 @@ impl Vigil {
         }
     }
 
-    /// There is nothing to do at this time. True to look again at once, false to sleep.
+    /// Records that there is nothing to do at this time. Returns true to poll again, false to sleep.
     pub(crate) fn idle(&mut self, now: Nanos) -> bool {
         let since = *self.since.get_or_insert(now);
         self.pause < AWAKE && now.saturating_sub(since) < AWAKE
     }
 
-    /// There was something to do.
+    /// Records that there was something to do.
     pub(crate) fn busy(&mut self, now: Nanos) {
         if let Some(since) = self.since.take() {
             let pause = now.saturating_sub(since).min(LONGEST);

@@ -1,7 +1,9 @@
-//! How thorough a test run is. It owns the switch between `.ci/run` and `.ci/full`, and no test.
+//! Helpers for the tests of several crates: the extent of a run, and a counting allocator. It owns no test.
 //!
-//! A change is checked with one seed per fault and a few property cases. `ULTIMA_FULL=1`, which `.ci/full` sets, asks for
-//! the full matrix.
+//! A change is checked with one seed per fault and a few property cases. `ULTIMA_FULL=1`, which `.ci/full`
+//! sets, requests the full matrix.
+
+pub mod heap;
 
 /// True if this run covers the full matrix (`ULTIMA_FULL=1`).
 pub fn full() -> bool {

@@ -21,7 +21,7 @@ except ModuleNotFoundError as error:
 A, B, C = "020000000001", "020000000002", "020000000003"
 SOURCE = "020000000009"
 HOUR = 3_600_000_000_000
-# Seconds that a message may take on a machine that is busy with other things.
+# The deadline for a message on a busy machine, in seconds.
 PATIENCE = 60
 
 
@@ -63,7 +63,7 @@ async def entries(switch):
     (counted,) = await all_of(switch, fy.P4DirectCounterEntry("hits"))
     assert counted.packet_count == 2, counted
 
-    # One of a batch fails; the other is done, and the error says which is which.
+    # One update of a batch fails, and the error names it; the other is done.
     batch = switch.write([-forward(B), +forward(B, fy.Action("drop"))])
     await refused(batch, fy.GRPCStatusCode.NOT_FOUND)
     assert len(await all_of(switch, fy.P4TableEntry("forward"))) == 2
@@ -121,11 +121,11 @@ async def digests(switch):
     learned = await asyncio.wait_for(first, PATIENCE)
     expected = [{"address": int(it, 16), "port": 2} for it in (A, B)]
     assert learned.data == expected, learned
-    # Acknowledged, they are told again.
+    # After an acknowledgement, the switch sends a digest of the same values again.
     await switch.write([learned.ack(), fy.P4PacketOut(b"", egress_port=511, padding=0, cookie=0)])
     second = asyncio.create_task(anext(lists))
     await asyncio.to_thread(wires.send, 1, wires.frame(A, A))
-    # Nothing says when the switch has read the acknowledgement; until then it has told of B already.
+    # The switch does not report that it has read the acknowledgement. Until then it does not send B again.
     for _ in range(int(PATIENCE / 0.1)):
         await asyncio.to_thread(wires.send, 2, wires.frame(A, B))
         if (await asyncio.wait({second}, timeout=0.1))[0]:

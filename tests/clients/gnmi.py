@@ -45,7 +45,7 @@ def main():
         try:
             client.get(path=["/system/memory"], encoding="proto")
         except gNMIException as error:
-            assert "/system/memory is not here" in str(error), error
+            assert "/system/memory does not exist" in str(error), error
         else:
             raise AssertionError("there is no memory")
         try:

@@ -1,4 +1,4 @@
-"""A P4Runtime client that owes nothing to this repository: PyPI's p4runtime and grpcio.
+"""A P4Runtime client without code of this repository: PyPI's p4runtime and grpcio.
 
 read_counter.py GRPC DEVICE_ID COUNTER INDEX
 

@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
 
 A, B, C = "020000000001", "020000000002", "020000000003"
 SOURCE = "020000000009"
-# Seconds that a message may take on a machine that is busy with other things.
+# The deadline for a message on a busy machine, in seconds.
 PATIENCE = 60
 
 
@@ -60,7 +60,7 @@ def entries():
     wires.expect(1, wires.frame(A, SOURCE))
     (found,) = sh.TableEntry("IngressPipe.forward").read()
     written, read = entry.msg(), found.msg()
-    # The shell writes as many bytes as the type has; what is read is canonical.
+    # The shell writes as many bytes as the type has; the switch returns the canonical form.
     assert written.action.action.params[0].value == b"\x00\x01"
     written.action.action.params[0].value = b"\x01"
     assert read == written, (read, written)
@@ -118,7 +118,7 @@ def packets():
     assert message.packet.payload == wires.frame(B, SOURCE)
     assert values(message) == [1, 0, 77], message
 
-    # By the clone session from above.
+    # The clone session from above makes the copy.
     forward(C, "watch", port="2", session="5").insert()
     wires.send(1, wires.frame(C, SOURCE))
     wires.expect(2, wires.frame(C, SOURCE))
@@ -140,7 +140,7 @@ def digests():
     entry.insert()
     (found,) = sh.DigestEntry("sighting_t").read()
     assert found.max_list_size == 2, found
-    # The default action of `sources` tells each of them; one twice.
+    # The default action of `sources` sends a digest for each packet; two are equal.
     for source in (A, A, B):
         wires.send(2, wires.frame(A, source))
     message = lists.get(timeout=PATIENCE).digest

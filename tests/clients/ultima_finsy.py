@@ -1,4 +1,4 @@
-"""finsy from PyPI with this project's own program: entries, counters and a group of it.
+"""finsy from PyPI with this project's program: its entries, counters and a group.
 
 ultima_finsy.py GRPC DEVICE_ID P4INFO JSON
 

@@ -1,4 +1,4 @@
-"""p4runtime-shell from PyPI with this project's own program: entries, counters and a group of it.
+"""p4runtime-shell from PyPI with this project's program: its entries, counters and a group.
 
 ultima_shell.py GRPC DEVICE_ID P4INFO JSON
 

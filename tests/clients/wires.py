@@ -1,4 +1,4 @@
-"""The far ends of a switch's ports, for a client that is run by a test.
+"""The hosts' ends of a switch's ports, for a client that a test runs.
 
 The test holds the ends: what is asked of it goes out through standard output, one line each, and it answers
 through standard input.
@@ -7,7 +7,7 @@ through standard input.
 import os
 import sys
 
-# What libraries print must not reach the test.
+# The output of libraries must not reach the test.
 _orders = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
@@ -25,7 +25,7 @@ def send(port, frame):
 
 
 def expect(port, frame):
-    """Waits for the next frame out of a port, which must be this one."""
+    """Waits for the next frame from a port, which must be this one."""
     _order(f"expect {port} {frame.hex()}")
 
 

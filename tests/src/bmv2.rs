@@ -1,4 +1,4 @@
-//! The real BMv2: a process of `simple_switch_grpc` without a program, which a controller gives it.
+//! BMv2: a process of `simple_switch_grpc`, whose program a controller installs.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -16,12 +16,11 @@ use tokio::runtime::Runtime;
 
 use crate::fabric::device_id;
 use crate::testbed::RunningSwitch;
-use crate::threads;
 
-/// How long BMv2 may take to listen.
+/// The deadline for BMv2 to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A running BMv2. It ends when this is dropped, and with the test's process.
+/// A running BMv2. It ends when this is dropped or the test's process ends.
 pub struct Bmv2 {
     process: Child,
     grpc: SocketAddr,
@@ -29,12 +28,11 @@ pub struct Bmv2 {
 }
 
 impl Bmv2 {
-    /// Starts BMv2 as one of a fabric's switches, with ports (number, interface) of this network
-    /// namespace, and waits until it listens. Its Thrift server listens on all addresses of the
-    /// namespace, so this must be one of the test's own.
+    /// Starts BMv2 as one of a fabric's switches, with ports (number, interface), and waits until it listens. The test needs its
+    /// own network namespace: BMv2's Thrift server listens on all addresses.
     ///
     /// # Panics
-    /// If it cannot be started or ends at once; the message has its last words.
+    /// If it does not start; the message has its log.
     pub fn start(program: &Path, switch: usize, ports: &[(u16, String)]) -> Self {
         let folder = tempfile::tempdir().expect("there is a folder for temporary files");
         let log = File::create(folder.path().join("log")).expect("the folder is new");
@@ -49,7 +47,7 @@ impl Bmv2 {
         for (port, interface) in ports {
             command.args(["-i", &format!("{port}@{interface}")]);
         }
-        // Its default is a name in /tmp that two switches of one number would share.
+        // Two switches with one device id would share the default name in /tmp.
         let notifications = folder.path().join("notifications");
         command.args([
             "--notifications-addr",
@@ -77,41 +75,37 @@ impl Bmv2 {
         let deadline = Instant::now() + PATIENCE;
         while TcpStream::connect(self.grpc).is_err() {
             let ended = self.process.try_wait().expect("it is our child");
-            assert!(
-                ended.is_none(),
-                "BMv2 ended ({ended:?}):\n{}",
-                self.last_words()
-            );
+            assert!(ended.is_none(), "BMv2 ended ({ended:?}):\n{}", self.log());
             assert!(
                 Instant::now() < deadline,
                 "BMv2 does not listen:\n{}",
-                self.last_words()
+                self.log()
             );
             thread::sleep(Duration::from_millis(10));
         }
     }
 
-    fn last_words(&self) -> String {
+    fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 }
 
 impl RunningSwitch for Bmv2 {
-    /// Its process is killed.
+    /// Does nothing: dropping the switch kills its process.
     fn end(self: Box<Self>, _: &Runtime) {}
 
     fn grpc(&self) -> SocketAddr {
         self.grpc
     }
 
-    fn cpu_time(&self) -> Duration {
-        threads::cpu_time(&self.process.id().to_string(), |_| true)
+    fn process(&self) -> u32 {
+        self.process.id()
     }
 }
 
 impl Drop for Bmv2 {
     fn drop(&mut self) {
-        // Fails only if it has ended by itself.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

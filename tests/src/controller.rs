@@ -1,5 +1,4 @@
-//! Our controller at work on a testbed, told what to do as its users tell it: fabric and jobs as YAML,
-//! requests over the control API.
+//! A running controller of a testbed, with a fabric and jobs from YAML and requests over the control API.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,28 +16,27 @@ use crate::fabric::{Fabric, HostId, switch_name};
 use crate::job::{Job, Member};
 use crate::testbed::Testbed;
 
-/// The jobs that scenarios for one switch need.
+/// One of the two jobs of scenarios for one switch.
 pub const LEFT: &str = "{ name: left, members: [h1, h1, h2, h3] }";
-/// The other of them.
+/// The other job of these scenarios.
 pub const RIGHT: &str = "{ name: right, members: [h2, h4] }";
 /// [`RIGHT`] without a group.
 pub const RIGHT_BY_UNICAST: &str = "{ name: right, members: [h2, h4], gather: unicast }";
 /// A job across two switches.
 pub const ACROSS: &str = "{ name: across, members: [h1, h1, h2, h3, h4, h3] }";
 
-/// How long the controller may take to notice that it has lost a switch, or has it back; or
-/// a switch, that a controller has gone.
+/// The deadline for the controller to notice a change, and for a switch to notice a new controller.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The controller of a testbed.
 pub struct Controller {
     client: Client,
-    /// Ends the controller when it goes; the switches keep what they have.
+    /// Dropping it ends the controller; the switches keep their entries.
     server: Handle,
 }
 
 impl Controller {
-    /// Starts a controller, which puts the program and the fabric's routes on all switches.
+    /// Starts a controller, which installs the program and the fabric's routes on all switches.
     ///
     /// # Panics
     /// If it does not start.
@@ -47,8 +45,7 @@ impl Controller {
         started.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Ends it, which leaves the switches what they have, and at once starts another, which has to
-    /// outlast the switch's memory of the first.
+    /// Ends the controller and starts another at once, while switches may still have the first as primary.
     ///
     /// # Panics
     /// If the other does not start.
@@ -63,7 +60,7 @@ impl Controller {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let server = server::serve(Config {
             listen: listen.into(),
-            // What an operator does to a switch stays.
+            // The controller does not repair what an operator changes.
             repair: false,
             ..Config::new(fabric)?
         })
@@ -75,12 +72,12 @@ impl Controller {
         })
     }
 
-    /// Where it listens.
+    /// The address of its control API.
     pub fn address(&self) -> String {
         self.server.address().to_string()
     }
 
-    /// A client of its own.
+    /// A client of the controller.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -88,7 +85,7 @@ impl Controller {
     /// Creates the job in `yaml`.
     ///
     /// # Panics
-    /// If the controller refuses.
+    /// If the controller rejects the request.
     pub fn create(&self, testbed: &Testbed, yaml: &str) -> Job {
         self.try_create(testbed, yaml)
             .unwrap_or_else(|error| panic!("{error}"))
@@ -97,7 +94,7 @@ impl Controller {
     /// Creates the job in `yaml`.
     ///
     /// # Errors
-    /// The controller refuses.
+    /// The controller rejects the job.
     pub fn try_create(&self, testbed: &Testbed, yaml: &str) -> Result<Job, ClientError> {
         let request = job::parse(yaml, "job.yaml").unwrap_or_else(|error| panic!("{error}"));
         let JobRequest::Job(spec) = request else {
@@ -107,19 +104,19 @@ impl Controller {
         Ok(as_installed(&testbed.fabric, &created))
     }
 
-    /// What the controller says that the switches have counted for a job, in the order of switches.
+    /// The controller's counters of a job, in the order of switches.
     ///
     /// # Panics
-    /// If the controller refuses.
+    /// If the controller rejects the request.
     pub fn counters(&self, testbed: &Testbed, job: &str) -> Vec<api::SwitchCounters> {
         let read = testbed.runtime.block_on(self.client.counters(job));
         read.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// What the controller says of a job's losses, as soon as switches have told of so many lossy operations.
+    /// The controller's telemetry of a job, when switches have reported at least `told` operations.
     ///
     /// # Panics
-    /// If the controller refuses, or fewer have been told in ten seconds.
+    /// If the controller rejects the request, or has fewer reports after ten seconds.
     pub fn telemetry(
         &self,
         testbed: &Testbed,
@@ -142,10 +139,10 @@ impl Controller {
         waited.expect("the controller is told of losses")
     }
 
-    /// Waits until the controller knows that it is a switch's primary, or that it isn't.
+    /// Waits until the controller knows whether it is a switch's primary.
     ///
     /// # Panics
-    /// If it doesn't in ten seconds.
+    /// If that takes more than ten seconds.
     pub fn wait_until_connected(&self, testbed: &Testbed, switch: usize, connected: bool) {
         let known = async {
             loop {
@@ -163,10 +160,10 @@ impl Controller {
         waited.expect("the controller notices who is primary");
     }
 
-    /// Gives a job whose members have not joined yet others, and waits until the old epoch is off the switches.
+    /// Changes the members of a job that no member has joined, and waits until the switches have dropped the old epoch.
     ///
     /// # Panics
-    /// If the controller refuses, or it takes more than ten seconds.
+    /// If the controller rejects the change, or it takes more than ten seconds.
     pub fn resize(&self, testbed: &Testbed, name: &str, members: &[&str]) -> Job {
         let members: Vec<String> = members.iter().map(|host| (*host).into()).collect();
         let resized = async {
@@ -193,7 +190,7 @@ impl Controller {
     /// Deletes a job.
     ///
     /// # Panics
-    /// If the controller refuses.
+    /// If the controller rejects the request.
     pub fn delete(&self, testbed: &Testbed, name: &str) {
         let deleted = testbed.runtime.block_on(self.client.delete_job(name));
         deleted.unwrap_or_else(|error| panic!("{error}"));

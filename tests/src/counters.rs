@@ -1,4 +1,4 @@
-//! The switches' counters, read over P4Runtime as any client may.
+//! Counters of switches, read over P4Runtime without being primary.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,15 +14,15 @@ use ultima_p4runtime::{config::v1::P4Info, text};
 /// One cell of a counter array of one switch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
-    /// Which of the fabric's switches.
+    /// The index of the switch in the fabric.
     pub switch: usize,
     /// The array's name in P4Info.
     pub array: &'static str,
-    /// The index: a job's, or a port.
+    /// The index in the array.
     pub index: u32,
 }
 
-/// What a cell has counted.
+/// The value of a cell.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// Packets.
@@ -45,7 +45,7 @@ impl Counts {
         }
     }
 
-    /// Those that are not by source: what these count depends on what was sent before.
+    /// The counts that are not by source. Those by source depend on earlier packets.
     pub fn without_sources(&self) -> Counts {
         let others = self
             .0
@@ -54,10 +54,10 @@ impl Counts {
         Counts(others.map(|(cell, count)| (*cell, *count)).collect())
     }
 
-    /// What has been counted since `earlier`.
+    /// The difference to `earlier`.
     ///
     /// # Panics
-    /// If a count has gone back.
+    /// If a counter has decreased.
     pub fn since(&self, earlier: &Counts) -> Counts {
         assert!(
             earlier.0.keys().all(|cell| self.0.contains_key(cell)),
@@ -114,10 +114,10 @@ pub struct CounterReader {
 }
 
 impl CounterReader {
-    /// Connects to the P4Runtime servers of a fabric's switches, given with their device ids.
+    /// Connects to P4Runtime servers, given with their device ids.
     ///
     /// # Errors
-    /// If one doesn't answer.
+    /// A server does not answer.
     pub async fn connect(
         switches: impl IntoIterator<Item = (SocketAddr, u64)>,
     ) -> Result<Self, tonic::transport::Error> {
@@ -139,7 +139,7 @@ impl CounterReader {
     /// All cells of all arrays of all switches.
     ///
     /// # Errors
-    /// If a switch refuses.
+    /// A switch rejects the request.
     pub async fn read(&mut self) -> Result<Counts, tonic::Status> {
         let mut counts = Counts::default();
         for (switch, (client, device_id)) in self.switches.iter_mut().enumerate() {

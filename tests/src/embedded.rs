@@ -1,20 +1,20 @@
-//! Our own switch, in this process.
+//! The embedded switch, in the test's process.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::sync::Arc;
 
 use tokio::runtime::Runtime;
-use ultima_switch::{Attach, Emulation, PortConfig, Switch, SwitchConfig, WireConfig};
+use ultima_emulation::Tofino;
+use ultima_switch::{Attach, PortConfig, Switch, SwitchConfig, WireConfig};
 
 use crate::fabric::device_id;
 use crate::testbed::RunningSwitch;
-use crate::threads;
 
 /// A running embedded switch. It ends when this is dropped.
 pub struct Embedded(Switch);
 
 impl Embedded {
-    /// Starts one of a fabric's switches on `runtime`, without a program: a controller gives it one.
+    /// Starts one of a fabric's switches, whose program a controller installs.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -22,7 +22,7 @@ impl Embedded {
         Self::emulating(runtime, switch, ports, None)
     }
 
-    /// As [`Embedded::start`], presenting itself as a chip if one is given.
+    /// As [`Embedded::start`], with the interfaces of a chip.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -30,7 +30,7 @@ impl Embedded {
         runtime: &Runtime,
         switch: usize,
         ports: Vec<(u16, Attach)>,
-        emulation: Option<Emulation>,
+        tofino: Option<Tofino>,
     ) -> Self {
         let ports = ports.into_iter().map(|(number, attach)| PortConfig {
             number,
@@ -42,7 +42,7 @@ impl Embedded {
             grpc: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             ports: ports.collect(),
             seed: 0,
-            emulation,
+            target: tofino.map(|tofino| Arc::new(tofino) as _),
             ..SwitchConfig::default()
         };
         Self(
@@ -63,8 +63,7 @@ impl RunningSwitch for Embedded {
         self.0.grpc_addr()
     }
 
-    /// Those of all embedded switches in this process.
-    fn cpu_time(&self) -> Duration {
-        threads::cpu_time("self", |name| name.starts_with("ultima-forward"))
+    fn process(&self) -> u32 {
+        std::process::id()
     }
 }

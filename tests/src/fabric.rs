@@ -1,4 +1,4 @@
-//! The fabrics that tests build: what is linked to what, as a value and as the controller's YAML.
+//! The fabrics that tests build, as a value and as YAML for the controller.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use pnet::util::MacAddr;
 
-/// A host's place in [`Fabric::hosts`].
+/// A host's index in [`Fabric::hosts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostId(pub usize);
 
@@ -19,27 +19,26 @@ pub struct Host {
     pub mac: MacAddr,
     /// Its IPv4 address.
     pub ip: Ipv4Addr,
-    /// How many ranks of one job it has room for.
+    /// The number of ranks that a job may have there.
     pub ranks: u16,
-    /// Which of the fabric's switches it is linked to.
+    /// The index of its switch.
     pub switch: usize,
-    /// The port there.
+    /// The switch's port.
     pub port: u16,
 }
 
 /// Switches, hosts and links.
 #[derive(Clone, Debug)]
 pub struct Fabric {
-    /// How many switches.
+    /// The number of switches.
     pub switches: usize,
     /// The hosts.
     pub hosts: Vec<Host>,
     /// Links between switches, each end a switch and its port.
     pub trunks: Vec<[(usize, u16); 2]>,
-    /// What the controller is told of links out of switches' ports, as settings of one direction. The testbed's own
-    /// links are perfect.
+    /// Settings of links out of switches' ports in the controller's YAML. The testbed's links have no impairments.
     pub told: BTreeMap<(usize, u16), &'static str>,
-    /// Whether the controller is told that the switches' queues drain at their links' rates.
+    /// The value of `line_rate_queues` in the controller's YAML.
     pub line_rate_queues: bool,
 }
 
@@ -115,7 +114,7 @@ impl Fabric {
         }
     }
 
-    /// The same fabric, of which the controller is told that the link out of a port has these settings.
+    /// The same fabric with these settings of the link out of a port.
     #[must_use]
     pub fn tell(mut self, port: (usize, u16), settings: &'static str) -> Self {
         self.told.insert(port, settings);
@@ -142,7 +141,7 @@ impl Fabric {
         (0..self.hosts.len()).map(HostId)
     }
 
-    /// Switches on a shortest way from one host to another.
+    /// The number of switches on a shortest path between two hosts.
     pub fn hops(&self, from: HostId, to: HostId) -> u8 {
         let mut at = self.host(from).switch;
         let mut hops = 1;
@@ -153,10 +152,10 @@ impl Fabric {
         hops
     }
 
-    /// The port by which a switch reaches a host: of several shortest ways the first.
+    /// The switch's port on the first shortest path to a host.
     ///
     /// # Panics
-    /// If the fabric is in two parts.
+    /// If there is no path.
     pub fn toward(&self, switch: usize, to: HostId) -> u16 {
         let to = self.host(to);
         if to.switch == switch {
@@ -170,19 +169,19 @@ impl Fabric {
         }
     }
 
-    /// What a trunk's end at a switch is linked to: switch and port.
+    /// The switch and port at the other end of a trunk.
     pub fn peer(&self, switch: usize, port: u16) -> Option<(usize, u16)> {
         let mut ends = self.trunk_ends();
         ends.find(|(end, _)| *end == (switch, port))
             .map(|(_, peer)| peer)
     }
 
-    /// How many trunks each switch is from another.
+    /// The distance of each switch from one switch, in trunks.
     fn distances(&self, to: usize) -> Vec<usize> {
         let mut far = vec![usize::MAX; self.switches];
         far[to] = 0;
         let mut reached = vec![to];
-        // Grows while it is walked: the nearest first.
+        // A queue of switches, the nearest first.
         let mut next = 0;
         while let Some(&at) = reached.get(next) {
             next += 1;
@@ -201,7 +200,7 @@ impl Fabric {
         self.trunks.iter().flat_map(both)
     }
 
-    /// The fabric as the controller reads it, the switches' P4Runtime servers listening at `grpc`.
+    /// The controller's YAML, with the switches' P4Runtime servers at `grpc`.
     pub fn yaml(&self, grpc: &[SocketAddr]) -> String {
         let mut yaml = String::from("switches:\n");
         for (switch, grpc) in grpc.iter().enumerate() {
@@ -254,7 +253,7 @@ impl Fabric {
         yaml
     }
 
-    /// What the controller is told of the link out of a port.
+    /// The settings of the link out of a port, as YAML.
     fn settings(&self, port: (usize, u16)) -> String {
         format!("{{ {} }}", self.told.get(&port).unwrap_or(&""))
     }

@@ -1,4 +1,4 @@
-//! Mutated frames: near enough to valid ones to get past the first check, and sometimes the second.
+//! Mutated frames, similar to valid ones, so that some pass the first checks.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -7,11 +7,11 @@ use crate::fabric::HostId;
 use crate::netns::MTU;
 use crate::scenario::Scenario;
 
-/// Where headers start in an untagged IPv4 frame with UDP.
+/// The offsets of headers in an untagged IPv4 frame with UDP.
 const IPV4: usize = 14;
 const UDP: usize = IPV4 + 20;
 const ULTIMA: usize = UDP + 8;
-/// Where the job's number stands in the Ultima header, then epoch, source and owner, 2 bytes each.
+/// The offset of the job's number in an Ultima frame. Epoch, source and owner follow, with 2 bytes each.
 const NUMBERS: usize = ULTIMA + 12;
 /// The shortest and the longest frame that an interface sends.
 const SHORTEST: usize = 14;
@@ -26,7 +26,7 @@ pub type Sent = (HostId, Vec<u8>);
 /// If there are no scenarios.
 pub fn mutations(scenarios: &[Scenario], seed: u64, count: usize) -> Vec<Sent> {
     let corpus: Vec<Sent> = (scenarios.iter().flat_map(|scenario| &scenario.steps))
-        // Jumbo frames would be most of the bytes and none of the variety.
+        // Jumbo frames take time and add no variety.
         .filter(|step| step.frame.len() <= 256)
         .map(|step| (step.from, step.frame.clone()))
         .collect();
@@ -59,7 +59,7 @@ fn mutate(random: &mut Xoshiro256PlusPlus, corpus: &[Sent]) -> Sent {
         }
     }
     frame.truncate(LONGEST);
-    // Most of what has a wrong IPv4 checksum goes no further than that.
+    // The parser drops most frames with a wrong IPv4 checksum.
     if random.random_bool(0.8) {
         right_ipv4_checksum(&mut frame);
     }
@@ -71,7 +71,7 @@ fn flip_bit(random: &mut Xoshiro256PlusPlus, frame: &mut [u8]) {
     frame[bit / 8] ^= 1 << (bit % 8);
 }
 
-/// Another small job, epoch or rank.
+/// Replaces the job, the epoch or a rank by a small number.
 fn small_number(random: &mut Xoshiro256PlusPlus, frame: &mut [u8]) {
     let at = NUMBERS + 2 * random.random_range(0..4);
     if let Some(field) = frame.get_mut(at..at + 2) {
@@ -79,7 +79,7 @@ fn small_number(random: &mut Xoshiro256PlusPlus, frame: &mut [u8]) {
     }
 }
 
-/// Some bytes of another frame, at the same place.
+/// Copies some bytes of another frame to the same offset.
 fn splice(random: &mut Xoshiro256PlusPlus, frame: &mut [u8], other: &[u8]) {
     let shorter = frame.len().min(other.len());
     let start = random.random_range(0..shorter);
@@ -87,7 +87,7 @@ fn splice(random: &mut Xoshiro256PlusPlus, frame: &mut [u8], other: &[u8]) {
     frame[start..end].copy_from_slice(&other[start..end]);
 }
 
-/// Makes IPv4 and UDP say the length that the frame has.
+/// Sets the lengths of IPv4 and UDP to that of the frame.
 fn right_lengths(frame: &mut [u8]) {
     for (header, field) in [(IPV4, IPV4 + 2), (UDP, UDP + 4)] {
         let length = frame.len().saturating_sub(header) as u16;

@@ -1,4 +1,4 @@
-//! The host's end of a link: whole frames in and out.
+//! The host's end of a link, which sends and receives frames.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,9 +13,9 @@ use pnet::datalink::{self, Channel, Config, DataLinkReceiver, DataLinkSender};
 
 use crate::netns;
 
-/// How long a frame may take to come or go before a test has failed.
+/// The deadline for sending or receiving a frame.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest frame.
+/// The length of the longest frame.
 const MAX_FRAME: usize = 65_535;
 
 /// The host's end of a link.
@@ -26,7 +26,7 @@ pub(crate) trait HostEnd: Send {
     /// If it cannot be sent in ten seconds.
     fn send(&mut self, frame: &[u8]) -> io::Result<()>;
 
-    /// The next frame.
+    /// Receives the next frame.
     ///
     /// # Errors
     /// If none comes in ten seconds.
@@ -39,7 +39,7 @@ struct Interface {
     receiver: Box<dyn DataLinkReceiver>,
 }
 
-/// A pair of interfaces. Returns the host's end, `host`; the other is the switch's interface `switch`.
+/// Makes a pair of interfaces, `host` and `switch`; returns the host's end.
 ///
 /// # Errors
 /// If the interface cannot be opened.
@@ -73,7 +73,7 @@ impl HostEnd for Interface {
     }
 }
 
-/// One of a pair of connected Unix sockets, a frame a message.
+/// One of a pair of connected Unix sockets. Each message is a frame.
 struct Socket(OwnedFd);
 
 /// A pair of connected sockets: the host's end and the switch's.
@@ -92,7 +92,7 @@ pub(crate) fn socket_pair() -> io::Result<(Box<dyn HostEnd>, OwnedFd)> {
 ///
 /// # Errors
 /// If there are no descriptors left.
-pub(crate) fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
+pub fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SockFlag::SOCK_CLOEXEC;
     Ok(socketpair(
         AddressFamily::Unix,

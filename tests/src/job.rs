@@ -1,4 +1,4 @@
-//! Jobs as the tests see them, and the packets that their members send.
+//! Jobs, and the packets of their members.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -9,15 +9,15 @@ use ultima_wire::{Dtype, Header, Kind, Report, Ticks, frame};
 use crate::fabric::HostId;
 use crate::generator::{Datagram, UdpChecksum, ultima};
 
-/// The MAC address that hosts take for that of their way out; switches don't look at it.
+/// The destination MAC address of hosts, which switches ignore.
 pub const GATEWAY: MacAddr = MacAddr(2, 0, 0, 0, 0, 0xfe);
 
-/// A rank's place.
+/// A rank's host and address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// The host that it sits on.
+    /// Its host.
     pub host: HostId,
-    /// Where its losses stand on that host's switch.
+    /// The index of its losses on that host's switch.
     pub source: u32,
     /// That host's MAC address.
     pub mac: MacAddr,
@@ -32,23 +32,23 @@ pub struct Job {
     pub id: u16,
     /// Its membership epoch in packets.
     pub epoch: u16,
-    /// Where its counts stand in every counter array.
+    /// Its index in every counter array.
     pub counter: u32,
     /// Its multicast group on every switch; 0 if it gathers by unicast.
     pub group: u32,
-    /// Where its members multicast to, or would if the job had a group.
+    /// The destination address of its multicast.
     pub group_address: Ipv4Addr,
     /// Its members in rank order.
     pub members: Vec<Member>,
-    /// Where its counts stand for each port that it leaves switches by: switch and port, and the place.
+    /// The index of its share of each port, by switch and port.
     pub shares: BTreeMap<(usize, u16), u32>,
 }
 
 impl Job {
-    /// A header of this job, with something in every field that a switch has no business with.
+    /// A header of this job. Fields that switches ignore are not zero.
     pub fn header(&self, kind: Kind, source: u16, owner: u16) -> Header {
         Header {
-            // Nobody's time is limited: nothing is late.
+            // No packet is late.
             budget: Ticks::MAX,
             packet_number: 0x0102_0304,
             step: 0x0506_0708,
@@ -81,14 +81,14 @@ impl Job {
         self.datagram(source, to, mac, ultima(&header, data))
     }
 
-    /// What the switch sends to rank `to` of what came in for the group.
+    /// The copy for rank `to` that a switch makes of a multicast.
     pub fn copy_for(&self, sent: &Datagram, to: u16) -> Datagram {
         let member = &self.members[usize::from(to)];
         sent.delivered(member.mac, member.address)
     }
 
-    /// A question of `source`'s about the operation of [`Job::header`], with room for the answer and `more` bytes.
-    /// It is addressed to the next rank, in whose name the switch answers.
+    /// A probe of `source` about the operation of [`Job::header`], with room for the answer and `more` bytes. It goes to the next
+    /// rank, in whose name the switch answers.
     pub fn probe(&self, source: u16, more: usize) -> Datagram {
         let header = self.header(Kind::Probe, source, source);
         let next = (usize::from(source) + 1) % self.members.len();
@@ -106,7 +106,7 @@ impl Job {
         0..u16::try_from(self.members.len()).expect("ranks have 16 bits")
     }
 
-    /// Where a rank sits.
+    /// The host of a rank.
     pub fn host_of(&self, rank: u16) -> HostId {
         self.members[usize::from(rank)].host
     }

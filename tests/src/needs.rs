@@ -1,4 +1,4 @@
-//! What a test needs of its machine. Where it is missing the test says so, and ends.
+//! What a test needs: root, a package, a full run. A test that lacks something prints the reason and ends.
 
 use std::env;
 use std::io::{self, Write as _};
@@ -7,20 +7,30 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use nix::unistd::Uid;
+use ultima_testing::full;
 
 use crate::netns;
 
 /// BMv2's switch with P4Runtime.
 const BMV2: &str = "simple_switch_grpc";
 
-/// Whether this process may make network namespaces and interfaces; says so if not.
+/// True in a full run (`ULTIMA_FULL=1`). Else prints that the test is skipped.
+pub fn full_run() -> bool {
+    let full = full();
+    if !full {
+        skipped("ULTIMA_FULL=1 runs this test");
+    }
+    full
+}
+
+/// True if this process can make network namespaces and interfaces.
 pub fn interfaces() -> bool {
     static PROBLEM: OnceLock<Option<String>> = OnceLock::new();
     let problem = PROBLEM.get_or_init(|| {
         if !Uid::effective().is_root() {
             return Some("needs root".into());
         }
-        // Root in a container may be less than that.
+        // Root in a container may lack capabilities.
         netns::check().err()
     });
     match problem {
@@ -32,8 +42,13 @@ pub fn interfaces() -> bool {
     }
 }
 
-/// Where BMv2 is; says so if it is nowhere, or cannot be given interfaces.
+/// The path of BMv2 in a full run, as [`bmv2_installed`].
 pub fn bmv2() -> Option<PathBuf> {
+    full_run().then(bmv2_installed).flatten()
+}
+
+/// The path of BMv2, if it is installed and can have interfaces.
+pub fn bmv2_installed() -> Option<PathBuf> {
     let found = on_path(BMV2);
     if found.is_none() {
         skipped(&format!("{BMV2} is not on the PATH"));
@@ -41,43 +56,47 @@ pub fn bmv2() -> Option<PathBuf> {
     found.filter(|_| interfaces())
 }
 
-/// The Python that Debian's packages, Mininet and PyTorch among them, are installed for.
+/// The Python of Debian's packages, such as Mininet and PyTorch.
 pub const DEBIAN_PYTHON: &str = "/usr/bin/python3";
 
-/// Whether Mininet can be run; says so if not.
+/// True if Mininet can run.
 pub fn mininet() -> bool {
-    package("mininet", on_path("mnexec").is_some() && imports("mininet")) && interfaces()
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    let found = || on_path("mnexec").is_some() && has_module("mininet");
+    package("mininet", *FOUND.get_or_init(found)) && interfaces()
 }
 
-/// Whether there is `iperf3`; says so if not.
+/// True if `iperf3` is installed.
 pub fn iperf3() -> bool {
     package("iperf3", on_path("iperf3").is_some())
 }
 
-/// Whether there is `prlimit`; says so if not.
+/// True if `prlimit` is installed.
 pub fn prlimit() -> bool {
     package("util-linux", on_path("prlimit").is_some())
 }
 
-/// Whether there is PyTorch with Gloo; says so if not.
+/// True if PyTorch is installed. Debian's has Gloo.
 pub fn torch() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
-    // It is large: importing it takes seconds.
-    let found = *FOUND.get_or_init(|| imports("torch.distributed"));
+    let found = *FOUND.get_or_init(|| has_module("torch"));
     package("python3-torch", found)
 }
 
-fn imports(module: &str) -> bool {
+/// True if Debian's Python has a module. Does not import it: PyTorch takes seconds.
+fn has_module(module: &str) -> bool {
+    let find =
+        "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)";
     let tried = Command::new(DEBIAN_PYTHON)
-        .args(["-c", &format!("import {module}")])
+        .args(["-c", find, module])
         .output();
     tried.is_ok_and(|output| output.status.success())
 }
 
-/// Says that a package of Debian's is missing where it is.
+/// Returns `installed`; if it is false, prints the name of the missing Debian package.
 ///
 /// # Panics
-/// If it is, and `ULTIMA_REQUIRE_PACKAGES=1`.
+/// If `installed` is false and `ULTIMA_REQUIRE_PACKAGES=1`.
 fn package(name: &str, installed: bool) -> bool {
     if !installed {
         let required = env::var("ULTIMA_REQUIRE_PACKAGES").is_ok_and(|value| value == "1");
@@ -92,62 +111,61 @@ fn package(name: &str, installed: bool) -> bool {
     installed
 }
 
-/// The Python that runs clients: `ULTIMA_PYTHON`, or `python3`.
+/// The Python with PyPI's p4runtime: `ULTIMA_PYTHON`, or `python3`.
 pub fn python() -> String {
     env::var("ULTIMA_PYTHON").unwrap_or_else(|_| "python3".into())
 }
 
-/// The Python that runs p4runtime-shell, which wants an older p4runtime than the newest:
-/// `ULTIMA_SHELL_PYTHON`, or the same.
+/// The Python with p4runtime-shell, which needs an older p4runtime: `ULTIMA_SHELL_PYTHON`, or [`python`].
 pub fn shell_python() -> String {
     env::var("ULTIMA_SHELL_PYTHON").unwrap_or_else(|_| python())
 }
 
-/// The Python that runs finsy, whose protobuf is newer than others will have beside them:
-/// `ULTIMA_FINSY_PYTHON`, or the same.
+/// The Python with finsy, which needs a newer protobuf than others: `ULTIMA_FINSY_PYTHON`, or [`python`].
 pub fn finsy_python() -> String {
     env::var("ULTIMA_FINSY_PYTHON").unwrap_or_else(|_| python())
 }
 
-/// The Python that runs pygnmi: `ULTIMA_GNMI_PYTHON`, or the same.
+/// The Python with pygnmi: `ULTIMA_GNMI_PYTHON`, or [`python`].
 pub fn gnmi_python() -> String {
     env::var("ULTIMA_GNMI_PYTHON").unwrap_or_else(|_| python())
 }
 
-/// The program of PTF, the framework that `p4/ptf/` is for: `ULTIMA_PTF`, or `ptf` on the PATH, with interfaces; says so if
-/// there is none. Its Python has p4runtime, too.
+/// The path of PTF, which runs `p4/ptf/`: `ULTIMA_PTF`, or `ptf` on the PATH. Needs interfaces. PTF's Python has p4runtime.
 ///
 /// # Panics
-/// If it is missing and `ULTIMA_REQUIRE_PYTHON=1`.
+/// If PTF is missing and `ULTIMA_REQUIRE_PYTHON=1`.
 pub fn ptf() -> Option<PathBuf> {
     let found = env::var_os("ULTIMA_PTF").map(PathBuf::from);
     let found = found.or_else(|| on_path("ptf"));
     if found.is_none() {
-        python_missing("PyPI's ptf is not on the PATH, nor named by ULTIMA_PTF");
+        python_missing("PyPI's ptf is not on the PATH, and ULTIMA_PTF is not set");
     }
     found.filter(|_| interfaces())
 }
 
-/// Says that Python or a package is missing.
+/// Prints that Python or a package from PyPI is missing.
 ///
 /// # Panics
 /// If `ULTIMA_REQUIRE_PYTHON=1`.
-pub(crate) fn python_missing(missing: &str) {
+pub fn python_missing(missing: &str) {
     let required = env::var("ULTIMA_REQUIRE_PYTHON").is_ok_and(|value| value == "1");
     assert!(
         !required,
         "{missing}, and ULTIMA_REQUIRE_PYTHON=1 requires it"
     );
     skipped(&format!(
-        "{missing}; pip install p4runtime, p4runtime-shell, finsy, pygnmi, and ptf with p4runtime in a virtual environment each, \
-         and set ULTIMA_PYTHON, ULTIMA_SHELL_PYTHON, ULTIMA_FINSY_PYTHON, ULTIMA_GNMI_PYTHON and ULTIMA_PTF"
+        "{missing}; pip install p4runtime, p4runtime-shell, finsy, pygnmi, and ptf with p4runtime, each in its own virtual \
+         environment, and set ULTIMA_PYTHON, ULTIMA_SHELL_PYTHON, ULTIMA_FINSY_PYTHON, ULTIMA_GNMI_PYTHON and ULTIMA_PTF"
     ));
 }
 
-/// Says why a test ends early. Written past `println!`, whose output the test harness hides when a test passes.
+/// Prints why a test is skipped. The test harness would capture the output of `println!`.
 fn skipped(reason: &str) {
-    // There is nobody to tell if standard error is closed.
-    let _ = writeln!(io::stderr(), "skipped: {reason}");
+    let test = std::thread::current();
+    let test = test.name().unwrap_or("a test");
+    // Standard error may be closed.
+    let _ = writeln!(io::stderr(), "skipped: {test}: {reason}");
 }
 
 /// The first file called `name` in the folders of the PATH.

@@ -1,4 +1,4 @@
-//! Network namespaces of a test's own: what it does to interfaces touches nothing else, and goes with it.
+//! Network namespaces, which isolate a test's interfaces and end with the test.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,11 +9,11 @@ use nix::sched::{CloneFlags, unshare};
 /// Bytes of the largest IPv4 packet that the interfaces carry.
 pub const MTU: usize = 9000;
 
-/// Runs `test` on a thread in a new network namespace with loopback up. Threads and processes that it
-/// starts are in there too; the namespace ends with the last of them. A panic is passed on.
+/// Runs `test` on a thread in a new network namespace with loopback up, which its threads and processes inherit. The namespace
+/// ends with the last of them. Passes a panic on.
 ///
 /// # Panics
-/// If the kernel refuses (see [`crate::needs::interfaces`]), or `test` does.
+/// If the kernel rejects the namespace (see [`crate::needs::interfaces`]), or `test` panics.
 pub fn within<T: Send>(test: impl FnOnce() -> T + Send) -> T {
     on_a_thread(|| {
         enter().unwrap_or_else(|problem| panic!("{problem}"));
@@ -21,10 +21,10 @@ pub fn within<T: Send>(test: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Whether this process may make namespaces with interfaces in them; if not, why.
+/// Checks that this process can make namespaces with interfaces.
 ///
 /// # Errors
-/// What is missing, in a few words.
+/// The missing permission or program, in a few words.
 pub(crate) fn check() -> Result<(), String> {
     on_a_thread(|| {
         enter()?;
@@ -34,7 +34,7 @@ pub(crate) fn check() -> Result<(), String> {
     })
 }
 
-/// A namespace is a thread's; the caller's stays what it is.
+/// Runs `work` on a new thread: a namespace belongs to a thread.
 fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         scope
@@ -57,7 +57,7 @@ fn enter() -> Result<(), String> {
 /// Runs iproute2's `ip` in the caller's namespace.
 ///
 /// # Panics
-/// If it fails: there is no test without its interfaces.
+/// If `ip` fails.
 fn ip(args: &[&str]) {
     try_ip(args).unwrap_or_else(|problem| panic!("{problem}"));
 }
@@ -74,8 +74,8 @@ fn try_ip(args: &[&str]) -> Result<(), String> {
     Err(format!("ip {}: {}", args.join(" "), problem.trim()))
 }
 
-/// Makes a pair of connected interfaces, both up. They hold whole jumbo frames, and no stack of the
-/// kernel speaks on them: there are no IPv4 addresses, nor those that IPv6 makes by itself.
+/// Makes a pair of connected interfaces, both up, with a large MTU. They have no IPv4 or IPv6 addresses, so the kernel does not
+/// send packets.
 pub(crate) fn veth(one: &str, other: &str) {
     let mtu = MTU.to_string();
     ip(&[

@@ -1,4 +1,4 @@
-//! Somebody at a switch: an operator with a P4Runtime client, who outranks the controller.
+//! An operator: a P4Runtime client with a higher election id than the controller's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use ultima_p4runtime::{config::v1::P4Info, text};
 use crate::fabric::{Fabric, device_id, switch_name};
 use crate::job::Job;
 
-/// A P4Runtime client that outbids the controller at one switch, until it is dropped.
+/// A P4Runtime client that is the primary of one switch instead of the controller, until it is dropped.
 pub struct Operator {
     client: SwitchClient,
     names: Names,
@@ -30,20 +30,20 @@ pub struct Operator {
 /// One of a switch's virtual queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VirtualQueue {
-    /// That of an egress port.
+    /// The queue of an egress port.
     Port(u16),
-    /// That of a job's share of a port, by its place.
+    /// The queue of a job's share of a port, by the share's index.
     Share(u32),
 }
 
-/// How long a switch may take to tell of a loss.
+/// The deadline for a switch to report a loss.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Operator {
-    /// Becomes the primary of a fabric's switch whose P4Runtime server listens at `grpc`.
+    /// Becomes the primary of a switch with its P4Runtime server at `grpc`.
     ///
     /// # Panics
-    /// If the switch does not let it.
+    /// If the switch rejects it.
     pub async fn at(switch: usize, grpc: SocketAddr) -> Self {
         let device = Device {
             name: switch_name(switch),
@@ -52,7 +52,7 @@ impl Operator {
             tls: None,
             packing: Default::default(),
         };
-        // A switch may not have noticed yet that an earlier operator has gone.
+        // A switch may not have noticed the end of an earlier operator, so each has a higher id.
         static OPERATORS: AtomicU64 = AtomicU64::new(1);
         let election_id = ELECTION_ID + u128::from(OPERATORS.fetch_add(1, Ordering::Relaxed));
         let client = SwitchClient::connect(device, election_id, Duration::from_secs(5)).await;
@@ -66,10 +66,10 @@ impl Operator {
         }
     }
 
-    /// Deletes the entry that admits a rank at its own port.
+    /// Deletes the entry that admits a rank at its host's port.
     ///
     /// # Panics
-    /// If the switch refuses.
+    /// If the switch rejects the request.
     pub async fn silence(&self, fabric: &Fabric, job: &Job, rank: u16) {
         let port = fabric.host(job.members[usize::from(rank)].host).port;
         self.silence_at(port, job, rank).await;
@@ -78,7 +78,7 @@ impl Operator {
     /// Deletes the entry that admits a rank at a port.
     ///
     /// # Panics
-    /// If the switch refuses.
+    /// If the switch rejects the request.
     pub async fn silence_at(&self, port: u16, job: &Job, rank: u16) {
         self.write(vec![Update::delete(self.admission(port, job, rank))])
             .await;
@@ -87,7 +87,7 @@ impl Operator {
     /// Deletes a job's multicast group.
     ///
     /// # Panics
-    /// If the switch refuses.
+    /// If the switch rejects the request.
     pub async fn disband(&self, job: &Job) {
         let group = MulticastGroupEntry {
             multicast_group_id: job.group,
@@ -99,7 +99,7 @@ impl Operator {
     /// Inserts it again.
     ///
     /// # Panics
-    /// If the switch refuses.
+    /// If the switch rejects the request.
     pub async fn admit(&self, fabric: &Fabric, job: &Job, rank: u16) {
         let port = fabric.host(job.members[usize::from(rank)].host).port;
         self.write(vec![Update::insert(self.admission(port, job, rank))])
@@ -109,7 +109,7 @@ impl Operator {
     /// Deletes the entry that addresses copies to a rank.
     ///
     /// # Panics
-    /// If the switch refuses.
+    /// If the switch rejects the request.
     pub async fn forget(&self, job: &Job, rank: u16) {
         self.write(vec![Update::delete(self.address(job, rank))])
             .await;
@@ -118,17 +118,16 @@ impl Operator {
     /// Inserts it again.
     ///
     /// # Panics
-    /// If the switch refuses.
+    /// If the switch rejects the request.
     pub async fn remember(&self, job: &Job, rank: u16) {
         self.write(vec![Update::insert(self.address(job, rank))])
             .await;
     }
 
-    /// Gives the virtual queue of a port, or of a job's share of one, no rate to speak of: it takes so many bytes
-    /// once, marks what goes beyond the first number, and trims what goes beyond the second.
+    /// Gives a virtual queue a rate of almost zero: it marks packets after `mark` bytes, and trims them after `trim` bytes.
     ///
     /// # Panics
-    /// If the switch refuses.
+    /// If the switch rejects the request.
     pub async fn limit(&self, queue: VirtualQueue, mark: i64, trim: i64) {
         let config = MeterConfig {
             cir: 1,
@@ -140,10 +139,10 @@ impl Operator {
         self.configure(queue, Some(config)).await;
     }
 
-    /// Takes the limit off a virtual queue.
+    /// Removes the limit of a virtual queue.
     ///
     /// # Panics
-    /// If the switch refuses.
+    /// If the switch rejects the request.
     pub async fn unlimit(&self, queue: VirtualQueue) {
         self.configure(queue, None).await;
     }
@@ -162,11 +161,10 @@ impl Operator {
         self.write(vec![Update::modify(cell)]).await;
     }
 
-    /// The virtual queues that the switch keeps, each with its meter's committed rate, committed burst, peak rate and peak
-    /// burst. A cell without a configuration keeps none.
+    /// The virtual queues with a meter configuration: committed rate, committed burst, peak rate and peak burst.
     ///
     /// # Panics
-    /// If the switch refuses.
+    /// If the switch rejects the request.
     pub async fn virtual_queues(&self) -> BTreeMap<VirtualQueue, [i64; 4]> {
         let mut queues = BTreeMap::new();
         let ports: fn(u32) -> VirtualQueue = |index| VirtualQueue::Port(index as u16);
@@ -195,10 +193,10 @@ impl Operator {
         queues
     }
 
-    /// The next lossy operations that the switch tells of.
+    /// The operations with losses in the switch's next digest.
     ///
     /// # Panics
-    /// If there is no such digest, or none comes in ten seconds.
+    /// If the program has no such digest, or none comes in ten seconds.
     pub async fn losses(&mut self) -> Vec<OperationLoss> {
         let digest = self
             .names
@@ -215,10 +213,10 @@ impl Operator {
         told.collect()
     }
 
-    /// Takes the numbers of jobs to come, so that no controller can announce a job here.
+    /// Inserts entries for the numbers of future jobs, so that no controller can.
     ///
     /// # Panics
-    /// If the switch refuses.
+    /// If the switch rejects the request.
     pub async fn occupy_jobs(&self, numbers: RangeInclusive<u16>) {
         self.write(
             numbers
@@ -228,10 +226,10 @@ impl Operator {
         .await;
     }
 
-    /// Gives them back.
+    /// Deletes these entries.
     ///
     /// # Panics
-    /// If the switch refuses.
+    /// If the switch rejects the request.
     pub async fn release_jobs(&self, numbers: RangeInclusive<u16>) {
         self.write(
             numbers
@@ -241,10 +239,10 @@ impl Operator {
         .await;
     }
 
-    /// All table entries and multicast groups of the switch, printed.
+    /// All table entries and multicast groups of the switch, as text.
     ///
     /// # Panics
-    /// If the switch refuses.
+    /// If the switch rejects the request.
     pub async fn holdings(&self) -> BTreeSet<String> {
         let all: [Entity; 2] = [
             TableEntry::default().into(),
@@ -258,7 +256,7 @@ impl Operator {
         read.iter().map(|entity| format!("{entity:?}")).collect()
     }
 
-    /// A job with a number, that counts with the unknown ones and has no group.
+    /// The entry of a job that counts as an unknown one and has no group.
     fn occupied(&self, number: u16) -> TableEntry {
         let call = [
             (job::INDEX, 0u16.into()),

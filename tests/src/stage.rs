@@ -1,4 +1,4 @@
-//! What tests start from: a testbed of one target, with our controller at work and its jobs installed.
+//! What most tests start from: a testbed with a running controller and installed jobs.
 
 use std::path::PathBuf;
 
@@ -11,31 +11,31 @@ use crate::operator::Operator;
 use crate::scenario::Scene;
 use crate::testbed::Testbed;
 
-/// A kind of switch, and how its links are made.
+/// A kind of switch and of links.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// The embedded switch, with Unix sockets.
+    /// The embedded switch on Unix sockets.
     Sockets,
-    /// The embedded switch, with interfaces, see [`crate::needs::interfaces`].
+    /// The embedded switch on interfaces, see [`crate::needs::interfaces`].
     Interfaces,
-    /// BMv2, started from this file; needs the same.
+    /// BMv2 with this path, on interfaces.
     Bmv2(PathBuf),
 }
 
-/// A testbed at work.
+/// A testbed with a controller and jobs.
 pub struct Stage {
     /// The jobs, in the order in which they were created.
     pub jobs: Vec<Job>,
-    /// What was counted.
+    /// Reads the switches' counters.
     pub counters: CounterReader,
-    /// Our controller.
+    /// The controller.
     pub controller: Controller,
-    /// Switches and links, which everything else needs: it goes last.
+    /// Switches and links. The last field, so that it is dropped last.
     pub testbed: Testbed,
 }
 
 impl Target {
-    /// Runs `test` with one switch, four hosts and two jobs, see [`Scene`].
+    /// Runs `test` with one switch, four hosts and two jobs, as [`Scene`] has them.
     pub fn star<T: Send>(&self, test: impl FnOnce(Stage) -> T + Send) -> T {
         self.run(Fabric::star(), &[LEFT, RIGHT], test)
     }
@@ -45,7 +45,7 @@ impl Target {
         self.run(Fabric::pair(), &[ACROSS], test)
     }
 
-    /// Runs `test` with any fabric and any jobs on it.
+    /// Runs `test` with a fabric and jobs.
     pub fn run<T: Send>(
         &self,
         fabric: Fabric,
@@ -55,7 +55,7 @@ impl Target {
         self.bare(fabric, |testbed| test(Stage::new(testbed, jobs)))
     }
 
-    /// Runs `test` with any fabric, whose switches have no program and no controller.
+    /// Runs `test` with a fabric without a controller, whose switches have no program.
     pub fn bare<T: Send>(&self, fabric: Fabric, test: impl FnOnce(Testbed) -> T + Send) -> T {
         match self {
             Target::Sockets => test(Testbed::of_embedded_on_sockets(fabric)),
@@ -97,11 +97,11 @@ impl Stage {
         read.expect("switches let everybody read")
     }
 
-    /// Lets an operator work at a switch, between the controller's noticing that it has lost the
-    /// switch and that it has it back.
+    /// Makes an operator the primary of a switch for the time of `work`. The controller has noticed both changes when this
+    /// returns.
     ///
     /// # Panics
-    /// If the switch refuses, or the controller notices nothing.
+    /// If the switch rejects the operator, or the controller notices nothing.
     pub fn operate<T>(&self, switch: usize, work: impl AsyncFnOnce(&Operator) -> T) -> T {
         let Self {
             controller,

@@ -1,6 +1,6 @@
-//! What a switch writes into an Ultima header that is another every time: how long the packet was there.
+//! Stamps: the times that a switch writes into an Ultima header, which differ in each run.
 //!
-//! Frames without it can be compared; what it is belongs to tests of its own.
+//! Tests compare frames without stamps; other tests check the stamps.
 
 use ultima_wire::{HEADER_LEN, Header, MAGIC, Ticks, VERSION, frame::FRAME_OVERHEAD};
 
@@ -8,11 +8,10 @@ const CHECKSUM: usize = 14 + 20 + 6;
 const BUDGET: usize = FRAME_OVERHEAD + 4;
 const PATH_QUEUE: usize = FRAME_OVERHEAD + 8;
 
-/// What stands for a budget of any other length than none and forever.
+/// Replaces every budget that is neither zero nor unlimited.
 const SOME: u32 = 1;
 
-/// The frame as if it had been in no queue, and its budget, if it is limited and not over, a fixed one. Its
-/// checksum is as right or wrong as it was.
+/// The frame without time in queues, and with a fixed budget if its budget is limited and not zero. A wrong checksum stays wrong.
 pub fn unstamped(mut frame: Vec<u8>) -> Vec<u8> {
     if is_ultima(&frame) {
         let budget = match field(&frame, BUDGET) {
@@ -28,7 +27,7 @@ pub fn unstamped(mut frame: Vec<u8>) -> Vec<u8> {
 /// The Ultima header in a frame.
 ///
 /// # Panics
-/// If there is none.
+/// If the frame has none.
 pub fn header(frame: &[u8]) -> Header {
     let (header, _) = Header::parse(&frame[FRAME_OVERHEAD..]).expect("an Ultima packet");
     header
@@ -49,7 +48,7 @@ fn field(frame: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes)
 }
 
-/// Replaces four bytes, and what they are in the sum of the UDP checksum (RFC 1624), if there is one.
+/// Replaces four bytes, and updates the UDP checksum (RFC 1624) if there is one.
 fn replace(frame: &mut [u8], at: usize, value: u32) {
     let halves = |value: u32| (value >> 16) + (value & 0xffff);
     let checksum = u16::from_be_bytes([frame[CHECKSUM], frame[CHECKSUM + 1]]);

@@ -1,7 +1,7 @@
 -- Wireshark dissector for Ultima, version 1. docs/packet.md is the byte table.
 --
 -- Use:  wireshark -X lua_script:ultima.lua     or copy it to the personal Lua plugins folder.
--- A packet is known by magic and version, whatever its UDP port.
+-- Packets are recognized by magic and version, whatever their UDP port.
 
 local ultima = Proto("ultima", "Ultima AllReduce")
 
@@ -87,15 +87,15 @@ local REPORT = {
     { 12, 4, f.report_late }, { 16, 4, f.report_upstream_lost },
 }
 
--- What a receiver tells the senders: a FEEDBACK's payload.
+-- FEEDBACK's payload: a receiver's report to senders.
 local FEEDBACK_LENGTH = 12
 local FEEDBACK = {
     { 0, 4, f.feedback_wait }, { 4, 4, f.feedback_queue }, { 8, 1, f.feedback_marked }, { 9, 1, f.feedback_trimmed },
     { 10, 1, f.feedback_notice },
 }
 
--- CONTROL, messages 2 and 3: a request for aggregates or contributions. The bitmap of counted ranks behind an aggregate's elements is not told
--- apart from them: where it begins follows from the job's ranks, which the packet doesn't tell.
+-- CONTROL, messages 2 and 3: a request for aggregates or contributions. The bitmap of counted ranks after an
+-- aggregate's elements is not dissected: its start depends on the number of ranks, which is not in the packet.
 local REPAIR_PREFIX = 8
 
 local function is_ultima(buffer)

@@ -1,7 +1,7 @@
 //! Payload digest and header tag: SipHash-2-4 (Aumasson and Bernstein, 2012) under the job's key.
 //!
-//! The tag covers the fields that switches do not write, and the payload only through its digest, so
-//! that a header whose payload a switch cut can still be verified.
+//! The tag covers the fields that switches do not write, and the payload only by its digest, so a header
+//! whose payload a switch removed can still be verified.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::types::HostFlags;
 /// Bytes of a header with [`Auth`].
 const SEALED_LEN: usize = HEADER_LEN + AUTH_LEN;
 
-/// A job's secret, shared by its members: 128 bits. What prints it shows none of them.
+/// A job's secret of 128 bits, shared by its members. `Debug` does not show it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key(pub [u8; 16]);
 
@@ -32,13 +32,13 @@ pub struct Auth {
     pub tag: u64,
 }
 
-/// Why a packet is not what a member of the job sent.
+/// The reason that a packet is not authentic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
-    /// No digest and tag where the job requires them.
-    #[error("the packet carries no tag")]
+    /// No digest and tag, although the job requires them.
+    #[error("the packet has no tag")]
     Missing,
-    /// The header was changed, or sent by one without the key.
+    /// The header was changed, or the sender lacks the key.
     #[error("the header's tag does not match")]
     Tag,
     /// The payload was changed.
@@ -79,8 +79,8 @@ impl Header {
         });
     }
 
-    /// Checks the header's tag and the payload's digest, unless the payload is gone and a flag says that a switch cut it:
-    /// those flags are not under the tag, and must not make way for another payload.
+    /// Checks the header's tag and the payload's digest. Skips the payload if it is missing and a flag says
+    /// that a switch removed it: the tag does not cover those flags, so they must not admit another payload.
     ///
     /// # Errors
     /// [`VerifyError`]: the packet must then be counted and dropped.
@@ -104,7 +104,7 @@ impl Header {
     }
 }
 
-/// Seals a datagram whose header was written with room for [`Auth`]; any other stays as it is. Call it last.
+/// Seals a datagram whose header has room for [`Auth`]; leaves any other unchanged. Call it last.
 pub fn seal(datagram: &mut [u8], key: &Key) {
     if let Some((header, payload)) = sealed_parts(datagram) {
         let digest = siphash(key, payload);
@@ -113,14 +113,14 @@ pub fn seal(datagram: &mut [u8], key: &Key) {
     }
 }
 
-/// Seals a datagram again whose header alone was changed since; one that was not sealed stays as it is.
+/// Seals a datagram again after its header changed; leaves an unsealed one unchanged.
 pub fn seal_header(datagram: &mut [u8], key: &Key) {
     if let Some((header, _)) = sealed_parts(datagram) {
         write_tag(header, key);
     }
 }
 
-/// Header and payload, if the header says that digest and tag stand between.
+/// Header and payload, if the header says that digest and tag are between them.
 fn sealed_parts(datagram: &mut [u8]) -> Option<(&mut [u8; SEALED_LEN], &mut [u8])> {
     let parts = datagram.split_first_chunk_mut::<SEALED_LEN>();
     parts.filter(|(header, _)| header[HOST_FLAGS_AT] & HostFlags::AUTH != 0)
@@ -131,7 +131,8 @@ fn write_tag(header: &mut [u8; SEALED_LEN], key: &Key) {
     header[HEADER_LEN + 8..].copy_from_slice(&tag.to_be_bytes());
 }
 
-/// Of a header with its digest: what switches write counts as zero, and the tag that stands there not at all.
+/// The tag of a header with its digest. Bytes that switches write count as zero, and the present tag is
+/// ignored.
 fn tag(key: &Key, header: &[u8; SEALED_LEN]) -> u64 {
     let mut bytes = *header;
     bytes[3..12].fill(0);
@@ -151,7 +152,7 @@ mod tests {
     const KEY: Key = Key(*b"0123456789abcdef");
 
     #[test]
-    fn a_sealed_packet_verifies_whatever_switches_wrote() {
+    fn a_sealed_packet_verifies_after_switches_wrote_to_it() {
         let mut header = Header::new(Kind::Gather, 7, 1, 2, 2);
         header.seal(&KEY, b"payload");
         assert_eq!(header.verify(&KEY, b"payload"), Ok(()));
@@ -163,7 +164,7 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(header.verify(&KEY, b""), Ok(()));
-        // The flag is not under the tag: who sets it must not get another payload through.
+        // The tag does not cover the flag, so setting it must not admit another payload.
         assert_eq!(header.verify(&KEY, b"pAyload"), Err(VerifyError::Payload));
     }
 

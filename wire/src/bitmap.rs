@@ -1,31 +1,31 @@
 //! Bitmaps in payloads: number *k* is bit *k* mod 8, counted from the lowest, of byte *k* / 8.
 
-/// Bytes of a bitmap of the numbers under `count`.
+/// Bytes of a bitmap for numbers below `count`.
 pub const fn len(count: usize) -> usize {
     count.div_ceil(8)
 }
 
-/// Whether the bitmap has `number`; one that it has no room for it hasn't.
+/// True if the bitmap contains `number`. False beyond its end.
 pub fn contains(bitmap: &[u8], number: usize) -> bool {
     bitmap
         .get(number / 8)
         .is_some_and(|byte| byte >> (number % 8) & 1 != 0)
 }
 
-/// Puts `number` into the bitmap.
+/// Adds `number`.
 ///
 /// # Panics
-/// If there is no room for it: the caller sizes its own buffers.
+/// If the bitmap is too short: the caller sizes its buffers.
 pub fn insert(bitmap: &mut [u8], number: usize) {
     bitmap[number / 8] |= 1 << (number % 8);
 }
 
-/// How many numbers it has.
+/// Number of elements.
 pub fn count(bitmap: &[u8]) -> usize {
     bitmap.iter().map(|byte| byte.count_ones() as usize).sum()
 }
 
-/// The numbers, rising.
+/// The elements, increasing.
 pub fn numbers(bitmap: &[u8]) -> impl Iterator<Item = usize> + '_ {
     (0..8 * bitmap.len()).filter(|&number| contains(bitmap, number))
 }

@@ -1,12 +1,12 @@
-//! CONTROL's payload: what members of a job say to each other beside the collective.
+//! CONTROL's payload: messages between members of a job, outside the collective.
 
-/// A check packet: sent only to see whether it comes, and by which way. What follows it in the
-/// payload is padding, which gives the packet the length that is to be tried.
+/// A check packet, which shows whether a path works. Padding in the payload gives the packet the length to
+/// test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Check {
-    /// Which round of packets it belongs to.
+    /// The round of the packet.
     pub token: u32,
-    /// It was sent to the job's group, not to one rank.
+    /// True if it was sent to the job's group, false if to one rank.
     pub by_group: bool,
 }
 
@@ -17,7 +17,7 @@ impl Check {
     /// The first byte of its payload.
     const MESSAGE: u8 = 1;
 
-    /// Reads a payload; none if it is not a check packet's.
+    /// Parses a payload. None if it is not a check packet's.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let &[message, by_group, _, _, a, b, c, d] = payload.first_chunk()?;
         (message == Self::MESSAGE && by_group <= 1).then_some(Self {
@@ -26,10 +26,10 @@ impl Check {
         })
     }
 
-    /// Writes the payload to `buf`, which is as long as it is to be: the rest is padding, zeros.
+    /// Writes the payload to `buf` and fills the rest with zeros as padding.
     ///
     /// # Panics
-    /// If `buf` is shorter than [`Check::LEN`]: the caller sizes its own buffers.
+    /// If `buf` is shorter than [`Check::LEN`]: the caller sizes its buffers.
     pub fn emit(&self, buf: &mut [u8]) {
         let [a, b, c, d] = self.token.to_be_bytes();
         let (message, padding) = buf.split_at_mut(Self::LEN);
@@ -38,18 +38,19 @@ impl Check {
     }
 }
 
-/// What a rank asks for.
+/// The subject of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Requested {
-    /// Aggregates of the asked rank's shard: each comes as a REPAIR.
+    /// Aggregates of the receiver's shard: each is sent as a REPAIR.
     Aggregates = 2,
-    /// The asked rank's contributions to the asking one's shard, in an exact operation: each comes as a SCATTER.
+    /// The receiver's contributions to the requester's shard, in an exact operation: each is sent as a
+    /// SCATTER.
     Contributions = 3,
 }
 
 impl Requested {
-    /// By the first byte of a request's payload.
+    /// From the first byte of a request's payload.
     fn of(message: u8) -> Option<Self> {
         [Requested::Aggregates, Requested::Contributions]
             .into_iter()
@@ -57,23 +58,23 @@ impl Requested {
     }
 }
 
-/// A request for what did not come: the header names the operation and how many slots the owner's shard has; the asked
-/// rank sends each slot, if it still has it.
+/// A request for missing slots. The header names the operation and the number of slots in the owner's shard.
+/// The receiver sends each slot that it still has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RepairRequest<'a> {
-    /// Of which phase.
+    /// The phase.
     pub of: Requested,
-    /// The slot that the bitmap begins at.
+    /// The slot of the bitmap's first bit.
     pub first: u32,
-    /// The slots asked for, counted from `first`: see [`crate::bitmap`].
+    /// The requested slots, counted from `first`: see [`crate::bitmap`].
     pub wanted: &'a [u8],
 }
 
 impl<'a> RepairRequest<'a> {
-    /// Bytes in front of the bitmap.
+    /// Bytes before the bitmap.
     pub const PREFIX: usize = 8;
 
-    /// Reads a payload; none if it is not a request.
+    /// Parses a payload. None if it is not a request.
     pub fn parse(payload: &'a [u8]) -> Option<Self> {
         let (&[message, _, _, _, a, b, c, d], wanted) = payload.split_first_chunk()?;
         Some(Self {
@@ -83,7 +84,7 @@ impl<'a> RepairRequest<'a> {
         })
     }
 
-    /// Writes the payload to the front of `buf`; returns its length.
+    /// Writes the payload to the front of `buf` and returns its length.
     ///
     /// # Panics
     /// If `buf` is shorter than [`RepairRequest::PREFIX`] and the bitmap.

@@ -1,31 +1,31 @@
-//! FEEDBACK's payload: what a receiver tells the senders.
+//! FEEDBACK's payload: a receiver's report to senders.
 
 use crate::Ticks;
 
-/// How long a rank still waits, and what queues it saw.
+/// How long a rank still waits, and the queues that it saw.
 ///
-/// Queue and shares are over the SCATTER and GATHER packets of all sources that came to the rank since it last looked: its
-/// own link is what they share.
+/// Queue and shares cover the SCATTER and GATHER packets of all sources since the rank's last report: these
+/// share its own link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Feedback {
     /// How long the sender will still wait for the operation.
     pub wait: Ticks,
-    /// The mean of what packets waited in their slowest queue; none where nothing came, or no switch said.
+    /// Mean time of packets in their slowest queue. None without packets or stamps.
     pub queue: Option<Ticks>,
     /// The share of packets with CE, in 255ths, rounded up.
     pub marked: u8,
     /// The share of packets with TRIMMED, in 255ths, rounded up.
     pub trimmed: u8,
-    /// Whether it is a notice: all of the sender's SCATTER of the operation is out, with LAST all of its GATHER too. If
-    /// not, it tells nothing of what its sender sent.
+    /// True for a notice: all of the sender's SCATTER of the operation is sent, and with LAST all of its
+    /// GATHER. False for a report that says nothing about sent packets.
     pub notice: bool,
 }
 
 impl Feedback {
-    /// Bytes that it takes.
+    /// Bytes of the payload.
     pub const LEN: usize = 12;
 
-    /// Reads a FEEDBACK's payload; none if it is too short.
+    /// Parses a FEEDBACK's payload. None if it is too short.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let &[w0, w1, w2, w3, q0, q1, q2, q3, marked, trimmed, notice, _] =
             payload.first_chunk::<{ Feedback::LEN }>()?;
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_lines_can_be_read() {
         let feedback = Feedback {
             wait: Ticks(0x0102_0304),
             queue: Some(Ticks(0x0506_0708)),

@@ -7,22 +7,22 @@ use etherparse::{
     Ipv4Slice, UdpHeader, UdpSlice,
 };
 
-/// Bytes in front of a datagram: Ethernet 14, IPv4 without options 20, UDP 8.
+/// Bytes before a datagram: Ethernet 14, IPv4 without options 20, UDP 8.
 pub const FRAME_OVERHEAD: usize = 14 + 20 + 8;
 
-/// The TTL that hosts send with.
+/// The TTL of hosts' packets.
 pub const TTL: u8 = 64;
 
 /// A MAC address.
 pub type Mac = [u8; 6];
 
-/// The MAC address that IPv4 multicast to `group` goes to (RFC 1112 §6.4).
+/// The MAC address of the IPv4 multicast group `group` (RFC 1112 §6.4).
 pub fn group_mac(group: Ipv4Addr) -> Mac {
     let [_, b, c, d] = group.octets();
     [0x01, 0x00, 0x5e, b & 0x7f, c, d]
 }
 
-/// Where a frame comes from and goes to.
+/// Source and destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoints {
     /// Source MAC.
@@ -35,20 +35,19 @@ pub struct Endpoints {
     pub dst: SocketAddrV4,
 }
 
-/// Why a frame is not a whole UDP datagram over IPv4.
+/// The reason that a frame is not a whole UDP datagram over IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Not Ethernet II with IPv4 and UDP, a fragment, or cut short.
-    #[error("not a whole UDP datagram over IPv4")]
+    /// Not Ethernet II with IPv4 and UDP, a fragment, or truncated.
+    #[error("expected a whole UDP datagram over IPv4")]
     NotUdp,
-    /// The IPv4 header or the datagram was corrupted on the way.
+    /// The IPv4 header or the datagram was corrupted.
     #[error("the {0} checksum does not match")]
     Checksum(&'static str),
 }
 
 impl Endpoints {
-    /// Writes the frame's headers, checksums included, in front of a datagram that already stands at
-    /// `frame[FRAME_OVERHEAD..]`.
+    /// Writes the frame's headers, including checksums, before a datagram at `frame[FRAME_OVERHEAD..]`.
     ///
     /// # Panics
     /// If the datagram is longer than UDP can carry (65,507 bytes) or `frame` has no room for the headers.
@@ -78,10 +77,10 @@ impl Endpoints {
     }
 }
 
-/// The datagram in a frame, with where it came from; checksums are verified (a UDP checksum of 0 is none).
+/// The datagram in a frame, and its endpoints. Verifies checksums; a UDP checksum of 0 means none.
 ///
 /// # Errors
-/// [`FrameError`]: not ours to read, or corrupted.
+/// [`FrameError`]: not UDP over IPv4, or corrupted.
 pub fn parse(frame: &[u8]) -> Result<(Endpoints, &[u8]), FrameError> {
     let ethernet = Ethernet2HeaderSlice::from_slice(frame).map_err(|_| FrameError::NotUdp)?;
     if ethernet.ether_type() != EtherType::IPV4 {
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_emitted_parses() {
+    fn emitted_packets_parse() {
         let frame = frame(b"hello");
         assert_eq!(parse(&frame), Ok((endpoints(), &b"hello"[..])));
         // Ethernet pads short frames: the datagram's own length counts.

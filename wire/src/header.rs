@@ -1,4 +1,4 @@
-//! The header as plain values: parse and emit.
+//! The header: parsing and writing.
 
 use std::net::Ipv4Addr;
 
@@ -14,54 +14,55 @@ pub const VERSION: u8 = 1;
 pub const HEADER_LEN: usize = 52;
 /// Bytes of [`Auth`], which follow the header when its flag is set.
 pub const AUTH_LEN: usize = 16;
-/// Where the byte with version and kind stands in the header.
+/// Offset of the byte with version and kind.
 pub const KIND_AT: usize = 2;
-/// The bits of that byte that are the kind.
+/// The kind's bits in that byte.
 pub const KIND_MASK: u8 = 0x0f;
-/// Where the packet number, 4 bytes, stands in the header: links number what leaves.
+/// Offset of the packet number, 4 bytes, which links assign.
 pub const PACKET_NUMBER_AT: usize = 20;
-/// Where the byte with the flags of the sending host stands in the header.
+/// Offset of the byte with the sending host's flags.
 pub(crate) const HOST_FLAGS_AT: usize = 30;
-/// Where the slot, 4 bytes, stands in the header.
+/// Offset of the slot, 4 bytes.
 pub const SLOT_AT: usize = 32;
-/// The most senders at once that [`Header::incast`] can say.
+/// The largest number in [`Header::incast`].
 pub const INCAST_MAX: u8 = 15;
-/// The UDP port of a host's first rank, the magic's number; its *n*-th further rank listens *n* above. Only a
-/// default: an Ultima packet is known by magic and version, not by its port.
+/// The UDP port of a host's first rank: the magic's value. Its *n*-th further rank uses the *n*th port after
+/// it. Only a default: Ultima packets are recognized by magic and version, not by port.
 pub const UDP_PORT: u16 = MAGIC;
-/// The IPv4 /16 (organization-local scope, RFC 2365) of the jobs' group addresses.
+/// The IPv4 /16 (organization-local scope, RFC 2365) of jobs' group addresses.
 pub const GROUP_NETWORK: Ipv4Addr = Ipv4Addr::new(239, 85, 0, 0);
 
-/// Bytes of a packet's header, which digest and tag are part of where it is sealed.
+/// Bytes of a packet's header, including digest and tag if it is sealed.
 pub const fn header_len(sealed: bool) -> usize {
     HEADER_LEN + if sealed { AUTH_LEN } else { 0 }
 }
 
-/// The address that a job's members send GATHER to: [`GROUP_NETWORK`] with the job's id in its lower half.
+/// The group address of a job's GATHER: [`GROUP_NETWORK`] with the job's id in its lower half.
 pub fn group_address(job: u16) -> Ipv4Addr {
     Ipv4Addr::from_bits(GROUP_NETWORK.to_bits() | u32::from(job))
 }
 
-/// The header, version 1, as plain values. `docs/packet.md` has the byte table.
+/// The header, version 1. `docs/packet.md` has the byte table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
-    /// What the packet is for.
+    /// The kind of the packet.
     pub kind: Kind,
     /// Written by switches.
     pub switch_flags: SwitchFlags,
-    /// How long its receivers will still wait for it; every switch subtracts residence.
+    /// How long its receivers will still wait for it. Every switch subtracts the time in its queue.
     pub budget: Ticks,
-    /// The longest time that it spent in one queue on the way.
+    /// The longest time that it spent in one queue.
     pub path_queue: Ticks,
-    /// The job's number in its fabric.
+    /// The job's id in its fabric.
     pub job: u16,
-    /// The job's membership epoch: packets of another epoch are not admitted.
+    /// The job's membership epoch. Packets of other epochs are rejected.
     pub epoch: u16,
     /// The sender's rank.
     pub source: u16,
     /// The rank that owns the shard.
     pub owner: u16,
-    /// Counts all that this source sends to its switch for this job, wrapping: gaps are losses before that switch.
+    /// Counts all packets from this source to its switch for this job, wrapping. Gaps are losses before that
+    /// switch.
     pub packet_number: u32,
     /// The training step; with `bucket` it names the operation.
     pub step: u32,
@@ -71,7 +72,7 @@ pub struct Header {
     pub host_flags: HostFlags,
     /// The type of the payload's elements.
     pub dtype: Dtype,
-    /// How many senders at once the sender of this packet can take, up to [`INCAST_MAX`]; 0 for all.
+    /// How many ranks may send to this packet's sender at a time, up to [`INCAST_MAX`]; 0 for all.
     pub incast: u8,
     /// The slot within the owner's shard, from 0.
     pub slot: u32,
@@ -79,38 +80,38 @@ pub struct Header {
     pub slots: u32,
     /// GATHER: contributions in the aggregate.
     pub contributions: u16,
-    /// The sender's early-close time t_C, in 2^16 ns; 0 says nothing.
+    /// The sender's early-close time t_C, in 2^16 ns; 0 for none.
     pub shared_tc: u16,
-    /// The sender's clock when it sent this.
+    /// The sender's clock at the time of sending.
     pub sent_at: Ticks,
-    /// The `sent_at` of the packet that this one answers; 0 where it answers none.
+    /// The `sent_at` of the packet that this one answers; 0 for none.
     pub echoed: Ticks,
     /// Digest and tag, where the job uses them.
     pub auth: Option<Auth>,
 }
 
-/// Why bytes are not an Ultima header.
+/// The reason that bytes are not an Ultima header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// Fewer bytes than the header has.
-    #[error("{got} bytes are too few for an Ultima header, which has {need}")]
+    #[error("{got} bytes: expected at least {need}, the length of an Ultima header")]
     Short {
-        /// Bytes there.
+        /// Available bytes.
         got: usize,
-        /// Bytes needed.
+        /// Needed bytes.
         need: usize,
     },
-    /// The first two bytes are another protocol's.
-    #[error("magic {0:#06x} is not Ultima's {MAGIC:#06x}")]
+    /// The magic of another protocol.
+    #[error("magic {0:#06x}: expected {MAGIC:#06x}")]
     Magic(u16),
-    /// A version that this crate doesn't know.
-    #[error("version {0} is not {VERSION}")]
+    /// An unknown version.
+    #[error("version {0}: expected {VERSION}")]
     Version(u8),
     /// A kind that version 1 does not assign.
-    #[error("kind {0} is not one of 1 to 7")]
+    #[error("kind {0}: expected 1 to 7")]
     Kind(u8),
     /// An element type that version 1 does not assign.
-    #[error("element type {0} is not one of 0 to 3")]
+    #[error("element type {0}: expected 0 to 3")]
     Dtype(u8),
 }
 
@@ -142,16 +143,16 @@ impl Header {
         }
     }
 
-    /// Bytes that this header takes on the wire.
+    /// Length of this header in bytes.
     #[allow(clippy::len_without_is_empty)] // a header is never empty
     pub fn len(&self) -> usize {
         header_len(self.auth.is_some())
     }
 
-    /// Reads a header from the front of a UDP payload; returns it and what follows it.
+    /// Parses a header from the front of a UDP payload. Returns it and the bytes after it.
     ///
     /// # Errors
-    /// [`ParseError`] says which bytes are not version 1's; nothing is trusted beyond their presence.
+    /// [`ParseError`] names the bytes that are not version 1's. Field values are not checked further.
     pub fn parse(datagram: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let need = |need| ParseError::Short {
             got: datagram.len(),
@@ -210,7 +211,7 @@ impl Header {
     /// Writes the header to the front of `buf` and returns its length.
     ///
     /// # Panics
-    /// If `buf` is shorter than [`Header::len`]: the caller sizes its own buffers.
+    /// If `buf` is shorter than [`Header::len`]: the caller sizes its buffers.
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let auth = if self.auth.is_some() {
             HostFlags::AUTH

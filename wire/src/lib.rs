@@ -1,11 +1,11 @@
-//! Ultima's packet format, version 1: the one place in Rust that knows the header. No I/O.
+//! Ultima's packet format, version 1: the only definition of the header in Rust. No I/O.
 //!
-//! [`Header`] is the 52-byte header (68 with [`Auth`]) that stands between UDP and the payload;
-//! `docs/packet.md` is its byte table. [`Header::parse`] and [`Header::emit`] turn bytes into plain
-//! values and back, allocating nothing. [`frame`] puts the Ethernet, IPv4 and UDP headers around
-//! it for those who write whole frames (virtual switch ports, packet generators).
+//! [`Header`] is the 52-byte header (68 with [`Auth`]) between UDP and the payload; `docs/packet.md` is its
+//! byte table. [`Header::parse`] and [`Header::emit`] convert between bytes and plain values, without
+//! allocation. [`frame`] adds the Ethernet, IPv4 and UDP headers for programs that write whole frames
+//! (virtual switch ports, packet generators).
 //!
-//! Times on the wire are [`Ticks`], 2^10 ns each: a shift on Tofino, about a microsecond elsewhere.
+//! Times in packets are [`Ticks`] of 2^10 ns: a shift on Tofino, about a microsecond.
 
 mod auth;
 pub mod bitmap;

@@ -1,27 +1,27 @@
-//! What a switch answers to a PROBE.
+//! REPORT's payload: a switch's answer to a PROBE.
 
-/// The first bytes of a REPORT that a switch made of a PROBE: counts of the port that it came in by.
+/// The first bytes of a REPORT, which a switch makes of a PROBE: counters of the port on which it arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Report {
-    /// The switch's port, which is the one who asked's.
+    /// The switch's port, which is the requester's.
     pub port: u16,
-    /// Whether the switch still counts the operation that the PROBE named; if not, its counts are 0.
+    /// True if the switch still counts the operation in the PROBE. If false, the counts are 0.
     pub known: bool,
-    /// Data packets of the operation that left the port, cut ones too.
+    /// Data packets of the operation that left the port, including those without payload.
     pub sent: u32,
-    /// Those cut because the port could not carry them.
+    /// Those whose payload was removed because the port's queue was full.
     pub trimmed: u32,
-    /// Those whose budget was over.
+    /// Those whose payload was removed because their budget was used up.
     pub late: u32,
-    /// Packets of the one who asked, of any kind, that were lost on the way to the switch.
+    /// The requester's packets of any kind that were lost on the way to the switch.
     pub upstream_lost: u32,
 }
 
 impl Report {
-    /// Bytes that it takes, and that a PROBE leaves room for.
+    /// Bytes of the report, for which a PROBE leaves room.
     pub const LEN: usize = 20;
 
-    /// Reads a report from the front of a REPORT's payload; none if it is too short.
+    /// Parses a report from the front of a REPORT's payload. None if it is too short.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let bytes = payload.first_chunk::<{ Report::LEN }>()?;
         let u16_at = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_lines_can_be_read() {
         let report = Report {
             port: 3,
             known: true,

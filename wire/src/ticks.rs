@@ -1,8 +1,8 @@
-//! The wire's unit of time.
+//! The unit of time in packets.
 
 use std::time::Duration;
 
-/// A time or a span of time on the wire, in units of 2^10 ns (1.024 µs); 32 bits last 73 minutes.
+/// A time or a span in packets, in units of 2^10 ns (1.024 µs). 32 bits are 73 minutes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticks(pub u32);
 
@@ -10,10 +10,10 @@ impl Ticks {
     /// One tick is `2^SHIFT` ns.
     pub const SHIFT: u32 = 10;
 
-    /// The longest span that fits: what "no limit known" is stamped as.
+    /// The longest span, which also means "no known limit".
     pub const MAX: Ticks = Ticks(u32::MAX);
 
-    /// `ns` nanoseconds as a span, rounded down, capped at [`Ticks::MAX`].
+    /// `ns` nanoseconds as a span, rounded down, at most [`Ticks::MAX`].
     pub fn from_span_ns(ns: u64) -> Self {
         Ticks(u32::try_from(ns >> Self::SHIFT).unwrap_or(u32::MAX))
     }

@@ -1,6 +1,6 @@
 //! The header's small typed fields.
 
-/// What a packet is for. Four bits on the wire; 0 and 8–15 are not assigned.
+/// The kind of a packet. Four bits in the header; 0 and 8–15 are unassigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -8,20 +8,20 @@ pub enum Kind {
     Scatter = 1,
     /// An owner's aggregate of one slot, to every other rank.
     Gather = 2,
-    /// What a sender knows of an operation: how long it will wait, that its last slot is out.
+    /// A sender's state of an operation: how long it will wait, whether its last slot is sent.
     Feedback = 3,
-    /// A question that the first switch answers with its counts.
+    /// A question that the first switch answers with its counters.
     Probe = 4,
     /// An answer to a probe.
     Report = 5,
     /// An aggregate sent again to a rank that missed it.
     Repair = 6,
-    /// Messages between the ends.
+    /// Messages between ranks.
     Control = 7,
 }
 
 impl Kind {
-    /// Every kind, in the order of its number.
+    /// All kinds, by number.
     pub const ALL: [Kind; 7] = [
         Kind::Scatter,
         Kind::Gather,
@@ -37,11 +37,11 @@ impl Kind {
     }
 }
 
-/// The type of the payload's elements; they are little-endian, so that most hosts copy them as they are.
+/// The type of the payload's elements. They are little-endian, so most hosts copy them unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Dtype {
-    /// No elements: the payload, if any, is the kind's own.
+    /// No elements: the kind defines the payload.
     #[default]
     None = 0,
     /// IEEE 754 binary32.
@@ -73,16 +73,16 @@ impl Dtype {
     }
 }
 
-/// What switches set on the way, and how many there were.
+/// Flags that switches set, and the number of switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SwitchFlags {
-    /// The payload was cut: this slot will not come.
+    /// The payload was removed because of a full queue: this slot will not arrive.
     pub trimmed: bool,
-    /// The budget ran out on the way: nobody waits for this packet any more.
+    /// The budget was used up on the way: no rank waits for this packet.
     pub late: bool,
-    /// A queue on the way was over its marking threshold.
+    /// A queue on the way exceeded its marking threshold.
     pub congestion: bool,
-    /// Switches passed, 0–31; stays at 31.
+    /// Number of switches passed, 0–31, saturating.
     pub hops: u8,
 }
 
@@ -109,15 +109,14 @@ impl SwitchFlags {
     }
 }
 
-/// What the sending host says of a packet. The bits that version 1 does not assign are sent as 0
-/// and ignored by receivers.
+/// Flags of the sending host. Bits that version 1 does not assign are sent as 0 and ignored by receivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HostFlags {
-    /// Among the last of what its sender sends in this phase of the operation.
+    /// True for the last packets of its sender in this phase of the operation.
     pub last: bool,
     /// The payload is coefficients of the randomized Hadamard transform, not gradient entries.
     pub hadamard: bool,
-    /// Of an exact operation, which ends with everything in or not at all.
+    /// The operation is exact: it is complete or has no result.
     pub exact: bool,
 }
 

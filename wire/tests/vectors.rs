@@ -21,7 +21,7 @@ struct Vector {
     payload: String,
     report: Option<BTreeMap<String, u32>>,
     feedback: Option<BTreeMap<String, u32>>,
-    /// Slots that a request for repair asks for.
+    /// The slots in a repair request.
     wanted: Option<Vec<u32>>,
     frame: String,
 }
@@ -109,7 +109,7 @@ fn rust_reads_the_vectors() {
     }
 }
 
-/// What a receiver tells the senders, both ways.
+/// FEEDBACK, in both directions.
 #[test]
 fn feedback_is_that_of_the_vectors() {
     let told: Vec<Vector> = vectors()
@@ -137,7 +137,7 @@ fn feedback_is_that_of_the_vectors() {
     }
 }
 
-/// What a switch answers, both ways.
+/// REPORT, in both directions.
 #[test]
 fn reports_are_those_of_the_vectors() {
     let answers: Vec<Vector> = vectors()
@@ -167,7 +167,7 @@ fn reports_are_those_of_the_vectors() {
     }
 }
 
-/// What a rank asks of an owner, both ways.
+/// Repair requests, in both directions.
 #[test]
 fn requests_are_those_of_the_vectors() {
     let requests: Vec<Vector> = vectors()
@@ -189,7 +189,7 @@ fn requests_are_those_of_the_vectors() {
     }
 }
 
-/// The bitmap behind an aggregate's elements.
+/// The bitmap after an aggregate's elements.
 #[test]
 fn counted_ranks_are_those_of_the_vector() {
     let vectors = vectors();
@@ -214,7 +214,7 @@ fn rust_writes_the_vectors() {
         header.emit(&mut written[frame::FRAME_OVERHEAD..]);
         written.extend(bytes(&vector.payload));
         endpoints.emit(&mut written);
-        // Time to live and IPv4's checksum, which is right: switches write them.
+        // Switches write the time to live and IPv4's checksum; the parser has checked the latter.
         for at in [22, 24, 25] {
             written[at] = expected[at];
         }
@@ -349,7 +349,7 @@ fn wireshark_reads_the_vectors() {
                     vector.name
                 );
             } else {
-                // Another payload, unless it stands where a switch's answer would.
+                // Only a REPORT's payload may fill these fields without being one of the vectors.
                 let may_be = vector.header["kind"] == Kind::Report as u32;
                 assert!(may_be || value.is_empty(), "{field} of {}", vector.name);
             }

@@ -1,16 +1,14 @@
-//! What averages a rank's buckets: one collective, or those of a grid.
+//! The collective of a rank, or the two collectives of a rank in a grid.
 
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
-use ultima_agent::{Go, Membership};
+use ultima_agent::{Go, Membership, Session};
 use ultima_host::{Error, Grid, GridOutcome, Hierarchical, OperationId, Outcome, Prober, Report};
 
-use super::side::Side;
-
-/// A rank's collective, or its row's and its column's.
+/// The collective of a rank, or those of its row and its column.
 pub enum Averager {
-    Flat(Box<Side>),
+    Flat(Box<Session>),
     Grid {
         both: Box<Hierarchical>,
         memberships: Box<[Membership; 2]>,
@@ -19,17 +17,17 @@ pub enum Averager {
 }
 
 impl Averager {
-    /// Averages `bucket`; how the operation ended, or its three phases.
+    /// Averages `bucket`. Returns the outcome, or those of the three phases in a grid.
     ///
     /// # Errors
-    /// As [`Collective::allreduce`] and [`Hierarchical::allreduce`].
+    /// See [`Collective::allreduce`](ultima_host::Collective::allreduce) and [`Hierarchical::allreduce`].
     pub fn allreduce(
         &mut self,
         id: OperationId,
         bucket: &mut [f32],
     ) -> Result<Vec<Outcome>, Error> {
         Ok(match self {
-            Averager::Flat(side) => vec![side.collective.allreduce(id, bucket)?],
+            Averager::Flat(session) => vec![session.collective.allreduce(id, bucket)?],
             Averager::Grid { both: grid, .. } => {
                 let GridOutcome {
                     scatter,
@@ -41,23 +39,23 @@ impl Averager {
         })
     }
 
-    /// One for each job that the rank is in.
+    /// A prober for each job of the rank.
     pub fn probers(&mut self) -> Vec<Prober> {
         match self {
-            Averager::Flat(side) => vec![side.collective.prober()],
+            Averager::Flat(session) => vec![session.collective.prober()],
             Averager::Grid { both, .. } => both.probers().into(),
         }
     }
 
-    /// Goes on receiving for `linger`, then ends and attends no more; what happened, by job.
+    /// Receives for another `linger`, then ends the session. Returns a report for each job.
     ///
     /// # Errors
-    /// [`Error::Link`] if the network is gone.
+    /// [`Error::Link`] if the network failed.
     pub fn finish(self, linger: Duration) -> Result<Vec<Report>, Error> {
         Ok(match self {
-            Averager::Flat(side) => {
-                let attending = side.attending();
-                let report = side.collective.finish(linger);
+            Averager::Flat(session) => {
+                let attending = session.attending();
+                let report = session.collective.finish(linger);
                 end(attending);
                 vec![report?]
             }
@@ -71,35 +69,35 @@ impl Averager {
         })
     }
 
-    /// Whether an operation begins in this epoch; a grid has but one.
-    pub fn go(&self, operation: u32) -> Go<Box<Side>> {
+    /// Whether an operation belongs to this epoch; a grid has only one epoch.
+    pub fn go(&self, operation: u32) -> Go<Box<Session>> {
         match self {
-            Averager::Flat(side) => side.epochs.go(operation),
+            Averager::Flat(session) => session.epochs.go(operation),
             Averager::Grid { .. } => Go::Begin,
         }
     }
 
-    /// The epoch, of a grid its row's.
+    /// The epoch; in a grid, that of the row.
     pub fn epoch(&self) -> u16 {
         match self {
-            Averager::Flat(side) => side.membership.epoch,
+            Averager::Flat(session) => session.membership.epoch,
             Averager::Grid { memberships, .. } => memberships[0].epoch,
         }
     }
 
-    /// This rank's places, by job.
+    /// The memberships of this rank, by job.
     pub fn memberships(&self) -> Vec<Membership> {
         match self {
-            Averager::Flat(side) => vec![side.membership.clone()],
+            Averager::Flat(session) => vec![session.membership.clone()],
             Averager::Grid { memberships, .. } => memberships.to_vec(),
         }
     }
 
-    /// Of which ranks this one hears nothing. Rows and columns keep their members, whoever is silent.
+    /// Reports silent ranks. The members of rows and columns are fixed, so a grid ignores them.
     pub fn suspect(&self, ranks: Vec<u16>) {
-        if let Averager::Flat(side) = self {
+        if let Averager::Flat(session) = self {
             let ranks: Vec<u32> = ranks.into_iter().map(u32::from).collect();
-            side.suspects.send_if_modified(|now| {
+            session.suspects.send_if_modified(|now| {
                 let changes = *now != ranks;
                 *now = ranks;
                 changes
@@ -114,18 +112,18 @@ fn end(attending: Option<AbortHandle>) {
     }
 }
 
-/// A rank's place in its job, flat or a grid.
+/// A rank's position in its job or grid.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Which rank.
+    /// The rank.
     pub rank: u16,
-    /// Of how many.
+    /// The number of ranks.
     pub ranks: u16,
-    /// How they stand, if not alone.
+    /// The grid, if any.
     pub grid: Option<Grid>,
 }
 
-/// The jobs of a grid that a rank is in.
+/// The two jobs of a rank in a grid.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Job {
     Row,
@@ -138,7 +136,7 @@ const JOBS: [Job; 2] = [Job::Row, Job::Column];
 const PHASES: [Job; 3] = [Job::Row, Job::Column, Job::Row];
 
 impl Place {
-    /// That rank of so many, alone.
+    /// A position in a job that is not a grid: rank, and number of ranks.
     pub fn flat((rank, ranks): (u16, u16)) -> Self {
         Self {
             rank,
@@ -147,7 +145,7 @@ impl Place {
         }
     }
 
-    /// This rank's number, and that of its job's ranks, in the job with that number.
+    /// This rank's number in one of its jobs, and the number of ranks there.
     pub fn in_job(&self, job: usize) -> (u16, u16) {
         match self.grid {
             None => (self.rank, self.ranks),
@@ -158,7 +156,7 @@ impl Place {
         }
     }
 
-    /// Which rank has number `other` in the job with that number.
+    /// The rank that has number `other` in one of this rank's jobs.
     pub fn of_job(&self, job: usize, other: u16) -> u16 {
         match self.grid {
             None => other,
@@ -169,7 +167,7 @@ impl Place {
         }
     }
 
-    /// In which job an operation's phase is.
+    /// The job of a phase of an operation.
     pub fn job_of_phase(phase: usize) -> usize {
         usize::from(PHASES[phase] == Job::Column)
     }

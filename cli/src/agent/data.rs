@@ -1,22 +1,22 @@
-//! Seeded data: every rank can compute what every other contributes.
+//! Generated data: every rank can compute the contributions of all others.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 
-/// What an agent's job averages.
+/// The data of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Data {
     /// The seed, the same on all hosts.
     pub seed: u64,
-    /// Values of one operation.
+    /// Number of values in an operation.
     pub len: usize,
-    /// Ranks of the job.
+    /// Number of ranks.
     pub ranks: u16,
 }
 
 impl Data {
-    /// What `rank` contributes in operation `step`: uniform in [−1, 1), multiples of 2^−23.
+    /// The contribution of `rank` to operation `step`: uniform in [−1, 1), multiples of 2^−23.
     pub fn contribution(&self, step: u32, rank: u16) -> Vec<f32> {
         let mut random = self.stream(step, rank);
         (0..self.len).map(|_| value(&mut random)).collect()
@@ -45,10 +45,10 @@ impl Data {
         seed[..8].copy_from_slice(&self.seed.to_le_bytes());
         seed[8..12].copy_from_slice(&step.to_le_bytes());
         seed[12..14].copy_from_slice(&rank.to_le_bytes());
-        // All zeros would be the generator's one bad state.
+        // An all-zero seed is invalid for this generator.
         seed[31] = 1;
         let mut stream = Xoshiro256PlusPlus::from_seed(seed);
-        // Seeds that differ in few bits give streams that begin alike.
+        // Seeds that differ in few bits give similar first values.
         stream.jump();
         stream
     }
@@ -58,7 +58,7 @@ fn value(random: &mut Xoshiro256PlusPlus) -> f32 {
     (random.next_u64() >> 40) as f32 / (1 << 23) as f32 - 1.0
 }
 
-/// SHA-256 of values as the wire has them, in hexadecimal: equal on replicas that agree.
+/// SHA-256 of values as little-endian bytes, in hexadecimal.
 pub fn sha256(values: &[f32]) -> String {
     let mut hash = Sha256::new();
     for value in values {
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exact_mean_has_no_error_and_another_has() {
+    fn only_the_exact_mean_has_no_error() {
         let data = Data {
             seed: 7,
             len: 1000,
@@ -94,14 +94,14 @@ mod tests {
                 .collect()
         };
         assert!(data.error(2, &mean(&[0, 1, 2])) < 1e-13);
-        // Two of three: the missing third's share.
+        // The mean of two of the three contributions.
         assert!((0.3..0.8).contains(&data.error(2, &mean(&[0, 1]))));
         assert!(data.error(1, &mean(&[0, 1, 2])) > 1.0);
         assert_eq!(data.error(2, &vec![0.0; 1000]), 1.0);
     }
 
     #[test]
-    fn digests_are_of_the_bytes() {
+    fn digests_cover_the_bytes() {
         // printf '\x00\x00\x80\x3f' | sha256sum
         let one = "e00e5eb9444182f352323374ef4e08ebcb784725fdd4fd612d7730540b3e0c8c";
         assert_eq!(sha256(&[1.0]), one);

@@ -3,12 +3,12 @@
 //! | file | |
 //! | --- | --- |
 //! | `options.rs` | the command line |
-//! | `run.rs` | joins, waits until all are there, runs every rank, leaves |
-//! | `seat.rs`, `side.rs` | a rank of this host, and its part in each job that it is in: one, or a row and a column |
-//! | `averager.rs` | what averages: a collective, or a grid's two |
-//! | `rank.rs` | one rank's operations |
-//! | `data.rs` | what is averaged, and the exact mean to compare with |
-//! | `report.rs` | what is printed |
+//! | `run.rs` | the agent: joins, waits for all members, runs the ranks, leaves |
+//! | `seat.rs` | a joined rank: its session in one job, or in a row and a column of a grid |
+//! | `averager.rs` | the collective of a rank, or the two of a grid |
+//! | `rank.rs` | the operations of one rank |
+//! | `data.rs` | the generated data and the exact mean |
+//! | `report.rs` | the report |
 
 mod averager;
 mod data;
@@ -17,7 +17,6 @@ mod rank;
 mod report;
 mod run;
 mod seat;
-mod side;
 
 pub use options::Options;
 pub use run::run;

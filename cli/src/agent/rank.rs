@@ -1,4 +1,4 @@
-//! One rank's operations.
+//! The operations of one rank.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,7 +10,7 @@ use anyhow::Result;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
-use ultima_agent::{Go, Membership, Next, Quiet, RENDEZVOUS, ask, meet};
+use ultima_agent::{Context, Go, Membership, Next, Quiet, RENDEZVOUS, Start, ask, meet};
 use ultima_host::{
     ClosedBy, Error, FromRank, History, Losses, OperationId, Outcome, Phases, Prober, Report,
     StartError, Stopped,
@@ -18,10 +18,9 @@ use ultima_host::{
 
 use super::averager::{Averager, Place};
 use super::data::{self, Data};
-use super::side::{Shared, Start};
 
-/// The largest squared error, relative to the mean's, that rounding to binary32 can explain: the transform
-/// adds up thousands of values, each rounded to about 6 × 10⁻⁸.
+/// The largest relative squared error that rounding to binary32 explains: the transform adds thousands of values, each rounded to about
+/// 6 × 10⁻⁸.
 pub const ROUNDING: f64 = 1e-10;
 
 /// One operation at one rank.
@@ -29,45 +28,45 @@ pub const ROUNDING: f64 = 1e-10;
 pub struct Operation {
     /// Its number, from 0.
     pub step: u32,
-    /// In which epoch it was.
+    /// Its epoch.
     pub epoch: u16,
-    /// Which rank this was then, of how many.
+    /// This rank's position at the time.
     pub place: Place,
-    /// How it ended, or of a grid its phases in their order.
+    /// Its outcome; in a grid, one per phase.
     pub phases: Vec<Outcome>,
-    /// ‖result − mean‖² / ‖mean‖², where it was asked for.
+    /// ‖result − mean‖² / ‖mean‖², with `--verify`.
     pub error: Option<f64>,
-    /// Of the result.
+    /// The digest of the result.
     pub sha256: String,
-    /// What the switch beside this host counted of it, where a packet is missing.
+    /// The counters of this host's switch for the operation, if a packet is missing.
     pub switch: Option<ultima_wire::Report>,
 }
 
 impl Operation {
-    /// Whether every contribution of every rank is in the result.
+    /// True if the result contains every contribution of every rank.
     pub fn is_whole(&self) -> bool {
         self.phases.iter().all(Outcome::is_whole)
     }
 
-    /// From the start to the end.
+    /// Time from start to end.
     pub fn duration(&self) -> Duration {
         self.phases.iter().map(|phase| phase.duration).sum()
     }
 
-    /// Until this rank's shard had closed; on a grid until it was averaged over all groups.
+    /// Time until this rank's shard closed; in a grid, until it was averaged over all groups.
     pub fn shard_duration(&self) -> Duration {
         let (last, before) = self.phases.split_last().expect("an operation has a phase");
         let before: Duration = before.iter().map(|phase| phase.duration).sum();
         before + last.shard_duration
     }
 
-    /// The worst of what ended its phases.
+    /// The worst reason for the end of a phase.
     pub fn closed_by(&self) -> ClosedBy {
         let worst = self.phases.iter().map(|phase| phase.closed_by).max();
         worst.unwrap_or_default()
     }
 
-    /// What did not come in time, and why.
+    /// Losses by cause.
     pub fn lost(&self) -> Losses {
         self.phases
             .iter()
@@ -77,7 +76,7 @@ impl Operation {
             })
     }
 
-    /// Whose packets did not come in time, by rank of the whole job.
+    /// Missing packets by sender, with ranks of the whole job.
     pub fn missing_from(&self) -> Vec<(u16, FromRank)> {
         let place = &self.place;
         let mut missing: BTreeMap<u16, FromRank> = BTreeMap::new();
@@ -92,7 +91,7 @@ impl Operation {
         missing.into_iter().collect()
     }
 
-    /// Who was silent so long that it is not waited for, by rank of the whole job.
+    /// Suspected ranks, with ranks of the whole job.
     pub fn suspected(&self) -> Vec<u16> {
         let place = &self.place;
         let of_phase = |(phase, outcome): (usize, &Outcome)| {
@@ -107,7 +106,7 @@ impl Operation {
         all.into_iter().collect()
     }
 
-    /// For a history: all phases as one.
+    /// All phases as one outcome, for the history.
     fn folded(&self) -> Outcome {
         let last = self.phases.last().expect("an operation has a phase");
         Outcome {
@@ -120,7 +119,7 @@ impl Operation {
         }
     }
 
-    /// Whether the result is not what arrived: nothing was lost, and yet it is not the mean.
+    /// True if nothing was lost, but the result is not the mean.
     pub fn is_wrong(&self) -> bool {
         self.is_whole()
             && self
@@ -128,7 +127,7 @@ impl Operation {
                 .is_some_and(|error| error.is_nan() || error > ROUNDING)
     }
 
-    /// The job in which nothing at all came from the others, by its number, if there is one.
+    /// The number of a job in which no packet of another rank arrived, if there is one.
     pub fn heard_nothing(&self) -> Option<usize> {
         let phases = self.phases.iter().enumerate().map(|(at, outcome)| {
             let Phases { scatter, gather } = outcome.phases;
@@ -139,7 +138,7 @@ impl Operation {
     }
 }
 
-/// The first job of whose phases nothing came although something was owed; of each phase, its job and both.
+/// The first job in which packets were expected but none arrived. Takes each phase's job, expected and received packets.
 fn silent_job(phases: impl Iterator<Item = (usize, [u64; 2])>) -> Option<usize> {
     let mut jobs: BTreeMap<usize, [u64; 2]> = BTreeMap::new();
     for (job, [owed, came]) in phases {
@@ -152,42 +151,42 @@ fn silent_job(phases: impl Iterator<Item = (usize, [u64; 2])>) -> Option<usize> 
     silent.map(|(job, _)| *job)
 }
 
-/// What a rank did.
+/// The result of a rank.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// Which rank, at last.
+    /// Its final position.
     pub place: Place,
-    /// Its places, by job, at last.
+    /// Its final memberships, by job.
     pub memberships: Vec<Membership>,
-    /// Why it stopped although there was more to do.
+    /// Why it stopped early, if it did.
     pub stopped: Option<String>,
     /// Its operations, in order.
     pub operations: Vec<Operation>,
-    /// The same folded.
+    /// Histograms of its operations.
     pub history: History,
-    /// All its packets, by job.
+    /// Its packet counters, by job.
     pub reports: Vec<Report>,
-    /// Whether operations make good what earlier ones lost.
+    /// True if lost values are sent again.
     pub recycles: bool,
 }
 
-/// What a rank does not hear.
+/// A rank that does not receive from others.
 #[derive(Clone, Debug)]
 pub enum Silence {
-    /// Others, before the first operation.
+    /// Nothing from certain ranks, before the first operation.
     Ranks {
-        /// The job, which may be a row or a column of a grid.
+        /// The job, or a row or column of a grid.
         job: String,
-        /// Who hears nothing.
+        /// The receiver.
         rank: u16,
-        /// From whom.
+        /// The senders.
         from: Vec<u16>,
     },
-    /// Anything in its first operation.
+    /// No packet at all in the first operation.
     Operation {
-        /// The job, which may be a row or a column of a grid.
+        /// The job, or a row or column of a grid.
         job: String,
-        /// Who hears nothing.
+        /// The receiver.
         rank: u16,
     },
 }
@@ -208,47 +207,47 @@ impl fmt::Display for Silence {
                 let from: Vec<String> = from.iter().map(u16::to_string).collect();
                 write!(
                     f,
-                    "rank {rank} and {} do not hear each other",
+                    "rank {rank} and rank {} do not receive each other's packets",
                     from.join(", ")
                 )
             }
             Silence::Operation { job, rank } => {
                 write!(
                     f,
-                    "rank {rank}'s first operation received nothing in job {job}"
+                    "rank {rank} received nothing in its first operation in job {job}"
                 )
             }
         }
     }
 }
 
-/// What a rank is to do.
+/// The work of a rank.
 pub struct Work {
-    /// Which rank.
+    /// The rank's position.
     pub place: Place,
-    /// How it begins.
+    /// Its first operation.
     pub start: Start,
-    /// What ranks of the process share.
-    pub shared: Shared,
-    /// The names of the jobs that it is in.
+    /// The shared state of the process's sessions.
+    pub context: Context,
+    /// The names of its jobs.
     pub jobs: Vec<String>,
-    /// What is averaged.
+    /// The data to average.
     pub data: Data,
-    /// How often.
+    /// The number of operations.
     pub repeat: u32,
-    /// Whether results are compared with the exact mean.
+    /// True to compare results with the exact mean.
     pub verify: bool,
-    /// Whether operations make good what earlier ones lost.
+    /// True if lost values are sent again.
     pub recycles: bool,
-    /// The pauses that checks ask for, by job.
+    /// The pauses that checks request, by job.
     pub quiet: Vec<Quiet>,
-    /// A rank on another host, where the job is flat.
+    /// A rank on another host; none in a grid.
     pub elsewhere: Option<u16>,
-    /// How long to go on receiving after the last operation.
+    /// How long to receive after the last operation.
     pub linger: Duration,
-    /// Is told of ranks that are not heard.
+    /// Receives reports of silent ranks.
     pub silent: UnboundedSender<Silence>,
-    /// Turns true when the check that follows has ended, in which this rank takes part.
+    /// Becomes true when the check after such a report has ended; this rank takes part in it.
     pub checked: watch::Receiver<bool>,
 }
 
@@ -257,7 +256,7 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
     let Work {
         mut place,
         start,
-        shared,
+        context,
         jobs,
         mut data,
         repeat,
@@ -270,10 +269,10 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
         mut checked,
     } = work;
     let mut probers = averager.probers();
-    let mut told = false;
+    let mut has_reported = false;
     let missed = match start.together {
         true => meet_all(&probers, &place)?,
-        // The others have been running.
+        // The other ranks are already running.
         false => Vec::new(),
     };
     for ((at, missed), job) in missed.into_iter().enumerate().zip(&jobs) {
@@ -283,13 +282,13 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
                 .map(|&other| place.of_job(at, other))
                 .collect();
             let (job, rank) = (job.clone(), place.rank);
-            // Nobody listens where a check has been asked for already.
+            // Fails if a check has been requested already.
             let _ = silent.send(Silence::Ranks { job, rank, from });
-            told = true;
+            has_reported = true;
         }
     }
     let mut operations: Vec<Operation> = Vec::new();
-    // Collectives of epochs that are over, which send what others still wait for.
+    // Collectives of earlier epochs, which still serve repairs.
     let mut ending = Vec::new();
     let mut stopped = None;
     let mut step = start.first;
@@ -298,13 +297,13 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
         match averager.go(step) {
             Go::Begin => {}
             Go::Over(Next::Place(next)) => {
-                if let Averager::Flat(side) = &mut averager {
-                    let before = side.go_over(next, step, &shared);
+                if let Averager::Flat(session) = &mut averager {
+                    let before = session.go_over(next, step, &context);
                     ending.push(thread::spawn(move || before.collective.finish(linger)));
-                    let config = side.collective.config();
+                    let config = session.collective.config();
                     place = Place::flat((config.rank, config.ranks));
-                    quiet = vec![side.quiet.clone()];
-                    elsewhere = side.membership.elsewhere();
+                    quiet = vec![session.quiet.clone()];
+                    elsewhere = session.membership.elsewhere();
                 }
                 data.ranks = place.ranks;
                 probers = averager.probers();
@@ -312,7 +311,7 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
             }
             Go::Over(Next::LeftOut(why)) => {
                 let rank = place.rank;
-                eprintln!("rank {rank} has no place from operation {step} on: {why}");
+                eprintln!("rank {rank} leaves the job before operation {step}: {why}");
                 break;
             }
             Go::Nowhere(why) => {
@@ -325,7 +324,7 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
         let mut bucket = data.contribution(step, rank);
         let phases = match averager.allreduce(OperationId { step, bucket: 0 }, &mut bucket) {
             Err(Error::Start(StartError::Alone { operations, .. })) => {
-                eprintln!("rank {rank} stops: it has heard nobody for {operations} operations");
+                eprintln!("rank {rank} stops: no packets of others in {operations} operations");
                 break;
             }
             phases => phases?,
@@ -349,13 +348,13 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
         if let (true, Some(job)) = (operations.is_empty(), operation.heard_nothing()) {
             let job = jobs[job].clone();
             let _ = silent.send(Silence::Operation { job, rank });
-            told = true;
+            has_reported = true;
         }
         operations.push(operation);
         step += 1;
     }
-    if told {
-        // An error is that nobody checks.
+    if has_reported {
+        // Fails if no check runs.
         let _ = Handle::current().block_on(checked.wait_for(|checked| *checked));
     }
     let mut history = History::default();
@@ -383,9 +382,9 @@ pub fn run(work: Work, mut averager: Averager) -> Result<Done> {
     })
 }
 
-/// Meets all other ranks in each job; who was not heard there.
+/// Exchanges packets with all other ranks in each job; returns the ranks from which none arrived.
 fn meet_all(probers: &[Prober], place: &Place) -> Result<Vec<Vec<u16>>, Stopped> {
-    // Side by side: a row that is not whole keeps no column waiting.
+    // In parallel, so that an incomplete row does not delay the column.
     thread::scope(|scope| {
         let meeting = probers.iter().enumerate().map(|(at, prober)| {
             let (number, ranks) = place.in_job(at);
@@ -405,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_of_the_row_do_not_hide_a_silent_column() {
+    fn a_silent_column_is_found_despite_packets_of_the_row() {
         let of = |phases: [[u64; 2]; 3]| {
             let jobs = (0..3).map(Place::job_of_phase);
             silent_job(jobs.zip(phases))
@@ -413,7 +412,7 @@ mod tests {
         assert_eq!(of([[7, 7], [6, 0], [7, 7]]), Some(1));
         assert_eq!(of([[7, 0], [6, 6], [7, 0]]), Some(0));
         assert_eq!(of([[7, 0], [6, 1], [7, 1]]), None);
-        // Where nothing is owed nothing is missing.
+        // No packet is expected, so none is missing.
         assert_eq!(of([[7, 7], [0, 0], [7, 7]]), None);
         assert_eq!(silent_job([(0, [4, 0])].into_iter()), Some(0));
     }

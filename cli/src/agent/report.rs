@@ -1,4 +1,4 @@
-//! What an agent prints.
+//! The report of an agent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use ultima_host::{
 
 use super::rank::{Done, Operation};
 use crate::document;
-use crate::output::table;
+use ultima_console::output::table;
 
-/// What this process did, as it is printed.
+/// The report.
 #[derive(Serialize)]
 pub struct Report {
     job: String,
@@ -22,7 +22,7 @@ pub struct Report {
     size: usize,
     deadline_ms: f64,
     ranks: Vec<Rank>,
-    /// What a check found, where the first operation heard nothing.
+    /// The result of a check, if a rank received nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     check: Option<document::Check>,
 }
@@ -39,24 +39,24 @@ struct Row {
     step: u32,
     /// The membership epoch.
     epoch: u16,
-    /// How many ranks it averaged over.
+    /// The number of ranks.
     ranks: u16,
     ms: f64,
-    /// Until this rank's own shard had closed; on a grid, until it was averaged over all groups.
+    /// Time until this rank's shard closed; in a grid, until it was averaged over all groups.
     shard_ms: f64,
-    /// On a grid: what scattering, averaging across groups and gathering took.
+    /// In a grid: duration of the scatter, the average across groups, and the gather.
     #[serde(skip_serializing_if = "Option::is_none")]
     phases_ms: Option<Vec<f64>>,
     closed_by: &'static str,
-    /// Whether every contribution of every rank is in the result.
+    /// True if the result contains every contribution of every rank.
     whole: bool,
     lost_contributions: ByCause,
     lost_aggregates: ByCause,
     incomplete_aggregates: u32,
-    /// Who was silent in this and the two operations before or longer, and not waited for.
+    /// Ranks that were silent in this operation and at least the two before.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     suspected: Vec<u16>,
-    /// Whose packets did not come in time.
+    /// Missing packets by sender.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing_from: Vec<MissingFrom>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -68,7 +68,7 @@ struct Row {
     sha256: String,
 }
 
-/// What of one rank did not come in time.
+/// Missing packets of one sender.
 #[derive(Serialize)]
 struct MissingFrom {
     rank: u16,
@@ -76,27 +76,27 @@ struct MissingFrom {
     aggregates: u32,
 }
 
-/// Slots of which switches sent the headers on.
+/// Slots of which only the headers arrived.
 #[derive(Serialize)]
 struct Cut {
-    /// Switches that the headers passed.
+    /// Number of switches on the path.
     hops: u8,
     trimmed: u64,
     late: u64,
-    /// The longest that any of them spent in one queue.
+    /// The longest time of a packet in one queue.
     longest_queue_ms: f64,
 }
 
-/// What the switch beside this host counted of an operation, at the port toward here.
+/// Counters of this host's switch for an operation, at the port to this host.
 #[derive(Serialize)]
 struct Switch {
     port: u16,
-    /// Whether it still counted the operation; if not, the next three are 0.
+    /// False if the switch no longer has counters for the operation; then the next three are 0.
     known: bool,
     sent: u32,
     trimmed: u32,
     late: u32,
-    /// Packets of this rank, of all operations so far, that did not reach the switch.
+    /// Packets of this rank that were lost before the switch, in all operations so far.
     upstream_lost: u32,
 }
 
@@ -106,24 +106,24 @@ struct Summary {
     whole: usize,
     wrong: usize,
     ms: Spread,
-    /// Until the own shards had closed.
+    /// Time until the own shard closed.
     shard_ms: Spread,
-    /// From there to the ends.
+    /// Time from there to the end.
     gather_ms: Spread,
-    /// Operations by what ended them.
+    /// Number of operations by the reason of their end.
     closed_by: BTreeMap<&'static str, u64>,
     lost_contributions: ByCause,
     lost_aggregates: ByCause,
-    /// What each rank's data weighed at last, by rank, in this one's shard: 1/N each where nothing is late. Empty on a grid,
-    /// where no rank knows of other rows.
+    /// The final weight of each rank's data in this rank's shard, by rank: 1/N each if no rank is late. Empty in a grid, where a rank does
+    /// not know other rows.
     weights: Vec<f32>,
-    /// Why it stopped although there was more to do.
+    /// Why the rank stopped early, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     stopped: Option<String>,
-    /// Who was not waited for at last.
+    /// Ranks that were silent at the end.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     suspected: Vec<u16>,
-    /// What later operations made good, where that was asked for.
+    /// Slots that were sent again, with `--recycle`.
     #[serde(skip_serializing_if = "Option::is_none")]
     recycling: Option<RecyclingCounters>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -155,7 +155,7 @@ struct Spread {
 }
 
 impl Report {
-    /// Everything about `done`.
+    /// The report of ranks that are `done`.
     pub fn new(
         (job, host): (&str, &str),
         (size, deadline): (usize, Duration),
@@ -172,7 +172,7 @@ impl Report {
         }
     }
 
-    /// A row for each operation, a line for each rank.
+    /// A table of the operations, and a summary for each rank.
     pub fn text(&self) -> String {
         let header = [
             "RANK",
@@ -180,9 +180,9 @@ impl Report {
             "EPOCH",
             "RANKS",
             "MS",
-            "CLOSED BY",
-            "CONTRIBUTIONS LOST",
-            "AGGREGATES LOST",
+            "ENDED-BY",
+            "LOST-CONTRIBUTIONS",
+            "LOST-AGGREGATES",
             "ERROR",
         ];
         let rows = self.ranks.iter().flat_map(|rank| {
@@ -221,9 +221,7 @@ impl Report {
                 error_text(summary.largest_error),
             );
             for silent in &summary.suspected {
-                text += &format!(
-                    "rank {rank}: rank {silent} was silent in the last operations, and not waited for\n"
-                );
+                text += &format!("rank {rank}: rank {silent} was silent in the last operations\n");
             }
             if let Some(recycling) = &summary.recycling {
                 let RecyclingCounters {
@@ -234,14 +232,14 @@ impl Report {
                     ..
                 } = recycling;
                 text += &format!(
-                    "rank {rank}: of {uncounted} slots its contributions went into later operations; of {doubtful} it lacked \
-                     the aggregate, {repaired} came later, {lapsed} never\n"
+                    "rank {rank}: contributions of {uncounted} slots were sent again in later operations; of {doubtful} missing \
+                     results {repaired} arrived later and {lapsed} never\n"
                 );
             }
             for (late, weight) in underweight(&summary.weights) {
                 text += &format!(
-                    "rank {rank}: rank {late} is late or lost at most operations; in this rank's shard its data weigh \
-                     {weight:.3} instead of {:.3}\n",
+                    "rank {rank}: rank {late} is late or lost in most operations; its data have weight {weight:.3} instead of \
+                     {:.3} in this rank's shard\n",
                     1.0 / summary.weights.len() as f64
                 );
             }

@@ -1,17 +1,17 @@
-//! An agent from its start to its end.
+//! The agent from start to end.
 
 use std::fs::File;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result, bail};
 use futures_util::future::try_join_all;
 use nix::ifaddrs::getifaddrs;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use ultima_agent::{Exporter, Membership, Metrics};
+use ultima_agent::{Context, Exporter, Membership, Metrics, Start, give_up};
 use ultima_controller::api;
 use ultima_controller::client::Client;
 use ultima_host::Config;
@@ -21,16 +21,18 @@ use super::data::Data;
 use super::options::Options;
 use super::rank::{Done, Silence, Work};
 use super::report::Report;
-use super::seat::{Named, Ready, Seat, configure};
-use super::side::{Shared, Start, give_up};
+use super::seat::{Named, Ready, Seat};
 use crate::document;
 use crate::exit::Exit;
-use crate::output;
+use ultima_console::output;
 
-/// Runs the agent. Ctrl-C ends it; the exit code is then 130.
+/// Runs the agent. Ctrl-C ends it with exit code 130.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    // What cannot work at all is said before anybody is asked.
-    configure(options, Config::new(1, 1, 0, 2, 0, options.deadline)).validate()?;
+    // Settings that no job accepts are refused before the controller is asked.
+    let settings = options.settings();
+    settings
+        .apply(Config::new(1, 1, 0, 2, 0, options.deadline))
+        .validate()?;
     if let Some(path) = &options.trace {
         File::create(path).with_context(|| path.display().to_string())?;
     }
@@ -42,12 +44,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         tokio::select! {
             code = work(options) => code,
             () = crate::command::interrupted() => {
-                eprintln!("interrupted");
+                eprintln!("error: interrupted");
                 Ok(crate::exit::Exit::Interrupted.into())
             }
         }
     });
-    // Ranks may be in the middle of an operation after an interrupt: nobody waits for them.
+    // Does not wait for ranks that are in an operation after an interrupt.
     runtime.shutdown_background();
     code
 }
@@ -58,12 +60,10 @@ async fn work(options: &Options) -> Result<ExitCode> {
     if let Named::Grid(..) = named {
         let job = &options.job;
         if options.trace.is_some() {
-            bail!(
-                "--trace follows the ranks of one job, and {job} is a grid of jobs; leave it out"
-            );
+            bail!("--trace works with a single job, but {job} is a grid; remove the option");
         }
         if options.recycle {
-            bail!("--recycle: {job} is a grid of jobs, which cannot recycle; leave it out");
+            bail!("--recycle works with a single job, but {job} is a grid; remove the option");
         }
     }
     let host = match &options.host {
@@ -75,16 +75,17 @@ async fn work(options: &Options) -> Result<ExitCode> {
         Some(address) => Some(export(address, metrics.clone()).await?),
         None => None,
     };
-    let shared = Shared {
+    let context = Context {
         client: client.clone(),
-        options: Arc::new(options.clone()),
         host: host.as_str().into(),
+        settings: options.settings(),
         metrics,
+        notice: |line| eprintln!("{}", output::visible(line)),
     };
     let mut trace = None;
     let mut seats: Vec<Seat> = Vec::new();
     for _ in 0..options.ranks.get() {
-        match Seat::join(&shared, &named, &mut trace).await {
+        match Seat::join(&context, options, &named, &mut trace).await {
             Ok(seat) => seats.push(seat),
             Err(error) => {
                 for seat in &seats {
@@ -95,10 +96,10 @@ async fn work(options: &Options) -> Result<ExitCode> {
         }
     }
     let ready = seats.iter_mut().map(|seat| async {
-        anyhow::Ok(match seat.ready(&shared).await? {
+        anyhow::Ok(match seat.ready(&context, options).await? {
             Ready::Begins(start) => Some(start),
-            // The others go on without it.
-            Ready::NoPlace(why) => {
+            // The other ranks continue without it.
+            Ready::Removed(why) => {
                 eprintln!("{why}");
                 None
             }
@@ -116,16 +117,16 @@ async fn work(options: &Options) -> Result<ExitCode> {
         Err(_) => {
             let (job, waited) = (&options.job, options.join_timeout);
             let late = match seats.iter().any(Seat::waits) {
-                true => format!("after {waited:?} job {job} has no place for host {host} again"),
+                true => format!("job {job}: no free rank for host {host} within {waited:?}"),
                 false => {
                     let missing = missing(&client, named.jobs()).await;
-                    format!("after {waited:?} not all members of job {job} are there: {missing}")
+                    format!("job {job}: not all members joined within {waited:?}: {missing}")
                 }
             };
             for seat in &seats {
                 seat.leave(&client).await;
             }
-            return Err(Exit::TooLate.because(late).into());
+            return Err(Exit::TimedOut.because(late).into());
         }
     };
 
@@ -135,8 +136,8 @@ async fn work(options: &Options) -> Result<ExitCode> {
         .unzip();
     if seats.is_empty() {
         let job = &options.job;
-        return Err(Exit::Refused
-            .because(format!("job {job} goes on without host {host}"))
+        return Err(Exit::Rejected
+            .because(format!("job {job} was resized without host {host}"))
             .into());
     }
 
@@ -144,11 +145,11 @@ async fn work(options: &Options) -> Result<ExitCode> {
     let (check_ended, checked) = watch::channel(false);
     let memberships: Vec<Membership> = seats.iter().flat_map(Seat::memberships).cloned().collect();
     let running = seats.into_iter().zip(starts).map(|(seat, start)| {
-        let (place, sides) = (seat.place(), &seat.sides);
+        let (place, sessions) = (seat.place(), &seat.sessions);
         let work = Work {
             place,
             start,
-            shared: shared.clone(),
+            context: context.clone(),
             jobs: seat
                 .memberships()
                 .map(|membership| membership.job.clone())
@@ -161,9 +162,12 @@ async fn work(options: &Options) -> Result<ExitCode> {
             repeat: options.repeat.get(),
             verify: options.verify,
             recycles: options.recycle,
-            quiet: sides.iter().map(|side| side.quiet.clone()).collect(),
-            elsewhere: match &sides[..] {
-                [side] => side.membership.elsewhere(),
+            quiet: sessions
+                .iter()
+                .map(|session| session.quiet.clone())
+                .collect(),
+            elsewhere: match &sessions[..] {
+                [session] => session.membership.elsewhere(),
                 _ => None,
             },
             linger: options.deadline,
@@ -218,7 +222,7 @@ async fn export(address: SocketAddr, metrics: Arc<Metrics>) -> Result<Exporter> 
     Ok(exporter)
 }
 
-/// Waits until the trace is written.
+/// Waits until the trace file is complete.
 async fn end(trace: TraceFile, options: &Options) -> Result<()> {
     let path = options.trace.clone().unwrap_or_default();
     let place = path.display().to_string();
@@ -226,12 +230,14 @@ async fn end(trace: TraceFile, options: &Options) -> Result<()> {
     let written = written.with_context(|| place.clone())?;
     if written.dropped > 0 {
         let Written { records, dropped } = written;
-        eprintln!("{place} has {records} records and lacks {dropped}: writing did not keep up");
+        eprintln!(
+            "warning: {place} has {records} records, but {dropped} are missing because writing did not keep up"
+        );
     }
     Ok(())
 }
 
-/// Wrong results, operations that heard nothing and jobs that went on without a rank are failures; loss is not.
+/// The exit code: 1 for wrong results, operations without packets, and ranks that stopped early. Loss is no failure.
 fn verdict(done: &[Done]) -> ExitCode {
     let operations = || done.iter().flat_map(|done| &done.operations);
     let wrong = operations()
@@ -241,18 +247,18 @@ fn verdict(done: &[Done]) -> ExitCode {
         .filter(|operation| operation.heard_nothing().is_some())
         .count();
     if wrong > 0 {
-        eprintln!("error: {wrong} results are not the mean although nothing was lost");
+        eprintln!("error: {wrong} results are wrong although no packet was lost");
     }
     if deaf > 0 {
         eprintln!(
-            "error: in {deaf} operations nothing came from any other rank of a job; see `ultima job check`"
+            "error: no packet of another rank arrived in {deaf} operations; run `ultima job check`"
         );
     }
     let reports = done.iter().flat_map(|done| &done.reports);
     let refused: u64 = reports.map(|report| report.totals.rejected.total()).sum();
     if refused > 0 {
         eprintln!(
-            "{refused} datagrams were refused; start all agents with the same --allreduce, --slot-bytes and --no-hadamard"
+            "warning: {refused} datagrams were rejected; start all agents with the same --allreduce, --slot-bytes and --no-hadamard"
         );
     }
     let stopped = done.iter().filter(|done| done.stopped.is_some()).count();
@@ -265,10 +271,10 @@ fn verdict(done: &[Done]) -> ExitCode {
 /// The member whose address this machine has.
 fn own_host(name: &str, jobs: &[api::Job]) -> Result<String> {
     let own: Vec<String> = getifaddrs()
-        .context("cannot list this machine's addresses; say --host")?
+        .context("cannot list this machine's addresses; pass --host")?
         .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip().to_string()))
         .collect();
-    // Also of the epoch that comes, where this machine may be new.
+    // Includes the next epoch, where this machine may be new.
     let mut members = jobs.iter().flat_map(|job| {
         let next = job.next.iter().flat_map(|next| &next.members);
         job.members.iter().chain(next)
@@ -276,19 +282,19 @@ fn own_host(name: &str, jobs: &[api::Job]) -> Result<String> {
     let member = members.find(|member| own.contains(&member.ip));
     let Some(member) = member else {
         bail!(
-            "no member of job {name} has an address of this machine ({}); say --host",
+            "no member of job {name} has an address of this machine ({}); pass --host",
             own.join(", ")
         );
     };
     Ok(member.host.clone())
 }
 
-/// Who has not joined, for the one who waited in vain.
+/// The members that have not joined, for an error message.
 async fn missing(client: &Client, jobs: &[api::Job]) -> String {
     let mut missing = Vec::new();
     for api::Job { name, .. } in jobs {
         let Ok(job) = client.job(name).await else {
-            return "the controller does not say who".to_owned();
+            return "the controller does not answer which".to_owned();
         };
         let of = match jobs.len() {
             1 => String::new(),
@@ -299,28 +305,28 @@ async fn missing(client: &Client, jobs: &[api::Job]) -> String {
     }
     match missing.is_empty() {
         true => {
-            "all have joined, and one is not in touch with the controller; see `ultima job check`"
+            "all have joined, but one is not connected to the controller; run `ultima job check`"
                 .to_owned()
         }
         false => missing.join(", "),
     }
 }
 
-/// Runs a check as soon as a rank does not hear others, and says what it found.
+/// Runs a check when a rank reports silence, and prints its result.
 async fn check_if_silent(
     client: &Client,
     mut silences: UnboundedReceiver<Silence>,
 ) -> Option<api::CheckJobResponse> {
     let silence = silences.recv().await?;
     let job = silence.job();
-    eprintln!("{silence}; checking job {job}");
+    eprintln!("warning: {silence}; checking job {job}");
     match client.check(job).await {
         Ok(found) => {
             eprint!("{}", document::Check::from(&found).text());
             Some(found)
         }
         Err(error) => {
-            eprintln!("the check failed: {error}");
+            eprintln!("warning: the check failed: {error}");
             None
         }
     }

@@ -1,36 +1,31 @@
-//! A rank of this host: in one job, or in a row and a column of a grid.
+//! A joined rank of this host: its session in one job, or in a row and a column of a grid.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result, bail};
 use futures_util::future::try_join_all;
-use ultima_agent::Membership;
+use ultima_agent::{Configure, Context, Link, Membership, Session, Start, Unready, give_up};
 use ultima_controller::api;
 use ultima_controller::client::Client;
 use ultima_controller::job::Line;
 use ultima_host::trace::TraceFile;
-use ultima_host::{Coding, Config, EarlyBounds, Grid, GridBounds, Hierarchical, Pacing, Recycling};
+use ultima_host::{Config, Grid, GridBounds, Hierarchical};
 
 use super::averager::{Averager, Place};
 use super::options::Options;
 use super::rank::{self, Done, Work};
-use super::side::{Configure, Shared, Side, Start, Unready, give_up};
 
-/// Packets that a paced rank may send at once after a pause: ten full ones, as TCP's initial window.
-const PACING_BURST: u32 = 10 * 1500;
-/// Operations that a rank may fall behind before packets of the newest find no room.
-const EARLY_OPERATIONS: usize = 64;
-
-/// The job that a name stands for.
+/// The job or grid of a name.
 pub enum Named {
     /// One job.
     Flat(Box<api::Job>),
-    /// A grid, with its rows in their order, then its columns.
+    /// A grid: its rows in order, then its columns.
     Grid(Grid, Vec<api::Job>),
 }
 
 impl Named {
-    /// What the controller has under `name`.
+    /// Looks up `name` at the controller.
     pub async fn find(client: &Client, name: &str) -> Result<Self> {
         let all = client.jobs().await?;
         let of_grid = |job: &api::Job| {
@@ -54,7 +49,7 @@ impl Named {
             }
         };
         if !(0..).zip(&lines).all(is_place) {
-            bail!("the jobs {name}.* are not all rows and columns of one grid; create it again");
+            bail!("the jobs {name}.* are not a complete grid; delete it and create it again");
         }
         Ok(Named::Grid(
             grid,
@@ -71,96 +66,96 @@ impl Named {
     }
 }
 
-/// What has become of a rank before its first operation.
+/// The state of a rank before its first operation.
 pub enum Ready {
-    /// Operations may begin.
+    /// Operations may start.
     Begins(Start),
-    /// It has no place in its job any more, and has left; in words.
-    NoPlace(String),
+    /// The rank was removed from its job and has left, with the reason.
+    Removed(String),
 }
 
 /// A rank that has joined, with its sockets open.
 pub struct Seat {
     grid: Option<Grid>,
-    /// One, or a row's and a column's.
-    pub sides: Vec<Side>,
-    /// Whether it has given up one place and has no other yet.
+    /// One session, or those of a row and a column.
+    pub sessions: Vec<Session>,
+    /// True while it waits for a new rank after its old one was removed.
     waits: bool,
 }
 
 impl Seat {
     /// Takes the next free rank of this host.
     pub async fn join(
-        shared: &Shared,
+        context: &Context,
+        options: &Options,
         named: &Named,
         trace: &mut Option<TraceFile>,
     ) -> Result<Self> {
-        let options = &shared.options;
         let (grid, jobs) = match named {
             Named::Flat(job) => {
-                let options = options.clone();
-                let configure: Configure = Arc::new(move |config| configure(&options, config));
-                let side = Side::join(shared, &job.name, trace, &configure).await?;
-                let sides = vec![side];
+                let whole: Configure = Arc::new(|config| config);
+                let mut session = Session::join(context, &job.name, Link::Udp, &whole).await?;
+                warn_of_slow_rate(&session, options);
+                if let Err(error) = begin_trace(&mut session, options, trace) {
+                    session.end();
+                    give_up(&context.client, &session.membership).await;
+                    return Err(error);
+                }
                 return Ok(Self {
                     grid: None,
-                    sides,
+                    sessions: vec![session],
                     waits: false,
                 });
             }
             Named::Grid(grid, jobs) => (*grid, jobs),
         };
-        let is_here = |job: &api::Job| job.members.iter().any(|m| m.host == *shared.host);
+        let is_here = |job: &api::Job| job.members.iter().any(|m| m.host == *context.host);
         let groups = usize::from(grid.groups());
         let Some(group) = jobs[..groups].iter().position(is_here) else {
-            bail!("no group of {} has host {}", options.job, shared.host);
+            bail!("host {} is in no group of {}", context.host, options.job);
         };
         let bounded = |of: fn(GridBounds, Config) -> Config| -> Configure {
-            let options = options.clone();
-            Arc::new(move |config| {
-                let config = configure(&options, config);
-                of(GridBounds::new(config.t_s, config.t_b), config)
-            })
+            Arc::new(move |config| of(GridBounds::new(config.t_s, config.t_b), config))
         };
         let of_row = bounded(|bounds, config| bounds.of_row(config));
-        let row = Side::join(shared, &jobs[group].name, trace, &of_row).await?;
+        let row = Session::join(context, &jobs[group].name, Link::Udp, &of_row).await?;
         let member = row.membership.rank;
         let job = &jobs[groups + usize::from(member)].name;
         let of_column = bounded(|bounds, config| bounds.of_column(config));
-        let column = Side::join(shared, job, trace, &of_column);
+        let column = Session::join(context, job, Link::Udp, &of_column);
         let column = match column.await {
             Ok(column) => column,
             Err(error) => {
-                give_up(&shared.client, &row.membership).await;
-                return Err(error);
+                give_up(&context.client, &row.membership).await;
+                return Err(error.into());
             }
         };
         let seat = Self {
             grid: Some(grid),
-            sides: vec![row, column],
+            sessions: vec![row, column],
             waits: false,
         };
-        if usize::from(seat.sides[1].membership.rank) != group {
-            seat.leave(&shared.client).await;
+        if usize::from(seat.sessions[1].membership.rank) != group {
+            seat.leave(&context.client).await;
             bail!(
-                "{job} gave host {} another group's rank; its ranks are to be of one group",
-                shared.host
+                "{job} gave host {} a rank of another group; all ranks of a host must be in one group",
+                context.host
             );
         }
         Ok(seat)
     }
 
     pub fn memberships(&self) -> impl Iterator<Item = &Membership> {
-        self.sides.iter().map(|side| &side.membership)
+        self.sessions.iter().map(|session| &session.membership)
     }
 
-    /// Which rank of its job it is.
+    /// Its position in the job or grid.
     pub fn place(&self) -> Place {
-        let of = |side: &Side| {
-            let config = side.collective.config();
+        let of = |session: &Session| {
+            let config = session.collective.config();
             (config.rank, config.ranks)
         };
-        match (self.grid, &self.sides[..]) {
+        match (self.grid, &self.sessions[..]) {
             (Some(grid), [row, column, ..]) => {
                 let ((member, _), (group, _)) = (of(row), of(column));
                 Place {
@@ -169,19 +164,22 @@ impl Seat {
                     grid: Some(grid),
                 }
             }
-            (_, sides) => Place::flat(sides.first().map(of).unwrap_or_default()),
+            (_, sessions) => Place::flat(sessions.first().map(of).unwrap_or_default()),
         }
     }
 
-    /// Waits until operations may begin; the first. One whose change is called off joins again when there is a place.
+    /// Waits until operations may start. If the rank's epoch is cancelled, joins again when a rank is free.
     ///
     /// # Errors
-    /// The controller does not answer, or refuses it.
-    pub async fn ready(&mut self, shared: &Shared) -> Result<Ready> {
+    /// The controller does not answer, or rejects the rank.
+    pub async fn ready(&mut self, context: &Context, options: &Options) -> Result<Ready> {
         loop {
-            let ready = self.sides.iter_mut().map(|side| side.ready(shared));
+            let ready = self
+                .sessions
+                .iter_mut()
+                .map(|session| session.ready(context));
             let (why, is_over) = match try_join_all(ready).await {
-                // A row and a column begin with the job's first operation.
+                // A row and a column start with the same operation.
                 Ok(starts) => {
                     let start = starts.first().copied().context("a rank without a job")?;
                     return Ok(Ready::Begins(start));
@@ -189,44 +187,45 @@ impl Seat {
                 Err(Unready::LeftOut(why)) => (why, false),
                 Err(Unready::Over(why)) => (why, true),
             };
-            let Some(side) = self.sides.pop() else {
+            let Some(session) = self.sessions.pop() else {
                 bail!("a rank without a job: {why}");
             };
-            // Rows and columns keep their members; and what there is of a trace says which epoch it is of.
-            let is_alone = self.sides.is_empty() && shared.options.trace.is_none();
-            if is_over && is_alone && side.never_was(&shared.client).await? {
+            // The members of rows and columns are fixed, and a trace is of one epoch.
+            let is_alone = self.sessions.is_empty() && options.trace.is_none();
+            if is_over && is_alone && session.never_was(&context.client).await? {
                 self.waits = true;
-                self.sides.push(side.join_again(shared, &why).await?);
+                self.sessions.push(session.join_again(context, &why).await?);
                 self.waits = false;
                 continue;
             }
-            let Membership { job, rank, .. } = &side.membership;
-            let no_place = format!("rank {rank} of job {job} has no place any more: {why}");
-            side.end();
-            give_up(&shared.client, &side.membership).await;
-            self.leave(&shared.client).await;
-            return Ok(Ready::NoPlace(no_place));
+            let Membership { job, rank, .. } = &session.membership;
+            let removed = format!("rank {rank} of job {job} was removed: {why}");
+            session.end();
+            give_up(&context.client, &session.membership).await;
+            self.leave(&context.client).await;
+            return Ok(Ready::Removed(removed));
         }
     }
 
-    /// Whether it waits for a place to join again.
+    /// True while it waits for a new rank.
     pub fn waits(&self) -> bool {
         self.waits
     }
 
-    /// Gives the rank back.
+    /// Releases the rank.
     pub async fn leave(&self, client: &Client) {
         for membership in self.memberships() {
             give_up(client, membership).await;
         }
     }
 
-    /// Does its work.
+    /// Runs the operations.
     pub async fn run(self, work: Work) -> Result<Done> {
-        let mut sides = self.sides;
-        let averager = match (self.grid, sides.pop(), sides.pop()) {
+        let mut sessions = self.sessions;
+        let averager = match (self.grid, sessions.pop(), sessions.pop()) {
             (Some(grid), Some(column), Some(row)) => {
-                let memberships = Box::new([&row, &column].map(|side| side.membership.clone()));
+                let memberships =
+                    Box::new([&row, &column].map(|session| session.membership.clone()));
                 let attending = [row.attending(), column.attending()];
                 let both = Hierarchical::new(grid, row.collective, column.collective)?;
                 Averager::Grid {
@@ -235,38 +234,46 @@ impl Seat {
                     attending,
                 }
             }
-            (_, Some(side), _) => Averager::Flat(Box::new(side)),
+            (_, Some(session), _) => Averager::Flat(Box::new(session)),
             _ => bail!("a rank without a job"),
         };
         tokio::task::spawn_blocking(move || rank::run(work, averager)).await?
     }
 }
 
-/// A rank's configuration as the command line has it.
-pub fn configure(options: &Options, config: Config) -> Config {
-    Config {
-        slot_bytes: options.slot_bytes.unwrap_or(config.slot_bytes),
-        coding: match options.no_hadamard {
-            true => Coding::Identity,
-            false => Coding::default(),
-        },
-        t_s: options.flush.unwrap_or(config.t_s),
-        timeouts: options.timeouts,
-        element: options.element,
-        estimation: options.estimator,
-        recycling: options.recycle.then(Recycling::default),
-        pacing: options.rate.map(|bits_per_second| Pacing {
-            bits_per_second,
-            burst: PACING_BURST,
-            policy: options.rate_control,
-        }),
-        incast: options.incast,
-        gather_start: options.gather_start,
-        answers: options.answers,
-        early: EarlyBounds {
-            operations: EARLY_OPERATIONS,
-            ..config.early
-        },
-        ..config
+/// Writes the session's packets to the agent's trace file, which the first session creates.
+fn begin_trace(
+    session: &mut Session,
+    options: &Options,
+    trace: &mut Option<TraceFile>,
+) -> Result<()> {
+    match (&options.trace, &trace) {
+        (Some(path), None) => {
+            let source = format!("job {}", session.membership.job);
+            let file = session.trace_to(path, &source);
+            *trace = Some(file.with_context(|| path.display().to_string())?);
+        }
+        (_, Some(trace)) => session.collective.trace(Box::new(trace.sink())),
+        (None, None) => {}
+    }
+    Ok(())
+}
+
+/// Warns if a rank cannot send its values before the deadline. It sends its contributions to the other shards, and its own
+/// shard once.
+fn warn_of_slow_rate(session: &Session, options: &Options) {
+    let config = session.collective.config();
+    let values = options.allreduce.get();
+    let took = config.pacing.map(|pacing| {
+        let bits = f64::from(values) * 32.0;
+        Duration::from_secs_f64(bits / pacing.bits_per_second as f64)
+    });
+    if let Some(took) = took.filter(|took| *took > config.t_b) {
+        let Membership { job, rank, .. } = &session.membership;
+        eprintln!(
+            "warning: rank {rank} of {job}: {values} values take at least {took:.1?} to send at this rate, longer than the deadline of \
+             {:?}: use fewer with --allreduce, or a longer --deadline",
+            config.t_b
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! `ultima apply`: jobs as files say, created where they are missing and resized where their members are others.
+//! `ultima apply`: creates and resizes jobs to match files.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use ultima_console::input;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -16,26 +17,28 @@ use super::desired::{Compared, Resized, compare};
 use super::{refusal, wait};
 use crate::document::{self, Action, Applied};
 use crate::exit::{Exit, HalfDone};
-use crate::output::{self, Output};
-use crate::units;
+use ultima_console::output::{self, Output};
+use ultima_console::units;
 
-/// Makes jobs what files say: creates those that are missing, resizes those that have other members, leaves alone the rest
+/// Create or resize jobs to match their files
 ///
-/// Applied again it changes nothing. A job of which only the members are others is resized. Where anything else of a job is other than
-/// its file says, nothing is done.
+/// Creates jobs that do not exist and resizes jobs whose members differ from the file. Jobs that match their file stay
+/// unchanged, so a second run does nothing. If any other field of an existing job differs, the command changes nothing
+/// and exits with code 5: delete the job first, or correct the file.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
         ultima apply -f jobs.yaml\n  \
+        ultima apply -f jobs.yaml --dry-run\n  \
         ultima apply -f jobs.yaml --wait 120s")]
 pub struct Arguments {
-    /// Jobs as for `ultima job create`, one or several documents; `-` reads standard input. May be said several times
+    /// YAML file with one or more jobs, as for `ultima job create`; `-` reads standard input. Repeatable
     #[arg(short, long, value_name = "FILE", required = true)]
     file: Vec<PathBuf>,
-    /// Only say what would be done, and what that would change on switches; the exit code is the one that it would end with
+    /// Print the actions and the changes on switches, and change nothing. The exit code is that of the real run
     #[arg(long)]
     dry_run: bool,
-    /// When it is done, wait until all members of jobs that were created have joined, and jobs that were resized have their new members, so
-    /// long at most
+    /// Wait at most TIME, such as 120s, until all members of created jobs have joined and resized jobs run with their new
+    /// members [default: do not wait]
     #[arg(long, value_name = "TIME", value_parser = units::duration, conflicts_with = "dry_run")]
     wait: Option<Duration>,
     #[command(flatten)]
@@ -51,11 +54,11 @@ struct Report<'a> {
     plan: Option<document::Plan<'a>>,
 }
 
-/// Creates what is missing.
+/// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut written = Vec::new();
     for file in &arguments.file {
-        let (text, name) = (super::read_text(file)?, super::name_of(file));
+        let (text, name) = (input::read_text(file)?, input::name_of(file));
         written.extend(job::parse_all(&text, &name)?);
     }
     super::desired::check_names(&written)?;
@@ -76,22 +79,22 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         let mut plan = client.plan_jobs(&[], resize, &missing).await?;
         refusal::placed_in_plan(written, &mut plan);
         let exit = refusal::exit_of_plan(&plan, &jobs);
-        refusal::mark_refused(&mut jobs, &plan);
+        refusal::mark_rejected(&mut jobs, &plan);
         print(jobs, Some(document::Plan::from(&plan)))?;
         return Ok(exit.into());
     }
     let differ = compared
         .found
         .iter()
-        .filter_map(|job| Some(format!("{}: {}", job.name, job.refusal()?)));
+        .filter_map(|job| Some(format!("{}: {}", job.name, job.rejection()?)));
     let differ: Vec<String> = differ.collect();
     if let [first, others @ ..] = &differ[..] {
         let others = match others.len() {
             0 => String::new(),
-            others => format!("; so do {others} more"),
+            others => format!("; {others} more jobs differ"),
         };
         print(compared.forecast().0, None)?;
-        bail!(Exit::Refused.because(format!("nothing was done: {first}{others}")));
+        bail!(Exit::Rejected.because(format!("nothing was changed: {first}{others}")));
     }
     let Compared {
         found: mut jobs,
@@ -117,10 +120,10 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         wait::changed(&client, &resized.collect::<Vec<_>>(), bound).await?;
         wait::joined(&client, created, bound).await?;
     }
-    Ok(Exit::Done.into())
+    Ok(Exit::Success.into())
 }
 
-/// An error with what had been done before it.
+/// Adds the names of the jobs that were created or resized before the error.
 fn so_far(jobs: &[Applied], error: anyhow::Error) -> anyhow::Error {
     let is_done = |job: &&Applied| matches!(job.action, Action::Created | Action::Resized);
     let done: Vec<&str> = (jobs.iter().filter(is_done))
@@ -130,19 +133,22 @@ fn so_far(jobs: &[Applied], error: anyhow::Error) -> anyhow::Error {
         .downcast_ref::<ClientError>()
         .is_some_and(ClientError::may_be_done);
     match done.is_empty() {
-        // What is known of it the error says.
+        // The error itself says that the outcome is unknown.
         true if may_be_done => error,
-        true => error.context("nothing was done"),
-        false => error.context(HalfDone(format!("{} done, then", done.join(", ")))),
+        true => error.context("nothing was changed"),
+        false => error.context(HalfDone(format!(
+            "applied {}, then failed",
+            done.join(", ")
+        ))),
     }
 }
 
 impl Report<'_> {
     fn text(&self) -> String {
         let line = |job: &Applied| {
-            let refusal = job.refusal();
-            let said = refusal.as_deref().unwrap_or(job.action.text());
-            format!("{}: {said}\n", job.name)
+            let rejection = job.rejection();
+            let text = rejection.as_deref().unwrap_or(job.action.text());
+            format!("{}: {text}\n", job.name)
         };
         let plan = self.plan.as_ref().map(document::Plan::text);
         let jobs: String = self.jobs.iter().map(line).collect();

@@ -1,7 +1,8 @@
-//! `ultima fabric chassis`: a switch's ports, as its own software is told of them.
+//! `ultima fabric chassis`: generates the port configuration of a switch and pushes it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use ultima_console::input;
 
 use anyhow::{Result, bail};
 use ultima_controller::chassis_push::{self, PushError};
@@ -12,54 +13,54 @@ use ultima_p4runtime::text;
 
 use super::controller_address::ControllerAddress;
 use crate::exit::Exit;
-use crate::output;
+use ultima_console::output;
 
-/// Print how a switch's ports are configured, from the fabric's file, or have Stratum take it
+/// Generate the port configuration of a switch, or push it to Stratum
 ///
-/// For Stratum as its chassis configuration, which it reads when it starts (`-chassis_config_file`) or takes over gNMI (`--push`); for a switch
-/// that runs the SDE without Stratum as commands for `bfshell -f`. With `--push` and without a file the controller does it, for the fabric that it
-/// has been started with.
+/// Prints Stratum's chassis configuration, for its option `-chassis_config_file`, or with `--for ucli` commands for
+/// `bfshell -f` on a switch that runs the SDE without Stratum. With `--push` it sends the configuration to Stratum over
+/// gNMI instead; without a file, the controller pushes the configuration of its own fabric.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
         ultima fabric chassis -f topologies/tofino32.yaml tofino1 > chassis_config.pb.txt\n  \
         ultima fabric chassis -f topologies/tofino32.yaml tofino1 --push\n  \
         ultima fabric chassis tofino1 --push")]
 pub struct Options {
-    /// The fabric, as YAML; `-` reads standard input
+    /// YAML file of the fabric; `-` reads standard input
     #[arg(short, long, value_name = "FILE", required_unless_present = "push")]
     file: Option<PathBuf>,
-    /// The switch
+    /// Name of the switch
     switch: String,
-    /// For whom
+    /// Format of the configuration
     #[arg(long = "for", value_name = "SOFTWARE", value_enum, default_value_t)]
     software: Software,
-    /// Have Stratum at the switch's address take it now, over gNMI, and keep it. Ports that become others are down for a moment
+    /// Push the configuration to Stratum on the switch, which saves it. Ports whose settings change go down briefly
     #[arg(long, conflicts_with = "software")]
     push: bool,
 }
 
-/// What configures a switch's ports.
+/// The software that configures the ports of a switch.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 enum Software {
-    /// Stratum: ChassisConfig in protobuf text format
+    /// ChassisConfig for Stratum, in protobuf text format
     #[default]
     Stratum,
-    /// The SDE's shell: commands of its port manager
+    /// Port manager commands for the shell of the SDE
     Ucli,
 }
 
-/// Prints it, or has it taken, by the controller `at` an address where no file is given.
+/// Runs the command; without a file, the controller `at` an address pushes the configuration.
 pub fn run(options: &Options, at: &ControllerAddress) -> Result<ExitCode> {
     let Some(file) = &options.file else {
-        return pushed_by(at, &options.switch);
+        return push_by_controller(at, &options.switch);
     };
-    let name = super::name_of(file);
-    let fabric = fabric::parse(&super::read_text(file)?, &name)?;
+    let name = input::name_of(file);
+    let fabric = fabric::parse(&input::read_text(file)?, &name)?;
     let id = fabric.switch_called(&options.switch);
-    let id = id.map_err(|error| Exit::NotThere.because(format!("{name}: {error}")))?;
+    let id = id.map_err(|error| Exit::NotFound.because(format!("{name}: {error}")))?;
     let switch = fabric.switch(id);
     if options.push {
-        return pushed(switch);
+        return push(switch);
     }
     let text = match options.software {
         Software::Stratum => text::print(&chassis::stratum(switch)?),
@@ -69,26 +70,28 @@ pub fn run(options: &Options, at: &ControllerAddress) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has the controller have Stratum take it.
-fn pushed_by(at: &ControllerAddress, switch: &str) -> Result<ExitCode> {
+/// Asks the controller to push the configuration.
+fn push_by_controller(at: &ControllerAddress, switch: &str) -> Result<ExitCode> {
     super::runtime()?.block_on(async {
         let client = Client::connect(&at.controller).await?;
         client.configure_ports(switch).await
     })?;
-    taken(switch)
+    print_pushed(switch)
 }
 
-fn taken(switch: &str) -> Result<ExitCode> {
-    output::print(&format!("{switch} has taken its ports\n"))?;
+fn print_pushed(switch: &str) -> Result<ExitCode> {
+    output::print(&format!("{switch}: port configuration applied\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has Stratum take it.
-fn pushed(switch: &Switch) -> Result<ExitCode> {
+/// Pushes the configuration to Stratum on the switch.
+fn push(switch: &Switch) -> Result<ExitCode> {
     match super::runtime()?.block_on(chassis_push::push(switch)) {
-        Ok(()) => taken(&switch.name),
-        Err(error @ PushError::NoAnswer { .. }) => bail!(Exit::NoAnswer.because(error.to_string())),
-        Err(error @ PushError::Refused { .. }) => bail!(Exit::Found.because(error.to_string())),
+        Ok(()) => print_pushed(&switch.name),
+        Err(error @ PushError::NoAnswer { .. }) => {
+            bail!(Exit::Unavailable.because(error.to_string()))
+        }
+        Err(error @ PushError::Refused { .. }) => bail!(Exit::Failure.because(error.to_string())),
         Err(PushError::Chassis(error)) => Err(error.into()),
     }
 }

@@ -1,16 +1,18 @@
-//! `ultima completions`: what a shell needs to complete our commands.
+//! `ultima completions`: shell completion scripts.
 
 use anyhow::Result;
 use clap::CommandFactory;
 use clap_complete::{Shell, generate};
 
-use crate::output;
+use ultima_console::output;
 
-/// Prints what makes a shell complete ultima's commands and options
+/// Print a shell completion script
 #[derive(clap::Args)]
-#[command(after_help = "Example: source <(ultima completions bash)")]
+#[command(after_help = "Examples:\n  \
+        source <(ultima completions bash)\n  \
+        ultima completions fish > ~/.config/fish/completions/ultima.fish")]
 pub struct Arguments {
-    /// The shell
+    /// Shell
     shell: Shell,
 }
 

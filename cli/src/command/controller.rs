@@ -1,10 +1,11 @@
-//! `ultima controller`: the controller as a process of its own.
+//! `ultima controller`: runs a controller, or shows the status of running ones.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use ultima_console::input;
 
 use anyhow::{Context, Result, bail};
 use ultima_agent::{Exporter, Source};
@@ -14,16 +15,20 @@ use ultima_controller::server::{self, Config, DEFAULT_LISTEN, Group, Listen};
 
 use super::controller_status;
 use crate::exit::Exit;
-use crate::{output, process, units};
+use crate::process;
+use ultima_console::{output, units};
 
-/// Switches that are looked at more often have time for nothing else.
+/// The shortest audit interval: at shorter ones switches would do nothing but answer reads.
 const MIN_AUDIT: Duration = Duration::from_millis(100);
 
-/// A primary whose connections break is back after less.
+/// The shortest takeover delay: a leader that reconnects to its switches needs less.
 const MIN_TAKE_OVER: Duration = Duration::from_millis(100);
 
-/// The job controller
+/// Run a controller, or show the status of running controllers
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    ultima controller serve --fabric topologies/star4.yaml --state star4.redb\n  \
+    ultima controller status")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -35,37 +40,44 @@ enum Command {
     Status(controller_status::Arguments),
 }
 
-/// Brings up the fabric's switches over P4Runtime, then serves the control API.
+/// Run a controller: it programs the switches of a fabric and serves the control API
+///
+/// Connecting to a switch replaces the P4 program that runs there. The controller prints `listening on ADDR` when the
+/// fabric is ready, and runs until SIGINT or SIGTERM.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ultima controller serve --fabric topologies/star4.yaml --state star4.redb
-  ultima controller serve --fabric star4.yaml --state star4.redb --listen 10.0.0.1:9555 --peers 10.0.0.2:9555,10.0.0.3:9555")]
+  ultima controller serve --fabric star4.yaml --state star4.redb \\
+      --listen 10.0.0.1:9555 --peers 10.0.0.2:9555,10.0.0.3:9555")]
 struct Serve {
-    /// The fabric, as YAML: switches, hosts, links; `-` reads standard input
+    /// YAML file of the fabric: switches, hosts and links; `-` reads standard input
     #[arg(long, value_name = "FILE")]
     fabric: PathBuf,
-    /// Where the control API listens: ADDRESS:PORT, of which port 0 takes any free one, or unix:PATH
+    /// Address of the control API: ADDRESS:PORT (port 0 selects a free one), or unix:PATH
     #[arg(long, value_name = "ADDR", default_value_t = DEFAULT_LISTEN.into())]
     listen: Listen,
-    /// The file in which jobs are kept, so that the controller knows them again when it is started again; made if there is
-    /// none. Without it they are in memory, and a controller that starts takes off its switches what it does not know
+    /// Database file for jobs and their members; created if it does not exist. Without it jobs live in memory, and a
+    /// restarted controller removes the jobs that it finds on switches
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// How long switches may take to answer at the start, and what fails there and may pass is tried again; with --peers those that are not
-    /// there then are waited for later
+    /// How long to retry switches that do not answer at startup. With --peers the controller starts without them
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration, conflicts_with = "peers")]
-    patience: Duration,
-    /// How often switches are looked at, at the least, and put right where somebody has changed them
+    startup_timeout: Duration,
+    /// Longest time between two audits of a switch, at least 100ms. An audit reads the switch and repairs drift
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::duration)]
     audit_every: Duration,
-    /// Leave what somebody else changed on a switch as it is, and only tell of it, until `ultima fabric sync`, the controller's next start,
-    /// or the switch's return
+    /// Report drift on switches but do not repair it until `ultima fabric sync`, a restart of the controller, or a reconnect
+    /// of the switch
     #[arg(long)]
     no_repair: bool,
-    /// Serve metrics to Prometheus, at http://ADDRESS:PORT/metrics; without an address on loopback
+    /// Rate at which each rank sends unless its agent has --rate, such as 2M for BMv2 [default: unlimited]
+    #[arg(long, value_name = "RATE", value_parser = units::bit_rate)]
+    agent_rate: Option<u64>,
+    /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics; a port alone means loopback
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = units::metrics_address)]
     metrics: Option<SocketAddr>,
-    /// Other controllers of the fabric, where they listen, with a comma between: one leads, the others copy what it promises and take over
+    /// Addresses of the fabric's other controllers, separated by commas. One leads; the standbys replicate its database and
+    /// take over when it fails
     #[arg(
         long,
         value_name = "ADDR,...",
@@ -75,7 +87,7 @@ struct Serve {
         help_heading = "Several controllers"
     )]
     peers: Vec<String>,
-    /// How many others have stored what a primary promises; half of them, rounded up, where it is not said
+    /// Number of standbys that must have stored a change before it is committed [default: half of --peers, rounded up]
     #[arg(
         long,
         value_name = "N",
@@ -83,17 +95,18 @@ struct Serve {
         help_heading = "Several controllers"
     )]
     copies: Option<usize>,
-    /// For how long more than half of the switches say that they have no primary before another one takes over
+    /// How long more than half of the switches must report no primary before a standby takes over, at least 100ms
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration, requires = "peers", help_heading = "Several controllers")]
     take_over_after: Duration,
-    /// Lead once, soon, unless another controller says that it does: also where switches do not notice that their primary is gone, and
-    /// where others may know of promises that this one does not, which are lost
+    /// Become the leader once even if other controllers may have committed changes that this one does not have; those are
+    /// lost. Has no effect while another controller leads
     #[arg(long, requires = "state", help_heading = "Several controllers")]
-    lead_anyway: bool,
-    /// Another program for the switches: the folder of what a compiler printed, or the file that p4c's BMv2 backend did
+    force_lead: bool,
+    /// P4 program for the switches: the JSON file of p4c's BMv2 backend, or the output folder of another compiler [default:
+    /// Ultima's program for the switch's target]
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// The P4Info of a program that is a file, in text format
+    /// P4Info of a program that is a JSON file, in text format
     #[arg(long, value_name = "FILE", requires = "program")]
     p4info: Option<PathBuf>,
 
@@ -101,16 +114,16 @@ struct Serve {
     die_with_parent: bool,
 }
 
-/// What the controller counts and measures.
-struct Counted(Box<dyn Fn() -> String + Send + Sync>);
+/// The controller's metrics, as the exporter reads them.
+struct Metrics(Box<dyn Fn() -> String + Send + Sync>);
 
-impl Source for Counted {
+impl Source for Metrics {
     fn text(&self) -> String {
         (self.0)()
     }
 }
 
-/// Serves metrics, if they are asked for.
+/// Serves metrics if `--metrics` is given.
 async fn export(
     address: Option<SocketAddr>,
     text: impl Fn() -> String + Send + Sync + 'static,
@@ -118,13 +131,13 @@ async fn export(
     let Some(address) = address else {
         return Ok(None);
     };
-    let exporter = Exporter::serve(address, Arc::new(Counted(Box::new(text)))).await;
+    let exporter = Exporter::serve(address, Arc::new(Metrics(Box::new(text)))).await;
     let exporter = exporter.with_context(|| format!("--metrics {address}"))?;
     eprintln!("metrics at http://{}/metrics", exporter.address());
     Ok(Some(exporter))
 }
 
-/// Serves until it is interrupted, or asks those that do.
+/// Runs the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         Command::Serve(options) => serve(*options).map(|()| ExitCode::SUCCESS),
@@ -137,8 +150,8 @@ fn serve(serve: Serve) -> Result<()> {
         process::die_with_parent()?;
     }
     let fabric = fabric::parse(
-        &super::read_text(&serve.fabric)?,
-        &super::name_of(&serve.fabric),
+        &input::read_text(&serve.fabric)?,
+        &input::name_of(&serve.fabric),
     )?;
     let mut config = match &serve.program {
         None => Config::new(fabric)?,
@@ -148,32 +161,33 @@ fn serve(serve: Serve) -> Result<()> {
         }
     };
     config.listen = serve.listen;
-    config.patience = serve.patience;
+    config.patience = serve.startup_timeout;
     config.state = serve.state;
     if serve.audit_every < MIN_AUDIT {
         bail!(
-            "--audit-every of {:?}: 100ms or more is needed, such as 30s",
+            "--audit-every {:?}: expected 100ms or more, such as 30s",
             serve.audit_every
         );
     }
     config.audit_every = serve.audit_every;
     config.repair = !serve.no_repair;
+    config.agent_rate = serve.agent_rate;
     if serve.take_over_after < MIN_TAKE_OVER {
         bail!(
-            "--take-over-after of {:?}: 100ms or more is needed, such as 1s",
+            "--take-over-after {:?}: expected 100ms or more, such as 1s",
             serve.take_over_after
         );
     }
-    let group = (!serve.peers.is_empty() || serve.lead_anyway).then(|| {
+    let group = (!serve.peers.is_empty() || serve.force_lead).then(|| {
         let group = Group::new(serve.peers);
         Group {
             copies: serve.copies.unwrap_or(group.copies),
             grace: serve.take_over_after,
-            lead_anyway: serve.lead_anyway,
+            lead_anyway: serve.force_lead,
             ..group
         }
     });
-    // Two: what a large fabric's plan takes holds up no heartbeat.
+    // Two threads, so that planning a large fabric does not delay heartbeats.
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -196,7 +210,7 @@ fn serve(serve: Serve) -> Result<()> {
                     output::print(&format!("listening on {}\n", handle.address()))?;
                     tokio::select! {
                         () = super::interrupted() => {}
-                        why = handle.ended() => bail!(Exit::Found.because(format!("the controller has ended: {why}"))),
+                        why = handle.ended() => bail!(Exit::Failure.because(format!("the controller stopped: {why}"))),
                     }
                     drop(exporter);
                     handle.stop().await;

@@ -1,25 +1,25 @@
-//! Where the controller is, for all that ask it something.
+//! The `--controller` option of all commands that talk to a controller.
 
 use ultima_controller::server::DEFAULT_LISTEN;
 
-use crate::units;
+use ultima_console::units;
 
-/// The variable that says where the controller is; `ultima lab exec` sets it.
+/// The environment variable for `--controller`; `ultima lab exec` sets it.
 pub const VARIABLE: &str = "ULTIMA_CONTROLLER";
 
-/// The controller's address.
+/// The address of the controller.
 #[derive(Clone, clap::Args)]
 pub struct ControllerAddress {
-    /// Where the controller listens: HOST:PORT, or unix:PATH; of several, all of them, separated by commas
+    /// Address of the controller: HOST:PORT or unix:PATH; of several controllers, separated by commas
     #[arg(long, global = true, env = VARIABLE, value_name = "ADDR", default_value_t = DEFAULT_LISTEN.to_string(), value_parser = addresses)]
     pub controller: String,
 }
 
-/// Addresses with commas between them, as they are.
+/// Checks a comma-separated list of addresses, and returns it as it is.
 fn addresses(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err(format!(
-            "expected HOST:PORT or unix:PATH, such as 10.0.0.2:9555, and {VARIABLE} with such a value or unset"
+            "expected HOST:PORT or unix:PATH, such as 10.0.0.2:9555; set {VARIABLE} to such an address, or unset it"
         ));
     }
     let mut each = text.split(',').map(str::trim);

@@ -1,4 +1,4 @@
-//! `ultima controller status`: what each of several controllers is.
+//! `ultima controller status`: the role and progress of each of several controllers.
 
 use std::process::ExitCode;
 
@@ -8,13 +8,16 @@ use ultima_controller::api::{GetStandingResponse, Role};
 use ultima_controller::client::Client;
 
 use super::controller_address::ControllerAddress;
-use crate::output::{self, Output, table};
+use crate::exit::Exit;
+use ultima_console::output::{self, Output, table};
 
-/// Show which controller leads, in which term, who stands by, and how far behind
+/// Show which controller leads, and how far the standbys are behind
 ///
-/// TERM is the one in which it leads, or that it follows; each takeover begins another. CHANGES is how many its store has, and of which term
-/// the last is; SWITCHES how many it leads or, of one that stands by, how many say that they have no primary; FOLLOWERS how many have all
-/// of it, how many have to, and who. Asks all controllers that --controller names, separated by commas. The exit code is 1 where none of them leads.
+/// Asks every controller that --controller names. The exit code is 1 if none of them leads.
+///
+/// TERM: the leader's term; each takeover starts a new one. CHANGES: changes in the controller's database, and the term
+/// of the last one. SWITCHES: of a leader, the switches that it leads; of a standby, the switches that report no
+/// primary. STANDBYS: standbys that have stored all changes, and how many of them a commit needs.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: ultima controller status --controller 10.0.0.1:9555,10.0.0.2:9555"
@@ -30,160 +33,170 @@ pub struct Arguments {
 #[derive(Serialize)]
 struct Document {
     address: String,
-    /// `primary`, `standby`, or why it is not known.
-    role: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    standing: Option<Standing>,
-}
-
-#[derive(Serialize)]
-struct Standing {
-    controller: String,
-    /// The term that it leads in, or has accepted, and who claimed that.
-    term: u64,
-    term_of: String,
-    /// How many changes its store has seen, and in whose term the last was.
-    changes: u64,
-    changes_term: u64,
-    /// How many controllers there are, and how many others have stored what is promised.
-    controllers: u32,
-    copies: u32,
-    followers: Vec<Follower>,
-    switches: u32,
-    /// As a primary: those that it leads. As a standby: those without a primary.
-    switches_told: u32,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    primary: String,
+    /// `leader`, `standby`, or `unknown` if it does not answer.
+    role: &'static str,
+    /// Why it does not answer, does not lead, or lacks standbys; else empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     problem: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
 }
 
 #[derive(Serialize)]
-struct Follower {
+struct Status {
     controller: String,
+    /// The term in which it leads or follows, and the controller that started the term.
+    term: u64,
+    term_of: String,
+    /// The number of changes in its database, and the term of the last one.
+    changes: u64,
+    changes_term: u64,
+    /// The number of controllers, this one included.
+    controllers: u32,
+    /// The number of standbys that must store a change before it is committed.
+    copies: u32,
+    standbys: Vec<Standby>,
+    switches: u32,
+    /// Of a leader: switches that it leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    switches_led: Option<u32>,
+    /// Of a standby: switches that report no primary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    switches_without_primary: Option<u32>,
+    /// Of a standby: the address of its leader.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    leader: String,
+}
+
+#[derive(Serialize)]
+struct Standby {
+    controller: String,
+    /// How many changes it lacks; none while it copies the whole database.
     #[serde(skip_serializing_if = "Option::is_none")]
     behind: Option<u64>,
 }
 
-fn number(controller: u32) -> String {
+const LEADER: &str = "leader";
+
+fn hex(controller: u32) -> String {
     format!("{controller:08x}")
 }
 
-impl From<GetStandingResponse> for Standing {
-    fn from(it: GetStandingResponse) -> Self {
-        let (term, history) = (it.term.unwrap_or_default(), it.history.unwrap_or_default());
-        let followers = it.followers.iter().map(|follower| Follower {
-            controller: number(follower.controller),
-            behind: follower.behind,
+impl Document {
+    fn new(address: &str, answer: GetStandingResponse) -> Self {
+        let is_leader = answer.role() == Role::Primary;
+        let (term, history) = (
+            answer.term.unwrap_or_default(),
+            answer.history.unwrap_or_default(),
+        );
+        let standbys = answer.followers.iter().map(|standby| Standby {
+            controller: hex(standby.controller),
+            behind: standby.behind,
         });
-        Standing {
-            controller: number(it.controller),
-            term: term.number,
-            term_of: number(term.controller),
-            changes: history.changes,
-            changes_term: history.term.unwrap_or_default().number,
-            controllers: it.controllers,
-            copies: it.copies,
-            followers: followers.collect(),
-            switches: it.switches,
-            switches_told: it.switches_told,
-            primary: it.primary,
-            problem: it.problem,
+        Document {
+            address: address.to_owned(),
+            role: if is_leader { LEADER } else { "standby" },
+            problem: answer.problem,
+            status: Some(Status {
+                controller: hex(answer.controller),
+                term: term.number,
+                term_of: hex(term.controller),
+                changes: history.changes,
+                changes_term: history.term.unwrap_or_default().number,
+                controllers: answer.controllers,
+                copies: answer.copies,
+                standbys: standbys.collect(),
+                switches: answer.switches,
+                switches_led: is_leader.then_some(answer.switches_told),
+                switches_without_primary: (!is_leader).then_some(answer.switches_told),
+                leader: answer.primary,
+            }),
         }
+    }
+
+    fn row(&self) -> [String; 8] {
+        let status = match self.problem.as_str() {
+            "" => "ok".to_owned(),
+            problem => problem.to_owned(),
+        };
+        let Some(it) = &self.status else {
+            let [id, term, changes, switches, standbys] = [(); 5].map(|()| "-".to_owned());
+            let (address, role) = (self.address.clone(), self.role.to_owned());
+            return [address, id, role, term, changes, switches, standbys, status];
+        };
+        let (switches, standbys) = match it.switches_led {
+            Some(led) => (
+                format!("{led} of {} led", it.switches),
+                standbys(it.copies, &it.standbys),
+            ),
+            None => {
+                let vacant = it.switches_without_primary.unwrap_or_default();
+                let switches = format!("{vacant} of {} without primary", it.switches);
+                (switches, "-".to_owned())
+            }
+        };
+        let role = match it.leader.as_str() {
+            "" => self.role.to_owned(),
+            leader => format!("{} of {leader}", self.role),
+        };
+        [
+            self.address.clone(),
+            it.controller.clone(),
+            role,
+            it.term.to_string(),
+            format!("{} in term {}", it.changes, it.changes_term),
+            switches,
+            standbys,
+            status,
+        ]
     }
 }
 
-/// Asks all of them.
+/// Asks all controllers.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let addresses = arguments.at.controller.split(',').map(str::trim);
     super::runtime()?.block_on(async {
         let mut documents = Vec::new();
         for address in addresses {
-            let (role, standing) = match Client::standing(address).await {
-                Ok(standing) => {
-                    let role = match standing.role() {
-                        Role::Primary => "primary",
-                        _ => "standby",
-                    };
-                    (role.to_owned(), Some(Standing::from(standing)))
-                }
-                Err(error) => (error.to_string(), None),
-            };
-            documents.push(Document {
-                address: address.to_owned(),
-                role,
-                standing,
+            documents.push(match Client::standing(address).await {
+                Ok(answer) => Document::new(address, answer),
+                Err(error) => Document {
+                    address: address.to_owned(),
+                    role: "unknown",
+                    problem: error.to_string(),
+                    status: None,
+                },
             });
         }
-        let leads = documents.iter().any(|document| document.role == "primary");
+        let is_led = documents.iter().any(|document| document.role == LEADER);
         let text = arguments.output.print(&documents, || text(&documents))?;
         output::print(&text)?;
-        Ok(ExitCode::from(u8::from(!leads)))
+        Ok(Exit::failure_if(!is_led).into())
     })
 }
 
-/// Who follows a primary that needs so many.
-fn followed(copies: u32, followers: &[String]) -> String {
-    match (copies, followers) {
-        (0, []) => "none needed".to_owned(),
-        (0, _) => format!("{}, none needed", followers.join(", ")),
-        (_, []) => format!("0 of {copies} needed"),
-        _ => format!(
-            "{} of {copies} needed: {}",
-            followers.len(),
-            followers.join(", ")
-        ),
-    }
+fn text(documents: &[Document]) -> String {
+    let header = [
+        "ADDRESS", "ID", "ROLE", "TERM", "CHANGES", "SWITCHES", "STANDBYS", "STATUS",
+    ];
+    table(header, documents.iter().map(Document::row))
 }
 
-fn text(documents: &[Document]) -> String {
-    let rows = documents.iter().map(|document| {
-        let address = document.address.clone();
-        let Some(it) = &document.standing else {
-            let nothing = [(); 5].map(|()| "-".to_owned());
-            let [controller, term, changes, switches, followers] = nothing;
-            let role = document.role.clone();
-            return [
-                address, controller, term, changes, switches, followers, role,
-            ];
-        };
-        let followers = it.followers.iter().map(|follower| match follower.behind {
-            Some(0) => follower.controller.clone(),
-            Some(behind) => format!("{} ({behind} behind)", follower.controller),
-            None => format!("{} (copying)", follower.controller),
-        });
-        let followers: Vec<String> = followers.collect();
-        let (what, followers) = match document.role.as_str() {
-            "primary" => ("led", followed(it.copies, &followers)),
-            _ => ("vacant", "-".to_owned()),
-        };
-        let mut role = document.role.clone();
-        if !it.primary.is_empty() {
-            role += &format!(" of {}", it.primary);
-        }
-        if !it.problem.is_empty() {
-            role += &format!("; {}", it.problem);
-        }
-        [
-            address,
-            it.controller.clone(),
-            it.term.to_string(),
-            format!("{} in term {}", it.changes, it.changes_term),
-            format!("{} of {} {what}", it.switches_told, it.switches),
-            followers,
-            role,
-        ]
-    });
-    let header = [
-        "ADDRESS",
-        "NUMBER",
-        "TERM",
-        "CHANGES",
-        "SWITCHES",
-        "FOLLOWERS",
-        "ROLE",
-    ];
-    table(header, rows)
+/// The standbys of a leader whose commits need `copies` of them.
+fn standbys(copies: u32, standbys: &[Standby]) -> String {
+    let name = |standby: &Standby| match standby.behind {
+        Some(0) => standby.controller.clone(),
+        Some(behind) => format!("{} ({behind} behind)", standby.controller),
+        None => format!("{} (copying)", standby.controller),
+    };
+    let names: Vec<String> = standbys.iter().map(name).collect();
+    let names = names.join(", ");
+    match (copies, standbys.len()) {
+        (0, 0) => "none needed".to_owned(),
+        (0, _) => format!("{names}, none needed"),
+        (_, 0) => format!("0 of {copies} needed"),
+        (_, count) => format!("{count} of {copies} needed: {names}"),
+    }
 }
 
 #[cfg(test)]
@@ -191,13 +204,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_leads_alone_needs_nobody() {
-        assert_eq!(followed(0, &[]), "none needed");
-        assert_eq!(followed(1, &[]), "0 of 1 needed");
-        assert_eq!(followed(0, &["2".into()]), "2, none needed");
+    fn standbys_are_counted_against_those_needed() {
+        let standby = |controller: &str, behind| Standby {
+            controller: controller.into(),
+            behind,
+        };
+        assert_eq!(standbys(0, &[]), "none needed");
+        assert_eq!(standbys(1, &[]), "0 of 1 needed");
+        assert_eq!(standbys(0, &[standby("2", Some(0))]), "2, none needed");
         assert_eq!(
-            followed(1, &["2".into(), "3".into()]),
-            "2 of 1 needed: 2, 3"
+            standbys(1, &[standby("2", Some(7)), standby("3", None)]),
+            "2 of 1 needed: 2 (7 behind), 3 (copying)"
         );
     }
 }

@@ -1,18 +1,16 @@
-//! Creating the jobs of files: all of them as they are asked for, or none.
+//! Creates the jobs of files, all or none.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ultima_controller::api;
 use ultima_controller::client::Client;
 use ultima_controller::job::{JobSpec, WrittenJob};
 
-use super::desired::not_as_asked;
 use super::refusal;
-use crate::exit::{Exit, HalfDone};
 
-/// Creates `specs`, which `written` ask for.
+/// Creates `specs`, the jobs of `written`.
 ///
 /// # Errors
-/// The controller refuses one of them, said of its place in the file, or has not done all that was asked for, as one of another version may.
+/// The controller rejects one of them. The error names its place in the file.
 pub async fn create(
     client: &Client,
     written: &[WrittenJob],
@@ -20,171 +18,9 @@ pub async fn create(
 ) -> Result<Vec<api::Job>> {
     let created = match specs {
         [] => return Ok(Vec::new()),
-        // One is not waited for as long as many, and controllers of before know nothing else.
+        // One job has a shorter timeout than many.
         [spec] => client.create_job(spec).await.map(|job| vec![job]),
         specs => client.create_jobs(specs).await,
     };
-    let created = created.map_err(|error| refusal::placed_of_several(written, specs, error))?;
-    let Some(why) = not_as_asked(written, specs, &created) else {
-        return Ok(created);
-    };
-    let (mut left, mut problem) = (Vec::new(), None);
-    for job in &created {
-        if let Err(error) = client.delete_job(&job.name).await {
-            left.push(job.name.as_str());
-            problem = Some(error);
-        }
-    }
-    if let Some(error) = problem {
-        let left = left.join(", ");
-        return Err(error).with_context(|| HalfDone(format!("{why}; still there: {left}")));
-    }
-    let why = format!("{why}; it is of another version, and nothing was created");
-    Err(Exit::Refused.because(why).into())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-    use std::sync::{Arc, Mutex};
-    use std::task::{Context, Poll};
-
-    use futures_util::future::{BoxFuture, FutureExt as _, Ready, ready};
-    use tokio::net::TcpListener;
-    use tonic::body::Body;
-    use tonic::codegen::{Service, http};
-    use tonic::server::{Grpc, NamedService, UnaryService};
-    use tonic::transport::Server;
-    use tonic::transport::server::TcpIncoming;
-    use tonic::{Request, Response, Status};
-    use tonic_prost::ProstCodec;
-    use ultima_controller::api::control_server::SERVICE_NAME;
-    use ultima_controller::job;
-
-    use super::*;
-
-    /// A controller of a version that knows nothing of seals: it creates jobs without, and lets them be deleted, or not.
-    #[derive(Clone, Default)]
-    struct Older {
-        jobs: Arc<Mutex<Vec<String>>>,
-        keeps_jobs: bool,
-    }
-
-    impl NamedService for Older {
-        const NAME: &'static str = SERVICE_NAME;
-    }
-
-    impl UnaryService<api::CreateJobRequest> for Older {
-        type Response = api::Job;
-        type Future = Ready<Result<Response<api::Job>, Status>>;
-
-        fn call(&mut self, request: Request<api::CreateJobRequest>) -> Self::Future {
-            let asked = request.into_inner();
-            self.jobs.lock().unwrap().push(asked.name.clone());
-            let member = |host: String| api::Member {
-                host,
-                ..api::Member::default()
-            };
-            ready(Ok(Response::new(api::Job {
-                name: asked.name,
-                members: asked.members.into_iter().map(member).collect(),
-                gather: asked.gather,
-                loss_threshold: asked.loss_threshold.unwrap_or(1),
-                weight: asked.weight.unwrap_or(1),
-                evict_after_s: asked.evict_after_s,
-                ..api::Job::default()
-            })))
-        }
-    }
-
-    impl UnaryService<api::DeleteJobRequest> for Older {
-        type Response = api::DeleteJobResponse;
-        type Future = Ready<Result<Response<api::DeleteJobResponse>, Status>>;
-
-        fn call(&mut self, request: Request<api::DeleteJobRequest>) -> Self::Future {
-            if self.keeps_jobs {
-                return ready(Err(Status::internal("its store fails")));
-            }
-            let name = request.into_inner().name;
-            self.jobs.lock().unwrap().retain(|it| *it != name);
-            ready(Ok(Response::new(api::DeleteJobResponse::default())))
-        }
-    }
-
-    impl Service<http::Request<Body>> for Older {
-        type Response = http::Response<Body>;
-        type Error = Infallible;
-        type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
-
-        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-            let older = self.clone();
-            async move {
-                Ok(match request.uri().path().rsplit('/').next() {
-                    Some("CreateJob") => {
-                        let codec = ProstCodec::<api::Job, api::CreateJobRequest>::default();
-                        Grpc::new(codec).unary(older, request).await
-                    }
-                    Some("DeleteJob") => {
-                        let codec =
-                            ProstCodec::<api::DeleteJobResponse, api::DeleteJobRequest>::default();
-                        Grpc::new(codec).unary(older, request).await
-                    }
-                    other => panic!("nobody asks for {other:?}"),
-                })
-            }
-            .boxed()
-        }
-    }
-
-    /// What comes of creating the job in `text` at that one.
-    async fn created(older: &Older, text: &str) -> Result<Vec<api::Job>> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?.to_string();
-        let server = Server::builder().add_service(older.clone());
-        let serving = tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
-        let client = Client::connect(&address).await?;
-        let written = job::parse_all(text, "job.yaml")?;
-        let specs: Vec<JobSpec> = written.iter().flat_map(|it| it.request.jobs(7)).collect();
-        let created = create(&client, &written, &specs).await;
-        serving.abort();
-        created
-    }
-
-    const SEALED: &str = "name: train\nmembers: [h1, h2]\nsealed: true\n";
-
-    #[tokio::test]
-    async fn a_job_that_is_not_sealed_as_it_should_be_is_taken_back() {
-        let older = Older::default();
-        let error = created(&older, SEALED).await.unwrap_err();
-        assert_eq!(
-            format!("{error:#}"),
-            "job.yaml:3:9: sealed: the controller does not do that: false instead of true; \
-             it is of another version, and nothing was created"
-        );
-        assert_eq!(Exit::of(&error), Exit::Refused);
-        assert_eq!(*older.jobs.lock().unwrap(), [""; 0]);
-
-        // What it does know it does.
-        let open = SEALED.replace("sealed: true\n", "weight: 3\n");
-        let jobs = created(&older, &open).await.unwrap();
-        assert_eq!(jobs[0].weight, 3);
-        assert_eq!(*older.jobs.lock().unwrap(), ["train"]);
-    }
-
-    #[tokio::test]
-    async fn an_open_job_that_cannot_be_taken_back_is_told_of() {
-        let older = Older {
-            keeps_jobs: true,
-            ..Older::default()
-        };
-        let error = created(&older, SEALED).await.unwrap_err();
-        let said = format!("{error:#}");
-        assert!(said.contains("sealed: the controller does not do that"));
-        assert!(said.contains("still there: train: "), "{said}");
-        assert_eq!(Exit::of(&error), Exit::Found);
-    }
+    created.map_err(|error| refusal::placed_of_several(written, specs, error).into())
 }

@@ -1,4 +1,4 @@
-//! Deleting the jobs that a name stands for: all of them first, and then waiting for what is left on switches.
+//! Deletes the jobs that a name stands for, and waits until all switches have removed them.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::wait;
 use crate::document::Deleted;
 use crate::exit::HalfDone;
 
-/// Deletes these jobs, one after the other, and waits until nothing is left of any of them, if that is asked for: `bound` at most for all together.
+/// Deletes jobs one after the other. With a `bound` it then waits, in all at most that long, until no switch holds anything of them.
 ///
 /// # Errors
-/// One cannot be deleted: with those before it named, if there are any. [`TooLate`](crate::exit::Exit::TooLate) with the switches that something
-/// is still on: the jobs are deleted all the same.
+/// A job cannot be deleted; the error names those deleted before. [`TimedOut`](crate::exit::Exit::TimedOut) with the switches that are still
+/// pending: the jobs are deleted nevertheless.
 pub async fn delete(
     client: &Client,
     names: &[String],
@@ -28,8 +28,9 @@ pub async fn delete(
         .iter_mut()
         .flat_map(|job| std::mem::take(&mut job.pending_switches));
     let pending: Vec<String> = pending.collect();
-    let left =
-        |switches: &str| format!("something is still on {switches}; it goes when they are back");
+    let left = |switches: &str| {
+        format!("disconnected: {switches}; the controller removes the job there when they are back")
+    };
     wait::settled(client, &pending, bound, left).await?;
     Ok(deleted)
 }
@@ -46,16 +47,16 @@ async fn one_by_one(
                 pending_switches,
             }),
             Err(error) if at == 0 => return Err(error.into()),
-            // Somebody else has deleted it, as was asked for here.
+            // Another client has deleted it meanwhile.
             Err(ClientError::Refused {
                 code: Code::NotFound,
                 ..
             }) => {}
-            // What stopped this one stops the others, too: the store, or the controller as a whole.
+            // The cause, such as a failing store, stops the other deletions as well.
             Err(error) => {
                 let (done, rest) = names.split_at(at);
-                let (perhaps, not) = rest.split_at(usize::from(error.may_be_done()));
-                let done = HalfDone(half_done(done, perhaps, not));
+                let (unknown, not) = rest.split_at(usize::from(error.may_be_done()));
+                let done = HalfDone(half_done(done, unknown, not));
                 return Err(error).context(done);
             }
         }
@@ -63,11 +64,15 @@ async fn one_by_one(
     Ok(deleted)
 }
 
-fn half_done(done: &[String], perhaps: &[String], not: &[String]) -> String {
+fn half_done(done: &[String], unknown: &[String], not: &[String]) -> String {
     let part = |(what, names): (&str, &[String])| {
         (!names.is_empty()).then(|| format!("{what}{}", names.join(", ")))
     };
-    let parts = [("deleted ", done), ("perhaps ", perhaps), ("not ", not)];
+    let parts = [
+        ("deleted: ", done),
+        ("unknown: ", unknown),
+        ("not deleted: ", not),
+    ];
     let parts: Vec<String> = parts.into_iter().filter_map(part).collect();
     parts.join("; ")
 }
@@ -77,7 +82,7 @@ mod tests {
     use super::*;
     use crate::exit::Exit;
 
-    /// What is said, and the exit code, where the third of four is refused so.
+    /// The error text and exit code when the third of four deletions fails with `code`.
     async fn third_fails(code: Code) -> (String, Exit) {
         let names = ["a", "b", "c", "d"].map(String::from);
         let delete = async |name: &str| match name {
@@ -93,16 +98,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_deleted_before_it_failed_is_said() {
+    async fn an_error_names_the_jobs_deleted_before() {
         let (said, exit) = third_fails(Code::FailedPrecondition).await;
-        assert_eq!((&*said, exit), ("deleted a, b; not c, d: why", Exit::Found));
+        let known = "deleted: a, b; not deleted: c, d: why";
+        assert_eq!((&*said, exit), (known, Exit::Failure));
         let (said, exit) = third_fails(Code::Unavailable).await;
-        let known = "deleted a, b; perhaps c; not d: why";
-        assert_eq!((&*said, exit), (known, Exit::Found));
+        let known = "deleted: a, b; unknown: c; not deleted: d: why";
+        assert_eq!((&*said, exit), (known, Exit::Failure));
     }
 
     #[tokio::test]
-    async fn what_somebody_else_has_deleted_stops_nothing() {
+    async fn a_job_that_another_client_deleted_is_no_error() {
         let names = ["a", "b", "c"].map(String::from);
         let delete = async |name: &str| match name {
             "b" => Err(ClientError::Refused {
@@ -118,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_fails_at_once_is_said_as_it_is() {
+    async fn the_first_failure_is_reported_as_it_is() {
         let delete = async |_: &str| {
             Err(ClientError::Refused {
                 code: Code::NotFound,
@@ -129,6 +135,6 @@ mod tests {
         let names = ["a", "b"].map(String::from);
         let error = one_by_one(&names, delete).await.err().expect("it fails");
         assert_eq!(error.to_string(), "there is no job \"a\"");
-        assert_eq!(Exit::of(&error), Exit::NotThere);
+        assert_eq!(Exit::of(&error), Exit::NotFound);
     }
 }

@@ -1,4 +1,4 @@
-//! What files of jobs ask for, against the jobs that there are.
+//! Compares the jobs of files with the jobs at the controller.
 
 use std::collections::HashSet;
 
@@ -6,20 +6,19 @@ use anyhow::{Result, bail};
 use ultima_controller::api;
 use ultima_controller::job::{Gather, JobRequest, JobSpec, WrittenJob};
 
-use super::refusal;
 use crate::document::{Action, Applied};
 
-/// A job of which only the members are others.
+/// A job to resize: only its members differ from its file.
 pub struct Resized {
     pub name: String,
-    /// The number of the epoch whose members the file's were compared with.
+    /// The number of the epoch whose members were compared.
     pub number: u32,
-    /// The file's.
+    /// The members in the file.
     pub members: Vec<String>,
 }
 
 impl Resized {
-    /// As the controller is asked for it, or for what it would do.
+    /// The request to the controller, also for a plan.
     pub fn request(&self) -> api::ResizeJobRequest {
         api::ResizeJobRequest {
             job: self.name.clone(),
@@ -30,18 +29,18 @@ impl Resized {
     }
 }
 
-/// What files ask for against what is there.
+/// The result of a comparison.
 pub struct Compared {
-    /// Those that are there, and are as files say, or differ in more than their members.
+    /// Existing jobs that match their files, or differ in more than their members.
     pub found: Vec<Applied>,
-    /// Those that are not.
+    /// Jobs that do not exist.
     pub missing: Vec<JobSpec>,
-    /// Those with other members.
+    /// Existing jobs whose members alone differ.
     pub resized: Vec<Resized>,
 }
 
 impl Compared {
-    /// What would be done about each.
+    /// The action that `apply` would take for each job.
     pub fn forecast(self) -> (Vec<Applied>, Vec<Resized>, Vec<JobSpec>) {
         let mut all = self.found;
         let resized = self.resized.iter().map(|it| &it.name);
@@ -52,17 +51,17 @@ impl Compared {
     }
 }
 
-/// Whether no job stands in the files twice.
+/// Checks that the files contain each job name only once.
 ///
 /// # Errors
-/// One does; with the place of the second.
+/// A name occurs again, with its second place.
 pub fn check_names(written: &[WrittenJob]) -> Result<()> {
     let mut names = HashSet::new();
     for written in written {
         for name in written.request.names() {
             if let Some(name) = names.replace(name) {
                 bail!(
-                    "{}: name: job {name} stands in the files twice; names are unique",
+                    "{}: name: duplicate job {name}; job names must be unique",
                     written.place_of("name"),
                 );
             }
@@ -71,20 +70,20 @@ pub fn check_names(written: &[WrittenJob]) -> Result<()> {
     Ok(())
 }
 
-/// Compares what files ask for with the jobs that are `there`. Those of a grid that are missing get the seed that others of it have.
-pub fn compare(written: &[WrittenJob], there: &[api::Job]) -> Compared {
+/// Compares the jobs of files with the `existing` jobs. Missing jobs of a grid get the seed of its existing ones.
+pub fn compare(written: &[WrittenJob], existing: &[api::Job]) -> Compared {
     let mut compared = Compared {
         found: Vec::new(),
         missing: Vec::new(),
         resized: Vec::new(),
     };
-    let named = |name: &str| there.iter().find(|job| job.name == name);
+    let named = |name: &str| existing.iter().find(|job| job.name == name);
     for written in written {
         let request = &written.request;
         let parts = request.names();
         let known = parts.iter().find_map(|name| named(name));
         let seed = known.map_or_else(rand::random, |job| job.seed);
-        // A job alone gets its seed from the controller.
+        // A job that is not part of a grid gets its seed from the controller.
         for spec in request.jobs(seed) {
             let Some(job) = named(&spec.name) else {
                 compared.missing.push(spec);
@@ -92,9 +91,9 @@ pub fn compare(written: &[WrittenJob], there: &[api::Job]) -> Compared {
             };
             let differs = differences(&spec, request.seed(), job);
             let members = members(&spec, job);
-            // A grid keeps its members.
-            let is_alone = matches!(request, JobRequest::Job(_));
-            if members.is_some() && is_alone && differs.is_empty() {
+            // The members of a grid are fixed.
+            let is_resizable = matches!(request, JobRequest::Job(_));
+            if members.is_some() && is_resizable && differs.is_empty() {
                 compared.resized.push(Resized {
                     name: spec.name,
                     number: job.id,
@@ -121,26 +120,7 @@ pub fn compare(written: &[WrittenJob], there: &[api::Job]) -> Compared {
     compared
 }
 
-/// In what a job that was created is another than its file says: a controller of another version may not know what it was asked for.
-pub fn not_as_asked(
-    written: &[WrittenJob],
-    specs: &[JobSpec],
-    created: &[api::Job],
-) -> Option<String> {
-    let mut both = specs.iter().zip(created);
-    both.find_map(|(spec, job)| {
-        let differs = differences(spec, spec.seed, job);
-        let first = differs.into_iter().chain(members(spec, job)).next()?;
-        let place = refusal::named(written, &spec.name).map(|it| it.place_of(first.field));
-        let place = place.map_or_else(String::new, |place| format!("{place}: "));
-        let Differs { field, is, wanted } = first;
-        Some(format!(
-            "{place}{field}: the controller does not do that: {is} instead of {wanted}"
-        ))
-    })
-}
-
-/// A field of which a job has something else than its file says.
+/// A field in which a job differs from its file.
 struct Differs {
     field: &'static str,
     is: String,
@@ -150,7 +130,7 @@ struct Differs {
 impl Differs {
     fn text(&self) -> String {
         let Differs { field, is, wanted } = self;
-        format!("{field} is {is}, and the file says {wanted}")
+        format!("{field} is {is}, but the file has {wanted}")
     }
 }
 
@@ -158,7 +138,7 @@ fn differs(field: &'static str, is: String, wanted: String) -> Option<Differs> {
     (is != wanted).then_some(Differs { field, is, wanted })
 }
 
-/// In what a job's members are others than its file says, now and in the epoch that comes.
+/// The difference in members, against the next epoch if one is being installed.
 fn members(spec: &JobSpec, job: &api::Job) -> Option<Differs> {
     let list = |hosts: &[&str]| format!("[{}]", hosts.join(", "));
     let coming = job.next.as_ref().map_or(&job.members, |next| &next.members);
@@ -167,7 +147,7 @@ fn members(spec: &JobSpec, job: &api::Job) -> Option<Differs> {
     differs("members", list(&hosts), list(&wanted))
 }
 
-/// In which other fields a job is another than its file says.
+/// The differences in all other fields.
 fn differences(spec: &JobSpec, seed: Option<u64>, job: &api::Job) -> Vec<Differs> {
     let gather = |gather| match gather {
         Gather::Multicast => "multicast".to_owned(),

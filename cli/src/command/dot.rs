@@ -1,10 +1,10 @@
-//! A fabric as Graphviz draws it: `ultima fabric show --dot | dot -Tsvg`.
+//! A fabric as a Graphviz graph: `ultima fabric show --dot | dot -Tsvg`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ultima_controller::api;
 
-/// The fabric, with the tree and the members of a job if one is given.
+/// The graph of the fabric; with a `job`, its tree and its members are highlighted.
 pub fn draw(
     switches: &[api::Switch],
     fabric: &api::GetFabricResponse,
@@ -42,7 +42,7 @@ pub fn draw(
         };
         let (name, label) = (node("host", &host.name), quoted(&label));
         text += &format!("  {name} [shape=ellipse, label={label}{style}];\n");
-        // What a member's switch sends it is part of the tree.
+        // The link to a member is part of the job's tree.
         let pen = match style {
             "" => "",
             _ if tree.is_empty() => "",
@@ -81,7 +81,7 @@ fn tree_ends(job: &api::Job) -> BTreeSet<(&str, u32)> {
     from.chain(to).collect()
 }
 
-/// A port's name without its switch, in whose name there is no `/`.
+/// A port's name without its switch. Names of switches have no `/`.
 fn port_label(port_name: &str) -> &str {
     port_name.split_once('/').map_or("", |(_, label)| label)
 }
@@ -94,12 +94,12 @@ fn ranks_by_host(job: &api::Job) -> BTreeMap<&str, Vec<u32>> {
     ranks
 }
 
-/// A switch and a host are never one node.
+/// A node id; the kind separates a switch from a host of the same name.
 fn node(kind: &str, name: &str) -> String {
     quoted(&format!("{kind} {name}"))
 }
 
-/// As the DOT language has strings.
+/// A quoted string of the DOT language.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jobs_tree_stands_out_and_names_cannot_break_out() {
+    fn a_jobs_tree_is_highlighted_and_names_are_escaped() {
         let switch = |name: &str| api::Switch {
             name: name.into(),
             connected: true,

@@ -1,8 +1,9 @@
-//! `ultima fabric`: switches as they should be, and as they are.
+//! `ultima fabric`: the desired and the actual state of the switches.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use ultima_console::input;
 
 use anyhow::{Result, anyhow, bail};
 use serde::Deserialize;
@@ -21,14 +22,17 @@ use super::resume::asked;
 use super::{dot, refusal, wait};
 use crate::document::{self, Applied};
 use crate::exit::Exit;
-use crate::output::{self, Output, table};
-use crate::units;
+use ultima_console::output::{self, Output, table};
+use ultima_console::units;
 
-/// The pause before switches that could not be put right are looked at again.
-const SYNC_AGAIN: Duration = Duration::from_millis(200);
+/// The pause before `sync --wait` tries again.
+const SYNC_RETRY: Duration = Duration::from_millis(200);
 
-/// Checks, shows and repairs the fabric
+/// Check, show, drain and repair the fabric
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    ultima fabric show\n  \
+    ultima fabric drain spine1 --wait 10s")]
 pub struct Arguments {
     #[command(flatten)]
     at: ControllerAddress,
@@ -38,16 +42,19 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Check a fabric's file, without a controller: its form, and whether every switch has room for it
+    /// Validate a fabric file without a controller
+    ///
+    /// Checks the file's form, and that the routes and hosts fit into the tables of every switch.
     #[command(after_help = "Example: ultima fabric check -f topologies/leaf-spine.yaml")]
     Check {
-        /// The fabric, as YAML; `-` reads standard input
+        /// YAML file of the fabric; `-` reads standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
-        /// Another program for the switches: the folder of what a compiler printed, or the file that p4c's BMv2 backend did
+        /// P4 program for the switches: the JSON file of p4c's BMv2 backend, or the output folder of another compiler [default:
+        /// Ultima's program for the switch's target]
         #[arg(long, value_name = "PATH")]
         program: Option<PathBuf>,
-        /// The P4Info of a program that is a file, in text format
+        /// P4Info of a program that is a JSON file, in text format
         #[arg(long, value_name = "FILE", requires = "program")]
         p4info: Option<PathBuf>,
         #[command(flatten)]
@@ -55,77 +62,90 @@ enum Command {
     },
     Chassis(super::chassis::Options),
     Ports(super::ports::Options),
-    /// Show the switches, whether the controller is connected to them, what of them is in use, and their jobs
-    #[command(after_help = "Example: ultima fabric show --dot --job train | dot -Tsvg > train.svg")]
+    /// Show the switches: connection, health and jobs
+    #[command(after_help = "Examples:\n  \
+        ultima fabric show\n  \
+        ultima fabric show --dot --job train | dot -Tsvg > train.svg")]
     Show {
-        /// Print a drawing of switches, hosts and links for Graphviz
+        /// Print switches, hosts and links as a Graphviz graph
         #[arg(long, conflicts_with = "format")]
         dot: bool,
-        /// Draw this job's tree and members, too
+        /// Highlight the tree and the members of this job
         #[arg(long, value_name = "NAME", requires = "dot")]
         job: Option<String>,
         #[command(flatten)]
         output: Output,
     },
-    /// Show in what switches are not as they should be; the exit code is then 1
-    #[command(after_help = "Example: ultima fabric diff -o json")]
+    /// Show drift: entries on switches that differ from the desired state
+    ///
+    /// Prints `-` before the actual value of an entry and `+` before the desired one. The exit code is 1 if there is drift.
+    #[command(after_help = "Examples:\n  \
+        ultima fabric diff\n  \
+        ultima fabric diff -o json")]
     Diff {
         #[command(flatten)]
         output: Output,
     },
-    /// Say what a change would do before it is done: nothing is written
+    /// Show what a change would do, and change nothing
     ///
-    /// With files of jobs, what `ultima apply` of them would: which would be created, resized, or left unchanged; with a fabric's file, what
-    /// starting the controller with it and the jobs that it has would: for each switch the entities that come (+) and go (-), how full it gets, the trees. Where
-    /// something would be refused the exit code is the one with which applying the files would end.
-    #[command(after_help = "Example: ultima fabric plan -f job.yaml --without old")]
+    /// For a file of jobs, plans `ultima apply`; for a fabric file, a restart of the controller with this file and its
+    /// current jobs. Prints for each job the action and the tree, and for each switch the entries that are removed (-) and
+    /// added (+) and the table usage. If the change would be rejected, the exit code is that of the real command.
+    #[command(after_help = "Examples:\n  \
+        ultima fabric plan -f job.yaml --without old\n  \
+        ultima fabric plan -f new-fabric.yaml")]
     Plan {
-        /// Jobs, one or several documents, or a fabric, as YAML; `-` reads standard input
+        /// YAML file of one or more jobs, or of a fabric; `-` reads standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
-        /// As if this job had been deleted before; may be said several times
+        /// Assume that this job is deleted first. Repeatable
         #[arg(long, value_name = "JOB")]
         without: Vec<String>,
         #[command(flatten)]
         output: Output,
     },
-    /// Move all jobs and routes off a part of the fabric, so that it can be taken away
+    /// Move all jobs and routes away from a switch, port or link, for maintenance
     ///
-    /// The new ways are there before the old ones are taken, so that nothing is lost where switches have room for both. Of a switch with
-    /// hosts that is what it passes on between others; where there is no other way, what uses the part stays. It is refused where a job
-    /// would have no room elsewhere. The exit code is 1 where jobs keep their ways, as there are no others, or where a switch is not known to
-    /// have the new ways and the old ones are kept for it: look at what is printed before you take the part away. It
-    /// stays drained until `undrain`, also when the controller is started again with the same --state.
-    #[command(after_help = "Example: ultima fabric drain spine1 --wait 10s")]
+    /// Installs the new routes before it removes the old ones, so that no packet is lost if the switches have room for both.
+    /// A switch with hosts still serves these, forwards nothing for others, and the command names the jobs with
+    /// members there. The command is rejected if a job does not
+    /// fit elsewhere. The element stays drained until `undrain`, also after a restart of the controller with the same
+    /// --state.
+    ///
+    /// The exit code is 1 if a job still uses the element because there is no other path, or if a switch has not confirmed
+    /// the new routes: read the output before you disconnect anything.
+    #[command(after_help = "Examples:\n  \
+        ultima fabric drain spine1 --wait 10s\n  \
+        ultima fabric drain leaf1/9-spine1/1")]
     Drain {
-        /// A switch (s1), a port (s1/9), or a link between switches (s1/9-s2/9), also by one end
-        part: String,
-        /// Wait until all switches are known to have the new ways, so long at most
+        /// Switch (s1), port (s1/9), or link between switches (s1/9-s2/9, or one of its ports)
+        element: String,
+        /// Wait at most TIME, such as 10s, until all switches have confirmed the new routes [default: do not wait]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
         wait: Option<Duration>,
         #[command(flatten)]
         output: Output,
     },
-    /// Let a part of the fabric be used again
+    /// Use a drained switch, port or link again
     ///
-    /// Routes go back to it; jobs keep the trees that they have.
+    /// Routes return to it; existing jobs keep their current trees.
     #[command(after_help = "Example: ultima fabric undrain spine1")]
     Undrain {
-        /// As for `drain`
-        part: String,
-        /// Wait until all switches are known to have the new ways, so long at most
+        /// Switch, port or link, as for `drain`
+        element: String,
+        /// Wait at most TIME, such as 10s, until all switches have confirmed the new routes [default: do not wait]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
         wait: Option<Duration>,
         #[command(flatten)]
         output: Output,
     },
-    /// Put right at once in what switches are not as they should be, and show what it was
+    /// Repair drift on all switches now, and show what was repaired
     ///
-    /// The controller does so by itself, as often as its --audit-every says. The exit code is 1 where a switch could not
-    /// be put right.
+    /// The controller also repairs drift by itself, at the interval `--audit-every`. The exit code is 1 if a switch could
+    /// not be repaired.
     #[command(after_help = "Example: ultima fabric sync --wait 10s")]
     Sync {
-        /// Try again until all switches are right, so long at most
+        /// Retry for at most TIME, such as 10s, until all switches are in sync [default: try once]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
         wait: Option<Duration>,
         #[command(flatten)]
@@ -133,7 +153,7 @@ enum Command {
     },
 }
 
-/// Makes one request and prints what came of it.
+/// Runs the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Command::Chassis(options) => return super::chassis::run(options, &arguments.at),
@@ -167,49 +187,53 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                     Some(name) => Some(client.job(name).await?),
                     None => None,
                 };
-                (dot::draw(&switches, &fabric, job.as_ref()), Exit::Done)
+                (dot::draw(&switches, &fabric, job.as_ref()), Exit::Success)
             }
             Command::Show { output, .. } => {
                 let (switches, jobs) = (client.switches().await?, client.jobs().await?);
-                (show(&switches, &jobs, output)?, Exit::Done)
+                (show(&switches, &jobs, output)?, Exit::Success)
             }
             Command::Plan { output, .. } => {
                 let (plan, mut jobs) = planned.expect("read above").plan(&client).await?;
                 let exit = refusal::exit_of_plan(&plan, &jobs);
-                refusal::mark_refused(&mut jobs, &plan);
+                refusal::mark_rejected(&mut jobs, &plan);
                 let plan = document::Plan::from(&plan).with(&jobs);
                 (output.print(&plan, || plan.text())?, exit)
             }
-            Command::Drain { part, wait, output } => {
-                drain(&client, (&part, true), wait, output).await?
-            }
-            Command::Undrain { part, wait, output } => {
-                drain(&client, (&part, false), wait, output).await?
-            }
+            Command::Drain {
+                element,
+                wait,
+                output,
+            } => drain(&client, (&element, true), wait, output).await?,
+            Command::Undrain {
+                element,
+                wait,
+                output,
+            } => drain(&client, (&element, false), wait, output).await?,
             Command::Diff { output } => {
                 let switches = client.diff_fabric().await?;
-                let right =
+                let in_sync =
                     (switches.iter()).all(|it| it.problem.is_empty() && it.differences.is_empty());
-                (differences(&switches, output)?, Exit::found(!right))
+                (differences(&switches, output)?, Exit::failure_if(!in_sync))
             }
             Command::Sync { wait, output } => {
                 let end = Instant::now() + wait.unwrap_or_default();
-                // It may be done twice: nothing comes of the second one.
+                // A sync may be repeated safely: a second one changes nothing.
                 let sync = async |client: &Client| client.sync_fabric().await;
                 let mut switches = match wait {
                     Some(_) => asked(&client, sync).await?,
                     None => sync(&client).await?,
                 };
-                let is_right = |it: &api::SwitchDiff| it.problem.is_empty();
-                while !switches.iter().all(is_right) && Instant::now() < end {
-                    sleep(SYNC_AGAIN).await;
-                    for (all, now) in switches.iter_mut().zip(asked(&client, sync).await?) {
-                        all.differences.extend(now.differences);
-                        all.problem = now.problem;
+                let is_repaired = |it: &api::SwitchDiff| it.problem.is_empty();
+                while !switches.iter().all(is_repaired) && Instant::now() < end {
+                    sleep(SYNC_RETRY).await;
+                    for (all, latest) in switches.iter_mut().zip(asked(&client, sync).await?) {
+                        all.differences.extend(latest.differences);
+                        all.problem = latest.problem;
                     }
                 }
-                let right = switches.iter().all(is_right);
-                (differences(&switches, output)?, Exit::found(!right))
+                let repaired = switches.iter().all(is_repaired);
+                (differences(&switches, output)?, Exit::failure_if(!repaired))
             }
         };
         output::print(&text)?;
@@ -217,7 +241,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     })
 }
 
-/// What `ultima fabric plan` is about.
+/// The change that `ultima fabric plan` plans.
 enum Planned {
     Jobs {
         delete: Vec<String>,
@@ -229,7 +253,7 @@ enum Planned {
     },
 }
 
-/// By what a fabric's file is known.
+/// Tells a fabric file, which has `switches`, from a file of jobs.
 #[derive(Deserialize)]
 struct Probe {
     switches: Option<IgnoredAny>,
@@ -237,13 +261,15 @@ struct Probe {
 
 impl Planned {
     fn read(file: &std::path::Path, without: &[String]) -> Result<Self> {
-        let (text, name) = (super::read_text(file)?, super::name_of(file));
+        let (text, name) = (input::read_text(file)?, input::name_of(file));
         let probe = serde_yaml::from_str::<Probe>(&text);
         if probe.is_ok_and(|probe| probe.switches.is_some()) {
             if !without.is_empty() {
-                bail!("--without goes with jobs, and {name} is a fabric; delete the jobs first");
+                bail!(
+                    "--without applies to a file of jobs, but {name} is a fabric; delete the jobs first"
+                );
             }
-            // What is wrong with it is said with its name.
+            // A local check, whose errors name the file.
             let written = Box::new(WrittenFabric::parse(&text, &name)?);
             return Ok(Planned::Fabric { text, written });
         }
@@ -255,16 +281,16 @@ impl Planned {
         })
     }
 
-    /// What it would do, and of jobs what would be done about each.
+    /// Asks the controller for the plan; for jobs, also returns the action for each.
     async fn plan(
         &self,
         client: &Client,
     ) -> Result<(api::PlanResponse, Vec<Applied>), ClientError> {
         match self {
             Planned::Jobs { delete, wanted } => {
-                let mut there = client.jobs().await?;
-                there.retain(|job| !delete.contains(&job.name));
-                let (jobs, resized, missing) = compare(wanted, &there).forecast();
+                let mut existing = client.jobs().await?;
+                existing.retain(|job| !delete.contains(&job.name));
+                let (jobs, resized, missing) = compare(wanted, &existing).forecast();
                 let resize = resized.iter().map(Resized::request).collect();
                 let mut plan = client.plan_jobs(delete, resize, &missing).await?;
                 refusal::placed_in_plan(wanted, &mut plan);
@@ -281,26 +307,26 @@ impl Planned {
 
 async fn drain(
     client: &Client,
-    (part, drained): (&str, bool),
+    (element, drained): (&str, bool),
     wait: Option<Duration>,
     output: Output,
 ) -> Result<(String, Exit)> {
-    let mut answer = client.drain(part, drained).await?;
+    let mut answer = client.drain(element, drained).await?;
     if let Some(bound) = wait
         && !answer.pending_switches.is_empty()
     {
-        let left = |switches: &str| format!("the new ways are not known to be on {switches}");
+        let left = |switches: &str| format!("new routes are not confirmed by {switches}");
         wait::settled(client, &answer.pending_switches, bound, left).await?;
-        answer = client.drain(part, drained).await?;
+        answer = client.drain(element, drained).await?;
     }
     let done = document::Drained::new(answer, drained, &client.jobs().await?);
     let text = output.print(&done, || done.text())?;
-    Ok((text, Exit::found(!done.is_done())))
+    Ok((text, Exit::failure_if(!done.is_done())))
 }
 
 fn check(file: &std::path::Path, program: Option<Program>, output: Output) -> Result<ExitCode> {
-    let name = super::name_of(file);
-    let written = WrittenFabric::parse(&super::read_text(file)?, &name)?;
+    let name = input::name_of(file);
+    let written = WrittenFabric::parse(&input::read_text(file)?, &name)?;
     let fabric = &written.fabric;
     let program = program.map_or_else(|| Program::own(fabric), Ok)?;
     let routes = Routes::new(fabric, Health::default());
@@ -309,13 +335,13 @@ fn check(file: &std::path::Path, program: Option<Program>, output: Output) -> Re
             let part = error.switch().map(|_| format!("switches[{}]", id.0));
             anyhow!(written.refused(part.as_deref(), error))
         })?;
-        if let Some(said) = plan::uncut(fabric, program.names(), id) {
-            eprintln!("warning: {said}");
+        if let Some(warning) = plan::uncut(fabric, program.names(), id) {
+            eprintln!("warning: {warning}");
         }
     }
     let checked = document::Checked::new(name, fabric);
     output::print(&output.print(&checked, || checked.text())?)?;
-    Ok(Exit::Done.into())
+    Ok(Exit::Success.into())
 }
 
 fn show(switches: &[api::Switch], jobs: &[api::Job], output: Output) -> Result<String> {
@@ -325,14 +351,23 @@ fn show(switches: &[api::Switch], jobs: &[api::Job], output: Output) -> Result<S
             [
                 switch.name.to_owned(),
                 switch.target.to_owned(),
-                format!("{}#{}", switch.grpc, switch.device_id),
+                switch.grpc.to_owned(),
+                switch.device_id.to_string(),
                 switch.jobs.join(","),
                 switch.health.to_owned(),
-                switch.state().to_owned(),
+                switch.status().to_owned(),
             ]
         });
-        let header = ["SWITCH", "TARGET", "DEVICE", "JOBS", "HEALTH", "STATE"];
-        table(header, rows) + &document::held_back_text(jobs)
+        let header = [
+            "NAME",
+            "TARGET",
+            "ADDRESS",
+            "DEVICE-ID",
+            "JOBS",
+            "HEALTH",
+            "STATUS",
+        ];
+        table(header, rows) + &document::not_rerouted_text(jobs)
     })
 }
 

@@ -1,8 +1,10 @@
-//! `ultima job`: creating, showing and deleting jobs at a running controller.
+//! `ultima job`: creates, shows, checks, resizes and deletes jobs at a running controller.
 
+use super::run_beside;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use ultima_console::input;
 
 use anyhow::{Result, anyhow};
 use ultima_controller::api;
@@ -14,15 +16,18 @@ use super::controller_address::ControllerAddress;
 use super::creation;
 use super::deletion;
 use super::membership;
-use super::telemetry::{AWAY, away};
+use super::telemetry::{UNREACHABLE, unreachable};
 use super::wait;
 use crate::document::{self, OneOrAll, state};
 use crate::exit::Exit;
-use crate::output::{self, Format, Output, table};
-use crate::units::{self, bit_rate, bytes};
+use ultima_console::output::{self, Format, Output, table};
+use ultima_console::units::{self, bit_rate, bytes};
 
-/// Creates, shows, changes, checks and deletes jobs at a running controller
+/// Create, show, check, resize and delete jobs at a running controller
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    ultima job create -f job.yaml\n  \
+    ultima job list")]
 pub struct Arguments {
     #[command(flatten)]
     at: ControllerAddress,
@@ -32,30 +37,34 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Install a job on every switch that it needs, or on none
-    #[command(
-        after_help = "Example: ultima job create -f job.yaml, where job.yaml holds\n\n  \
-        name: train\n  members: [h1, h2, h3, h4]     # hosts in rank order\n\n\
-        and what is to be other than:\n\n  \
-        gather: multicast             # or unicast\n  \
-        seed: 7                       # of all that is random; else one is drawn\n  \
-        loss_threshold: 1             # packets of an operation lost at one place that are worth a word; 0 for never\n  \
-        weight: 1                     # its part of links with a rate that other jobs use, too, 1 to 100\n  \
-        evict_after_s: 0              # seconds after which a suspected member loses its place; 0 for never\n  \
-        sealed: false                 # true: members seal their packets and refuse others', under a key that they are given\n  \
-        groups: 2                     # makes a job of each group, NAME.row0 …, and of each\n                                \
-        # place in groups, NAME.column0 …, for hierarchical\n                                \
-        # AllReduces; show, check, delete take NAME for all"
-    )]
+    /// Create a job from a file, on all switches that it needs or on none
+    #[command(after_help = concat!(
+        "Examples:\n",
+        "  ultima job create -f job.yaml --wait 60s\n",
+        "  echo '{ name: train, members: [h1, h2] }' | ultima job create -f -\n",
+        "\n",
+        "job.yaml, with the default of each optional field:\n",
+        "\n",
+        "  name: train\n",
+        "  members: [h1, h2, h3, h4]   # hosts in rank order\n",
+        "  gather: multicast           # switches replicate results; unicast: ranks send each copy\n",
+        "  seed: 7                     # seed of all random choices; default: random\n",
+        "  loss_threshold: 1           # report operations with this many losses at one hop; 0: never\n",
+        "  weight: 1                   # share of links with a rate, relative to other jobs, 1 to 100\n",
+        "  evict_after_s: 0            # evict a suspected member after this many seconds; 0: never\n",
+        "  sealed: false               # true: authenticate packets with a key of the job\n",
+        "  groups: 2                   # grid for hierarchical AllReduce: a job per group (NAME.row0, ...)\n",
+        "                              # and per position in groups (NAME.column0, ...); default: none"
+    ))]
     Create {
-        /// The job, as YAML; `-` reads standard input
+        /// YAML file of the job; `-` reads standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
-        /// Put a job whose file says no groups in those that take least by the cost model, for buckets of SIZE bytes on
-        /// links of RATE bits per second, if that is less than without: 100G:25M
+        /// Choose `groups` by the cost model, for links of RATE bits per second and buckets of SIZE bytes, such as 100G:25M.
+        /// Has no effect if the file sets `groups`, or if a flat job is faster
         #[arg(long, value_name = "RATE:SIZE", value_parser = grouping)]
         group_for: Option<Grouping>,
-        /// Wait until all members have joined, so long at most; the job stays also where they have not
+        /// Wait at most TIME, such as 60s, until all members have joined; the job stays in any case [default: do not wait]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
         wait: Option<Duration>,
         #[command(flatten)]
@@ -67,55 +76,61 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Show a job's numbers, members and counters
+    /// Show a job's settings, members and packet counters
     ///
-    /// JSON and YAML are without counters: `ultima telemetry -o json` has all of them.
+    /// JSON and YAML omit the counters: `ultima telemetry -o json` prints them.
     #[command(after_help = "Example: ultima job show train")]
     Show {
-        /// The job's name
+        /// Name of the job, or of a grid for all its jobs
         name: String,
         #[command(flatten)]
         output: Output,
     },
-    /// Find out where a job's packets stop, and what to do
+    /// Find the hop where packets of a job are lost, with advice
     ///
-    /// The job's members, which must be running, send check packets to each other and to the group; what switches
-    /// count meanwhile shows how far those came that nobody heard. The exit code is 1 where packets stop somewhere.
-    #[command(after_help = "Example: ultima job check train -o json")]
+    /// The running members send test packets to each other and to the multicast group. For a path on which none arrives,
+    /// the switch counters show the first hop that did not see them. The exit code is 1 if a problem is found.
+    #[command(after_help = "Examples:\n  \
+        ultima job check train\n  \
+        ultima job check train -o json")]
     Check {
-        /// The job's name
+        /// Name of the job, or of a grid for all its jobs
         name: String,
         #[command(flatten)]
         output: Output,
     },
-    /// Give a job other members while it runs
+    /// Change the members of a running job
     ///
-    /// The new members are installed as another epoch beside the one that the job is in. When all newcomers have joined, the members that stay
-    /// agree on the first operation of the new epoch; then the old one is taken off the switches. Without --wait it follows by itself. A grid
-    /// keeps its members.
-    #[command(
-        after_help = "Example: ultima job resize train --members h1,h2,h3,h4,h5\n         ultima job resize train --add h6 --remove h2 --wait 90s\n         ultima job resize train --add h6 -o json     # the job, with what it changes to in `next`\n         ultima job resize train --call-off           # what is on its way and not decided yet"
-    )]
+    /// The controller installs the new members as a new epoch next to the current one. When all new members have joined, the
+    /// remaining members agree on the first operation of the new epoch, and the controller removes the old epoch from the
+    /// switches. This continues in the background unless `--wait` is given. The members of a grid cannot be changed.
+    #[command(after_help = "Examples:\n  \
+        ultima job resize train --members h1,h2,h3,h4,h5\n  \
+        ultima job resize train --add h6 --remove h2 --wait 90s\n  \
+        ultima job resize train --add h6 -o json     # the new members are in `next`\n  \
+        ultima job resize train --cancel")]
     Resize(membership::Resize),
-    /// Take a member's place away while the job runs
-    #[command(
-        after_help = "Example: ultima job evict train 3 --epoch 2 --reason \"its link is bad\"\n         ultima job evict train --host h2 --wait 30s -o yaml"
-    )]
-    Evict(membership::Evict),
-    /// Show what happens to a job's members as it happens
+    /// Remove one member from a running job
     ///
-    /// JSON is one object on one line for each event, YAML one document. The first says how things are, with `now` for its kind; of several
-    /// controllers it goes on with the one that leads next, beginning with how things are then.
-    #[command(
-        after_help = "Example: ultima job watch train -o json | jq -r 'select(.kind == \"decided\").first_operation'"
-    )]
+    /// Ranks above the removed one move down by one. The change otherwise proceeds as with `resize`.
+    #[command(after_help = "Examples:\n  \
+        ultima job evict train 3 --epoch 2 --reason \"its link is bad\"\n  \
+        ultima job evict train --host h2 --wait 30s")]
+    Evict(membership::Evict),
+    /// Print membership events of a job as they happen
+    ///
+    /// The first event, of kind `current`, is the state of the job. If --controller names several controllers, the watch
+    /// continues with the next leader and prints the state again. The watch ends when the job is deleted.
+    #[command(after_help = "Examples:\n  \
+        ultima job watch train\n  \
+        ultima job watch train -o json | jq -r 'select(.kind == \"decided\").first_operation'")]
     Watch(membership::Watch),
-    /// Take a job off all its switches; of a grid all of its jobs
+    /// Delete a job, or all jobs of a grid
     #[command(after_help = "Example: ultima job delete train --wait 10s")]
     Delete {
-        /// The job's name
+        /// Name of the job, or of a grid for all its jobs
         name: String,
-        /// Wait until it is off switches that could not be reached, too, so long at most
+        /// Wait at most TIME, such as 10s, until disconnected switches have removed the job, too [default: do not wait]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
         wait: Option<Duration>,
         #[command(flatten)]
@@ -123,9 +138,9 @@ enum Command {
     },
 }
 
-/// Makes one request and prints what came of it.
+/// Runs the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    // The file is read first: what is wrong with it does not need a controller to be said.
+    // The file comes first: its errors need no controller.
     let written = match &arguments.command {
         Command::Create {
             file, group_for, ..
@@ -139,9 +154,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         }
         _ => None,
     };
-    output::run_beside(async {
+    run_beside(async {
         let client = Client::connect(&arguments.at.controller).await?;
-        let mut exit = Exit::Done;
+        let mut exit = Exit::Success;
         let text = match arguments.command {
             Command::Create { wait, output, .. } => {
                 let written = [written.expect("read above")];
@@ -179,7 +194,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 for name in jobs_of(&client, &name).await? {
                     checks.push(document::Check::from(&client.check(&name).await?));
                 }
-                exit = Exit::found(!checks.iter().all(document::Check::is_ok));
+                exit = Exit::failure_if(!checks.iter().all(document::Check::is_ok));
                 let text = checks.iter().map(document::Check::text).collect();
                 output.print(&OneOrAll::of(checks), || text)?
             }
@@ -207,41 +222,41 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     })
 }
 
-/// The job of a file that has only one.
+/// Reads a file that must have exactly one job.
 fn only_one(file: &std::path::Path) -> Result<WrittenJob> {
-    let name = super::name_of(file);
-    let jobs = job::parse_all(&super::read_text(file)?, &name)?;
+    let name = input::name_of(file);
+    let jobs = job::parse_all(&input::read_text(file)?, &name)?;
     let [job] = <[WrittenJob; 1]>::try_from(jobs).map_err(|jobs| {
         let (second, jobs) = (jobs[1].place(), jobs.len());
         anyhow!(
-            "{second}: {jobs} jobs; `ultima job create` takes one, `ultima apply -f` creates several"
+            "{second}: {jobs} jobs in one file; `ultima job create` takes one, use `ultima apply -f` for several"
         )
     })?;
     Ok(job)
 }
 
-/// What came of a command about one job; where there is no job, but a grid of that name, that is said.
+/// The result of a command that does not work on grids; if `name` is a grid, the error says so.
 async fn of_no_grid(client: &Client, name: &str, done: Result<ExitCode>) -> Result<ExitCode> {
-    let is_unknown = |error: &anyhow::Error| Exit::of(error) == Exit::NotThere;
+    let is_unknown = |error: &anyhow::Error| Exit::of(error) == Exit::NotFound;
     if !done.as_ref().is_err_and(is_unknown) {
         return done;
     }
     match &jobs_of(client, name).await?[..] {
         [one] if one == name => done,
-        lines => Err(Exit::Refused.because(format!(
-            "{name} is a grid, which keeps its members, of the jobs {}; watch one of these, or delete the grid and create it with others",
+        lines => Err(Exit::Rejected.because(format!(
+            "{name} is a grid of the jobs {}, whose members cannot be changed; watch one of these jobs, or delete the grid and create it again",
             lines.join(", ")
         ))
         .into()),
     }
 }
 
-/// What the cost model needs to know of a job's operations.
+/// The parameters of the cost model for groups.
 #[derive(Clone, Copy, Debug)]
 struct Grouping {
-    /// Bits per second of a rank's link.
+    /// The rate of a rank's link, in bits per second.
     rate: u64,
-    /// Of a bucket.
+    /// The size of a bucket.
     bytes: u64,
 }
 
@@ -256,12 +271,12 @@ fn grouping(text: &str) -> Result<Grouping, String> {
 }
 
 impl Grouping {
-    /// The job in the groups that take least, if that is less than without any; a grid as its file says.
+    /// Turns a job into a grid if the cost model says that this is faster. Keeps the groups of a file that sets them.
     fn apply(self, request: &JobRequest) -> Result<JobRequest, JobProblem> {
         let JobRequest::Job(spec) = request else {
             return Ok(request.clone());
         };
-        // The file's check knows that it is no more than there are ranks.
+        // The number of ranks has been checked when the file was read.
         let ranks = u16::try_from(spec.members.len()).unwrap_or(u16::MAX);
         let path = Path::new(self.rate, Config::SLOT_BYTES);
         match Grid::choose(ranks, self.bytes, &path) {
@@ -271,7 +286,7 @@ impl Grouping {
     }
 }
 
-/// The jobs that a name stands for: one, or those of a grid, rows first.
+/// The jobs that a name stands for: one job, or those of a grid, rows first.
 async fn jobs_of(client: &Client, name: &str) -> Result<Vec<String>, ClientError> {
     let all = client.jobs().await?;
     let of_grid = |job: &api::Job| {
@@ -280,14 +295,14 @@ async fn jobs_of(client: &Client, name: &str) -> Result<Vec<String>, ClientError
     };
     let mut lines: Vec<Line> = all.iter().filter_map(of_grid).collect();
     if lines.is_empty() || all.iter().any(|job| job.name == name) {
-        // Where there is none the controller says so.
+        // The controller reports an unknown name.
         return Ok(vec![name.to_owned()]);
     }
     lines.sort();
     Ok(lines.into_iter().map(|line| line.name(name)).collect())
 }
 
-/// One job's document as it is, a grid's as a list.
+/// One document for a job, a list for a grid.
 fn one_or_all(jobs: &[api::Job]) -> OneOrAll<document::Job<'_>> {
     OneOrAll::of(jobs.iter().map(Into::into).collect())
 }
@@ -311,7 +326,7 @@ fn summary(jobs: &[api::Job]) -> String {
     });
     table(
         [
-            "JOB", "ID", "EPOCH", "RANKS", "GROUP", "COUNTERS", "WEIGHT", "SWITCHES",
+            "NAME", "ID", "EPOCH", "RANKS", "GROUP", "COUNTERS", "WEIGHT", "SWITCHES",
         ],
         rows,
     )
@@ -326,22 +341,22 @@ fn members(job: &api::Job) -> String {
             format!("{}:{}", member.ip, member.udp_port),
             member.switch_port_name.clone(),
             match member.cut_off {
-                true => format!("{}, cut off", state(member)),
+                true => format!("{}, unreachable", state(member)),
                 false => state(member).to_owned(),
             },
         ]
     });
     let mut notes = String::new();
     if !job.stays.is_empty() {
-        notes += &format!("keeps its ways: {}\n", job.stays);
+        notes += &format!("not rerouted: {}\n", job.stays);
     }
     if let Some(next) = &job.next {
         let hosts = next.members.iter().map(|m| match m.state() {
-            api::MemberState::Free => format!("{} (has not joined)", m.host),
+            api::MemberState::Free => format!("{} (not joined)", m.host),
             _ => m.host.clone(),
         });
         let hosts: Vec<String> = hosts.collect();
-        notes += &format!("changes to epoch {}: {}\n", next.epoch, hosts.join(", "));
+        notes += &format!("next epoch {}: {}\n", next.epoch, hosts.join(", "));
     }
     if !job.unchanged.is_empty() {
         notes += &format!("{}\n", job.unchanged);
@@ -358,7 +373,7 @@ fn counts(switches: &[api::SwitchCounters]) -> String {
         if !counted.problem.is_empty() {
             let mut row: [String; 9] = Default::default();
             row[0].clone_from(&counted.switch);
-            AWAY.clone_into(&mut row[1]);
+            UNREACHABLE.clone_into(&mut row[1]);
             return row;
         }
         [
@@ -374,33 +389,33 @@ fn counts(switches: &[api::SwitchCounters]) -> String {
         ]
     });
     let header = [
-        "PACKETS AT",
+        "SWITCH",
         "RECEIVED",
         "REJECTED",
         "REPLICATED",
         "UNICAST",
         "DELIVERED",
-        "OWN COPY",
-        "UNKNOWN RANK",
+        "OWN-COPY",
+        "UNKNOWN-RANK",
         "UNDELIVERABLE",
     ];
-    format!("\n{}{}", table(header, rows), away(switches.iter()))
+    format!("\n{}{}", table(header, rows), unreachable(switches.iter()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// As many ranks as docs/transport.md says that groups pay for, and fewer.
+    /// The thresholds of docs/transport.md.
     #[test]
-    fn many_ranks_are_grouped_and_few_are_not() {
-        let grouping = grouping("100G:25M").expect("as it should be");
-        let asked = |ranks: usize| {
+    fn only_large_jobs_are_grouped() {
+        let grouping = grouping("100G:25M").expect("a rate and a size");
+        let grouped = |ranks: usize| {
             let hosts: Vec<String> = (0..ranks).map(|host| format!("h{host}")).collect();
             let text = format!("{{ name: train, members: [{}] }}", hosts.join(", "));
             grouping.apply(&job::parse(&text, "job.yaml").expect("a job"))
         };
-        assert!(matches!(asked(64), Ok(JobRequest::Job(_))));
-        assert!(matches!(asked(16_384), Ok(JobRequest::Grid(_))));
+        assert!(matches!(grouped(64), Ok(JobRequest::Job(_))));
+        assert!(matches!(grouped(16_384), Ok(JobRequest::Grid(_))));
     }
 }

@@ -1,5 +1,6 @@
-//! `ultima job resize`, `evict` and `watch`: a job's members while it runs.
+//! `ultima job resize`, `evict` and `watch`: the members of a running job.
 
+use super::print_beside;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,54 +15,55 @@ use super::controller_address::ControllerAddress;
 use super::resume::resumed;
 use crate::document;
 use crate::exit::Exit;
-use crate::output::{self, Format, Output};
-use crate::units;
+use ultima_console::output::{self, Format, Output};
+use ultima_console::units;
 
-/// What gives a job other members.
+/// `ultima job resize`.
 #[derive(clap::Args)]
-#[group(id = "members_wanted", required = true, multiple = true, args = ["members", "add", "remove", "call_off"])]
+#[group(id = "members_wanted", required = true, multiple = true, args = ["members", "add", "remove", "cancel"])]
 pub struct Resize {
-    /// The job's name
+    /// Name of the job
     pub name: String,
-    /// The hosts of all members from now on, in rank order
+    /// Hosts of all members of the new epoch, in rank order
     #[arg(long, value_name = "HOST,...", value_delimiter = ',', conflicts_with_all = ["add", "remove"])]
     members: Vec<String>,
-    /// Hosts that get a member more, behind those that there are
+    /// Hosts that get one more member each, with the next ranks
     #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
     add: Vec<String>,
-    /// Hosts that lose a member; of several the one with the highest rank
+    /// Hosts that lose one member each: of several, the one with the highest rank
     #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
     remove: Vec<String>,
-    /// How long newcomers may take to join, a day at most
+    /// Cancel the change if a new member has not joined after TIME, at most 24h
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
-    join_wait: Duration,
-    /// Go on without members that should stay and do not answer, instead of calling the change off
+    join_timeout: Duration,
+    /// Evict remaining members that do not answer, instead of cancelling the change
     #[arg(long)]
-    leave_out_lost: bool,
-    /// Call off the change that is on its way, instead: the job goes on in the epoch that it is in. What is decided cannot be called off
-    #[arg(long, conflicts_with_all = ["members", "add", "remove", "join_wait", "leave_out_lost", "wait"])]
-    call_off: bool,
+    evict_unresponsive: bool,
+    /// Cancel the pending change; the job stays in its current epoch. Not possible once the members have decided on the
+    /// first operation of the new epoch
+    #[arg(long, conflicts_with_all = ["members", "add", "remove", "join_timeout", "evict_unresponsive", "wait"])]
+    cancel: bool,
     #[command(flatten)]
     end: End,
 }
 
-/// What takes a member's place away.
+/// `ultima job evict`.
 #[derive(clap::Args)]
 #[group(id = "member_meant", required = true, args = ["member", "host"])]
 pub struct Evict {
-    /// The job's name
+    /// Name of the job
     pub name: String,
-    /// The member's rank, or its host where that has one rank of the job; a number is a rank
+    /// Rank of the member, or its host if that has only one rank of the job. A number is a rank
     #[arg(value_name = "RANK|HOST", conflicts_with = "host")]
     member: Option<String>,
-    /// The member's host, also one that is called like a number
+    /// Host of the member; needed for a host whose name is a number
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
-    /// The epoch in which the member was seen, as `ultima job show` says it: nothing is done where the job is in another one by now, as ranks close up
-    /// when a member goes. Without it the epoch that the job is in when this command looks
+    /// Fail if the job is no longer in this epoch, because ranks may have changed (see `ultima job show`) [default: the
+    /// current epoch]
     #[arg(long, value_name = "EPOCH", value_parser = clap::value_parser!(u32).range(1..=65535))]
     epoch: Option<u32>,
-    /// Why, for the member itself
+    /// Reason, which the evicted member prints
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
     #[command(flatten)]
@@ -70,37 +72,37 @@ pub struct Evict {
 
 #[derive(clap::Args)]
 struct End {
-    /// Wait until the old epoch is off all switches, so long at most, and tell what happens meanwhile; the exit code is 1 if the change is
-    /// called off. It goes on also where the time is over
+    /// Wait at most TIME, such as 60s, until the change is complete, and print its events; the exit code is 1 if it is
+    /// cancelled. A timeout does not cancel it [default: do not wait]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     wait: Option<Duration>,
     #[command(flatten)]
     output: Output,
 }
 
-/// What shows what happens to members.
+/// `ultima job watch`.
 #[derive(clap::Args)]
 pub struct Watch {
-    /// The job's name
+    /// Name of the job
     pub name: String,
     #[command(flatten)]
     output: Output,
 }
 
-/// Gives a job other members.
+/// Resizes a job, or cancels its pending change.
 pub async fn resize(
     client: &Client,
     at: &ControllerAddress,
     arguments: &Resize,
 ) -> Result<ExitCode> {
     let name = &arguments.name;
-    if arguments.call_off {
+    if arguments.cancel {
         let job = client.call_off_change(name, 0).await?;
         let text = format!(
-            "job {name} goes on in epoch {}: {}\n",
+            "job {name} stays in epoch {}: {}\n",
             job.epoch, job.unchanged
         );
-        return told_so(&arguments.end, &job, text);
+        return print_job(&arguments.end, &job, text);
     }
     let (members, number) = match &arguments.members[..] {
         [] => {
@@ -109,29 +111,29 @@ pub async fn resize(
             let now = job.members.into_iter().map(|member| member.host);
             let members = changed(now.collect(), &arguments.add, &arguments.remove);
             let members =
-                members.map_err(|what| Exit::NotThere.because(format!("job {name} {what}")));
+                members.map_err(|what| Exit::NotFound.because(format!("job {name} {what}")));
             (members?, number)
         }
         members => (members.to_vec(), None),
     };
-    // First, so that nothing is missed.
-    let told = Told::begin(client, at, name).await?;
-    let terms = (arguments.join_wait, arguments.leave_out_lost);
+    // The watch starts first, so that it misses no event.
+    let events = Events::watch(client, at, name).await?;
+    let terms = (arguments.join_timeout, arguments.evict_unresponsive);
     let job = client.resize_job((name, number), &members, terms).await?;
-    follow(told, &job, &arguments.end).await
+    follow(events, &job, &arguments.end).await
 }
 
-/// Takes a member's place away.
+/// Evicts a member.
 pub async fn evict(client: &Client, at: &ControllerAddress, arguments: &Evict) -> Result<ExitCode> {
     let Evict {
         name, reason, end, ..
     } = arguments;
     let member = arguments.member();
-    let told = Told::begin(client, at, name).await?;
+    let events = Events::watch(client, at, name).await?;
     let number = client.job(name).await?.id;
     let seen = (name.as_str(), arguments.epoch.unwrap_or_default(), number);
     let job = client.evict_seen(seen, member, reason).await?;
-    follow(told, &job, end).await
+    follow(events, &job, end).await
 }
 
 impl Evict {
@@ -146,20 +148,20 @@ impl Evict {
     }
 }
 
-/// What happens to a job's members, as long as any of the controllers tells it.
-struct Told<'a> {
+/// The membership events of a job; continues with the next leader when a controller fails.
+struct Events<'a> {
     at: &'a ControllerAddress,
     name: &'a str,
     watch: JobWatch,
-    /// Whether the last word has been said.
+    /// True after the last event: the job was deleted.
     is_over: bool,
-    /// Whether it is another controller, or the same one started again, that tells it by now.
+    /// True if events now come from another controller, or from a restarted one.
     is_resumed: bool,
 }
 
-impl<'a> Told<'a> {
-    async fn begin(client: &Client, at: &'a ControllerAddress, name: &'a str) -> Result<Self> {
-        Ok(Told {
+impl<'a> Events<'a> {
+    async fn watch(client: &Client, at: &'a ControllerAddress, name: &'a str) -> Result<Self> {
+        Ok(Events {
             at,
             name,
             watch: client.watch_job(name).await?,
@@ -168,7 +170,7 @@ impl<'a> Told<'a> {
         })
     }
 
-    /// The next that happens; none when the job has been deleted. Where another controller leads by now, how things are comes anew.
+    /// The next event, or the current state after a change of the leader; none after the job was deleted.
     async fn next(&mut self) -> Result<Option<WatchJobResponse>> {
         loop {
             let why = match self.watch.next().await {
@@ -178,9 +180,9 @@ impl<'a> Told<'a> {
                     return Ok(Some(next));
                 }
                 Ok(None) if self.is_over => return Ok(None),
-                Ok(None) => Exit::NoAnswer
+                Ok(None) => Exit::Unavailable
                     .because(format!(
-                        "the controller has stopped; see `ultima job show {}` when it is back",
+                        "the controller stopped; run `ultima job show {}` when it is back",
                         self.name
                     ))
                     .into(),
@@ -193,7 +195,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Shows what happens to a job's members until it is deleted, or this is interrupted.
+/// Prints events until the job is deleted or the command is interrupted.
 pub async fn watch(client: &Client, at: &ControllerAddress, arguments: &Watch) -> Result<ExitCode> {
     tokio::select! {
         ended = show(client, at, arguments) => ended,
@@ -202,14 +204,14 @@ pub async fn watch(client: &Client, at: &ControllerAddress, arguments: &Watch) -
 }
 
 async fn show(client: &Client, at: &ControllerAddress, arguments: &Watch) -> Result<ExitCode> {
-    let mut told = Told::begin(client, at, &arguments.name).await?;
-    while let Some(next) = told.next().await? {
+    let mut events = Events::watch(client, at, &arguments.name).await?;
+    while let Some(next) = events.next().await? {
         let format = arguments.output.format();
         let text = match (&next.event, &next.job) {
             (Some(event), _) => {
                 format.print_one(&document::Event::from(event), || described(event) + "\n")?
             }
-            (None, Some(job)) => format.print_one(&document::Now::from(job), || {
+            (None, Some(job)) => format.print_one(&document::Current::from(job), || {
                 format!(
                     "epoch {} with {} ranks, since operation {}\n",
                     job.epoch,
@@ -219,116 +221,118 @@ async fn show(client: &Client, at: &ControllerAddress, arguments: &Watch) -> Res
             })?,
             (None, None) => continue,
         };
-        if output::print_beside(text).await?.is_break() {
+        if print_beside(text).await?.is_break() {
             break;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says what was begun, and with `--wait` what becomes of it. Documents are of the job as it is then.
-async fn follow(told: Told<'_>, job: &api::Job, end: &End) -> Result<ExitCode> {
+/// Prints the job after the start of a change; with `--wait`, after its end.
+async fn follow(events: Events<'_>, job: &api::Job, end: &End) -> Result<ExitCode> {
     let Some(bound) = end.wait else {
-        return told_so(end, job, begun(job));
+        return print_job(end, job, started(job));
     };
-    let waited = timeout(bound, until_over(told, job, end)).await;
+    let waited = timeout(bound, until_over(events, job, end)).await;
     waited.unwrap_or_else(|_| {
         let name = &job.name;
-        Err(Exit::TooLate.because(format!(
-            "job {name}: after {bound:?} the change is not over; it goes on: `ultima job watch {name}`"
+        Err(Exit::TimedOut.because(format!(
+            "job {name}: the change is not complete after {bound:?}; it continues, watch it with `ultima job watch {name}`"
         ))
         .into())
     })
 }
 
-/// Prints the job with what is said of it at last.
-fn told_so(end: &End, job: &api::Job, text: String) -> Result<ExitCode> {
+/// Prints a job as a document, or `text`.
+fn print_job(end: &End, job: &api::Job, text: String) -> Result<ExitCode> {
     let text = end.output.print(&document::Job::from(job), || text)?;
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tells what becomes of a change until it is over.
-async fn until_over(mut told: Told<'_>, job: &api::Job, end: &End) -> Result<ExitCode> {
-    let is_told = end.output.format() == Format::Table;
-    let say = |text: String| match is_told {
+/// Waits for the end of a change and prints its events as text.
+async fn until_over(mut events: Events<'_>, job: &api::Job, end: &End) -> Result<ExitCode> {
+    let is_text = end.output.format() == Format::Table;
+    let print = |text: String| match is_text {
         true => output::print(&text),
         false => Ok(()),
     };
-    say(begun(job))?;
-    let mut change = Awaited::new(job);
-    // The first word is how the job was before.
+    print(started(job))?;
+    let mut change = PendingChange::new(job);
+    // The watch began before the change: its first message is the state before.
     let mut was_before = true;
-    while let Some(next) = told.next().await? {
+    while let Some(next) = events.next().await? {
         let is_before = std::mem::take(&mut was_before);
         let Some(event) = next.event else {
             let Some(job) = next.job.filter(|_| !is_before) else {
                 continue;
             };
             match change.missed(&job) {
-                Heard::Over => return told_so(end, &job, begun(&job)),
-                Heard::Failed => {
-                    return Err(Exit::Found
+                Progress::Complete => return print_job(end, &job, started(&job)),
+                Progress::Failed => {
+                    return Err(Exit::Failure
                         .because(format!("job {}: {}", job.name, job.unchanged))
                         .into());
                 }
-                // The one before it may have ended while the epoch was made anew without members that did not answer.
-                Heard::Gone if told.is_resumed => {
+                // The change was lost with the controller that made it.
+                Progress::Absent if events.is_resumed => {
                     let (name, epoch) = (&job.name, change.epoch);
-                    return Err(Exit::Found
+                    return Err(Exit::Failure
                         .because(format!(
-                            "job {name}: the controller that changed it has gone, and with it epoch {epoch}; ask again"
+                            "job {name}: the controller failed during the change, and epoch {epoch} is lost; repeat the command"
                         ))
                         .into());
                 }
-                Heard::Gone | Heard::Told | Heard::Nothing => continue,
+                Progress::Absent | Progress::Event | Progress::Unrelated => continue,
             }
         };
         let line = described(&event);
         match change.hear(&event) {
-            Heard::Over => return told_so(end, next.job.as_ref().unwrap_or(job), line + "\n"),
-            Heard::Failed => {
-                return Err(Exit::Found
+            Progress::Complete => {
+                return print_job(end, next.job.as_ref().unwrap_or(job), line + "\n");
+            }
+            Progress::Failed => {
+                return Err(Exit::Failure
                     .because(format!("job {}: {line}", job.name))
                     .into());
             }
-            Heard::Told => say(line + "\n")?,
-            Heard::Gone | Heard::Nothing => {}
+            Progress::Event => print(line + "\n")?,
+            Progress::Absent | Progress::Unrelated => {}
         }
     }
-    Err(Exit::Found
+    Err(Exit::Failure
         .because(format!(
-            "job {} was deleted before the change was over",
+            "job {} was deleted before the change was complete",
             job.name
         ))
         .into())
 }
 
-/// A change whose end is waited for.
-struct Awaited {
-    /// The epoch that is to come.
+/// A change whose end the command waits for.
+struct PendingChange {
+    /// The new epoch.
     epoch: u32,
-    /// Whether events are of this change already: the epoch before may still be coming itself when it begins.
+    /// True once the new epoch is installed. Earlier events may belong to the change before.
     is_installed: bool,
 }
 
-/// What an event is for one who waits for a change.
+/// The meaning of an event for a pending change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
-    /// The change is over.
-    Over,
-    /// It will not come.
+enum Progress {
+    /// The change is complete.
+    Complete,
+    /// The change was cancelled, or the job was deleted.
     Failed,
-    /// It is on its way.
-    Told,
-    /// It is not on its way at the moment.
-    Gone,
-    /// Nothing new.
-    Nothing,
+    /// An event of this change.
+    Event,
+    /// The job has no pending change at the moment.
+    Absent,
+    /// An event of another change, or one that was printed before.
+    Unrelated,
 }
 
-impl Awaited {
-    /// The change that has been begun in a job.
+impl PendingChange {
+    /// The change that has just started in a job.
     fn new(job: &api::Job) -> Self {
         Self {
             epoch: job.next.as_ref().map_or(job.epoch, |next| next.epoch),
@@ -336,37 +340,37 @@ impl Awaited {
         }
     }
 
-    fn hear(&mut self, event: &MembershipEvent) -> Heard {
+    fn hear(&mut self, event: &MembershipEvent) -> Progress {
         match event.kind() {
-            // An epoch comes to an end once, the one before this change's at its end.
-            Kind::Fenced if event.epoch + 1 >= self.epoch => Heard::Over,
-            Kind::Deleted => Heard::Failed,
+            // The change is complete when the epoch before the new one is fenced.
+            Kind::Fenced if event.epoch + 1 >= self.epoch => Progress::Complete,
+            Kind::Deleted => Progress::Failed,
             Kind::Installed if event.epoch == self.epoch && !self.is_installed => {
-                // That has been said.
+                // `started` has printed that.
                 self.is_installed = true;
-                Heard::Nothing
+                Progress::Unrelated
             }
-            _ if !self.is_installed => Heard::Nothing,
-            Kind::CalledOff => Heard::Failed,
-            _ => Heard::Told,
+            _ if !self.is_installed => Progress::Unrelated,
+            Kind::CalledOff => Progress::Failed,
+            _ => Progress::Event,
         }
     }
 
-    /// More has happened than waited for this reader, perhaps the end of the change; this is how the job is.
-    fn missed(&mut self, job: &api::Job) -> Heard {
+    /// Compares with the current state of the job, after events were lost.
+    fn missed(&mut self, job: &api::Job) -> Progress {
         self.is_installed = true;
         match &job.next {
-            Some(_) => Heard::Nothing,
-            None if job.epoch >= self.epoch => Heard::Over,
-            None if !job.unchanged.is_empty() => Heard::Failed,
-            None => Heard::Gone,
+            Some(_) => Progress::Unrelated,
+            None if job.epoch >= self.epoch => Progress::Complete,
+            None if !job.unchanged.is_empty() => Progress::Failed,
+            None => Progress::Absent,
         }
     }
 }
 
-fn begun(job: &api::Job) -> String {
+fn started(job: &api::Job) -> String {
     let Some(next) = &job.next else {
-        // It was quick.
+        // The change is already complete.
         return format!("job {} is in epoch {}\n", job.name, job.epoch);
     };
     let free = next
@@ -376,29 +380,33 @@ fn begun(job: &api::Job) -> String {
     let free: Vec<String> = free
         .map(|m| format!("rank {} on {}", m.rank, m.host))
         .collect();
-    // Where not all have joined the old epoch nothing has begun, and the new one waits for nobody.
+    // If not all members of the old epoch have joined, no operation has started, and the new epoch waits for none of its own.
     let mut members = job.members.iter();
     let has_begun = members.all(|m| m.state() != api::MemberState::Free);
     let waits = match free.is_empty() || !has_begun {
         true => String::new(),
-        false => format!("; it waits for {} to join", free.join(", ")),
+        false => format!("; waiting for {} to join", free.join(", ")),
     };
     let (epoch, ranks) = (next.epoch, next.members.len());
     format!(
-        "epoch {epoch} of {} is installed, with {ranks} ranks{waits}\n",
+        "job {}: epoch {epoch} with {ranks} ranks is installed{waits}\n",
         job.name
     )
 }
 
-/// The members with these more and those less.
-fn changed(mut now: Vec<String>, add: &[String], remove: &[String]) -> Result<Vec<String>, String> {
+/// The members after `remove` and `add`.
+fn changed(
+    mut members: Vec<String>,
+    add: &[String],
+    remove: &[String],
+) -> Result<Vec<String>, String> {
     for host in remove {
-        let at = now.iter().rposition(|it| it == host);
+        let at = members.iter().rposition(|it| it == host);
         let at = at.ok_or_else(|| format!("has no member on host {host} to remove"))?;
-        now.remove(at);
+        members.remove(at);
     }
-    now.extend_from_slice(add);
-    Ok(now)
+    members.extend_from_slice(add);
+    Ok(members)
 }
 
 fn described(event: &MembershipEvent) -> String {
@@ -414,17 +422,19 @@ fn described(event: &MembershipEvent) -> String {
     let first = first_operation.unwrap_or_default();
     let member = format!("rank {rank} on {host}");
     let text = match event.kind() {
-        Kind::Joined => format!("{member} has joined epoch {epoch}"),
-        Kind::Left => format!("{member} has left epoch {epoch}"),
+        Kind::Joined => format!("{member} joined epoch {epoch}"),
+        Kind::Left => format!("{member} left epoch {epoch}"),
         Kind::Suspected => format!("{member} is suspected in epoch {epoch}"),
-        Kind::Cleared => format!("{member} is there again in epoch {epoch}"),
+        Kind::Cleared => format!("{member} recovered in epoch {epoch}"),
         Kind::Installed => format!("epoch {epoch} is installed"),
-        Kind::LeftOut => format!("{member} of epoch {epoch} has no place in the next"),
-        Kind::Decided => format!("epoch {epoch} begins with operation {first}"),
-        Kind::CalledOff => format!("epoch {epoch} is called off"),
-        Kind::Fenced => format!("epoch {epoch} is off the switches"),
+        Kind::LeftOut => format!("{member} of epoch {epoch} is not in the next epoch"),
+        Kind::Decided => format!("epoch {epoch} starts with operation {first}"),
+        Kind::CalledOff => format!("epoch {epoch} was cancelled"),
+        Kind::Fenced => format!("epoch {epoch} was removed from the switches"),
         Kind::Deleted => format!("the job was deleted in epoch {epoch}"),
-        Kind::Unspecified => format!("something that only a newer version knows, in epoch {epoch}"),
+        Kind::Unspecified => {
+            format!("unknown event in epoch {epoch}; the controller is newer than this program")
+        }
     };
     match reason.as_str() {
         "" => text,
@@ -437,15 +447,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn newcomers_are_waited_for_where_operations_have_begun() {
+    fn new_members_are_awaited_once_operations_have_started() {
         let of = |rank: u32, state: api::MemberState| api::Member {
             rank,
             host: format!("h{rank}"),
             state: state.into(),
             ..api::Member::default()
         };
-        let said = |state| {
-            begun(&api::Job {
+        let text = |state| {
+            started(&api::Job {
                 name: "train".into(),
                 epoch: 1,
                 members: vec![of(0, state)],
@@ -457,17 +467,17 @@ mod tests {
                 ..api::Job::default()
             })
         };
-        let installed = "epoch 2 of train is installed, with 2 ranks";
-        let waits = format!("{installed}; it waits for rank 1 on h1 to join\n");
-        assert_eq!(said(api::MemberState::Joined), waits);
-        assert_eq!(said(api::MemberState::Free), format!("{installed}\n"));
+        let installed = "job train: epoch 2 with 2 ranks is installed";
+        let waits = format!("{installed}; waiting for rank 1 on h1 to join\n");
+        assert_eq!(text(api::MemberState::Joined), waits);
+        assert_eq!(text(api::MemberState::Free), format!("{installed}\n"));
     }
 
     #[test]
-    fn who_missed_the_end_of_a_change_sees_it_in_the_job() {
+    fn the_job_shows_the_end_of_a_change_after_lost_events() {
         let next = Some(api::NextEpoch::default());
         let of = |epoch, next: &Option<api::NextEpoch>, unchanged: &str| {
-            let mut change = Awaited {
+            let mut change = PendingChange {
                 epoch: 2,
                 is_installed: false,
             };
@@ -478,11 +488,11 @@ mod tests {
                 ..api::Job::default()
             })
         };
-        assert_eq!(of(2, &None, ""), Heard::Over);
-        assert_eq!(of(2, &next, ""), Heard::Nothing);
-        assert_eq!(of(1, &next, ""), Heard::Nothing);
-        assert_eq!(of(1, &None, "epoch 2 was called off: …"), Heard::Failed);
-        assert_eq!(of(1, &None, ""), Heard::Gone);
+        assert_eq!(of(2, &None, ""), Progress::Complete);
+        assert_eq!(of(2, &next, ""), Progress::Unrelated);
+        assert_eq!(of(1, &next, ""), Progress::Unrelated);
+        assert_eq!(of(1, &None, "epoch 2 was cancelled: …"), Progress::Failed);
+        assert_eq!(of(1, &None, ""), Progress::Absent);
     }
 
     #[test]
@@ -496,7 +506,7 @@ mod tests {
             ..api::Job::default()
         };
         let heard = |events: &[(Kind, u32)]| {
-            let mut change = Awaited::new(&job);
+            let mut change = PendingChange::new(&job);
             let hear = |(kind, epoch): &(Kind, u32)| {
                 change.hear(&MembershipEvent {
                     kind: (*kind).into(),
@@ -506,7 +516,7 @@ mod tests {
             };
             events.iter().map(hear).collect::<Vec<_>>()
         };
-        // What the switches were slow to forget, and what somebody else began and lost.
+        // A slow end of epoch 1, and a cancelled change of another client.
         let earlier = [(Kind::Fenced, 1), (Kind::CalledOff, 3)];
         let ours = [
             (Kind::Installed, 3),
@@ -514,14 +524,14 @@ mod tests {
             (Kind::Decided, 3),
             (Kind::Fenced, 2),
         ];
-        use Heard::{Failed, Nothing, Over, Told};
+        use Progress::{Complete, Event, Failed, Unrelated};
         assert_eq!(
             heard(&[&earlier[..], &ours].concat()),
-            [Nothing, Nothing, Nothing, Told, Told, Over]
+            [Unrelated, Unrelated, Unrelated, Event, Event, Complete]
         );
         assert_eq!(
             heard(&[(Kind::Installed, 3), (Kind::CalledOff, 3)]),
-            [Nothing, Failed]
+            [Unrelated, Failed]
         );
     }
 
@@ -543,15 +553,15 @@ mod tests {
         assert_eq!(
             [Format::Table, Format::Json, Format::Yaml].map(of),
             [
-                "rank 1 on h2 of epoch 2 has no place in the next: it was evicted\n",
-                "{\"kind\":\"left_out\",\"epoch\":2,\"rank\":1,\"host\":\"h2\",\"first_operation\":null,\"reason\":\"it was evicted\"}\n",
-                "---\nkind: left_out\nepoch: 2\nrank: 1\nhost: h2\nfirst_operation: null\nreason: it was evicted\n",
+                "rank 1 on h2 of epoch 2 is not in the next epoch: it was evicted\n",
+                "{\"kind\":\"removed\",\"epoch\":2,\"rank\":1,\"host\":\"h2\",\"first_operation\":null,\"reason\":\"it was evicted\"}\n",
+                "---\nkind: removed\nepoch: 2\nrank: 1\nhost: h2\nfirst_operation: null\nreason: it was evicted\n",
             ]
         );
     }
 
     #[test]
-    fn members_come_behind_and_go_from_behind() {
+    fn new_members_get_the_next_ranks_and_the_last_ones_go_first() {
         let hosts = |text: &str| {
             text.split_terminator(' ')
                 .map(String::from)

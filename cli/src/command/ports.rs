@@ -1,22 +1,23 @@
-//! `ultima fabric ports`: front panels, as the fabric's file sets them and as the chip numbers them.
+//! `ultima fabric ports`: the front-panel ports of a fabric file and their device ports.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use ultima_console::input;
 
 use anyhow::Result;
 use serde::Serialize;
 use ultima_controller::fabric::{self, Fabric, LinkEnd, SwitchId, SwitchPort};
 
-use crate::output::{self, Output, table};
+use ultima_console::output::{self, Output, table};
 
-/// Print the ports of front panels: what they are set to, which device port is behind them, and what their links lead to
+/// List the front-panel ports of a fabric file: settings, device port and link
 ///
-/// Device ports are what P4Runtime, counters and losses are told of. Compare them with what the switch itself says
-/// (`pm show` in the SDE's shell, `ifindex` in Stratum's gNMI): boards differ.
+/// P4Runtime, counters and loss reports use device ports. Compare them with the switch itself (`pm show` in the SDE's
+/// shell, `ifindex` in Stratum's gNMI): boards differ.
 #[derive(clap::Args)]
 #[command(after_help = "Example: ultima fabric ports -f topologies/tofino32.yaml")]
 pub struct Options {
-    /// The fabric, as YAML; `-` reads standard input
+    /// YAML file of the fabric; `-` reads standard input
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
@@ -38,10 +39,10 @@ struct PortDocument {
     link: Option<String>,
 }
 
-/// Prints them.
+/// Runs the command.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let name = super::name_of(&options.file);
-    let fabric = fabric::parse(&super::read_text(&options.file)?, &name)?;
+    let name = input::name_of(&options.file);
+    let fabric = fabric::parse(&input::read_text(&options.file)?, &name)?;
     let ports: Vec<PortDocument> = fabric
         .switch_ids()
         .flat_map(|id| ports_of(&fabric, id))
@@ -58,14 +59,22 @@ pub fn run(options: &Options) -> Result<ExitCode> {
                 it.link.clone().unwrap_or_default(),
             ]
         });
-        let header = ["SWITCH", "PORT", "DEVICE", "PIPE", "SPEED", "FEC", "LINK"];
+        let header = [
+            "SWITCH",
+            "PORT",
+            "DEVICE-PORT",
+            "PIPE",
+            "SPEED",
+            "FEC",
+            "LINK",
+        ];
         table(header, rows)
     })?;
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Those of one switch, as its front panel has them; none of one without.
+/// The front-panel ports of a switch, in panel order; empty for a switch without a front panel.
 fn ports_of(fabric: &Fabric, switch: SwitchId) -> Vec<PortDocument> {
     let at = fabric.switch(switch);
     let mut ports: Vec<_> = at.panel.iter().flat_map(|panel| panel.ports()).collect();
@@ -89,7 +98,7 @@ fn ports_of(fabric: &Fabric, switch: SwitchId) -> Vec<PortDocument> {
     ports.into_iter().map(document).collect()
 }
 
-/// What the link at a port leads to, if one is there.
+/// The other end of the link at a port, if there is one.
 fn far_end(fabric: &Fabric, at: SwitchPort) -> Option<String> {
     let mut links = fabric.links().iter();
     let link = links.find(|link| link.ends.contains(&LinkEnd::Port(at)))?;

@@ -1,4 +1,4 @@
-//! What a controller refuses of jobs that files ask for, said of the place in the file.
+//! Adds the place in a file (`job.yaml:2:15`) to errors of the controller about jobs and fabrics.
 
 use std::collections::HashSet;
 
@@ -11,13 +11,13 @@ use ultima_controller::job::{JobSpec, WrittenJob};
 use crate::document::{Action, Applied};
 use crate::exit::Exit;
 
-/// The job of a name among those of files, or the grid that it is of.
-pub fn named<'a>(written: &'a [WrittenJob], job: &str) -> Option<&'a WrittenJob> {
+/// The job or grid in the files that `job` belongs to.
+fn named<'a>(written: &'a [WrittenJob], job: &str) -> Option<&'a WrittenJob> {
     written.iter().find(|it| it.request.stands_for(job))
 }
 
-/// A refusal of `job`, which one of `written` asks for, with the place of the field that is in the way, or of the job as a whole. One that
-/// no file can mend stays as it is: it is of the controller, or of who does not answer.
+/// Adds the place of the rejected field, or of the whole job, to an error about `job`. An error that is not about the request, such as an
+/// unreachable controller, stays as it is.
 pub fn placed(written: &[WrittenJob], job: &str, error: ClientError) -> ClientError {
     match (error, named(written, job)) {
         (
@@ -27,7 +27,7 @@ pub fn placed(written: &[WrittenJob], job: &str, error: ClientError) -> ClientEr
                 field,
             },
             Some(written),
-        ) if field.is_some() || is_of_what_was_asked(code) => ClientError::Refused {
+        ) if field.is_some() || concerns_request(code) => ClientError::Refused {
             code,
             message: written.refused(job, field.as_deref(), &message),
             field,
@@ -36,7 +36,7 @@ pub fn placed(written: &[WrittenJob], job: &str, error: ClientError) -> ClientEr
     }
 }
 
-/// The same of one of several jobs that were asked for together, which the controller names by its place among them.
+/// Like [`placed`] for a batch of jobs, of which the controller names one by its index.
 pub fn placed_of_several(
     written: &[WrittenJob],
     specs: &[JobSpec],
@@ -50,10 +50,10 @@ pub fn placed_of_several(
     else {
         return error;
     };
-    // One that is asked for alone is named by nothing; what is said of all jobs of one file's document is of that.
-    let is_of_one = specs.len() == 1 || written.len() == 1;
-    let mut job = specs.first().filter(|_| is_of_one);
-    if let Some((at, rest)) = field.as_ref().and_then(|it| one_of_several(&it.field)) {
+    // An error about a single job or a single document needs no index.
+    let is_single = specs.len() == 1 || written.len() == 1;
+    let mut job = specs.first().filter(|_| is_single);
+    if let Some((at, rest)) = field.as_ref().and_then(|it| split_index(&it.field)) {
         job = specs.get(at);
         field = rest.zip(field).map(|(rest, field)| {
             Box::new(FieldProblem {
@@ -73,14 +73,14 @@ pub fn placed_of_several(
     }
 }
 
-/// The place of a job by the path of it or of a field of it, such as `jobs[2].members[1]`, and the field.
-fn one_of_several(path: &str) -> Option<(usize, Option<String>)> {
+/// Splits a path such as `jobs[2].members[1]` into the job's index and the field.
+fn split_index(path: &str) -> Option<(usize, Option<String>)> {
     let (at, rest) = path.strip_prefix("jobs[")?.split_once(']')?;
     let field = rest.strip_prefix('.').map(str::to_owned);
     Some((at.parse().ok()?, field))
 }
 
-/// The same of what a plan says that would be refused.
+/// Like [`placed`] for the jobs that a plan rejects.
 pub fn placed_in_plan(written: &[WrittenJob], plan: &mut api::PlanResponse) {
     for job in plan.jobs.iter_mut().filter(|job| !job.refusal.is_empty()) {
         if let Some(written) = named(written, &job.name) {
@@ -89,53 +89,48 @@ pub fn placed_in_plan(written: &[WrittenJob], plan: &mut api::PlanResponse) {
     }
 }
 
-/// Says of the `jobs` that a plan refuses that they would be refused, and no more that they would be created or resized.
-pub fn mark_refused(jobs: &mut [Applied], plan: &api::PlanResponse) {
-    let is_refused = |job: &api::PlannedJob| !job.refusal.is_empty();
-    let refused: HashSet<&str> = (plan.jobs.iter().filter(|job| is_refused(job)))
+/// Changes the action of the jobs that a plan rejects.
+pub fn mark_rejected(jobs: &mut [Applied], plan: &api::PlanResponse) {
+    let is_rejected = |job: &api::PlannedJob| !job.refusal.is_empty();
+    let rejected: HashSet<&str> = (plan.jobs.iter().filter(|job| is_rejected(job)))
         .map(|job| job.name.as_str())
         .collect();
     for job in jobs
         .iter_mut()
-        .filter(|job| refused.contains(job.name.as_str()))
+        .filter(|job| rejected.contains(job.name.as_str()))
     {
-        job.action = Action::WouldBeRefused;
+        job.action = Action::WouldBeRejected;
     }
 }
 
-/// How a command ends that does what this is the plan of, where `jobs` are those of its files: as the first refusal has it, unless something
-/// is done by then.
+/// The exit code of the command that this is the plan of: that of the first rejection, or [`Exit::Failure`] if a job is resized before it.
 pub fn exit_of_plan(plan: &api::PlanResponse, jobs: &[Applied]) -> Exit {
     if jobs.iter().any(|job| job.action == Action::Differs) {
-        return Exit::Refused;
+        return Exit::Rejected;
     }
-    let is_refused = |job: &api::PlannedJob| !job.refusal.is_empty();
-    let Some(at) = plan.jobs.iter().position(is_refused) else {
-        return Exit::Done;
+    let is_rejected = |job: &api::PlannedJob| !job.refusal.is_empty();
+    let Some(at) = plan.jobs.iter().position(is_rejected) else {
+        return Exit::Success;
     };
-    // They are resized one by one, and created together.
+    // Jobs are resized one by one, but created together.
     let is_resized = |planned: &api::PlannedJob| {
         let mut jobs = jobs.iter().filter(|job| job.name == planned.name);
         jobs.any(|job| job.action == Action::WouldBeResized)
     };
     if plan.jobs[..at].iter().any(is_resized) {
-        return Exit::Found;
+        return Exit::Failure;
     }
-    match Code::from_i32(plan.jobs[at].refused_code) {
-        // Of a controller that does not say it.
-        Code::Ok => Exit::Refused,
-        code => Exit::of_code(code),
-    }
+    Exit::of_code(Code::from_i32(plan.jobs[at].refused_code))
 }
 
-/// A refusal of a fabric's file, with the place of what is in the way there.
+/// Adds the place in the file to an error about a fabric.
 pub fn of_fabric(written: &WrittenFabric, error: ClientError) -> ClientError {
     match error {
         ClientError::Refused {
             code,
             message,
             field,
-        } if is_of_what_was_asked(code) => ClientError::Refused {
+        } if concerns_request(code) => ClientError::Refused {
             code,
             message: match &field {
                 Some(it) => written.refused(Some(&it.field), &it.problem),
@@ -147,8 +142,8 @@ pub fn of_fabric(written: &WrittenFabric, error: ClientError) -> ClientError {
     }
 }
 
-/// Whether it is not the controller, or who does not answer, that is in the way.
-fn is_of_what_was_asked(code: Code) -> bool {
+/// True if a status concerns the request, not the controller or the connection.
+fn concerns_request(code: Code) -> bool {
     matches!(
         code,
         Code::InvalidArgument
@@ -197,13 +192,13 @@ weight: 3
     }
 
     #[test]
-    fn what_is_refused_has_the_place_in_the_file() {
-        let unknown = "the fabric has no host";
+    fn an_error_about_a_job_has_its_place_in_the_file() {
+        let unknown = "unknown host";
         let of = |job, field| said(job, Code::NotFound, Some((field, unknown)));
         for (job, field, place) in [
             ("near", "members[1]", "jobs.yaml:2:15: members[1]"),
             ("near", "name", "jobs.yaml:1:7: name"),
-            // The file does not say it.
+            // The file does not contain the field.
             ("near", "weight", "jobs.yaml:1:1: weight"),
             ("near", "members[2]", "jobs.yaml:1:1: members[2]"),
             ("grid.row1", "members[1]", "jobs.yaml:7:14: members[3]"),
@@ -220,19 +215,15 @@ weight: 3
     }
 
     #[test]
-    fn a_plan_ends_as_what_it_is_of() {
+    fn a_plan_has_the_exit_code_of_its_command() {
         let planned = |name: &str, code: Code| api::PlannedJob {
             name: name.into(),
             refusal: match code {
                 Code::Ok => String::new(),
-                _ => "the fabric has no host".into(),
+                _ => "unknown host".into(),
             },
             refused_code: code.into(),
             ..api::PlannedJob::default()
-        };
-        let older = api::PlannedJob {
-            refused_code: 0,
-            ..planned("new", Code::NotFound)
         };
         let jobs = [
             Applied::new("old", Action::WouldBeResized),
@@ -249,14 +240,13 @@ weight: 3
         let (fine, missing) = (planned("new", Code::Ok), planned("newer", Code::NotFound));
         let full = planned("old", Code::ResourceExhausted);
         for (plan, expected) in [
-            (&[fine.clone()][..], Exit::Done),
-            (&[fine.clone(), missing.clone()], Exit::NotThere),
+            (&[fine.clone()][..], Exit::Success),
+            (&[fine.clone(), missing.clone()], Exit::NotFound),
             (
                 &[full.clone(), fine.clone(), missing.clone()],
-                Exit::Refused,
+                Exit::Rejected,
             ),
-            (&[planned("old", Code::Ok), missing.clone()], Exit::Found),
-            (&[older], Exit::Refused),
+            (&[planned("old", Code::Ok), missing.clone()], Exit::Failure),
         ] {
             assert_eq!(exit(plan, &jobs), expected, "{plan:?}");
         }
@@ -265,21 +255,21 @@ weight: 3
             jobs: vec![fine, missing.clone()],
             switches: Vec::new(),
         };
-        mark_refused(&mut marked, &plan);
+        mark_rejected(&mut marked, &plan);
         assert_eq!(
             marked.map(|job| job.action),
             [
                 Action::WouldBeResized,
                 Action::WouldBeCreated,
-                Action::WouldBeRefused
+                Action::WouldBeRejected
             ]
         );
         let differs = [Applied::new("other", Action::Differs)];
-        assert_eq!(exit(&[missing], &differs), Exit::Refused);
+        assert_eq!(exit(&[missing], &differs), Exit::Rejected);
     }
 
     #[test]
-    fn what_no_file_can_mend_is_of_no_place() {
+    fn an_error_about_the_controller_has_no_place() {
         assert_eq!(
             said("near", Code::Unavailable, None),
             "job near: switch s1 is full"
@@ -287,7 +277,7 @@ weight: 3
     }
 
     #[test]
-    fn one_of_several_is_found() {
+    fn the_rejected_job_of_a_batch_is_found() {
         let written = job::parse_all(JOBS, "jobs.yaml").expect("jobs");
         let specs: Vec<JobSpec> = written.iter().flat_map(|it| it.request.jobs(7)).collect();
         let said = |written: &[WrittenJob], field| {
@@ -307,7 +297,7 @@ weight: 3
                 "jobs.yaml:7:11: members[2]: it is full".to_owned(),
             ),
             (Some("jobs[2]"), format!("jobs.yaml:5:1: {all}")),
-            // What no controller of ours says.
+            // Fields that our controller never sends.
             (Some("jobs[5].members[1]"), all.to_owned()),
             (Some("jobs"), all.to_owned()),
             (None, all.to_owned()),

@@ -1,4 +1,4 @@
-//! Watches, and questions, that go on with another controller when the one that they listen to has gone.
+//! Continues watches and requests at the next leader when a controller fails.
 
 use std::time::Duration;
 
@@ -8,16 +8,15 @@ use ultima_controller::client::{Client, ClientError};
 
 use crate::exit::Exit;
 
-/// For how long a controller that leads is looked for anew; a look itself takes as long as that of every command.
+/// How long to look for a new leader.
 const BOUND: Duration = Duration::from_secs(10);
-/// The pause before it is looked for again.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Begins a watch again, at whichever of the controllers at `addresses` leads now, when the one before has ended because of `why`; says so on
-/// standard error.
+/// Restarts a watch that failed with `why` at the current leader among `addresses`, and reports that on standard error.
 ///
 /// # Errors
-/// `why`, where that is not that a controller has gone, or there is only the one; that nobody leads for a while; what `begin` gives.
+/// `why`, if it does not mean that the controller is gone, or if there is only one controller; no leader within 10 s; errors of `begin`.
 pub async fn resumed<W>(
     addresses: &str,
     why: anyhow::Error,
@@ -30,18 +29,17 @@ pub async fn resumed<W>(
     again(addresses.contains(','), why, begin).await
 }
 
-/// The answer to a question that may be asked as often as one likes; where the controller has gone meanwhile that of the one that leads next, which is
-/// said on standard error.
+/// Sends an idempotent request, and repeats it at the next leader if the controller is gone, which it reports on standard error.
 ///
 /// # Errors
-/// What `ask` gives, where that is not that a controller has gone, or there is only the one; that nobody leads for a while.
+/// Errors of `ask`, as for [`resumed`]; no leader within 10 s.
 pub async fn asked<T>(
     client: &Client,
     ask: impl AsyncFn(&Client) -> Result<T, ClientError>,
 ) -> Result<T> {
     match ask(client).await {
         Ok(answer) => Ok(answer),
-        // The same client finds the next one.
+        // The client itself finds the next leader.
         Err(error) => {
             again(client.is_of_several(), error.into(), async || {
                 ask(client).await
@@ -56,11 +54,11 @@ async fn again<T>(
     why: anyhow::Error,
     begin: impl AsyncFn() -> Result<T, ClientError>,
 ) -> Result<T> {
-    let is_away = |error: &anyhow::Error| Exit::of(error) == Exit::NoAnswer;
+    let is_away = |error: &anyhow::Error| Exit::of(error) == Exit::Unavailable;
     if !is_of_several || !is_away(&why) {
         return Err(why);
     }
-    eprintln!("the controller that was listened to has gone; looking for the one that leads now");
+    eprintln!("warning: lost the connection to the controller; looking for the current leader");
     let end = Instant::now() + BOUND;
     loop {
         match begin().await.map_err(anyhow::Error::from) {

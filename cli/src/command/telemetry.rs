@@ -1,5 +1,6 @@
-//! `ultima telemetry`: what jobs lose, where and why.
+//! `ultima telemetry`: packets that jobs lose in the fabric, by place and cause.
 
+use super::{print_beside, run_beside};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -15,25 +16,30 @@ use super::controller_address::ControllerAddress;
 use super::resume::resumed;
 use crate::document;
 use crate::exit::{Ended, Exit};
-use crate::output::{self, Format, Output, table};
-use crate::units;
+use ultima_console::output::{self, Format, Output, table};
+use ultima_console::units;
 
-/// Lossy operations that tables show of each job; `-o json` has all that the controller keeps.
-const SHOWN: usize = 20;
+/// The number of lossy operations per job in tables; `-o json` prints all that the controller keeps.
+const MAX_SHOWN: usize = 20;
 
-/// Shows what jobs lose in the fabric, where and why
+/// Show the packets that jobs lose in the fabric, by place and cause
+///
+/// For each switch: packets received, rejected, trimmed (the queue was full), late (no receiver waits for them any more)
+/// and lost. Then the ports and ranks with losses, and the latest operations whose losses reached the job's
+/// loss_threshold, with the counts at the time of the report.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
+    ultima telemetry\n  \
     ultima telemetry train --watch\n  \
     ultima telemetry --watch --every 10s -o json >> losses.jsonl")]
 pub struct Arguments {
-    /// The job's name; without it all jobs
+    /// Name of the job [default: all jobs]
     job: Option<String>,
-    /// Show it anew every second, until interrupted; of the lossy operations JSON and YAML then have those told since the last time.
-    /// Of several controllers it goes on with the one that leads next
+    /// Print again every second until interrupted. JSON and YAML then contain only lossy operations reported since the last
+    /// time. If --controller names several controllers, the watch continues with the next leader
     #[arg(long)]
     watch: bool,
-    /// Show it anew so often, 100ms to 60s
+    /// Interval of --watch, 100ms to 60s [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = interval, requires = "watch")]
     every: Option<Duration>,
     #[command(flatten)]
@@ -53,9 +59,9 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Asks the controller and prints what it says. A watch ends with SIGINT or SIGTERM, or when nobody reads it any more.
+/// Runs the command. A watch ends on SIGINT or SIGTERM, or when its reader closes the pipe.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    output::run_beside(async {
+    run_beside(async {
         let client = Client::connect(&arguments.at.controller).await?;
         if !arguments.watch {
             let jobs = once(&client, arguments.job.as_deref()).await?;
@@ -69,10 +75,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     })
 }
 
-/// Each job's name, and what it has lost.
+/// The telemetry of jobs by name.
 type Jobs = Vec<(String, api::GetTelemetryResponse)>;
 
-/// The first of what a watch would be told: of each job all that is known.
+/// The current telemetry: the first message of a watch.
 async fn once(client: &Client, job: Option<&str>) -> Result<Jobs> {
     let Some(name) = job else {
         let mut watch = client.watch_telemetry(None, WATCH_INTERVAL).await?;
@@ -88,7 +94,7 @@ fn by_name(jobs: Vec<api::JobTelemetry>) -> Jobs {
 }
 
 fn stopped() -> Ended {
-    Exit::NoAnswer.because("the controller stops".to_owned())
+    Exit::Unavailable.because("the controller stopped")
 }
 
 async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
@@ -113,24 +119,24 @@ async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
         if format == Format::Table {
             shown.complete(&mut jobs);
         }
-        if let ControlFlow::Break(()) = output::print_beside(text(&jobs, format)?).await? {
+        if let ControlFlow::Break(()) = print_beside(text(&jobs, format)?).await? {
             return Ok(());
         }
     }
 }
 
-/// The latest lossy operations of each job, which tables show again.
+/// The latest lossy operations of each job, which tables repeat.
 #[derive(Default)]
 struct Shown(HashMap<String, Vec<api::OperationLoss>>);
 
 impl Shown {
-    /// Puts those before the new ones, as far as they are shown.
+    /// Prepends the earlier operations to the new ones, up to [`MAX_SHOWN`].
     fn complete(&mut self, jobs: &mut Jobs) {
         let mut before = std::mem::take(&mut self.0);
         for (name, telemetry) in jobs {
             let mut latest = before.remove(name).unwrap_or_default();
             latest.append(&mut telemetry.losses);
-            latest.drain(..latest.len().saturating_sub(SHOWN));
+            latest.drain(..latest.len().saturating_sub(MAX_SHOWN));
             telemetry.losses.clone_from(&latest);
             self.0.insert(name.clone(), latest);
         }
@@ -142,9 +148,9 @@ fn text(jobs: &Jobs, format: Format) -> Result<String> {
         let documents = jobs.iter().map(|(name, it)| document::telemetry(name, it));
         json!({ "version": 1, "jobs": documents.collect::<Vec<_>>() })
     };
-    // So that a watch's are told apart.
+    // A separate document for each update of a watch.
     format.print_one(&all(), || match jobs.is_empty() {
-        true => "there are no jobs\n".to_owned(),
+        true => "no jobs\n".to_owned(),
         false => jobs.iter().map(|(name, it)| tables(name, it)).collect(),
     })
 }
@@ -158,13 +164,14 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
     let switches = telemetry.switches.iter().filter_map(|switch| {
         let counters = switch.counters.as_ref()?;
         if !counters.problem.is_empty() {
-            let mut row: [String; 10] = Default::default();
-            row[0] = format!("{job} at {}", counters.switch);
-            AWAY.clone_into(&mut row[1]);
+            let mut row: [String; 11] = Default::default();
+            (row[0], row[1]) = (job.to_owned(), counters.switch.clone());
+            UNREACHABLE.clone_into(&mut row[2]);
             return Some(row);
         }
         Some([
-            format!("{job} at {}", counters.switch),
+            job.to_owned(),
+            counters.switch.clone(),
             packets(&counters.received).to_string(),
             packets(&counters.rejected).to_string(),
             packets(&counters.undeliverable).to_string(),
@@ -182,20 +189,21 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
         ])
     });
     let header = [
-        "PACKETS OF",
+        "JOB",
+        "SWITCH",
         "RECEIVED",
         "REJECTED",
         "UNDELIVERABLE",
-        "UNKNOWN RANK",
+        "UNKNOWN-RANK",
         "DELIVERED",
         "TRIMMED",
         "LATE",
         "TAIL-DROPPED",
-        "UPSTREAM LOST",
+        "UPSTREAM-LOST",
     ];
-    let mut text = table(header, switches) + &away(counters());
+    let mut text = table(header, switches) + &unreachable(counters());
 
-    // Where: only places that lost anything.
+    // Only ports and ranks with losses.
     let places = telemetry.switches.iter().flat_map(|switch| {
         let name = switch
             .counters
@@ -223,12 +231,12 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
     if !places.is_empty() {
         text.push('\n');
         text += &table(
-            ["LOST AT", "TRIMMED", "LATE", "UPSTREAM"],
+            ["LINK", "TRIMMED", "LATE", "UPSTREAM-LOST"],
             places.into_iter(),
         );
     }
 
-    let latest = telemetry.losses.len().saturating_sub(SHOWN);
+    let latest = telemetry.losses.len().saturating_sub(MAX_SHOWN);
     if !telemetry.losses.is_empty() {
         let rows = telemetry.losses[latest..].iter().map(|loss| {
             [
@@ -242,23 +250,23 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
         });
         let header = [
             "OPERATION",
-            "TOLD BY",
+            "REPORTED-BY",
             "RANK",
-            "TRIMMED WHEN TOLD",
-            "LATE WHEN TOLD",
-            "UPSTREAM LOST WHEN TOLD",
+            "TRIMMED",
+            "LATE",
+            "UPSTREAM-LOST",
         ];
         text.push('\n');
         text += &table(header, rows);
     }
     if telemetry.losses_forgotten > 0 {
-        let forgotten = telemetry.losses_forgotten;
-        text += &format!("{forgotten} older ones were told and are forgotten\n");
+        let discarded = telemetry.losses_forgotten;
+        text += &format!("{discarded} older reports were discarded\n");
     }
     for switch in &telemetry.switches {
         if let (dropped @ 1.., Some(counters)) = (switch.digest_lists_dropped, &switch.counters) {
             text += &format!(
-                "{}: {dropped} lists of lossy operations, of any job, came faster than the controller took them\n",
+                "{}: {dropped} digest lists of loss reports, of any job, were dropped because they arrived too fast\n",
                 counters.switch
             );
         }
@@ -267,13 +275,14 @@ fn tables(job: &str, telemetry: &api::GetTelemetryResponse) -> String {
     text
 }
 
-/// What stands in the place of the counts of a switch that did not say them.
-pub const AWAY: &str = "away";
+/// The cell in place of the counts of a switch that does not answer.
+pub const UNREACHABLE: &str = "unreachable";
 
-/// Why switches did not say their counts, a line each.
-pub fn away<'a>(switches: impl Iterator<Item = &'a api::SwitchCounters>) -> String {
-    let away = switches.filter(|counters| !counters.problem.is_empty());
-    away.map(|counters| format!("{} is away: {}\n", counters.switch, counters.problem))
+/// A line for each switch whose counts are missing, with the reason.
+pub fn unreachable<'a>(switches: impl Iterator<Item = &'a api::SwitchCounters>) -> String {
+    let missing = switches.filter(|counters| !counters.problem.is_empty());
+    missing
+        .map(|counters| format!("{}: unreachable: {}\n", counters.switch, counters.problem))
         .collect()
 }
 
@@ -282,8 +291,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_shows_the_latest_again() {
-        let said = |steps: std::ops::Range<u32>| {
+    fn a_watch_repeats_the_latest_operations() {
+        let reported = |steps: std::ops::Range<u32>| {
             let losses = steps.map(|step| api::OperationLoss {
                 step,
                 ..api::OperationLoss::default()
@@ -300,16 +309,16 @@ mod tests {
             let losses = jobs.first().map(|(_, it)| it.losses.iter());
             losses.map_or(Vec::new(), |it| it.map(|loss| loss.step).collect())
         };
-        assert_eq!(complete(said(0..3)), [0, 1, 2]);
-        assert_eq!(complete(said(3..4)), [0, 1, 2, 3]);
-        let many = complete(said(4..34));
-        assert_eq!((many.len(), many[0]), (SHOWN, 14));
+        assert_eq!(complete(reported(0..3)), [0, 1, 2]);
+        assert_eq!(complete(reported(3..4)), [0, 1, 2, 3]);
+        let many = complete(reported(4..34));
+        assert_eq!((many.len(), many[0]), (MAX_SHOWN, 14));
         assert_eq!(complete(Vec::new()), [0; 0]);
-        assert_eq!(complete(said(0..1)), [0], "another job of that name");
+        assert_eq!(complete(reported(0..1)), [0], "another job of that name");
     }
 
     #[test]
-    fn what_was_told_and_is_not_known_is_counted() {
+    fn discarded_reports_are_counted() {
         let counters = api::SwitchCounters {
             switch: "s1".to_owned(),
             ..api::SwitchCounters::default()
@@ -324,10 +333,10 @@ mod tests {
             losses_forgotten: 7,
         };
         let text = tables("train", &telemetry);
-        assert!(text.contains("\n7 older ones were told"), "{text}");
-        assert!(text.contains("\ns1: 3 lists of lossy operations"), "{text}");
+        assert!(text.contains("\n7 older reports"), "{text}");
+        assert!(text.contains("\ns1: 3 digest lists"), "{text}");
         let document = document::telemetry("train", &telemetry);
-        assert_eq!(document["losses_forgotten"], 7);
+        assert_eq!(document["losses_discarded"], 7);
         assert_eq!(document["switches"][0]["digest_lists_dropped"], 3);
     }
 }

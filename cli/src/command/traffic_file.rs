@@ -1,4 +1,4 @@
-//! The settings of a switch's queues and wires as YAML.
+//! Traffic manager settings of a switch's ports as YAML.
 //!
 //! ```yaml
 //! default: { rate: 10G, delay: 5us }
@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use ultima_console::input;
 
 use anyhow::Result;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -18,30 +19,30 @@ use ultima_controller::settings::{self, Settings, settings_schema};
 use ultima_controller::yaml::{self, Place};
 use ultima_switch::tm::{ChangeError, WireChange};
 
-/// What a file says.
+/// The settings of a file.
 #[derive(Debug, Default, PartialEq)]
 pub struct TrafficFile {
-    /// Of all ports.
+    /// Settings of all ports.
     pub default: WireChange,
-    /// Of some ports, on top of that.
+    /// Settings of single ports, which override those of all.
     pub ports: BTreeMap<u16, WireChange>,
 }
 
-/// What can be wrong in a file that is well formed.
+/// An error in a well-formed file.
 #[derive(Debug, thiserror::Error)]
 pub enum TrafficProblem {
-    /// A setting that is none, or cannot be so.
+    /// An unknown setting, or an invalid value.
     #[error(transparent)]
     Setting(#[from] ChangeError),
     /// A port that the switch does not have.
-    #[error("the switch has no such port; it has {0}")]
+    #[error("the switch has no such port; it has the ports {0}")]
     Port(String),
-    /// A port of a switch that has none at all.
-    #[error("the switch has no ports; give this one with -i {0}@WHERE")]
+    /// A port of a switch without ports.
+    #[error("the switch has no ports; add this one with -i {0}@WHERE")]
     NoPorts(u16),
 }
 
-/// What a switch's ports and the wires behind them do to frames.
+/// How a switch's ports and the wires behind them treat frames.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(title = "Ultima traffic manager")]
 #[serde(deny_unknown_fields)]
@@ -50,13 +51,13 @@ struct Form {
     #[serde(default)]
     #[schemars(schema_with = "settings_schema")]
     default: Settings,
-    /// By a port's number its settings, on top of those of all.
+    /// Settings by port number, which override those of all ports.
     #[serde(default)]
     #[schemars(schema_with = "ports_schema")]
     ports: BTreeMap<u16, Spanned<Settings>>,
 }
 
-/// Settings by a port's number.
+/// The schema of settings by port number.
 fn ports_schema(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -71,12 +72,12 @@ pub fn schema() -> serde_json::Value {
 }
 
 impl TrafficFile {
-    /// Reads a file for a switch with these ports; for any switch without.
+    /// Reads a file, and checks its port numbers against `ports` if given.
     ///
     /// # Errors
-    /// With the place in the file.
+    /// The file is invalid; the error has the place.
     pub fn load(path: &Path, ports: Option<&[u16]>) -> Result<TrafficFile> {
-        let text = super::read_text(path)?;
+        let text = input::read_text(path)?;
         Ok(parse(&text, &path.display().to_string(), ports)?)
     }
 }
@@ -109,7 +110,7 @@ fn parse(
     let all = file.ports.values().chain([&file.default]);
     if all.into_iter().all(WireChange::is_empty) {
         let place = Place::whole(source);
-        let message = "there are no settings in it; expected `default: {rate: 10G}` or \
+        let message = "no settings; expected `default: {rate: 10G}` or \
                        `ports: {3: {delay: 1ms}}`";
         let message = message.to_owned();
         let field = String::new();
@@ -136,14 +137,20 @@ fn change(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::schema::testing::accepts;
+
+    /// True if the schema allows the document.
+    fn accepts(schema: &serde_json::Value, yaml: &str) -> bool {
+        let document = serde_yaml::from_str(yaml).expect("YAML");
+        let validator = jsonschema::validator_for(schema).expect("a schema");
+        validator.is_valid(&document)
+    }
 
     fn change(text: &str) -> WireChange {
         text.parse().expect(text)
     }
 
     #[test]
-    fn the_schema_says_what_the_reader_says() {
+    fn the_schema_and_the_parser_agree() {
         let schema = schema();
         for good in [
             "{ default: { rate: 10G }, ports: { 3: { loss: [0.001, 0.02:8], queue_packets: 65 } } }",
@@ -167,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_written_as_one_likes() {
+    fn values_may_be_numbers_or_text() {
         let text = "
 default:
   rate: 10G
@@ -200,19 +207,19 @@ ports:
     }
 
     #[test]
-    fn a_file_that_changes_nothing_is_refused() {
+    fn a_file_without_settings_is_rejected() {
         for text in ["", "# nothing\n", "default: {}\n", "ports: {3: {}}\n"] {
             let error = parse(text, "tm.yaml", None).expect_err(text).to_string();
-            let said = "tm.yaml: there are no settings in it; expected";
+            let said = "tm.yaml: no settings; expected";
             assert!(error.starts_with(said), "{text}: {error}");
         }
         let error = parse("ports: {3: {rate: 1G}}\n", "tm.yaml", Some(&[]));
         let error = error.expect_err("no ports").to_string();
-        assert!(error.ends_with("the switch has no ports; give this one with -i 3@WHERE"));
+        assert!(error.ends_with("the switch has no ports; add this one with -i 3@WHERE"));
     }
 
     #[test]
-    fn errors_say_where() {
+    fn errors_have_a_place() {
         for (text, said) in [
             (
                 "ports:\n  3: { rate: fast }\n",
@@ -220,7 +227,7 @@ ports:
             ),
             (
                 "ports:\n  3: { speed: 1G }\n",
-                "tm.yaml:2:15: ports.3.speed: `speed` is no setting",
+                "tm.yaml:2:15: ports.3.speed: unknown setting `speed`",
             ),
             (
                 "default:\n  loss: [0.1, 2]\n",
@@ -228,7 +235,7 @@ ports:
             ),
             (
                 "ports:\n  9: { rate: 1G }\n",
-                "tm.yaml:2:6: ports.9: the switch has no such port; it has 3",
+                "tm.yaml:2:6: ports.9: the switch has no such port; it has the ports 3",
             ),
             ("ports:\n  x: { rate: 1G }\n", "tm.yaml:2:3: "),
             ("port: {}\n", "tm.yaml:1:1: "),

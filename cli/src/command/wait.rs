@@ -1,4 +1,4 @@
-//! Waiting for what a command has begun to be whole.
+//! `--wait`: waits until the effect of a command is complete.
 
 use std::time::Duration;
 
@@ -10,56 +10,56 @@ use ultima_controller::client::{Client, ClientError};
 use super::resume;
 use crate::exit::{Ended, Exit};
 
-/// How often the controller is asked.
-const EVERY: Duration = Duration::from_millis(50);
+/// The interval between requests to the controller.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long is waited at most, from when this is made: for all that a command waits for together.
+/// The deadline of a command for everything that it waits for.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
-    /// As the user has said it.
-    said: Duration,
+    /// The value of `--wait`.
+    limit: Duration,
     end: Instant,
 }
 
-/// From now on.
+/// Starts now.
 impl From<Duration> for Bound {
-    fn from(said: Duration) -> Self {
+    fn from(limit: Duration) -> Self {
         Bound {
-            said,
-            end: Instant::now() + said,
+            limit,
+            end: Instant::now() + limit,
         }
     }
 }
 
 impl Bound {
-    /// A while, if there is time left; else with what `late` says of how long it was.
+    /// Pauses before the next request. After the deadline returns the error `late`, made from the limit.
     async fn pause(self, late: impl FnOnce(Duration) -> String) -> Result<(), Ended> {
         if Instant::now() >= self.end {
-            return Err(Exit::TooLate.because(late(self.said)));
+            return Err(Exit::TimedOut.because(late(self.limit)));
         }
-        sleep(EVERY).await;
+        sleep(POLL_INTERVAL).await;
         Ok(())
     }
 }
 
-/// How that stands which is waited for, as whichever controller leads says.
+/// Asks the current leader.
 async fn ask<T>(
     client: &Client,
     ask: impl AsyncFn(&Client) -> Result<T, ClientError>,
 ) -> Result<T> {
     let asked = resume::asked(client, ask).await;
     match asked {
-        Err(error) if Exit::of(&error) == Exit::NoAnswer => {
-            Err(error).context("what was asked for is done and stays, and is not waited for")
+        Err(error) if Exit::of(&error) == Exit::Unavailable => {
+            Err(error).context("the request succeeded, but the controller failed during --wait")
         }
         asked => asked,
     }
 }
 
-/// Until all members of these jobs have joined, `bound` at most; returns the jobs as they are then.
+/// Waits at most `bound` until all members of these jobs have joined, and returns the jobs.
 ///
 /// # Errors
-/// [`TooLate`](Exit::TooLate) with who is missing; a job has gone, or the controller doesn't answer.
+/// [`TimedOut`](Exit::TimedOut) with the missing members; a job was deleted, or the controller does not answer.
 pub async fn joined(
     client: &Client,
     jobs: Vec<api::Job>,
@@ -81,7 +81,7 @@ pub async fn joined(
             }
             let (name, missing) = (&job.name, missing.join(", "));
             let late =
-                |bound| format!("job {name}: after {bound:?} there is no {missing}; it stays");
+                |bound| format!("job {name}: not joined after {bound:?}: {missing}; the job stays");
             bound.pause(late).await?;
             job = ask(client, async |client| client.job(name).await).await?;
         }
@@ -89,11 +89,11 @@ pub async fn joined(
     Ok(all)
 }
 
-/// Until these jobs, by name and by the number of the epoch that they were in, are in the next one, `bound` at most.
+/// Waits at most `bound` until these jobs, given by name and number of their epoch, are in their next epoch.
 ///
 /// # Errors
-/// [`TooLate`](Exit::TooLate) with the one that is not; [`Found`](Exit::Found) with why a change was called off; a job has gone, or the controller
-/// doesn't answer.
+/// [`TimedOut`](Exit::TimedOut) with the job that is not; [`Failure`](Exit::Failure) with the reason for a cancelled change; a job was deleted,
+/// or the controller does not answer.
 pub async fn changed(client: &Client, jobs: &[(&str, u32)], bound: impl Into<Bound>) -> Result<()> {
     let bound = bound.into();
     for (name, before) in jobs {
@@ -102,12 +102,12 @@ pub async fn changed(client: &Client, jobs: &[(&str, u32)], bound: impl Into<Bou
             match (&job.next, job.id == *before) {
                 (None, false) => break,
                 (None, true) => {
-                    bail!(Exit::Found.because(format!("job {name}: {}", job.unchanged)))
+                    bail!(Exit::Failure.because(format!("job {name}: {}", job.unchanged)))
                 }
                 (Some(_), _) => {
                     let late = |bound| {
                         format!(
-                            "job {name}: after {bound:?} its new members have not all joined; it goes on"
+                            "job {name}: not all new members joined within {bound:?}; the change continues"
                         )
                     };
                     bound.pause(late).await?;
@@ -118,10 +118,10 @@ pub async fn changed(client: &Client, jobs: &[(&str, u32)], bound: impl Into<Bou
     Ok(())
 }
 
-/// Until these switches, by name, hold what they should as far as the controller knows, `bound` at most.
+/// Waits at most `bound` until these switches are connected and need no resync.
 ///
 /// # Errors
-/// [`TooLate`](Exit::TooLate) with what `left` says of those that do not; the controller doesn't answer.
+/// [`TimedOut`](Exit::TimedOut) with the text that `left` makes from the other switches; the controller does not answer.
 pub async fn settled(
     client: &Client,
     names: &[String],
@@ -139,7 +139,7 @@ pub async fn settled(
             return Ok(());
         }
         let unsettled = unsettled.join(", ");
-        let late = |bound| format!("after {bound:?} {}", left(&unsettled));
+        let late = |bound| format!("timed out after {bound:?}: {}", left(&unsettled));
         bound.pause(late).await?;
     }
 }

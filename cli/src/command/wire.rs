@@ -1,4 +1,4 @@
-//! `ultima wire`: two ports joined by a link that delays, loses and limits what crosses it.
+//! `ultima wire`: an emulated link between two interfaces.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -14,56 +14,56 @@ use ultima_switch::tm::WireChange;
 use ultima_switch::{AttachSpec, Link, LinkConfig, WireConfig};
 
 use super::wire_options::WireOptions;
-use crate::output::{self, Format, Output};
-use crate::units;
+use ultima_console::output::{self, Format, Output};
+use ultima_console::units;
 
-/// Joins two ports by a link that delays, loses and limits what crosses it, as netem does in a kernel
+/// Emulate a link between two interfaces: delay, loss, rate (like netem)
 ///
-/// What enters at A leaves at B and the other way round, until it is interrupted; then the counts are printed. Settings
-/// change meanwhile with `ultima switch tm set`: port 2 is the wire from A to B, port 1 the one back.
+/// Forwards frames in both directions until interrupted, then prints counters. `ultima switch tm set` changes the
+/// settings while the link runs, if --grpc is given: port 2 is the direction from A to B, port 1 the other one.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     ultima wire -i veth0 -i veth1 --delay 10ms --jitter normal:1ms --loss 0.01:8\n  \
-    ultima wire -i veth0 -i veth1 --a-to-b rate=100M,queue-packets=200 --grpc 127.0.0.1:9560 --stats 1s\n  \
-    ultima wire -i unix:/run/a.sock -i eth1 --rate 1G --ecn packets:65")]
+    ultima wire -i veth0 -i veth1 --a-to-b rate=100M,queue-packets=200 --stats 1s\n  \
+    ultima wire -i unix:/run/a.sock -i eth1 --rate 1G --ecn packets:65 --grpc 127.0.0.1:9560")]
 pub struct Arguments {
-    /// An end: INTERFACE, unix:PATH (SOCK_SEQPACKET) or fd:NUMBER; the first is A, the second B
+    /// End of the link: INTERFACE, unix:PATH (SOCK_SEQPACKET) or fd:NUMBER. Give exactly two: the first is A, the second B
     #[arg(short = 'i', long = "interface", value_name = "WHERE", required = true)]
     ends: Vec<AttachSpec>,
     #[command(flatten)]
     both: WireOptions,
-    /// Settings from A to B alone: NAME=VALUE[,NAME=VALUE...]
+    /// Settings for the direction A to B only: NAME=VALUE[,NAME=VALUE...], where NAME is an option of this section
     #[arg(long, value_name = "SETTINGS", help_heading = "Queues and wires")]
     a_to_b: Option<WireChange>,
-    /// Settings from B to A alone
+    /// Settings for the direction B to A only
     #[arg(long, value_name = "SETTINGS", help_heading = "Queues and wires")]
     b_to_a: Option<WireChange>,
-    /// Decides which frames are lost, and how jitter delays them
+    /// Seed for loss and jitter
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Serve counts and settings over gRPC here; port 0 takes any free one
+    /// Address for counters and settings over gRPC; port 0 selects a free one [default: none]
     #[arg(long, value_name = "ADDR", value_parser = units::listen_address)]
     grpc: Option<SocketAddr>,
-    /// Keep what each end saw, as pcap files in this folder (A is 1, B is 2)
+    /// Folder for pcap files of the frames at each end (A is 1, B is 2)
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
-    /// Print what has crossed since the last time, so often
+    /// Print the traffic since the last time at this interval, at least 10ms
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     stats: Option<Duration>,
     #[command(flatten)]
     output: Output,
 }
 
-/// Shortest time between two lines of `--stats`.
-const SHORTEST: Duration = Duration::from_millis(10);
+/// The shortest interval of `--stats`.
+const MIN_STATS: Duration = Duration::from_millis(10);
 
-/// Joins the ports until it is interrupted.
+/// Runs the link until interrupted.
 pub fn run(arguments: Arguments) -> Result<()> {
     let [a, b] = <[AttachSpec; 2]>::try_from(arguments.ends)
         .ok()
-        .context("expected two ends: -i A -i B")?;
-    if arguments.stats.is_some_and(|every| every < SHORTEST) {
-        bail!("--stats: expected at least {SHORTEST:?}");
+        .context("expected exactly two ends, such as -i veth0 -i veth1")?;
+    if arguments.stats.is_some_and(|every| every < MIN_STATS) {
+        bail!("--stats: expected at least {MIN_STATS:?}");
     }
     let both = arguments.both.change()?;
     let wire = |own: Option<WireChange>| {
@@ -112,7 +112,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         })
 }
 
-/// Reports until it is interrupted; the last counts.
+/// Prints statistics until interrupted, and returns the last counters.
 async fn watch(
     counts: &LinkCounts,
     every: Option<Duration>,
@@ -134,7 +134,7 @@ async fn watch(
             _ = tick => {}
         }
         let now = counts.get().await?;
-        // Nobody may be reading any more: the link is there all the same.
+        // The link goes on if standard output is closed.
         if let Ok(text) = report.progress(&before, &now) {
             let _ = output::print(&text);
         }
@@ -142,23 +142,23 @@ async fn watch(
     }
 }
 
-/// How counts are printed.
+/// Formats counters.
 struct Report {
-    /// From A to B, and back.
+    /// The names of the directions A to B and B to A.
     names: [String; 2],
     format: Format,
 }
 
-/// What one direction has seen, in packets unless they are bytes.
+/// Counters of one direction, in packets unless named bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
 struct Direction {
     entered: u64,
     entered_bytes: u64,
     left: u64,
     left_bytes: u64,
-    /// Dropped by the kernel before they were read.
+    /// Dropped by the kernel because its receive buffer was full.
     overrun: u64,
-    /// Of those entered: over 65,535 bytes, or with offloads that cannot be finished.
+    /// Rejected: longer than 65,535 bytes, or with an unsupported offload.
     refused: u64,
     queue_full: u64,
     lost: u64,
@@ -200,7 +200,7 @@ fn direction(from: &Port, to: &Port) -> Direction {
 }
 
 impl Report {
-    /// Everything since the start.
+    /// The counters since the start.
     fn total(&self, counts: &GetResponse) -> Result<String> {
         let directions = directions(counts);
         let table = || self.table(directions);
@@ -223,21 +223,21 @@ impl Report {
             ]
         };
         let header = [
-            "PACKETS",
-            "ENTERED",
-            "LEFT",
+            "DIRECTION",
+            "IN",
+            "OUT",
             "LOST",
-            "QUEUE FULL",
-            "MARKED",
-            "NO PEER",
-            "TOO LONG",
+            "QUEUE-FULL",
+            "ECN-MARKED",
+            "NO-PEER",
+            "TOO-LONG",
             "OVERRUN",
-            "UNDER WAY",
+            "IN-FLIGHT",
         ];
         output::table(header, self.names.iter().zip(directions).map(row))
     }
 
-    /// What came between two moments.
+    /// The traffic between two sets of counters.
     fn progress(&self, before: &GetResponse, now: &GetResponse) -> Result<String> {
         let rates = || self.rates(before, now);
         self.format.print_one(&object(directions(now)), rates)
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_at_b_entered_at_a() {
+    fn counters_of_a_direction_combine_both_ends() {
         let mut report = Report {
             names: ["a -> b".to_owned(), "b -> a".to_owned()],
             format: Format::Table,

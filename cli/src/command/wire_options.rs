@@ -1,37 +1,36 @@
-//! A wire's settings as options.
+//! Options for the settings of queues and wires.
 
 use anyhow::{Context, Result};
 use ultima_switch::tm::WireChange;
 
-/// Settings of queues and wires; `none` takes one off.
+/// Settings of queues and wires; the value `none` removes a setting.
 #[derive(clap::Args, Debug, Default)]
 pub struct WireOptions {
-    /// Rate [default: none, frames take no time]
+    /// Rate in bits per second, such as 10G [default: none, unlimited]
     #[arg(long, value_name = "BITS/S", help_heading = HEADING)]
     rate: Option<String>,
-    /// Delay, such as 500us [default: 0s]
+    /// One-way delay, such as 500us [default: 0s]
     #[arg(long, value_name = "TIME", help_heading = HEADING)]
     delay: Option<String>,
-    /// Time added to each frame's delay: normal:DEVIATION, uniform:SPREAD, pareto:MEAN:SHAPE or
+    /// Random delay of each frame, added to --delay: normal:DEVIATION, uniform:SPREAD, pareto:MEAN:SHAPE or
     /// lognormal:MEAN:SIGMA [default: none]
     #[arg(long, value_name = "MODEL", help_heading = HEADING)]
     jitter: Option<String>,
-    /// Frames with less delay overtake those before them, as with netem [default: false]
+    /// Let frames with less delay overtake earlier ones, as netem does [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           help_heading = HEADING)]
     reorder: Option<String>,
-    /// Loss: P; P:LEN for bursts of LEN frames on average; ge:P:R[:BAD[:GOOD]] for Gilbert-Elliott; or
-    /// field:OFFSET:BYTES:A..B for frames whose integer at byte OFFSET lies in A..B; may be repeated
+    /// Loss: probability P; P:LEN for bursts of LEN frames on average; ge:P:R[:BAD[:GOOD]] for Gilbert-Elliott; or
+    /// field:OFFSET:BYTES:A..B for frames whose integer at byte OFFSET is in A..B. Repeatable [default: none]
     #[arg(long, value_name = "MODEL", help_heading = HEADING)]
     loss: Vec<String>,
-    /// Queue of each priority, in bytes [default: 1M]
+    /// Queue size of each priority, in bytes [default: 1M]
     #[arg(long, value_name = "BYTES", help_heading = HEADING)]
     queue: Option<String>,
-    /// Queue of each priority, in packets [default: none, as many as the bytes allow]
+    /// Queue size of each priority, in packets [default: none, limited by --queue only]
     #[arg(long, value_name = "NUMBER", help_heading = HEADING)]
     queue_packets: Option<String>,
-    /// Mark ECN-capable frames that meet more than packets:NUMBER, bytes:SIZE or time:SPAN in the queue
-    /// [default: none]
+    /// Mark ECN-capable frames if the queue holds more than packets:NUMBER, bytes:SIZE or time:SPAN [default: none]
     #[arg(long, value_name = "THRESHOLD", help_heading = HEADING)]
     ecn: Option<String>,
 }
@@ -39,10 +38,10 @@ pub struct WireOptions {
 const HEADING: &str = "Queues and wires";
 
 impl WireOptions {
-    /// What the options say.
+    /// The settings that the options change.
     ///
     /// # Errors
-    /// If one has a value that it cannot have.
+    /// An option has an invalid value.
     pub fn change(&self) -> Result<WireChange> {
         let mut change = WireChange::default();
         let settings = [

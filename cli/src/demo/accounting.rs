@@ -1,7 +1,7 @@
-//! Where every packet of a run went: the switch's port statistics and the workers' own counts, added up.
+//! Accounts for every packet of a run, from the switch's port statistics and the workers' counters.
 //!
-//! Both sides count independently, so that the sums prove something: what hosts sent, weighed by the
-//! copies that it owed, is what hosts received and what the switch's ports dropped, by place.
+//! Both sides count independently, so their agreement is evidence: packets sent by hosts, times the copies of each, must equal the packets
+//! that hosts received plus those that the switch dropped.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use ultima_wire::{KIND_AT, KIND_MASK, Kind};
 
 use super::report::{Multicast, Phase};
 
-/// `--stats-key` for the switch: break its counts down by the packets' kind.
+/// `--stats-key` for the switch: splits its counters by packet kind.
 pub fn stats_key() -> String {
     format!("{}:{KIND_MASK:02x}", FRAME_OVERHEAD + KIND_AT)
 }
@@ -21,14 +21,14 @@ pub fn stats_key() -> String {
 pub struct Worker<'a> {
     /// The switch port that it is attached to.
     pub port: &'a Port,
-    /// Its last word on its packets.
+    /// Its last reported counters.
     pub totals: Totals,
-    /// Whether it was still there at the end; if not, its last word is old.
+    /// True if it finished; if not, `totals` are out of date.
     pub finished: bool,
 }
 
 impl Worker<'_> {
-    /// What left it: a worker that was killed cannot say what it sent last, but the switch saw it.
+    /// Packets that it sent. A killed worker cannot report its last packets, but the switch has counted them.
     fn sent(&self, kind: Kind, counters: fn(&Totals) -> PhaseCounters) -> u64 {
         match self.finished {
             true => counters(&self.totals).sent,
@@ -37,12 +37,12 @@ impl Worker<'_> {
     }
 }
 
-/// The scatter: one copy for every packet.
+/// The scatter phase: one copy per packet.
 pub fn scatter(workers: &[Worker<'_>]) -> Phase {
     phase(workers, Kind::Scatter, |totals| totals.phases.scatter, None)
 }
 
-/// The gather: with multicast by the switch every packet owes a copy to each of the other workers.
+/// The gather phase: with multicast, a copy of each packet for each of the other workers.
 pub fn gather(workers: &[Worker<'_>], multicast: Multicast) -> Phase {
     let members = match multicast {
         Multicast::Switch => Some(workers.len() as u64),
@@ -56,7 +56,7 @@ pub fn gather(workers: &[Worker<'_>], multicast: Multicast) -> Phase {
     )
 }
 
-/// `members`: how many copies the switch's group makes of a packet, the sender's own included.
+/// `members`: copies that the switch's multicast group makes of a packet, the sender's own included.
 fn phase(
     workers: &[Worker<'_>],
     kind: Kind,
@@ -96,13 +96,12 @@ fn phase(
         drops(|d| d.egress_program.as_ref()),
     );
     let in_time = hosts(|phase| phase.in_time);
-    // What comes again, because exact operations asked for it again, is late too.
+    // Duplicates, from retransmissions of exact operations, count as late.
     let late = hosts(|phase| phase.late + phase.duplicates);
     let cut = hosts(|phase| phase.cut);
     let no_room = hosts(|phase| phase.refused);
 
-    // Copies owed for a packet, and copies that the group makes for its own sender. The program drops these in
-    // egress; one that did not even fit its queue is found among the queue's.
+    // The group also makes a copy for the sender. The program drops it in egress, or it is dropped earlier because its queue is full.
     let copies_each = members.map_or(1, |members| members - 1);
     let own = if members.is_some() { forwarded } else { 0 };
     let own_in_egress = own.min(egress);
@@ -121,22 +120,22 @@ fn phase(
         ("queue", queue.saturating_sub(own_in_queue)),
         ("egress_program", egress - own_in_egress),
         ("wire", drops(|d| d.wire.as_ref())),
-        // Delivered without its payload.
+        // Delivered without payload.
         ("cut", cut),
         (
             "no_peer",
             drops(|d| d.no_peer.as_ref()) + drops(|d| d.oversize.as_ref()),
         ),
-        // For an operation so far ahead of its receiver that there was no room to keep it.
+        // For an operation too far ahead of its receiver.
         ("no_room", no_room),
-        // Handed to a worker that did not count it: it was killed, or could not read it.
+        // Delivered to a worker that did not count it: it was killed, or could not read it.
         (
             "receiver",
             left.saturating_sub(in_time + cut + late + no_room),
         ),
     ];
     Phase {
-        // What a killed worker owed is what it sent, and what it had given up when it last told.
+        // For a killed worker: packets sent, and those that it had given up at its last report.
         slots: workers
             .iter()
             .map(|worker| match worker.finished {

@@ -1,4 +1,4 @@
-//! What the workers agree on beside the updates: one worker's part, and what the main process makes of it.
+//! Votes of the workers after a step: a worker's part, and the main process's record of the results.
 
 use std::time::Duration;
 
@@ -7,75 +7,82 @@ use ultima_host::{Collective, Error, OperationId, Outcome, Rules, Safeguards};
 
 use super::deadline::Bounds;
 
-/// The gradients' bucket, and those of what is exact.
+/// The bucket of the gradients; the others are for exact operations.
 pub const GRADIENT: u16 = 0;
 const VOTE: u16 = 1;
 const HEAL: u16 = 2;
 const AFTER: u16 = 3;
 
-/// What the machine may take beyond deadlines and sleeps, until a worker that does not vote is taken to be gone.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout of a vote, in addition to deadlines and sleeps.
+const VOTE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After so many votes in a row that did not come to an end a worker is gone, and nobody is asked any more. One may end
-/// incomplete here and not elsewhere: the next one brings what was missed.
+/// Exact operations of one kind that fail in a row before a worker gives that kind up. A single one may fail at one
+/// worker and succeed at the others; the next one then repairs it.
 const MISSES: u32 = 2;
 
-/// What all workers agreed on after a step.
+/// The result of a vote after a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Agreed {
-    /// The update was applied by none.
+    /// True if all workers skip the update.
     pub skipped: bool,
-    /// How far replicas had parted, where that was measured.
+    /// The spread of the replicas, if measured.
     pub spread: Option<f64>,
-    /// Whether they are averaged.
+    /// True if the replicas are to be averaged.
     pub heal: bool,
-    /// How far they were from each other then.
-    pub healed_to: Option<f64>,
+    /// How far the averaged replicas are from each other, or which ranks are missing; none where they were not averaged.
+    pub healed_to: Option<VoteResult<f64>>,
     /// Whether gradients are coded from now on, where that was decided.
     pub code: Option<bool>,
 }
 
-/// What was agreed, or in one line who is missing.
-pub type Told<T> = Result<T, String>;
+/// The result of a vote, or one line about the missing workers.
+pub type VoteResult<T> = Result<T, String>;
 
-/// One worker's part.
+/// A worker's part in votes.
 pub struct Agreement {
     safeguards: Safeguards,
     limit: Duration,
-    /// Votes in a row that did not come to an end here.
-    missed: u32,
+    /// False where slots never arrive: averaging needs all of them, a vote only the first.
+    heals: bool,
+    /// Votes that failed in a row.
+    failed_votes: u32,
+    /// Averagings that failed in a row.
+    failed_heals: u32,
 }
 
 impl Agreement {
-    /// By these `rules`, among workers of which none sleeps longer than `sleeps` before a step.
-    pub fn new(rules: Rules, seed: u64, bounds: Bounds, sleeps: Duration) -> Self {
+    /// By these `rules`, among workers of which none sleeps longer than `sleeps` before a step. Replicas are measured,
+    /// and averaged if `heals`.
+    pub fn new(rules: Rules, seed: u64, bounds: Bounds, sleeps: Duration, heals: bool) -> Self {
         Self {
             safeguards: Safeguards::new(rules, seed),
-            limit: PATIENCE + 10 * bounds.t_b + 10 * sleeps,
-            missed: 0,
+            limit: VOTE_TIMEOUT + 10 * bounds.t_b + 10 * sleeps,
+            heals,
+            failed_votes: 0,
+            failed_heals: 0,
         }
     }
 
-    /// Votes on the update of a step where that is due: none where it is not, an error's text where a worker is missing.
-    /// `update` becomes zero where all skip it; `parameters` is what it will be applied to.
+    /// Votes on the update of a step if a vote is due. Sets `update` to zero if all workers skip it; `parameters` are those before the update.
     ///
     /// # Errors
-    /// If the workers agreed to stop, or the network is gone.
+    /// The workers agreed to stop, or the network failed.
     pub fn vote(
         &mut self,
         collective: &mut Collective,
         outcome: &Outcome,
         update: &mut [f32],
         parameters: &[f32],
-    ) -> Result<Option<Told<Agreed>>, Error> {
+    ) -> Result<Option<VoteResult<Agreed>>, Error> {
         let step = outcome.id.step;
-        if self.missed >= MISSES || !self.safeguards.is_due(step) {
+        if self.failed_votes >= MISSES || !self.safeguards.is_due(step) {
             return Ok(None);
         }
         let id = OperationId { step, bucket: VOTE };
         let lost = outcome.lost_share();
         let verdict = collective.agree(id, &mut self.safeguards, (lost, parameters), self.limit);
-        let agreed = self.unless_missing(verdict)?.map(|verdict| {
+        let heals = self.heals && self.failed_heals < MISSES;
+        let agreed = unless_missing(verdict, &mut self.failed_votes)?.map(|verdict| {
             if verdict.skip {
                 collective.skip(GRADIENT, update);
             }
@@ -85,7 +92,7 @@ impl Agreement {
             Agreed {
                 skipped: verdict.skip,
                 spread: verdict.spread,
-                heal: verdict.heal,
+                heal: verdict.heal && heals,
                 healed_to: None,
                 code: verdict.code,
             }
@@ -93,91 +100,91 @@ impl Agreement {
         Ok(Some(agreed))
     }
 
-    /// Averages the replicas; tells how far they are from each other then.
+    /// Averages the replicas and returns their spread afterwards.
     ///
     /// # Errors
-    /// If the network is gone.
+    /// The network failed.
     pub fn heal(
         &mut self,
         collective: &mut Collective,
         step: u32,
         parameters: &mut [f32],
-    ) -> Result<Told<f64>, Error> {
+    ) -> Result<VoteResult<f64>, Error> {
         let id = |bucket| OperationId { step, bucket };
         let healed = collective.heal(id(HEAL), parameters, self.limit);
-        if let Err(missing) = self.unless_missing(healed)? {
+        if let Err(missing) = unless_missing(healed, &mut self.failed_heals)? {
             return Ok(Err(missing));
         }
         let spread = collective.spread(id(AFTER), &self.safeguards, parameters, self.limit);
-        self.unless_missing(spread)
-    }
-
-    /// What a missing worker ends is not the training.
-    fn unless_missing<T>(&mut self, result: Result<T, Error>) -> Result<Told<T>, Error> {
-        match result {
-            Ok(value) => {
-                self.missed = 0;
-                Ok(Ok(value))
-            }
-            Err(Error::Incomplete(missing)) => {
-                self.missed += 1;
-                Ok(Err(missing.to_string()))
-            }
-            Err(error) => Err(error),
-        }
+        unless_missing(spread, &mut self.failed_heals)
     }
 }
 
-/// What was agreed in a run, as the report tells it.
+/// Counts failures in a row; a missing worker does not end the training.
+fn unless_missing<T>(result: Result<T, Error>, failed: &mut u32) -> Result<VoteResult<T>, Error> {
+    match result {
+        Ok(value) => {
+            *failed = 0;
+            Ok(Ok(value))
+        }
+        Err(Error::Incomplete(missing)) => {
+            *failed += 1;
+            Ok(Err(missing.to_string()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The votes of a run, for the report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Agreements {
     /// Updates that all workers skipped.
     pub skipped_updates: u32,
-    /// The drift of the replicas, where it is measured.
+    /// The drift of the replicas, if measured.
     pub drift: Option<Drift>,
-    /// When gradients were coded and when not, where that follows the loss.
+    /// Changes of the Hadamard transform, if it follows the loss.
     pub coding: Option<Vec<Switched>>,
-    /// Why nothing was agreed any more from some step on.
+    /// Why voting stopped, if it did.
     pub ended: Option<String>,
 }
 
 /// The transform was switched on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Switched {
-    /// After which step.
+    /// The step before the change.
     pub step: u32,
-    /// On.
+    /// The new state.
     pub on: bool,
 }
 
-/// How far replicas parted on the way.
+/// The drift of the replicas.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Drift {
-    /// The largest spread that is left alone, as a share of the parameters' norm.
+    /// The largest tolerated spread, as a fraction of the parameters' norm.
     pub bound: f64,
-    /// Measured in every so many steps.
+    /// Number of steps between measurements.
     pub every: u32,
-    /// How often it was measured.
+    /// Number of measurements.
     pub measured: u32,
-    /// The largest that was found.
+    /// The largest spread.
     pub largest: f64,
-    /// When replicas were averaged.
+    /// Averaged replicas.
     pub healed: Vec<Healed>,
 }
 
-/// Replicas that were averaged.
+/// An averaging of the replicas.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Healed {
-    /// After which step.
+    /// The step before it.
     pub step: u32,
-    /// How far they had parted.
+    /// The spread before.
     pub before: f64,
-    /// How far they were from each other then.
+    /// The spread after.
     pub after: f64,
 }
 
 impl Agreements {
-    /// Nothing yet, in a run with these rules.
+    /// An empty record for a run with these rules.
     pub fn new(rules: Rules) -> Self {
         Self {
             coding: rules.coding.map(|_| Vec::new()),
@@ -190,8 +197,8 @@ impl Agreements {
         }
     }
 
-    /// What the workers agreed on after `step`, which all say alike: one of them is asked.
-    pub fn count(&mut self, step: u32, agreed: &Told<Agreed>) {
+    /// Records the result of a vote after `step`, as one worker reports it; all workers have the same.
+    pub fn count(&mut self, step: u32, agreed: &VoteResult<Agreed>) {
         let agreed = match agreed {
             Ok(agreed) => agreed,
             Err(missing) => {
@@ -207,11 +214,17 @@ impl Agreements {
         if let (Some(drift), Some(spread)) = (&mut self.drift, agreed.spread) {
             drift.measured += 1;
             drift.largest = drift.largest.max(spread);
-            drift.healed.extend(agreed.healed_to.map(|after| Healed {
-                step,
-                before: spread,
-                after,
-            }));
+            match &agreed.healed_to {
+                Some(Ok(after)) => drift.healed.push(Healed {
+                    step,
+                    before: spread,
+                    after: *after,
+                }),
+                Some(Err(missing)) => {
+                    self.ended.get_or_insert_with(|| missing.clone());
+                }
+                None => {}
+            }
         }
     }
 }

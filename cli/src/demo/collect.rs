@@ -1,4 +1,4 @@
-//! What the main process makes of the workers' messages.
+//! The main process's state of all workers, from their messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,37 +6,37 @@ use std::time::Duration;
 use ultima_host::{ClosedBy, Rules, Totals};
 
 use super::agreement::Agreements;
-use super::baseline::exact_mean;
 use super::link::{Message, Step};
-use super::metrics::{Accuracy, RunError, UpdateError};
 use super::report;
+use ultima_digits::baseline::exact_mean;
+use ultima_digits::metrics::{Accuracy, RunError, UpdateError};
 
-/// How far a worker has come.
+/// The progress of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Progress {
     Training,
     Trained,
     Drained,
-    /// Its process ended before it was told to.
+    /// Its process ended early.
     Lost,
 }
 
-/// What is known of one worker.
+/// The state of one worker.
 pub struct Worker {
     pub progress: Progress,
     pub totals: Totals,
     pub trained: Option<(Accuracy, Vec<f32>)>,
-    /// What each worker's data weighed at last in this one's shard, by rank.
+    /// The final weight of each worker's data in its shard, by rank.
     pub weights: Vec<f32>,
-    /// Whom it did not hear any more at the end.
+    /// Ranks that were silent at the end.
     pub suspected: Vec<u16>,
-    /// Steps that it contributed nothing of its own to.
+    /// Steps to which it contributed nothing.
     pub passed: u32,
-    /// Why it could not go on, if it had the time to say so.
+    /// Why it failed, if it could report that.
     pub failure: Option<String>,
 }
 
-/// One worker's gradient in a step, and the update that it applied.
+/// A worker's gradient in a step, and the update that it applied.
 type Update = (Vec<f32>, Vec<f32>);
 
 /// All workers of a run, and the measurements over their steps.
@@ -46,14 +46,14 @@ pub struct Collected {
     pub durations: Vec<Duration>,
     pub update_error: UpdateError,
     pub agreements: Agreements,
-    /// The first step of which nobody has told what was agreed.
+    /// The first step whose vote no worker has reported yet.
     agreed_until: u32,
     run: RunError,
-    /// How far the workers' own gradients are from their mean.
+    /// The distance of the workers' gradients from their mean.
     pub dispersion: UpdateError,
-    /// Steps that every worker still there has done.
+    /// Steps that all remaining workers have finished.
     pub steps_done: u32,
-    /// Steps of which not all workers have told yet.
+    /// Steps that not all workers have reported yet.
     open: BTreeMap<u32, Vec<Option<Update>>>,
     exact: Vec<f32>,
 }
@@ -84,7 +84,7 @@ impl Collected {
         }
     }
 
-    /// Takes the message of worker `rank`, or notes that its process has ended.
+    /// Processes a message of worker `rank`, or the end of its process.
     pub fn take(&mut self, rank: usize, message: Option<(Message, Vec<Vec<f32>>)>) {
         let worker = &mut self.workers[rank];
         match message {
@@ -97,7 +97,7 @@ impl Collected {
             Some((Message::Step(step), tensors)) => {
                 worker.totals = step.totals;
                 self.count(&step);
-                // All say alike, unless one is missing: who tells of a step first is heard.
+                // All workers report the same result, unless one is missing: the first report counts.
                 if let Some(agreed) = step.agreed
                     && self.agreed_until <= step.step
                 {
@@ -136,7 +136,7 @@ impl Collected {
         self.measure();
     }
 
-    /// Whether every worker that is not lost has come as far as `progress`.
+    /// True if every worker that is not lost has reached `progress`.
     pub fn all(&self, progress: Progress) -> bool {
         self.workers
             .iter()
@@ -150,13 +150,13 @@ impl Collected {
         (0..).zip(&self.workers).filter_map(lost).collect()
     }
 
-    /// How far all that the workers applied is from all exact updates, for those that finished.
+    /// The error of the run over all steps, for the workers that finished.
     pub fn run_error(&self) -> f64 {
         self.run
             .mean(|rank| self.workers[rank].progress != Progress::Lost)
     }
 
-    /// What each worker's data weighed at last, by rank: the mean over the shards of those that finished.
+    /// The final weight of each worker's data by rank: the mean over the shards of workers that finished.
     pub fn weights(&self) -> Vec<f32> {
         let views = self.workers.iter().map(|worker| &worker.weights);
         let views: Vec<&Vec<f32>> = views.filter(|weights| !weights.is_empty()).collect();
@@ -170,7 +170,7 @@ impl Collected {
         }
     }
 
-    /// Whom any worker that finished did not hear any more at the end.
+    /// Ranks that were silent at the end, according to any worker that finished.
     pub fn suspected(&self) -> Vec<u16> {
         let all = self.workers.iter().flat_map(|worker| &worker.suspected);
         all.copied()
@@ -179,7 +179,7 @@ impl Collected {
             .collect()
     }
 
-    /// Why workers could not go on, as far as they said so.
+    /// The reported failures of workers.
     pub fn failures(&self) -> impl Iterator<Item = &str> {
         self.workers
             .iter()
@@ -197,19 +197,20 @@ impl Collected {
         } += 1;
     }
 
-    /// Measures the steps that all workers have told of; a lost worker's gradient counts where it told it.
+    /// Measures the steps that all workers have reported. A lost worker counts in the steps that it reported.
     fn measure(&mut self) {
         while let Some(entry) = self.open.first_entry() {
-            let mut told = self.workers.iter().zip(entry.get());
+            let mut reports = self.workers.iter().zip(entry.get());
             let waits = |(worker, update): (&Worker, &Option<Update>)| {
                 worker.progress == Progress::Training && update.is_none()
             };
-            if told.any(waits) {
+            if reports.any(waits) {
                 return;
             }
             let updates = entry.remove();
-            let told = updates.iter().flatten();
-            let gradients: Vec<&[f32]> = told.map(|(gradient, _)| gradient.as_slice()).collect();
+            let reported = updates.iter().flatten();
+            let gradients: Vec<&[f32]> =
+                reported.map(|(gradient, _)| gradient.as_slice()).collect();
             self.steps_done += 1;
             exact_mean(&gradients, &mut self.exact);
             let applied = updates

@@ -1,4 +1,4 @@
-//! How long the demo's AllReduce may take.
+//! Time limits of the demo's AllReduce.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use ultima_host::Config;
 use ultima_wire::HEADER_LEN;
 use ultima_wire::frame::FRAME_OVERHEAD;
 
-/// What 2 cores need at most to move a step's packets through the interpreted switch, measured on the slow
-/// side and doubled: a part that is always there, and one for each worker.
+/// The time that 2 cores need to move the packets of a step through the interpreted switch, measured and doubled: a fixed part, and a part
+/// per worker.
 const BASE: Duration = Duration::from_millis(80);
 const PER_WORKER: Duration = Duration::from_millis(30);
 
 /// t_S and t_B of an operation, from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
-    /// When owners send what they have.
+    /// Owners flush incomplete slots after this time.
     pub t_s: Duration,
-    /// When the operation ends.
+    /// The operation ends after this time.
     pub t_b: Duration,
 }
 
 impl Bounds {
-    /// For a gradient of `parameters` values among `workers` over wires of `rate` bits per second and `delay`.
+    /// Limits for a gradient of `parameters` values among `workers` over wires of `rate` bits per second and `delay`.
     ///
-    /// Each receiver's wire carries 2·S·(N−1)/N bytes in an operation, half of them in the gather. The end leaves
-    /// that twice over, and the flush leaves the gather's half, a round trip and a quarter of the machine's own time.
+    /// In an operation each receiver's wire carries 2·S·(N−1)/N bytes, half of them in the gather. t_B allows twice that time. t_S is earlier
+    /// by the time of the gather, a round trip and a quarter of the machine's own time.
     pub fn new(
         deadline: Option<Duration>,
         parameters: usize,
@@ -42,7 +42,7 @@ impl Bounds {
         let machine = BASE + PER_WORKER * u32::from(workers);
         let t_b = deadline.unwrap_or(machine + 4 * gather + 4 * delay);
         let crossing = gather + 2 * delay + machine / 4;
-        // A deadline that the user set may leave no room for that: then half of it is the gather's.
+        // A short deadline leaves no room for that: then the gather gets half of it.
         Self {
             t_s: t_b.saturating_sub(crossing).max(t_b / 2),
             t_b,
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gather_has_time_to_cross() {
+    fn the_gather_has_enough_time() {
         let slow = Bounds::new(
             None,
             104_842,

@@ -1,7 +1,7 @@
-//! What a worker tells the demo's main process, over an inherited stream socket.
+//! Messages of a worker to the demo's main process, over an inherited stream socket.
 //!
-//! A message is a line of JSON, then the tensors that it announces as little-endian f32. The measurement
-//! takes the exact gradients this way, beside the network that is measured.
+//! A message is a line of JSON, followed by the tensors that it announces as little-endian f32. The main process gets the exact gradients
+//! this way, outside the measured network.
 
 use std::io::{self, Write};
 
@@ -9,35 +9,35 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 use ultima_host::{ClosedBy, Totals};
 
-use super::agreement::{Agreed, Told};
-use super::metrics::Accuracy;
+use super::agreement::{Agreed, VoteResult};
+use ultima_digits::metrics::Accuracy;
 
 /// A worker's message.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Message {
-    /// It has its rank; all others have theirs too.
+    /// All workers have joined.
     Joined,
-    /// It has applied a step. Tensors: its own gradient, the update that it applied.
+    /// The worker has applied a step. Tensors: its own gradient, the applied update.
     Step(Step),
-    /// It has done all steps. Tensor: its parameters.
+    /// The worker has finished all steps. Tensor: its parameters.
     Trained {
-        /// On the held-out images.
+        /// Accuracy on the held-out images.
         accuracy: Accuracy,
-        /// What each worker's data weighed at last, by rank, in this one's shard.
+        /// The final weight of each worker's data in this worker's shard, by rank.
         weights: Vec<f32>,
-        /// Who was silent in the last three steps or more.
+        /// Ranks that were silent in the last three or more steps.
         suspected: Vec<u16>,
-        /// Steps that it contributed nothing of its own to, because the others were long past them.
+        /// Steps to which it contributed nothing because the others were far ahead.
         passed: u32,
     },
-    /// It cannot go on; its process ends.
+    /// The worker has failed, and its process ends.
     Failed {
-        /// Why, in one line.
+        /// The reason, in one line.
         reason: String,
     },
-    /// It has read all that will ever arrive.
+    /// The worker has received all packets.
     Drained {
-        /// Packets, over the whole run.
+        /// Packet counts of the whole run.
         totals: Totals,
     },
 }
@@ -45,16 +45,16 @@ pub enum Message {
 /// One AllReduce of one worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Step {
-    /// From 0.
+    /// The step's number, from 0.
     pub step: u32,
-    /// From start to result, nanoseconds.
+    /// Duration in nanoseconds.
     pub took_ns: u64,
-    /// What ended it.
+    /// The reason of its end.
     pub closed_by: ClosedBy,
-    /// Packets so far.
+    /// Packet counts so far.
     pub totals: Totals,
-    /// What all workers agreed on after it, or why they could not; none where they were not asked.
-    pub agreed: Option<Told<Agreed>>,
+    /// The result of the vote after the step, or why it failed; none without a vote.
+    pub agreed: Option<VoteResult<Agreed>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -63,14 +63,14 @@ struct Envelope {
     tensors: Vec<usize>,
 }
 
-/// The longest line and tensor that are read: a worker is our own process, but a bound costs nothing.
+/// The longest line and tensor. Workers are trusted, but a bound costs nothing.
 const MAX_LINE: u64 = 64 * 1024;
 const MAX_TENSOR: usize = 1 << 28;
 
 /// Sends a message with its tensors.
 ///
 /// # Errors
-/// If the other end is gone.
+/// The other end has closed the stream.
 pub fn send(stream: &mut impl Write, message: Message, tensors: &[&[f32]]) -> io::Result<()> {
     let envelope = Envelope {
         message,
@@ -85,10 +85,10 @@ pub fn send(stream: &mut impl Write, message: Message, tensors: &[&[f32]]) -> io
     stream.flush()
 }
 
-/// The next message with its tensors; `None` when the worker has ended.
+/// Receives the next message with its tensors; `None` when the worker has ended.
 ///
 /// # Errors
-/// If the worker ended in the middle of one, or sent something else.
+/// The worker ended within a message, or the message is invalid.
 pub async fn receive(
     stream: &mut (impl AsyncBufRead + Unpin),
 ) -> io::Result<Option<(Message, Vec<Vec<f32>>)>> {
@@ -105,7 +105,9 @@ pub async fn receive(
     let mut tensors = Vec::with_capacity(envelope.tensors.len());
     for len in envelope.tensors {
         if len > MAX_TENSOR {
-            return Err(io::Error::other(format!("a tensor of {len} values")));
+            return Err(io::Error::other(format!(
+                "a tensor of {len} values is too large"
+            )));
         }
         let mut tensor = vec![0.0_f32; len];
         stream

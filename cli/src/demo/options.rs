@@ -1,4 +1,4 @@
-//! The demo's command line.
+//! The options of `ultima demo`.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -14,142 +14,147 @@ use ultima_wire::SLOT_AT;
 use ultima_wire::frame::FRAME_OVERHEAD;
 
 use super::report::Multicast;
-use super::shards::Dealing;
-use super::training;
-use crate::output::Output;
-use crate::{policies, units};
+use ultima_console::output::Output;
+use ultima_console::{policies, units};
+use ultima_digits::shards::Dealing;
+use ultima_digits::training;
 
-/// Trains a real model, data-parallel, with every gradient crossing a P4 switch.
+/// Train a small model on this machine, with every gradient through a P4 switch
 ///
-/// Starts a switch, a controller and the workers as processes of their own, on this machine and
-/// without root. The controller pushes the P4 program to the switch and installs the job; the workers
-/// ask it for rank and peers, then train a digit classifier whose gradients they average by
-/// Transpose AllReduce. Loss, delay and stragglers are emulated by the switch's traffic manager and by
-/// sleeping workers.
+/// Starts a switch, a controller and the workers as separate processes, without root. The workers train a classifier of
+/// handwritten digits data-parallel and average its gradients by Transpose AllReduce. The switch's traffic manager emulates loss and
+/// delay; stragglers are workers that sleep. At the end the demo compares the result with exact averaging, and accounts
+/// for every packet.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Examples:\n  \
     ultima demo                                     1 % loss, some stragglers\n  \
-    ultima demo --loss 0 --straggler 0:0            nothing goes wrong: all replicas are bit-identical\n  \
-    ultima demo --drop-slots 3..9 --no-hadamard     what the Hadamard transform is for\n  \
-    ultima demo --estimator scaled --recycling off  what was published for what is missing\n  \
+    ultima demo --loss 0 --straggler 0:0            no impairments: all replicas are bit-identical\n  \
+    ultima demo --estimator scaled --recycling off  compensate losses as in the original publication\n  \
+    ultima demo --drop-slots 3..9 --no-hadamard     always lose the same values: replicas diverge\n  \
     ultima demo --workers 16 --burst-loss 0.02:8 --shards by-class -o json")]
 pub struct Options {
-    /// Workers, each a process with a switch port of its own
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=32))]
+    /// Number of workers; each is a process with its own switch port
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=32))]
     pub workers: u16,
-    /// Training steps
-    #[arg(long, default_value_t = training::STEPS, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    /// Number of training steps
+    #[arg(long, value_name = "N", default_value_t = training::STEPS, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub steps: u32,
-    /// Decides data split, first weights, order of examples, signs, losses and stragglers
-    #[arg(long, default_value_t = 1)]
+    /// Seed of all random choices: data split, initial weights, order of examples, losses, stragglers
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// How the training images are dealt to the workers
-    #[arg(long, value_enum, default_value_t = Dealing::Random)]
+    /// Distribution of the training images to the workers
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Dealing::Random)]
     pub shards: Dealing,
 
-    /// Share of packets lost on every wire from the switch [default: 0.01, without any other loss]
+    /// Loss probability on every wire from the switch, 0 to 1 [default: 0.01, or 0 with --burst-loss or --drop-slots]
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = independent_loss)]
     pub loss: Option<Loss>,
-    /// Loss in bursts: share of packets and mean burst length in packets
+    /// Loss in bursts on every wire from the switch: probability, and mean burst length in packets
     #[arg(long, value_name = "P:LEN", value_parser = burst_loss)]
     pub burst_loss: Option<Loss>,
-    /// Lose these slots of every shard, always
+    /// Always lose these slots of every shard, B excluded
     #[arg(long, value_name = "A..B", value_parser = units::range)]
     pub drop_slots: Option<Range<u32>>,
-    /// Rate of every wire from the switch; the workers pace themselves to it [default: unlimited]
+    /// Rate of every wire from the switch, such as 100M; workers pace to it [default: unlimited]
     #[arg(long, value_name = "BITS/S", value_parser = units::bit_rate)]
     pub link_rate: Option<u64>,
-    /// How the workers' rate follows the network, under --link-rate
-    #[arg(long, default_value = RatePolicy::default().name(), requires = "link_rate", value_parser = policies::rates())]
+    /// Rate adaptation, at most --link-rate: none (fixed), by round-trip time (timely), or by queueing time that switches
+    /// report (in-band)
+    #[arg(long, value_name = "POLICY", default_value = RatePolicy::default().name(), requires = "link_rate", value_parser = policies::rates())]
     pub rate_control: RatePolicy,
-    /// How many workers send to one at a time: all, dynamic, or a number up to 15
-    #[arg(long, default_value = "all", value_parser = policies::incast)]
+    /// Number of workers that may send to one worker at a time: all, dynamic (adapts to loss), or 1 to 15
+    #[arg(long, value_name = "POLICY", default_value = "all", value_parser = policies::incast)]
     pub incast: IncastPolicy,
-    /// Delay of every wire from the switch, such as 500us
+    /// One-way delay of every wire from the switch, such as 500us
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = units::duration)]
     pub link_delay: Duration,
-    /// Queue of every switch port
+    /// Queue size of every switch port
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = units::bytes)]
     pub queue: u64,
-    /// A worker sleeps this many milliseconds before a step, with this probability
+    /// Before each step a worker sleeps MS milliseconds with probability P
     #[arg(long, value_name = "P:MS", default_value = "0.01:250")]
     pub straggler: Straggler,
 
-    /// A worker sleeps this many milliseconds before every step
+    /// The worker RANK sleeps MS milliseconds before every step
     #[arg(long, value_name = "RANK:MS")]
     pub late: Option<Late>,
 
-    /// When an AllReduce ends, whatever has arrived [default: grows with the workers]
+    /// Time limit t_B of an AllReduce, at least 1ms [default: grows with the number of workers]
     #[arg(long, value_name = "TIME", value_parser = deadline)]
     pub deadline: Option<Duration>,
-    /// Whether waits are always as long as the deadline says, learned as published, or learned from what moves them
-    #[arg(long, default_value = "fixed", value_parser = policies::timeouts())]
+    /// Time limits of an operation, at most --deadline: fixed, learned as in OptiReduce (published), or learned from the
+    /// causes of loss (cause-aware)
+    #[arg(long, value_name = "POLICY", default_value = "fixed", value_parser = policies::timeouts())]
     pub timeouts: Timeouts,
-    /// What owners make of the contributions that arrive; with another than arrived-mean --recycling must be off
-    #[arg(long, default_value = Estimation::default().name(), value_parser = policies::estimators())]
+    /// Estimate of a shard if contributions are missing: mean of those that arrived, scaled by the loss as in OptiReduce,
+    /// or control variate. All but arrived-mean need --recycling off
+    #[arg(long, value_name = "POLICY", default_value = Estimation::default().name(), value_parser = policies::estimators())]
     pub estimator: Estimation,
-    /// Send gradient entries as they are, without the randomized Hadamard transform
+    /// Send gradients without the randomized Hadamard transform
     #[arg(long)]
     pub no_hadamard: bool,
-    /// Transform them only while workers lose more than this share of the packets on average; decided every 10 steps
+    /// Use the Hadamard transform only while workers lose more than this fraction of packets on average; they vote every 10
+    /// steps
     #[arg(long, value_name = "SHARE", conflicts_with = "no_hadamard", value_parser = units::share)]
     pub hadamard_above: Option<f64>,
-    /// Send in later steps what a step could not deliver, so that only the order of updates suffers
-    #[arg(long, value_enum, default_value_t = Recycle::On)]
+    /// Send values that were lost in one step again in a later step
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Recycle::On)]
     pub recycling: Recycle,
-    /// Average the replicas, exactly, when they have parted by more than this share of their norm
+    /// Average the replicas exactly when they differ by more than this fraction of their norm
     #[arg(long, value_name = "SHARE", default_value_t = DriftRule::default().bound, value_parser = units::share)]
     pub drift_bound: f64,
-    /// Measure that in every so many steps, for which all workers wait for each other; 0 never does
+    /// Number of steps between two measurements of the replicas' difference, for which all workers wait; 0 disables them
     #[arg(long, value_name = "STEPS", default_value_t = DriftRule::default().every)]
     pub drift_every: u32,
-    /// Skip updates, all workers or none, of which any worker lost more than this share; they vote after every step
+    /// Skip an update on all workers if one of them lost more than this fraction; workers vote after every step [default:
+    /// never skip]
     #[arg(long, value_name = "SHARE", value_parser = units::share)]
     pub skip_loss: Option<f64>,
-    /// Stop when in each of N steps in a row any worker lost more than this share; they vote after every step
+    /// Stop if in each of N consecutive steps a worker lost more than this fraction; workers vote after every step [default:
+    /// never stop]
     #[arg(long, value_name = "SHARE:N", value_parser = stop_rule)]
     pub stop_loss: Option<StopRule>,
-    /// Who makes the copies of an aggregate: the switch, or its owner
-    #[arg(long, value_enum, default_value_t = Multicast::Switch)]
+    /// Who replicates an aggregate to all workers
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Multicast::Switch)]
     pub multicast: Multicast,
-    /// The workers seal their packets and refuse others', under a key that the controller gives them
+    /// Authenticate packets with a key from the controller, and drop all others
     #[arg(long)]
     pub sealed: bool,
 
-    /// Another data plane program, as p4c's BMv2 backend printed it
+    /// P4 program for the switch: the JSON file of p4c's BMv2 backend [default: Ultima's program]
     #[arg(long, value_name = "FILE", requires = "p4info")]
     pub program: Option<PathBuf>,
-    /// Its P4Info, in text format
+    /// P4Info of --program, in text format
     #[arg(long, value_name = "FILE", requires = "program")]
     pub p4info: Option<PathBuf>,
-    /// Where the switch serves P4Runtime, for others to look in
+    /// Address of the switch's P4Runtime server, for other clients; port 0 selects a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", value_parser = units::listen_address)]
     pub grpc: SocketAddr,
-    /// Keep what the switch's ports saw, as pcap files in this folder
+    /// Folder for pcap files of the switch's ports
     #[arg(long, value_name = "DIR")]
     pub pcap: Option<PathBuf>,
-    /// Write what happens at each worker, packet by packet, to a file in this folder, for `ultima trace`
+    /// Folder for a packet trace of each worker, for `ultima trace`
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,
 }
 
-/// Whether losses are made good in later steps.
+/// Recycling of lost values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Recycle {
-    /// They are.
+    /// Send lost values again in a later step
     On,
-    /// What is lost is lost.
+    /// Drop lost values
     Off,
 }
 
-/// Sleeps before a step.
+/// Random sleeps before steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Straggler {
     /// Probability that a worker sleeps before a step.
     pub probability: f64,
-    /// For how many milliseconds.
+    /// The length of a sleep in milliseconds.
     pub sleep_ms: f64,
 }
 
@@ -158,7 +163,9 @@ impl FromStr for Straggler {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            String::from("expected P:MS with P from 0 to 1 and MS up to 60000, such as 0.01:250")
+            String::from(
+                "expected P:MS with P from 0 to 1 and MS from 0 to 60000, such as 0.01:250",
+            )
         };
         let (probability, sleep_ms) = text.split_once(':').ok_or_else(wrong)?;
         let straggler = Self {
@@ -171,12 +178,12 @@ impl FromStr for Straggler {
     }
 }
 
-/// A worker that is late at every step.
+/// A worker that sleeps before every step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Late {
-    /// Which one.
+    /// Its rank.
     pub rank: u16,
-    /// For how many milliseconds it sleeps.
+    /// The length of a sleep in milliseconds.
     pub sleep_ms: f64,
 }
 
@@ -184,8 +191,11 @@ impl FromStr for Late {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || String::from("expected RANK:MS with a worker's rank, from 0, and MS up to 60000");
+        let wrong = || {
+            String::from(
+                "expected RANK:MS with a worker's rank and MS from 0 to 60000, such as 2:50",
+            )
+        };
         let (rank, sleep_ms) = text.split_once(':').ok_or_else(wrong)?;
         let late = Self {
             rank: rank.parse().map_err(|_| wrong())?,
@@ -196,32 +206,32 @@ impl FromStr for Late {
     }
 }
 
-/// What is done to a run on purpose, as the report repeats it.
+/// The impairments of a run, for the report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Impairments {
-    /// Share of packets lost independently.
+    /// Probability of independent loss.
     pub loss: f64,
-    /// Share lost in bursts, and their mean length in packets.
+    /// Probability of loss in bursts, and mean burst length in packets.
     pub burst_loss: Option<(f64, f64)>,
     /// Slots of every shard that are always lost.
     pub drop_slots: Option<Range<u32>>,
-    /// Bits per second.
+    /// Rate of links in bits per second.
     pub link_rate: Option<u64>,
-    /// Milliseconds.
+    /// Delay of links in milliseconds.
     pub link_delay_ms: f64,
-    /// Bytes.
+    /// Size of queues in bytes.
     pub queue: u64,
-    /// Sleeping workers.
+    /// Random sleeps.
     pub straggler: Straggler,
-    /// A worker that is late at every step.
+    /// A worker that sleeps before every step.
     pub late: Option<Late>,
 }
 
-/// The share of packets lost where the user asks for no loss of any kind.
+/// The loss probability if no loss option is given.
 const DEFAULT_LOSS: f64 = 0.01;
 
 impl Options {
-    /// The wires of the switch's ports.
+    /// The settings of the wires from the switch.
     pub fn wire(&self) -> WireConfig {
         let by_slot = self.drop_slots.as_ref().map(|slots| Loss::Field {
             offset: FRAME_OVERHEAD + SLOT_AT,
@@ -245,7 +255,7 @@ impl Options {
         }
     }
 
-    /// The same as options of `ultima switch`.
+    /// The settings of the wires as options of `ultima switch`.
     pub fn wire_arguments(&self) -> Vec<(&'static str, String)> {
         let wire = self.wire();
         let mut arguments = vec![
@@ -258,7 +268,7 @@ impl Options {
         arguments
     }
 
-    /// What the workers agree on.
+    /// The rules on which the workers vote.
     pub fn rules(&self) -> Rules {
         Rules {
             skip: self.skip_loss.map(|share| SkipRule { share }),
@@ -284,7 +294,7 @@ impl Options {
         Duration::from_secs_f64((straggler_ms + late_ms) * 1e-3)
     }
 
-    /// What is done on purpose, for the report.
+    /// The impairments, for the report.
     pub fn impairments(&self) -> Impairments {
         let mut impairments = Impairments {
             loss: 0.0,
@@ -314,9 +324,7 @@ impl Options {
 
 fn stop_rule(text: &str) -> Result<StopRule, String> {
     let wrong = || {
-        String::from(
-            "expected SHARE:N with a share from 0 to 1 and N steps, 1 or more, such as 0.5:20",
-        )
+        String::from("expected SHARE:N with SHARE from 0 to 1 and N steps from 1, such as 0.5:20")
     };
     let (part, updates) = text.split_once(':').ok_or_else(wrong)?;
     let updates = updates.parse().ok().filter(|updates| *updates > 0);
@@ -339,15 +347,17 @@ fn deadline(text: &str) -> Result<Duration, String> {
 fn independent_loss(text: &str) -> Result<Loss, String> {
     match text.parse().map_err(|error| format!("{error}"))? {
         loss @ Loss::Independent { .. } => Ok(loss),
-        _ => {
-            Err("expected a probability from 0 to 1, such as 0.01; bursts are --burst-loss".into())
-        }
+        _ => Err(
+            "expected a probability from 0 to 1, such as 0.01; for bursts use --burst-loss".into(),
+        ),
     }
 }
 
 fn burst_loss(text: &str) -> Result<Loss, String> {
     match text.parse().map_err(|error| format!("{error}"))? {
         loss @ Loss::Burst { .. } => Ok(loss),
-        _ => Err("expected P:LEN, such as 0.02:8".into()),
+        _ => {
+            Err("expected P:LEN with a probability and a length in packets, such as 0.02:8".into())
+        }
     }
 }

@@ -1,28 +1,28 @@
-//! What a run of the demo found out: the document that it prints.
+//! The report of a run: the document that the demo prints.
 
 use super::agreement::Agreements;
-use super::digits::CLASSES;
-use super::metrics::Percentiles;
 use super::options::Impairments;
-use super::shards::Dealing;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use thiserror::Error;
+use ultima_digits::data::CLASSES;
+use ultima_digits::metrics::Percentiles;
+use ultima_digits::shards::Dealing;
 use ultima_host::Timeouts;
 
-/// Who copies a gather packet for its receivers.
+/// Who replicates a gather packet for its receivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Multicast {
-    /// The switch: a host sends it once, to the job's group.
+    /// The switch: the owner sends one packet to the job's multicast group
     #[default]
     Switch,
-    /// The host: it sends one to each receiver.
+    /// The owner: it sends one packet to each worker
     Unicast,
 }
 
 impl Multicast {
-    /// The gather packets that hosts would have sent by unicast, where they `sent` so many this way.
+    /// The number of gather packets that hosts would send by unicast, if they `sent` this number now.
     pub fn unicast_equivalent(self, sent: u64, workers: u16) -> u64 {
         match self {
             Multicast::Switch => sent * u64::from(workers.saturating_sub(1)),
@@ -31,41 +31,41 @@ impl Multicast {
     }
 }
 
-/// How many operations, over all workers, ended for which reason.
+/// The number of operations over all workers, by the reason of their end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClosedBy {
-    /// Every slot was in.
+    /// All slots arrived.
     pub complete: u64,
-    /// Every slot was in or known to be lost.
+    /// All slots arrived or are known to be lost.
     pub known_loss: u64,
-    /// Everyone's last packets had begun to come, and what was missing took too long: t_C.
+    /// The early bound t_C passed after the first of everyone's last packets.
     pub t_c: u64,
-    /// The flush at t_S closed what was incomplete.
+    /// The flush at t_S closed incomplete slots.
     pub t_s: u64,
-    /// The deadline t_B.
+    /// The deadline t_B passed.
     pub t_b: u64,
 }
 
 /// The packets of one phase, over all workers and steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phase {
-    /// What senders owed, one per slot (and receiver, where hosts send one to each).
+    /// Packets to send: one per slot, and by unicast per receiver.
     pub slots: u64,
-    /// What left the hosts.
+    /// Packets that left the hosts.
     pub sent: u64,
-    /// What receivers were to get of it: a multicast packet's copies without the sender's own.
+    /// Copies that receivers should get of these, without the sender's own copy of a multicast packet.
     pub copies: u64,
-    /// Copies that their receiver used.
+    /// Copies that arrived in time.
     pub delivered_in_time: u64,
-    /// Copies that arrived after their slot had closed or their operation had ended, or a second time.
+    /// Copies that arrived after their slot closed or their operation ended, or twice.
     pub delivered_late: u64,
-    /// Copies that did not arrive, by cause.
+    /// Lost copies by cause.
     pub dropped: BTreeMap<String, u64>,
-    /// What the deadline kept hosts from sending.
+    /// Packets that hosts did not send because of the deadline.
     pub never_sent: u64,
 }
 
-/// A phase whose copies are not all accounted for.
+/// A phase whose counts do not add up.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "{phase}: {copies} copies, but {in_time} delivered in time + {late} late + {dropped} dropped = \
@@ -75,18 +75,18 @@ pub struct Phase {
 pub struct Imbalance {
     /// `scatter` or `gather`.
     pub phase: &'static str,
-    /// Copies that receivers were to get.
+    /// Copies that receivers should get.
     pub copies: u64,
     /// Delivered in time.
     pub in_time: u64,
     /// Delivered late.
     pub late: u64,
-    /// Dropped, by all causes.
+    /// Dropped, for all causes.
     pub dropped: u64,
 }
 
 impl Phase {
-    /// Copies that did not arrive, by all causes.
+    /// Lost copies, for all causes.
     pub fn total_dropped(&self) -> u64 {
         self.dropped.values().sum()
     }
@@ -108,78 +108,77 @@ impl Phase {
     }
 }
 
-/// A run of the demo. Printed by [`Display`](std::fmt::Display) as a table for people.
+/// The report of a run. [`Display`](std::fmt::Display) prints it as text.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Workers that the run started with.
+    /// Number of workers at the start.
     pub workers: u16,
-    /// Steps of training, one AllReduce each.
+    /// Number of training steps, one AllReduce each.
     pub steps: u32,
     /// The run's seed.
     pub seed: u64,
-    /// The model's parameters, hence a gradient's entries.
+    /// Number of parameters of the model.
     pub parameters: usize,
-    /// How the training set was dealt.
+    /// Distribution of the training set.
     pub shards: Dealing,
-    /// Whether gradients were Hadamard-coded.
+    /// True if gradients used the Hadamard transform.
     pub hadamard: bool,
-    /// Whether losses were made good in later steps.
+    /// True if lost values were sent again in later steps.
     pub recycling: bool,
-    /// What t_S and t_B were.
+    /// The policy for t_S and t_B.
     pub timeouts: Timeouts,
-    /// What owners made of the contributions that arrived.
+    /// The estimator for missing contributions.
     pub estimator: &'static str,
-    /// Who copied gather packets.
+    /// Who replicated gather packets.
     pub multicast: Multicast,
-    /// Whether the workers sealed their packets.
+    /// True if packets were authenticated.
     pub sealed: bool,
-    /// What was done to the run on purpose.
+    /// The impairments of the run.
     pub impairments: Impairments,
     /// Ranks of workers that did not finish.
     pub lost_workers: Vec<u16>,
-    /// The worst worker's, on the held-out examples, 0 to 1.
+    /// Accuracy of the worst worker on the held-out examples, 0 to 1.
     pub accuracy: f64,
-    /// That worker's, by digit; null for a digit that no held-out example shows.
+    /// Its accuracy by digit; null for a digit without held-out examples.
     pub accuracy_by_class: [f64; CLASSES],
-    /// With exact means instead of AllReduce, 0 to 1.
+    /// Accuracy with exact averaging, 0 to 1.
     pub baseline_accuracy: f64,
-    /// The same by digit.
+    /// That accuracy by digit.
     pub baseline_accuracy_by_class: [f64; CLASSES],
     /// The largest ‖w_i − w_0‖/‖w_0‖ over the workers that finished.
     pub replica_spread: f64,
-    /// How far the first finished worker's replica is from the one with exact means: ‖w_0 − w‖/‖w‖.
+    /// Distance of the first finished worker's replica from the one with exact averaging: ‖w_0 − w‖/‖w‖.
     pub baseline_distance: f64,
-    /// SHA-256 of the first finished worker's parameters as little-endian f32: equal for equal runs.
+    /// SHA-256 of the first finished worker's parameters as little-endian f32; equal for equal runs.
     pub parameters_sha256: String,
     /// The mean ‖applied − exact‖²/‖exact‖² over steps and ranks.
     pub update_error: f64,
-    /// The same of the run as a whole: the mean over ranks of ‖Σ applied − Σ exact‖²/‖Σ exact‖².
+    /// The error of the whole run: the mean over ranks of ‖Σ applied − Σ exact‖²/‖Σ exact‖².
     pub run_error: f64,
-    /// What the workers agreed on beside the updates.
+    /// The results of votes.
     pub agreements: Agreements,
-    /// What each worker's data weighed over the last steps, by rank: 1/N for each of N where nothing is late. Empty
-    /// where no worker finished.
+    /// The weight of each worker's data over the last steps, by rank: 1/N each if no worker is late. Empty if no worker
+    /// finished.
     pub weights: Vec<f32>,
-    /// Ranks that any worker that finished had not heard in its last three steps or more, and did not wait for.
+    /// Ranks that were silent in the last three or more steps, according to any worker that finished.
     pub suspected: Vec<u16>,
-    /// Steps that a worker contributed nothing of its own to because the others were long past them, by rank.
+    /// Steps to which a worker contributed nothing because the others were far ahead, by rank.
     pub passed_steps: Vec<u32>,
-    /// The mean ‖gradient − exact‖²/‖exact‖² over steps and ranks: what a missing contribution costs
-    /// depends on it.
+    /// The mean ‖gradient − exact‖²/‖exact‖² over steps and ranks. It determines the cost of a missing contribution.
     pub gradient_dispersion: f64,
-    /// How long an AllReduce took, over all workers and steps.
+    /// Duration of an AllReduce over all workers and steps.
     pub allreduce_ms: Percentiles,
-    /// The bound t_B on it, in milliseconds.
+    /// The deadline t_B in milliseconds.
     pub deadline_ms: f64,
-    /// Why AllReduces ended.
+    /// Reasons for the end of AllReduces.
     pub closed_by: ClosedBy,
-    /// Contributions on their way to a slot's owner, in packets.
+    /// Contributions to the owners of slots, in packets.
     pub scatter: Phase,
-    /// Aggregates on their way to all others, in packets.
+    /// Aggregates from owners to all others, in packets.
     pub gather: Phase,
-    /// Gather packets that hosts would have sent by unicast.
+    /// Gather packets that hosts would send by unicast.
     pub unicast_equivalent: u64,
-    /// From start to report, in seconds.
+    /// Duration of the run in seconds.
     pub wall_s: f64,
 }
 
@@ -187,7 +186,7 @@ impl Report {
     /// Verifies that every copy of both phases was delivered in time, delivered late, or dropped.
     ///
     /// # Errors
-    /// The first phase where the counts of hosts and switch do not add up.
+    /// The first phase whose counts do not add up.
     pub fn check(&self) -> Result<(), Imbalance> {
         self.scatter.check("scatter")?;
         self.gather.check("gather")
@@ -328,13 +327,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn by_unicast_a_host_sends_to_each_other() {
+    fn by_unicast_a_host_sends_one_packet_to_each_other() {
         assert_eq!(Multicast::Switch.unicast_equivalent(100, 4), 300);
         assert_eq!(Multicast::Unicast.unicast_equivalent(300, 4), 300);
     }
 
     #[test]
-    fn json_has_the_names_that_scripts_rely_on() {
+    fn json_has_stable_names() {
         let json = serde_json::to_value(example()).unwrap();
         assert_eq!(json["shards"], "by-class");
         assert_eq!(json["multicast"], "switch");

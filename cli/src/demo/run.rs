@@ -1,4 +1,4 @@
-//! The demo's main process: starts the others, measures, reports.
+//! The demo's main process: starts the other processes, measures and reports.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -15,6 +15,7 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::process::Child;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
+use ultima_agent::Settings;
 use ultima_controller::client::Client;
 use ultima_controller::job::{Gather, JobSpec};
 use ultima_host::Estimation;
@@ -22,17 +23,17 @@ use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{GetRequest, Port};
 
 use super::accounting;
-use super::baseline;
 use super::collect::{Collected, Progress};
 use super::deadline::Bounds;
 use super::link::{self, Message};
-use super::metrics::{Percentiles, replica_spread};
 use super::options::{Options, Recycle};
 use super::report::{Multicast, Report};
-use super::training::Plan;
 use super::worker::{PORT_FD, REPORT_FD, WorkerConfig};
-use crate::output;
 use crate::process::{self, Descriptors, Server};
+use ultima_console::output;
+use ultima_digits::baseline;
+use ultima_digits::metrics::{Percentiles, replica_spread};
+use ultima_digits::training::Plan;
 
 /// The job's name at the controller.
 const JOB: &str = "demo";
@@ -40,14 +41,14 @@ const JOB: &str = "demo";
 const SWITCH: &str = "s1";
 /// The first descriptor under which the switch finds its ports.
 const SWITCH_FD: i32 = 10;
-/// How long nothing may be heard of any worker, beyond what one step may take, before those that are behind are given up.
+/// How long all workers may be silent, beyond the time of a step, before those that are behind are killed.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long after the workers' end that of the server which caused it may be noticed.
+/// How long to wait for the end of the server that made all workers fail.
 const SERVER_END: Duration = Duration::from_secs(1);
-/// How long the network may take to empty after the last step.
+/// How long the network may take to drain after the last step.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs the demo. Ctrl-C ends it and all its processes; the exit code is then 130.
+/// Runs the demo. Ctrl-C ends it with all its processes, with exit code 130.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let runtime = crate::command::runtime()?;
     let code = runtime.block_on(async {
@@ -58,7 +59,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         };
         processes.stop().await;
         let Some(report) = report else {
-            eprintln!("interrupted");
+            eprintln!("error: interrupted");
             return Ok(crate::exit::Exit::Interrupted.into());
         };
         let report = report?;
@@ -72,16 +73,16 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             }
         })
     });
-    // The baseline may still be computing after an interrupt: nobody waits for it.
+    // Does not wait for the baseline, which may still be running after an interrupt.
     runtime.shutdown_background();
     code
 }
 
-/// Everything that the demo has started.
+/// The processes of the demo.
 struct Processes {
     servers: Vec<Server>,
     workers: Vec<Child>,
-    /// Names of servers that ended, and where they say so.
+    /// A channel for the names of servers that ended.
     ended: UnboundedReceiver<&'static str>,
     ends: UnboundedSender<&'static str>,
 }
@@ -97,7 +98,7 @@ impl Processes {
         }
     }
 
-    /// Kills the workers that have not come as far as `progress`.
+    /// Kills the workers that have not reached `progress`.
     fn kill_behind(&mut self, collected: &Collected, progress: Progress) -> Result<()> {
         for (process, worker) in self.workers.iter_mut().zip(&collected.workers) {
             if worker.progress < progress {
@@ -107,13 +108,13 @@ impl Processes {
         Ok(())
     }
 
-    /// Ends all of them and waits until they are gone.
+    /// Kills all processes and waits for their end.
     async fn stop(self) {
         for mut worker in self.workers {
-            // One that has ended by itself cannot be killed: that is what is wanted.
+            // Fails if the worker has already ended.
             let _ = worker.kill().await;
         }
-        // The controller before the switch that it is connected to.
+        // The controller ends before its switch.
         for server in self.servers.into_iter().rev() {
             let _ = server.stop().await;
         }
@@ -127,7 +128,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     let started = Instant::now();
     if options.estimator != Estimation::ArrivedMean && options.recycling == Recycle::On {
         bail!(
-            "--estimator {} needs --recycling off: recycling makes good what arrived-mean leaves out",
+            "--estimator {} needs --recycling off: recycling works with arrived-mean only",
             options.estimator.name()
         );
     }
@@ -135,7 +136,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
         && late.rank >= options.workers
     {
         bail!(
-            "--late names rank {}; with {} workers ranks are 0 to {}",
+            "--late: no rank {}; with {} workers the ranks are 0 to {}",
             late.rank,
             options.workers,
             options.workers - 1
@@ -187,18 +188,23 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
             steps: options.steps,
             straggler: options.straggler,
             bounds,
-            hadamard: !options.no_hadamard,
-            recycling: options.recycling == Recycle::On,
-            timeouts: options.timeouts,
-            estimation: options.estimator,
+            settings: Settings {
+                t_s: Some(bounds.t_s),
+                hadamard: !options.no_hadamard,
+                recycling: options.recycling == Recycle::On,
+                timeouts: options.timeouts,
+                estimation: options.estimator,
+                rate: options.link_rate,
+                rate_policy: options.rate_control,
+                incast: options.incast,
+                ..Settings::new(bounds.t_b)
+            },
             late_ms: (options.late)
                 .filter(|late| usize::from(late.rank) == rank)
                 .map(|late| late.sleep_ms),
             longest_sleep: options.longest_sleep(),
             rules: options.rules(),
-            link_rate: options.link_rate,
-            rate_control: options.rate_control,
-            incast: options.incast,
+            heals: options.drop_slots.is_none(),
             trace: (options.trace.as_ref()).map(|dir| dir.join(format!("rank{rank}.jsonl"))),
         };
         let (child, stream) = start_worker(&config, port)?;
@@ -225,7 +231,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
         .iter()
         .all(|worker| worker.progress == Progress::Lost)
     {
-        // When the switch goes, all workers go with it; which is seen first is chance.
+        // If the switch ends, all workers fail, and either may be noticed first.
         if let Ok(Some(server)) = timeout(SERVER_END, processes.ended.recv()).await {
             bail!(ended_early(server));
         }
@@ -235,10 +241,10 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
         );
     }
 
-    // Only when the switch holds nothing any more have the workers everything that will ever reach them.
+    // Workers have received all packets once the switch has drained.
     let ports = drained_ports(&switch_address).await?;
     for link in &mut links {
-        // A worker that is gone does not listen; its end is in the inbox.
+        // Fails if the worker has ended; the inbox has its end.
         let _ = link.write_all(&[0]).await;
     }
     collect(
@@ -251,7 +257,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     )
     .await?;
     for failure in collected.failures() {
-        eprintln!("a worker was lost: {failure}");
+        eprintln!("warning: a worker failed: {failure}");
     }
     let baseline = tokio::task::spawn_blocking({
         let steps = options.steps;
@@ -263,14 +269,14 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
 }
 
 fn ended_early(server: &str) -> String {
-    format!("the {server} ended before the training did")
+    format!("the {server} ended before the training was complete")
 }
 
-/// Takes messages until all workers that are still there have come as far as `progress`.
+/// Processes messages until all remaining workers have reached `progress`.
 async fn collect(
     progress: Progress,
     collected: &mut Collected,
-    inbox: &mut mpsc::Receiver<Said>,
+    inbox: &mut mpsc::Receiver<FromWorker>,
     processes: &mut Processes,
     silence: Duration,
     bar: &ProgressBar,
@@ -278,7 +284,7 @@ async fn collect(
     while !collected.all(progress) {
         tokio::select! {
             message = inbox.recv() => {
-                // The last sender goes with the last worker, whose end came before.
+                // The channel closes after the end of the last worker.
                 let Some((rank, message)) = message else { break };
                 collected.take(rank, message);
                 bar.set_position(collected.steps_done.into());
@@ -368,12 +374,12 @@ fn sha256(parameters: &[f32]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The host of the fabric that the worker with this rank plays.
+/// The name of the worker's host in the fabric.
 fn host(rank: usize) -> String {
     format!("h{}", rank + 1)
 }
 
-/// For each worker a pair of connected sockets: its port at the switch, and its own end.
+/// For each worker a pair of connected sockets: the switch's port, and the worker's end.
 fn port_pairs(workers: u16) -> Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
     (0..workers)
         .map(|_| {
@@ -385,7 +391,7 @@ fn port_pairs(workers: u16) -> Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
             )
         })
         .collect::<Result<_, _>>()
-        .context("cannot make a pair of sockets for a switch port")
+        .context("cannot create the sockets of the switch ports")
 }
 
 async fn start_switch(
@@ -447,7 +453,7 @@ async fn start_controller(
     .await
 }
 
-/// One switch, and each worker as a host on a port of its own.
+/// A fabric of one switch, with each worker as a host on its own port.
 fn fabric(workers: u16, switch: &str) -> String {
     let mut yaml = format!(
         "switches:\n  - {{ name: {SWITCH}, target: v1model, grpc: \"{switch}\", device_id: 1 }}\nhosts:\n"
@@ -478,13 +484,13 @@ fn start_worker(config: &WorkerConfig, port: OwnedFd) -> Result<(Child, UnixStre
     Ok((child, UnixStream::from_std(ours)?))
 }
 
-/// Forwards what a worker says to the inbox, its end included; returns the way back to it.
-fn listen(rank: usize, stream: UnixStream, inbox: mpsc::Sender<Said>) -> OwnedWriteHalf {
+/// Forwards a worker's messages and its end to the inbox; returns the stream to the worker.
+fn listen(rank: usize, stream: UnixStream, inbox: mpsc::Sender<FromWorker>) -> OwnedWriteHalf {
     let (read, write) = stream.into_split();
     tokio::spawn(async move {
         let mut read = BufReader::with_capacity(1 << 20, read);
         loop {
-            // A worker that is killed in the middle of a message has ended like any other.
+            // A worker that is killed within a message has ended.
             let message = link::receive(&mut read).await.unwrap_or_default();
             let ended = message.is_none();
             if inbox.send((rank, message)).await.is_err() || ended {
@@ -495,14 +501,14 @@ fn listen(rank: usize, stream: UnixStream, inbox: mpsc::Sender<Said>) -> OwnedWr
     write
 }
 
-/// A worker's rank and what it says; nothing when it has ended.
-type Said = (usize, Option<(Message, Vec<Vec<f32>>)>);
+/// A worker's rank and message; none when it has ended.
+type FromWorker = (usize, Option<(Message, Vec<Vec<f32>>)>);
 
-/// The switch's ports once they hold nothing any more.
+/// The switch's ports after all their packets have left.
 async fn drained_ports(switch: &str) -> Result<Vec<Port>> {
     let mut client = PortStatisticsClient::connect(format!("http://{switch}"))
         .await
-        .context("the switch's port statistics")?;
+        .context("cannot read the switch's port statistics")?;
     let deadline = Instant::now() + DRAIN_TIMEOUT;
     let mut before = None;
     loop {
@@ -520,7 +526,7 @@ async fn drained_ports(switch: &str) -> Result<Vec<Port>> {
             .iter()
             .all(|port| held(&port.queued) + held(&port.in_flight) == 0);
         let entered: u64 = ports.iter().map(|port| held(&port.entered)).sum();
-        // Twice the same: nothing came in between either.
+        // The same count twice: no packet arrived in between.
         if empty && before == Some(entered) {
             return Ok(ports);
         }

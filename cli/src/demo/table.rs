@@ -1,4 +1,4 @@
-//! A report as people read it: plain text, aligned.
+//! The report as aligned plain text.
 
 use super::options::Impairments;
 use super::report::{Multicast, Phase, Report};
@@ -6,16 +6,16 @@ use std::collections::BTreeSet;
 use std::fmt;
 use ultima_host::{Estimation, underweight};
 
-/// Width of the column of names.
+/// Width of the name column.
 const NAME: usize = 18;
 
-/// The same where packets are counted: `dropped:` and a cause.
+/// Width of the name column of packet counts.
 const CAUSE: usize = 26;
 
-/// Width of a column of packets.
+/// Width of a column of packet counts.
 const COUNT: usize = 14;
 
-/// A row of the packet counts: its name and its number of a phase.
+/// A row of packet counts: its name, and its value for a phase.
 type Count = (&'static str, fn(&Phase) -> u64);
 
 impl fmt::Display for Report {
@@ -29,14 +29,14 @@ impl fmt::Display for Report {
 fn result(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "Result")?;
     let sealed = match report.sealed {
-        true => ", packets sealed",
+        true => ", authenticated packets",
         false => "",
     };
     let trained = format!(
-        "{} steps of {} parameters by {} workers, shards {}, seed {}{sealed}",
+        "{} workers, {} steps, {} parameters, shards {}, seed {}{sealed}",
+        report.workers,
         report.steps,
         grouped(report.parameters as u64),
-        report.workers,
         report.shards.name(),
         report.seed
     );
@@ -63,30 +63,30 @@ fn result(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         &percents(&report.baseline_accuracy_by_class),
     )?;
     let coding = if report.agreements.coding.is_some() {
-        "Hadamard-coded while much is lost"
+        "Hadamard transform depends on loss"
     } else if report.hadamard {
-        "Hadamard-coded"
+        "with Hadamard transform"
     } else {
-        "not coded"
+        "without Hadamard transform"
     };
     let error = small(report.update_error);
     row(
         f,
         "update error",
-        &format!("{error} of an update's energy; gradients {coding}"),
+        &format!("{error} of an update's energy; {coding}"),
     )?;
     let estimator = match report.estimator == Estimation::default().name() {
         true => String::new(),
         false => format!("estimator {}, ", report.estimator),
     };
     let recycled = if report.recycling {
-        "losses made good in later steps"
+        "lost values are sent again in later steps"
     } else {
-        "losses not made good"
+        "lost values are not sent again"
     };
     row(
         f,
-        "error of the run",
+        "run error",
         &format!(
             "{} of all updates' energy; {estimator}{recycled}",
             small(report.run_error)
@@ -102,12 +102,13 @@ fn result(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     weights(report, f)
 }
 
-/// What the workers agreed on.
+/// The results of votes.
 fn agreed(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let agreements = &report.agreements;
-    if let Some(drift) = &agreements.drift {
+    // A short run measures nothing.
+    if let Some(drift) = agreements.drift.as_ref().filter(|it| it.measured > 0) {
         let mut text = format!(
-            "{} on the way, in {} measurements",
+            "{} in {} measurements during the run",
             small(drift.largest),
             drift.measured
         );
@@ -121,10 +122,16 @@ fn agreed(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 false => small(last.after),
             };
             text += &format!(
-                "; averaged {times} when over {}, last at step {} from {} to {after}",
+                "; replicas averaged {times} (bound {}), last at step {} from {} to {after}",
                 small(drift.bound),
                 last.step,
                 small(last.before),
+            );
+        }
+        if let Some(slots) = &report.impairments.drop_slots {
+            text += &format!(
+                "; not averaged: slots {}..{} never arrive",
+                slots.start, slots.end
             );
         }
         row(f, "  largest", &text)?;
@@ -138,22 +145,22 @@ fn agreed(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             true => "never on".to_owned(),
             false => switched.collect::<Vec<_>>().join(", "),
         };
-        row(f, "Hadamard", &text)?;
+        row(f, "transform", &text)?;
     }
     if agreements.skipped_updates > 0 {
         row(f, "skipped updates", &agreements.skipped_updates)?;
     }
     if let Some(ended) = &agreements.ended {
-        row(f, "not agreed", ended)?;
+        row(f, "voting stopped", ended)?;
     }
     Ok(())
 }
 
-/// What each worker's data weighed: by name where it is not what it should be.
+/// Workers whose data weigh too little, and silent workers.
 fn weights(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for (rank, weight) in underweight(&report.weights) {
         let text = format!(
-            "rank {rank} is late at most steps: its data weigh {weight:.3} instead of {:.3}",
+            "rank {rank} is late in most steps: its data have weight {weight:.3} instead of {:.3}",
             1.0 / report.weights.len() as f64
         );
         row(f, "weights", &text)?;
@@ -161,7 +168,7 @@ fn weights(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if !report.suspected.is_empty() {
         let ranks: Vec<String> = report.suspected.iter().map(u16::to_string).collect();
         let text = format!(
-            "rank {}: silent in the last steps, and not waited for",
+            "rank {}: silent in the last steps, the others do not wait for it",
             ranks.join(", ")
         );
         row(f, "suspected", &text)?;
@@ -169,11 +176,11 @@ fn weights(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let passed = report.passed_steps.iter().enumerate();
     let passed: Vec<String> = passed
         .filter(|(_, steps)| **steps > 0)
-        .map(|(rank, steps)| format!("rank {rank} {steps} steps"))
+        .map(|(rank, steps)| format!("{steps} steps on rank {rank}"))
         .collect();
     if !passed.is_empty() {
-        let text = format!("{}, as the others were long past them", passed.join(", "));
-        row(f, "skipped forward", &text)?;
+        let text = format!("{}, because the others were far ahead", passed.join(", "));
+        row(f, "skipped steps", &text)?;
     }
     Ok(())
 }
@@ -182,13 +189,13 @@ fn timing(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "\nTiming")?;
     let took = report.allreduce_ms;
     let allreduce = format!(
-        "p50 {:.2} ms, p99 {:.2} ms, longest {:.2} ms; deadline {:.2} ms",
+        "p50 {:.2} ms, p99 {:.2} ms, max {:.2} ms; deadline {:.2} ms",
         took.p50, took.p99, took.max, report.deadline_ms
     );
     row(f, "AllReduce", &allreduce)?;
     let closed = report.closed_by;
     let closed = format!(
-        "{} complete, {} known loss, {} early t_C, {} flush t_S, {} deadline t_B",
+        "{} complete, {} known loss, {} early bound t_C, {} flush t_S, {} deadline t_B",
         grouped(closed.complete),
         grouped(closed.known_loss),
         grouped(closed.t_c),
@@ -196,7 +203,7 @@ fn timing(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         grouped(closed.t_b)
     );
     row(f, "ended by", &closed)?;
-    row(f, "run", &format!("{:.1} s", report.wall_s))
+    row(f, "total", &format!("{:.1} s", report.wall_s))
 }
 
 fn network(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -235,19 +242,19 @@ fn network(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match report.multicast {
         Multicast::Switch => writeln!(
             f,
-            "\nHosts sent {sent} gather packets, the switch made {copies} copies; by unicast hosts \
-             send {}.",
+            "\nHosts sent {sent} gather packets, of which the switch made {copies} copies; by unicast \
+             hosts would send {}.",
             grouped(report.unicast_equivalent)
         ),
         Multicast::Unicast => writeln!(
             f,
-            "\nHosts sent {sent} gather packets, one per receiver; with multicast hosts send {}.",
+            "\nHosts sent {sent} gather packets, one per receiver; with multicast hosts would send {}.",
             grouped(gather.sent / u64::from(report.workers.saturating_sub(1).max(1)))
         ),
     }
 }
 
-/// What was done to the run, in one line.
+/// The impairments in one line.
 fn impairments(impairments: &Impairments) -> String {
     let share = |share: f64| format!("{} %", (share * 1e8).round() / 1e6);
     let mut parts = Vec::new();
@@ -278,7 +285,7 @@ fn impairments(impairments: &Impairments) -> String {
         ));
     }
     if let Some(late) = impairments.late {
-        parts.push(format!("rank {} {} ms late", late.rank, late.sleep_ms));
+        parts.push(format!("rank {} late by {} ms", late.rank, late.sleep_ms));
     }
     if parts.is_empty() {
         "none".into()
@@ -300,7 +307,7 @@ fn packets(f: &mut fmt::Formatter<'_>, name: &str, scatter: u64, gather: u64) ->
     )
 }
 
-/// Digits in groups of three: 1,234,567.
+/// A number with thousands separators: 1,234,567.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -328,7 +335,7 @@ fn percents(shares: &[f64]) -> String {
         .collect()
 }
 
-/// Four places, or an exponent where these would show nothing.
+/// Four decimal places, or an exponent for smaller numbers.
 fn small(value: f64) -> String {
     if value == 0.0 || value >= 1e-3 {
         format!("{value:.4}")
@@ -346,25 +353,25 @@ mod tests {
     fn a_report_reads_as_a_table() {
         let expected = "\
 Result
-  training          300 steps of 104,842 parameters by 4 workers, shards by-class, seed 1
-  impairments       1 % loss, stragglers (1 % sleep 250 ms), rank 3 30 ms late
+  training          4 workers, 300 steps, 104,842 parameters, shards by-class, seed 1
+  impairments       1 % loss, stragglers (1 % sleep 250 ms), rank 3 late by 30 ms
   accuracy          97.5 % (worst worker); exact averaging 98.2 %
     by digit             0     1     2     3     4     5     6     7     8     9
     worst worker     100.0  99.0  98.0  97.0  96.0  95.0  94.0  93.0  92.0  91.0
     exact averaging  100.0 100.0 100.0 100.0 100.0 100.0 100.0 100.0 100.0 100.0
-  update error      0.0123 of an update's energy; gradients Hadamard-coded
-  error of the run  4.0e-4 of all updates' energy; losses made good in later steps
+  update error      0.0123 of an update's energy; with Hadamard transform
+  run error         4.0e-4 of all updates' energy; lost values are sent again in later steps
   replica spread    0.0186 of the parameters' norm
-    largest         0.0071 on the way, in 6 measurements; averaged once when over 0.0050, last at step 99 from 0.0071 to 0
+    largest         0.0071 in 6 measurements during the run; replicas averaged once (bound 0.0050), last at step 99 from 0.0071 to 0
   skipped updates   2
-  weights           rank 3 is late at most steps: its data weigh 0.010 instead of 0.250
-  suspected         rank 2: silent in the last steps, and not waited for
-  skipped forward   rank 3 12 steps, as the others were long past them
+  weights           rank 3 is late in most steps: its data have weight 0.010 instead of 0.250
+  suspected         rank 2: silent in the last steps, the others do not wait for it
+  skipped steps     12 steps on rank 3, because the others were far ahead
 
 Timing
-  AllReduce         p50 4.25 ms, p99 11.50 ms, longest 20.02 ms; deadline 20.00 ms
-  ended by          150 complete, 1,000 known loss, 2 early t_C, 45 flush t_S, 5 deadline t_B
-  run               6.5 s
+  AllReduce         p50 4.25 ms, p99 11.50 ms, max 20.02 ms; deadline 20.00 ms
+  ended by          150 complete, 1,000 known loss, 2 early bound t_C, 45 flush t_S, 5 deadline t_B
+  total             6.5 s
 
 Network, packets                   scatter        gather
   slots                            270,000        90,000
@@ -376,13 +383,13 @@ Network, packets                   scatter        gather
     dropped: queue                      50             0
     dropped: wire                    2,650         2,700
 
-Hosts sent 90,000 gather packets, the switch made 270,000 copies; by unicast hosts send 270,000.
+Hosts sent 90,000 gather packets, of which the switch made 270,000 copies; by unicast hosts would send 270,000.
 ";
         assert_eq!(example().to_string(), expected);
     }
 
     #[test]
-    fn lost_workers_and_unicast_are_said() {
+    fn lost_workers_and_unicast_are_reported() {
         let mut report = example();
         report.lost_workers = vec![1, 3];
         (report.estimator, report.recycling) = ("scaled", false);
@@ -391,12 +398,12 @@ Hosts sent 90,000 gather packets, the switch made 270,000 copies; by unicast hos
         let text = report.to_string();
         assert!(text.contains("lost workers      rank 1, 3\n"), "{text}");
         assert!(
-            text.contains("; estimator scaled, losses not made good\n"),
+            text.contains("; estimator scaled, lost values are not sent again\n"),
             "{text}"
         );
         assert!(
             text.contains(
-                "270,000 gather packets, one per receiver; with multicast hosts send 90,000."
+                "270,000 gather packets, one per receiver; with multicast hosts would send 90,000."
             ),
             "{text}"
         );
@@ -427,7 +434,7 @@ Hosts sent 90,000 gather packets, the switch made 270,000 copies; by unicast hos
     }
 
     #[test]
-    fn impairments_are_said_in_one_line() {
+    fn impairments_are_one_line() {
         let mut done = example().impairments;
         done.burst_loss = Some((0.005, 8.0));
         done.drop_slots = Some(3..7);
@@ -437,7 +444,7 @@ Hosts sent 90,000 gather packets, the switch made 270,000 copies; by unicast hos
             impairments(&done),
             "1 % loss, 0.5 % loss in bursts of 8, slots 3..7 lost, links of 2500 Mbit/s with \
              queues of 1,048,576 bytes, 0.25 ms link delay, stragglers (1 % sleep 250 ms), \
-             rank 3 30 ms late"
+             rank 3 late by 30 ms"
         );
         let mut none = example().impairments;
         none.loss = 0.0;

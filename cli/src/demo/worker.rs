@@ -1,99 +1,82 @@
-//! A worker: a process of its own that trains on its share of the data.
+//! A worker process of the demo: trains on its part of the data.
 
 use std::fs::File;
 use std::io::{BufWriter, Read};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
-use ultima_agent::Membership;
+use tokio::time::timeout;
+use ultima_agent::{Configure, Link, Session, Settings, Unready};
 use ultima_controller::client::Client;
-use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
-use ultima_host::{
-    Coding, Collective, Config, EarlyBounds, Estimation, IncastPolicy, OperationId, Pacing,
-    RatePolicy, Recycling, Rules, Timeouts,
-};
+use ultima_host::{OperationId, Rules};
 
 use super::agreement::{Agreed, Agreement, GRADIENT};
 use super::deadline::Bounds;
 use super::link::{self, Message, Step};
 use super::options::Straggler;
-use super::random::{self, Purpose};
-use super::training::{Plan, Trainer, learning_rate};
 use crate::process;
+use ultima_digits::random::{self, Purpose};
+use ultima_digits::training::{Plan, Trainer, learning_rate};
 
-/// Packets that a paced worker may send at once after a pause: ten full ones, as TCP's initial window.
-const PACING_BURST: u32 = 10 * 1500;
-/// Operations that a worker may fall behind before packets of the newest find no room: a straggler sleeps through many
-/// where the deadline is short.
-const EARLY_OPERATIONS: usize = 64;
-/// Steps that a worker may be behind before it skips forward: as many as recycling keeps what it could contribute to.
+/// Steps that a worker may be behind before it skips some: contributions to older ones would come too late even for recycling.
 const PASS_AFTER: u32 = 8;
-/// How long a worker waits until all the others have joined.
+/// How long a worker waits until all others have joined.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// `ultima demo-worker`, which only the demo starts.
+/// `ultima demo-worker`, a hidden command that only the demo starts.
 #[derive(clap::Args)]
 pub struct WorkerArguments {
-    /// What the main process decided, as JSON
+    /// Configuration from the main process, as JSON
     #[arg(long)]
     config: String,
     #[arg(long, hide = true)]
     die_with_parent: bool,
 }
 
-/// The descriptor under which a worker finds its switch port, a connected `SOCK_SEQPACKET` socket.
+/// The descriptor of the worker's switch port, a connected `SOCK_SEQPACKET` socket.
 pub const PORT_FD: RawFd = 3;
-/// The descriptor under which it finds the stream to the main process.
+/// The descriptor of the stream to the main process.
 pub const REPORT_FD: RawFd = 4;
 
-/// What the main process tells a worker.
+/// The configuration of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerConfig {
-    /// Where the controller listens.
+    /// The controller's address.
     pub controller: String,
     /// The job to join.
     pub job: String,
-    /// The host of the fabric that this worker plays.
+    /// The worker's host in the fabric.
     pub host: String,
-    /// What is trained.
+    /// The training job.
     pub plan: Plan,
-    /// For how many steps.
+    /// The number of steps.
     pub steps: u32,
-    /// Sleeps before steps.
+    /// Random sleeps before steps.
     pub straggler: Straggler,
-    /// t_S and t_B.
+    /// t_S and t_B of operations that agree, which both settings and agreements need.
     pub bounds: Bounds,
-    /// Whether gradients are Hadamard-coded.
-    pub hadamard: bool,
-    /// Whether losses are made good in later steps.
-    pub recycling: bool,
-    /// What t_S and t_B become.
-    pub timeouts: Timeouts,
-    /// What owners make of the contributions that arrive.
-    pub estimation: Estimation,
+    /// The collective's settings.
+    pub settings: Settings,
     /// Milliseconds that this worker sleeps before every step.
     pub late_ms: Option<f64>,
     /// The longest that any worker sleeps before a step.
     pub longest_sleep: Duration,
-    /// What the workers agree on.
+    /// The rules on which the workers vote.
     pub rules: Rules,
-    /// The wires' rate in bits per second, to pace to.
-    pub link_rate: Option<u64>,
-    /// How it follows the network.
-    pub rate_control: RatePolicy,
-    /// How many workers send to one at a time.
-    pub incast: IncastPolicy,
-    /// Where what happens is written.
+    /// True if replicas can be averaged: slots that never arrive prevent it.
+    pub heals: bool,
+    /// The trace file.
     pub trace: Option<PathBuf>,
 }
 
-/// Joins the job, trains, reports, and stays until the main process has seen the network empty.
+/// Joins the job, trains, reports, and waits until the main process has seen the network drain.
 pub fn work(arguments: WorkerArguments) -> Result<ExitCode> {
     if arguments.die_with_parent {
         process::die_with_parent()?;
@@ -111,7 +94,7 @@ pub fn work(arguments: WorkerArguments) -> Result<ExitCode> {
 
     let outcome = train(&config, port, &mut main_process, &mut report);
     if let Err(error) = &outcome {
-        // It alone has a terminal to say it on; when it is gone, so is everything.
+        // The main process prints the error. If it is gone, there is nothing to report to.
         let failed = Message::Failed {
             reason: format!("{error:#}"),
         };
@@ -130,16 +113,21 @@ fn train(
     main_process: &mut File,
     report: &mut BufWriter<File>,
 ) -> Result<()> {
-    let membership = join(config)?;
-    let rank = membership.rank;
-    let host = host_config(config, &membership);
+    // Its thread keeps the session with the controller alive while this one trains.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let mut session = runtime.block_on(join(config, port))?;
+    let rank = session.membership.rank;
     let trace = (config.trace.as_deref())
-        .map(|path| start_trace(path, &host))
+        .map(|path| {
+            let file = session.trace_to(path, "ultima demo");
+            file.with_context(|| path.display().to_string())
+        })
         .transpose()?;
-    let mut collective = Collective::over_port(host, membership.port(port))?;
-    if let Some(trace) = &trace {
-        collective.trace(Box::new(trace.sink()));
-    }
+    let attending = session.attending();
+    let mut collective = session.collective;
     link::send(report, Message::Joined, &[])?;
 
     let mut trainer = Trainer::new(config.plan, rank)?;
@@ -151,6 +139,7 @@ fn train(
         config.plan.seed,
         config.bounds,
         config.longest_sleep,
+        config.heals,
     );
     if config.rules.coding.is_some() {
         collective.code(false);
@@ -159,7 +148,7 @@ fn train(
     let mut passed = 0;
     for step in 0..config.steps {
         if collective.report()?.newest_step >= step.checked_add(PASS_AFTER) {
-            // Its own part would be late: what came of the step is all that it takes of it.
+            // Its contribution would be late, so it only applies the result.
             passed += 1;
             gradient.fill(0.0);
         } else {
@@ -183,8 +172,8 @@ fn train(
         let agreed = match vote {
             Some(Ok(agreed)) if agreed.heal => {
                 let healed = agreement.heal(&mut collective, step, trainer.parameters_mut())?;
-                Some(healed.map(|spread| Agreed {
-                    healed_to: Some(spread),
+                Some(Ok(Agreed {
+                    healed_to: Some(healed),
                     ..agreed
                 }))
             }
@@ -209,7 +198,10 @@ fn train(
     };
     link::send(report, trained, &[trainer.parameters()])?;
 
-    // The main process writes one byte when nothing is on its way to us any more.
+    if let Some(attending) = attending {
+        attending.abort();
+    }
+    // The main process writes one byte when the network has drained.
     main_process.read_exact(&mut [0])?;
     let totals = collective.finish(Duration::ZERO)?.totals;
     link::send(report, Message::Drained { totals }, &[])?;
@@ -219,41 +211,20 @@ fn train(
     Ok(())
 }
 
-/// Takes this worker's rank and waits until all others have theirs.
-fn join(config: &WorkerConfig) -> Result<Membership> {
-    crate::command::runtime()?.block_on(async {
-        let controller = Client::connect(&config.controller).await?;
-        let WorkerConfig { job, host, .. } = config;
-        Ok(Membership::join(&controller, job, host, JOIN_TIMEOUT).await?)
-    })
-}
-
-fn start_trace(path: &Path, host: &Config) -> Result<TraceFile> {
-    let head = Head::new(host, Clock::Real, "ultima demo");
-    TraceFile::create(path, &head, WhenFull::Drop).with_context(|| path.display().to_string())
-}
-
-fn host_config(config: &WorkerConfig, membership: &Membership) -> Config {
-    Config {
-        coding: if config.hadamard {
-            Coding::default()
-        } else {
-            Coding::Identity
-        },
-        t_s: config.bounds.t_s,
-        recycling: config.recycling.then(Recycling::default),
-        timeouts: config.timeouts,
-        estimation: config.estimation,
-        early: EarlyBounds {
-            operations: EARLY_OPERATIONS,
-            ..EarlyBounds::default()
-        },
-        pacing: config.link_rate.map(|bits_per_second| Pacing {
-            bits_per_second,
-            burst: PACING_BURST,
-            policy: config.rate_control,
-        }),
-        incast: config.incast,
-        ..membership.config(config.bounds.t_b)
+/// Joins the job and waits until all workers have joined.
+async fn join(config: &WorkerConfig, port: OwnedFd) -> Result<Session> {
+    let context = ultima_agent::Context {
+        client: Client::connect(&config.controller).await?,
+        host: config.host.as_str().into(),
+        settings: config.settings,
+        metrics: Arc::default(),
+        notice: |line| eprintln!("{line}"),
+    };
+    let whole: Configure = Arc::new(|config| config);
+    let mut session = Session::join(&context, &config.job, Link::Port(port), &whole).await?;
+    match timeout(JOIN_TIMEOUT, session.ready(&context)).await {
+        Ok(Ok(_)) => Ok(session),
+        Ok(Err(Unready::LeftOut(why) | Unready::Over(why))) => bail!("{why}"),
+        Err(_) => bail!("not all workers joined within {JOIN_TIMEOUT:?}"),
     }
 }

@@ -1,51 +1,51 @@
-//! What is done about the jobs of files.
+//! The actions that `ultima apply` takes, or would take, for each job of its files.
 
 use serde::Serialize;
 
-/// What was done about a job, as it is printed.
+/// The action for one job.
 #[derive(Serialize)]
 pub struct Applied {
     /// The job's name.
     pub name: String,
-    /// What that was.
+    /// The action.
     pub action: Action,
-    /// In what the job that is there is another.
+    /// The fields in which the existing job differs from its file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub differs: Vec<String>,
 }
 
-/// What is done about a job, or would be.
+/// An action, done or planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
     Unchanged,
     Created,
     WouldBeCreated,
-    /// Its members are on the way to be those of the file.
+    /// The controller has started to give the job the members of its file.
     Resized,
     WouldBeResized,
-    /// What would be done about it, the controller would refuse; its plan says why.
-    WouldBeRefused,
+    /// The controller would reject the change; its plan has the reason.
+    WouldBeRejected,
     Differs,
 }
 
 impl Action {
-    /// For people.
+    /// The action as text.
     pub fn text(self) -> &'static str {
         match self {
             Action::Unchanged => "unchanged",
             Action::Created => "created",
             Action::WouldBeCreated => "would be created",
-            Action::Resized => "resized, where it runs as soon as newcomers have joined",
+            Action::Resized => "resized; a running job changes when all new members have joined",
             Action::WouldBeResized => "would be resized",
-            Action::WouldBeRefused => "would be refused",
+            Action::WouldBeRejected => "would be rejected",
             Action::Differs => "differs",
         }
     }
 }
 
 impl Applied {
-    /// One that does not differ.
+    /// An action for a job that does not differ.
     pub fn new(name: &str, action: Action) -> Self {
         Applied {
             name: name.to_owned(),
@@ -54,10 +54,10 @@ impl Applied {
         }
     }
 
-    /// Why it cannot be made what its file says.
-    pub fn refusal(&self) -> Option<String> {
+    /// Why `apply` cannot change the job to match its file.
+    pub fn rejection(&self) -> Option<String> {
         let differs = self.differs.join("; ");
         (self.action == Action::Differs)
-            .then(|| format!("{differs}; delete it first, or correct the file"))
+            .then(|| format!("{differs}; delete the job first, or correct the file"))
     }
 }

@@ -1,18 +1,19 @@
-//! What a check of a job found, for people and for scripts.
+//! The result of `ultima job check`.
 
 use serde::Serialize;
 use ultima_controller::api;
 
-use crate::output::table;
+use ultima_console::output::table;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Serialize)]
 pub struct Report {
-    /// Whether packets arrive by every way and all members take part.
+    /// True if packets arrive on every path and all members respond.
     pub ok: bool,
     findings: Vec<Finding>,
-    ways: Vec<Way>,
-    attending: Vec<u32>,
+    paths: Vec<TestedPath>,
+    /// Ranks of the members that took part.
+    responding: Vec<u32>,
 }
 
 #[derive(Serialize)]
@@ -24,7 +25,7 @@ struct Finding {
     port: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     port_name: Option<String>,
-    what: String,
+    problem: String,
     advice: String,
     paths: Vec<Path>,
 }
@@ -33,16 +34,16 @@ struct Finding {
 struct Path {
     from: u32,
     to: u32,
-    by_group: bool,
+    multicast: bool,
 }
 
 #[derive(Serialize)]
-struct Way {
+struct TestedPath {
     #[serde(flatten)]
     path: Path,
     sent: u32,
-    short_came: u32,
-    full_came: u32,
+    short_received: u32,
+    full_received: u32,
     hops: u32,
 }
 
@@ -53,48 +54,48 @@ impl From<&api::CheckJobResponse> for Report {
             switch: Some(finding.switch.clone()).filter(|switch| !switch.is_empty()),
             port: Some(finding.port).filter(|port| *port > 0),
             port_name: Some(finding.port_name.clone()).filter(|name| !name.is_empty()),
-            what: finding.what.clone(),
+            problem: finding.what.clone(),
             advice: finding.advice.clone(),
             paths: finding.paths.iter().map(path).collect(),
         });
-        let ways = check.ways.iter().map(|way| Way {
-            path: path(&way.path.unwrap_or_default()),
-            sent: way.sent,
-            short_came: way.short_came,
-            full_came: way.full_came,
-            hops: way.hops,
+        let paths = check.ways.iter().map(|tested| TestedPath {
+            path: path(&tested.path.unwrap_or_default()),
+            sent: tested.sent,
+            short_received: tested.short_came,
+            full_received: tested.full_came,
+            hops: tested.hops,
         });
         Self {
             ok: check.findings.is_empty(),
             findings: findings.collect(),
-            ways: ways.collect(),
-            attending: check.attending.clone(),
+            paths: paths.collect(),
+            responding: check.attending.clone(),
         }
     }
 }
 
 impl Report {
-    /// What was found and what to do; then how many packets came by each way that lost some.
+    /// The findings with advice, then a table of the paths that lost packets.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for finding in &self.findings {
-            text += &format!("{}: {}\n", finding.hop, finding.what);
+            text += &format!("{}: {}\n", finding.hop, finding.problem);
             if !finding.paths.is_empty() {
                 let paths: Vec<String> = finding.paths.iter().map(Path::text).collect();
-                text += &format!("  closes {}\n", paths.join(", "));
+                text += &format!("  affected paths: {}\n", paths.join(", "));
             }
             text += &format!("  {}\n", finding.advice);
         }
-        let lossy: Vec<&Way> = self.ways.iter().filter(|way| way.is_lossy()).collect();
+        let lossy: Vec<&TestedPath> = self.paths.iter().filter(|path| path.is_lossy()).collect();
         if !lossy.is_empty() {
-            let header = ["WAY", "SENT", "SHORT CAME", "FULL CAME", "HOPS"];
-            let rows = lossy.iter().map(|way| {
+            let header = ["PATH", "SENT", "SHORT-RECEIVED", "FULL-RECEIVED", "HOPS"];
+            let rows = lossy.iter().map(|tested| {
                 [
-                    way.path.text(),
-                    way.sent.to_string(),
-                    way.short_came.to_string(),
-                    way.full_came.to_string(),
-                    way.hops.to_string(),
+                    tested.path.text(),
+                    tested.sent.to_string(),
+                    tested.short_received.to_string(),
+                    tested.full_received.to_string(),
+                    tested.hops.to_string(),
                 ]
             });
             text += &table(header, rows);
@@ -102,32 +103,32 @@ impl Report {
         if self.ok {
             text += &match lossy.len() {
                 0 => format!(
-                    "{} members attend; packets arrive by all {} ways that were tried\n",
-                    self.attending.len(),
-                    self.ways.len()
+                    "{} members respond; packets arrive on all {} tested paths\n",
+                    self.responding.len(),
+                    self.paths.len()
                 ),
-                lossy => format!("some packets arrive by every way; {lossy} ways lose some\n"),
+                lossy => format!("packets arrive on every path; {lossy} paths lose some\n"),
             };
         }
         text
     }
 
-    /// Whether packets arrive by every way.
+    /// True if the check found no problem.
     pub fn is_ok(&self) -> bool {
         self.ok
     }
 }
 
-impl Way {
+impl TestedPath {
     fn is_lossy(&self) -> bool {
-        self.short_came < self.sent || self.full_came < self.sent
+        self.short_received < self.sent || self.full_received < self.sent
     }
 }
 
 impl Path {
     fn text(&self) -> String {
-        let by = if self.by_group { " by group" } else { "" };
-        format!("{}→{}{by}", self.from, self.to)
+        let multicast = if self.multicast { " (multicast)" } else { "" };
+        format!("{}→{}{multicast}", self.from, self.to)
     }
 }
 
@@ -135,7 +136,7 @@ fn path(path: &api::Path) -> Path {
     Path {
         from: path.from,
         to: path.to,
-        by_group: path.by_group,
+        multicast: path.by_group,
     }
 }
 
@@ -143,8 +144,8 @@ fn name(hop: api::Hop) -> &'static str {
     match hop {
         api::Hop::Unspecified => "unknown",
         api::Hop::Member => "member",
-        api::Hop::OwnSocket => "own socket",
-        api::Hop::FirstPort => "first switch's port",
+        api::Hop::OwnSocket => "sender's socket",
+        api::Hop::FirstPort => "first switch port",
         api::Hop::Admission => "admission",
         api::Hop::Group => "group",
         api::Hop::Route => "route",

@@ -1,10 +1,10 @@
-//! The fabric's switches, and in what they are not as they should be.
+//! The fabric: its switches, drift on them, and drained elements.
 
 use serde::Serialize;
 use ultima_controller::api;
 use ultima_controller::fabric::Fabric;
 
-/// A fabric's file that is right.
+/// A valid fabric file.
 #[derive(Serialize)]
 pub struct Checked {
     file: String,
@@ -14,7 +14,7 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// How much of each it has.
+    /// Counts the fabric's elements.
     pub fn new(file: String, fabric: &Fabric) -> Self {
         Self {
             file,
@@ -24,7 +24,7 @@ impl Checked {
         }
     }
 
-    /// On one line.
+    /// One line.
     pub fn text(&self) -> String {
         let Self {
             file,
@@ -46,8 +46,8 @@ pub struct Switch<'a> {
     pub connected: bool,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub problem: &'a str,
-    /// Whether it is yet to be looked at, because a write has not come to a known end.
-    pub in_doubt: bool,
+    /// True if the outcome of a write is unknown, so that the controller will read the switch again.
+    pub needs_resync: bool,
     pub health: &'a str,
     pub jobs: &'a [String],
 }
@@ -61,7 +61,7 @@ impl<'a> From<&'a api::Switch> for Switch<'a> {
             device_id: switch.device_id,
             connected: switch.connected,
             problem: &switch.problem,
-            in_doubt: switch.in_doubt,
+            needs_resync: switch.in_doubt,
             health: match switch.health.as_str() {
                 "" => "up",
                 health => health,
@@ -72,113 +72,127 @@ impl<'a> From<&'a api::Switch> for Switch<'a> {
 }
 
 impl Switch<'_> {
-    /// How the controller stands with it, for people.
-    pub fn state(&self) -> &str {
-        match (self.connected, self.in_doubt) {
+    /// The state of the controller's session with the switch, or why there is none.
+    pub fn status(&self) -> &str {
+        match (self.connected, self.needs_resync) {
             (true, false) => "connected",
-            (true, true) => "connected, to be looked at",
+            (true, true) => "connected, needs resync",
             (false, _) => self.problem,
         }
     }
 }
 
-/// What became of a part of the fabric that was drained, or is used again.
+/// The result of `ultima fabric drain` and `undrain`.
 #[derive(Serialize)]
 pub struct Drained {
-    part: String,
+    element: String,
     drained: bool,
-    held_back: Vec<HeldBack>,
-    /// Switches that are not known to have the new ways.
+    not_rerouted: Vec<NotRerouted>,
+    /// Jobs with members at the drained switch, which keep using it.
+    attached_jobs: Vec<String>,
+    /// Switches that have not confirmed the new routes.
     pending_switches: Vec<String>,
 }
 
-/// A job that could not be moved off what is down or drained.
+/// A job that still uses elements that are down or drained.
 #[derive(Serialize)]
-struct HeldBack {
+struct NotRerouted {
     job: String,
-    cut_off: Vec<CutOff>,
-    reason: String,
+    /// Members to which no other path leads.
+    unreachable: Vec<Unreachable>,
+    problem: String,
 }
 
 #[derive(Serialize)]
-struct CutOff {
+struct Unreachable {
     rank: u32,
     host: String,
 }
 
 impl Drained {
-    /// With what jobs say of it.
+    /// Combines the controller's answer with the state of the jobs.
     pub fn new(answer: api::SetAdminStateResponse, drained: bool, jobs: &[api::Job]) -> Self {
+        let is_attached = |job: &&api::Job| {
+            job.members
+                .iter()
+                .any(|member| member.switch == answer.part)
+        };
+        let attached = jobs.iter().filter(|_| drained).filter(is_attached);
         Self {
-            part: answer.part,
+            attached_jobs: attached.map(|job| job.name.clone()).collect(),
+            element: answer.part,
             drained,
-            held_back: held_back(jobs).collect(),
+            not_rerouted: not_rerouted(jobs).collect(),
             pending_switches: answer.pending_switches,
         }
     }
 
-    /// Whether nothing uses the part any more that could be taken off it: of one that is in use again, whether all switches know.
+    /// True if all switches have confirmed the new routes and, after a drain, no job still uses the element.
     pub fn is_done(&self) -> bool {
-        self.pending_switches.is_empty() && (self.held_back.is_empty() || !self.drained)
+        self.pending_switches.is_empty() && (self.not_rerouted.is_empty() || !self.drained)
     }
 
-    /// A line for the part, one or two for each job, and one for each switch.
+    /// A line for the element, one or two for each job that was not rerouted, and one for each pending switch.
     pub fn text(&self) -> String {
-        let part = &self.part;
-        let said = match self.drained {
-            true => format!("drained {part}\n"),
-            false => format!("{part} is in use\n"),
+        let element = &self.element;
+        let done = match self.drained {
+            true => format!("drained {element}\n"),
+            false => format!("undrained {element}\n"),
         };
-        let jobs = self.held_back.iter().map(HeldBack::text);
+        let jobs = self.not_rerouted.iter().map(NotRerouted::text);
+        let attached = (self.attached_jobs.iter())
+            .map(|job| format!("job {job} has members at {element}, which keep using it\n"));
         let pending = self.pending_switches.iter().map(|switch| {
             format!(
-                "switch {switch} is not known to have the new ways: what led there before is kept until it is back\n"
+                "switch {switch} has not confirmed the new routes; the old routes stay until it does\n"
             )
         });
-        jobs.chain(pending).fold(said, |text, line| text + &line)
+        jobs.chain(attached)
+            .chain(pending)
+            .fold(done, |text, line| text + &line)
     }
 }
 
-fn held_back(jobs: &[api::Job]) -> impl Iterator<Item = HeldBack> {
-    let of = |job: &api::Job| HeldBack {
+fn not_rerouted(jobs: &[api::Job]) -> impl Iterator<Item = NotRerouted> {
+    let of = |job: &api::Job| NotRerouted {
         job: job.name.clone(),
-        cut_off: (job.members.iter())
+        unreachable: (job.members.iter())
             .filter(|member| member.cut_off)
-            .map(|member| CutOff {
+            .map(|member| Unreachable {
                 rank: member.rank,
                 host: member.host.clone(),
             })
             .collect(),
-        reason: job.stays.clone(),
+        problem: job.stays.clone(),
     };
-    let is_held = |it: &HeldBack| !it.cut_off.is_empty() || !it.reason.is_empty();
-    jobs.iter().map(of).filter(is_held)
+    let is_affected = |it: &NotRerouted| !it.unreachable.is_empty() || !it.problem.is_empty();
+    jobs.iter().map(of).filter(is_affected)
 }
 
-/// The same for people, a line or two for each job.
-pub fn held_back_text(jobs: &[api::Job]) -> String {
-    held_back(jobs).map(|job| job.text()).collect()
+/// The jobs that still use elements that are down or drained, one or two lines each.
+pub fn not_rerouted_text(jobs: &[api::Job]) -> String {
+    not_rerouted(jobs).map(|job| job.text()).collect()
 }
 
-impl HeldBack {
+impl NotRerouted {
     fn text(&self) -> String {
         let job = &self.job;
         let mut text = String::new();
-        let cut_off = self.cut_off.iter();
-        let cut_off = cut_off.map(|CutOff { rank, host }| format!("rank {rank} on {host}"));
-        let cut_off: Vec<String> = cut_off.collect();
-        if !cut_off.is_empty() {
-            let cut_off = cut_off.join(", ");
-            text += &format!("job {job} keeps its ways, as no others lead to {cut_off}\n");
+        let members = self.unreachable.iter();
+        let members = members.map(|Unreachable { rank, host }| format!("rank {rank} on {host}"));
+        let members: Vec<String> = members.collect();
+        if !members.is_empty() {
+            let members = members.join(", ");
+            text += &format!("job {job} is not rerouted: no other path to {members}\n");
         }
-        if !self.reason.is_empty() {
-            text += &format!("job {job} keeps its ways: {}\n", self.reason);
+        if !self.problem.is_empty() {
+            text += &format!("job {job} is not rerouted: {}\n", self.problem);
         }
         text
     }
 }
 
-/// In what a switch is not as it should be.
+/// The drift of a switch: entities that differ from the desired state.
 #[derive(Serialize)]
 pub struct Diff<'a> {
     switch: &'a str,
@@ -187,31 +201,31 @@ pub struct Diff<'a> {
     differences: Vec<Difference<'a>>,
 }
 
-/// One thing of which a switch holds something else than it should, or would.
+/// An entity of which a switch holds another value than desired, or would after a planned change.
 #[derive(Serialize)]
 pub struct Difference<'a> {
     entity: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    held: Option<&'a str>,
+    actual: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    wanted: Option<&'a str>,
+    desired: Option<&'a str>,
 }
 
 impl<'a> From<&'a api::Difference> for Difference<'a> {
     fn from(it: &'a api::Difference) -> Self {
         Self {
             entity: &it.entity,
-            held: it.held.as_deref(),
-            wanted: it.wanted.as_deref(),
+            actual: it.held.as_deref(),
+            desired: it.wanted.as_deref(),
         }
     }
 }
 
 impl Difference<'_> {
-    /// As `diff` has it: what goes after `-`, what comes after `+`.
+    /// As `diff` prints it: `-` and the actual value, `+` and the desired one.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for (sign, value) in [('-', self.held), ('+', self.wanted)] {
+        for (sign, value) in [('-', self.actual), ('+', self.desired)] {
             if let Some(value) = value {
                 text += &format!("{sign} {}: {value}\n", self.entity);
             }
@@ -231,11 +245,11 @@ impl<'a> From<&'a api::SwitchDiff> for Diff<'a> {
 }
 
 impl Diff<'_> {
-    /// How many, and each: what is there and should not be after `-`, what should and is not after `+`.
+    /// The number of differences, and each of them.
     pub fn text(&self) -> String {
         let switch = self.switch;
         let head = match (self.problem, self.differences.len()) {
-            ("", 0) => format!("{switch}: as it should be\n"),
+            ("", 0) => format!("{switch}: in sync\n"),
             ("", 1) => format!("{switch}: 1 difference\n"),
             ("", count) => format!("{switch}: {count} differences\n"),
             (problem, _) => format!("{switch}: {problem}\n"),

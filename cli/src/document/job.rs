@@ -1,4 +1,4 @@
-//! Jobs.
+//! Jobs and their members.
 
 use serde::Serialize;
 use ultima_controller::api;
@@ -18,12 +18,14 @@ pub struct Job<'a> {
     weight: u32,
     pub switches: &'a [String],
     pub tree: Vec<String>,
-    stays: &'a str,
+    /// Why the job still uses elements that are down or drained; else empty.
+    reroute_problem: &'a str,
     evict_after_s: u32,
     sealed: bool,
     first_operation: u32,
-    unchanged: &'a str,
-    /// What it is changing to.
+    /// Why the last change of members was cancelled, or why a suspected member stays; else empty.
+    change_problem: &'a str,
+    /// The epoch that is being installed.
     next: Option<NextEpoch<'a>>,
     members: Vec<Member<'a>>,
 }
@@ -46,7 +48,7 @@ struct Member<'a> {
     switch_port: u32,
     switch_port_name: &'a str,
     state: &'static str,
-    cut_off: bool,
+    unreachable: bool,
 }
 
 impl<'a> From<&'a api::Job> for Job<'a> {
@@ -67,11 +69,11 @@ impl<'a> From<&'a api::Job> for Job<'a> {
             weight: job.weight,
             switches: &job.switches,
             tree: job.tree.iter().map(link_name).collect(),
-            stays: &job.stays,
+            reroute_problem: &job.stays,
             evict_after_s: job.evict_after_s,
             sealed: job.sealed,
             first_operation: job.first_operation,
-            unchanged: &job.unchanged,
+            change_problem: &job.unchanged,
             next: job.next.as_ref().map(|next| NextEpoch {
                 epoch: next.epoch,
                 id: next.id,
@@ -94,17 +96,17 @@ impl<'a> From<&'a api::Member> for Member<'a> {
             switch_port: member.switch_port,
             switch_port_name: &member.switch_port_name,
             state: state(member),
-            cut_off: member.cut_off,
+            unreachable: member.cut_off,
         }
     }
 }
 
-/// A link by both ends, as `ultima fabric drain` takes it.
+/// A link's name, as `ultima fabric drain` accepts it.
 fn link_name(link: &api::TreeLink) -> String {
     format!("{}-{}", link.from_name, link.to_name)
 }
 
-/// How a member's rank stands.
+/// The state of a member.
 pub fn state(member: &api::Member) -> &'static str {
     match member.state() {
         api::MemberState::Free => "free",
@@ -115,22 +117,24 @@ pub fn state(member: &api::Member) -> &'static str {
     }
 }
 
-/// A job that was deleted.
+/// A deleted job.
 #[derive(Serialize)]
 pub struct Deleted {
     /// Its name.
     pub name: String,
-    /// Switches that lose what they have of it only when they are back.
+    /// Disconnected switches, from which the controller removes the job when they are back.
     pub pending_switches: Vec<String>,
 }
 
 impl Deleted {
-    /// A line for it, and one for what is left.
+    /// A line for the job, and one for the pending switches.
     pub fn text(&self) -> String {
         let mut text = format!("deleted {}\n", self.name);
         if !self.pending_switches.is_empty() {
             let switches = self.pending_switches.join(", ");
-            text += &format!("still on {switches}, until they are back\n");
+            text += &format!(
+                "disconnected: {switches}; the controller removes the job there when they are back\n"
+            );
         }
         text
     }

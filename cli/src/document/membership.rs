@@ -1,12 +1,13 @@
-//! What happens to a job's members.
+//! Membership events of a job.
 
 use serde::Serialize;
+use ultima_controller::api::membership_event::Kind;
 use ultima_controller::api::{self, MembershipEvent};
 
-/// One thing that happened.
+/// One event.
 #[derive(Serialize)]
 pub struct Event<'a> {
-    kind: String,
+    kind: &'static str,
     epoch: u32,
     rank: Option<u32>,
     host: &'a str,
@@ -14,9 +15,9 @@ pub struct Event<'a> {
     reason: &'a str,
 }
 
-/// How things are, for one who has not heard what happened before.
+/// The state of the job at the start of a watch.
 #[derive(Serialize)]
-pub struct Now {
+pub struct Current {
     kind: &'static str,
     epoch: u32,
     ranks: usize,
@@ -25,9 +26,20 @@ pub struct Now {
 
 impl<'a> From<&'a MembershipEvent> for Event<'a> {
     fn from(event: &'a MembershipEvent) -> Self {
-        let kind = event.kind().as_str_name().trim_start_matches("KIND_");
         Self {
-            kind: kind.to_lowercase(),
+            kind: match event.kind() {
+                Kind::Joined => "joined",
+                Kind::Left => "left",
+                Kind::Suspected => "suspected",
+                Kind::Cleared => "recovered",
+                Kind::Installed => "installed",
+                Kind::LeftOut => "removed",
+                Kind::Decided => "decided",
+                Kind::CalledOff => "cancelled",
+                Kind::Fenced => "fenced",
+                Kind::Deleted => "deleted",
+                Kind::Unspecified => "unknown",
+            },
             epoch: event.epoch,
             rank: event.rank,
             host: &event.host,
@@ -37,10 +49,10 @@ impl<'a> From<&'a MembershipEvent> for Event<'a> {
     }
 }
 
-impl From<&api::Job> for Now {
+impl From<&api::Job> for Current {
     fn from(job: &api::Job) -> Self {
         Self {
-            kind: "now",
+            kind: "current",
             epoch: job.epoch,
             ranks: job.members.len(),
             first_operation: job.first_operation,

@@ -1,5 +1,5 @@
-//! What commands print as JSON or YAML: one place for each shape. docs/guide.md tells users what the fields are; names of fields stay,
-//! others may come.
+//! Documents that commands print as JSON or YAML. docs/guide.md describes the fields for users. Released fields keep their names; new
+//! ones may be added.
 
 mod applied;
 mod check;
@@ -13,24 +13,24 @@ use serde::Serialize;
 
 pub use applied::{Action, Applied};
 pub use check::Report as Check;
-pub use fabric::{Checked, Diff, Drained, Switch, held_back_text};
+pub use fabric::{Checked, Diff, Drained, Switch, not_rerouted_text};
 pub use job::{Deleted, Job, state};
-pub use membership::{Event, Now};
+pub use membership::{Current, Event};
 pub use plan::Plan;
 pub use telemetry::telemetry;
 
-/// One thing as it is, several as a list: a job, or all those of a grid.
+/// One document as it is, several as a list: a job, or all jobs of a grid.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum OneOrAll<T> {
-    /// One.
+    /// Exactly one.
     One(T),
     /// Any other number.
     All(Vec<T>),
 }
 
 impl<T> OneOrAll<T> {
-    /// As many as there are.
+    /// `One` if there is exactly one, else `All`.
     pub fn of(mut all: Vec<T>) -> Self {
         match (all.pop(), all.is_empty()) {
             (Some(one), true) => OneOrAll::One(one),
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_no_list() {
+    fn one_document_is_not_a_list() {
         let text = |all| serde_json::to_string(&OneOrAll::of(all)).expect("JSON");
         assert_eq!(text(vec![1]), "1");
         assert_eq!(text(vec![1, 2]), "[1,2]");

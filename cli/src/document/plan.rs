@@ -1,4 +1,4 @@
-//! What a change would do.
+//! The result of `ultima fabric plan`: the effect of a change before it is made.
 
 use std::borrow::Cow;
 
@@ -8,9 +8,9 @@ use ultima_controller::api;
 use super::applied::{Action, Applied};
 use super::fabric::Difference;
 use super::job::Job;
-use crate::output::table;
+use ultima_console::output::table;
 
-/// What a change would do.
+/// A plan.
 #[derive(Serialize)]
 pub struct Plan<'a> {
     jobs: Vec<PlannedJob<'a>>,
@@ -20,14 +20,14 @@ pub struct Plan<'a> {
 #[derive(Serialize)]
 struct PlannedJob<'a> {
     name: &'a str,
-    /// What would be done about it, of those of a file.
+    /// The action of `ultima apply`, if the plan is for a file of jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     action: Option<Action>,
     #[serde(skip_serializing_if = "str::is_empty")]
-    refusal: Cow<'a, str>,
-    /// Switches of its tree on which it has no members: spines.
+    rejection: Cow<'a, str>,
+    /// Switches of its tree without members: spines.
     #[serde(skip_serializing_if = "Option::is_none")]
-    over: Option<Vec<&'a str>>,
+    transit_switches: Option<Vec<&'a str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<Job<'a>>,
 }
@@ -35,15 +35,15 @@ struct PlannedJob<'a> {
 #[derive(Serialize)]
 struct PlannedSwitch<'a> {
     switch: &'a str,
-    comes: bool,
-    goes: bool,
+    added: bool,
+    removed: bool,
     differences: Vec<Difference<'a>>,
-    fills: Vec<Fill<'a>>,
+    usage: Vec<Usage<'a>>,
 }
 
 #[derive(Serialize)]
-struct Fill<'a> {
-    of: &'a str,
+struct Usage<'a> {
+    resource: &'a str,
     before: u64,
     after: u64,
     limit: u64,
@@ -54,18 +54,18 @@ impl<'a> From<&'a api::PlanResponse> for Plan<'a> {
         let jobs = plan.jobs.iter().map(|it| PlannedJob {
             name: &it.name,
             action: None,
-            refusal: it.refusal.as_str().into(),
-            over: it.job.as_ref().map(junctions),
+            rejection: it.refusal.as_str().into(),
+            transit_switches: it.job.as_ref().map(transit_switches),
             job: it.job.as_ref().map(Into::into),
         });
         let switches = plan.switches.iter().map(|it| PlannedSwitch {
             switch: &it.switch,
-            comes: !it.is_there,
-            goes: !it.stays,
+            added: !it.is_there,
+            removed: !it.stays,
             differences: it.differences.iter().map(Into::into).collect(),
-            fills: (it.fills.iter())
-                .map(|fill| Fill {
-                    of: &fill.of,
+            usage: (it.fills.iter())
+                .map(|fill| Usage {
+                    resource: &fill.of,
                     before: fill.before,
                     after: fill.after,
                     limit: fill.limit,
@@ -79,20 +79,20 @@ impl<'a> From<&'a api::PlanResponse> for Plan<'a> {
     }
 }
 
-/// The switches of a job's tree on which none of its members sits.
-fn junctions(job: &api::Job) -> Vec<&str> {
-    let is_home = |switch: &str| job.members.iter().any(|member| member.switch == switch);
+/// The switches of a job's tree that have none of its members.
+fn transit_switches(job: &api::Job) -> Vec<&str> {
+    let has_members = |switch: &str| job.members.iter().any(|member| member.switch == switch);
     let in_tree = |switch: &str| {
         let mut links = job.tree.iter();
         links.any(|link| link.from == switch || link.to == switch)
     };
     (job.switches.iter().map(String::as_str))
-        .filter(|switch| !is_home(switch) && in_tree(switch))
+        .filter(|switch| !has_members(switch) && in_tree(switch))
         .collect()
 }
 
 impl<'a> Plan<'a> {
-    /// The same with what would be done about jobs, those included about which that is nothing.
+    /// Adds the actions of `ultima apply`, unchanged jobs included.
     pub fn with(mut self, jobs: &'a [Applied]) -> Self {
         for job in jobs {
             match self.jobs.iter_mut().find(|it| it.name == job.name) {
@@ -100,8 +100,8 @@ impl<'a> Plan<'a> {
                 None => self.jobs.push(PlannedJob {
                     name: &job.name,
                     action: Some(job.action),
-                    refusal: job.refusal().unwrap_or_default().into(),
-                    over: None,
+                    rejection: job.rejection().unwrap_or_default().into(),
+                    transit_switches: None,
                     job: None,
                 }),
             }
@@ -109,19 +109,19 @@ impl<'a> Plan<'a> {
         self
     }
 
-    /// Jobs with their trees, what changes on switches as `diff` has it, and what gets fuller or emptier.
+    /// The jobs with their trees, the changes on each switch as `diff` prints them, and a table of the resources whose usage changes.
     pub fn text(&self) -> String {
         let mut text: String = self.jobs.iter().map(PlannedJob::text).collect();
         text.extend(self.switches.iter().map(PlannedSwitch::text));
         let rows = self.switches.iter().flat_map(|switch| {
-            let changed = switch.fills.iter().filter(|fill| fill.before != fill.after);
-            changed.map(|fill| {
+            let changed = switch.usage.iter().filter(|it| it.before != it.after);
+            changed.map(|it| {
                 [
                     switch.switch.to_owned(),
-                    fill.of.to_owned(),
-                    fill.before.to_string(),
-                    fill.after.to_string(),
-                    fill.limit.to_string(),
+                    it.resource.to_owned(),
+                    it.before.to_string(),
+                    it.after.to_string(),
+                    it.limit.to_string(),
                 ]
             })
         });
@@ -129,7 +129,7 @@ impl<'a> Plan<'a> {
         match rows.is_empty() {
             true => text,
             false => {
-                let header = ["SWITCH", "OF", "NOW", "THEN", "LIMIT"];
+                let header = ["SWITCH", "RESOURCE", "BEFORE", "AFTER", "LIMIT"];
                 text + "\n" + &table(header, rows.into_iter())
             }
         }
@@ -139,8 +139,8 @@ impl<'a> Plan<'a> {
 impl PlannedJob<'_> {
     fn text(&self) -> String {
         let name = self.name;
-        if !self.refusal.is_empty() {
-            return format!("{name} would be refused: {}\n", self.refusal);
+        if !self.rejection.is_empty() {
+            return format!("{name}: would be rejected: {}\n", self.rejection);
         }
         let action = self.action.map(Action::text);
         let Some(job) = &self.job else {
@@ -155,9 +155,9 @@ impl PlannedJob<'_> {
         if !job.tree.is_empty() {
             text += &format!("; tree {}", job.tree.join(", "));
         }
-        match self.over.as_deref().unwrap_or_default() {
+        match self.transit_switches.as_deref().unwrap_or_default() {
             [] => {}
-            over => text += &format!("; over {}", over.join(", ")),
+            switches => text += &format!("; via {}", switches.join(", ")),
         }
         text + "\n"
     }
@@ -166,10 +166,12 @@ impl PlannedJob<'_> {
 impl PlannedSwitch<'_> {
     fn text(&self) -> String {
         let switch = self.switch;
-        let head = match (self.comes, self.goes, self.differences.len()) {
-            (_, true, _) => format!("{switch}: goes, and keeps what it holds\n"),
-            (true, ..) => format!("{switch}: comes\n"),
-            (_, _, 0) => format!("{switch}: nothing changes\n"),
+        let head = match (self.added, self.removed, self.differences.len()) {
+            (_, true, _) => {
+                format!("{switch}: removed from the fabric; its entries stay on the switch\n")
+            }
+            (true, ..) => format!("{switch}: added to the fabric\n"),
+            (_, _, 0) => format!("{switch}: no changes\n"),
             (_, _, 1) => format!("{switch}: 1 change\n"),
             (_, _, count) => format!("{switch}: {count} changes\n"),
         };

@@ -1,9 +1,9 @@
-//! What jobs lose.
+//! Telemetry of a job: packets lost, by place and cause.
 
 use serde_json::{Value, json};
 use ultima_controller::api;
 
-/// What was lost of a job, where and why.
+/// The telemetry of `job` as a document.
 pub fn telemetry(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
     let count = |count: &Option<api::Count>| {
         let count = count.unwrap_or_default();
@@ -12,7 +12,7 @@ pub fn telemetry(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
     let switches = telemetry.switches.iter().filter_map(|switch| {
         let counters = switch.counters.as_ref()?;
         if !counters.problem.is_empty() {
-            return Some(json!({ "switch": counters.switch, "away": counters.problem }));
+            return Some(json!({ "switch": counters.switch, "problem": counters.problem }));
         }
         let ports = switch.ports.iter().map(|port| {
             json!({
@@ -36,7 +36,7 @@ pub fn telemetry(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
         });
         Some(json!({
             "switch": counters.switch,
-            "away": null,
+            "problem": null,
             "received": count(&counters.received),
             "rejected": count(&counters.rejected),
             "replicated": count(&counters.replicated),
@@ -57,7 +57,7 @@ pub fn telemetry(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
     });
     let losses = telemetry.losses.iter().map(|loss| {
         json!({
-            "told_at_ms": loss.told_at_ms,
+            "reported_at_ms": loss.told_at_ms,
             "switch": loss.switch,
             "port": loss.port,
             "port_name": loss.port_name,
@@ -65,15 +65,15 @@ pub fn telemetry(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
             "step": loss.step,
             "bucket": loss.bucket,
             "source": loss.source,
-            "trimmed_when_told": loss.trimmed,
-            "late_when_told": loss.late,
-            "upstream_lost_when_told": loss.upstream_lost,
+            "trimmed": loss.trimmed,
+            "late": loss.late,
+            "upstream_lost": loss.upstream_lost,
         })
     });
     json!({
         "job": job,
         "switches": switches.collect::<Vec<_>>(),
         "losses": losses.collect::<Vec<_>>(),
-        "losses_forgotten": telemetry.losses_forgotten,
+        "losses_discarded": telemetry.losses_forgotten,
     })
 }

@@ -1,12 +1,12 @@
-//! From what was seen to the hop where packets stop.
+//! Finds the hop at which packets stop, from a check's evidence.
 
 use super::{Counted, Diagnosis, Evidence, Hop, Place, Port, Step};
 
-/// Says where the packets stopped that `evidence` is about, and what to do: the first hop on the
-/// way that did not see as many as were sent.
+/// Returns the first hop on the path that did not see all packets of `evidence`, with the fix.
 ///
-/// A count is of all the job's packets. Others than those that are looked for can hide the hop, and
-/// then a later one is named; that is why agents pause meanwhile. They never make a count too small.
+/// A counter counts all packets of the job. Packets other than the check's can hide the hop, and
+/// then a later one is named; this is why agents pause during a check. They never make a count too
+/// low.
 pub fn diagnose(evidence: &Evidence<'_>) -> Diagnosis {
     at_the_sender(evidence)
         .or_else(|| on_the_way(evidence))
@@ -26,30 +26,30 @@ fn at_the_sender(evidence: &Evidence<'_>) -> Option<Diagnosis> {
         return Some(Diagnosis {
             hop: Hop::Member,
             place: Place::default(),
-            what: format!("rank {from} on {host} did not answer when it was told to send"),
-            advice: format!("see whether its agent on {host} is stopped or overloaded"),
+            what: format!("rank {from} on {host} did not answer the request to send"),
+            advice: format!("check whether its agent on {host} is stopped or overloaded"),
         });
     };
     if report.too_long > 0 {
         return Some(Diagnosis {
             hop: Hop::Mtu,
             place: Place::default(),
-            what: format!("{host}'s interface has no room for packets of {length} bytes"),
+            what: format!("the interface of {host} does not carry packets of {length} bytes"),
             advice: format!(
-                "give it an MTU of {length} or more, or start all agents with a smaller --slot-bytes"
+                "set its MTU to {length} or more, or start all agents with a smaller --slot-bytes"
             ),
         });
     }
     (report.send_errors > 0).then(|| Diagnosis {
         hop: Hop::OwnSocket,
         place: Place::default(),
-        what: format!("{host}'s kernel does not send what rank {from} gives it"),
+        what: format!("the kernel of {host} does not send the packets of rank {from}"),
         advice: match path.by_group {
             true => format!(
-                "{host} needs a route for 239.85.0.0/16 by the fabric's interface, and a firewall that lets it out"
+                "give {host} a route for 239.85.0.0/16 by the fabric's interface, and allow it in the firewall"
             ),
             false => format!(
-                "look at `ip route get {}` and the firewall on {host}",
+                "check `ip route get {}` and the firewall on {host}",
                 receiver.ip
             ),
         },
@@ -78,7 +78,7 @@ fn on_the_way(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     None
 }
 
-/// Whether something `behind` a switch shows that packets get past it.
+/// True if the evidence `behind` a switch shows that packets get past it.
 fn passed(evidence: &Evidence<'_>, behind: &[Step<'_>]) -> bool {
     let many = |count: u64| count >= evidence.packets;
     let at_the_host = evidence.receiver.report.is_some_and(|report| {
@@ -88,7 +88,7 @@ fn passed(evidence: &Evidence<'_>, behind: &[Step<'_>]) -> bool {
     evidence.short_ones_pass || at_the_host || behind.iter().any(counted)
 }
 
-/// A switch that does not say its counters, and why not.
+/// The diagnosis of a switch that does not report its counters.
 pub fn unreachable(switch: &str, problem: &str) -> Diagnosis {
     Diagnosis {
         hop: Hop::Switch,
@@ -96,9 +96,9 @@ pub fn unreachable(switch: &str, problem: &str) -> Diagnosis {
             switch: Some(switch.to_owned()),
             port: None,
         },
-        what: format!("the controller does not reach {switch}: {problem}"),
+        what: format!("the controller cannot reach {switch}: {problem}"),
         advice: format!(
-            "see whether {switch}'s process runs and what its log says; the controller connects again by itself"
+            "check that the process of {switch} runs, and read its log; the controller reconnects by itself"
         ),
     }
 }
@@ -133,10 +133,10 @@ fn at_the_entrance(
         return place(
             Hop::FirstPort,
             format!(
-                "what comes in at port {in_port} of {switch} is broken: bad IPv4 checksums, or cut short"
+                "packets at port {in_port} of {switch} are malformed: bad IPv4 checksums, or truncated"
             ),
             format!(
-                "turn off the offloads of {}'s interface (`ethtool -K IF tx off`) and look at the link",
+                "turn off the offloads of the interface of {} (`ethtool -K IF tx off`) and check the link",
                 sender.host
             ),
         );
@@ -148,8 +148,9 @@ fn at_the_entrance(
         counted.unrouted,
     ]);
     let reports = sender.report.map_or(0, |report| report.reports);
-    // A sender who hears nobody, not even the switch beside it, has no link, whatever others let the switch count as
-    // admitted. What was refused may be its own.
+    // A sender that receives nothing, not even from its own switch, has no link, even if other
+    // packets make the switch's count of admitted ones large enough. Rejected packets may be the
+    // sender's.
     let refused = sum([counted.rejected, counted.unknown_job, counted.unrouted]);
     let deaf = before.is_none() && *probed && !sender_hears && reports == 0 && refused < *packets;
     if seen >= *packets && !deaf {
@@ -159,10 +160,10 @@ fn at_the_entrance(
         return place(
             Hop::Mtu,
             format!(
-                "packets of {length} bytes don't come in at port {in_port} of {switch}, short ones do"
+                "packets of {length} bytes do not arrive at port {in_port} of {switch}, but short ones do"
             ),
             format!(
-                "give both ends of the link at port {in_port} of {switch} an MTU of {length} or more"
+                "set the MTU of both ends of the link at port {in_port} of {switch} to {length} or more"
             ),
         );
     }
@@ -170,22 +171,22 @@ fn at_the_entrance(
         None => place(
             Hop::FirstPort,
             format!(
-                "nothing that {} sends comes in at port {in_port} of {switch}",
+                "no packet from {} arrives at port {in_port} of {switch}",
                 sender.host
             ),
             format!(
-                "see that the link is up, that {switch} has a port {in_port} and that {} is what it is linked to, as the fabric file says",
+                "check that the link is up, and that port {in_port} of {switch} is linked to {} as in the fabric file",
                 sender.host
             ),
         ),
         Some(before) => place(
             Hop::Link,
             format!(
-                "what leaves {} by port {} does not come in at port {in_port} of {switch}",
+                "packets that leave {} by port {} do not arrive at port {in_port} of {switch}",
                 before.switch, before.out_port
             ),
             format!(
-                "see that the link between {} and {switch} is up, and between the ports that the fabric file says",
+                "check that the link between {} and {switch} is up, and joins the ports in the fabric file",
                 before.switch
             ),
         ),
@@ -205,7 +206,7 @@ fn in_ingress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Op
         switch, in_port, ..
     } = step;
     let from = path.from;
-    let again = format!("create job {job} again; somebody has changed what the controller wrote");
+    let again = format!("run `ultima fabric sync`: the switch lacks entries of job {job}");
     let place = |hop, what, advice| {
         Some(Diagnosis {
             hop,
@@ -217,7 +218,7 @@ fn in_ingress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Op
     if counted.received < *packets && counted.unknown_job >= *packets {
         return place(
             Hop::Admission,
-            format!("{switch} does not know job {job}"),
+            format!("{switch} has no entry for job {job}"),
             again,
         );
     }
@@ -225,15 +226,15 @@ fn in_ingress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Op
         let (ip, port) = (receiver.ip, receiver.udp_port);
         let rule = match path.by_group {
             true => String::new(),
-            false => format!(", or none for the destination {ip}:{port}"),
+            false => format!(", or for the destination {ip}:{port}"),
         };
         return place(
             Hop::Admission,
             format!(
-                "{switch} rejects rank {from}'s packets at port {in_port}: it has no rule for that source there{rule}"
+                "{switch} rejects packets of rank {from} at port {in_port}: it has no entry for this source there{rule}"
             ),
             format!(
-                "see that {} sends from {}; if it does, {again}",
+                "check that {} sends from {}; if it does, {again}",
                 sender.host, sender.ip
             ),
         );
@@ -241,16 +242,16 @@ fn in_ingress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Op
     match path.by_group {
         true if counted.replicated < *packets => place(
             Hop::Group,
-            format!("{switch} admits rank {from}'s packets and has no group for them"),
+            format!("{switch} admits packets of rank {from} but has no group for them"),
             again,
         ),
         false if counted.unicast < *packets => place(
             Hop::Route,
             format!(
-                "{switch} admits rank {from}'s packets and has no route to {}",
+                "{switch} admits packets of rank {from} but has no route to {}",
                 receiver.ip
             ),
-            "restart the controller, which writes all routes; somebody has changed them".to_owned(),
+            "run `ultima fabric sync`: the switch lacks routes".to_owned(),
         ),
         _ => None,
     }
@@ -263,14 +264,12 @@ fn in_egress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Opt
     (counted.delivered < evidence.packets).then(|| Diagnosis {
         hop: Hop::Egress,
         place: at(step, out_port),
-        what: format!("{switch} routes the packets to port {out_port}, and none leaves egress"),
-        advice: format!(
-            "see that port {out_port} is up and that its queue is not full all the time"
-        ),
+        what: format!("{switch} routes the packets to port {out_port}, but none leaves egress"),
+        advice: format!("check that port {out_port} is up and that its queue is not always full"),
     })
 }
 
-/// The group's copies at a switch: for a rank there, or toward the `next` switch.
+/// Diagnoses the group's replicas at a switch: for a rank there, or toward the `next` switch.
 fn copying(
     evidence: &Evidence<'_>,
     step: &Step<'_>,
@@ -291,10 +290,10 @@ fn copying(
             .is_ok_and(|counted| counted.received < *packets)
     };
     if next.is_some_and(|next| !lacks(next)) {
-        // What lacks here are copies for others, or may be.
+        // The missing replicas are for others, or may be.
         return None;
     }
-    let again = format!("create job {job} again; somebody has changed what the controller wrote");
+    let again = format!("run `ultima fabric sync`: the switch lacks entries of job {job}");
     let place = |hop, what, advice| {
         Some(Diagnosis {
             hop,
@@ -307,20 +306,22 @@ fn copying(
     if next.is_none() && counted.unknown_rank >= *packets {
         return place(
             Hop::Egress,
-            format!("{switch} drops the group's copy for rank {to}: it has no address for it"),
+            format!(
+                "{switch} drops the group's replica for rank {to}: it has no address for the rank"
+            ),
             again,
         );
     }
     let made = sum([counted.delivered, counted.own_copy, counted.unknown_rank]);
-    // Fewer by as many as were sent: one copy lacks of each.
+    // At least one replica per packet is missing.
     if made.saturating_add(*packets) <= copies.saturating_mul(*packets) {
         return place(
             Hop::Group,
             format!(
-                "{switch}'s group makes {} copies of a packet instead of {copies}, none for rank {to}",
+                "the group of {switch} makes {} replicas of a packet instead of {copies}, none for rank {to}",
                 made / packets
             ),
-            format!("{again}; or the queue of port {out_port} drops all of them"),
+            format!("{again}; or check whether the queue of port {out_port} drops all replicas"),
         );
     }
     None
@@ -351,18 +352,18 @@ fn behind_the_last_switch(evidence: &Evidence<'_>) -> Diagnosis {
     let Some(report) = receiver.report else {
         return found(
             Hop::ReceiverSocket,
-            format!("{switch} sends them to {host}, where rank {to} did not answer"),
-            format!("see whether rank {to}'s agent on {host} is stopped or overloaded"),
+            format!("{switch} sends the packets to {host}, but rank {to} did not answer"),
+            format!("check whether the agent of rank {to} on {host} is stopped or overloaded"),
         );
     };
     if *short_ones_pass {
         return found(
             Hop::Mtu,
             format!(
-                "packets of {length} bytes leave {switch} by port {port} and don't come to {host}, short ones do"
+                "packets of {length} bytes leave {switch} by port {port} but do not arrive at {host}; short ones do"
             ),
             format!(
-                "give both ends of the link an MTU of {length} or more, or start all agents with a smaller --slot-bytes"
+                "set the MTU of both ends of the link to {length} or more, or start all agents with a smaller --slot-bytes"
             ),
         );
     }
@@ -370,42 +371,46 @@ fn behind_the_last_switch(evidence: &Evidence<'_>) -> Diagnosis {
         return found(
             Hop::ReceiverSocket,
             format!(
-                "they come to {host}, where nobody listens on UDP port {}",
+                "the packets arrive at {host}, but no process listens on UDP port {}",
                 receiver.udp_port
             ),
-            format!("see that rank {to}'s agent runs in the network namespace of {host}"),
+            format!("check that the agent of rank {to} runs in the network namespace of {host}"),
         );
     }
     if report.buffer_full >= *packets {
         return found(
             Hop::ReceiverSocket,
-            format!("they come to {host}, where rank {to}'s socket buffer is full"),
+            format!("the packets arrive at {host}, but the socket buffer of rank {to} is full"),
             format!(
-                "raise net.core.rmem_max on {host}, or see what keeps rank {to}'s agent from reading"
+                "raise net.core.rmem_max on {host}, or find out what blocks the agent of rank {to}"
             ),
         );
     }
     if report.rejected >= *packets {
         return found(
             Hop::ReceiverSocket,
-            format!("rank {to} on {host} refuses what comes: it is of another job, epoch or form"),
-            "see that all agents are of one version and of the job as it is now".to_owned(),
+            format!(
+                "rank {to} on {host} rejects the packets: they are of another job, epoch or format"
+            ),
+            "check that all agents have the same version and joined the current job".to_owned(),
         );
     }
     match receiver_hears {
         true => found(
             Hop::ReceiverSocket,
-            format!("{switch} sends them to {host}, which hears others but not these"),
             format!(
-                "look for a firewall on {host} that drops UDP port {}",
+                "{switch} sends the packets to {host}, which receives other packets but not these"
+            ),
+            format!(
+                "check whether a firewall on {host} drops UDP port {}",
                 receiver.udp_port
             ),
         ),
         false => found(
             Hop::Link,
-            format!("what leaves {switch} by port {port} does not come to {host}"),
+            format!("packets that leave {switch} by port {port} do not arrive at {host}"),
             format!(
-                "see that the link is up, that {host} has the MAC and IPv4 address of the fabric file, and that no firewall there drops UDP"
+                "check that the link is up, that {host} has the MAC and IPv4 address in the fabric file, and that no firewall there drops UDP"
             ),
         ),
     }
@@ -418,7 +423,7 @@ fn at(step: &Step<'_>, port: &Port) -> Place {
     }
 }
 
-/// Counts are a switch's word and may be anything.
+/// Saturates, because counters come from switches and may have any value.
 fn sum<const N: usize>(counts: [u64; N]) -> u64 {
     counts.into_iter().fold(0, u64::saturating_add)
 }

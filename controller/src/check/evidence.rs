@@ -1,56 +1,56 @@
-//! What is known of a few packets that were sent by one way and that nobody heard.
+//! The evidence about check packets that were sent on one path and not received.
 
 use std::fmt;
 
 use super::Path;
 use crate::api::RoundReport;
 
-/// What was seen of `packets` check packets that did not come.
+/// The evidence about `packets` lost check packets.
 #[derive(Clone, Debug)]
 pub struct Evidence<'a> {
     /// The job's name.
     pub job: &'a str,
-    /// The way that they should have taken.
+    /// The packets' path.
     pub path: Path,
-    /// How many were sent.
+    /// The number of packets sent.
     pub packets: u64,
-    /// Bytes of each from IPv4 on.
+    /// Bytes of each packet from the IPv4 header on.
     pub length: usize,
-    /// Shorter ones do come by this way.
+    /// True if shorter packets arrive on this path.
     pub short_ones_pass: bool,
     /// The sender.
     pub sender: End<'a>,
     /// The receiver.
     pub receiver: End<'a>,
-    /// The sender was told to send PROBEs too, as many and as long.
+    /// True if the sender was also asked to send PROBEs, as many and as long.
     pub probed: bool,
-    /// Something comes to the sender's host over a switch.
+    /// True if the sender's host receives packets over a switch.
     pub sender_hears: bool,
-    /// Something comes to the receiver's host over a switch.
+    /// True if the receiver's host receives packets over a switch.
     pub receiver_hears: bool,
-    /// The switches on the way, the sender's first.
+    /// The switches on the path, the sender's first.
     pub steps: Vec<Step<'a>>,
 }
 
-/// A member at its end of the way.
+/// A member at an end of the path.
 #[derive(Clone, Copy, Debug)]
 pub struct End<'a> {
-    /// Its host's name.
+    /// The host's name.
     pub host: &'a str,
-    /// Its host's address.
+    /// The host's address.
     pub ip: std::net::Ipv4Addr,
-    /// Where it listens.
+    /// The member's UDP port.
     pub udp_port: u16,
-    /// What it saw; none if it did not answer.
+    /// The member's report; none if it did not answer.
     pub report: Option<&'a RoundReport>,
 }
 
 /// A port of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port {
-    /// The switch's own number of it.
+    /// The port's number.
     pub number: u16,
-    /// What the fabric's file calls it, without the switch: how it is written.
+    /// The port's name in the fabric's file, without the switch.
     pub label: String,
 }
 
@@ -60,49 +60,49 @@ impl fmt::Display for Port {
     }
 }
 
-/// A switch on the way.
+/// A switch on the path.
 #[derive(Clone, Debug)]
 pub struct Step<'a> {
-    /// Its name.
+    /// The switch's name.
     pub switch: &'a str,
-    /// Where the packets come in.
+    /// The ingress port.
     pub in_port: Port,
-    /// Where they should go out.
+    /// The egress port.
     pub out_port: Port,
-    /// Copies that its group should make of each.
+    /// The replicas that its group makes of each packet.
     pub copies: u64,
-    /// What it counted meanwhile, or why it did not say.
+    /// The counters of the check, or why they are unknown.
     pub counted: Result<Counted, &'a str>,
 }
 
-/// What one switch counts of a job, and at the port where its packets come in, in packets. The
-/// fields are the program's counters.
+/// A switch's counters of a job, and of the port where its packets arrive, in packets. The fields
+/// are the program's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Admitted packets of the job.
     pub received: u64,
-    /// Packets that claimed to be the job's and were refused.
+    /// Rejected packets that claimed to be the job's.
     pub rejected: u64,
-    /// Packets of jobs that the switch doesn't know.
+    /// Packets of jobs that the switch does not know.
     pub unknown_job: u64,
-    /// Packets handed to the group.
+    /// Packets sent to the group.
     pub replicated: u64,
     /// Packets with a route.
     pub unicast: u64,
-    /// Copies and unicast packets sent out.
+    /// Replicas and unicast packets sent out.
     pub delivered: u64,
-    /// Copies dropped because they would have returned.
+    /// Replicas dropped because they would have returned to their sender.
     pub own_copy: u64,
-    /// Copies dropped because the switch has no address for their rank.
+    /// Replicas dropped because the switch has no address for their rank.
     pub unknown_rank: u64,
-    /// At the port: broken frames.
+    /// At the port: malformed frames.
     pub malformed: u64,
-    /// At the port: packets without route, group or time to live.
+    /// At the port: packets without a route, a group or time to live.
     pub unrouted: u64,
 }
 
 impl Counted {
-    /// What was counted since `before`. Counters that were set back count from zero.
+    /// Returns the difference to `before`. Counters that were reset count from zero.
     pub fn since(&self, before: &Counted) -> Counted {
         let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
         Counted {

@@ -1,8 +1,8 @@
-//! Where a job's packets stop: what a check saw, and what follows from it. No I/O.
+//! Connectivity checks: finds where a job's packets stop. No I/O.
 //!
-//! Members send check packets to each other, short ones and full ones. For a way by which none came
-//! a few more are sent with the switches' counters read before and after ([`Evidence`]), and
-//! [`diagnose`] walks the way from the sender on: the first hop that did not see them is the finding.
+//! Members send each other short and full-size check packets. On a path where none arrived, a few
+//! more are sent, with the switches' counters read before and after ([`Evidence`]). [`diagnose`]
+//! follows the path from the sender: the first hop that did not see the packets is the finding.
 
 mod diagnose;
 mod evidence;
@@ -16,119 +16,119 @@ use std::collections::HashMap;
 
 use crate::job::Rank;
 
-/// Where packets stop, from the sender on.
+/// The kind of hop at which packets stop, ordered from the sender on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hop {
-    /// A switch does not answer the controller, so that nothing is known of what it does.
+    /// A switch that does not answer the controller, so that its counters are unknown.
     Switch,
-    /// A member that is not there.
+    /// A member that does not answer.
     Member,
     /// The sender's kernel does not send.
     OwnSocket,
-    /// Nothing comes in at the first switch's port.
+    /// No packets arrive at the first switch's port.
     FirstPort,
-    /// A switch refuses them.
+    /// A switch rejects the packets.
     Admission,
-    /// A switch has no group for them, or one that lacks copies.
+    /// A switch has no group for the packets, or its group lacks replicas.
     Group,
-    /// A switch has no route for them.
+    /// A switch has no route for the packets.
     Route,
-    /// A switch does not send out what it was to send.
+    /// A switch does not send the packets out.
     Egress,
-    /// One end of a link sends them, nothing comes at the other.
+    /// One end of a link sends the packets, but they do not arrive at the other.
     Link,
-    /// They come to the receiver's host and not to its socket.
+    /// The packets arrive at the receiver's host, but not at its socket.
     ReceiverSocket,
-    /// Short packets pass where full ones don't.
+    /// Short packets pass, full-size ones do not.
     Mtu,
 }
 
-/// One way between two ranks.
+/// A path between two ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path {
     /// The sender.
     pub from: Rank,
     /// The receiver.
     pub to: Rank,
-    /// By the job's group, not addressed to the receiver.
+    /// True by the job's group, false if addressed to the receiver.
     pub by_group: bool,
 }
 
-/// Where on the way.
+/// The position of a hop.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The switch's name; none where it is at none.
+    /// The switch's name; none if the hop is not at a switch.
     pub switch: Option<String>,
-    /// The port there.
+    /// The port on the switch.
     pub port: Option<Port>,
 }
 
 impl Place {
-    /// The port as the fabric's file names it, SWITCH/PORT; none where it is at none.
+    /// The port's full name in the fabric's file, SWITCH/PORT; none if the hop is not at a port.
     pub fn port_name(&self) -> Option<String> {
         let (switch, port) = self.switch.as_ref().zip(self.port.as_ref())?;
         Some(format!("{switch}/{port}"))
     }
 }
 
-/// Why packets don't arrive by one way.
+/// The reason why packets do not arrive.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Diagnosis {
-    /// At which kind of hop.
+    /// The kind of hop.
     pub hop: Hop,
-    /// Where.
+    /// The position of the hop.
     pub place: Place,
-    /// What was seen, on one line.
+    /// The observation, on one line.
     pub what: String,
-    /// What to do, on one line.
+    /// The fix, on one line.
     pub advice: String,
 }
 
-/// One reason and all the ways that it closes.
+/// A reason and all paths that it interrupts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The reason.
     pub diagnosis: Diagnosis,
-    /// The ways.
+    /// The interrupted paths.
     pub paths: Vec<Path>,
 }
 
-/// What came by one way.
+/// The packets received on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// Which.
+    /// The path.
     pub path: Path,
     /// Packets sent, of each length.
     pub sent: u32,
-    /// Short ones that came.
+    /// Short packets received.
     pub short_came: u32,
-    /// Full ones that came.
+    /// Full-size packets received.
     pub full_came: u32,
-    /// Switches passed, as switches count them.
+    /// The number of switches on the path, as the switches counted it.
     pub hops: u32,
 }
 
-/// The outcome of a check.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Check {
-    /// Why packets don't arrive; none where all do.
+    /// The reasons why packets do not arrive; empty if all do.
     pub findings: Vec<Finding>,
-    /// Every way between members that attend that was tried.
+    /// Every tried path between attending members.
     pub ways: Vec<Way>,
-    /// Members that attend.
+    /// The attending members.
     pub attending: Vec<Rank>,
 }
 
-/// Reasons why packets don't arrive, each once.
+/// The distinct reasons why packets do not arrive.
 #[derive(Debug, Default)]
 pub struct Findings {
     all: Vec<Finding>,
-    /// Where each stands: there may be one for each member.
+    /// The index of each finding, because there may be one per member.
     places: HashMap<Diagnosis, usize>,
 }
 
 impl Findings {
-    /// Adds a reason why packets don't arrive by `path`; reasons that are the same become one.
+    /// Adds a reason why packets do not arrive on `path`, or adds the path to the same reason.
     pub fn add(&mut self, diagnosis: Diagnosis, path: Option<Path>) {
         let next = self.all.len();
         let at = *self
@@ -144,7 +144,7 @@ impl Findings {
         self.all[at].paths.extend(path);
     }
 
-    /// In the order in which they were added first.
+    /// Returns the findings in the order of their first occurrence.
     pub fn all(self) -> Vec<Finding> {
         self.all
     }

@@ -1,4 +1,4 @@
-//! Each hop broken in turn.
+//! Tests that break each hop in turn.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +7,7 @@ use crate::api::RoundReport;
 
 const SENT: u64 = 5;
 
-/// Packets that all hops of a way over two switches saw, and that nobody heard.
+/// Counters of a switch that saw all packets of a lost path over two switches.
 fn counted(by_group: bool) -> Counted {
     let (replicated, unicast) = if by_group { (SENT, 0) } else { (0, SENT) };
     Counted {
@@ -106,13 +106,13 @@ fn assert_found(case: &Case, hop: Hop, place: Option<(&str, u16)>, text: &str) {
 }
 
 #[test]
-fn the_sender_is_looked_at_first() {
+fn the_sender_is_checked_first() {
     let mut broken = case(false);
     broken.sender = Some(RoundReport {
         send_errors: 5,
         ..RoundReport::default()
     });
-    assert_found(&broken, Hop::OwnSocket, None, "h1's kernel");
+    assert_found(&broken, Hop::OwnSocket, None, "kernel of h1");
     broken.sender = Some(RoundReport {
         too_long: 5,
         ..RoundReport::default()
@@ -123,41 +123,56 @@ fn the_sender_is_looked_at_first() {
 }
 
 #[test]
-fn the_first_switch_that_sees_nothing_is_named() {
+fn the_first_switch_without_packets_is_named() {
     for by_group in [false, true] {
         let mut broken = case(by_group);
         broken.counted[1] = Counted::default();
-        assert_found(&broken, Hop::Link, Some(("s2", 8)), "leaves s1 by port 9");
+        assert_found(&broken, Hop::Link, Some(("s2", 8)), "leave s1 by port 9");
         broken.counted[0] = Counted::default();
-        assert_found(&broken, Hop::FirstPort, Some(("s1", 1)), "h1 sends");
+        assert_found(
+            &broken,
+            Hop::FirstPort,
+            Some(("s1", 1)),
+            "no packet from h1",
+        );
         broken.short_ones_pass = true;
         assert_found(&broken, Hop::Mtu, Some(("s1", 1)), "1488 bytes");
         broken.counted[0].malformed = SENT;
-        assert_found(&broken, Hop::FirstPort, Some(("s1", 1)), "broken");
+        assert_found(&broken, Hop::FirstPort, Some(("s1", 1)), "malformed");
     }
 }
 
 #[test]
-fn admission_says_what_it_lacks() {
+fn admission_findings_name_the_missing_entry() {
     for by_group in [false, true] {
         let mut broken = case(by_group);
         broken.counted[0] = Counted {
             rejected: SENT,
             ..Counted::default()
         };
-        assert_found(&broken, Hop::Admission, Some(("s1", 1)), "rank 0's packets");
+        assert_found(
+            &broken,
+            Hop::Admission,
+            Some(("s1", 1)),
+            "packets of rank 0",
+        );
         let destination = broken.finding().3.contains("10.0.0.2:21836");
         assert_eq!(destination, !by_group);
         broken.counted[0] = Counted {
             unknown_job: SENT,
             ..Counted::default()
         };
-        assert_found(&broken, Hop::Admission, Some(("s1", 1)), "know job train");
+        assert_found(
+            &broken,
+            Hop::Admission,
+            Some(("s1", 1)),
+            "no entry for job train",
+        );
     }
 }
 
 #[test]
-fn groups_and_routes_are_told_apart() {
+fn missing_groups_and_routes_are_distinguished() {
     let stuck = |by_group| {
         let mut broken = case(by_group);
         broken.counted[1] = Counted {
@@ -176,11 +191,11 @@ fn groups_and_routes_are_told_apart() {
     );
     let mut broken = case(true);
     broken.counted[1].delivered = SENT;
-    assert_found(&broken, Hop::Group, Some(("s2", 2)), "2 copies");
+    assert_found(&broken, Hop::Group, Some(("s2", 2)), "2 replicas");
 }
 
 #[test]
-fn egress_is_told_from_the_group() {
+fn egress_and_group_are_distinguished() {
     let mut broken = case(true);
     broken.counted[1].delivered = SENT;
     broken.counted[1].unknown_rank = SENT;
@@ -191,15 +206,15 @@ fn egress_is_told_from_the_group() {
 }
 
 #[test]
-fn the_receiver_is_looked_at_last() {
+fn the_receiver_is_checked_last() {
     let mut broken = case(false);
-    assert_found(&broken, Hop::Link, Some(("s2", 2)), "come to h2");
+    assert_found(&broken, Hop::Link, Some(("s2", 2)), "arrive at h2");
     broken.receiver_hears = true;
     assert_found(
         &broken,
         Hop::ReceiverSocket,
         Some(("s2", 2)),
-        "hears others",
+        "receives other packets",
     );
     let report = |no_port, buffer_full, rejected| RoundReport {
         no_port,
@@ -208,8 +223,8 @@ fn the_receiver_is_looked_at_last() {
         ..RoundReport::default()
     };
     for (seen, text) in [
-        (report(5, 0, 0), "nobody listens on UDP port 21836"),
-        (report(0, 5, 0), "buffer is full"),
+        (report(5, 0, 0), "no process listens on UDP port 21836"),
+        (report(0, 5, 0), "socket buffer of rank 1 is full"),
         (report(0, 0, 5), "another job"),
     ] {
         broken.receiver = Some(seen);
@@ -226,9 +241,9 @@ fn the_receiver_is_looked_at_last() {
     );
 }
 
-/// The job's own packets, which are counted too, do not make a hop look broken that is not.
+/// The job's own packets are counted too, but do not make a working hop look broken.
 #[test]
-fn other_traffic_names_no_innocent_hop() {
+fn other_traffic_does_not_blame_a_working_hop() {
     let busy = |counted: Counted| Counted {
         received: counted.received + 1000,
         unicast: counted.unicast + 500,
@@ -240,26 +255,31 @@ fn other_traffic_names_no_innocent_hop() {
     for by_group in [false, true] {
         let mut busy_case = case(by_group);
         busy_case.counted = busy_case.counted.map(busy);
-        assert_found(&busy_case, Hop::Link, Some(("s2", 2)), "come to h2");
-        // Nor do they hide that the sender reaches nobody.
+        assert_found(&busy_case, Hop::Link, Some(("s2", 2)), "arrive at h2");
+        // They do not hide that the sender reaches no switch, either.
         busy_case.sender_hears = false;
-        assert_found(&busy_case, Hop::FirstPort, Some(("s1", 1)), "h1 sends");
-        // Where something was refused it may be the sender's.
+        assert_found(
+            &busy_case,
+            Hop::FirstPort,
+            Some(("s1", 1)),
+            "no packet from h1",
+        );
+        // Rejected packets may be the sender's.
         let admitted = busy_case.counted[0];
         busy_case.counted[0].rejected = SENT;
-        assert_found(&busy_case, Hop::Link, Some(("s2", 2)), "come to h2");
+        assert_found(&busy_case, Hop::Link, Some(("s2", 2)), "arrive at h2");
         busy_case.counted[0] = admitted;
-        // It hears the switch: what is broken is further on.
+        // The sender receives from the switch, so the fault is further on.
         busy_case.sender = Some(RoundReport {
             reports: 5,
             ..RoundReport::default()
         });
-        assert_found(&busy_case, Hop::Link, Some(("s2", 2)), "come to h2");
+        assert_found(&busy_case, Hop::Link, Some(("s2", 2)), "arrive at h2");
     }
 }
 
 #[test]
-fn counters_that_were_set_back_count_from_zero() {
+fn reset_counters_count_from_zero() {
     let before = Counted {
         received: 100,
         rejected: 7,
@@ -274,9 +294,9 @@ fn counters_that_were_set_back_count_from_zero() {
     assert_eq!((since.received, since.rejected), (5, 2));
 }
 
-/// The largest that P4Runtime's numbers can be.
+/// The largest number in P4Runtime.
 #[test]
-fn no_count_is_too_large() {
+fn large_counts_do_not_overflow() {
     const MOST: u64 = i64::MAX.unsigned_abs();
     let most = Counted {
         received: MOST,
@@ -297,12 +317,12 @@ fn no_count_is_too_large() {
             assert_found(&broken, Hop::Egress, Some(("s2", 2)), "for rank 1");
             broken.counted[1].unknown_rank = 0;
         }
-        assert_found(&broken, Hop::Link, Some(("s2", 2)), "come to h2");
+        assert_found(&broken, Hop::Link, Some(("s2", 2)), "arrive at h2");
     }
 }
 
 #[test]
-fn a_switch_that_does_not_say_its_counters() {
+fn switches_without_counters_are_named() {
     #[track_caller]
     fn assert_unreachable(case: &Case, switch: &str) {
         let (hop, at, port, what) = case.finding();
@@ -313,7 +333,7 @@ fn a_switch_that_does_not_say_its_counters() {
         );
         assert_eq!(
             what,
-            format!("the controller does not reach {switch}: it was stopped")
+            format!("the controller cannot reach {switch}: it was stopped")
         );
     }
     for by_group in [false, true] {
@@ -326,9 +346,9 @@ fn a_switch_that_does_not_say_its_counters() {
         broken.counted[1] = Counted::default();
         assert_unreachable(&broken, "s1");
 
-        // What others saw went through it.
+        // The other hops saw the packets, so they passed the switch.
         broken.counted[1] = counted(by_group);
-        assert_found(&broken, Hop::Link, Some(("s2", 2)), "come to h2");
+        assert_found(&broken, Hop::Link, Some(("s2", 2)), "arrive at h2");
         broken.away = [true, true];
         broken.receiver = Some(RoundReport {
             no_port: SENT,
@@ -338,19 +358,24 @@ fn a_switch_that_does_not_say_its_counters() {
             &broken,
             Hop::ReceiverSocket,
             Some(("s2", 2)),
-            "nobody listens",
+            "no process listens",
         );
         broken.receiver = Some(RoundReport::default());
         broken.short_ones_pass = true;
         assert_found(&broken, Hop::Mtu, Some(("s2", 2)), "1488 bytes");
         broken.short_ones_pass = false;
 
-        // It is not looked at before those that say what they saw.
+        // Hops with counters are checked before it.
         broken.away = [false, true];
         broken.counted[0] = Counted::default();
-        assert_found(&broken, Hop::FirstPort, Some(("s1", 1)), "h1 sends");
+        assert_found(
+            &broken,
+            Hop::FirstPort,
+            Some(("s1", 1)),
+            "no packet from h1",
+        );
     }
-    // Copies that lack may be for others.
+    // The missing replicas may be for others.
     let mut broken = case(true);
     broken.away = [false, true];
     broken.counted[0].delivered = SENT;

@@ -1,64 +1,65 @@
-//! Links that lose most of what is sent into them, while both of their ends say that they are up.
+//! Blackholes: links that lose most of their packets although both ends report them up.
 //!
-//! They are found in what the ports at the ends have counted. Of the frames that one end has sent in a window at least half must come in
-//! at the other by a short time after it, no more than the link's rate allows. Where they don't, twice in a row, the link is gone. With
-//! nothing sent into it any more nobody can see whether it is mended: it is tried again after a while, which doubles each
-//! time that it fails soon. (Networks that look for such failures from end to end, as Guo et al. do in "Pingmesh", SIGCOMM 2015,
-//! call them blackholes.)
+//! They are detected from port counters at both ends. At least half of the frames that one end
+//! sends in a window must be received by the other soon after, limited by the link's rate. If not,
+//! twice in a row, the link counts as down. An unused link shows nothing about its state, so it is
+//! retried after a while, which doubles each time the link fails again soon. (Systems that detect
+//! such failures end to end, such as Guo et al., "Pingmesh", SIGCOMM 2015, call them blackholes.)
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::{Fabric, LinkEnd, MAX_MTU, SwitchId, SwitchPort, Trunk, TrunkId};
 
-/// How often ports are to say what they have counted.
+/// Sampling interval of port counters.
 pub const SAMPLED_EVERY: Duration = Duration::from_millis(100);
-/// What was sent in so long is looked for; in longer, where [fewer](FEWEST) were sent in that.
+/// The window of sent frames; longer if [fewer](FEWEST) were sent.
 const WINDOW: Duration = Duration::from_millis(300);
-/// By so much the samples of the two ends may be apart from each other: each is known when it comes, on a stream of its own. Any
-/// way through a link without a delay takes far less.
+/// The largest time difference between the samples of the two ends, which arrive on separate
+/// streams. A link without a delay takes far less.
 const SKEW: Duration = Duration::from_millis(50);
-/// Of fewer frames nothing is concluded.
+/// The fewest frames that allow a verdict.
 const FEWEST: u64 = 32;
-/// Samples that are kept of a counter: eight seconds. A link into which fewer than [`FEWEST`] frames are sent in that is not judged.
+/// The samples kept of a counter: eight seconds. A link with fewer than [`FEWEST`] frames in that
+/// time is not judged.
 const SAMPLES: usize = 80;
-/// A link that nothing is sent into is tried again after this.
+/// Time until an unused link is retried, after the first failure.
 const RETRY_FIRST: Duration = Duration::from_secs(30);
-/// The longest that it takes until it is tried again.
+/// The longest time until a retry.
 const RETRY_MOST: Duration = Duration::from_secs(600);
 
-/// What one port has counted, in frames.
+/// A port's frame counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crossed {
-    /// That came in, whether or not the switch then had time or room for them.
+    /// Received frames, including those that the switch dropped later.
     pub received: u64,
-    /// That were sent.
+    /// Sent frames.
     pub sent: u64,
 }
 
-/// All links between switches, and what is known of what they lose.
+/// The loss state of all links between switches.
 #[derive(Clone, Debug)]
 pub struct Blackholes {
-    /// By [`TrunkId`].
+    /// Indexed by [`TrunkId`].
     spans: Vec<Span>,
     ports: BTreeMap<SwitchPort, Counters>,
-    /// Directions of links that have lost most, now or before, by where they begin.
+    /// Directions of links that are or were blackholes, by their first port.
     seen: BTreeMap<SwitchPort, Seen>,
 }
 
-/// What a link says of itself in the fabric's file.
+/// A link's settings from the fabric's file.
 #[derive(Clone, Copy, Debug)]
 struct Span {
-    /// What was sent so long ago has arrived, and the far end has said so.
+    /// Time after which a sent frame is in the far end's counters.
     transit: Duration,
-    /// Bits per second of its slower direction.
+    /// Bits per second of the slower direction.
     rate: Option<u64>,
     /// Bytes of the longest packet.
     mtu: u16,
 }
 
 impl Span {
-    /// How many of the longest frames it carries in a time.
+    /// The number of longest frames that the link carries in a time.
     fn carries(&self, time: Duration) -> u64 {
         let Some(rate) = self.rate else {
             return u64::MAX;
@@ -69,7 +70,7 @@ impl Span {
     }
 }
 
-/// Bytes of Ethernet's header.
+/// Bytes of an Ethernet header.
 const ETHERNET: u128 = 14;
 
 #[derive(Clone, Debug, Default)]
@@ -78,25 +79,26 @@ struct Counters {
     sent: Series,
 }
 
-/// How a direction stands that has lost most at least once.
+/// The state of a direction that was a blackhole in at least one sample.
 #[derive(Clone, Copy, Debug)]
 enum Seen {
-    /// By one sample of its far end only, which may have come late.
+    /// Suspected after one sample of the far end, which may have been late.
     Doubted {
         by: Instant,
-        /// How long it is left alone if it is gone.
+        /// Time until a retry, if the suspicion is confirmed.
         retry: Duration,
     },
-    /// It is one, and did lose most at this moment; with nothing sent into it it is tried again after so long.
+    /// Confirmed; `last` is the last time it was seen losing. It is retried after `retry` without
+    /// traffic.
     Gone { last: Instant, retry: Duration },
-    /// It was one, and is tried again since.
+    /// Retried since `since`.
     Tried { since: Instant, retry: Duration },
 }
 
-/// What the counters of both ends say of a direction.
+/// The verdict of both ends' counters on a direction.
 #[derive(Clone, Copy, Debug)]
 struct Verdict {
-    /// The far end's sample that says it.
+    /// Time of the far end's sample.
     by: Instant,
     carries: bool,
 }
@@ -106,7 +108,7 @@ impl Seen {
         matches!(self, Seen::Gone { .. })
     }
 
-    /// What follows where it is seen to carry what is sent into it, or not, or nothing can be seen. None: nothing is left to remember.
+    /// Returns the state after a verdict, or without one. None if nothing is left to remember.
     fn next(this: Option<Self>, verdict: Option<Verdict>, now: Instant) -> Option<Self> {
         let passed = |since: Instant| now.saturating_duration_since(since);
         let by = verdict.map_or(now, |verdict| verdict.by);
@@ -114,7 +116,7 @@ impl Seen {
         match (this, verdict.map(|verdict| verdict.carries)) {
             (None, Some(false)) => Some(doubted(RETRY_FIRST)),
             (None, _) => None,
-            // The far end has to say it twice.
+            // The far end must confirm it with a second sample.
             (Some(Seen::Doubted { by: first, retry }), Some(false)) => match by >= first + SKEW {
                 true => Some(Seen::Gone { last: now, retry }),
                 false => this,
@@ -135,7 +137,7 @@ impl Seen {
             (Some(Seen::Tried { retry, .. }), Some(false)) => {
                 Some(doubted((retry * 2).min(RETRY_MOST)))
             }
-            // It has held for longer than it was left alone.
+            // The link worked for longer than it was avoided.
             (Some(Seen::Tried { since, retry }), Some(true)) if passed(since) > retry * 2 => None,
             (Some(Seen::Tried { .. }), _) => this,
         }
@@ -143,7 +145,7 @@ impl Seen {
 }
 
 impl Blackholes {
-    /// Nothing is known yet of a fabric's links.
+    /// Starts without knowledge about the fabric's links.
     pub fn new(fabric: &Fabric) -> Self {
         let span = |trunk: &Trunk| {
             let end = LinkEnd::Port(trunk.ends[0]);
@@ -151,7 +153,7 @@ impl Blackholes {
             let delays = link.map(|link| link.wires.each_ref().map(|wire| wire.delay));
             let delay = delays.into_iter().flatten().max().unwrap_or_default();
             Span {
-                // The delay may vary.
+                // Twice the delay, because it may vary.
                 transit: SKEW + 2 * delay,
                 rate: trunk.rate,
                 mtu: link.map_or(MAX_MTU, |link| link.mtu),
@@ -164,8 +166,8 @@ impl Blackholes {
         }
     }
 
-    /// Takes in what a port has counted by now. Returns the link there if there is news of it: whether it carries what is sent into it, or may
-    /// be tried again.
+    /// Adds a port's counters. Returns the link there if its state changes: down, or up for a
+    /// retry.
     pub fn count(
         &mut self,
         fabric: &Fabric,
@@ -191,12 +193,13 @@ impl Blackholes {
         (is_gone != was_gone).then_some((trunk, !is_gone))
     }
 
-    /// A switch counts anew.
+    /// Drops a switch's samples because its counters restarted.
     pub fn forget(&mut self, switch: SwitchId) {
         self.ports.retain(|at, _| at.switch != switch);
     }
 
-    /// A switch does not say any more what it counts: nothing is held against its links. Returns those that were gone.
+    /// Drops a switch's samples because it stopped reporting. Returns its links that were down;
+    /// they count as up again.
     pub fn give_up(&mut self, fabric: &Fabric, switch: SwitchId) -> Vec<TrunkId> {
         self.forget(switch);
         let trunks = fabric.trunks_of(switch).iter().map(|end| end.trunk);
@@ -220,17 +223,18 @@ impl Blackholes {
     }
 }
 
-/// What a counter was at some moments, the latest last.
+/// A counter's samples, the latest last.
 #[derive(Clone, Debug, Default)]
 struct Series(VecDeque<(Instant, u64)>);
 
 impl Series {
     fn add(&mut self, now: Instant, count: u64) {
         if self.0.back().is_some_and(|(_, last)| *last > count) {
-            // It was set back.
+            // The counter was reset.
             self.0.clear();
         }
-        // Samples that come faster than they should, as after a pause of the stream, are one.
+        // Merges samples that arrive faster than the sampling interval, as after a pause of the
+        // stream.
         if let Some(before) = self.0.len().checked_sub(2)
             && now.saturating_duration_since(self.0[before].0) < SAMPLED_EVERY
         {
@@ -242,12 +246,13 @@ impl Series {
         self.0.push_back((now, count));
     }
 
-    /// The latest that is not later.
+    /// Returns the latest sample at or before a moment.
     fn by(&self, moment: Instant) -> Option<(Instant, u64)> {
         self.0.iter().rev().find(|(at, _)| *at <= moment).copied()
     }
 
-    /// The latest with so many fewer, and so long before.
+    /// Returns the latest sample with a count at least this much lower, and at least this much
+    /// older.
     fn before(
         &self,
         (end, count): (Instant, u64),
@@ -261,18 +266,20 @@ impl Series {
     }
 }
 
-/// Whether at least half of what was sent in the latest window came; none where too little is known, or nothing new.
+/// Returns whether at least half of the frames of the latest window arrived; none if the samples
+/// are too few or not new.
 fn verdict(span: Span, sent: &Series, received: &Series) -> Option<Verdict> {
     let (by, came_by_now) = *received.0.back()?;
     let end = sent.by(by.checked_sub(span.transit)?)?;
-    // What was found of frames of long ago was found then.
+    // An old window was judged in time.
     sent.before(end, 0, WINDOW)
         .filter(|(_, before)| *before < end.1)?;
     let start = sent.before(end, FEWEST, WINDOW)?;
-    // What came since a moment before: at least what was sent in the window, if nothing is lost.
+    // Frames received since shortly before the window: without loss at least as many as were sent
+    // in it.
     let (_, came_before) = received.by(start.0.checked_sub(SKEW)?)?;
     let (sent, came) = (end.1 - start.1, came_by_now - came_before);
-    // What the link has no time for waits before it, or is lost there: that is a jam.
+    // Frames above the link's rate are queued or dropped by congestion, which is not a failure.
     let most = span.carries(end.0.duration_since(start.0));
     let carries = came >= sent.min(most) / 2;
     Some(Verdict { by, carries })
@@ -282,13 +289,13 @@ fn verdict(span: Span, sent: &Series, received: &Series) -> Option<Verdict> {
 mod tests {
     use super::*;
 
-    /// A fabric of two switches with one link, and time.
+    /// A fabric of two switches with one link, and a clock.
     struct Bed {
         fabric: Fabric,
         holes: Blackholes,
         now: Instant,
         crossed: [Crossed; 2],
-        /// How much later than it was counted each end's sample is known.
+        /// The delay of each end's samples.
         late: [Duration; 2],
     }
 
@@ -297,7 +304,7 @@ mod tests {
             Bed::with("")
         }
 
-        /// With these settings of the link.
+        /// A bed with these settings of the link.
         fn with(settings: &str) -> Self {
             let text = include_str!("../../../topologies/two-switches.yaml");
             let link = "{ ends: [s1/9, s2/9]";
@@ -320,8 +327,8 @@ mod tests {
             self.fabric.trunk(TrunkId(0)).ends
         }
 
-        /// So long the first end sends this many in each tenth of a second, of which this many come, and the other end that many, which all
-        /// come. Returns the news.
+        /// For a time, in each tenth of a second the first end sends `sent` frames, of which `came`
+        /// arrive, and the other end sends `back`, which all arrive. Returns the state changes.
         fn both(&mut self, lasts: Duration, (sent, came): (u64, u64), back: u64) -> Vec<bool> {
             let mut news = Vec::new();
             let until = self.now + lasts;
@@ -354,9 +361,9 @@ mod tests {
     const NOTHING: [bool; 0] = [];
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Counts are what a switch says: one that ends at the last number there is overflows nothing.
+    /// Counters may have any value, up to the largest.
     #[test]
-    fn counts_may_be_as_high_as_numbers_go() {
+    fn counters_may_have_the_largest_value() {
         let mut bed = Bed::new();
         let second = 10 * 100;
         bed.crossed[0].sent = u64::MAX - 2 * second;
@@ -365,11 +372,11 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_swallows_everything_is_gone_in_less_than_half_a_second() {
+    fn a_blackhole_is_down_within_half_a_second() {
         let mut bed = Bed::new();
         assert_eq!(bed.go(2 * SECOND, 100, 100), NOTHING);
         assert_eq!(bed.go(SECOND / 2, 100, 0), [false]);
-        // Nobody sends into it: it is tried again, and that goes well.
+        // The unused link is retried, and works.
         assert_eq!(bed.go(RETRY_FIRST - SECOND, 0, 0), NOTHING);
         assert_eq!(bed.go(2 * SECOND, 0, 0), [true]);
         assert_eq!(bed.go(3 * RETRY_FIRST, 100, 100), NOTHING);
@@ -377,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_still_one_is_tried_less_and_less_often() {
+    fn a_persistent_blackhole_is_retried_less_often() {
         let mut bed = Bed::new();
         let mut retry = RETRY_FIRST;
         for _ in 0..12 {
@@ -389,14 +396,14 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_used_all_the_same_is_back_when_it_carries_again() {
+    fn a_used_blackhole_recovers_when_it_carries_again() {
         let mut bed = Bed::new();
         assert_eq!(bed.go(60 * SECOND, 100, 20), [false]);
         assert_eq!(bed.go(SECOND, 100, 100), [true]);
     }
 
     #[test]
-    fn that_the_other_direction_carries_is_no_reason_to_take_it_back() {
+    fn traffic_in_the_other_direction_does_not_restore_a_link() {
         let mut bed = Bed::new();
         assert_eq!(bed.both(SECOND, (100, 0), 100), [false]);
         assert_eq!(bed.both(RETRY_FIRST - SECOND, (0, 0), 100), NOTHING);
@@ -406,13 +413,13 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_that_says_nothing_more_takes_its_links_with_it() {
+    fn a_silent_switch_clears_the_state_of_its_links() {
         let mut bed = Bed::new();
         assert_eq!(bed.go(SECOND, 100, 0), [false]);
         let [one, other] = bed.ends();
         assert_eq!(bed.holes.give_up(&bed.fabric, one.switch), [TrunkId(0)]);
         assert_eq!(bed.holes.give_up(&bed.fabric, other.switch), []);
-        // One end alone shows nothing.
+        // One end alone is not enough for a verdict.
         for _ in 0..100 {
             bed.now += SAMPLED_EVERY;
             bed.crossed[0].sent += 100;
@@ -422,25 +429,26 @@ mod tests {
     }
 
     #[test]
-    fn some_loss_and_little_traffic_are_no_failures() {
+    fn some_loss_or_little_traffic_is_not_a_failure() {
         let mut bed = Bed::new();
         assert_eq!(bed.go(5 * SECOND, 100, 60), NOTHING);
-        // So little that eight seconds are not enough.
+        // Fewer frames in eight seconds than a verdict needs.
         let mut bed = Bed::new();
         assert_eq!(bed.go(3 * SECOND, 5, 5), NOTHING);
         assert_eq!(bed.go(10 * SECOND, 0, 0), NOTHING);
         assert_eq!(bed.go(SECOND / 2, 5, 0), NOTHING);
-        // A little is enough in the end.
+        // Little traffic is enough over a longer window.
         assert_eq!(bed.go(SECOND, 5, 0), [false]);
     }
 
     #[test]
-    fn jams_and_long_ways_are_no_failures() {
-        // Ten megabits are 83 frames of 1,514 bytes in a tenth of a second, and nearly thrice as many in what is looked at.
+    fn congestion_and_delay_are_not_failures() {
+        // Ten megabits are 83 frames of 1,514 bytes in a tenth of a second, and nearly three times
+        // as many in a window.
         let mut bed = Bed::with(", rate: 10M");
         assert_eq!(bed.go(5 * SECOND, 1000, 80), NOTHING);
         assert_eq!(bed.go(SECOND, 1000, 5), [false]);
-        // What is on its way for long is not lost.
+        // Frames in flight on a long link are not lost.
         for (delay, news) in [("", &[false, true][..]), (", delay: 200ms", &[])] {
             let mut bed = Bed::with(delay);
             bed.go(SECOND, 100, 100);
@@ -454,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_and_late_samples_are_no_failures() {
+    fn bursts_and_late_samples_are_not_failures() {
         for (one, other) in [(0, 1), (1, 0), (0, 49), (49, 0)] {
             let mut bed = Bed::new();
             bed.late = [one, other].map(Duration::from_millis);
@@ -465,7 +473,7 @@ mod tests {
         }
         let mut bed = Bed::new();
         assert_eq!(bed.go(SECOND, 100, 100), NOTHING);
-        // One sample of the far end is an old one.
+        // One late sample of the far end.
         let [one, other] = bed.ends();
         bed.now += 3 * SECOND;
         let old = bed.crossed[1];
@@ -476,15 +484,15 @@ mod tests {
             assert_eq!(bed.holes.count(&bed.fabric, at, crossed, now), None);
         }
         assert_eq!(bed.go(SECOND, 100, 100), NOTHING);
-        // A while in which neither end says anything, then all of it at once.
+        // Neither end reports for a while, then both do at once.
         bed.now += 3 * SECOND;
         assert_eq!(bed.go(SECOND / 10, 5000, 5000), NOTHING);
-        // One end has begun to count anew.
+        // The counters of one end restart.
         bed.crossed[1].received = 0;
         assert_eq!(bed.go(SECOND, 100, 100), NOTHING);
         bed.holes.forget(one.switch);
         assert_eq!(bed.go(SECOND, 100, 100), NOTHING);
-        // A port of a host has no far end that counts.
+        // A host's port has no far end with counters.
         let host = bed.fabric.hosts()[0].attached;
         let crossed = Crossed {
             received: 9,

@@ -1,4 +1,4 @@
-//! From a fabric's YAML form to a [`Fabric`], or to the first thing that is wrong.
+//! Validates a fabric's YAML form and builds the [`Fabric`], or returns the first problem.
 
 mod panel;
 
@@ -22,7 +22,8 @@ use crate::mac::MacAddr;
 use crate::target::{Limits, Speed, TARGETS, Target, V1MODEL};
 use crate::{settings, yaml};
 
-/// Switches of one fabric. What is known of ways grows with the square of their number: 8 MiB here.
+/// The most switches of a fabric. Route tables grow with the square of their number: 8 MiB at this
+/// size.
 pub(super) const MOST_SWITCHES: usize = 1024;
 
 /// Checks `file`; errors call it `source`.
@@ -56,7 +57,7 @@ pub(super) fn check(file: FabricFile, source: &str) -> Result<Fabric, FabricErro
     checker.finish(&file)
 }
 
-/// What has been accepted so far, and who took what.
+/// The accepted elements, and the names and ports that are taken.
 #[derive(Default)]
 struct Checker<'a> {
     source: &'a str,
@@ -68,11 +69,11 @@ struct Checker<'a> {
     named: HashMap<String, Node>,
     macs: HashMap<MacAddr, usize>,
     ips: HashMap<Ipv4Addr, usize>,
-    /// The link, by its place in the file, that a port has.
+    /// The link at each port, by its index in the file.
     linked: HashMap<SwitchPort, usize>,
 }
 
-/// What a name stands for.
+/// The element behind a name.
 #[derive(Clone, Copy)]
 enum Node {
     Switch(SwitchId),
@@ -86,12 +87,12 @@ struct UnlinkedHost {
     ip: Ipv4Addr,
     ranks: u16,
     udp_port: u16,
-    /// The link by its place in the file, and the port it leads to.
+    /// The link, by its index in the file, and the switch port at its other end.
     attached: Option<(usize, SwitchPort)>,
 }
 
-/// Where a fabric's first switch serves P4Runtime unless it says otherwise, and the others above: the port
-/// that IANA has assigned to P4Runtime.
+/// The default P4Runtime port of a fabric's first switch, as IANA assigned it; the other switches'
+/// defaults count up from it.
 const GRPC_PORT: usize = 9559;
 
 impl Checker<'_> {
@@ -372,8 +373,8 @@ impl Checker<'_> {
             })
     }
 
-    /// What happens to frames in each direction; a link between ports of a front panel has their speed as its rate, unless
-    /// the file gives it a lower one.
+    /// The wire of each direction. A link between front-panel ports has their speed as its rate,
+    /// unless the file gives it a lower one.
     fn wires(
         &self,
         index: usize,
@@ -482,7 +483,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What only shows when all links are known.
+    /// Checks what depends on all links, and builds the fabric.
     fn finish(mut self, file: &FabricFile) -> Result<Fabric, FabricError> {
         let mut hosts = Vec::with_capacity(self.hosts.len());
         for (index, host) in self.hosts.iter().enumerate() {
@@ -533,7 +534,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether `text` is `HOST:PORT`. Names are left to the resolver.
+/// True if `text` is `HOST:PORT`. The resolver validates host names.
 fn is_authority(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else {
         return false;

@@ -1,32 +1,33 @@
-//! When a part that comes and goes counts as up: a flap storm moves nothing.
+//! Damping of elements that flap: decides when an element counts as up or down.
 //!
-//! A part that is gone counts as down after a grace, so that what is back at once moves nobody. What is back counts as up only after it
-//! has stayed for a while, which doubles with each failure up to a cap and halves with the quiet time in which it was there. Short absences
-//! with no calm between them add up. So a part that flaps, however fast, is moved off and back at most once for each hold, and the holds
-//! soon are [`HOLD_MOST`] long. (Routers damp routes alike: RFC 2439.)
+//! A failed element counts as down after a grace period, so that a short absence reroutes no job. A
+//! recovered element counts as up only after a hold time, which doubles with each failure up to a
+//! cap and halves with each quiet period in which it was up. Short absences without a quiet time
+//! between them add up. So a flapping element is rerouted at most once per hold, and holds soon
+//! reach [`HOLD_MOST`]. (Routers damp routes in the same way: RFC 2439.)
 
 use std::time::{Duration, Instant};
 
-/// How long something may be gone before it counts as down. A switch's process that is started again takes longer; a connection that breaks
-/// and is made again does not.
+/// Grace period before an element counts as down. Restarting a switch's process takes longer;
+/// reconnecting does not.
 pub const GRACE: Duration = Duration::from_millis(300);
-/// For how long what has failed once must stay before it counts as up.
+/// Hold time after the first failure.
 pub const HOLD_FIRST: Duration = Duration::from_secs(1);
-/// The longest that anything must stay.
+/// The longest hold time.
 pub const HOLD_MOST: Duration = Duration::from_secs(64);
-/// The time without a failure after which a hold is half as long.
+/// Time without a failure after which the hold time halves.
 pub const QUIET: Duration = Duration::from_secs(60);
 
-/// How patient one is with what fails.
+/// The parameters of damping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Gone for so long is down.
+    /// Grace period before an element counts as down.
     pub grace: Duration,
-    /// Back for so long is up, after the first failure.
+    /// Hold time before an element counts as up, after its first failure.
     pub hold_first: Duration,
-    /// The same after very many.
+    /// The longest hold time.
     pub hold_most: Duration,
-    /// A hold is half as long after each such time without failure.
+    /// Time without a failure after which the hold time halves.
     pub quiet: Duration,
 }
 
@@ -41,16 +42,17 @@ impl Default for Terms {
     }
 }
 
-/// How a part stands that has failed at least once.
+/// The state of an element that has failed at least once.
 #[derive(Clone, Copy, Debug)]
 pub struct Damping {
     terms: Terms,
-    /// What was last seen of it, and when that began.
+    /// The last observation, and when it began.
     is_there: bool,
     since: Instant,
-    /// For how long it was there before it went.
+    /// How long the element was up before it failed.
     stayed: Duration,
-    /// For how long it has been gone in absences that were each too short to count, with no calm between them.
+    /// Total length of absences that were each within the grace period, without a quiet time
+    /// between them.
     gone: Duration,
     is_down: bool,
     hold: Duration,
@@ -58,7 +60,7 @@ pub struct Damping {
 }
 
 impl Damping {
-    /// Of a part that was there and is gone.
+    /// The state of an element that just failed.
     pub fn gone(terms: Terms, now: Instant) -> Self {
         Damping {
             terms,
@@ -72,7 +74,8 @@ impl Damping {
         }
     }
 
-    /// Of a part that is gone and counts as down, whatever the grace: nobody has seen it.
+    /// The state of an element that counts as down without a grace period because it was never
+    /// seen.
     pub fn down(terms: Terms, now: Instant) -> Self {
         Damping {
             is_down: true,
@@ -81,7 +84,7 @@ impl Damping {
         }
     }
 
-    /// It is seen, there or gone; whether it was seen otherwise before.
+    /// Records an observation. Returns true if it differs from the last one.
     pub fn see(&mut self, is_there: bool, now: Instant) -> bool {
         self.pass(now);
         if is_there == self.is_there {
@@ -97,14 +100,15 @@ impl Damping {
         if lasted >= self.terms.hold_first {
             self.gone = Duration::ZERO;
         }
-        // Of what counts as up a short absence is none; what is watched must not fail again.
+        // A short absence of an element that counts as up is not a failure; an element on hold must
+        // not fail again.
         if self.is_down {
             self.fail();
         }
         true
     }
 
-    /// It is gone, and has been watched for long enough: it counts as down at once.
+    /// Records a failure that was already observed long enough: the element counts as down at once.
     pub fn lose(&mut self, now: Instant) {
         self.see(false, now);
         if !self.is_down {
@@ -114,7 +118,7 @@ impl Damping {
         }
     }
 
-    /// Time goes by; whether it counts as down then.
+    /// Advances the time. Returns true if the element counts as down then.
     pub fn pass(&mut self, now: Instant) -> bool {
         if self.due().is_some_and(|due| due <= now) {
             self.is_down = !self.is_down;
@@ -126,7 +130,7 @@ impl Damping {
         self.is_down
     }
 
-    /// When it counts as something else than now, if it stays as it is seen.
+    /// When the element's status changes if the observation stays as it is.
     pub fn due(&self) -> Option<Instant> {
         match (self.is_there, self.is_down) {
             (false, false) => Some(self.since + self.terms.grace.saturating_sub(self.gone)),
@@ -135,14 +139,15 @@ impl Damping {
         }
     }
 
-    /// When it counts as down if it stays away, or as much later as `notice` takes from when it went; none where it is there, or down already.
+    /// When the element counts as down if it stays away, at least `notice` after it failed; none if
+    /// it is there or already down.
     pub fn falls(&self, notice: Duration) -> Option<Instant> {
         let is_going = !self.is_there && !self.is_down;
         let due = self.due().filter(|_| is_going);
         due.map(|due| due.max(self.since + notice))
     }
 
-    /// Whether nothing of it is worth remembering.
+    /// True if the state needs no longer be kept.
     pub fn is_forgotten(&self, now: Instant) -> bool {
         let calm = match self.has_failed {
             true => self.terms.quiet.saturating_mul(u32::BITS),
@@ -151,7 +156,7 @@ impl Damping {
         self.is_there && !self.is_down && now.saturating_duration_since(self.since) >= calm
     }
 
-    /// It has failed, after it had stayed for a while.
+    /// Records a failure of an element that was up for a while.
     fn fail(&mut self) {
         if self.has_failed {
             let quiet = self.stayed.as_nanos() / self.terms.quiet.as_nanos().max(1);
@@ -179,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_back_at_once_was_never_away() {
+    fn short_absences_do_not_count() {
         let start = Instant::now();
         let mut part = Damping::gone(TERMS, start);
         for blip in 0..100 {
@@ -193,9 +198,9 @@ mod tests {
         assert!(part.is_forgotten(start + ms(1299 * 100)));
     }
 
-    /// Absences with no calm between them are one.
+    /// Absences without a quiet time between them add up.
     #[test]
-    fn what_is_away_again_and_again_is_down() {
+    fn repeated_short_absences_count_as_down() {
         let start = Instant::now();
         let mut part = Damping::gone(TERMS, start);
         for blip in 0..2 {
@@ -215,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_down_at_once_and_held_longer_each_time() {
+    fn lost_elements_are_down_at_once_with_growing_holds() {
         let start = Instant::now();
         let mut part = Damping::down(TERMS, start);
         for (lost, hold) in [1, 2, 4, 8, 8].into_iter().enumerate() {
@@ -225,15 +230,15 @@ mod tests {
             part.see(true, at + ms(10));
             assert_eq!(part.due(), Some(at + ms(10 + 1000 * hold)));
             assert!(!part.pass(at + ms(10 + 1000 * hold)));
-            // Not for so long that it is forgiven.
+            // Too short a time for the hold to halve.
             part.see(false, at + ms(40_000));
             part.see(true, at + ms(40_001));
         }
     }
 
-    /// Time in which it is down is not quiet, and no terms are too strange.
+    /// Time while down is not quiet time, and extreme terms do not overflow.
     #[test]
-    fn being_down_for_long_earns_nothing() {
+    fn time_while_down_does_not_shorten_the_hold() {
         for (terms, hold) in [
             (TERMS, 2),
             (
@@ -273,13 +278,13 @@ mod tests {
         };
         let holds: Vec<u64> = (0..5).map(|_| cycle(&mut part, ms(1)).as_secs()).collect();
         assert_eq!(holds, [1, 2, 4, 8, 8]);
-        // Two quiet minutes: a quarter, and twice that for the failure.
+        // Two quiet periods quarter the hold, and the failure doubles it.
         assert_eq!(cycle(&mut part, ms(115_000)).as_secs(), 4);
         assert_eq!(cycle(&mut part, ms(3_600_000)).as_secs(), 1);
     }
 
     #[test]
-    fn one_that_fails_while_it_is_watched_is_watched_longer() {
+    fn a_failure_during_the_hold_extends_it() {
         let start = Instant::now();
         let mut part = Damping::gone(TERMS, start);
         assert!(part.pass(start + ms(300)));
@@ -294,9 +299,9 @@ mod tests {
         }
     }
 
-    /// However fast it flaps, it counts as something else at most so often.
+    /// The number of status changes is bounded at any flap rate.
     #[test]
-    fn a_storm_changes_little() {
+    fn flap_storms_change_the_status_rarely() {
         for period in [1, 7, 100, 299, 301, 350, 1100, 5000] {
             let start = Instant::now();
             let mut part = Damping::gone(TERMS, start);

@@ -1,12 +1,13 @@
-//! What two controllers have to know alike of a fabric, as one number.
+//! The digest of the fabric settings that all controllers of a group must share.
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::{Fabric, LinkEnd, SwitchPort};
 
-/// What becomes entries on switches, decides ways, or names parts: nothing of how a controller reaches switches (address, TLS), which may be another
-/// way for each, and nothing that only labs make. Names and order are the file's, as plans go by both.
+/// The hashed settings: those that become entries on switches, choose paths or name elements.
+/// Excludes how a controller reaches switches (address, TLS), which may differ, and settings for
+/// labs only. Keeps names and the file's order, because plans depend on both.
 #[derive(Serialize)]
 struct Canonical<'a> {
     switches: Vec<Switch<'a>>,
@@ -22,7 +23,7 @@ struct Switch<'a> {
     /// Groups, replicas of a group, nodes.
     limits: [u32; 3],
     line_rate_queues: bool,
-    /// Of those on a front panel: device port, place, speed, FEC, autonegotiation.
+    /// Front-panel ports: device port, position, speed, FEC, autonegotiation.
     ports: Vec<(u16, String, String, String, Option<bool>)>,
 }
 
@@ -40,7 +41,7 @@ struct Host<'a> {
 struct Link {
     ends: [String; 2],
     mtu: u16,
-    /// For both directions.
+    /// Both directions.
     wires: [Wire; 2],
 }
 
@@ -53,8 +54,8 @@ struct Wire {
 }
 
 impl Fabric {
-    /// A digest of what two controllers of one fabric have to know alike, never 0: the same for files that say the same in other words, and where
-    /// switches are reached by other addresses.
+    /// A digest of the settings that all controllers of a group must share, never 0. Files with the
+    /// same settings in other words, or with other addresses of switches, have the same digest.
     pub fn digest(&self) -> u64 {
         let text =
             serde_json::to_vec(&self.canonical()).expect("numbers, names and lists of these");
@@ -110,7 +111,7 @@ impl Fabric {
         }
     }
 
-    /// A port by its number.
+    /// A port's name by its number.
     fn number_of(&self, at: SwitchPort) -> String {
         format!("{}/{}", self.switch(at.switch).name, at.port)
     }
@@ -138,7 +139,7 @@ links:
     }
 
     #[test]
-    fn what_says_the_same_has_the_same_digest() {
+    fn equivalent_files_have_the_same_digest() {
         let as_it_is = digest_with("", "");
         for (was, is) in [
             ("10.0.0.1:9559", "127.0.0.1:9559"),

@@ -1,4 +1,4 @@
-//! What can be wrong with a fabric.
+//! Problems in fabric files.
 
 use std::net::Ipv4Addr;
 
@@ -11,70 +11,74 @@ use crate::mac::{MacAddr, ParseMacError};
 use crate::target::Speed;
 use crate::yaml::LoadError;
 
-/// Why a fabric file was not accepted.
+/// Error in a fabric file.
 pub type FabricError = LoadError<FabricProblem>;
 
-/// What is wrong with a well-formed fabric file, and what would be right.
+/// A problem in a well-formed fabric file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FabricProblem {
-    /// A fabric without switches.
+    /// No switches.
     #[error("a fabric needs at least one switch")]
     NoSwitches,
-    /// More than ways are kept for.
-    #[error("{switches} switches; a fabric has {most} at the most")]
+    /// More switches than route tables support.
+    #[error("{switches} switches; a fabric has at most {most}")]
     TooManySwitches {
-        /// How many there are.
+        /// The number of switches.
         switches: usize,
-        /// How many there may be.
+        /// The most switches.
         most: usize,
     },
-    /// A name with characters that names cannot have.
+    /// A name with invalid characters.
     #[error(
-        "{0:?} is no name; one has 1 to 63 letters, digits, '-', '_' or '.' and starts with a letter or digit"
+        "invalid name {0:?}; use 1 to 63 letters, digits, '-', '_' or '.', starting with a letter or digit"
     )]
     Name(String),
-    /// Two switches or hosts of one name.
-    #[error("{name} is the name of {other} already; names are unique among switches and hosts")]
+    /// Two switches or hosts with the same name.
+    #[error(
+        "duplicate name {name}, first used by {other}; names are unique among switches and hosts"
+    )]
     NameTaken {
         /// The name.
         name: String,
-        /// Who had it first, such as `switches[0]`.
+        /// The first element with the name, such as `switches[0]`.
         other: String,
     },
-    /// A target that does not exist.
-    #[error("no target is called {name:?}; known: {known}")]
+    /// An unknown target.
+    #[error("unknown target {name:?}; known targets: {known}")]
     Target {
-        /// What the file says.
+        /// The name in the file.
         name: String,
-        /// The targets there are.
+        /// The known targets.
         known: String,
     },
-    /// Not `HOST:PORT`.
-    #[error("{0:?} is no address of a P4Runtime server; one is HOST:PORT, such as 127.0.0.1:9559")]
+    /// An address that is not `HOST:PORT`.
+    #[error("invalid address {0:?}; use HOST:PORT of the P4Runtime server, such as 127.0.0.1:9559")]
     Grpc(String),
-    /// P4Runtime's device ids count from 1.
-    #[error("device_id 0 means none in P4Runtime; use the switch's own, 1 or above")]
+    /// Device id 0, which P4Runtime reserves.
+    #[error("device_id 0 is reserved in P4Runtime; use the switch's id, 1 or above")]
     DeviceId,
-    /// Two switches that are one device.
-    #[error("device {device_id} at {grpc} is {other} already; every switch is its own device")]
+    /// Two switches with the same address and device id.
+    #[error(
+        "duplicate device {device_id} at {grpc}, first used by {other}; give each switch its own"
+    )]
     DeviceTaken {
         /// The device's id.
         device_id: u64,
         /// The server's address.
         grpc: String,
-        /// The switch that had it first.
+        /// The first switch with the device.
         other: String,
     },
-    /// A file for TLS that is of no use.
+    /// A TLS file that cannot be used.
     #[error("{0}")]
     Tls(String),
-    /// A certificate without its key, or the other way round.
-    #[error("a certificate of ours needs both `cert` and `key`")]
+    /// A certificate without a key, or a key without a certificate.
+    #[error("a client certificate needs both `cert` and `key`")]
     HalfIdentity,
-    /// A limit of 0, or above what the target can do.
+    /// A limit of 0, or above the target's.
     #[error("{value} is out of range; target {target} takes 1 to {most}")]
     Limit {
-        /// What the file says.
+        /// The limit in the file.
         value: u32,
         /// The switch's target.
         target: &'static str,
@@ -82,241 +86,237 @@ pub enum FabricProblem {
         most: u32,
     },
     /// Not a MAC address.
-    #[error("{text:?} is {error}")]
+    #[error("{text:?}: {error}")]
     Mac {
-        /// What the file says.
+        /// The text in the file.
         text: String,
-        /// Why it is none.
+        /// The error.
         error: ParseMacError,
     },
     /// A multicast or zero MAC address.
     #[error(
-        "{0} cannot be a host's, which is not all zeros and has 0 as the lowest bit of the first octet, such as 02:00:00:00:00:01"
+        "{0} is not a unicast address; use one with an even first octet that is not all zeros, such as 02:00:00:00:00:01"
     )]
     MacNotStation(MacAddr),
-    /// Two hosts with one MAC address.
-    #[error("{mac} is {other}'s already; every host has its own")]
+    /// Two hosts with the same MAC address.
+    #[error("duplicate MAC address {mac}, first used by {other}; give each host its own")]
     MacTaken {
         /// The address.
         mac: MacAddr,
-        /// The host that had it first.
+        /// The first host with the address.
         other: String,
     },
     /// Not an IPv4 address.
-    #[error("{0:?} is no IPv4 address; one is written 10.0.0.1")]
+    #[error("invalid IPv4 address {0:?}; use dotted decimal, such as 10.0.0.1")]
     Ip(String),
-    /// An address that no host can have.
-    #[error("{0} cannot be a host's; use a unicast address that is not loopback, such as 10.0.0.1")]
+    /// An address that a host cannot have.
+    #[error(
+        "{0} is not a host's address; use a unicast address that is not loopback, such as 10.0.0.1"
+    )]
     IpNotHost(Ipv4Addr),
-    /// Two hosts with one IPv4 address.
-    #[error("{ip} is {other}'s already; every host has its own")]
+    /// Two hosts with the same IPv4 address.
+    #[error("duplicate IPv4 address {ip}, first used by {other}; give each host its own")]
     IpTaken {
         /// The address.
         ip: Ipv4Addr,
-        /// The host that had it first.
+        /// The first host with the address.
         other: String,
     },
-    /// A host with room for no rank.
-    #[error("0 ranks make no member; give 1 or more, or leave the host out")]
+    /// A host without room for a rank.
+    #[error("0 ranks; use 1 or more, or leave the host out")]
     NoRanks,
-    /// The ranks' UDP ports do not fit.
-    #[error("{ranks} ranks from UDP port {first} would end above 65535; start at 1 to {highest}")]
+    /// UDP ports that end above 65535.
+    #[error("{ranks} ranks from UDP port {first} end above 65535; start at 1 to {highest}")]
     UdpPort {
         /// The first rank's port.
         first: u16,
-        /// The ranks on the host.
+        /// The number of ranks on the host.
         ranks: u16,
-        /// The highest first port that would do.
+        /// The highest valid first port.
         highest: u16,
     },
-    /// A link that has not two ends.
-    #[error("a link has 2 ends, not {0}; write [h1, s1/1] or [s1/9, s2/9]")]
+    /// A link without exactly two ends.
+    #[error("{0} ends; a link has 2, such as [h1, s1/1] or [s1/9, s2/9]")]
     Ends(usize),
-    /// An end that is neither host nor switch port.
-    #[error("no switch or host is called {0:?}; ends are a host's name or SWITCH/PORT")]
+    /// An end that is neither a host nor a switch's port.
+    #[error("unknown end {0:?}; use a host's name, or SWITCH/PORT")]
     UnknownEnd(String),
     /// A switch's name without a port.
-    #[error("{switch} is a switch; say which port, such as {switch}/{port}")]
+    #[error("{switch} is a switch; add a port, such as {switch}/{port}")]
     EndWithoutPort {
         /// The switch's name.
         switch: String,
-        /// What a port of it is called.
+        /// A port's name, as an example.
         port: &'static str,
     },
     /// A host's name with a port.
-    #[error("{0} is a host, which has one link; write {0} without a port")]
+    #[error("{0} is a host; write {0} without a port")]
     HostWithPort(String),
-    /// A port number that the target does not have.
-    #[error("{port:?} is no port of {switch}; target {target} has {first} to {last}")]
+    /// A port that the target does not have.
+    #[error("unknown port {port:?} of {switch}; target {target} has {first} to {last}")]
     Port {
-        /// What the file says.
+        /// The port in the file.
         port: String,
         /// The switch's name.
         switch: String,
-        /// Its target.
+        /// The switch's target.
         target: &'static str,
         /// The lowest port.
         first: u16,
         /// The highest port.
         last: u16,
     },
-    /// Not a front panel's port.
+    /// A name that is not a front-panel port's.
     #[error(
-        "{port:?} is no port of {switch}; those of target {target} are CONNECTOR/CHANNEL, such as {switch}/1/0"
+        "unknown port {port:?} of {switch}; ports of target {target} are CONNECTOR/CHANNEL, such as {switch}/1/0"
     )]
     PanelPort {
-        /// What the file says.
+        /// The port in the file.
         port: String,
         /// The switch's name.
         switch: String,
-        /// Its target.
+        /// The switch's target.
         target: &'static str,
     },
-    /// A port that the front panel cannot have, or not beside its others.
+    /// A port that does not fit the front panel or its other ports.
     #[error(transparent)]
     Panel(#[from] PanelError),
-    /// A setting of a switch with a front panel, of one that has none.
-    #[error("target {0} has no front panel; leave it out, or name another target")]
+    /// A front-panel setting of a switch without a front panel.
+    #[error("target {0} has no front panel; leave the field out, or set another target")]
     NoPanel(&'static str),
-    /// A board that nobody knows, or one with another chip.
+    /// An unknown board, or a board with another chip.
     #[error(
-        "no board with a {target} is called {name:?}; known: {known}; of others give the first device port of each connector, such as {{ 1: 132, 2: 140 }}"
+        "unknown board {name:?} for target {target}; known boards: {known}; for another board, list the first device port of each connector, such as {{ 1: 132, 2: 140 }}"
     )]
     Board {
-        /// What the file says.
+        /// The name in the file.
         name: String,
         /// The switch's target.
         target: &'static str,
-        /// The boards there are.
+        /// The known boards.
         known: String,
     },
-    /// A port map that is none.
+    /// An invalid port map.
     #[error(transparent)]
     PortMap(#[from] PortMapError),
-    /// No speed of the target's ports.
-    #[error("{text:?} is no speed of a port; target {target} has {known}")]
+    /// A speed that the target does not have.
+    #[error("invalid speed {text:?}; ports of target {target} have {known}")]
     Speed {
-        /// What the file says.
+        /// The text in the file.
         text: String,
         /// The switch's target.
         target: &'static str,
-        /// Those that there are.
+        /// The target's speeds.
         known: String,
     },
-    /// No forward error correction.
-    #[error(
-        "{0:?} is no forward error correction; there are none, fc (Firecode) and rs (Reed-Solomon)"
-    )]
+    /// An unknown error correction.
+    #[error("invalid forward error correction {0:?}; use none, fc (Firecode) or rs (Reed-Solomon)")]
     Fec(String),
-    /// Neither a connector nor a port of one.
+    /// Neither a connector nor a port.
     #[error(
-        "{0:?} is no port of a front panel; one is CONNECTOR/CHANNEL, such as 1/0, or CONNECTOR for its first"
+        "invalid front-panel port {0:?}; use CONNECTOR/CHANNEL, such as 1/0, or CONNECTOR for its first port"
     )]
     Connector(String),
-    /// A connector that is broken out, and a speed beside that of its channels.
-    #[error("the channels' speed stands in `breakout`; leave `speed` out")]
+    /// Both a breakout and a speed.
+    #[error("`breakout` sets the channels' speed; leave `speed` out")]
     BreakoutWithSpeed,
-    /// No way to break a connector out.
+    /// An invalid breakout.
     #[error(
-        "{text:?} breaks no connector of {lanes} lanes out; write CHANNELSxSPEED, such as {lanes}x25G"
+        "invalid breakout {text:?} of a connector with {lanes} lanes; use CHANNELSxSPEED, such as {lanes}x25G"
     )]
     Breakout {
-        /// What the file says.
+        /// The text in the file.
         text: String,
-        /// Lanes of a connector.
+        /// The lanes of a connector.
         lanes: u8,
     },
-    /// A connector that is to be broken out into more than it has lanes for.
+    /// A breakout that needs more lanes than the connector has.
     #[error(
-        "{channels}x{speed} takes more than a connector's {lanes} lanes: a port of {speed} takes {needed}, of {} each; write {}x{speed}",
+        "{channels}x{speed} needs more than the connector's {lanes} lanes: a port of {speed} takes {needed} lanes of {} each; use {}x{speed}",
         speed.of_lanes(*needed),
         lanes / needed
     )]
     BreakoutLanes {
-        /// Ports that are asked for.
+        /// The number of channels.
         channels: u8,
-        /// Their speed.
+        /// The speed of a channel.
         speed: Speed,
-        /// Lanes that each takes.
+        /// The lanes of a channel.
         needed: u8,
-        /// Lanes of a connector.
+        /// The lanes of a connector.
         lanes: u8,
     },
-    /// A link between ports of two speeds.
-    #[error("{} is set to {}, and {} to {}; a link has one speed", ends[0], speeds[0], ends[1], speeds[1])]
+    /// A link between ports with different speeds.
+    #[error("{} has speed {}, but {} has {}; set both to the same speed", ends[0], speeds[0], ends[1], speeds[1])]
     TwoSpeeds {
-        /// Its ends.
+        /// The link's ends.
         ends: [String; 2],
         /// Their speeds.
         speeds: [Speed; 2],
     },
     /// A link with a higher rate than its ports.
-    #[error(
-        "a rate of {rate} bits per second over a port of {speed}; leave it out for the port's own"
-    )]
+    #[error("rate {rate} bit/s exceeds the port's {speed}; leave the rate out to use the port's")]
     RateOverSpeed {
         /// The rate.
         rate: u64,
         /// The port's speed.
         speed: Speed,
     },
-    /// Two links at one port.
-    #[error("port {end} has a link already, {other}; a port takes one")]
+    /// Two links at the same port.
+    #[error("port {end} already has a link, {other}; use another port")]
     PortTaken {
-        /// The port, as `s1/1`.
+        /// The port, such as `s1/1`.
         end: String,
-        /// The link that had it first, such as `links[0]`.
+        /// The first link at the port, such as `links[0]`.
         other: String,
     },
     /// A second link of a host.
-    #[error("host {host} has a link already, {other}; a host takes one")]
+    #[error("host {host} already has a link, {other}; a host has one link")]
     HostTaken {
         /// The host.
         host: String,
-        /// The link that it has, such as `links[0]`.
+        /// The host's link, such as `links[0]`.
         other: String,
     },
-    /// Two hosts linked to each other.
+    /// A link between two hosts.
     #[error("{0} and {1} are both hosts; link each to a switch's port, such as [{0}, s1/1]")]
     HostToHost(String, String),
-    /// A switch linked to itself.
-    #[error("both ends are at {0}; a trunk joins two switches")]
+    /// A link between two ports of one switch.
+    #[error("both ends are on {0}; a trunk joins two switches")]
     Loop(String),
     /// A host without a link.
-    #[error("host {0} is on no port; add a link such as [{0}, s1/1]")]
+    #[error("host {0} has no link; add one such as [{0}, s1/1]")]
     NoLink(String),
-    /// Two parts without a link between them.
-    #[error("no links lead from {from} to {to}; add a trunk such as [{from}/9, {to}/9]")]
+    /// Switches that are not connected.
+    #[error("no path leads from {from} to {to}; add a trunk such as [{from}/9, {to}/9]")]
     Disconnected {
         /// The first switch.
         from: String,
-        /// The first one that it does not reach.
+        /// The first switch that it does not reach.
         to: String,
     },
-    /// A link's setting that is none, or a value that it cannot have.
+    /// An unknown setting of a link, or an invalid value.
     #[error(transparent)]
     Setting(#[from] ChangeError),
-    /// What no wire can do.
+    /// Settings that a link cannot have together.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A packet size that no link has.
-    #[error(
-        "an MTU of {0} is out of range; a link carries IPv4 packets of {MIN_MTU} to {MAX_MTU} bytes"
-    )]
+    /// An MTU out of range.
+    #[error("MTU {0} is out of range; use {MIN_MTU} to {MAX_MTU} bytes")]
     Mtu(u32),
-    /// Traffic between what are no hosts.
-    #[error("no host is called {0:?}; traffic runs between two hosts")]
+    /// Traffic of an unknown host.
+    #[error("unknown host {0:?}; traffic runs between two hosts")]
     NoHost(String),
-    /// Traffic that goes nowhere.
+    /// Traffic from a host to itself.
     #[error("traffic from {0} to itself crosses no link; name another host")]
     ToItself(String),
     /// UDP traffic without a rate.
     #[error("UDP traffic needs a rate, such as 40M")]
     NoRate,
-    /// TCP traffic with one.
-    #[error("TCP finds its rate itself; leave `rate` out, or use udp")]
+    /// TCP traffic with a rate.
+    #[error("TCP has no fixed rate; leave `rate` out, or use udp")]
     TcpRate,
-    /// A rate that is none.
+    /// An invalid rate.
     #[error(transparent)]
     Rate(UnitError),
 }

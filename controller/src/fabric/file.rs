@@ -1,4 +1,4 @@
-//! A fabric's YAML form, before anything is known to be right about it.
+//! A fabric's YAML form, before validation.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use crate::yaml;
 #[schemars(title = "Ultima fabric")]
 #[serde(deny_unknown_fields)]
 pub(super) struct FabricFile {
-    /// The switches; their places give device ids and addresses where they say none.
+    /// The switches. Their order defines the default device ids and addresses.
     #[schemars(with = "Vec<SwitchFile>", length(min = 1, max = MOST_SWITCHES))]
     pub switches: Spanned<Vec<SwitchFile>>,
     /// The hosts, each linked to one port of a switch.
@@ -27,7 +27,7 @@ pub(super) struct FabricFile {
     /// The links.
     #[schemars(with = "Vec<LinkFile>", length(min = 1))]
     pub links: Spanned<Vec<LinkFile>>,
-    /// Traffic that is no job's, from a lab's start to its end.
+    /// Background traffic, which runs as long as a lab.
     #[serde(default)]
     pub traffic: Vec<FlowFile>,
 }
@@ -35,49 +35,49 @@ pub(super) struct FabricFile {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SwitchFile {
-    /// Unique among switches and hosts.
+    /// The name, unique among switches and hosts.
     #[schemars(with = "String", regex(pattern = yaml::NAME))]
     pub name: Spanned<String>,
-    /// What it is; v1model where it is not said.
+    /// The kind of switch. Default: v1model.
     #[serde(default)]
     #[schemars(schema_with = "target_schema")]
     pub target: Option<Spanned<String>>,
-    /// Where its P4Runtime server listens, HOST:PORT; 127.0.0.1 from port 9559 on where it is not said.
+    /// HOST:PORT of the P4Runtime server. Default: 127.0.0.1 with ports from 9559.
     #[schemars(with = "Option<String>")]
     pub grpc: Option<Spanned<String>>,
-    /// P4Runtime's device id; from 1 on where it is not said.
+    /// P4Runtime's device id. Default: ids from 1.
     #[schemars(with = "Option<u64>")]
     pub device_id: Option<Spanned<u64>>,
-    /// For a server that serves TLS.
+    /// TLS of the P4Runtime server.
     pub tls: Option<TlsFile>,
-    /// Whether its ports' queues drain at the rates of their links; as its target's where it is not said.
+    /// True if the ports' queues drain at their links' rates. Default: depends on the target.
     pub line_rate_queues: Option<bool>,
-    /// Limits below its target's.
+    /// Limits below the target's.
     #[serde(default)]
     #[schemars(with = "Option<LimitsFile>")]
     pub limits: LimitsFile,
-    /// Whose P4Runtime server a Tofino has.
+    /// The vendor of a Tofino's P4Runtime server.
     #[schemars(with = "Option<ServerFile>")]
     pub server: Option<Spanned<ServerFile>>,
-    /// Of a switch with a front panel: its board's name, or the first device port of each connector.
+    /// The front panel's wiring: the board's name, or the first device port of each connector.
     #[serde(default)]
     #[schemars(schema_with = "port_map_schema")]
     pub port_map: Option<Spanned<PortMapFile>>,
-    /// What its ports are set to, where `ports` does not say something else.
+    /// The default speed of the switch's ports.
     #[schemars(with = "Option<String>")]
     pub speed: Option<Spanned<String>>,
-    /// Forward error correction.
+    /// The default forward error correction.
     #[schemars(with = "Option<String>")]
     pub fec: Option<Spanned<String>>,
-    /// Whether ports agree on their speed with the other end.
+    /// True if ports negotiate their speed with the other end.
     #[schemars(with = "Option<bool>")]
     pub autoneg: Option<Spanned<bool>>,
-    /// What single ports, or all channels of a connector, are set to.
+    /// Settings of single ports, or of all channels of a connector.
     #[schemars(with = "Option<Vec<PortFile>>")]
     pub ports: Option<Spanned<Vec<PortFile>>>,
 }
 
-/// Whose P4Runtime server a Tofino has.
+/// The vendor of a Tofino's P4Runtime server.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ServerFile {
@@ -85,22 +85,22 @@ pub(super) enum ServerFile {
     Pi,
 }
 
-/// How a switch's server is spoken to that serves TLS: files in PEM format.
+/// TLS of a switch's server: files in PEM format.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TlsFile {
-    /// Authorities whose certificates are believed.
+    /// The trusted certificate authorities.
     #[schemars(with = "String")]
     pub ca: Spanned<PathBuf>,
-    /// Our certificate.
+    /// The client certificate.
     #[schemars(with = "Option<String>")]
     pub cert: Option<Spanned<PathBuf>>,
-    /// Its key.
+    /// The key of the client certificate.
     #[schemars(with = "Option<String>")]
     pub key: Option<Spanned<PathBuf>>,
 }
 
-/// Limits below the target's, for switches that share their replication engine with others.
+/// Limits below the target's, for switches that share their replication engine with other uses.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitsFile {
@@ -118,77 +118,77 @@ pub(super) struct LimitsFile {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HostFile {
-    /// Unique among switches and hosts.
+    /// The name, unique among switches and hosts.
     #[schemars(with = "String", regex(pattern = yaml::NAME))]
     pub name: Spanned<String>,
-    /// Six octets in hexadecimal with colons, quoted.
+    /// The MAC address: six hexadecimal octets with colons, quoted.
     #[schemars(with = "String")]
     pub mac: Spanned<String>,
-    /// Its IPv4 address in the fabric.
+    /// The IPv4 address in the fabric.
     #[schemars(with = "String", extend("format" = "ipv4"))]
     pub ip: Spanned<String>,
-    /// How many ranks of one job it has room for; 1 where it is not said.
+    /// The number of ranks of one job for which the host has room. Default: 1.
     #[schemars(with = "Option<u16>", range(min = 1))]
     pub ranks: Option<Spanned<u16>>,
-    /// The UDP port of its first rank.
+    /// The UDP port of the host's first rank.
     #[schemars(with = "Option<u16>", range(min = 1))]
     pub udp_port: Option<Spanned<u16>>,
 }
 
-/// A link. Its settings are called as `ultima wire` calls them; those of both directions stand here, those of
-/// one in `a_to_b` and `b_to_a`.
+/// A link. Its settings have the names of `ultima wire`'s; `a_to_b` and `b_to_a` override them for
+/// one direction.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(transform = with_alias)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LinkFile {
-    /// A and B: a host's name, or SWITCH/PORT.
+    /// The ends A and B: a host's name, or SWITCH/PORT.
     #[schemars(with = "[String; 2]")]
     pub ends: Spanned<Vec<Spanned<String>>>,
-    /// Bytes of the largest IPv4 packet; 1500 where it is not said.
+    /// Bytes of the largest IPv4 packet. Default: 1500.
     #[schemars(with = "Option<u32>", range(min = MIN_MTU, max = MAX_MTU))]
     pub mtu: Option<Spanned<u32>>,
     /// Bits per second.
     #[schemars(with = "Option<Values>")]
     rate: Option<Spanned<Values>>,
-    /// How long a frame is under way.
+    /// The delay of a frame.
     #[schemars(with = "Option<Values>")]
     delay: Option<Spanned<Values>>,
-    /// What is added to the delay, at random.
+    /// Random extra delay.
     #[schemars(with = "Option<Values>")]
     jitter: Option<Spanned<Values>>,
-    /// Whether frames may overtake each other.
+    /// True if frames may overtake each other.
     #[schemars(with = "Option<Values>")]
     reorder: Option<Spanned<Values>>,
-    /// What is lost at random: a share, or a share and the length of bursts.
+    /// Random loss: a ratio, or a ratio and the mean length of bursts.
     #[schemars(with = "Option<Values>")]
     loss: Option<Spanned<Values>>,
-    /// Bytes of the queue before it.
+    /// Bytes of the queue in front of the link.
     #[schemars(with = "Option<Values>")]
     queue: Option<Spanned<Values>>,
-    /// Frames of the queue before it.
+    /// Frames of the queue in front of the link.
     #[serde(alias = "queue-packets")]
     #[schemars(with = "Option<Values>")]
     queue_packets: Option<Spanned<Values>>,
-    /// Where ECN marks begin.
+    /// The queue length from which frames are ECN-marked.
     #[schemars(with = "Option<Values>")]
     ecn: Option<Spanned<Values>>,
-    /// What is different from A to B.
+    /// Settings from A to B only.
     #[serde(default)]
     #[schemars(schema_with = "settings_schema")]
     pub a_to_b: Settings,
-    /// What is different from B to A.
+    /// Settings from B to A only.
     #[serde(default)]
     #[schemars(schema_with = "settings_schema")]
     pub b_to_a: Settings,
 }
 
-/// Names of targets.
+/// The schema of target names.
 fn target_schema(_: &mut SchemaGenerator) -> Schema {
     let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
     json_schema!({ "enum": names })
 }
 
-/// A name, or numbers by connector.
+/// The schema of a port map: a board's name, or numbers by connector.
 fn port_map_schema(_: &mut SchemaGenerator) -> Schema {
     let port = json_schema!({ "type": "integer", "minimum": 0, "maximum": 65535 });
     json_schema!({
@@ -200,7 +200,7 @@ fn port_map_schema(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The other way to write `queue_packets`, which a derived schema does not know.
+/// Adds the alias of `queue_packets`, which derived schemas lack.
 fn with_alias(schema: &mut Schema) {
     if let Some(properties) = schema
         .get_mut("properties")
@@ -212,7 +212,7 @@ fn with_alias(schema: &mut Schema) {
 }
 
 impl LinkFile {
-    /// The settings of both directions that are given.
+    /// The settings that are given for both directions.
     pub(super) fn settings(&self) -> impl Iterator<Item = (&str, &Spanned<Values>)> {
         let all = [
             ("rate", &self.rate),
@@ -229,20 +229,20 @@ impl LinkFile {
     }
 }
 
-/// Traffic that is no job's.
+/// Background traffic.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FlowFile {
-    /// The host that sends.
+    /// The sending host.
     #[schemars(with = "String")]
     pub from: Spanned<String>,
-    /// The host that receives.
+    /// The receiving host.
     #[schemars(with = "String")]
     pub to: Spanned<String>,
-    /// What it is.
+    /// The protocol.
     #[serde(default)]
     pub protocol: ProtocolFile,
-    /// Bits per second; what UDP needs, and TCP may have.
+    /// Bits per second, for UDP only.
     #[schemars(with = "Option<String>")]
     pub rate: Option<Spanned<String>>,
 }

@@ -1,4 +1,4 @@
-//! The front panel of a switch: its connectors, what they are broken out to, and the device ports behind them.
+//! A switch's front panel: its connectors, their breakout, and the device ports behind them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,18 +7,18 @@ use ultima_p4runtime::tofino::PortFault;
 
 use crate::target::{Board, Fec, FrontPanelPorts, PortNumber, Speed};
 
-/// A port as the front panel has it: `5/0` is the first channel of connector 5, and all of it where it is not broken
-/// out.
+/// A port's position on the front panel: `5/0` is the first channel of connector 5, or the whole
+/// connector if it is not broken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PanelPort {
     /// The connector, from 1.
     pub connector: u16,
-    /// The first of its lanes that the port has, from 0.
+    /// The port's first lane, from 0.
     pub channel: u8,
 }
 
 impl PanelPort {
-    /// The port written `CONNECTOR/CHANNEL`.
+    /// Parses `CONNECTOR/CHANNEL`.
     pub fn parse(text: &str) -> Option<Self> {
         let (connector, channel) = text.split_once('/')?;
         Some(PanelPort {
@@ -34,50 +34,50 @@ impl fmt::Display for PanelPort {
     }
 }
 
-/// What a port is set to.
+/// A port's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortSettings {
-    /// Its speed.
+    /// The speed.
     pub speed: Speed,
-    /// Its forward error correction.
+    /// The forward error correction.
     pub fec: Fec,
-    /// Whether it negotiates with the other end; none leaves that to the switch.
+    /// True for autonegotiation; none for the switch's default.
     pub autoneg: Option<bool>,
 }
 
-/// A port that is in use.
+/// A port in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrontPort {
-    /// Where it is.
+    /// The position.
     pub at: PanelPort,
-    /// What it is set to.
+    /// The settings.
     pub settings: PortSettings,
-    /// How many lanes it takes from its channel on.
+    /// The number of lanes, from the port's channel on.
     lanes: u8,
 }
 
-/// Why a port cannot be on a front panel.
+/// Reason why a port does not fit the front panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PanelError {
-    /// No such connector.
-    #[error("there is no connector {connector}; the port map has {first} to {last}")]
+    /// An unknown connector.
+    #[error("unknown connector {connector}; the port map has {first} to {last}")]
     NoConnector {
         /// The connector.
         connector: u16,
-        /// The first that there is.
+        /// The first connector.
         first: u16,
-        /// The last.
+        /// The last connector.
         last: u16,
     },
-    /// Nothing is behind the connectors.
+    /// A port map without connectors.
     #[error("the port map is empty")]
     NoConnectors,
     /// A speed that the chip does not have.
-    #[error("ports have no speed of {0}")]
+    #[error("the ports do not support speed {0}")]
     NoSpeed(Speed),
-    /// A port that does not begin where ports of its width do, or that is wider than what is left.
+    /// A channel at which no port of this width begins.
     #[error(
-        "a port of {speed} takes {needed} of a connector's {lanes} lanes, of {} each: its channel is a multiple of {needed} below {lanes}, and not {}",
+        "invalid channel {1}: a port of {speed} takes {needed} of the connector's {lanes} lanes, {0} each; use a multiple of {needed} below {lanes}",
         speed.of_lanes(*needed),
         at.channel
     )]
@@ -86,71 +86,71 @@ pub enum PanelError {
         at: PanelPort,
         /// Its speed.
         speed: Speed,
-        /// Lanes that it takes.
+        /// The lanes of the port.
         needed: u8,
-        /// Lanes that there are.
+        /// The lanes of the connector.
         lanes: u8,
     },
-    /// Two ports that take the same lane.
-    #[error("{at} and {other} cannot both be: {other} at {speed} takes lanes {first} to {last} of connector {}", at.connector)]
+    /// Two ports that overlap.
+    #[error("{at} overlaps {other}, which at {speed} takes lanes {first} to {last} of connector {}", at.connector)]
     Taken {
         /// The port.
         at: PanelPort,
-        /// The one that was there before.
+        /// The existing port.
         other: PanelPort,
-        /// Its speed.
+        /// The speed of the existing port.
         speed: Speed,
         /// Its first lane.
         first: u8,
         /// Its last lane.
         last: u8,
     },
-    /// Forward error correction that ports of the speed do not have.
-    #[error("ports of {speed} cannot have fec {fec}")]
+    /// Error correction that the speed does not support.
+    #[error("fec {fec} is not supported at {speed}")]
     Fec {
         /// The speed.
         speed: Speed,
-        /// What was asked for.
+        /// The requested error correction.
         fec: Fec,
     },
 }
 
-/// The device port of the first channel of each connector; others follow it.
+/// The device port of each connector's first channel; the other channels follow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortMap(BTreeMap<u16, PortNumber>);
 
-/// Why a port map is none.
+/// Reason why a port map is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortMapError {
-    /// A lane that is no port of the front panel.
+    /// A lane that is not a front-panel port.
     #[error("connector {connector}: {fault}")]
     Fault {
         /// The connector.
         connector: u16,
-        /// Why not.
+        /// The reason.
         fault: PortFault,
     },
-    /// Two connectors with a device port in common.
+    /// Two connectors that share a device port.
     #[error(
-        "connectors {one} and {other} both have device port {port}; each has {lanes} of its own"
+        "connectors {one} and {other} both use device port {port}; each needs {lanes} of its own"
     )]
     Shared {
         /// One connector.
         one: u16,
-        /// The other one.
+        /// The other connector.
         other: u16,
-        /// The device port.
+        /// The shared device port.
         port: PortNumber,
-        /// Lanes of a connector.
+        /// The lanes of a connector.
         lanes: u8,
     },
 }
 
 impl PortMap {
-    /// The map of first device ports by connector.
+    /// Builds a map from the first device port of each connector.
     ///
     /// # Errors
-    /// A lane of a connector is no port that links may use, or belongs to two.
+    /// A lane of a connector is not a port for links, or belongs to two connectors.
     pub fn new(
         first_ports: impl IntoIterator<Item = (u16, u16)>,
         ports: &FrontPanelPorts,
@@ -159,7 +159,7 @@ impl PortMap {
         let mut taken: BTreeMap<u16, u16> = BTreeMap::new();
         for (connector, first) in first_ports {
             for lane in 0..u16::from(ports.lanes) {
-                // A number that is too large stays one.
+                // Saturates: a number that is too large stays too large.
                 let port = first.saturating_add(lane);
                 let fault = |fault| PortMapError::Fault { connector, fault };
                 ports.check(PortNumber(port)).map_err(fault)?;
@@ -177,7 +177,7 @@ impl PortMap {
         Ok(PortMap(map))
     }
 
-    /// A board's.
+    /// The map of a board.
     pub fn of_board(board: &Board) -> Self {
         let ports = (1..).zip(board.first_ports);
         PortMap(ports.map(|(at, first)| (at, PortNumber(*first))).collect())
@@ -208,10 +208,10 @@ pub struct FrontPanel {
 }
 
 impl FrontPanel {
-    /// One without ports in use; those that are not set otherwise are `usual`.
+    /// Returns a front panel without ports in use; `usual` are the default settings.
     ///
     /// # Errors
-    /// No port can be as the usual ones are to be.
+    /// No port supports the default settings.
     pub fn new(
         kind: FrontPanelPorts,
         map: PortMap,
@@ -228,12 +228,12 @@ impl FrontPanel {
         })
     }
 
-    /// What kind of ports it has.
+    /// The kind of ports.
     pub fn kind(&self) -> &FrontPanelPorts {
         &self.kind
     }
 
-    /// What its ports are unless they are set otherwise.
+    /// The default settings.
     pub fn usual(&self) -> PortSettings {
         self.usual
     }
@@ -243,12 +243,12 @@ impl FrontPanel {
         self.ports.iter().map(|(number, port)| (*number, port))
     }
 
-    /// One of them.
+    /// A port in use, by device port.
     pub fn port(&self, number: PortNumber) -> Option<&FrontPort> {
         self.ports.get(&number)
     }
 
-    /// The device port of a port that is in use.
+    /// The device port of a port in use.
     pub fn number_of(&self, at: PanelPort) -> Option<PortNumber> {
         let mut ports = self.ports.iter();
         ports
@@ -256,10 +256,10 @@ impl FrontPanel {
             .map(|(number, _)| *number)
     }
 
-    /// Takes a port into use, with these settings.
+    /// Adds a port with these settings.
     ///
     /// # Errors
-    /// Why it cannot be there.
+    /// The reason why the port does not fit.
     pub fn add(&mut self, at: PanelPort, settings: PortSettings) -> Result<PortNumber, PanelError> {
         let lanes = self.kind.lanes;
         let speed = settings.speed;
@@ -301,7 +301,7 @@ fn check_fec(PortSettings { speed, fec, .. }: PortSettings) -> Result<(), PanelE
 }
 
 impl FrontPort {
-    /// Whether both take one lane.
+    /// True if both ports take the same lane.
     fn meets(&self, other: &FrontPort) -> bool {
         let [(one, width), (two, other_width)] = [(self.at, self.lanes), (other.at, other.lanes)];
         one.connector == two.connector
@@ -309,7 +309,7 @@ impl FrontPort {
             && two.channel < one.channel + width
     }
 
-    /// Whether the connector is broken out: whether the port leaves lanes to others.
+    /// True if the port is a channel of a broken-out connector.
     pub fn is_channel(&self, kind: &FrontPanelPorts) -> bool {
         self.lanes < kind.lanes
     }

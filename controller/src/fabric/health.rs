@@ -1,62 +1,64 @@
-//! What of a fabric is down.
+//! The elements of a fabric that are down.
 
 use std::collections::BTreeSet;
 
 use super::{Fabric, SwitchId, SwitchPort, TrunkId};
 
-/// A part of a fabric that can fail by itself.
+/// An element of a fabric that can fail or be drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
     /// A switch, with all of its ports.
     Switch(SwitchId),
-    /// What a switch passes on between others. It is avoided, and still an end of ways: of one that does not answer, or is to be left
-    /// alone, that is all that others can take over.
+    /// A switch's transit traffic, between other switches. Paths avoid the switch but may still end
+    /// there. This is how a switch that does not answer, or is drained, is relieved as far as
+    /// others can replace it.
     Transit(SwitchId),
-    /// A port of a switch, with the link there.
+    /// A switch's port, with the link there.
     Port(SwitchPort),
     /// A link between two switches.
     Trunk(TrunkId),
 }
 
-/// The parts of a fabric that are down now; by default none. What hangs on a part is down with it and up with it: a part
-/// that fails together with its switch is still down when the switch is back.
+/// The elements of a fabric that are down; by default none. An element is also down while one that
+/// it depends on is down. An element that failed together with its switch is still down when the
+/// switch is back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     down: BTreeSet<Part>,
 }
 
 impl Health {
-    /// A part goes down; false if it was.
+    /// Marks an element as down. Returns false if it was down.
     pub fn fail(&mut self, part: Part) -> bool {
         self.down.insert(part)
     }
 
-    /// A part comes back; false if it was not down.
+    /// Marks an element as up. Returns false if it was not down.
     pub fn mend(&mut self, part: Part) -> bool {
         self.down.remove(&part)
     }
 
-    /// What is down by itself, in order.
+    /// The elements that are down by themselves, in order.
     pub fn down(&self) -> impl ExactSizeIterator<Item = Part> {
         self.down.iter().copied()
     }
 
-    /// Whether a switch works.
+    /// True if a switch is up.
     pub fn switch_is_up(&self, switch: SwitchId) -> bool {
         !self.down.contains(&Part::Switch(switch))
     }
 
-    /// Whether a switch works and passes on what others send each other.
+    /// True if a switch is up and carries transit traffic.
     pub fn carries(&self, switch: SwitchId) -> bool {
         self.switch_is_up(switch) && !self.down.contains(&Part::Transit(switch))
     }
 
-    /// Whether a port and its switch work.
+    /// True if a port and its switch are up.
     pub fn port_is_up(&self, port: SwitchPort) -> bool {
         self.switch_is_up(port.switch) && !self.down.contains(&Part::Port(port))
     }
 
-    /// Whether a link between switches and both of its ends work.
+    /// True if a trunk and both of its ends are up.
     pub fn trunk_is_up(&self, fabric: &Fabric, trunk: TrunkId) -> bool {
         let ends = fabric.trunk(trunk).ends;
         !self.down.contains(&Part::Trunk(trunk)) && ends.iter().all(|end| self.port_is_up(*end))
@@ -77,7 +79,7 @@ mod tests {
     use crate::target::PortNumber;
 
     #[test]
-    fn a_trunk_is_up_with_all_that_it_hangs_on() {
+    fn trunks_depend_on_their_ends() {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
         let trunk = TrunkId(0);
@@ -96,7 +98,7 @@ mod tests {
             assert!(health.mend(part) && !health.mend(part));
         }
 
-        // A host's port goes with its switch, and stays down by itself.
+        // A host's port depends on its switch, and stays down by itself.
         let host = SwitchPort {
             switch: one.switch,
             port: PortNumber(1),

@@ -1,21 +1,21 @@
-//! Links, and the traffic that shares them.
+//! Links, and background traffic.
 
 use ultima_link::WireConfig;
 
 use super::{HostId, SwitchPort};
 use crate::target::Speed;
 
-/// What a link carries unless the fabric says otherwise, as an IPv4 packet's largest size in bytes.
+/// The default MTU of a link.
 pub const DEFAULT_MTU: u16 = 1500;
-/// The least that a link may carry: what every host must accept (RFC 791 §3.1).
+/// The lowest MTU: every host must accept it (RFC 791 §3.1).
 pub const MIN_MTU: u16 = 576;
-/// The most: jumbo frames as data centre switches have them.
+/// The highest MTU: jumbo frames of data centre switches.
 pub const MAX_MTU: u16 = 9216;
 
-/// What a link ends at.
+/// An end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LinkEnd {
-    /// A host's one interface.
+    /// A host's only interface.
     Host(HostId),
     /// A switch's port.
     Port(SwitchPort),
@@ -24,18 +24,18 @@ pub enum LinkEnd {
 /// A link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
-    /// Its two ends, A and B.
+    /// The ends A and B.
     pub ends: [LinkEnd; 2],
     /// Bytes of the largest IPv4 packet that it carries.
     pub mtu: u16,
-    /// What happens to frames from A to B, and to those from B to A.
+    /// The wires from A to B and from B to A.
     pub wires: [WireConfig; 2],
-    /// What the ports at its ends are set to, where they are on a front panel.
+    /// The speed of the ports at its ends, if they are on a front panel.
     pub speed: Option<Speed>,
 }
 
 impl Link {
-    /// Whether it does more to frames than its ports do by themselves: a perfect link needs nobody to see to it.
+    /// True if the link has settings beyond those of its ports, which a lab must emulate.
     pub fn is_impaired(&self) -> bool {
         let perfect = WireConfig {
             rate: self.speed.map(Speed::bits_per_second),
@@ -45,25 +45,25 @@ impl Link {
     }
 }
 
-/// Traffic that is no job's: what jobs share the fabric with, from the lab's start to its end.
+/// Background traffic that shares the fabric with jobs, from the lab's start to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Who sends.
+    /// The sender.
     pub from: HostId,
-    /// Who receives.
+    /// The receiver.
     pub to: HostId,
-    /// How.
+    /// The kind of traffic.
     pub kind: FlowKind,
 }
 
-/// How a flow sends.
+/// A kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowKind {
-    /// UDP at a steady rate in bits per second, Ethernet and IPv4 headers included, whatever is lost.
+    /// UDP at a constant rate in bits per second, including Ethernet and IPv4 headers.
     Udp {
         /// The rate.
         rate: u64,
     },
-    /// One TCP connection that always has something to send.
+    /// One TCP connection that always has data to send.
     Tcp,
 }

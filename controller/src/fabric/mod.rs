@@ -1,8 +1,7 @@
-//! The fabric: switches, hosts, and the links between them, with what the links do to frames.
+//! The fabric: switches, hosts and links, with the links' settings.
 //!
-//! [`load`] reads it from YAML; a [`Fabric`] that exists has been checked: names are unique, every
-//! host is linked to one port of a switch, every port has one link, and all switches are
-//! connected.
+//! [`load`] reads it from YAML. A [`Fabric`] is always valid: names are unique, every host is
+//! linked to one port of a switch, every port has at most one link, and all switches are connected.
 
 pub mod blackhole;
 mod check;
@@ -43,47 +42,47 @@ use crate::mac::MacAddr;
 use crate::target::{Limits, PortNumber, Target};
 use crate::yaml;
 
-/// A switch's place in [`Fabric::switches`].
+/// A switch's index in [`Fabric::switches`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SwitchId(pub usize);
 
-/// A host's place in [`Fabric::hosts`].
+/// A host's index in [`Fabric::hosts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostId(pub usize);
 
-/// One switch.
+/// A switch.
 #[derive(Clone, Debug)]
 pub struct Switch {
-    /// Its name, unique among switches and hosts.
+    /// The name, unique among switches and hosts.
     pub name: String,
-    /// What it can do.
+    /// The target.
     pub target: &'static Target,
-    /// What its replication engine holds: the target's limits, or lower ones that the file gives.
+    /// The limits of the replication engine: the target's, or lower ones from the file.
     pub limits: Limits,
-    /// Where its P4Runtime server listens, `HOST:PORT`.
+    /// HOST:PORT of the P4Runtime server.
     pub grpc: String,
     /// P4Runtime's device id.
     pub device_id: u64,
-    /// How to speak to a server that serves TLS; one without serves plain text.
+    /// TLS of the P4Runtime server; none for plain text.
     pub tls: Option<ClientTls>,
-    /// How its server takes a program for Tofino.
+    /// The packing in which the server takes Tofino programs.
     pub packing: Packing,
-    /// Whether its ports' queues drain at the rates of their links, so that the time that a packet was queued is the
-    /// link's doing. BMv2's don't, nor does a switch whose links are impaired by `ultima wire`: their queues are the
-    /// process's backlog.
+    /// True if the ports' queues drain at their links' rates, so that queueing time is caused by
+    /// the link. It is false for BMv2 and for switches whose links `ultima wire` impairs: their
+    /// queues are the process's backlog.
     pub line_rate_queues: bool,
-    /// Its front panel, where its target has one.
+    /// The front panel, if the target has one.
     pub panel: Option<FrontPanel>,
 }
 
 impl Switch {
-    /// What the fabric's file calls a port: its place on the front panel, or its number.
+    /// A port's name in the fabric's file: its front-panel position, or its number.
     pub fn port_label(&self, port: PortNumber) -> String {
         let on_panel = self.panel.as_ref().and_then(|panel| panel.port(port));
         on_panel.map_or_else(|| port.to_string(), |port| port.at.to_string())
     }
 
-    /// The port of that name; whether a link is there is not asked.
+    /// Finds a port by its name in the fabric's file, whether or not it has a link.
     pub fn port_labelled(&self, label: &str) -> Option<PortNumber> {
         match &self.panel {
             Some(panel) => panel.number_of(PanelPort::parse(label)?),
@@ -92,40 +91,40 @@ impl Switch {
     }
 }
 
-/// One port of one switch.
+/// A port of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SwitchPort {
     /// The switch.
     pub switch: SwitchId,
-    /// The port's number there.
+    /// The port's number.
     pub port: PortNumber,
 }
 
-/// One host.
+/// A host.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// Its name, unique among switches and hosts.
+    /// The name, unique among switches and hosts.
     pub name: String,
-    /// Its address on the link to its switch.
+    /// The MAC address of the host's interface.
     pub mac: MacAddr,
-    /// Its address in the fabric.
+    /// The IPv4 address.
     pub ip: Ipv4Addr,
-    /// How many ranks of one job may sit here, at least 1.
+    /// The number of ranks of one job for which the host has room, at least 1.
     pub ranks: u16,
-    /// The UDP port of its first rank; the *n*-th further one listens *n* above.
+    /// The UDP port of the first rank; the *n*-th further rank uses *n* above it.
     pub udp_port: u16,
-    /// Where it is linked to.
+    /// The switch port at the other end of the host's link.
     pub attached: SwitchPort,
 }
 
-/// A checked fabric.
+/// A valid fabric.
 #[derive(Clone, Debug)]
 pub struct Fabric {
     switches: Vec<Switch>,
     hosts: Vec<Host>,
     host_names: HashMap<String, HostId>,
     links: Vec<Link>,
-    /// The place in `links` of the link at a port.
+    /// The index in `links` of the link at a port.
     linked: HashMap<SwitchPort, usize>,
     trunks: Trunks,
     traffic: Vec<Flow>,
@@ -147,7 +146,7 @@ impl Fabric {
         &self.links
     }
 
-    /// What happens to frames that leave by `port`, and the bytes of the largest packet there; none where no link is.
+    /// The wire by which frames leave a port, and its MTU; none if the port has no link.
     pub fn wire_out_of(&self, port: SwitchPort) -> Option<(&WireConfig, u16)> {
         let link = &self.links[*self.linked.get(&port)?];
         let at = LinkEnd::Port(port);
@@ -155,7 +154,7 @@ impl Fabric {
         Some((&link.wires[end], link.mtu))
     }
 
-    /// What happens to frames that come to `port` by its link; none where no link is.
+    /// The wire by which frames enter a port; none if the port has no link.
     pub fn wire_into(&self, port: SwitchPort) -> Option<&WireConfig> {
         let link = &self.links[*self.linked.get(&port)?];
         let at = LinkEnd::Port(port);
@@ -163,13 +162,13 @@ impl Fabric {
         Some(&link.wires[end])
     }
 
-    /// Bytes of the largest packet that every link carries.
+    /// The lowest MTU of all links.
     pub fn least_mtu(&self) -> u16 {
         let mtus = self.links.iter().map(|link| link.mtu);
         mtus.min().unwrap_or(DEFAULT_MTU)
     }
 
-    /// The ports of a switch that have links, in the file's order.
+    /// A switch's ports with links, in the file's order.
     pub fn ports_of(&self, switch: SwitchId) -> impl Iterator<Item = PortNumber> {
         let ends = self.links.iter().flat_map(|link| link.ends);
         ends.filter_map(move |end| match end {
@@ -178,32 +177,32 @@ impl Fabric {
         })
     }
 
-    /// Traffic that is no job's.
+    /// The background traffic.
     pub fn traffic(&self) -> &[Flow] {
         &self.traffic
     }
 
-    /// The links between switches; a [`TrunkId`] is an index into these.
+    /// All links between switches; a [`TrunkId`] is an index into these.
     pub fn trunks(&self) -> &[Trunk] {
         &self.trunks.all
     }
 
-    /// One link between switches.
+    /// A link between switches.
     pub fn trunk(&self, id: TrunkId) -> Trunk {
         self.trunks.all[id.0]
     }
 
-    /// The links from a switch to others, by port.
+    /// A switch's links to other switches, by port.
     pub fn trunks_of(&self, switch: SwitchId) -> &[TrunkEnd] {
         &self.trunks.ends[switch.0]
     }
 
-    /// The port at the other end of the trunk at `port`; none where no trunk is.
+    /// The port at the other end of the trunk at `port`; none without a trunk.
     pub fn across(&self, port: SwitchPort) -> Option<SwitchPort> {
         self.trunk_end(port).map(|end| end.far)
     }
 
-    /// The trunk at `port`; none where none is.
+    /// The trunk at `port`, if there is one.
     pub fn trunk_at(&self, port: SwitchPort) -> Option<TrunkId> {
         self.trunk_end(port).map(|end| end.trunk)
     }
@@ -214,30 +213,30 @@ impl Fabric {
         Some(&ends[at])
     }
 
-    /// How heavily `amount`, of anything, weighs on a trunk: 2^16 for each on the fastest, more on slower ones. One
-    /// without a rate counts as the fastest that has one.
+    /// The relative cost of `amount` on a trunk: 2^16 per unit on the fastest trunk, more on slower
+    /// ones. A trunk without a rate counts as the fastest one with a rate.
     pub fn strain(&self, trunk: TrunkId, amount: u64) -> u128 {
         self.trunks.strain(trunk, amount)
     }
 
-    /// The switch called `name`.
+    /// Finds a switch by name.
     pub fn switch_named(&self, name: &str) -> Option<SwitchId> {
         let at = self.switches.iter().position(|switch| switch.name == name);
         at.map(SwitchId)
     }
 
-    /// A port's name, as the fabric's file writes it.
+    /// A port's full name, as in the fabric's file.
     pub fn port_name(&self, at: SwitchPort) -> String {
         let switch = self.switch(at.switch);
         format!("{}/{}", switch.name, switch.port_label(at.port))
     }
 
-    /// One switch.
+    /// A switch.
     pub fn switch(&self, id: SwitchId) -> &Switch {
         &self.switches[id.0]
     }
 
-    /// One host.
+    /// A host.
     pub fn host(&self, id: HostId) -> &Host {
         &self.hosts[id.0]
     }
@@ -252,22 +251,22 @@ impl Fabric {
         (0..self.hosts.len()).map(HostId)
     }
 
-    /// The host called `name`.
+    /// Finds a host by name.
     pub fn host_named(&self, name: &str) -> Option<HostId> {
         self.host_names.get(name).copied()
     }
 }
 
-/// Reads and checks the fabric in the YAML file at `path`.
+/// Reads the fabric in the YAML file at `path`.
 ///
 /// # Errors
-/// Each is one line with the file, the line and the field; see [`FabricProblem`].
+/// One line with the file, the line and the field; see [`FabricProblem`].
 pub fn load(path: &Path) -> Result<Fabric, FabricError> {
     parse(&yaml::read(path)?, &path.display().to_string())
 }
 
-/// Reads and checks the fabric in `text`, which errors call `source`: a file, from whose folder on the
-/// relative paths in it count, or another name.
+/// Reads the fabric in `text`. Errors call the text `source`; if that is a file, relative paths
+/// start at its folder.
 ///
 /// # Errors
 /// As [`load`].
@@ -275,7 +274,8 @@ pub fn parse(text: &str, source: &str) -> Result<Fabric, FabricError> {
     check::check(yaml::parse(text, source)?, source)
 }
 
-/// The same without looking at files that the fabric names, the keys and certificates of TLS: for planning, where no switch is spoken to.
+/// Reads a fabric like [`parse`], but does not read its TLS files: for planning, which connects to
+/// no switch.
 ///
 /// # Errors
 /// As [`load`].

@@ -1,4 +1,4 @@
-//! A front panel's YAML form: its port map, and what its ports are set to.
+//! The YAML form of a front panel: its port map and its ports' settings.
 
 use std::fmt;
 
@@ -40,28 +40,28 @@ impl<'de> Deserialize<'de> for PortMapFile {
     }
 }
 
-/// A connector alone is a number.
+/// The schema of a port; a connector alone is a number.
 fn port_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": ["string", "integer"] })
 }
 
-/// What one port, or all channels of one connector, are set to.
+/// Settings of one port, or of all channels of a connector.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PortFile {
     /// CONNECTOR/CHANNEL, or CONNECTOR for all of its channels.
     #[schemars(schema_with = "port_schema")]
     pub port: Spanned<String>,
-    /// Into which channels the connector is divided, CHANNELSxSPEED: 4x25G.
+    /// The channels of the connector, CHANNELSxSPEED: 4x25G.
     #[schemars(with = "Option<String>")]
     pub breakout: Option<Spanned<String>>,
-    /// Bits per second.
+    /// The speed.
     #[schemars(with = "Option<String>")]
     pub speed: Option<Spanned<String>>,
-    /// Forward error correction.
+    /// The forward error correction.
     #[schemars(with = "Option<String>")]
     pub fec: Option<Spanned<String>>,
-    /// Whether it agrees on its speed with the other end.
+    /// True if the port negotiates its speed with the other end.
     #[schemars(with = "Option<bool>")]
     pub autoneg: Option<Spanned<bool>>,
 }

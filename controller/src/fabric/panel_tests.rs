@@ -30,15 +30,16 @@ fn at(switch: usize, port: u16) -> SwitchPort {
 }
 
 fn good() -> Fabric {
-    // The trunk's ends have two speeds as it stands.
+    // In `GOOD`, the trunk's ends have different speeds.
     parse(&GOOD.replace("speed: 40G", "speed: 100G"), "f.yaml").unwrap()
 }
 
 #[test]
-fn names_of_the_front_panel_become_device_ports() {
+fn front_panel_names_become_device_ports() {
     let fabric = good();
     let attached = |name| fabric.host(fabric.host_named(name).unwrap()).attached;
-    // Wedge 100BF-32X: connector 1 is device port 132 with one half of the chip's MACs, 128 with the other.
+    // Wedge 100BF-32X: connector 1 is device port 132 with one half of the chip's MACs, 128 with
+    // the other.
     assert_eq!(attached("h1"), at(0, 132));
     assert_eq!(attached("h2"), at(0, 164 + 3));
     assert_eq!(attached("h3"), at(1, 128));
@@ -61,8 +62,8 @@ fn names_of_the_front_panel_become_device_ports() {
     assert_eq!(settings(174), (Speed::G50, Fec::ReedSolomon, Some(true)));
 }
 
-/// A port's speed is its link's rate, in both directions, and jobs' virtual queues follow from it; a link is not thereby
-/// one that somebody has to impair.
+/// A port's speed is its link's rate in both directions, and virtual queues follow from it. This
+/// alone does not make the link impaired.
 #[test]
 fn a_ports_speed_is_its_links_rate() {
     let fabric = good();
@@ -79,7 +80,7 @@ fn a_ports_speed_is_its_links_rate() {
 }
 
 #[test]
-fn parts_are_called_as_the_file_calls_them() {
+fn elements_have_the_names_of_the_file() {
     let fabric = good();
     for name in ["t1/1/0", "t1/2/0-t2/2/0", "t2"] {
         let part = fabric.part_named(name).unwrap();
@@ -92,7 +93,7 @@ fn parts_are_called_as_the_file_calls_them() {
 }
 
 #[test]
-fn any_board_can_be_given() {
+fn port_maps_of_unknown_boards_are_accepted() {
     let map = "port_map: { 1: 0, 2: 4, 7: 128 }";
     let text = GOOD.replace("port_map: wedge100bf-32x-odd, speed: 40G", map);
     let fabric = parse(&text, "f.yaml").unwrap();
@@ -100,112 +101,112 @@ fn any_board_can_be_given() {
 }
 
 #[test]
-fn each_bad_front_panel_gives_its_one_line() {
+fn invalid_front_panels_give_one_line_errors() {
     let cases = [
         (
             "t1/1/0]",
             "t1/33/0]",
-            "f.yaml:14:18: links[0].ends: there is no connector 33; the port map has 1 to 32",
+            "f.yaml:14:18: links[0].ends: unknown connector 33; the port map has 1 to 32",
         ),
         (
             "t1/1/0]",
             "t1/132]",
-            "f.yaml:14:18: links[0].ends: \"132\" is no port of t1; those of target tofino are CONNECTOR/CHANNEL, such as t1/1/0",
+            "f.yaml:14:18: links[0].ends: unknown port \"132\" of t1; ports of target tofino are CONNECTOR/CHANNEL, such as t1/1/0",
         ),
         (
             "t1/1/0]",
             "t1]",
-            "f.yaml:14:18: links[0].ends: t1 is a switch; say which port, such as t1/1/0",
+            "f.yaml:14:18: links[0].ends: t1 is a switch; add a port, such as t1/1/0",
         ),
         (
             "t1/1/0]",
             "t1/1/1]",
-            "f.yaml:14:18: links[0].ends: a port of 100G takes 4 of a connector's 4 lanes, of 25G (NRZ) each: its channel is a multiple of 4 below 4, and not 1",
+            "f.yaml:14:18: links[0].ends: invalid channel 1: a port of 100G takes 4 of the connector's 4 lanes, 25G (NRZ) each; use a multiple of 4 below 4",
         ),
         (
             "t1/1/0]",
             "t1/5/4]",
-            "f.yaml:14:18: links[0].ends: a port of 100G takes 4 of a connector's 4 lanes, of 25G (NRZ) each: its channel is a multiple of 4 below 4, and not 4",
+            "f.yaml:14:18: links[0].ends: invalid channel 4: a port of 100G takes 4 of the connector's 4 lanes, 25G (NRZ) each; use a multiple of 4 below 4",
         ),
         (
             "t1/1/0]",
             "t1/6/0]",
-            "f.yaml:14:18: links[0].ends: 6/0 and 6/2 cannot both be: 6/2 at 50G takes lanes 2 to 3 of connector 6",
+            "f.yaml:14:18: links[0].ends: 6/0 overlaps 6/2, which at 50G takes lanes 2 to 3 of connector 6",
         ),
         (
             "t1/1/0]",
             "t1/5/3]",
-            "f.yaml:15:18: links[1].ends: port t1/5/3 has a link already, links[0]; a port takes one",
+            "f.yaml:15:18: links[1].ends: port t1/5/3 already has a link, links[0]; use another port",
         ),
         (
             "6/2, speed: 50G",
             "6/1, speed: 50G",
-            "f.yaml:7:17: switches[0].ports[1].port: a port of 50G takes 2 of a connector's 4 lanes, of 25G (NRZ) each: its channel is a multiple of 2 below 4, and not 1",
+            "f.yaml:7:17: switches[0].ports[1].port: invalid channel 1: a port of 50G takes 2 of the connector's 4 lanes, 25G (NRZ) each; use a multiple of 2 below 4",
         ),
         (
             "6/2, speed: 50G",
             "5/2, speed: 50G",
-            "f.yaml:7:17: switches[0].ports[1].port: 5/2 and 5/2 cannot both be: 5/2 at 25G takes lanes 2 to 2 of connector 5",
+            "f.yaml:7:17: switches[0].ports[1].port: 5/2 overlaps 5/2, which at 25G takes lanes 2 to 2 of connector 5",
         ),
         (
             "6/2, speed: 50G",
             "6/2, speed: 400G",
-            "f.yaml:7:29: switches[0].ports[1].speed: \"400G\" is no speed of a port; target tofino has 1G, 10G, 25G, 40G, 50G, 100G",
+            "f.yaml:7:29: switches[0].ports[1].speed: invalid speed \"400G\"; ports of target tofino have 1G, 10G, 25G, 40G, 50G, 100G",
         ),
         (
             "6/2, speed: 50G",
             "six",
-            "f.yaml:7:17: switches[0].ports[1].port: \"six\" is no port of a front panel; one is CONNECTOR/CHANNEL, such as 1/0, or CONNECTOR for its first",
+            "f.yaml:7:17: switches[0].ports[1].port: invalid front-panel port \"six\"; use CONNECTOR/CHANNEL, such as 1/0, or CONNECTOR for its first port",
         ),
         (
             "4x25G",
             "3x25G",
-            "f.yaml:6:30: switches[0].ports[0].breakout: \"3x25G\" breaks no connector of 4 lanes out; write CHANNELSxSPEED, such as 4x25G",
+            "f.yaml:6:30: switches[0].ports[0].breakout: invalid breakout \"3x25G\" of a connector with 4 lanes; use CHANNELSxSPEED, such as 4x25G",
         ),
         (
             "4x25G",
             "4x100G",
-            "f.yaml:6:30: switches[0].ports[0].breakout: 4x100G takes more than a connector's 4 lanes: a port of 100G takes 4, of 25G (NRZ) each; write 1x100G",
+            "f.yaml:6:30: switches[0].ports[0].breakout: 4x100G needs more than the connector's 4 lanes: a port of 100G takes 4 lanes of 25G (NRZ) each; use 1x100G",
         ),
         (
             "target: tofino\n    ports:\n      - { port: 5, breakout: 4x25G, fec: fc }",
             "target: tofino2\n    ports:\n      - { port: 5, breakout: 8x50G }",
-            "f.yaml:6:30: switches[0].ports[0].breakout: 8x50G takes more than a connector's 8 lanes: a port of 50G takes 2, of 25G (NRZ) each; write 4x50G",
+            "f.yaml:6:30: switches[0].ports[0].breakout: 8x50G needs more than the connector's 8 lanes: a port of 50G takes 2 lanes of 25G (NRZ) each; use 4x50G",
         ),
         (
             "target: tofino\n    ports:\n      - { port: 5, breakout: 4x25G, fec: fc }",
             "target: tofino2\n    ports:\n      - { port: 5, breakout: 4x200G }",
-            "f.yaml:6:30: switches[0].ports[0].breakout: 4x200G takes more than a connector's 8 lanes: a port of 200G takes 4, of 50G (PAM4) each; write 2x200G",
+            "f.yaml:6:30: switches[0].ports[0].breakout: 4x200G needs more than the connector's 8 lanes: a port of 200G takes 4 lanes of 50G (PAM4) each; use 2x200G",
         ),
         (
             "4x25G, fec: fc",
             "4x25G, speed: 25G",
-            "f.yaml:6:30: switches[0].ports[0].breakout: the channels' speed stands in `breakout`; leave `speed` out",
+            "f.yaml:6:30: switches[0].ports[0].breakout: `breakout` sets the channels' speed; leave `speed` out",
         ),
         (
             "fec: fc",
             "fec: on",
-            "f.yaml:6:42: switches[0].ports[0].fec: \"on\" is no forward error correction; there are none, fc (Firecode) and rs (Reed-Solomon)",
+            "f.yaml:6:42: switches[0].ports[0].fec: invalid forward error correction \"on\"; use none, fc (Firecode) or rs (Reed-Solomon)",
         ),
         (
             "4x25G, fec: fc",
             "4x10G, fec: rs",
-            "f.yaml:6:17: switches[0].ports[0].port: ports of 10G cannot have fec rs",
+            "f.yaml:6:17: switches[0].ports[0].port: fec rs is not supported at 10G",
         ),
         (
             "wedge100bf-32x-odd",
             "wedge",
-            "f.yaml:8:43: switches[1].port_map: no board with a tofino is called \"wedge\"; known: wedge100bf-32x, wedge100bf-32x-odd, wedge100bf-65x; of others give the first device port of each connector, such as { 1: 132, 2: 140 }",
+            "f.yaml:8:43: switches[1].port_map: unknown board \"wedge\" for target tofino; known boards: wedge100bf-32x, wedge100bf-32x-odd, wedge100bf-65x; for another board, list the first device port of each connector, such as { 1: 132, 2: 140 }",
         ),
         (
             "wedge100bf-32x-odd",
             "{ 1: 64 }",
-            "f.yaml:8:43: switches[1].port_map: connector 1: device port 64 is port 64 of pipe 0, where CPU and recirculation are; those of the front panel are 0 to 63 of each pipe",
+            "f.yaml:8:43: switches[1].port_map: connector 1: device port 64 is port 64 of pipe 0, expected a front-panel port, 0 to 63 of each pipe",
         ),
         (
             "wedge100bf-32x-odd",
             "{ 1: 0, 2: 2 }",
-            "f.yaml:8:43: switches[1].port_map: connectors 1 and 2 both have device port 2; each has 4 of its own",
+            "f.yaml:8:43: switches[1].port_map: connectors 1 and 2 both use device port 2; each needs 4 of its own",
         ),
         (
             "wedge100bf-32x-odd",
@@ -215,22 +216,22 @@ fn each_bad_front_panel_gives_its_one_line() {
         (
             "speed: 40G",
             "speed: 40G, fec: rs",
-            "f.yaml:8:80: switches[1].fec: ports of 40G cannot have fec rs",
+            "f.yaml:8:80: switches[1].fec: fec rs is not supported at 40G",
         ),
         (
             "speed: 40G",
             "speed: 40G",
-            "f.yaml:17:13: links[3].ends: t1/2/0 is set to 100G, and t2/2/0 to 40G; a link has one speed",
+            "f.yaml:17:13: links[3].ends: t1/2/0 has speed 100G, but t2/2/0 has 40G; set both to the same speed",
         ),
         (
             "rate: 10G",
             "rate: 50G",
-            "f.yaml:16:13: links[2].a_to_b.rate: a rate of 50000000000 bits per second over a port of 40G; leave it out for the port's own",
+            "f.yaml:16:13: links[2].a_to_b.rate: rate 50000000000 bit/s exceeds the port's 40G; leave the rate out to use the port's",
         ),
         (
             "target: tofino, port_map: wedge100bf-32x-odd",
             "port_map: wedge100bf-32x-odd",
-            "f.yaml:8:27: switches[1].port_map: target v1model has no front panel; leave it out, or name another target",
+            "f.yaml:8:27: switches[1].port_map: target v1model has no front panel; leave the field out, or set another target",
         ),
     ];
     for (from, to, line) in cases {

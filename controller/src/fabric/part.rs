@@ -1,35 +1,35 @@
-//! Parts of a fabric by name, as operators say them and the store keeps them.
+//! Names of a fabric's elements, as operators write them and the store keeps them.
 
 use super::{Fabric, LinkEnd, Part, SwitchId, SwitchPort};
 use crate::names::some_of;
 
-/// A name that no part has.
+/// A name that no element has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the fabric has no part {name:?}: {why}; say a switch (s1), a port (s1/9) or a link between switches (s1/9-s2/9)"
+    "unknown element {name:?}: {why}; name a switch (s1), a port (s1/9) or a link between switches (s1/9-s2/9)"
 )]
 pub struct UnknownPart {
-    /// What was said.
+    /// The name.
     pub name: String,
-    /// What of it is not there.
+    /// The part of the name that is unknown.
     pub why: String,
 }
 
 /// A name that no switch has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no switch is called {name:?}; there are: {known}")]
+#[error("unknown switch {name:?} (the fabric has {known})")]
 pub struct UnknownSwitch {
-    /// What was said.
+    /// The name.
     pub name: String,
-    /// The first few switches that there are.
+    /// The first few switches of the fabric.
     pub known: String,
 }
 
 impl Fabric {
-    /// The switch called `name`, for whoever was told that name and is to be told which there are.
+    /// Finds a switch by name, with an error that lists the known switches.
     ///
     /// # Errors
-    /// There is none.
+    /// No switch has the name.
     pub fn switch_called(&self, name: &str) -> Result<SwitchId, UnknownSwitch> {
         self.switch_named(name).ok_or_else(|| UnknownSwitch {
             name: name.to_owned(),
@@ -37,11 +37,12 @@ impl Fabric {
         })
     }
 
-    /// The part called `name`: of a switch what it passes on ([`Part::Transit`]); a port, `SWITCH/PORT`; a link between switches, by both
-    /// ends. A port at which a link to another switch is stands for that link.
+    /// Finds an element by name: `SWITCH` for a switch's transit traffic ([`Part::Transit`]),
+    /// `SWITCH/PORT` for a port, both ends for a link between switches. A port with a link to
+    /// another switch stands for that link.
     ///
     /// # Errors
-    /// There is none.
+    /// No element has the name.
     pub fn part_named(&self, name: &str) -> Result<Part, UnknownPart> {
         let unknown = |why: String| UnknownPart {
             name: name.to_owned(),
@@ -50,7 +51,7 @@ impl Fabric {
         if let Some(switch) = self.switch_named(name) {
             return Ok(Part::Transit(switch));
         }
-        // Names may have dashes: the ends are told apart by the first dash behind the first port.
+        // Names may contain dashes, so the first dash after the first port separates the ends.
         let dash = name.find('/').and_then(|slash| {
             let dash = name[slash..].find('-')?;
             Some(slash + dash)
@@ -71,7 +72,8 @@ impl Fabric {
         }
     }
 
-    /// The name by which [`part_named`](Self::part_named) knows a part, the same in whichever order the file has it.
+    /// An element's name, as [`part_named`](Self::part_named) accepts it, independent of the file's
+    /// order.
     pub fn name_of(&self, part: Part) -> String {
         let port = |at: SwitchPort| self.port_name(at);
         match part {
@@ -86,13 +88,13 @@ impl Fabric {
             }
         }
     }
-    /// A port that has a link, or what is not there.
+    /// Finds a port with a link, or returns what is unknown.
     fn port_named(&self, name: &str) -> Result<SwitchPort, String> {
         let (switch, label) = name
             .split_once('/')
-            .ok_or_else(|| format!("no switch is called {}", seen(name)))?;
+            .ok_or_else(|| format!("unknown switch {}", seen(name)))?;
         let Some(id) = self.switch_named(switch) else {
-            return Err(format!("no switch is called {}", seen(switch)));
+            return Err(format!("unknown switch {}", seen(switch)));
         };
         let port = self.switch(id).port_labelled(label);
         let port = port.map(|port| SwitchPort { switch: id, port });
@@ -102,7 +104,7 @@ impl Fabric {
     }
 }
 
-/// A name as a sentence has it: one that is empty between quotes.
+/// A name in a message; an empty one in quotes.
 fn seen(name: &str) -> &str {
     match name {
         "" => "\"\"",
@@ -117,7 +119,7 @@ mod tests {
     use crate::target::PortNumber;
 
     #[test]
-    fn a_link_has_one_name_whichever_end_comes_first() {
+    fn link_names_do_not_depend_on_the_order_of_ends() {
         let text = include_str!("../../../topologies/two-switches.yaml");
         for text in [text, &text.replace("[s1/9, s2/9]", "[s2/9, s1/9]")] {
             let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
@@ -126,18 +128,18 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_no_switch_is_told_of_some() {
+    fn unknown_switches_list_the_known_ones() {
         let trunks: Vec<_> = (0..9).map(|switch| (switch, switch + 1, "")).collect();
         let fabric = crate::testing::fabric_of(10, &[(0, 1)], &trunks);
         assert_eq!(fabric.switch_called("s9"), Ok(SwitchId(9)));
         assert_eq!(
             fabric.switch_called("s10\n").unwrap_err().to_string(),
-            "no switch is called \"s10\\n\"; there are: s0, s1, s2, s3, s4, s5, s6, s7 and 2 more"
+            "unknown switch \"s10\\n\" (the fabric has s0, s1, s2, s3, s4, s5, s6, s7 and 2 more)"
         );
     }
 
     #[test]
-    fn parts_are_known_by_name() {
+    fn elements_are_found_by_name() {
         let text = include_str!("../../../topologies/two-switches.yaml").replace("s2", "s-2");
         let fabric = crate::fabric::parse(&text, "two.yaml").unwrap();
         let trunk = Part::Trunk(TrunkId(0));
@@ -157,12 +159,12 @@ mod tests {
             assert_eq!(fabric.part_named(&fabric.name_of(part)), Ok(part));
         }
         for (name, why) in [
-            ("s3", "no switch is called s3"),
-            ("s3/1", "no switch is called s3"),
+            ("s3", "unknown switch s3"),
+            ("s3/1", "unknown switch s3"),
             ("s1/7", "switch s1 has no link at port 7"),
             ("s1/x", "switch s1 has no link at port x"),
             ("s1/1-s-2/9", "no link joins these ports"),
-            ("", "no switch is called \"\""),
+            ("", "unknown switch \"\""),
             ("s1/", "switch s1 has no link at port \"\""),
         ] {
             assert_eq!(fabric.part_named(name).unwrap_err().why, why);

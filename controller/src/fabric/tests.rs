@@ -15,7 +15,7 @@ links:
 "#;
 
 #[test]
-fn a_good_file_becomes_a_fabric() {
+fn valid_files_become_fabrics() {
     let fabric = parse(GOOD, "good.yaml").unwrap();
     let [s1, s2] = [SwitchId(0), SwitchId(1)];
     assert_eq!(fabric.switch(s1).limits, fabric.switch(s1).target.limits);
@@ -49,7 +49,7 @@ fn a_good_file_becomes_a_fabric() {
 }
 
 #[test]
-fn the_topologies_that_ship_are_fabrics() {
+fn shipped_topologies_are_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../topologies");
     for (file, switches, hosts, impaired) in [
         ("star4.yaml", 1, 4, 0),
@@ -75,7 +75,7 @@ fn the_topologies_that_ship_are_fabrics() {
 }
 
 #[test]
-fn what_a_switch_leaves_out_follows_from_its_place() {
+fn switch_defaults_follow_from_the_order() {
     let (name, text) = (
         "f.yaml",
         GOOD.replace(
@@ -157,22 +157,22 @@ const LINK_CASES: [(&str, &str, &str); 6] = [
     (
         TRUNK,
         "[s1/9, s2/8], a_to_b: { speed: 1G }",
-        "f.yaml:11:44: links[2].a_to_b.speed: `speed` is no setting; there are: rate, delay, jitter, reorder, loss, queue, queue-packets, ecn",
+        "f.yaml:11:44: links[2].a_to_b.speed: unknown setting `speed`: expected one of rate, delay, jitter, reorder, loss, queue, queue-packets, ecn",
     ),
     (
         TRUNK,
         "[s1/9, s2/8], rate: 100G, b_to_a: { delay: 2s }",
-        "f.yaml:11:13: links[2].b_to_a: rate 100G over a delay of 2s: 25000000000 bytes under way, expected at most 1073741824",
+        "f.yaml:11:13: links[2].b_to_a: rate 100G over a delay of 2s: 25000000000 bytes in flight, expected at most 1073741824",
     ),
     (
         TRUNK,
         "[s1/9, s2/8], mtu: 100",
-        "f.yaml:11:32: links[2].mtu: an MTU of 100 is out of range; a link carries IPv4 packets of 576 to 9216 bytes",
+        "f.yaml:11:32: links[2].mtu: MTU 100 is out of range; use 576 to 9216 bytes",
     ),
     (
         TRUNK,
         "[s1/9, s2/8], mtu: 70000",
-        "f.yaml:11:32: links[2].mtu: an MTU of 70000 is out of range; a link carries IPv4 packets of 576 to 9216 bytes",
+        "f.yaml:11:32: links[2].mtu: MTU 70000 is out of range; use 576 to 9216 bytes",
     ),
 ];
 const LAST: &str = "[s1/9, s2/8] }\n";
@@ -180,7 +180,7 @@ const TRAFFIC_CASES: [(&str, &str, &str); 5] = [
     (
         LAST,
         "[s1/9, s2/8] }\ntraffic:\n  - { from: h1, to: s2, rate: 1M }\n",
-        "f.yaml:13:21: traffic[0].to: no host is called \"s2\"; traffic runs between two hosts",
+        "f.yaml:13:21: traffic[0].to: unknown host \"s2\"; traffic runs between two hosts",
     ),
     (
         LAST,
@@ -200,11 +200,11 @@ const TRAFFIC_CASES: [(&str, &str, &str); 5] = [
     (
         LAST,
         "[s1/9, s2/8] }\ntraffic:\n  - { from: h1, to: h2, protocol: tcp, rate: 1M }\n",
-        "f.yaml:13:46: traffic[0].rate: TCP finds its rate itself; leave `rate` out, or use udp",
+        "f.yaml:13:46: traffic[0].rate: TCP has no fixed rate; leave `rate` out, or use udp",
     ),
 ];
 
-/// The whole line that `GOOD` gives with `from` replaced by `to`.
+/// The error line for `GOOD` with `from` replaced by `to`.
 fn line_for(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from), "{from:?} is not in the good file");
     parse(&GOOD.replacen(from, to, 1), "f.yaml")
@@ -213,7 +213,7 @@ fn line_for(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn each_bad_file_gives_its_one_line() {
+fn invalid_fabrics_give_one_line_errors() {
     let cases = [
         (
             "ranks: 2",
@@ -233,37 +233,37 @@ fn each_bad_file_gives_its_one_line() {
         (
             "name: s2",
             "name: s1",
-            "f.yaml:4:13: switches[1].name: s1 is the name of switches[0] already; names are unique among switches and hosts",
+            "f.yaml:4:13: switches[1].name: duplicate name s1, first used by switches[0]; names are unique among switches and hosts",
         ),
         (
             "name: h2",
             "name: s1",
-            "f.yaml:7:13: hosts[1].name: s1 is the name of switches[0] already; names are unique among switches and hosts",
+            "f.yaml:7:13: hosts[1].name: duplicate name s1, first used by switches[0]; names are unique among switches and hosts",
         ),
         (
             "name: h2",
             "name: a/b",
-            "f.yaml:7:13: hosts[1].name: \"a/b\" is no name; one has 1 to 63 letters, digits, '-', '_' or '.' and starts with a letter or digit",
+            "f.yaml:7:13: hosts[1].name: invalid name \"a/b\"; use 1 to 63 letters, digits, '-', '_' or '.', starting with a letter or digit",
         ),
         (
             "v1model",
             "v2model",
-            "f.yaml:3:25: switches[0].target: no target is called \"v2model\"; known: v1model, tofino, tofino2",
+            "f.yaml:3:25: switches[0].target: unknown target \"v2model\"; known targets: v1model, tofino, tofino2",
         ),
         (
             "\"127.0.0.1:9559\"",
             "localhost",
-            "f.yaml:3:40: switches[0].grpc: \"localhost\" is no address of a P4Runtime server; one is HOST:PORT, such as 127.0.0.1:9559",
+            "f.yaml:3:40: switches[0].grpc: invalid address \"localhost\"; use HOST:PORT of the P4Runtime server, such as 127.0.0.1:9559",
         ),
         (
             "device_id: 1",
             "device_id: 0",
-            "f.yaml:3:69: switches[0].device_id: device_id 0 means none in P4Runtime; use the switch's own, 1 or above",
+            "f.yaml:3:69: switches[0].device_id: device_id 0 is reserved in P4Runtime; use the switch's id, 1 or above",
         ),
         (
             "9560",
             "9559",
-            "f.yaml:4:69: switches[1].device_id: device 1 at 127.0.0.1:9559 is s1 already; every switch is its own device",
+            "f.yaml:4:69: switches[1].device_id: duplicate device 1 at 127.0.0.1:9559, first used by s1; give each switch its own",
         ),
         (
             "group_replicas: 64",
@@ -273,82 +273,82 @@ fn each_bad_file_gives_its_one_line() {
         (
             "02:00:00:00:00:02",
             "02:00:00:00:02",
-            "f.yaml:7:22: hosts[1].mac: \"02:00:00:00:02\" is not a MAC address; one is six octets in hexadecimal, such as 02:00:00:00:00:01",
+            "f.yaml:7:22: hosts[1].mac: \"02:00:00:00:02\": invalid MAC address; expected six hexadecimal octets, such as 02:00:00:00:00:01",
         ),
         (
             "02:00:00:00:00:02",
             "03:00:00:00:00:02",
-            "f.yaml:7:22: hosts[1].mac: 03:00:00:00:00:02 cannot be a host's, which is not all zeros and has 0 as the lowest bit of the first octet, such as 02:00:00:00:00:01",
+            "f.yaml:7:22: hosts[1].mac: 03:00:00:00:00:02 is not a unicast address; use one with an even first octet that is not all zeros, such as 02:00:00:00:00:01",
         ),
         (
             "02:00:00:00:00:02",
             "02:00:00:00:00:01",
-            "f.yaml:7:22: hosts[1].mac: 02:00:00:00:00:01 is h1's already; every host has its own",
+            "f.yaml:7:22: hosts[1].mac: duplicate MAC address 02:00:00:00:00:01, first used by h1; give each host its own",
         ),
         (
             "10.0.0.2",
             "10.0.2",
-            "f.yaml:7:47: hosts[1].ip: \"10.0.2\" is no IPv4 address; one is written 10.0.0.1",
+            "f.yaml:7:47: hosts[1].ip: invalid IPv4 address \"10.0.2\"; use dotted decimal, such as 10.0.0.1",
         ),
         (
             "10.0.0.2",
             "239.85.0.1",
-            "f.yaml:7:47: hosts[1].ip: 239.85.0.1 cannot be a host's; use a unicast address that is not loopback, such as 10.0.0.1",
+            "f.yaml:7:47: hosts[1].ip: 239.85.0.1 is not a host's address; use a unicast address that is not loopback, such as 10.0.0.1",
         ),
         (
             "10.0.0.2",
             "10.0.0.1",
-            "f.yaml:7:47: hosts[1].ip: 10.0.0.1 is h1's already; every host has its own",
+            "f.yaml:7:47: hosts[1].ip: duplicate IPv4 address 10.0.0.1, first used by h1; give each host its own",
         ),
         (
             "ranks: 2",
             "ranks: 0",
-            "f.yaml:6:64: hosts[0].ranks: 0 ranks make no member; give 1 or more, or leave the host out",
+            "f.yaml:6:64: hosts[0].ranks: 0 ranks; use 1 or more, or leave the host out",
         ),
         (
             "ranks: 2",
             "ranks: 2, udp_port: 65535",
-            "f.yaml:6:77: hosts[0].udp_port: 2 ranks from UDP port 65535 would end above 65535; start at 1 to 65534",
+            "f.yaml:6:77: hosts[0].udp_port: 2 ranks from UDP port 65535 end above 65535; start at 1 to 65534",
         ),
         (
             "[h1, s1/1]",
             "[h1]",
-            "f.yaml:9:13: links[0].ends: a link has 2 ends, not 1; write [h1, s1/1] or [s1/9, s2/9]",
+            "f.yaml:9:13: links[0].ends: 1 ends; a link has 2, such as [h1, s1/1] or [s1/9, s2/9]",
         ),
         (
             "[h1, s1/1]",
             "[h9, s1/1]",
-            "f.yaml:9:14: links[0].ends: no switch or host is called \"h9\"; ends are a host's name or SWITCH/PORT",
+            "f.yaml:9:14: links[0].ends: unknown end \"h9\"; use a host's name, or SWITCH/PORT",
         ),
         (
             "[h1, s1/1]",
             "[h1, s1]",
-            "f.yaml:9:18: links[0].ends: s1 is a switch; say which port, such as s1/1",
+            "f.yaml:9:18: links[0].ends: s1 is a switch; add a port, such as s1/1",
         ),
         (
             "[h1, s1/1]",
             "[h1/1, s1/1]",
-            "f.yaml:9:14: links[0].ends: h1 is a host, which has one link; write h1 without a port",
+            "f.yaml:9:14: links[0].ends: h1 is a host; write h1 without a port",
         ),
         (
             "[h1, s1/1]",
             "[h1, s1/511]",
-            "f.yaml:9:18: links[0].ends: \"511\" is no port of s1; target v1model has 1 to 509",
+            "f.yaml:9:18: links[0].ends: unknown port \"511\" of s1; target v1model has 1 to 509",
         ),
         (
             "[h1, s1/1]",
             "[h1, s1/0]",
-            "f.yaml:9:18: links[0].ends: \"0\" is no port of s1; target v1model has 1 to 509",
+            "f.yaml:9:18: links[0].ends: unknown port \"0\" of s1; target v1model has 1 to 509",
         ),
         (
             "[s1/9, s2/8]",
             "[s1/1, s2/8]",
-            "f.yaml:11:14: links[2].ends: port s1/1 has a link already, links[0]; a port takes one",
+            "f.yaml:11:14: links[2].ends: port s1/1 already has a link, links[0]; use another port",
         ),
         (
             "[s1/9, s2/8]",
             "[h1, s2/8]",
-            "f.yaml:11:14: links[2].ends: host h1 has a link already, links[0]; a host takes one",
+            "f.yaml:11:14: links[2].ends: host h1 already has a link, links[0]; a host has one link",
         ),
         (
             "[s2/1, h2]",
@@ -358,17 +358,17 @@ fn each_bad_file_gives_its_one_line() {
         (
             "[s1/9, s2/8]",
             "[s1/9, s1/8]",
-            "f.yaml:11:13: links[2].ends: both ends are at s1; a trunk joins two switches",
+            "f.yaml:11:13: links[2].ends: both ends are on s1; a trunk joins two switches",
         ),
         (
             "  - { ends: [h1, s1/1] }\n",
             "",
-            "f.yaml:6:13: hosts[0]: host h1 is on no port; add a link such as [h1, s1/1]",
+            "f.yaml:6:13: hosts[0]: host h1 has no link; add one such as [h1, s1/1]",
         ),
         (
             "  - { ends: [s1/9, s2/8] }\n",
             "",
-            "f.yaml:4:13: switches[1]: no links lead from s1 to s2; add a trunk such as [s1/9, s2/9]",
+            "f.yaml:4:13: switches[1]: no path leads from s1 to s2; add a trunk such as [s1/9, s2/9]",
         ),
     ];
     let cases = cases.into_iter().chain(LINK_CASES).chain(TRAFFIC_CASES);
@@ -378,7 +378,7 @@ fn each_bad_file_gives_its_one_line() {
 }
 
 #[test]
-fn text_that_is_no_fabric_gives_one_line_too() {
+fn other_texts_give_one_line_errors() {
     for text in [
         "",
         "switches: [",
@@ -395,18 +395,18 @@ fn text_that_is_no_fabric_gives_one_line_too() {
 }
 
 #[test]
-fn a_fabric_has_no_more_switches_than_ways_are_kept_for() {
+fn the_number_of_switches_is_limited() {
     let switches = (0..=MOST_SWITCHES).map(|at| format!("  - {{ name: s{at} }}\n"));
     let switches: String = switches.collect();
     let text = format!("switches:\n{switches}hosts: []\nlinks: []\n");
     assert_eq!(
         parse(&text, "f.yaml").unwrap_err().to_string(),
-        "f.yaml:2:3: switches: 1025 switches; a fabric has 1024 at the most"
+        "f.yaml:2:3: switches: 1025 switches; a fabric has at most 1024"
     );
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn missing_files_are_named() {
     let line = load(Path::new("no/such/fabric.yaml"))
         .unwrap_err()
         .to_string();

@@ -1,33 +1,33 @@
-//! Links between switches, as what leads through a fabric.
+//! Trunks: the links between switches.
 
 use super::{SwitchId, SwitchPort};
 use crate::target::PortNumber;
 
-/// A trunk's place in [`Fabric::trunks`](super::Fabric::trunks).
+/// A trunk's index in [`Fabric::trunks`](super::Fabric::trunks).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TrunkId(pub usize);
 
 /// A link between two switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trunk {
-    /// Its two ends.
+    /// The two ends.
     pub ends: [SwitchPort; 2],
-    /// Bits per second of its slower direction; none where it takes no time.
+    /// Bits per second of the slower direction; none if unlimited.
     pub rate: Option<u64>,
 }
 
-/// A trunk as one of its switches sees it.
+/// A trunk as seen from one of its switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TrunkEnd {
-    /// The port here.
+    /// The local port.
     pub port: PortNumber,
     /// The trunk.
     pub trunk: TrunkId,
-    /// Its other end.
+    /// The port at the other end.
     pub far: SwitchPort,
 }
 
-/// All trunks and who sees them. Trunks whose rates differ are compared by [`strain`](Self::strain).
+/// All trunks, also by switch. [`strain`](Self::strain) compares trunks with different rates.
 #[derive(Clone, Debug)]
 pub(super) struct Trunks {
     pub all: Vec<Trunk>,
@@ -58,7 +58,7 @@ impl Trunks {
         }
     }
 
-    /// The first switch to which no trunks lead from the first one.
+    /// The first switch that has no path from the first one.
     pub fn first_missed(&self) -> Option<SwitchId> {
         let mut reached = vec![false; self.ends.len()];
         let mut stack = vec![SwitchId(0)];
@@ -70,8 +70,8 @@ impl Trunks {
         reached.iter().position(|reached| !reached).map(SwitchId)
     }
 
-    /// How heavily `amount`, of anything, weighs on a trunk: 2^16 for each on the fastest, more on slower ones. One
-    /// without a rate counts as the fastest that has one.
+    /// The relative cost of `amount` on a trunk: 2^16 per unit on the fastest trunk, more on slower
+    /// ones. A trunk without a rate counts as the fastest one with a rate.
     pub fn strain(&self, trunk: TrunkId, amount: u64) -> u128 {
         let rate = self.all[trunk.0].rate.unwrap_or(self.fastest).max(1);
         let slowness = (u128::from(self.fastest) << 16) / u128::from(rate);

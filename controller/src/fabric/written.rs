@@ -1,4 +1,4 @@
-//! A fabric as a file has it, with where its switches and hosts stand there: what does not fit is said of its place.
+//! Fabrics with the places of their elements in the file, so that a rejection names the place.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -12,15 +12,15 @@ use crate::yaml::{self, Place};
 /// A fabric of a file.
 #[derive(Debug)]
 pub struct WrittenFabric {
-    /// What it describes.
+    /// The fabric.
     pub fabric: Fabric,
-    /// Where its fields stand, by their paths.
+    /// The places of fields, by their paths.
     places: HashMap<String, Location>,
     source: String,
 }
 
 impl WrittenFabric {
-    /// As [`parse`](super::parse).
+    /// Reads a fabric like [`parse`](super::parse).
     ///
     /// # Errors
     /// As [`parse`](super::parse).
@@ -34,8 +34,8 @@ impl WrittenFabric {
         })
     }
 
-    /// What does not fit as errors of the file say it: `fabric.yaml:2:13: switches[0]: switch s1: ...`. Without a field, or of one whose place
-    /// is not known, it is `said` of the file as a whole.
+    /// Returns a rejection as an error of the file: `fabric.yaml:2:13: switches[0]: switch s1: …`.
+    /// Without a field, or for a field with unknown place, `said` is about the file as a whole.
     pub fn refused(&self, field: Option<&str>, said: impl Display) -> String {
         let place = field.and_then(|field| Some((field, self.places.get(field)?)));
         match place {
@@ -48,7 +48,7 @@ impl WrittenFabric {
     }
 }
 
-/// Where switches and hosts stand: at their names.
+/// The places of switches and hosts: those of their names.
 fn places(file: &FabricFile) -> HashMap<String, Location> {
     let switches = file.switches.value.iter().map(|it| &it.name);
     let hosts = file.hosts.value.iter().map(|it| &it.name);
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_has_its_place() {
+    fn rejections_name_their_place() {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let written = WrittenFabric::parse(text, "f.yaml").unwrap();
         let place = |what: &str| {

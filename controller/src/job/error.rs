@@ -1,56 +1,54 @@
-//! What can be wrong with a job.
+//! Errors of jobs: in their files, and in their placement.
 
 use crate::membership::Eviction;
 use crate::yaml::LoadError;
 
-/// Why a job file was not accepted.
+/// Error in a job file.
 pub type JobError = LoadError<JobProblem>;
 
-/// What is wrong with a job whatever the fabric.
+/// A problem of a job on any fabric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobProblem {
-    /// A name with characters that names cannot have.
+    /// A name with invalid characters.
     #[error(
-        "{0:?} is no name; one has 1 to 63 letters, digits, '-', '_' or '.' and starts with a letter or digit"
+        "invalid name {0:?}; use 1 to 63 letters, digits, '-', '_' or '.', starting with a letter or digit"
     )]
     Name(String),
-    /// Too few members to send each other anything, or more than ranks have numbers.
-    #[error(
-        "a job has 2 to 65535 members, not {0}; list their hosts in rank order, such as [h1, h2]"
-    )]
+    /// Fewer than two members, or more than there are ranks.
+    #[error("{0} members; a job has 2 to 65535: list their hosts in rank order, such as [h1, h2]")]
     Members(usize),
-    /// Groups that differ in size, or are too small or too few for a grid.
+    /// A number of groups that does not divide the members into groups of two or more.
     #[error(
-        "{ranks} members do not make {groups} groups of equal size; 2 or more groups of 2 or more ranks each are needed"
+        "cannot divide {ranks} members into {groups} equal groups; a grid has 2 or more groups of 2 or more ranks each"
     )]
     Groups {
-        /// Groups asked for.
+        /// The number of groups.
         groups: usize,
-        /// Members.
+        /// The number of members.
         ranks: usize,
     },
-    /// Ranks of a host that could not tell which of a column's they are.
-    #[error("host {0} has ranks in several groups; a host's ranks are of one group")]
+    /// A host with ranks in several groups. Its ranks in a column job could not be told apart.
+    #[error("host {0} has ranks in several groups; put all ranks of a host in one group")]
     Scattered(String),
-    /// A weight that is none.
-    #[error("a job's weight is 1 to 100, not {0}")]
+    /// A weight out of range.
+    #[error("weight {0} is out of range; use 1 to 100")]
     Weight(u32),
-    /// A way to gather that is none of the API's.
-    #[error("gather {0} is unknown; use GATHER_MULTICAST or GATHER_UNICAST")]
+    /// A gather mode that the API does not have.
+    #[error("unknown gather mode {0}; use GATHER_MULTICAST or GATHER_UNICAST")]
     Gather(i32),
-    /// A wait that is too long.
+    /// An eviction timeout that is too long.
     #[error(
-        "suspected members are evicted after at most {most} s, not {0}; say 0 for never",
+        "{0} s is out of range; use 1 to {most}, or 0 to never evict",
         most = Eviction::MOST
     )]
     Eviction(u32),
-    /// Rows and columns that would not fit each other any more.
-    #[error("a grid keeps its members, so that nobody can be evicted; leave evict_after_s out")]
+    /// Eviction in a grid, whose rows and columns have fixed members.
+    #[error("the members of a grid cannot change; leave evict_after_s out")]
     GridEviction,
 }
 
 impl JobProblem {
-    /// The field that it is about, as files and requests call it.
+    /// The field in files and requests.
     pub fn field(&self) -> &'static str {
         match self {
             JobProblem::Name(_) => "name",
@@ -63,50 +61,50 @@ impl JobProblem {
     }
 }
 
-/// Why a job's members cannot be placed on the fabric's hosts.
+/// Error in the placement of a job's members.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
-    /// Wrong whatever the fabric.
+    /// A problem on any fabric.
     #[error(transparent)]
     Job(#[from] JobProblem),
     /// A host that the fabric does not have.
-    #[error("members[{index}]: the fabric has no host {host:?}; it has {known}")]
+    #[error("members[{index}]: unknown host {host:?} (the fabric has {known})")]
     UnknownHost {
-        /// The member's place in the list.
+        /// The member's index in the list.
         index: usize,
-        /// What the job says.
+        /// The name in the job.
         host: String,
-        /// The hosts there are.
+        /// The fabric's hosts.
         known: String,
     },
-    /// A host that stands in the list more often than it has room.
+    /// A host that is listed more often than it has room for ranks.
     #[error(
-        "members[{index}]: host {host} has room for {ranks} of a job's ranks (its `ranks` in the fabric), not for one more"
+        "members[{index}]: host {host} has room for {ranks} ranks of a job (`ranks` in the fabric's file); list another host"
     )]
     NoRoom {
-        /// The member's place in the list.
+        /// The member's index in the list.
         index: usize,
         /// The host.
         host: String,
-        /// How many ranks may sit there.
+        /// The host's room for ranks.
         ranks: u16,
     },
-    /// Other jobs' ranks on that host have all UDP ports up to the last.
+    /// A host whose UDP ports are all taken by other jobs.
     #[error(
-        "members[{index}]: host {host} has no UDP port left from {first} up; delete a job or lower its udp_port"
+        "members[{index}]: host {host} has no free UDP port from {first} up; delete a job, or lower the host's udp_port in the fabric's file"
     )]
     NoPort {
-        /// The member's place in the list.
+        /// The member's index in the list.
         index: usize,
         /// The host.
         host: String,
-        /// The port of the host's first rank.
+        /// The UDP port of the host's first rank.
         first: u16,
     },
 }
 
 impl PlacementError {
-    /// The field that it is about, such as `members[2]`.
+    /// The field of the error, such as `members[2]`.
     pub fn field(&self) -> String {
         match self {
             PlacementError::Job(problem) => problem.field().to_owned(),

@@ -8,39 +8,42 @@ use super::{DEFAULT_LOSS_THRESHOLD, Gather, GridSpec, JobProblem, JobRequest, Jo
 use crate::membership::Eviction;
 use crate::yaml;
 
-/// A job of Ultima: who takes part, and how.
+/// A job of Ultima: its members and its options.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(title = "Ultima job")]
 #[serde(deny_unknown_fields)]
 pub(super) struct JobFile {
-    /// Its name, unique in the fabric.
+    /// The job's name, unique in the fabric.
     #[schemars(with = "String", regex(pattern = yaml::NAME))]
     name: Spanned<String>,
-    /// The members' hosts in rank order; a host may stand here as often as it has room for ranks.
+    /// The members' hosts in rank order. A host may be listed as often as it has room for ranks.
     #[schemars(with = "Vec<String>", length(min = 2, max = 65535))]
     members: Spanned<Vec<Spanned<String>>>,
-    /// How aggregates reach the members: by a multicast group, or one packet to each.
+    /// How aggregates reach the members: by a multicast group, or as one packet to each member.
     #[serde(default = "unsaid::<GatherFile>")]
     #[schemars(with = "GatherFile")]
     gather: Spanned<GatherFile>,
-    /// Of all that is random and that members must agree on; drawn where it is not said.
+    /// Seed of everything random that members must agree on. Default: random.
     #[schemars(with = "Option<u64>")]
     seed: Option<Spanned<u64>>,
-    /// Packets of one operation lost at one place that are worth a word; 0 for never.
+    /// Report an operation after this many losses at one hop; 0 for never.
     #[serde(default = "default_loss_threshold")]
     #[schemars(with = "u32")]
     loss_threshold: Spanned<u32>,
-    /// Its part of links with a rate that other jobs use, too, in proportion to theirs; 1 where it is not said.
+    /// The job's share of links with a rate, in proportion to the weights of other jobs. Default:
+    /// 1.
     #[schemars(with = "Option<u32>", range(min = 1, max = 100))]
     weight: Option<Spanned<u32>>,
-    /// Seconds after which a suspected member loses its place; 0, and where it is not said, for never.
+    /// Seconds after which a suspected member is evicted. Default: 0, never.
     #[schemars(with = "Option<u32>", range(max = Eviction::MOST))]
     evict_after_s: Option<Spanned<u32>>,
-    /// Whether members seal what they send under a key that the controller gives them, and refuse what is not sealed.
+    /// True if members seal their packets with a key from the controller and reject unsealed
+    /// packets.
     #[serde(default = "unsaid::<bool>")]
     #[schemars(with = "bool")]
     sealed: Spanned<bool>,
-    /// Makes it a grid: a job of each of so many groups of equal size, and of each place in groups.
+    /// Makes the job a grid: one job for each of this many groups of equal size, and one for each
+    /// position in the groups.
     #[schemars(with = "Option<u16>", range(min = 2))]
     groups: Option<Spanned<u16>>,
 }
@@ -49,7 +52,7 @@ fn default_loss_threshold() -> Spanned<u32> {
     nowhere(DEFAULT_LOSS_THRESHOLD)
 }
 
-/// What a field is that the file does not have.
+/// The default of a field that the file does not have.
 fn unsaid<T: Default>() -> Spanned<T> {
     nowhere(T::default())
 }
@@ -67,7 +70,8 @@ enum GatherFile {
 }
 
 impl JobFile {
-    /// Where it has a field, such as `weight` or `members[2]`; unknown where it does not have it.
+    /// The place of a field, such as `weight` or `members[2]`; unknown if the file does not have
+    /// it.
     pub(super) fn location(&self, field: &str) -> Location {
         fn of<T>(given: &Option<Spanned<T>>) -> Location {
             given.as_ref().map_or(Location::UNKNOWN, |it| it.referenced)
@@ -90,13 +94,13 @@ impl JobFile {
     }
 }
 
-/// The index of a member by the path of its field, such as `members[2]`.
+/// The index of a member in a field's path, such as `members[2]`.
 pub(super) fn member(field: &str) -> Option<usize> {
     let index = field.strip_prefix("members[")?.strip_suffix(']')?;
     index.parse().ok()
 }
 
-/// Checks what can be checked without the fabric.
+/// Checks everything that does not depend on the fabric.
 pub(super) fn check(file: &JobFile) -> Result<JobRequest, JobProblem> {
     let JobFile {
         name,

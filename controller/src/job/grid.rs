@@ -1,4 +1,4 @@
-//! Jobs whose ranks stand in a grid: every row and every column is a job of its own.
+//! Grids of ranks: each row and each column is a job.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,39 +7,40 @@ use super::placement::check_name;
 use super::{JobProblem, JobSpec};
 use crate::membership::Eviction;
 
-/// What a user asks for: groups of equally many ranks, for hierarchical AllReduces.
+/// A grid: groups of equally many ranks, for hierarchical AllReduces.
 ///
-/// Rank *r* of the file's members is member *r* mod *M* of group *r*/*M*. A group's ranks make a row job, the ranks with
-/// the same member number a column job: NAME.row0 …, NAME.column0 …; all have the same seed.
+/// Rank *r* of the file's members is member *r* mod *M* of group *r*/*M*. The ranks of a group form
+/// a row job, the ranks with the same member number a column job: NAME.row0 …, NAME.column0 …. All
+/// have the same seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridSpec {
     whole: JobSpec,
     groups: usize,
 }
 
-/// A job's part of a grid.
+/// A job of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Line {
-    /// The ranks of the group with that number.
+    /// The ranks of this group.
     Row(u16),
-    /// The ranks with that member number.
+    /// The ranks with this member number.
     Column(u16),
 }
 
 impl Line {
-    /// The name of this part of the grid `grid`.
+    /// The name of this job in the grid `grid`.
     pub fn name(self, grid: &str) -> String {
         format!("{grid}.{self}")
     }
 
-    /// The grid's name, and which part of it has the job `name`.
+    /// The grid and the line that a job's name stands for.
     pub fn of(name: &str) -> Option<(&str, Line)> {
         let (grid, part) = name.rsplit_once('.')?;
         let line = match part.strip_prefix("row") {
             Some(row) => Line::Row(row.parse().ok()?),
             None => Line::Column(part.strip_prefix("column")?.parse().ok()?),
         };
-        // Not one that is only written like it, such as `row01`.
+        // Excludes names that only look alike, such as `row01`.
         (line.to_string() == part).then_some((grid, line))
     }
 }
@@ -54,11 +55,12 @@ impl fmt::Display for Line {
 }
 
 impl GridSpec {
-    /// `whole` in that many groups.
+    /// Divides `whole` into groups.
     ///
     /// # Errors
-    /// [`JobProblem::Groups`], [`JobProblem::Scattered`], [`JobProblem::GridEviction`]; [`JobProblem::Name`] also for a name too long for its
-    /// parts', and [`JobProblem::Members`] for more than there are ranks.
+    /// [`JobProblem::Groups`], [`JobProblem::Scattered`] or [`JobProblem::GridEviction`];
+    /// [`JobProblem::Name`] also if the jobs' names would be too long, and [`JobProblem::Members`]
+    /// if there are more members than ranks.
     pub fn new(whole: JobSpec, groups: u16) -> Result<Self, JobProblem> {
         whole.check()?;
         let (ranks, groups) = (whole.members.len(), usize::from(groups));
@@ -86,33 +88,33 @@ impl GridSpec {
         &self.whole.name
     }
 
-    /// The seed that was asked for.
+    /// The seed in the file.
     pub fn seed(&self) -> Option<u64> {
         self.whole.seed
     }
 
-    /// Ranks of a group.
+    /// The number of ranks in a group.
     fn members(&self) -> usize {
         self.whole.members.len() / self.groups
     }
 
-    /// Where a member of one of its jobs stands among all of them.
+    /// The position of a member of one of the grid's jobs in the grid's list.
     pub(super) fn place(&self, line: Line, index: usize) -> usize {
         let members = self.members();
-        // A controller may name a member that there is not.
+        // The index may come from a controller and be out of range.
         match line {
             Line::Row(row) => (usize::from(row) * members).saturating_add(index),
             Line::Column(column) => index.saturating_mul(members).saturating_add(column.into()),
         }
     }
 
-    /// Its lines, rows first. There are fewer than ranks have numbers.
+    /// The grid's lines, rows first. There are fewer lines than ranks.
     fn lines(&self) -> impl Iterator<Item = Line> {
         let rows = (0..u16::MAX).take(self.groups).map(Line::Row);
         rows.chain((0..u16::MAX).take(self.members()).map(Line::Column))
     }
 
-    /// The hosts of a line's ranks, in their order.
+    /// The hosts of a line's ranks, in rank order.
     fn hosts(&self, line: Line) -> impl Iterator<Item = &String> {
         let members = self.members();
         let (first, every, count) = match line {
@@ -123,12 +125,12 @@ impl GridSpec {
         hosts.step_by(every).take(count)
     }
 
-    /// The names of its jobs, rows first.
+    /// The names of the grid's jobs, rows first.
     pub(super) fn names(&self) -> impl Iterator<Item = String> {
         self.lines().map(|line| line.name(&self.whole.name))
     }
 
-    /// Whether a job of that name is one of its.
+    /// True if a job of that name belongs to the grid.
     pub(super) fn stands_for(&self, job: &str) -> bool {
         let Some((grid, line)) = Line::of(job) else {
             return false;
@@ -140,7 +142,7 @@ impl GridSpec {
         is_there && grid == self.whole.name
     }
 
-    /// Its jobs, rows first, all with `seed`.
+    /// The grid's jobs, rows first, all with `seed`.
     pub fn jobs(&self, seed: u64) -> Vec<JobSpec> {
         let JobSpec {
             name,
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_grid_is_named() {
+    fn invalid_grids_are_named() {
         let said = |spec: JobSpec, groups| GridSpec::new(spec, groups).unwrap_err().to_string();
         let four = ["a", "b", "c", "d"];
         for groups in [0, 1, 3, 4] {
@@ -221,12 +223,12 @@ mod tests {
         }
         assert!(said(whole("train", &["a", "b", "a", "c"]), 2).contains("a has ranks in several"));
         let long = "n".repeat(60);
-        assert!(said(whole(&long, &four), 2).contains("is no name"));
+        assert!(said(whole(&long, &four), 2).contains("invalid name"));
         assert!(GridSpec::new(whole("train", &["a", "a", "b", "b"]), 2).is_ok());
         let evicts = JobSpec {
             eviction: Eviction::After(5),
             ..whole("train", &four)
         };
-        assert!(said(evicts, 2).contains("a grid keeps its members"));
+        assert!(said(evicts, 2).contains("the members of a grid cannot change"));
     }
 }

@@ -1,4 +1,4 @@
-//! The keys that members of sealed jobs seal packets with.
+//! Keys of sealed jobs.
 
 use rand::TryRng as _;
 use rand::rngs::SysRng;
@@ -6,10 +6,10 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use ultima_wire::Key;
 
-/// A key that nobody else has: 128 bits of the system's randomness.
+/// Draws a key: 128 bits of the system's randomness.
 ///
 /// # Panics
-/// If the system has none, as every other number that is drawn does then.
+/// If the system has no randomness.
 pub fn draw() -> Key {
     let mut key = [0; 16];
     SysRng
@@ -18,7 +18,7 @@ pub fn draw() -> Key {
     Key(key)
 }
 
-/// A key as records have it: 32 hexadecimal digits. For `#[serde(with)]`.
+/// Writes a key as 32 hexadecimal digits, for `#[serde(with)]`.
 ///
 /// # Errors
 /// The serializer's.
@@ -27,10 +27,10 @@ pub fn serialize<S: Serializer>(key: &Option<Key>, serializer: S) -> Result<S::O
     digits.serialize(serializer)
 }
 
-/// Reads what [`serialize`] writes.
+/// Reads a key that [`serialize`] wrote.
 ///
 /// # Errors
-/// It is none; what stands there instead is not repeated.
+/// The text is not a key. The error does not repeat it.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Key>, D::Error> {
     let Some(digits) = Option::<String>::deserialize(deserializer)? else {
         return Ok(None);

@@ -1,7 +1,7 @@
-//! Jobs: who takes part, and the numbers that stand for a job in packets and on switches.
+//! Jobs: their members, and the numbers that identify them in packets and on switches.
 //!
-//! A [`JobSpec`] is what a user asks for ([`load`] reads it from YAML); [`place`] gives its ranks
-//! hosts and UDP ports; a [`Job`] is one that has been given everything.
+//! A [`JobSpec`] is a user's request ([`load`] reads it from YAML). [`place`] assigns hosts and UDP
+//! ports to its ranks. A [`Job`] has all resources that it needs.
 
 mod error;
 mod file;
@@ -30,35 +30,35 @@ use crate::membership::Eviction;
 use crate::tree::JobTree;
 use crate::yaml;
 
-/// A job's number in its fabric and in its packets, from 1.
+/// A job's id in its fabric and its packets, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub u16);
 
-/// A job's membership epoch, from 1: packets of another epoch are not admitted.
+/// A job's membership epoch, from 1. Switches drop packets of other epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Epoch(pub u16);
 
-/// A member's number in its job, from 0. Also the RID of the copies for it.
+/// A member's number in its job, from 0. Also the RID of its replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rank(pub u16);
 
-/// Where a job's counts stand in every counter array, from 1; 0 counts packets of unknown jobs.
+/// A job's index in every counter array, from 1; 0 counts packets of unknown jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CounterIndex(pub u16);
 
-/// Where the counts, meter and operations of a job at one port of one switch stand, from 1.
+/// The index of a job's counters, meter and operations at one port of one switch, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShareIndex(pub u16);
 
-/// Where the losses of a source stand on the switch that its host is linked to, from 1.
+/// The index of a source's loss counters on its host's switch, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceIndex(pub u16);
 
-/// A multicast group's number on every switch, from 1; 0 is no group.
+/// A multicast group's id on every switch, from 1; 0 is no group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupId(pub u16);
 
-/// What is there for each rank of a job, which has no more of them than ranks have numbers.
+/// Pairs items with ranks; a job has at most as many as there are ranks.
 pub(crate) fn by_rank<I: IntoIterator>(of: I) -> impl Iterator<Item = (Rank, I::Item)> {
     (0..=u16::MAX).map(Rank).zip(of)
 }
@@ -75,39 +75,40 @@ impl fmt::Display for Rank {
     }
 }
 
-/// How an owner's aggregates reach the other members.
+/// How aggregates reach the other members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gather {
-    /// One packet to the job's group, which the switches copy.
+    /// One packet to the job's group, which the switches replicate.
     #[default]
     Multicast,
-    /// One packet to each member; the job needs no group on any switch.
+    /// One packet to each member; the job needs no multicast group.
     Unicast,
 }
 
-/// What a user asks for.
+/// A user's request for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSpec {
     /// The job's name, unique in its fabric.
     pub name: String,
-    /// The hosts' names in rank order; a host with room for several ranks may stand here as often.
+    /// The hosts' names in rank order. A host with room for several ranks may be listed several
+    /// times.
     pub members: Vec<String>,
     /// How aggregates reach the members.
     pub gather: Gather,
-    /// Seed of everything random that the members must agree on; without it the controller draws one.
+    /// Seed of everything random that members must agree on; by default the controller draws one.
     pub seed: Option<u64>,
-    /// Packets of one operation lost at one place at which the controller is told of it, once; 0 for never.
+    /// Losses of one operation at one hop at which the switch reports it, once; 0 for never.
     pub loss_threshold: u32,
-    /// What it may take of ports that it shares with other jobs.
+    /// The job's share of ports that it shares with other jobs.
     pub weight: Weight,
-    /// When a member that is suspected loses its place.
+    /// When a suspected member is evicted.
     pub eviction: Eviction,
-    /// Whether its members seal what they send.
+    /// True if members seal their packets.
     pub sealed: bool,
 }
 
 impl JobSpec {
-    /// An open job of these hosts, in rank order, with what a file that says no more gets.
+    /// An unsealed job on these hosts, in rank order, with the defaults of a job file.
     pub fn new(
         name: impl Into<String>,
         members: impl IntoIterator<Item = impl Into<String>>,
@@ -126,7 +127,7 @@ impl JobSpec {
 }
 
 impl JobRequest {
-    /// The jobs that it stands for; `seed` is for those of a grid whose file says none.
+    /// The requested jobs. `seed` is for the jobs of a grid whose file has none.
     pub fn jobs(&self, seed: u64) -> Vec<JobSpec> {
         match self {
             JobRequest::Job(spec) => vec![spec.clone()],
@@ -134,7 +135,7 @@ impl JobRequest {
         }
     }
 
-    /// The names of those.
+    /// The names of the requested jobs.
     pub fn names(&self) -> Vec<String> {
         match self {
             JobRequest::Job(spec) => vec![spec.name.clone()],
@@ -142,7 +143,7 @@ impl JobRequest {
         }
     }
 
-    /// Whether the job of that name is one of those.
+    /// True if a job of that name is one of them.
     pub fn stands_for(&self, job: &str) -> bool {
         match self {
             JobRequest::Job(spec) => spec.name == job,
@@ -150,7 +151,7 @@ impl JobRequest {
         }
     }
 
-    /// The seed that the file says.
+    /// The seed in the file.
     pub fn seed(&self) -> Option<u64> {
         match self {
             JobRequest::Job(spec) => spec.seed,
@@ -159,21 +160,22 @@ impl JobRequest {
     }
 }
 
-/// What a job file asks for.
+/// The content of a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobRequest {
     /// One job.
     Job(JobSpec),
-    /// The jobs of a grid: the file says `groups`.
+    /// The jobs of a grid, if the file has `groups`.
     Grid(GridSpec),
 }
 
-/// A job's part of a port with a rate that several share, in proportion to the others': 1 to 100, by default 1.
+/// A job's share of a port with a rate, in proportion to the weights of other jobs: 1 to 100, by
+/// default 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weight(u8);
 
 impl Weight {
-    /// As a number.
+    /// The weight as a number.
     pub fn get(self) -> u8 {
         self.0
     }
@@ -196,7 +198,7 @@ impl TryFrom<u32> for Weight {
     }
 }
 
-/// Of a number of seconds, 0 for never.
+/// Converts a number of seconds; 0 for never.
 impl TryFrom<u32> for Eviction {
     type Error = JobProblem;
 
@@ -209,32 +211,33 @@ impl TryFrom<u32> for Eviction {
     }
 }
 
-/// The loss threshold of jobs that say nothing: every operation that loses anything is told.
+/// The default loss threshold: every lossy operation is reported.
 pub const DEFAULT_LOSS_THRESHOLD: u32 = 1;
 
-/// How a job's packets reach all of its members at once.
+/// A job's multicast group and tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Multicast {
-    /// Its group.
+    /// The group.
     pub group: GroupId,
-    /// The trunks that the group's packets cross. It was chosen when the job was created and is kept while it is up.
+    /// The trunks of the group's packets, chosen when the job was created and kept while they are
+    /// up.
     pub tree: JobTree,
 }
 
-/// A job with everything that it needs to be installed.
+/// A job with all resources that it needs to be installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Its number.
+    /// The job's id.
     pub id: JobId,
-    /// Its name.
+    /// The job's name.
     pub name: String,
-    /// Its membership epoch.
+    /// The job's membership epoch.
     pub epoch: Epoch,
-    /// Seed of everything random that the members must agree on.
+    /// Seed of everything random that members must agree on.
     pub seed: u64,
-    /// Where its counts stand.
+    /// The index of the job's counters.
     pub counter: CounterIndex,
-    /// How its aggregates are multicast; none if it gathers by unicast.
+    /// The multicast group and tree; none if the job gathers by unicast.
     pub multicast: Option<Multicast>,
     /// As in [`JobSpec`].
     pub loss_threshold: u32,
@@ -242,18 +245,18 @@ pub struct Job {
     pub weight: Weight,
     /// As in [`JobSpec`].
     pub eviction: Eviction,
-    /// What its members seal packets with in this epoch; none if it is not sealed.
+    /// The key of this epoch; none if the job is not sealed.
     pub key: Option<Key>,
-    /// Its members in rank order.
+    /// The members in rank order.
     pub members: Vec<Member>,
-    /// Where its counts stand for each port that it leaves switches by.
+    /// The index of the job's counters at each of its egress ports.
     pub shares: BTreeMap<SwitchPort, ShareIndex>,
-    /// Where each member's losses stand, in rank order, on the switch of its host.
+    /// The index of each member's loss counters on its host's switch, in rank order.
     pub sources: Vec<SourceIndex>,
 }
 
 impl Job {
-    /// How its aggregates reach the members.
+    /// How aggregates reach the members.
     pub fn gather(&self) -> Gather {
         match self.multicast {
             Some(_) => Gather::Multicast,
@@ -261,24 +264,24 @@ impl Job {
         }
     }
 
-    /// Its group; none if it gathers by unicast.
+    /// The multicast group; none if the job gathers by unicast.
     pub fn group(&self) -> Option<GroupId> {
         self.multicast.as_ref().map(|multicast| multicast.group)
     }
 
-    /// The tree of its group; none if it gathers by unicast.
+    /// The multicast tree; none if the job gathers by unicast.
     pub fn tree(&self) -> Option<&JobTree> {
         self.multicast.as_ref().map(|multicast| &multicast.tree)
     }
 
-    /// The address that members send to if they gather by multicast.
+    /// The destination address of multicast aggregates.
     pub fn group_address(&self) -> Ipv4Addr {
         ultima_wire::group_address(self.id.0)
     }
 
-    /// Its members with their ranks.
+    /// The members with their ranks.
     pub fn ranks(&self) -> impl ExactSizeIterator<Item = (Rank, &Member)> {
-        // Placement refuses jobs with more members than ranks have numbers.
+        // Placement rejects jobs with more members than ranks.
         self.members
             .iter()
             .enumerate()
@@ -289,15 +292,15 @@ impl Job {
 /// Reads the job in the YAML file at `path`.
 ///
 /// # Errors
-/// Each is one line with the file, the line and the field; see [`JobProblem`].
+/// One line with the file, the line and the field; see [`JobProblem`].
 pub fn load(path: &Path) -> Result<JobRequest, JobError> {
     parse(&yaml::read(path)?, &path.display().to_string())
 }
 
-/// Reads the jobs in `text`, a YAML document each, one at least, which errors call `source`.
+/// Reads the jobs in `text`, one per YAML document. Errors call the text `source`.
 ///
 /// # Errors
-/// There is none; as [`load`], for the first that is wrong.
+/// The text has no job; or as [`load`], for the first invalid job.
 pub fn parse_all(text: &str, source: &str) -> Result<Vec<WrittenJob>, JobError> {
     let documents = yaml::documents(text);
     let jobs: Vec<WrittenJob> = documents
@@ -307,14 +310,14 @@ pub fn parse_all(text: &str, source: &str) -> Result<Vec<WrittenJob>, JobError> 
         true => Err(JobError::Form {
             place: yaml::Place::whole(source),
             field: String::new(),
-            message: "there is no job in it; expected at least { name: train, members: [h1, h2] }"
+            message: "the file has no job; expected at least { name: train, members: [h1, h2] }"
                 .into(),
         }),
         false => Ok(jobs),
     }
 }
 
-/// Reads the job in `text`, which errors call `source`.
+/// Reads the job in `text`. Errors call the text `source`.
 ///
 /// # Errors
 /// As [`load`].

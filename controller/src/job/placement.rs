@@ -1,4 +1,4 @@
-//! Which host and UDP port each rank gets.
+//! The placement of ranks on hosts and UDP ports.
 
 use std::collections::{HashMap, HashSet};
 use std::iter::Chain;
@@ -9,20 +9,20 @@ use crate::fabric::{Fabric, HostId};
 use crate::names::some_of;
 use crate::yaml;
 
-/// A rank's place.
+/// A rank's host and UDP port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
-    /// Where it sits.
+    /// The host.
     pub host: HostId,
-    /// Where it listens there.
+    /// The UDP port on the host.
     pub udp_port: u16,
 }
 
 impl JobSpec {
-    /// Checks what can be checked without the fabric.
+    /// Checks everything that does not depend on the fabric.
     pub(super) fn check(&self) -> Result<(), JobProblem> {
         check_name(&self.name)?;
-        // The highest RID is that of copies to other switches and cannot be a rank.
+        // The highest RID belongs to replicas for other switches, so it cannot be a rank.
         if !(2..=usize::from(u16::MAX)).contains(&self.members.len()) {
             return Err(JobProblem::Members(self.members.len()));
         }
@@ -30,7 +30,7 @@ impl JobSpec {
     }
 }
 
-/// Checks that a job can have that name.
+/// Checks a job's name.
 pub(super) fn check_name(name: &str) -> Result<(), JobProblem> {
     match yaml::is_name(name) {
         true => Ok(()),
@@ -38,11 +38,11 @@ pub(super) fn check_name(name: &str) -> Result<(), JobProblem> {
     }
 }
 
-/// Gives each member of `spec` its host and a UDP port that no rank in `taken` (of all jobs that
-/// there are) has there. The first job on a host gets ports from the host's `udp_port` up.
+/// Assigns each member of `spec` its host and a UDP port that no rank in `taken` (those of all
+/// other jobs) has there. The first job on a host gets ports from the host's `udp_port` up.
 ///
 /// # Errors
-/// The first member that has no place.
+/// The first member that cannot be placed.
 pub fn place(
     fabric: &Fabric,
     spec: &JobSpec,
@@ -51,11 +51,11 @@ pub fn place(
     place_in(fabric, (spec, Epoch(1)), taken)
 }
 
-/// Epochs that go by before a host's UDP ports are given to the same job again: until then sockets of its old ones, which still send what
-/// others wait for, are closed.
+/// The number of epochs before a job may reuse its UDP ports on a host. By then the sockets of its
+/// old epochs, which still send repairs, are closed.
 const EPOCHS_APART: u16 = 8;
 
-/// The same for another epoch of a job.
+/// Like [`place`], for another epoch of a job.
 ///
 /// # Errors
 /// As [`place`].
@@ -99,10 +99,10 @@ pub fn place_in(
     Ok(members)
 }
 
-/// The host that stands at this place in a list of members.
+/// Finds the host at an index in a list of members.
 ///
 /// # Errors
-/// The fabric has none of that name.
+/// The fabric has no host of that name.
 pub fn host_of(fabric: &Fabric, index: usize, name: &str) -> Result<HostId, PlacementError> {
     let id = fabric.host_named(name);
     id.ok_or_else(|| PlacementError::UnknownHost {
@@ -112,9 +112,9 @@ pub fn host_of(fabric: &Fabric, index: usize, name: &str) -> Result<HostId, Plac
     })
 }
 
-/// What a host has of the job so far.
+/// The ranks of the job on a host so far.
 struct Seated {
     ranks: u16,
-    /// The UDP ports that have not been looked at yet.
+    /// The UDP ports that were not tried yet.
     ports: Chain<RangeInclusive<u16>, Range<u16>>,
 }

@@ -38,7 +38,7 @@ fn reads_yaml() {
 }
 
 #[test]
-fn each_bad_file_gives_its_one_line() {
+fn invalid_files_give_one_line_errors() {
     let cases = [
         (
             "nam: train\nmembers: [h1, h2]",
@@ -46,15 +46,15 @@ fn each_bad_file_gives_its_one_line() {
         ),
         (
             "name: a b\nmembers: [h1, h2]",
-            "j.yaml:1:7: name: \"a b\" is no name; one has 1 to 63 letters, digits, '-', '_' or '.' and starts with a letter or digit",
+            "j.yaml:1:7: name: invalid name \"a b\"; use 1 to 63 letters, digits, '-', '_' or '.', starting with a letter or digit",
         ),
         (
             "name: train\nmembers: [h1]",
-            "j.yaml:2:10: members: a job has 2 to 65535 members, not 1; list their hosts in rank order, such as [h1, h2]",
+            "j.yaml:2:10: members: 1 members; a job has 2 to 65535: list their hosts in rank order, such as [h1, h2]",
         ),
         (
             "name: train\nmembers: [h1, h2]\ngather: broadcast",
-            "j.yaml:3:9: gather: `broadcast` is unknown, expected one of multicast, unicast",
+            "j.yaml:3:9: gather: unknown value `broadcast`, expected one of multicast, unicast",
         ),
         (
             "name: train\nmembers: [h1, h2]\nseed: -1",
@@ -66,7 +66,7 @@ fn each_bad_file_gives_its_one_line() {
         ),
         (
             "name: train\nmembers: [[h1], h2]",
-            "j.yaml:2:11: members[0]: expected one value, no list and no fields; text that begins with [ or { is quoted",
+            "j.yaml:2:11: members[0]: expected one value, not a list or fields; quote a text that begins with [ or {",
         ),
         (
             "- train",
@@ -74,7 +74,7 @@ fn each_bad_file_gives_its_one_line() {
         ),
         (
             "name:\nmembers: [h1, h2]",
-            "j.yaml:1:5: name: expected a text, and nothing is there",
+            "j.yaml:1:5: name: expected a text, found nothing",
         ),
         (
             "name: train\nmembers: [h1, h2]\ngather: [unicast]",
@@ -82,32 +82,32 @@ fn each_bad_file_gives_its_one_line() {
         ),
         (
             "name: train\nmembers: [h1, h2]\nname: again",
-            "j.yaml:3:1: `name` stands here twice",
+            "j.yaml:3:1: duplicate field `name`",
         ),
         (
             "name: train\nmembers: [h1, h2]\n---\nname: again",
-            "j.yaml:4:1: a second document begins, where the file is to be one",
+            "j.yaml:4:1: a second document begins; the file must have one",
         ),
-        ("", "j.yaml:1:1: it ends where a value is expected"),
+        ("", "j.yaml:1:1: the file ends where a value is expected"),
         (
             "name: train\nmembers: [h1, h2]\nweight: 0",
-            "j.yaml:3:9: weight: a job's weight is 1 to 100, not 0",
+            "j.yaml:3:9: weight: weight 0 is out of range; use 1 to 100",
         ),
         (
             "name: train\nmembers: [h1, h2]\nweight: 101",
-            "j.yaml:3:9: weight: a job's weight is 1 to 100, not 101",
+            "j.yaml:3:9: weight: weight 101 is out of range; use 1 to 100",
         ),
         (
             "name: train\nmembers: [h1, h2]\nevict_after_s: 86401",
-            "j.yaml:3:16: evict_after_s: suspected members are evicted after at most 86400 s, not 86401; say 0 for never",
+            "j.yaml:3:16: evict_after_s: 86401 s is out of range; use 1 to 86400, or 0 to never evict",
         ),
         (
             "name: train\nmembers: [h1, h2, h3]\ngroups: 2",
-            "j.yaml:3:9: groups: 3 members do not make 2 groups of equal size; 2 or more groups of 2 or more ranks each are needed",
+            "j.yaml:3:9: groups: cannot divide 3 members into 2 equal groups; a grid has 2 or more groups of 2 or more ranks each",
         ),
         (
             "name: train\nmembers: [h1, h2, h1, h3]\ngroups: 2",
-            "j.yaml:2:10: members: host h1 has ranks in several groups; a host's ranks are of one group",
+            "j.yaml:2:10: members: host h1 has ranks in several groups; put all ranks of a host in one group",
         ),
     ];
     for (text, line) in cases {
@@ -116,11 +116,11 @@ fn each_bad_file_gives_its_one_line() {
 }
 
 #[test]
-fn a_file_without_a_job_is_none() {
+fn files_without_a_job_are_rejected() {
     for text in ["", "---\n", "# nothing\n--- # here\n"] {
         assert_eq!(
             parse_all(text, "j.yaml").unwrap_err().to_string(),
-            "j.yaml: there is no job in it; expected at least { name: train, members: [h1, h2] }"
+            "j.yaml: the file has no job; expected at least { name: train, members: [h1, h2] }"
         );
     }
     let both = "{ name: a, members: [h1, h2] }\n---\n---\n{ name: b, members: [h1, h2] }";
@@ -157,7 +157,7 @@ fn a_second_job_on_a_host_gets_other_ports() {
 }
 
 #[test]
-fn members_without_a_place_are_named() {
+fn members_that_cannot_be_placed_are_named() {
     let fabric = two_switches();
     let line = |members: &[&str]| {
         place(&fabric, &spec(members), &HashSet::new())
@@ -166,17 +166,17 @@ fn members_without_a_place_are_named() {
     };
     assert_eq!(
         line(&["h1", "h9"]),
-        "members[1]: the fabric has no host \"h9\"; it has h1, h2, h3, h4"
+        "members[1]: unknown host \"h9\" (the fabric has h1, h2, h3, h4)"
     );
     assert_eq!(
         line(&["h1", "h2", "h2"]),
-        "members[2]: host h2 has room for 1 of a job's ranks (its `ranks` in the fabric), not for one more"
+        "members[2]: host h2 has room for 1 ranks of a job (`ranks` in the fabric's file); list another host"
     );
-    assert!(line(&["h1"]).starts_with("a job has 2 to 65535 members, not 1"));
+    assert!(line(&["h1"]).starts_with("1 members; a job has 2 to 65535"));
 }
 
 #[test]
-fn a_host_whose_ports_are_all_taken_is_named() {
+fn hosts_without_free_ports_are_named() {
     let text = include_str!("../../../topologies/two-switches.yaml")
         .replace("ip: 10.0.0.2 }", "ip: 10.0.0.2, udp_port: 65535 }");
     let fabric = fabric::parse(&text, "two.yaml").unwrap();
@@ -190,6 +190,6 @@ fn a_host_whose_ports_are_all_taken_is_named() {
     .to_string();
     assert_eq!(
         line,
-        "members[1]: host h2 has no UDP port left from 65535 up; delete a job or lower its udp_port"
+        "members[1]: host h2 has no free UDP port from 65535 up; delete a job, or lower the host's udp_port in the fabric's file"
     );
 }

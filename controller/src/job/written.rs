@@ -1,4 +1,5 @@
-//! A job as a file has it, with where its fields stand there: what a controller says of one is said of its place.
+//! Jobs with the places of their fields in the file, so that a controller's rejection names the
+//! place.
 
 use serde_yaml::{Location, Spanned};
 
@@ -10,12 +11,12 @@ use crate::yaml::{self, Place};
 /// A job of a file.
 #[derive(Debug)]
 pub struct WrittenJob {
-    /// What it asks for.
+    /// The requested job.
     pub request: JobRequest,
     text: Text,
 }
 
-/// What a file says.
+/// The content of the file.
 #[derive(Debug)]
 struct Text {
     file: Spanned<JobFile>,
@@ -23,7 +24,7 @@ struct Text {
 }
 
 impl Text {
-    /// Where it begins.
+    /// The place of the job.
     fn place(&self) -> Place {
         Place::new(&self.source, self.file.referenced)
     }
@@ -56,8 +57,9 @@ impl WrittenJob {
         Ok(WrittenJob { request, text })
     }
 
-    /// What is wrong with it as errors of the file say it: `job.yaml:2:15: members[1]: the fabric has no host "h9"`. `job` is the job
-    /// that was asked for, this one or one of its grid's, and `field` what is wrong with it; without one it is `said` of the job as a whole.
+    /// Returns a rejection as an error of the file: `job.yaml:2:15: members[1]: unknown host "h9"
+    /// (the fabric has h1, h2)`. `job` is this job or one of its grid's, and `field` its problem;
+    /// without a field, `said` is about the job as a whole.
     pub fn refused(&self, job: &str, field: Option<&FieldProblem>, said: &str) -> String {
         match field {
             Some(FieldProblem { field, problem }) => {
@@ -68,22 +70,23 @@ impl WrittenJob {
         }
     }
 
-    /// What its file does not say right.
+    /// The error for an invalid field.
     pub fn invalid(&self, problem: JobProblem) -> JobError {
         self.text.invalid(problem)
     }
 
-    /// Where it begins.
+    /// The place of the job.
     pub fn place(&self) -> Place {
         self.text.place()
     }
 
-    /// Where a field of it stands; where it begins if the file does not have that.
+    /// The place of a field, or of the job if the file does not have the field.
     pub fn place_of(&self, field: &str) -> Place {
         self.text.place_of(field)
     }
 
-    /// What the file calls a field of a job: a grid's jobs have its members in an order of their own.
+    /// The name of a job's field in the file. The members of a grid's jobs are in another order
+    /// there.
     fn field(&self, job: &str, field: &str) -> String {
         let member = file::member(field);
         match (&self.request, Line::of(job), member) {

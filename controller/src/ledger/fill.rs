@@ -1,4 +1,4 @@
-//! How full switches are.
+//! Used and available resources of switches.
 
 use ultima_p4::names::counter;
 use ultima_p4runtime::names::{NameError, Names};
@@ -7,14 +7,14 @@ use super::Ledger;
 use crate::fabric::{Fabric, SwitchId};
 use crate::plan::table;
 
-/// How much is taken on a switch of what there is a limit of.
+/// The used amount of a limited resource on a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
-    /// Of what: a table by its full name, [`GROUPS`], [`NODES`], or places in counter arrays.
+    /// The resource: a table by its full name, [`GROUPS`], [`NODES`], or indices of counter arrays.
     pub of: &'static str,
-    /// How much is taken.
+    /// The used amount.
     pub used: u64,
-    /// How much there is.
+    /// The limit.
     pub limit: u64,
 }
 
@@ -22,15 +22,15 @@ pub struct Fill {
 pub const GROUPS: &str = "multicast groups";
 /// Nodes of the replication engine, over all groups.
 pub const NODES: &str = "replication nodes";
-/// Places in the counter arrays by job; all switches have the same taken.
+/// Indices of the counter arrays by job; the same on all switches.
 const JOBS: &str = "counters by job";
-/// Places in those by a job's share of a port.
+/// Indices of the counter arrays by a job's share of a port.
 const SHARES: &str = "counters by share";
-/// Places in those by source.
+/// Indices of the counter arrays by source.
 const SOURCES: &str = "counters by source";
 
 impl Ledger {
-    /// How full a switch is, tables first.
+    /// The used and available resources of a switch, tables first.
     ///
     /// # Errors
     /// The program lacks a table or a counter.
@@ -78,7 +78,7 @@ impl Ledger {
     }
 }
 
-/// Places that all of these arrays have but the first, which counts what is nobody's.
+/// The indices that all of these arrays have, except the first one, which counts unknown packets.
 fn places(names: &Names, counters: &[&str]) -> Result<u64, NameError> {
     let mut least = u64::MAX;
     for name in counters {

@@ -1,8 +1,8 @@
-//! What all jobs of a fabric have taken together, and what that leaves for another: places on hosts, numbers, links,
+//! The resources that all jobs of a fabric have taken: UDP ports on hosts, ids and indices, links,
 //! and room on switches.
 //!
-//! A [`Ledger`] only keeps account; nothing here talks to a switch. What it does takes time by the size of one job,
-//! however many there are.
+//! A [`Ledger`] only keeps account and never talks to a switch. Its operations take time in the
+//! size of one job, independent of the number of jobs.
 
 mod fill;
 mod numbers;
@@ -30,25 +30,27 @@ use crate::plan::{self, JobPlan, Usage, Ways};
 use crate::routing::Routes;
 use crate::tree::{JobTree, Load};
 
-/// What jobs have taken.
+/// The resources that jobs have taken.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     jobs: BTreeSet<JobId>,
-    /// The last id given out. Ids are given in turn, so that late packets of a deleted job meet no other.
+    /// The last id that was given out. Ids are given out in turn, so that late packets of a deleted
+    /// job reach no other job.
     last: JobId,
     members: HashSet<Member>,
     counters: Numbers,
     groups: Numbers,
     switches: Vec<OnSwitch>,
     load: Load,
-    /// Numbers that jobs have while they [move](Self::settle), also those that they will give back.
+    /// Share indices that jobs use while they are [rerouted](Self::settle), including those that
+    /// they will return.
     moving: HashSet<(SwitchId, ShareIndex)>,
 }
 
-/// What is taken on one switch.
+/// The resources taken on one switch.
 #[derive(Clone, Debug, Default)]
 struct OnSwitch {
-    /// Jobs that leave by some port of it.
+    /// The jobs with an egress port on the switch.
     jobs: BTreeSet<JobId>,
     shares: Numbers,
     sources: Numbers,
@@ -56,7 +58,7 @@ struct OnSwitch {
 }
 
 impl Ledger {
-    /// Of a fabric without jobs.
+    /// The ledger of a fabric without jobs.
     pub fn new(fabric: &Fabric, routes: &Routes) -> Self {
         let switches = fabric.switch_ids().map(|switch| OnSwitch {
             usage: Usage::of(&plan::of_fabric(fabric, routes, switch)),
@@ -74,8 +76,8 @@ impl Ledger {
         }
     }
 
-    /// What a new job would be, and what it would need on the switches. Nothing is taken until it is
-    /// [added](Self::add). `seed` is for a job that brings none.
+    /// Plans a new job and its entries. Nothing is taken until the job is [added](Self::add).
+    /// `seed` is for a job without one.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -90,8 +92,9 @@ impl Ledger {
         self.propose_epoch(fabric, routes, names, (spec, Epoch(1)), seed)
     }
 
-    /// The same for another epoch of a job, beside those that it has: with numbers and UDP ports of its own, so that both can be on the
-    /// switches at the same time. The program knows a job's group and its ranks' addresses by its number alone.
+    /// Plans another epoch of a job with its own id, indices and UDP ports, so that both epochs can
+    /// be on the switches at the same time. The program knows a job's group and its ranks'
+    /// addresses only by the job's id.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -129,7 +132,7 @@ impl Ledger {
                 let tree = JobTree::choose(fabric, routes, &self.load, spec.weight, &homes);
                 Some(Multicast {
                     group: GroupId(group),
-                    // All reach each other, but only through each other.
+                    // The members reach each other only through other members' switches.
                     tree: tree.ok_or_else(|| unreachable(fabric, &members))?,
                 })
             }
@@ -153,7 +156,8 @@ impl Ledger {
         self.plan(fabric, names, job, &ways)
     }
 
-    /// Gives a job a number for each port that it leaves by, those that it has where it has any, and plans it.
+    /// Assigns a share index to each of a job's egress ports, keeping existing ones, and plans the
+    /// job.
     fn plan(
         &self,
         fabric: &Fabric,
@@ -188,7 +192,7 @@ impl Ledger {
         Ok((job, plan))
     }
 
-    /// For each member, in rank order, the lowest number that is free on its switch.
+    /// The lowest free source index on each member's switch, in rank order.
     fn sources(&self, fabric: &Fabric, members: &[Member]) -> Option<Vec<SourceIndex>> {
         let mut free = PerSwitch::new(|switch: SwitchId| self.switches[switch.0].sources.free());
         let of = |member: &Member| free.next(fabric.host(member.host).attached.switch);
@@ -199,7 +203,7 @@ impl Ledger {
             .collect()
     }
 
-    /// What is taken of a switch.
+    /// The resources taken on a switch.
     pub(crate) fn usage(&self, switch: SwitchId) -> &Usage {
         &self.switches[switch.0].usage
     }
@@ -210,12 +214,12 @@ impl Ledger {
         }
     }
 
-    /// The jobs that divide the ports of a switch.
+    /// The jobs that share the ports of a switch.
     pub fn jobs_on(&self, switch: SwitchId) -> impl Iterator<Item = JobId> {
         self.switches[switch.0].jobs.iter().copied()
     }
 
-    /// A new job takes what was [proposed](Self::propose) for it.
+    /// Takes the resources of a [proposed](Self::propose) job.
     pub fn add(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
         self.last = job.id;
         self.take(fabric, job, plan);
@@ -245,7 +249,7 @@ impl Ledger {
         }
     }
 
-    /// A job gives back what it has with this plan.
+    /// Returns the resources of a job with this plan.
     pub fn remove(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
         self.jobs.remove(&job.id);
         for member in &job.members {
@@ -272,7 +276,7 @@ impl Ledger {
     }
 }
 
-/// For each switch the rest of its free numbers.
+/// The remaining free numbers of each switch.
 struct PerSwitch<F, I> {
     free: F,
     rest: BTreeMap<SwitchId, I>,
@@ -298,7 +302,7 @@ pub(crate) fn homes(fabric: &Fabric, members: &[Member]) -> BTreeSet<SwitchId> {
     members.iter().map(home).collect()
 }
 
-/// Whether ways lead between all members.
+/// Checks that all members reach each other.
 fn reach_each_other(fabric: &Fabric, routes: &Routes, members: &[Member]) -> Result<(), Refusal> {
     match cut_off(fabric, routes, members).first() {
         None => Ok(()),
@@ -309,21 +313,22 @@ fn reach_each_other(fabric: &Fabric, routes: &Routes, members: &[Member]) -> Res
     }
 }
 
-/// The ranks to which no way leads from some switch of the largest part of the members, each with the first such switch.
+/// The ranks that cannot be reached from some switch of the largest part of the members, each with
+/// the first such switch.
 pub(crate) fn cut_off(
     fabric: &Fabric,
     routes: &Routes,
     members: &[Member],
 ) -> Vec<(Rank, SwitchId)> {
     let part = largest_part(fabric, routes, members);
-    // Members of a host are reached alike.
+    // The members on a host are reached alike.
     let mut known: BTreeMap<HostId, Option<SwitchId>> = BTreeMap::new();
     let mut from = |host: HostId| {
         let unreached = || {
             let home = fabric.host(host).attached.switch;
             let mut homes = part.iter();
             let unreached = homes.find(|home| routes.port(**home, host).is_none());
-            // Where all of their switches are down nobody reaches anybody.
+            // If all of their switches are down, no member reaches another.
             unreached.copied().or(part.is_empty().then_some(home))
         };
         *known.entry(host).or_insert_with(unreached)
@@ -333,7 +338,7 @@ pub(crate) fn cut_off(
         .collect()
 }
 
-/// That no tree leads from the first member to the last.
+/// The error that no tree leads from the first member to the last.
 fn unreachable(fabric: &Fabric, members: &[Member]) -> Refusal {
     let host = |member: Option<&Member>| member.map(|member| fabric.host(member.host));
     let (first, last) = (host(members.first()), host(members.last()));
@@ -345,7 +350,7 @@ fn unreachable(fabric: &Fabric, members: &[Member]) -> Refusal {
     }
 }
 
-/// Of the members' switches those that most members reach.
+/// The members' switches that most members reach.
 fn largest_part(fabric: &Fabric, routes: &Routes, members: &[Member]) -> BTreeSet<SwitchId> {
     let homes = homes(fabric, members);
     let part = |of: SwitchId| {
@@ -358,7 +363,7 @@ fn largest_part(fabric: &Fabric, routes: &Routes, members: &[Member]) -> BTreeSe
         let home = |member: &&Member| near.contains(&fabric.host(member.host).attached.switch);
         members.iter().filter(home).count()
     };
-    // Of equally large ones the first: the last that `max_by_key` sees.
+    // Chooses the first of equally large parts: `max_by_key` returns the last one.
     let largest = homes.iter().rev().max_by_key(|home| members_near(**home));
     largest
         .into_iter()

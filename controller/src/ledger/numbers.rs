@@ -1,29 +1,29 @@
-//! Numbers from 1 on, lowest first.
+//! A set of numbers from 1 that gives out the lowest first.
 
 use std::collections::BTreeSet;
 
-/// Which numbers are taken.
+/// The taken numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Numbers {
-    /// All above are free.
+    /// All higher numbers are free.
     highest: u16,
-    /// Those up to it that are free, too.
+    /// The free numbers up to `highest`.
     free: BTreeSet<u16>,
 }
 
 impl Numbers {
-    /// The free ones, lowest first.
+    /// The free numbers, lowest first.
     pub fn free(&self) -> impl Iterator<Item = u16> {
         let above = (self.highest..u16::MAX).map(|number| number + 1);
         self.free.iter().copied().chain(above)
     }
 
-    /// How many are taken.
+    /// The number of taken numbers.
     pub fn taken(&self) -> usize {
         usize::from(self.highest) - self.free.len()
     }
 
-    /// Takes a number that is free.
+    /// Takes a free number.
     pub fn take(&mut self, number: u16) {
         if number > self.highest {
             self.free.extend(self.highest + 1..number);
@@ -33,7 +33,7 @@ impl Numbers {
         }
     }
 
-    /// Frees one that was taken.
+    /// Frees a taken number.
     pub fn give_back(&mut self, number: u16) {
         self.free.insert(number);
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_come_first() {
+    fn the_lowest_numbers_come_first() {
         let mut numbers = Numbers::default();
         let first = |numbers: &Numbers| numbers.free().take(3).collect::<Vec<_>>();
         assert_eq!(first(&numbers), [1, 2, 3]);

@@ -1,4 +1,4 @@
-//! What becomes of jobs when routes change.
+//! Refits jobs to changed routes.
 
 use ultima_p4runtime::names::Names;
 
@@ -9,32 +9,34 @@ use crate::plan::{JobPlan, Ways};
 use crate::routing::Routes;
 use crate::tree::JobTree;
 
-/// What a job has become.
+/// A job after a change of routes.
 #[derive(Clone, Debug)]
 pub struct Refitted {
     /// The job.
     pub job: Job,
-    /// What it needs now.
+    /// Its new plan.
     pub plan: JobPlan,
-    /// Members that some others cannot reach: their ways are kept.
+    /// Members that some others cannot reach; their paths are kept.
     pub cut_off: Vec<Rank>,
-    /// Why its tree is the one that it had, although something of that is down.
+    /// The reason why the job keeps its tree although part of that is down.
     pub stays: Option<Refusal>,
 }
 
 impl Ledger {
-    /// What a job becomes on the routes as they are now, which it takes from now on, and what it needs then. It keeps its tree
-    /// if all of that is up and reaches all members that can be reached, and every number of a port that it still
-    /// leaves by. A job whose members cannot all reach each other keeps its tree as long as that joins the largest part of them, and its
-    /// ways to those that are cut off: nobody loses more than what is down takes away.
+    /// Refits a job to the current routes and takes the resources of its new plan.
     ///
-    /// Where there is no room for another tree, or none, it keeps the one that it has, and goes the new ways all the same from one
-    /// member to another: routes are everybody's.
+    /// The job keeps its tree if all of it is up and joins all reachable members, and it keeps the
+    /// index of each port that it still uses. If some members are cut off, the job keeps its tree
+    /// as long as that joins the largest part of them, and it keeps the paths to the others, so
+    /// that it loses no more than the failure itself takes.
     ///
-    /// What jobs give back is given to others only when all are [settled](Self::settle).
+    /// If there is no other tree, or no room for one, the job keeps its tree. Its unicast packets
+    /// follow the new routes in any case, because all jobs share the routes.
+    ///
+    /// Returned resources are free for other jobs only after [`settle`](Self::settle).
     ///
     /// # Errors
-    /// There is no room for that either: it keeps all that it has.
+    /// There is no room even with the old tree; the job keeps its plan.
     pub fn refit(
         &mut self,
         fabric: &Fabric,
@@ -54,12 +56,12 @@ impl Ledger {
         refitted
     }
 
-    /// All jobs have what they are to have: what they had before is free.
+    /// Frees the returned resources, after all jobs have their new plans.
     pub fn settle(&mut self) {
         self.moving.clear();
     }
 
-    /// A job that is planned otherwise from now on, whatever there is room for: it is so already.
+    /// Replaces the plan of a job without checking for room, because the switches already have it.
     pub fn replace(
         &mut self,
         fabric: &Fabric,
@@ -96,7 +98,7 @@ impl Ledger {
         })
     }
 
-    /// A job as it is on these routes; those that lead nowhere are [as when all is well](Routes::held).
+    /// The job on these routes; for unreachable hosts it uses the [held](Routes::held) routes.
     fn planned(
         &self,
         fabric: &Fabric,
@@ -108,7 +110,7 @@ impl Ledger {
         self.plan(fabric, names, job, &ways)
     }
 
-    /// A job with the tree that it has, if that is one and there is room.
+    /// The job with its current tree, if that is usable and there is room.
     fn staying(
         &self,
         fabric: &Fabric,
@@ -124,7 +126,7 @@ impl Ledger {
         self.planned(fabric, routes, names, job.clone()).ok()
     }
 
-    /// A job with a tree that is up; if some members are cut off, with one that joins the others.
+    /// The job with a tree that is up. If some members are cut off, the tree joins the others.
     fn regrown(
         &self,
         fabric: &Fabric,
@@ -150,11 +152,11 @@ impl Ledger {
         Ok(job)
     }
 
-    /// Jobs that were kept have their numbers again, before any is given another one, and then what they need on the routes
-    /// as they are now. Ids are given out from behind `last` on.
+    /// Restores stored jobs: they get their indices back before any of them gets a new one, and
+    /// then their plans for the current routes. New ids follow `last`.
     ///
     /// # Errors
-    /// The first job that has no place any more, by its place in `jobs`.
+    /// The first job without room, by its index in `jobs`.
     pub fn restore(
         &mut self,
         fabric: &Fabric,
@@ -166,7 +168,8 @@ impl Ledger {
         let nothing = JobPlan::new();
         jobs.iter().for_each(|job| self.take(fabric, job, &nothing));
         self.last = last;
-        // First what they had: one that could not move must not find others in its place.
+        // Restores the old resources first, so that no job takes those of one that cannot be
+        // rerouted.
         let well = Routes::new(fabric, Health::default());
         let mut had: Vec<(Job, JobPlan)> = Vec::with_capacity(jobs.len());
         for job in jobs {

@@ -1,37 +1,37 @@
-//! Why there is no place for a job.
+//! Reasons why a job is rejected.
 
 use crate::job::PlacementError;
 use crate::plan::LimitError;
 
-/// Why a job is not accepted beside those that there are.
+/// Reason why a job is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Its members have no place.
+    /// The members cannot be placed.
     #[error(transparent)]
     Placement(#[from] PlacementError),
-    /// A part of the fabric that is down is between its members.
+    /// A down or drained element separates the members.
     #[error(
-        "no way leads from switch {switch} to host {host} while parts of the fabric are down or drained; mend or undrain them, or leave the host out"
+        "no path leads from switch {switch} to host {host} while elements are down or drained; repair or undrain them, or leave the host out"
     )]
     Unreachable {
-        /// The host.
+        /// The unreachable host.
         host: String,
         /// The switch of the first member's host.
         switch: String,
     },
-    /// All numbers are taken.
-    #[error("there are {jobs} jobs, and no number is left for another; delete one")]
+    /// All job ids are taken.
+    #[error("the fabric has {jobs} jobs and no free job id; delete a job")]
     TooManyJobs {
-        /// How many there are.
+        /// The number of jobs.
         jobs: usize,
     },
-    /// It is over a limit of a switch.
+    /// A limit of a switch is exceeded.
     #[error(transparent)]
     Limit(#[from] LimitError),
 }
 
 impl Refusal {
-    /// The field of the request that it is about; none where it is about the job as a whole.
+    /// The invalid field of the request; none if the reason is the job as a whole.
     pub fn field(&self) -> Option<String> {
         match self {
             Refusal::Placement(error) => Some(error.field()),

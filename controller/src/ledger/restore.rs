@@ -1,13 +1,13 @@
-//! Jobs that were kept, on a fabric that may have changed since.
+//! Restores stored jobs on a fabric that may have changed.
 
 use std::collections::HashSet;
 
 use crate::fabric::{Fabric, SwitchId};
 use crate::job::{Job, ShareIndex, SourceIndex};
 
-/// The jobs with numbers that no two of them have on one switch: where a host has moved to another switch its members'
-/// sources may be those of others there. The first keeps such a number; of the others a source gets the lowest that is free, and
-/// a share is left out, for [`refit`](super::Ledger::refit) to number again.
+/// Makes the indices of stored jobs unique on each switch. They can collide after a host moved to
+/// another switch. The first job keeps a colliding index; another job's source gets the lowest free
+/// one, and a share is left out, so that [`refit`](super::Ledger::refit) assigns it again.
 pub(super) fn unique(fabric: &Fabric, jobs: &[Job]) -> Vec<Job> {
     let mut jobs = jobs.to_vec();
     let mut shares: HashSet<(SwitchId, ShareIndex)> = HashSet::new();
@@ -27,7 +27,7 @@ pub(super) fn unique(fabric: &Fabric, jobs: &[Job]) -> Vec<Job> {
         let free = (1..=u16::MAX)
             .map(SourceIndex)
             .find(|free| sources.insert((switch, *free)));
-        // More members on one switch than there are numbers were never installed.
+        // More members on a switch than indices are never installed.
         if let Some(free) = free {
             jobs[at].sources[rank] = free;
         }

@@ -10,10 +10,10 @@ use crate::plan::{Copy, Entity, SwitchPlan, table};
 use crate::target::PortNumber;
 use crate::testing::{Case, Planned, Site, cases, cross, host_of, leaf_spine, spec};
 
-/// Where a job's packets have been, followed by what its switches would hold.
+/// The ports that a job's packets passed, from a simulation of the switches' entries.
 #[derive(Default)]
 struct Trace {
-    /// Each port at which packets of a rank came in.
+    /// Each ingress port of a rank's packets.
     entered: BTreeSet<(SwitchPort, Rank)>,
     left: BTreeSet<SwitchPort>,
 }
@@ -43,8 +43,8 @@ impl Trace {
         self.entered.insert((at, rank));
     }
 
-    /// What becomes of one multicast packet of `source`, as the program treats it: how often each rank got it, and how
-    /// often the sender's own copy was dropped.
+    /// Simulates a multicast packet of `source`: how often each rank received it, and how often the
+    /// sender's own replica was dropped.
     fn multicast(
         &mut self,
         site: &Site,
@@ -85,7 +85,7 @@ impl Trace {
         (delivered, own_copies)
     }
 
-    /// Follows the routes from one member to another and requires a rule at each switch.
+    /// Follows the routes from one member to another, and requires an entry at each switch.
     fn unicast(&mut self, site: &Site, planned: &Planned, source: Rank, to: Rank) {
         let (job, plan) = planned;
         let mut at = site.fabric.host(host_of(job, source.0)).attached;
@@ -123,8 +123,8 @@ impl Trace {
     }
 }
 
-/// Follows every packet that a job's members can send: each arrives where it should and nowhere else, nothing is admitted
-/// that cannot come, and every port that anything leaves by is accounted for.
+/// Follows every packet that a job's members can send. Each arrives at its destination only, all
+/// admissions are used, and every egress port has a share.
 fn follow(site: &Site, planned: &Planned) {
     let (job, plan) = planned;
     let home = |rank: Rank| site.fabric.host(host_of(job, rank.0)).attached;
@@ -171,7 +171,7 @@ fn follow(site: &Site, planned: &Planned) {
     }
 }
 
-/// No two jobs have the same number where it counts.
+/// No two jobs have the same index on a switch.
 fn numbers_differ(site: &Site, jobs: &[Planned]) {
     let (mut shares, mut sources, mut numbers) =
         (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -198,14 +198,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(16, 1000)))]
 
     #[test]
-    fn packets_reach_all_members_once_and_nobody_else(case in cases(30)) {
+    fn packets_reach_all_members_once_and_no_others(case in cases(30)) {
         let (site, jobs) = install(&case);
         jobs.iter().for_each(|planned| follow(&site, planned));
         numbers_differ(&site, &jobs);
         let (again, same) = install(&case);
         prop_assert_eq!(&jobs, &same);
 
-        // What all give back is as if it had never been taken.
+        // All returned resources are free again.
         let mut site = again;
         jobs.iter().for_each(|planned| site.remove(planned));
         let first = spec("job0", &case.jobs[0]);
@@ -219,10 +219,10 @@ proptest! {
         prop_assert_eq!(used(&site), used(&empty));
     }
 
-    /// When parts fail, one after the other: whoever can still reach each other does, and only jobs whose trees are broken get
-    /// others. When all is well again nobody's tree moves that reaches everybody.
+    /// Elements fail one after the other. Members that can still reach each other do, and only jobs
+    /// with broken trees get new ones. When all elements are back, no complete tree moves.
     #[test]
-    fn what_fails_moves_only_what_was_on_it(case in cases(30)) {
+    fn failures_reroute_only_affected_jobs(case in cases(30)) {
         let (mut site, mut jobs) = install(&case);
         let mut health = Health::default();
         let mends = case.failures.iter().rev().map(|part| (*part, false));
@@ -257,7 +257,7 @@ proptest! {
 }
 
 #[test]
-fn a_failed_spine_gives_its_jobs_to_the_others() {
+fn jobs_of_a_failed_spine_move_to_the_others() {
     let mut site = Site::new(leaf_spine(2, 4, 2));
     let members: Vec<String> = (0..8).map(|host| format!("h{host}")).collect();
     let mut jobs: Vec<Planned> = (0..4)
@@ -276,13 +276,14 @@ fn a_failed_spine_gives_its_jobs_to_the_others() {
         assert_eq!(spines(&jobs), expected);
         jobs.iter().for_each(|planned| follow(&site, planned));
     }
-    // It is back, and the least loaded.
+    // The spine is back, and the least loaded.
     assert_eq!(spines(&[site.add(&spec("new", &members))]), [0]);
 }
 
-/// SCATTER uses all spines although GATHER keeps to one: the job is on those too, with its members admitted, without a group.
+/// SCATTER uses all spines although GATHER keeps to one: the other spines admit the members but
+/// have no group.
 #[test]
-fn unicast_takes_spines_that_the_tree_does_not() {
+fn unicast_uses_spines_outside_the_tree() {
     let mut site = Site::new(leaf_spine(2, 2, 2));
     let planned = site.add(&spec("train", &["h0", "h1", "h2", "h3"]));
     let (job, plan) = &planned;
@@ -302,7 +303,7 @@ fn unicast_takes_spines_that_the_tree_does_not() {
 }
 
 #[test]
-fn a_job_across_a_gap_is_refused() {
+fn jobs_across_a_gap_are_rejected() {
     let mut site = Site::new(leaf_spine(1, 2, 1));
     let mut health = Health::default();
     health.fail(Part::Trunk(TrunkId(1)));
@@ -312,14 +313,14 @@ fn a_job_across_a_gap_is_refused() {
         asked.gather = gather;
         assert_eq!(
             site.propose(&asked).unwrap_err().to_string(),
-            "no way leads from switch s1 to host h1 while parts of the fabric are down or drained; mend or undrain them, or leave the host out"
+            "no path leads from switch s1 to host h1 while elements are down or drained; repair or undrain them, or leave the host out"
         );
     }
 }
 
-/// A job whose tree has no room elsewhere keeps it, and has all that it needs on the new routes.
+/// A job without room for another tree keeps its tree, and has all entries of the new routes.
 #[test]
-fn a_job_that_cannot_move_goes_new_ways_with_its_old_tree() {
+fn jobs_without_room_keep_their_tree_on_new_routes() {
     let text = include_str!("../../../topologies/leaf-spine.yaml");
     let text = text.replace(
         "{ name: spine2 }",
@@ -340,10 +341,10 @@ fn a_job_that_cannot_move_goes_new_ways_with_its_old_tree() {
     } = stays.unwrap();
     assert_eq!(
         stays.unwrap().to_string(),
-        "switch spine2: it would hold 2 multicast groups, and its limit is 1 (groups); delete a job, or use `gather: unicast`"
+        "switch spine2: 2 multicast groups are needed, but the limit is 1 (groups); delete a job, or use `gather: unicast`"
     );
     assert_eq!(job.tree(), before.0.tree());
-    // Its members send to each other over the other spine.
+    // The members' unicast goes over the other spine.
     first = (job, plan);
     let mut trace = Trace::default();
     for (from, to) in [(0, 1), (1, 2), (2, 0)] {
@@ -358,9 +359,10 @@ fn a_job_that_cannot_move_goes_new_ways_with_its_old_tree() {
     assert_eq!(site.add(&spec("third", &["h1", "h2"])).0.id, JobId(3));
 }
 
-/// What one job gives back while routes change nobody has before all have moved.
+/// Indices that a job returns during a change of routes are not given out before all jobs are
+/// rerouted.
 #[test]
-fn numbers_are_free_when_all_have_moved() {
+fn returned_indices_are_free_after_settle() {
     let mut site = Site::new(leaf_spine(2, 2, 2));
     let mut jobs: Vec<Planned> = (0..2)
         .map(|at| site.add(&spec(&format!("job{at}"), &["h0", "h1", "h2", "h3"])))
@@ -389,9 +391,10 @@ fn numbers_are_free_when_all_have_moved() {
     }
 }
 
-/// Whoever could not move has what it had after a restart, whoever is planned first.
+/// A job that could not be rerouted gets its old resources back after a restart, in any order of
+/// jobs.
 #[test]
-fn a_job_that_could_not_move_is_restored_where_it_was() {
+fn jobs_without_room_are_restored_with_their_tree() {
     let text = include_str!("../../../topologies/leaf-spine.yaml");
     let text = text.replace(
         "{ name: spine2 }",
@@ -419,7 +422,7 @@ fn a_job_that_could_not_move_is_restored_where_it_was() {
 }
 
 #[test]
-fn ports_on_either_side_of_a_gap_keep_their_numbers() {
+fn ports_on_both_sides_of_a_gap_keep_their_indices() {
     let mut site = Site::new(leaf_spine(1, 3, 1));
     let mut planned = site.add(&spec("train", &["h0", "h1", "h2"]));
     let before = planned.0.clone();

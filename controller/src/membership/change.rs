@@ -1,4 +1,4 @@
-//! The controller's side of a change.
+//! The controller's side of a membership change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,96 +7,100 @@ use std::time::{Duration, Instant};
 use super::Succession;
 use crate::job::Rank;
 
-/// How long members that stay may take to pledge, once they have been told: each at least so long.
+/// Least time for surviving members to acknowledge, from when each was notified.
 const ASKING: Duration = Duration::from_secs(3);
-/// How long they may take to be told, for each member that each is told of: some 60 bytes, which a link of 1 Gbit/s has carried in half of that.
+/// Extra time per member in the notification: some 60 bytes, which a 1 Gbit/s link carries in half
+/// of this.
 const TELLING: Duration = Duration::from_micros(1);
-/// How long a member that has pledged waits to be told what comes of it: the controller's disk takes its time, and one that has ended in between is
-/// started again, or another one takes its place.
+/// Time for which a member that acknowledged waits for the decision. It covers a slow disk, and the
+/// restart or replacement of a controller that crashed in between.
 pub const PLEDGED: Duration = Duration::from_secs(60);
-/// How long all of the asking may take: who has pledged first still waits then, and for a while.
+/// Upper limit of the asking phase: the first member that acknowledged still waits then, with some
+/// margin.
 pub(super) const LONGEST: Duration = Duration::from_secs(PLEDGED.as_secs() - 15);
-/// How long members that are there may take to go over before the old epoch is taken off the switches: an operation or two, and what is
-/// computed between them.
+/// Time for present members to switch epochs before the old epoch is removed from the switches: an
+/// operation or two, and the computation between them.
 const GOING_OVER: Duration = Duration::from_secs(60);
-/// The same where some of them are in touch and still run what is of the old epoch: operations of slow jobs take minutes.
+/// The same while some of them still run operations of the old epoch: those of slow jobs take
+/// minutes.
 const GOING_OVER_SLOWLY: Duration = Duration::from_secs(600);
-/// How long one is waited for that is not there: who has lost its connection comes back within a second.
+/// Time to wait for an absent member. A lost connection is back within a second.
 const COMING_BACK: Duration = Duration::from_secs(3);
 
-/// How many operations a pledge may be beyond those of most others: ranks that run together are a few apart.
+/// Largest distance of an acknowledged operation from most others': ranks that run together are a
+/// few apart.
 const MOST_AHEAD: u32 = 1000;
 
-/// What happens where a member that should stay does not answer.
+/// What to do about a surviving member that does not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lost {
-    /// The change is called off; the old epoch goes on.
+    /// Cancel the change; the old epoch goes on.
     #[default]
     CallOff,
-    /// It is made without that member.
+    /// Make the change without the member.
     LeaveOut,
 }
 
-/// How a change is made.
+/// The terms of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// How long newcomers may take to join.
+    /// The join timeout for new members.
     pub join: Duration,
-    /// What becomes of a member that does not answer.
+    /// What to do about a member that does not answer.
     pub lost: Lost,
 }
 
-/// One time that a member attends: another when it has come back.
+/// One session of a member; a member that reconnects gets a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Attendance(pub u64);
 
-/// Who is in touch with the controller.
+/// The members with a session.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// Members of the old epoch.
     pub old: BTreeMap<Rank, Attendance>,
-    /// Members of the new one.
+    /// Members of the new epoch.
     pub new: BTreeMap<Rank, Attendance>,
-    /// Ranks of the old epoch that have left by themselves.
+    /// Ranks of the old epoch that left.
     pub left: BTreeSet<Rank>,
 }
 
-/// How far a change has come.
+/// The phase of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Newcomers join.
+    /// New members join.
     Gathering,
-    /// Members that stay pledge.
+    /// Surviving members prepare and acknowledge.
     Asking,
-    /// The new epoch's first operation is kept.
+    /// The new epoch's first operation is committed.
     Decided(u32),
 }
 
-/// What is to be done.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A member of the old epoch is told what becomes of it, and asked to pledge.
+    /// Send a member of the old epoch its part in the change, and ask it to acknowledge.
     Prepare(Rank),
-    /// A member of the old epoch is told the new one's first operation.
+    /// Send a member of the old epoch the new epoch's first operation.
     Begin(Rank),
-    /// A newcomer is.
+    /// Send a new member the new epoch's first operation.
     Welcome(Rank),
-    /// This operation is to be kept as the new epoch's first; then [`Change::decided`].
+    /// Commit this operation as the new epoch's first, then call [`Change::decided`].
     Decide(u32),
-    /// The new epoch is to be taken back, and these members' places with it: they did not answer.
+    /// Withdraw the new epoch, and plan another without these members: they did not answer.
     LeaveOut(Vec<Rank>),
-    /// The new epoch is to be taken back, for this reason.
+    /// Withdraw the new epoch, for this reason.
     CallOff(String),
-    /// The old epoch is to be taken off the switches. The change is over.
+    /// Remove the old epoch from the switches. The change is complete.
     Fence,
 }
 
-/// How far a member is told what becomes of it.
+/// The progress of a notification to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Telling {
-    /// It would take it, and waits for room beside what others are told.
+    /// It waits for room in the queue.
     Waits,
-    /// It has gone to it.
+    /// It was sent.
     Told(Instant),
 }
 
@@ -107,24 +111,25 @@ pub struct Change {
     terms: Terms,
     phase: Phase,
     since: Instant,
-    /// How long members may take to pledge.
+    /// Time for members to acknowledge.
     asking: Duration,
     pledges: BTreeMap<Rank, u32>,
-    /// Members of the old epoch that said why they cannot.
+    /// Members of the old epoch that cannot take part, with their reasons.
     refusals: BTreeMap<Rank, String>,
-    /// Members of the old epoch that were told what becomes of them.
+    /// Members of the old epoch that were notified.
     prepared: BTreeMap<Rank, Attendance>,
-    /// Those of them that take what they are told.
+    /// The notifications in progress.
     telling: BTreeMap<Rank, Telling>,
-    /// Members of either epoch that were told where the new one begins.
+    /// Members of either epoch that were sent the first operation.
     told_old: BTreeMap<Rank, Attendance>,
     told_new: BTreeMap<Rank, Attendance>,
-    /// Why somebody wants it to be called off.
+    /// The reason for a requested cancellation.
     unwanted: Option<String>,
 }
 
 impl Change {
-    /// One that begins `now`. Where operations have not begun, newcomers are not waited for: all are.
+    /// Starts a change `now`. New members get time to join only if operations have begun; otherwise
+    /// all members are awaited anyway.
     pub fn new(succession: Arc<Succession>, terms: Terms, has_begun: bool, now: Instant) -> Self {
         let gathers = has_begun && succession.newcomers().next().is_some();
         let phase = match gathers {
@@ -134,7 +139,7 @@ impl Change {
         Change::at(phase, succession, terms, now)
     }
 
-    /// One that had been decided when the controller ended.
+    /// Resumes a change that was decided before the controller restarted.
     pub fn resumed(succession: Arc<Succession>, terms: Terms, first: u32, now: Instant) -> Self {
         Change::at(Phase::Decided(first), succession, terms, now)
     }
@@ -156,42 +161,45 @@ impl Change {
         }
     }
 
-    /// How far it has come.
+    /// The current phase.
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// What becomes of the members.
+    /// The succession of members.
     pub fn succession(&self) -> &Succession {
         &self.succession
     }
 
-    /// How it is made.
+    /// The terms of the change.
     pub fn terms(&self) -> Terms {
         self.terms
     }
 
-    /// A member of the old epoch begins nothing from `operation` on before it is told.
+    /// Records that a member of the old epoch begins no operation from `operation` on before the
+    /// decision.
     pub fn pledged(&mut self, rank: Rank, operation: u32) {
-        // Not any more once it is decided: that is how it was decided.
+        // Ignored after the decision, which these acknowledgements made.
         if self.phase == Phase::Asking {
             self.pledges.insert(rank, operation);
         }
     }
 
-    /// A member of the old epoch cannot go over.
+    /// Records that a member of the old epoch cannot take part.
     pub fn refused(&mut self, rank: Rank, reason: String) {
         self.refusals.insert(rank, reason);
     }
 
-    /// A member of the old epoch would take what it is told, and waits for room beside what others are told: nobody is lost for that.
+    /// Records that a member's notification waits for room in the queue; the member is not lost for
+    /// that.
     pub fn waits(&mut self, rank: Rank) {
         if self.phase == Phase::Asking {
             self.telling.insert(rank, Telling::Waits);
         }
     }
 
-    /// That has gone to it. Whether it is only waited for because of that by now: its time is another one then.
+    /// Records that a notification was sent. Returns true if the change only waits for this member
+    /// now, so that its deadline changes.
     pub fn told(&mut self, rank: Rank, now: Instant) -> bool {
         if self.phase != Phase::Asking {
             return false;
@@ -200,12 +208,13 @@ impl Change {
         now >= self.since + self.asking
     }
 
-    /// Somebody wants it to be called off, for this reason: it is with the next step, unless it is decided by then.
+    /// Requests a cancellation. It takes effect with the next step, unless the change is decided by
+    /// then.
     pub fn unwanted(&mut self, reason: &str) {
         self.unwanted = Some(reason.to_owned());
     }
 
-    /// The new epoch's first operation is kept.
+    /// Records that the new epoch's first operation is committed.
     pub fn decided(&mut self, first: u32, now: Instant) {
         self.enter(Phase::Decided(first), now);
     }
@@ -215,7 +224,7 @@ impl Change {
         self.since = now;
     }
 
-    /// When there is something to do although nothing happens.
+    /// When to call [`steps`](Self::steps) next if nothing happens.
     pub fn due(&self, now: Instant) -> Instant {
         self.since
             + match self.phase {
@@ -231,13 +240,13 @@ impl Change {
             }
     }
 
-    /// Members that stay and have not pledged.
+    /// Surviving members that have not acknowledged.
     fn missing(&self) -> impl Iterator<Item = Rank> + '_ {
         let survivors = self.succession.survivors().map(|(old, _)| old);
         survivors.filter(|old| !self.pledges.contains_key(old))
     }
 
-    /// How long after all are asked a member may take to pledge.
+    /// A member's time to acknowledge, counted from when all were asked.
     fn patience(&self, rank: Rank) -> Duration {
         match self.telling.get(&rank) {
             None => self.asking,
@@ -249,7 +258,7 @@ impl Change {
         }
     }
 
-    /// What is to be done `now`.
+    /// Returns the actions that are due `now`.
     pub fn steps(&mut self, now: Instant, view: &View) -> Vec<Step> {
         if let (Some(reason), Phase::Gathering | Phase::Asking) = (&self.unwanted, self.phase) {
             return vec![Step::CallOff(reason.clone())];
@@ -260,7 +269,7 @@ impl Change {
             match missing {
                 Some(rank) if now >= self.due(now) => {
                     let waited = self.terms.join.as_secs_f32();
-                    let reason = format!("rank {rank} did not come within {waited} s");
+                    let reason = format!("rank {rank} did not join within {waited} s");
                     return vec![Step::CallOff(reason)];
                 }
                 Some(_) => return Vec::new(),
@@ -274,7 +283,8 @@ impl Change {
         }
     }
 
-    /// Does not believe pledges that nobody can have come to: all would wait in vain for an operation that far.
+    /// Rejects acknowledgements that are implausibly far ahead; all members would wait for an
+    /// operation that never comes.
     fn refuse_far_pledges(&mut self) {
         let mut all: Vec<u32> = self.pledges.values().copied().collect();
         all.sort_unstable();
@@ -286,8 +296,7 @@ impl Change {
         let far: Vec<(Rank, u32)> = all.filter(is_far).collect();
         for (rank, pledge) in far {
             self.pledges.remove(&rank);
-            let reason =
-                format!("it says that it is at operation {pledge}, and others at {median}");
+            let reason = format!("it acknowledged operation {pledge}, but others are at {median}");
             self.refusals.insert(rank, reason);
         }
     }
@@ -299,11 +308,12 @@ impl Change {
         }
         let missing: Vec<Rank> = self.missing().collect();
         if missing.is_empty() {
-            // Those who are left out, too, where they have answered: what they have begun is still of the old epoch.
+            // Includes members that are left out, if they answered: operations that they began
+            // belong to the old epoch.
             let first = self.pledges.values().max().copied();
             return vec![Step::Decide(first.unwrap_or_default())];
         }
-        // Who has gone waits no more.
+        // Drops the notifications of members that left.
         let is_there = |rank: &Rank| view.old.contains_key(rank);
         self.telling
             .retain(|rank, it| *it != Telling::Waits || is_there(rank));
@@ -319,7 +329,7 @@ impl Change {
             return vec![match self.terms.lost {
                 Lost::LeaveOut => Step::LeaveOut(lost),
                 Lost::CallOff => Step::CallOff(match self.refusals.get(first) {
-                    Some(reason) => format!("rank {first} cannot go over: {reason}"),
+                    Some(reason) => format!("rank {first} cannot change epochs: {reason}"),
                     None if view.left.contains(first) => format!("rank {first} has left"),
                     None => format!(
                         "rank {first} did not answer within {} s",
@@ -330,7 +340,7 @@ impl Change {
         }
         if let Some(first) = untold.first() {
             return vec![Step::CallOff(format!(
-                "rank {first} could not be told within {} s, as members are told so much of other changes",
+                "rank {first} could not be notified within {} s because of notifications about other changes",
                 LONGEST.as_secs()
             ))];
         }
@@ -338,7 +348,7 @@ impl Change {
         let is_over = now >= self.since + self.asking;
         for rank in &untold {
             match is_over {
-                // Who is in touch again after that is not late before it is told.
+                // A member that reconnects later gets its time from its notification on.
                 true => self.telling.insert(*rank, Telling::Told(now)),
                 false => self.telling.remove(rank),
             };
@@ -356,7 +366,7 @@ impl Change {
             false => GOING_OVER,
         };
         let mut steps = self.tell(view);
-        // Who is left out ends its last operation, too.
+        // Members that are left out also finish their last operation.
         if (view.old.is_empty() && (have_come || not_back)) || now >= self.since + bound {
             steps.push(Step::Fence);
         }
@@ -377,14 +387,14 @@ impl Change {
     }
 }
 
-/// How long members may take to pledge: each that stays is told of all.
+/// Time for members to acknowledge; each survivor's notification lists all members.
 fn asking(succession: &Succession) -> Duration {
     let told = succession.survivors().count() * succession.was().len();
     let telling = TELLING.saturating_mul(u32::try_from(told).unwrap_or(u32::MAX));
     (ASKING + telling).min(LONGEST)
 }
 
-/// Who has not been told since it attends; it is now.
+/// Returns the ranks that were not notified in their current session, and marks them.
 fn newly(told: &mut BTreeMap<Rank, Attendance>, here: &BTreeMap<Rank, Attendance>) -> Vec<Rank> {
     let untold = |(rank, attendance): &(&Rank, &Attendance)| told.get(rank) != Some(attendance);
     let untold: Vec<Rank> = (here.iter())

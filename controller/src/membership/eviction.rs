@@ -1,25 +1,26 @@
-//! When a member that is suspected loses its place.
+//! The eviction policy of a job.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A job's policy for members that are suspected.
+/// The eviction policy for suspected members.
 ///
-/// Never, unless the job says otherwise: another number of ranks averages over other data, and whoever trains is to know that it may happen.
+/// The default is never: with another number of ranks, training averages over other data, so the
+/// user must opt in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
-    /// They keep their places; operations go on without what they owe.
+    /// Suspected members keep their ranks; operations go on without their data.
     #[default]
     Never,
-    /// They are evicted when they have been suspected for that many seconds.
+    /// Members are evicted after being suspected for this many seconds.
     After(u32),
 }
 
 impl Eviction {
-    /// The longest wait, in seconds: a day.
+    /// The longest timeout in seconds: a day.
     pub const MOST: u32 = 86_400;
 
-    /// How long a member may be suspected; none for ever.
+    /// The timeout; none for never.
     pub fn bound(self) -> Option<Duration> {
         match self {
             Eviction::Never => None,
@@ -27,7 +28,7 @@ impl Eviction {
         }
     }
 
-    /// As a number of seconds, 0 for never.
+    /// The timeout in seconds, 0 for never.
     pub fn seconds(self) -> u32 {
         match self {
             Eviction::Never => 0,

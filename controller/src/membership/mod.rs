@@ -1,18 +1,23 @@
-//! Membership epochs: a job gets other members while it runs, and all who stay agree which operation is the first of the new epoch.
+//! Membership epochs: a job's members change while it runs, and all remaining members agree on the
+//! first operation of the new epoch.
 //!
-//! Nothing here knows a clock, a network or a switch. [`Succession`] says what becomes of the members, [`Change`] is the controller's
-//! side of one change, [`Turns`] a member's. The parts of it:
+//! This module has no clock, network or switches. [`Succession`] maps the members of one epoch to
+//! the next, [`Change`] is the controller's side of a change, [`Turns`] a member's. A change has
+//! these phases:
 //!
-//! 1. *Gathering.* The new epoch is on the switches beside the old one, under another number in packets. Newcomers join it; the old
-//!    epoch goes on meanwhile.
-//! 2. *Asking.* Each member that stays opens what it needs and pledges: it names an operation that it will not begin in the old epoch
-//!    before it is told. It goes on with those before.
-//! 3. *Decided.* When all have pledged, the latest operation that anybody has named is the first of the new epoch, K. It is kept before
-//!    anybody is told. Operations before K are of the old epoch for everybody, K and those after of the new one.
-//! 4. When all who stay have gone over, or a bound has passed, the old epoch is taken off the switches.
+//! 1. *Gathering.* The new epoch is on the switches next to the old one, under another id in
+//! packets. New members join it; the old epoch goes on.
+//! 2. *Asking.* Each surviving member prepares and acknowledges: it names an operation that it will
+//! not begin in the old epoch before the decision. It goes on with earlier operations.
+//! 3. *Decided.* When all have acknowledged, the latest named operation is the first of the new
+//! epoch, K. It is committed before any member learns it. Operations before K belong to the old
+//! epoch on all ranks, K and later ones to the new epoch.
+//! 4. When all survivors have switched, or a timeout has passed, the old epoch is removed from the
+//! switches.
 //!
-//! A change that is not decided can be called off at any time: pledges are void, and nobody has begun anything in the new epoch. One
-//! that is decided is never called off. Who has pledged and is not told waits: it cannot know which of both has happened.
+//! A change can be cancelled until it is decided: acknowledgements are void, and no member has
+//! begun an operation in the new epoch. A decided change is never cancelled. A member that
+//! acknowledged and does not learn the decision waits, because it cannot know the outcome.
 
 mod change;
 mod eviction;

@@ -1,4 +1,4 @@
-//! How an epoch came to be.
+//! The origin of an epoch.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,23 +6,23 @@ use std::time::Instant;
 use super::{Change, Succession, Terms};
 use crate::job::JobId;
 
-/// How an epoch came to be: what is kept of a change.
+/// The committed part of a change: the origin of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The job's number in the epoch before.
+    /// The job's id in the previous epoch.
     pub of: JobId,
-    /// What became of the members.
+    /// The succession of members.
     pub succession: Arc<Succession>,
-    /// How the change is made.
+    /// The terms of the change.
     pub terms: Terms,
-    /// Whether operations had begun when it was asked for.
+    /// True if operations had begun when the change was requested.
     pub has_begun: bool,
-    /// The epoch's first operation, where that is decided.
+    /// The epoch's first operation, once it is decided.
     pub first: Option<u32>,
 }
 
 impl Origin {
-    /// The change, as it stands when somebody takes it up.
+    /// Starts or resumes the change.
     pub fn change(&self, now: Instant) -> Change {
         let succession = Arc::clone(&self.succession);
         match self.first {

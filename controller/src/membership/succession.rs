@@ -1,21 +1,22 @@
-//! What becomes of an epoch's members in the next one.
+//! The succession of members from one epoch to the next.
 
 use std::collections::BTreeMap;
 
 use crate::fabric::HostId;
 use crate::job::{Rank, by_rank};
 
-/// Who stays, who comes and who is left out.
+/// The surviving, new and left-out members of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Succession {
     was: Vec<Option<Rank>>,
-    /// The same by the rank that it was.
+    /// The new rank by old rank.
     becomes: BTreeMap<Rank, Rank>,
     left_out: BTreeMap<Rank, String>,
 }
 
 impl Succession {
-    /// As it was kept: for each rank of the new epoch the one that it had, none for one who comes; and why others have none in the new one.
+    /// Restores a stored succession: the old rank of each new rank, none for a new member; and the
+    /// left-out ranks with their reasons.
     pub fn of(was: Vec<Option<Rank>>, left_out: BTreeMap<Rank, String>) -> Self {
         let becomes = by_rank(&was).filter_map(|(new, was)| Some(((*was)?, new)));
         Succession {
@@ -25,8 +26,9 @@ impl Succession {
         }
     }
 
-    /// Members on the hosts `to`, in rank order. A host's members that `stay` keep its places there, lowest ranks first; its other places
-    /// are for newcomers. Of who has no place `why` says why.
+    /// Plans members on the hosts `to`, in rank order. Members of a host that `stay` keep its
+    /// positions there, lowest ranks first; the other positions are for new members. `why` is the
+    /// reason for a left-out rank.
     pub fn new(
         from: &[HostId],
         stays: impl Fn(Rank) -> bool,
@@ -50,18 +52,18 @@ impl Succession {
         succession
     }
 
-    /// For each rank of the new epoch the one that it had; none for one who comes.
+    /// The old rank of each new rank; none for a new member.
     pub fn was(&self) -> &[Option<Rank>] {
         &self.was
     }
 
-    /// Ranks of the old epoch that have none in the new one, and why, on one line.
+    /// Left-out ranks of the old epoch, with their reasons, on one line each.
     pub fn left_out(&self) -> &BTreeMap<Rank, String> {
         &self.left_out
     }
 
-    /// Says of places `from` the epoch before that nobody has taken only that those are gone which are not there in the one that comes, with members on `to`: of
-    /// the others nobody loses anything. `free` are these places' ranks.
+    /// Keeps of the old epoch's `free` ranks, which no member has taken, only those as left out
+    /// that have no position among the new epoch's hosts `to`. The others lose nothing.
     pub fn keep_free(
         &mut self,
         from: &[HostId],
@@ -82,19 +84,19 @@ impl Succession {
         }
     }
 
-    /// Who stays: the old rank and the new one, by the new one.
+    /// The surviving members as pairs of old and new rank, by new rank.
     pub fn survivors(&self) -> impl Iterator<Item = (Rank, Rank)> + '_ {
         by_rank(&self.was).filter_map(|(new, was)| Some(((*was)?, new)))
     }
 
-    /// The new ranks of who comes.
+    /// The new ranks of new members.
     pub fn newcomers(&self) -> impl Iterator<Item = Rank> + '_ {
         by_rank(&self.was)
             .filter(|(_, was)| was.is_none())
             .map(|(new, _)| new)
     }
 
-    /// What becomes of a rank of the old epoch; none if it is left out.
+    /// The new rank of an old rank; none if it is left out.
     pub fn becomes(&self, old: Rank) -> Option<Rank> {
         self.becomes.get(&old).copied()
     }
@@ -110,9 +112,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(64, 2000)))]
 
-        /// Everybody of the old epoch stays once or is left out, and nobody but newcomers is new.
+        /// Every old rank survives once or is left out, and only new members are new.
         #[test]
-        fn everybody_stays_once_or_is_left_out(
+        fn every_rank_survives_once_or_is_left_out(
             from in prop::collection::vec((0usize..6).prop_map(HostId), 0..12),
             to in prop::collection::vec((0usize..6).prop_map(HostId), 0..12),
             stay in subsequence((0..12).collect::<Vec<u16>>(), 0..12),
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_keeps_its_host_and_the_lowest_rank_comes_first() {
+    fn survivors_keep_their_hosts_lowest_rank_first() {
         let [a, b, c] = [0, 1, 2].map(HostId);
         let from = [a, b, a, c];
         let why = |rank: Rank| format!("{rank} goes");
@@ -163,7 +165,7 @@ mod tests {
         assert!(grown.left_out.is_empty());
         assert_eq!(grown.newcomers().collect::<Vec<_>>(), [Rank(4)]);
 
-        // Of two on one host the one that does not stay goes, whichever it is.
+        // Of two members on one host, the one that does not stay is left out, whatever its rank.
         let shrunk = of(&[c, a], 0);
         assert_eq!(shrunk.was, [Some(Rank(3)), Some(Rank(2))]);
         assert_eq!(
@@ -173,13 +175,13 @@ mod tests {
         assert_eq!(shrunk.becomes(Rank(3)), Some(Rank(0)));
         assert_eq!(shrunk.becomes(Rank(1)), None);
 
-        // Nobody had taken the first host's first place, and nobody the last host's.
+        // The first position of the first host and the position of the last host were free.
         let mut moved = Succession::new(&from, |rank| ![0, 3].contains(&rank.0), &[b, a, a], why);
         assert_eq!(moved.was, [Some(Rank(1)), Some(Rank(2)), None]);
         moved.keep_free(&from, &[b, a, a], [Rank(0), Rank(3)]);
         assert_eq!(moved.left_out, [(Rank(3), "3 goes".to_owned())].into());
 
-        // A host that has one place more than members that stay gets a newcomer.
+        // A host with one more position than surviving members gets a new member.
         let refilled = of(&[a, a], 2);
         assert_eq!(refilled.was, [Some(Rank(0)), None]);
     }

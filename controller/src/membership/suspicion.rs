@@ -1,47 +1,47 @@
-//! Who is not there any more, as the controller and the other members see it.
+//! Suspicion: which members are absent, by the controller's own view and by other members' reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::job::Rank;
 
-/// How long a member may be out of touch before it is suspected: who has lost its connection comes back within a second.
+/// Time without a session before a member is suspected. A lost connection is back within a second.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// What is seen of a job's members.
+/// The current sessions of a job's members.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// Who has joined.
+    /// Members that have joined.
     pub joined: BTreeSet<Rank>,
-    /// Who is in touch.
+    /// Members with a session.
     pub attending: BTreeSet<Rank>,
 }
 
-/// What has turned out.
+/// A change of suspicion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turned {
-    /// A member is suspected from now on.
+    /// The member is suspected from now on.
     Suspected(Rank),
-    /// A member is not suspected any more.
+    /// The member is no longer suspected.
     Cleared(Rank),
 }
 
-/// Which members of a job are suspected, and since when.
+/// The suspected members of a job, and since when.
 #[derive(Clone, Debug, Default)]
 pub struct Suspicion {
-    /// Out of touch since.
+    /// Members without a session, and since when.
     away: BTreeMap<Rank, Instant>,
-    /// Of whom each member hears nothing, in rank order.
+    /// The members that each member hears nothing of, in rank order.
     reports: BTreeMap<Rank, Vec<Rank>>,
-    /// How many others hear nothing of a member, where anybody does.
+    /// For each member, how many others hear nothing of it.
     unheard: BTreeMap<Rank, usize>,
     since: BTreeMap<Rank, Instant>,
-    /// Who may lose its place for it: see [`Suspicion::overdue`].
+    /// Suspected members that may be evicted; see [`Suspicion::overdue`].
     believed: BTreeSet<Rank>,
 }
 
 impl Suspicion {
-    /// A member hears nothing of these others; of all others it does.
+    /// Records that a member hears nothing of these others, and hears all other members.
     pub fn report(&mut self, by: Rank, of: impl IntoIterator<Item = Rank>) {
         let mut of: Vec<Rank> = of.into_iter().filter(|rank| *rank != by).collect();
         of.sort_unstable();
@@ -54,7 +54,7 @@ impl Suspicion {
         }
     }
 
-    /// What one of the members said of these does not count any more.
+    /// Withdraws a member's report about these others.
     fn take_back(&mut self, of: &[Rank]) {
         for rank in of {
             if let Some(by) = self.unheard.get_mut(rank) {
@@ -66,16 +66,17 @@ impl Suspicion {
         }
     }
 
-    /// Who is suspected, and since when.
+    /// The suspected members, and since when.
     pub fn since(&self) -> &BTreeMap<Rank, Instant> {
         &self.since
     }
 
-    /// Looks again. A member is suspected that has been out of touch for [`GRACE`], unless nobody is in touch, as in jobs whose programs do not
-    /// attend; or of which more than half of the others hear nothing that are in touch themselves.
+    /// Updates the suspicions. A member is suspected if it had no session for [`GRACE`], unless no
+    /// member has one, as in jobs whose programs do not attend. It is also suspected if more than
+    /// half of the other members with a session hear nothing of it.
     pub fn look(&mut self, seen: &Seen, now: Instant) -> Vec<Turned> {
         let here = &seen.attending;
-        // Who has left is not away.
+        // Members that left are not absent.
         let is_expected = |rank: &Rank| seen.joined.contains(rank) && !here.contains(rank);
         self.away.retain(|rank, _| is_expected(rank));
         if here.is_empty() {
@@ -104,7 +105,8 @@ impl Suspicion {
             .filter(|rank| is_away(rank) || is_unheard(rank))
             .copied()
             .collect();
-        // Where the controller itself may be cut off from most, only the others' word counts.
+        // The controller may be cut off from most members itself; then only the members' reports
+        // count.
         let in_touch = seen.joined.intersection(here).count();
         let most_are_here = 2 * in_touch > seen.joined.len();
         self.believed = (suspected.iter())
@@ -124,7 +126,8 @@ impl Suspicion {
         new.chain(cleared).collect()
     }
 
-    /// When to look again although nothing happens, where suspects are evicted after `bound`.
+    /// When to call [`look`](Self::look) again if nothing happens, if suspects are evicted after
+    /// `bound`.
     pub fn due(&self, bound: Option<Duration>, now: Instant) -> Option<Instant> {
         let turns = (self.away.iter())
             .filter(|(rank, _)| !self.since.contains_key(rank))
@@ -134,14 +137,15 @@ impl Suspicion {
         turns.chain(ends.filter(|end| *end > now)).min()
     }
 
-    /// Who has been suspected for as long as `bound`, and is really gone as far as anybody can tell: more than half of those that have joined
-    /// are in touch, or more than half of the others that are in touch hear nothing of it.
+    /// The members that were suspected for `bound` and are absent beyond reasonable doubt: more
+    /// than half of the joined members have a session, or more than half of the other members with
+    /// a session hear nothing of them.
     pub fn overdue(&self, bound: Duration, now: Instant) -> Vec<Rank> {
         let due = self.suspected_for(bound, now);
         due.filter(|rank| self.believed.contains(rank)).collect()
     }
 
-    /// Who has been suspected for as long, and may be well all the same.
+    /// The members that were suspected for `bound` but may be well.
     pub fn unsure(&self, bound: Duration, now: Instant) -> Vec<Rank> {
         let due = self.suspected_for(bound, now);
         due.filter(|rank| !self.believed.contains(rank)).collect()
@@ -162,9 +166,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(64, 2000)))]
 
-        /// Those are suspected at once whom more than half of the others say to be gone, by what each who is there has said last.
+        /// Members are suspected at once if more than half of the others report so in their latest
+        /// reports.
         #[test]
-        fn the_last_word_of_each_who_is_there_counts(
+        fn the_latest_report_of_each_present_member_counts(
             words in prop::collection::vec(
                 (0u16..6, prop::collection::vec(0u16..6, 0..8), prop::collection::btree_set(0u16..6, 1..6)),
                 1..30,
@@ -182,7 +187,7 @@ mod tests {
                     let others = here.iter().filter(|it| **it != rank);
                     let by = said.iter().filter(|(by, of)| **by != rank && of.contains(&rank));
                     let is_gone = 2 * by.count() > others.count();
-                    // Nobody has been away for long.
+                    // No member was absent for long.
                     prop_assert_eq!(suspicion.since().contains_key(&Rank(rank)), is_gone);
                 }
             }
@@ -197,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_out_of_touch_is_suspected_after_the_grace_and_cleared_when_back() {
+    fn absent_members_are_suspected_after_the_grace_and_cleared_when_back() {
         let (mut suspicion, start) = (Suspicion::default(), Instant::now());
         assert_eq!(suspicion.look(&seen(3, &[0, 1]), start), []);
         assert_eq!(suspicion.due(None, start), Some(start + GRACE));
@@ -218,7 +223,8 @@ mod tests {
         // A job whose programs never attend.
         assert_eq!(suspicion.look(&seen(3, &[]), then), []);
         assert_eq!(suspicion.look(&seen(3, &[]), then + GRACE), []);
-        // Who has not joined, or has left, is not expected, also where it was away before.
+        // Members that have not joined, or have left, are not expected, even if they were absent
+        // before.
         suspicion.look(&seen(3, &[0, 1]), then);
         let two = seen(2, &[0, 1]);
         assert_eq!(suspicion.look(&two, then + GRACE), []);
@@ -226,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_is_cut_off_from_most_believes_only_the_others() {
+    fn a_controller_cut_off_from_most_uses_only_reports() {
         let (mut suspicion, start) = (Suspicion::default(), Instant::now());
         let (few, bound) = (seen(4, &[0, 1]), Duration::from_secs(5));
         suspicion.look(&few, start);
@@ -240,7 +246,7 @@ mod tests {
         suspicion.report(Rank(1), [Rank(3)]);
         suspicion.look(&few, end);
         assert_eq!(suspicion.overdue(bound, end), [Rank(3)]);
-        // One more is back, and the other is gone without anybody's word.
+        // One more member is back; the other is absent without a report.
         suspicion.report(Rank(0), []);
         suspicion.report(Rank(1), []);
         let most = seen(4, &[0, 1, 3]);
@@ -249,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_half_of_the_others_are_believed() {
+    fn reports_of_more_than_half_are_used() {
         let (mut suspicion, now) = (Suspicion::default(), Instant::now());
         let all = seen(4, &[0, 1, 2, 3]);
         suspicion.report(Rank(3), [0, 1, 2].map(Rank));
@@ -259,7 +265,7 @@ mod tests {
         assert_eq!(suspicion.look(&all, now), [Turned::Suspected(Rank(3))]);
         suspicion.report(Rank(1), []);
         assert_eq!(suspicion.look(&all, now), [Turned::Cleared(Rank(3))]);
-        // What one said who is not in touch any more does not count.
+        // The report of a member without a session does not count.
         suspicion.report(Rank(1), [Rank(3)]);
         assert_eq!(suspicion.look(&seen(4, &[0, 2, 3]), now), [], "one of two");
     }

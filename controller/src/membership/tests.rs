@@ -1,5 +1,6 @@
-//! Changes with members that die, refuse, lose their connections and are slow, newcomers that do, too, epochs that cannot be taken back at once, and
-//! controllers that are started again: whatever happens, all who stay run each operation in the same epoch.
+//! Random membership changes with members that crash, refuse, reconnect and are slow, new members
+//! that do so too, epochs that cannot be withdrawn at once, and controller restarts. In all cases,
+//! all survivors run each operation in the same epoch.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use super::*;
 use crate::fabric::HostId;
 use crate::job::Rank;
 
-/// What a member is told, and what it answers.
+/// A message to a member, which it answers.
 #[derive(Clone, Copy, Debug)]
 enum Word {
     Prepare(u16),
@@ -24,18 +25,18 @@ enum Word {
 /// A member of the old epoch.
 struct Member {
     alive: bool,
-    /// It cannot open what it would need.
+    /// True if it cannot prepare.
     refuses: bool,
     turns: Turns,
     next: u32,
-    /// It runs operations of the new epoch.
+    /// True if it runs operations of the new epoch.
     over: bool,
     attendance: Option<Attendance>,
     to: VecDeque<Word>,
     from: VecDeque<Word>,
 }
 
-/// What is kept whatever happens to the controller.
+/// The committed state, which survives a controller restart.
 #[derive(Clone)]
 struct Kept {
     succession: Succession,
@@ -47,19 +48,19 @@ struct World {
     members: Vec<Member>,
     serial: u64,
     terms: Terms,
-    /// Whether operations had begun before the members changed.
+    /// True if operations had begun before the change.
     has_begun: bool,
-    /// Newcomers that have joined, whether they are in touch, and what they were told to begin with.
+    /// New members that joined, their sessions, and the first operation that they were sent.
     newcomers: BTreeMap<Rank, (Option<Attendance>, Option<u32>)>,
     kept: Option<Kept>,
     change: Option<Change>,
-    /// What takes the new epoch back, and could not be done yet.
+    /// A withdrawal of the new epoch that has not succeeded yet.
     withdrawal: Option<Step>,
-    /// Who is not in the old epoch's list any more because the change was made without it.
+    /// Members that are no longer in the old epoch because the change was made without them.
     given_up: BTreeSet<Rank>,
     last_number: u16,
     is_over: bool,
-    /// By operation: who ran it, and in the new epoch or the old.
+    /// By operation, the ranks that ran it, and whether in the new epoch.
     ran: BTreeMap<u32, Vec<(Rank, bool)>>,
 }
 
@@ -98,7 +99,7 @@ impl World {
             ran: BTreeMap::new(),
         };
         (0..members).for_each(|rank| world.attend(rank));
-        // All begin, if they do.
+        // All begin, if operations have begun.
         (0..members).for_each(|rank| world.run(rank));
         world.propose(succession);
         world
@@ -114,7 +115,7 @@ impl World {
         self.resume();
     }
 
-    /// What a controller does that has been started.
+    /// The work of a restarted controller.
     fn resume(&mut self) {
         self.withdrawal = None;
         self.change = self.kept.clone().map(|kept| match kept.first {
@@ -151,7 +152,8 @@ impl World {
         let first = first_of(&self.kept);
         let member = &mut self.members[rank];
         if let (true, Some(first), false) = (self.is_over, first, member.over) {
-            // One of an epoch that is gone only hears what it has missed; without a place in the next not even that.
+            // A member of a removed epoch only gets missed messages; without a place in the next
+            // epoch, not even those.
             let number = self.last_number;
             let succession = &self.kept.as_ref().unwrap().succession;
             match succession.becomes(Rank(rank as u16)) {
@@ -168,7 +170,7 @@ impl World {
         }
     }
 
-    /// A member begins its next operation, if it may.
+    /// Runs a member's next operation, if it may.
     fn run(&mut self, rank: usize) {
         let member = &mut self.members[rank];
         if !member.alive {
@@ -177,7 +179,7 @@ impl World {
         if !member.over {
             let turn = match self.has_begun {
                 true => member.turns.turn(member.next),
-                // It waits for the others, in one epoch or the next.
+                // It waits for the others, in one epoch or the other.
                 false if member.turns.is_over(0) => Turn::Over,
                 false => Turn::Wait,
             };
@@ -255,7 +257,8 @@ impl World {
         view
     }
 
-    /// The controller looks; with `dies` it ends right after it has kept what it decides, with `fails` it can take nothing back.
+    /// Runs the controller once. With `dies` it crashes right after committing a decision; with
+    /// `fails` it cannot withdraw anything.
     fn step(&mut self, dies: bool, fails: bool) {
         if let Some(step) = self.withdrawal.take() {
             return self.withdraw(step, fails);
@@ -331,7 +334,7 @@ impl World {
             self.serial += 1;
             let (attendance, told) = self.newcomers.entry(*rank).or_default();
             if attendance.is_none() {
-                // Whoever comes late is told at once.
+                // Late members are notified at once.
                 (*attendance, *told) = (Some(Attendance(self.serial)), told.or(first));
             }
         }
@@ -344,7 +347,7 @@ impl World {
         }
     }
 
-    /// From here on nothing more goes wrong.
+    /// Runs until the change is complete, without further failures.
     fn settle(&mut self) {
         for _ in 0..40 {
             for rank in 0..self.members.len() {
@@ -366,7 +369,7 @@ impl World {
             {
                 continue;
             }
-            // Who died is not waited for.
+            // Crashed members are not awaited.
             self.now += Duration::from_secs(1);
         }
         self.now += Duration::from_secs(601);
@@ -378,7 +381,7 @@ impl World {
             while !self.members[rank].to.is_empty() {
                 self.hear(rank);
             }
-            // Those that it had left in its epoch, and the next one's first.
+            // The remaining operations of its epoch, and the first of the next.
             let most = first_of(&self.kept).unwrap_or_default();
             (0..=most).for_each(|_| self.run(rank));
         }
@@ -428,7 +431,7 @@ fn events(members: usize) -> impl Strategy<Value = Vec<Event>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(200, 10000)))]
     #[test]
-    fn who_stays_runs_each_operation_in_the_same_epoch(
+    fn survivors_run_each_operation_in_the_same_epoch(
         (members, to, leaves_out, has_begun, events) in (2usize..6).prop_flat_map(|members| {
             let hosts: Vec<HostId> = (0..members + 2).map(HostId).collect();
             let to = prop::sample::subsequence(hosts, 2..=members).prop_shuffle();
@@ -471,18 +474,19 @@ proptest! {
                 prop_assert_eq!(*over, is_new, "rank {} in operation {}", rank, operation);
             }
         }
-        // Newcomers begin with the same one.
+        // New members begin with the same operation.
         for (_, told) in world.newcomers.values() {
             prop_assert_eq!(*told, first);
         }
-        // Nobody who lives waits for ever.
+        // No live member waits forever.
         for (member, rank) in world.members.iter().zip((0..).map(Rank)) {
             prop_assert!(!member.alive || member.turns.change().is_none() || member.over, "rank {}", rank);
         }
     }
 }
 
-/// A change at which three members that have begun stay where they are; it is called off where one of them is lost.
+/// A change in which three members stay, after operations have begun. It is cancelled if one of
+/// them is lost.
 fn of_three(now: Instant) -> Change {
     let hosts = [0, 1, 2].map(HostId);
     let succession = Succession::new(&hosts, |_| true, &hosts, |_| String::new());
@@ -494,14 +498,14 @@ fn of_three(now: Instant) -> Change {
 }
 
 #[test]
-fn a_pledge_far_beyond_the_others_is_a_refusal() {
+fn implausible_acknowledgements_are_rejected() {
     let now = Instant::now();
     let mut change = of_three(now);
     for (rank, operation) in [(0, 7), (1, u32::MAX), (2, 9)] {
         change.pledged(Rank(rank), operation);
     }
     let reason =
-        "rank 1 cannot go over: it says that it is at operation 4294967295, and others at 9";
+        "rank 1 cannot change epochs: it acknowledged operation 4294967295, but others are at 9";
     assert_eq!(
         change.steps(now, &View::default()),
         [Step::CallOff(reason.into())]
@@ -509,7 +513,7 @@ fn a_pledge_far_beyond_the_others_is_a_refusal() {
 }
 
 #[test]
-fn who_is_slow_and_in_touch_is_not_cut_off_as_one_who_is_gone() {
+fn slow_members_get_more_time_than_absent_ones() {
     let hosts = [0, 1].map(HostId);
     let succession = Succession::new(&hosts, |rank| rank == Rank(0), &hosts, |_| String::new());
     let terms = Terms {
@@ -527,12 +531,12 @@ fn who_is_slow_and_in_touch_is_not_cut_off_as_one_who_is_gone() {
     assert!(!fences(change.steps(minute, &of(0))));
     assert_eq!(change.due(minute), now + Duration::from_secs(600));
     assert!(fences(change.clone().steps(change.due(minute), &of(0))));
-    // One that is left out, or comes as another.
+    // A member that is left out, or reconnects with another session.
     assert!(fences(change.steps(minute, &of(1))));
 }
 
 #[test]
-fn what_somebody_does_not_want_is_called_off_unless_it_is_decided() {
+fn changes_can_be_cancelled_until_they_are_decided() {
     let now = Instant::now();
     let mut change = of_three(now);
     let mut decided = change.clone();
@@ -544,9 +548,9 @@ fn what_somebody_does_not_want_is_called_off_unless_it_is_decided() {
     assert_eq!(decided.steps(now, &view), []);
 }
 
-/// All that is said of a change whose members were told before what becomes of them is where it begins.
+/// Members that were notified before the decision are only sent the first operation.
 #[test]
-fn what_becomes_of_a_member_is_said_once_while_it_is_in_touch() {
+fn members_are_notified_once_per_session() {
     let now = Instant::now();
     let mut change = of_three(now);
     let view = |attendances: [u64; 3]| {
@@ -562,7 +566,7 @@ fn what_becomes_of_a_member_is_said_once_while_it_is_in_touch() {
     let prepare = [zero, one, two].map(Step::Prepare);
     assert_eq!(change.steps(now, &view([1, 2, 3])), prepare);
     assert_eq!(change.steps(now, &view([1, 2, 3])), []);
-    // One has lost its connection, and what it was told with it.
+    // A member lost its connection, and its notification with it.
     assert_eq!(change.steps(now, &view([1, 4, 3])), [Step::Prepare(one)]);
     for rank in [zero, one, two] {
         change.pledged(rank, 5);
@@ -581,9 +585,9 @@ fn what_becomes_of_a_member_is_said_once_while_it_is_in_touch() {
     assert_eq!(change.steps(now, &view([7, 4, 6])), again);
 }
 
-/// Each of them is told of all.
+/// Each notification lists all members.
 #[test]
-fn the_more_members_are_to_be_told_the_longer_they_may_take() {
+fn more_members_get_more_time() {
     let terms = Terms {
         join: Duration::ZERO,
         lost: Lost::CallOff,
@@ -605,14 +609,15 @@ fn the_more_members_are_to_be_told_the_longer_they_may_take() {
     let (long, reason) = takes(4000);
     assert_eq!(long, Duration::from_secs(19));
     assert_eq!(reason, "rank 0 did not answer within 19 s");
-    // Who has pledged first does not wait for ever.
+    // The first member that acknowledged does not wait forever.
     assert_eq!(takes(usize::from(u16::MAX)).0, LONGEST);
     assert!(LONGEST < PLEDGED);
 }
 
-/// Of two that are asked one waits for room, as others are told so much; the other one does not answer.
+/// Two members are asked. One's notification waits for room in the queue; the other does not
+/// answer.
 #[test]
-fn nobody_is_lost_for_what_it_was_not_told() {
+fn members_are_not_lost_for_unsent_notifications() {
     let now = Instant::now();
     let at = |seconds| now + Duration::from_secs(seconds);
     let here = |ranks: &[u16]| View {
@@ -640,9 +645,9 @@ fn nobody_is_lost_for_what_it_was_not_told() {
         (change.steps(at(4), &all), change.due(at(4))),
         (vec![], at(45))
     );
-    // It has gone meanwhile, and is lost as anybody else.
+    // It disconnects meanwhile, and is lost like any other.
     assert_eq!(change.clone().steps(at(5), &here(&[0, 1])), left_out(2));
-    // It is told at last, and has its time from then on.
+    // It is notified late, and gets its time from then on.
     let mut told = change.clone();
     assert!(told.told(Rank(2), at(20)));
     assert_eq!(
@@ -650,14 +655,14 @@ fn nobody_is_lost_for_what_it_was_not_told() {
         (vec![], at(23))
     );
     assert_eq!(told.steps(at(23), &all), left_out(2));
-    // It never is: its place is its own still.
+    // It is never notified, and keeps its rank.
     let [Step::CallOff(reason)] = &change.steps(at(45), &all)[..] else {
         panic!("others have waited long enough");
     };
-    let untold = "rank 2 could not be told within 45 s";
+    let untold = "rank 2 could not be notified within 45 s";
     assert!(reason.starts_with(untold), "{reason}");
 
-    // Who is told at once has as long as the others.
+    // A member that is notified at once has as much time as the others.
     let mut change = asked(Lost::CallOff);
     assert!(!change.told(Rank(2), at(0)));
     assert_eq!(change.due(at(0)), now + Duration::from_micros(3_000_009));

@@ -1,13 +1,13 @@
-//! A member's side of a change: which operations it begins in its epoch.
+//! A member's side of a membership change: the operations that it begins in its epoch.
 
-/// How many operations beyond the next one a member may still begin in the old epoch after it has pledged, so that it need not wait for
-/// the decision, which takes the controller about as long as a write to its disk.
+/// The number of operations that a member may still begin in the old epoch after it acknowledged.
+/// They cover the time of the decision, about one write to the controller's disk.
 const MARGIN: u32 = 2;
 
-/// Which operations a rank begins in its epoch.
+/// The operations that a rank may begin in its epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Turns {
-    /// The next one.
+    /// The next operation.
     next: u32,
     state: State,
 }
@@ -16,45 +16,45 @@ pub struct Turns {
 enum State {
     #[default]
     Settled,
-    /// It begins none from that one on before it is told.
+    /// Begins no operation from `until` on before the decision.
     Pledged { change: u16, until: u32 },
-    /// Those from that one on are of the next epoch.
+    /// Operations from `first` on belong to the next epoch.
     Decided { change: u16, first: u32 },
 }
 
-/// Whether an operation may begin.
+/// The epoch of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// In this epoch.
+    /// The operation begins in this epoch.
     Begin,
-    /// It is not known yet in which epoch.
+    /// The operation's epoch is not decided yet.
     Wait,
-    /// In the next epoch.
+    /// The operation belongs to the next epoch.
     Over,
 }
 
 impl Turns {
-    /// In an epoch whose first operation is `first`.
+    /// Starts an epoch with the first operation `first`.
     pub fn from(first: u32) -> Self {
         let mut turns = Turns::default();
         turns.start_at(first);
         turns
     }
 
-    /// The next operation is not before `first`. What was pledged stays.
+    /// Skips operations before `first`. An acknowledgement stays.
     pub fn start_at(&mut self, first: u32) {
         self.next = self.next.max(first);
     }
 
-    /// Pledges for a change, which has the number that the new epoch has in packets; the operation that does not begin before the change is
-    /// decided or called off. The same for the same change, however often it is asked for. None where an earlier change is
-    /// decided: that one comes first.
+    /// Acknowledges a change, identified by the new epoch's id in packets. Returns the operation
+    /// that does not begin before the decision or cancellation; the same one if called again for
+    /// the same change. None if an earlier change is decided, which must complete first.
     pub fn pledge(&mut self, change: u16) -> Option<u32> {
         match self.state {
             State::Decided { .. } => None,
             State::Pledged { change: of, until } if of == change => Some(until),
             _ => {
-                // Nothing runs before all are there.
+                // No operation runs before all members are there.
                 let margin = if self.next == 0 { 0 } else { MARGIN };
                 let until = self.next.saturating_add(margin);
                 self.state = State::Pledged { change, until };
@@ -63,29 +63,29 @@ impl Turns {
         }
     }
 
-    /// The change is decided: operations from `first` on are of the next epoch.
+    /// Records the decision: operations from `first` on belong to the next epoch.
     pub fn decide(&mut self, change: u16, first: u32) {
         self.state = State::Decided { change, first };
     }
 
-    /// Whatever change there was is called off.
+    /// Cancels the pending change, if there is one.
     pub fn call_off(&mut self) {
         if let State::Pledged { .. } = self.state {
             self.state = State::Settled;
         }
     }
 
-    /// Whether a change is decided.
+    /// True if a change is decided.
     pub fn is_decided(&self) -> bool {
         matches!(self.state, State::Decided { .. })
     }
 
-    /// Whether an operation is of the next epoch, as far as is known.
+    /// True if an operation is known to belong to the next epoch.
     pub fn is_over(&self, operation: u32) -> bool {
         matches!(self.state, State::Decided { first, .. } if operation >= first)
     }
 
-    /// The change that it has pledged for, or that is decided.
+    /// The acknowledged or decided change.
     pub fn change(&self) -> Option<u16> {
         match self.state {
             State::Settled => None,
@@ -93,7 +93,7 @@ impl Turns {
         }
     }
 
-    /// Whether an operation begins now. Operations are asked for in their order.
+    /// Asks whether an operation begins now. Operations are asked for in order.
     pub fn turn(&mut self, operation: u32) -> Turn {
         let turn = match self.state {
             State::Pledged { until, .. } if operation >= until => Turn::Wait,
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_told_where_it_starts_keeps_its_pledge() {
+    fn the_first_operation_keeps_the_acknowledgement() {
         let mut turns = Turns::default();
         assert_eq!(turns.pledge(7), Some(0));
         turns.start_at(20);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pledge_is_kept_until_it_is_decided_or_called_off() {
+    fn acknowledgements_hold_until_decision_or_cancellation() {
         let mut turns = Turns::default();
         assert_eq!(turns.pledge(7), Some(0), "nothing has begun");
         assert_eq!(turns.turn(0), Turn::Wait);

@@ -1,4 +1,4 @@
-//! How one of several controllers stands, as Prometheus and OpenMetrics read it: also one that stands by has something to say.
+//! The metrics of a controller in a group. A standby exports these alone.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 
 use crate::api::{GetStandingResponse, Role};
 
-/// How one of several stands when it is asked.
+/// A controller's state in its group.
 #[derive(Debug)]
 pub(crate) struct GroupStanding(GetStandingResponse);
 
@@ -20,7 +20,7 @@ impl From<GetStandingResponse> for GroupStanding {
 }
 
 impl GroupStanding {
-    /// That alone, as of one that does not lead.
+    /// Returns these metrics alone, for a standby.
     pub(crate) fn text(self) -> String {
         let mut registry = Registry::with_prefix(super::PREFIX);
         registry.register_collector(Box::new(self));
@@ -38,36 +38,41 @@ impl Collector for GroupStanding {
         for (name, help, value) in [
             (
                 "leads",
-                "Whether it is primary, and leads more than half of the switches",
+                "1 if the controller is the primary controller, and primary at more than half of the switches",
                 u64::from(standing.role() == Role::Primary),
             ),
             (
                 "follows",
-                "Whether it stands by and copies what a primary promises",
+                "1 if the controller is a standby and copies the primary's changes",
                 u64::from(!standing.primary.is_empty()),
             ),
-            ("term", "The term that it leads in, or has accepted", term),
-            ("changes", "Changes that its store has seen", changes),
+            (
+                "term",
+                "Term in which the controller leads, or that it has accepted",
+                term,
+            ),
+            ("changes", "Changes in the controller's store", changes),
             (
                 "followers",
-                "Controllers that follow it, as a primary",
+                "Standbys that follow this primary",
                 followers.len() as u64,
             ),
             (
                 "followers_up_to_date",
-                "Those that have stored all that it has",
+                "Followers whose store is up to date",
                 up_to_date as u64,
             ),
             (
                 "followers_needed",
-                "Controllers that are to have stored what a primary promises, besides itself",
+                "Followers that must have stored a change before it is committed",
                 standing.copies.into(),
             ),
         ] {
             let mut to = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
             to.encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))?;
         }
-        let help = "Changes that one that follows has not stored yet; of one that still copies all there is none";
+        let help =
+            "Changes that a follower has not stored yet; absent while it copies the whole store";
         let mut to = to.encode_descriptor("follower_behind", help, None, MetricType::Gauge)?;
         for follower in followers {
             let Some(behind) = follower.behind else {
@@ -87,7 +92,7 @@ mod tests {
     use crate::api::{Follower, Term};
 
     #[test]
-    fn one_that_stands_by_says_how_it_stands() {
+    fn standbys_export_the_group_metrics() {
         let follower = |controller, behind| Follower { controller, behind };
         let standing = GetStandingResponse {
             role: Role::Primary.into(),

@@ -1,4 +1,5 @@
-//! Whether packets to a job's group could go round while it has one tree on some switches and another on others.
+//! Loop detection: whether packets to a job's group could loop while switches have a mixture of two
+//! trees.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +9,8 @@ use crate::job::{Member, Rank};
 use crate::plan::{Entity, JobPlan, SwitchPlan};
 use crate::target::PortNumber;
 
-/// Whether there is a circle that packets of some member would follow if every switch sent them by all that groups have in the two plans of
-/// `trees`, and admitted all that any plan admits. If there is none, no mixture of them has one.
+/// True if some member's packets could loop if every switch had the group branches of both plans in
+/// `trees`, and admitted what any plan admits. Otherwise no mixture of the plans loops.
 pub(super) fn goes_round(
     fabric: &Fabric,
     members: &[Member],
@@ -22,7 +23,7 @@ pub(super) fn goes_round(
         let ports = copies.filter(|copy| copy.is_branch());
         branches.extend(ports.map(|copy| (*switch, copy.port)));
     }
-    // What is admitted of one member is of all on the same switch.
+    // All members on a switch have the same admissions.
     let homes: BTreeMap<SwitchId, Rank> = (members.iter().zip(0..))
         .map(|(member, rank)| (fabric.host(member.host).attached.switch, Rank(rank)))
         .collect();
@@ -49,19 +50,20 @@ pub(super) fn goes_round(
     })
 }
 
-/// Packets of one member.
+/// The packets of one member.
 struct Flood<'a> {
     fabric: &'a Fabric,
-    /// The ports by which switches send them to others.
+    /// The ports by which switches forward them to others.
     branches: &'a BTreeSet<(SwitchId, PortNumber)>,
     admitted: &'a BTreeSet<(Rank, SwitchId, PortNumber)>,
     rank: Rank,
-    /// Ports at which they have come in; true while they are followed from there.
+    /// Ports at which they arrive; true while the search follows them from there.
     come: BTreeMap<SwitchPort, bool>,
 }
 
 impl Flood<'_> {
-    /// Follows them from a switch where they came in by `ingress`; true if they come to where they were.
+    /// Follows the packets from a switch and its ingress port. Returns true if they come back to a
+    /// port on their way.
     fn from(&mut self, switch: SwitchId, ingress: Option<SwitchPort>) -> bool {
         let here = (switch, PortNumber(0))..=(switch, PortNumber(u16::MAX));
         for &(_, port) in self.branches.range(here) {
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn spines_are_no_circle_and_a_ring_is_one() {
+    fn rings_loop_and_spines_do_not() {
         let mut site = Site::new(leaf_spine(2, 3, 1));
         assert!(!between(
             &mut site,
@@ -131,7 +133,7 @@ mod tests {
             [&[0, 2, 4], &[1, 3, 5]]
         ));
 
-        // h sits on s0, which is linked to a triangle at two corners.
+        // h is on s0, which is linked to two corners of a triangle.
         let trunks = [(0, 1, ""), (1, 2, ""), (2, 3, ""), (0, 3, ""), (1, 3, "")];
         let mut site = Site::new(fabric_of(4, &[(0, 1), (1, 1), (2, 1), (3, 1)], &trunks));
         let members = ["h0", "h1", "h2", "h3"];

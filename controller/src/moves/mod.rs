@@ -1,23 +1,29 @@
-//! From what switches hold to what they should after parts of the fabric went, came back or were drained, in an order in which nothing
-//! is lost that the fabric could still carry: the new ways are there everywhere before the old ones are taken.
+//! Rerouting: an order of writes from the current entries to the desired ones, after elements
+//! failed, recovered or were drained. No packet is lost that the fabric can still carry, because
+//! new paths are complete before old ones are removed.
 //!
-//! [`steps`] says what is written; a step is whole on all switches before the next begins. Within one, switches are in no
-//! order, so what the packets of a moment meet is any mixture of two neighbouring steps:
+//! [`steps`] returns the writes. A step is complete on all switches before the next begins. Within
+//! a step, switches are in no order, so packets meet any mixture of two neighbouring steps:
 //!
-//! 1. What carries on new ways, and then what admits there: also packets that go part of their way by old routes and the rest by
-//!    new ones. Nothing uses it yet.
-//! 2. Groups get the new tree's branches beside the old one's: every packet goes by both trees, so that members hear some twice, which they
-//!    know. (Not where the old tree is broken anyhow, and not where packets could then go [round](flood): there groups keep only
-//!    what both trees have, and members miss some until the next step.)
+//! 1. Entries of the new paths: first those that forward, then those that admit. They also cover
+//! packets that go partly by old and partly by new routes. No packet uses them yet.
+//! 2. Groups get the new tree's branches in addition to the old ones. Every packet takes both
+//! trees, and members drop the duplicates. (Exceptions: the old tree is broken, or packets could
+//! [loop](flood). In the second case groups keep only the branches of both trees, and members miss
+//! some packets until the next step.)
 //! 3. Groups lose the old tree's branches.
-//! 4. Routes, for each host the nearest switches first ([`Routes::turn`]): what comes to a switch with its new port finds only new ports
-//!    from there on.
-//! 5. What only the old ways needed is taken off: what admits before what carries.
+//! 4. Routes, for each host nearest switches first ([`Routes::turn`]): packets that reach a switch
+//! by its new port find only new ports from there on.
+//! 5. Entries that only the old paths needed are removed: those that admit before those that
+//! forward.
 //!
-//! A job for whose old and new ways together a switch has [no room](room) leaves the old ones before all this, and goes straight.
-//! Steps 3 and 5 wait for a job as long as it is not known that all of its switches have the new ways, and so does step 2 where packets could go
-//! round on two trees at once: such a job keeps its old tree. Step 4 waits for nobody, as routes are
-//! everybody's: one that has not got its turn keeps its old ports, and what leaves it by these may come back by new ones of its neighbours.
+//! If a switch has [no room](room) for a job's old and new paths together, the job's old paths are
+//! removed before all this, and its new paths are written directly.
+//!
+//! For a job with switches that may not have the new paths yet, steps 3 and 5 are postponed, and
+//! step 2 if packets could loop on both trees: the job keeps its old tree. Step 4 is never
+//! postponed, because all jobs share the routes. A switch without its new routes keeps its old
+//! ports, and its packets may come back by its neighbours' new routes.
 
 mod flood;
 mod room;
@@ -38,20 +44,20 @@ use crate::job::{Job, JobId};
 use crate::plan::{self, Copy, Entity, Group, JobPlan, SwitchPlan, Ways, table};
 use crate::routing::Routes;
 
-/// A job, and what it needs.
+/// A job and its plan.
 pub type Planned = (Arc<Job>, Arc<JobPlan>);
 
-/// A job that moves.
+/// A rerouted job.
 #[derive(Clone, Debug)]
 pub struct Moved {
-    /// As it was.
+    /// The job before the change.
     pub before: Planned,
-    /// As it will be.
+    /// The job after the change.
     pub after: Planned,
 }
 
 impl Moved {
-    /// The job as it will be, with the numbers of the ports that it leaves by until then, too.
+    /// The job after the change, with the share indices that it has before, too.
     pub fn between(&self) -> Job {
         let mut job = Job::clone(&self.after.0);
         for (at, share) in &self.before.0.shares {
@@ -60,28 +66,28 @@ impl Moved {
         job
     }
 
-    /// The switches that its new ways need.
+    /// The switches of the new paths.
     pub fn switches(&self) -> BTreeSet<SwitchId> {
         self.after.1.keys().copied().collect()
     }
 }
 
-/// What is done to one entity of a switch.
+/// A change of one entity on a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It comes.
+    /// Insert the entity.
     Put(Entity),
-    /// What has its key says this from now on.
+    /// Modify the entity with this key.
     Set(Entity),
-    /// It goes.
+    /// Delete the entity.
     Drop(Entity),
 }
 
 impl Change {
-    /// The update that does it; none where there is nothing to take off.
+    /// The P4Runtime update; none if there is nothing to delete.
     ///
     /// # Errors
-    /// The program has no place for it.
+    /// The program does not support the entity.
     pub fn update(&self, names: &Names) -> Result<Option<Update>, Untranslatable> {
         let (Change::Put(entity) | Change::Set(entity) | Change::Drop(entity)) = self;
         let update = match self {
@@ -96,11 +102,12 @@ impl Change {
     }
 }
 
-/// What is written at the same time, in order on each switch.
+/// Changes that are written at the same time, in order on each switch.
 pub type Round = BTreeMap<SwitchId, Vec<Change>>;
 
-/// All that is written when `jobs` move as the routes change from `before` to `after`; only steps in which there is something.
-/// `lost` is what carries nothing any more, as against what is only to be left alone.
+/// Returns the non-empty steps that reroute `jobs` while the routes change from `before` to
+/// `after`. `lost` are the elements that carry nothing any more, as opposed to elements that are
+/// only avoided.
 pub fn steps(
     room: Room<'_>,
     (before, after): (&Routes, &Routes),
@@ -124,7 +131,7 @@ pub fn steps(
             }
         }
     }
-    // What has given way already waits for nobody.
+    // Jobs whose old paths are already removed are not postponed.
     let waiting = || moving.iter().filter(|moving| !moving.yields);
     let wait: BTreeSet<JobId> = waiting().map(|it| it.job).collect();
     let between = waiting().filter(|moving| moving.passing == Passing::Between);
@@ -138,7 +145,7 @@ pub fn steps(
     all.filter(|step| !step.is_empty()).collect()
 }
 
-/// The routes that change, in turns.
+/// The changed routes, in turns.
 fn turns(fabric: &Fabric, before: &Routes, after: &Routes) -> Vec<Round> {
     let mut turns: BTreeMap<(bool, u32), Round> = BTreeMap::new();
     for id in fabric.host_ids() {
@@ -163,26 +170,26 @@ fn turns(fabric: &Fabric, before: &Routes, after: &Routes) -> Vec<Round> {
     turns.into_values().collect()
 }
 
-/// How groups go over from one tree to another.
+/// The transition of groups from one tree to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Passing {
-    /// By both trees at once.
+    /// Over both trees at once.
     Both,
-    /// At once: the old tree is broken.
+    /// Directly: the old tree is broken.
     Straight,
-    /// By what both trees have.
+    /// Over the branches of both trees.
     Between,
 }
 
-/// A job on its way.
+/// A job during rerouting.
 struct Moving<'a> {
     job: JobId,
     before: &'a JobPlan,
     after: &'a JobPlan,
-    /// What packets need that go by old and new routes.
+    /// The entries for packets that go partly by old and partly by new routes.
     amid: JobPlan,
     passing: Passing,
-    /// Its old ways make room for new ones.
+    /// True if its old paths are removed first, to make room.
     yields: bool,
 }
 
@@ -195,7 +202,8 @@ impl<'a> Moving<'a> {
         let trees = [was.tree(), job.tree()];
         let ways = Ways::moving(fabric, routes, &job.members, trees);
         let amid = plan::of_ways(fabric, job, &ways);
-        // By what groups have and not by its trees: one that has not moved to the end is of its new tree, and may have the old one still.
+        // Compares the groups, not the trees: a job whose last rerouting did not complete belongs
+        // to its new tree but may still have branches of the old one.
         let goes_round = || flood::goes_round(fabric, &job.members, [before, after], &amid);
         let passing = match trees {
             [Some(old), Some(new)] if old != new => {
@@ -208,7 +216,7 @@ impl<'a> Moving<'a> {
                 }
             }
             [Some(_), Some(_)] if groups_change(before, after) && goes_round() => Passing::Between,
-            // What it has beside its tree is of another one, by which some still send.
+            // The additional branches belong to another tree, which some members still use.
             [Some(_), Some(_)] => Passing::Both,
             _ => Passing::Straight,
         };
@@ -230,7 +238,7 @@ impl<'a> Moving<'a> {
         moving
     }
 
-    /// Takes its old ways off first, and goes straight to the new ones.
+    /// Removes the old paths first, then writes the new ones directly.
     fn give_way(&mut self) {
         self.yields = true;
         self.amid = JobPlan::new();
@@ -257,7 +265,7 @@ impl<'a> Moving<'a> {
     }
 }
 
-/// A moving job on one switch.
+/// A rerouted job on one switch.
 struct OnSwitch<'a> {
     before: Option<&'a SwitchPlan>,
     after: Option<&'a SwitchPlan>,
@@ -277,7 +285,7 @@ fn group(plan: Option<&SwitchPlan>) -> Option<&Group> {
     })
 }
 
-/// Whether a group that there was and will be is another one then.
+/// True if a group exists before and after, and changes.
 fn groups_change(before: &JobPlan, after: &JobPlan) -> bool {
     before.iter().any(|(switch, was)| {
         let groups = (group(Some(was)), group(after.get(switch)));
@@ -293,7 +301,7 @@ fn row(plan: Option<&SwitchPlan>) -> Option<&table::JobRow> {
 }
 
 impl OnSwitch<'_> {
-    /// What is done to make room, in steps 1, 2 and 3, and in the last one.
+    /// The changes that make room, those of steps 1, 2 and 3, and those of the last step.
     fn stages(&self) -> [Vec<Change>; 5] {
         let [both, new] = self.groups();
         let leaving = self.leaving();
@@ -304,14 +312,15 @@ impl OnSwitch<'_> {
         [first, self.coming(), both, new, last]
     }
 
-    /// How many copies a group makes that has the branches of both trees.
+    /// The number of replicas of a group with the branches of both trees.
     fn copies_of_both(&self) -> usize {
         let groups = [group(self.before), group(self.after)].into_iter();
         let copies = groups.flatten().flat_map(|group| &group.copies);
         copies.collect::<BTreeSet<_>>().len()
     }
 
-    /// What is needed beside what was and what will be: of the job's row and group these decide.
+    /// The entries for mixed routes beyond the old and new ones; the job's row and group are
+    /// handled separately.
     fn on_the_way(&self) -> impl Iterator<Item = &Entity> {
         let has_row = row(self.before).or(row(self.after)).is_some();
         entities(self.amid).filter(move |entity| match entity {
@@ -329,7 +338,7 @@ impl OnSwitch<'_> {
         for entity in own.chain(self.on_the_way()) {
             let changes = match entity {
                 Entity::Group(_) => group(self.before).is_some(),
-                // One that loses its group keeps it until the end.
+                // A job that loses its group keeps it until the last step.
                 Entity::Job(row) => self::row(self.before).is_some() && row.group.is_none(),
                 _ => false,
             };
@@ -345,7 +354,7 @@ impl OnSwitch<'_> {
         coming.into_iter().map(change).collect()
     }
 
-    /// What becomes of a group that there was and will be, in two rounds.
+    /// The changes of a group that exists before and after, in two rounds.
     fn groups(&self) -> [Vec<Change>; 2] {
         let (Some(was), Some(will)) = (group(self.before), group(self.after)) else {
             return Default::default();
@@ -397,7 +406,7 @@ impl OnSwitch<'_> {
         let mut changes: Vec<Change> = (leaving.into_iter())
             .map(|entity| Change::Drop(entity.clone()))
             .collect();
-        // Who is admitted no more goes first, then the job's group from its row, then the group.
+        // Admissions first, then the group's reference in the job's row, then the group.
         if let (Some(was), Some(will)) = (row(self.before), row(self.after))
             && was != will
             && will.group.is_none()

@@ -1,4 +1,5 @@
-//! Whether switches have room for old and new ways at once.
+//! Finds jobs that must remove their old paths first because a switch has no room for old and new
+//! paths at once.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +10,21 @@ use crate::fabric::{Fabric, SwitchId};
 use crate::ledger::Ledger;
 use crate::plan::Usage;
 
-/// What there is room for.
+/// The room on switches.
 #[derive(Clone, Copy, Debug)]
 pub struct Room<'a> {
     /// The switches and their limits.
     pub fabric: &'a Fabric,
     /// The program's tables.
     pub names: &'a Names,
-    /// What all jobs take when all have moved.
+    /// The resources of all jobs after rerouting.
     pub ledger: &'a Ledger,
 }
 
-/// Lets jobs give way until every switch has room for what all others have on it in the middle of the move. When all do
-/// it is what the ledger has found room for.
+/// Makes jobs remove their old paths first until every switch has room for all others in the middle
+/// of the rerouting. If all jobs do so, the ledger's own room suffices.
 pub(super) fn make(room: Room<'_>, moving: &mut [Moving<'_>]) {
-    // What each job has on a switch only until it has moved.
+    // A job's extra entries on a switch during the rerouting.
     let mut extra: BTreeMap<SwitchId, BTreeMap<usize, Usage>> = BTreeMap::new();
     for (at, moving) in moving.iter().enumerate() {
         for switch in moving.switches() {

@@ -1,4 +1,4 @@
-//! One step of a move.
+//! A step of a rerouting.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,12 +7,12 @@ use crate::fabric::SwitchId;
 use crate::job::{GroupId, JobId};
 use crate::plan::{Entity, JobPlan, Stage};
 
-/// What is written at the same time, for jobs or for routes.
+/// Writes that happen at the same time, for jobs or for routes.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
     of_jobs: BTreeMap<JobId, Round>,
     of_routes: Round,
-    /// Jobs that are not to be changed like this while some switch may still send by old ways.
+    /// Jobs whose changes are postponed while a switch may still use old paths.
     waiting: BTreeSet<JobId>,
 }
 
@@ -31,7 +31,7 @@ impl Step {
         }
     }
 
-    /// Of these jobs it may `wait`.
+    /// A step that may be postponed for the jobs in `wait`.
     pub(super) fn waits(of_jobs: BTreeMap<JobId, Round>, wait: &BTreeSet<JobId>) -> Self {
         let waiting = of_jobs.keys().filter(|job| wait.contains(job));
         Step {
@@ -45,23 +45,23 @@ impl Step {
         self.of_jobs.is_empty() && self.of_routes.is_empty()
     }
 
-    /// The jobs for which it is to wait until all of their switches are known to have the new ways.
+    /// The jobs whose changes are postponed until all of their switches have the new paths.
     pub fn waits_for(&self) -> impl Iterator<Item = JobId> {
         self.waiting.iter().copied()
     }
 
-    /// What it does to a job; none if nothing.
+    /// The changes of a job; none if there are none.
     pub fn of(&self, job: JobId) -> Option<&Round> {
         self.of_jobs.get(&job)
     }
 
-    /// The switches on which it writes anything.
+    /// The switches with changes.
     pub fn switches(&self) -> impl Iterator<Item = SwitchId> {
         let rounds = self.of_jobs.values().chain([&self.of_routes]);
         rounds.flat_map(Round::keys).copied()
     }
 
-    /// All that is written, but for these jobs.
+    /// All changes, except those of these jobs.
     pub fn without(&self, left: impl Fn(JobId) -> bool) -> Round {
         let mut all = self.of_routes.clone();
         let jobs = self.of_jobs.iter().filter(|(job, _)| !left(**job));
@@ -73,7 +73,7 @@ impl Step {
     }
 }
 
-/// What a job has on switches after a step of its own.
+/// A job's entities after a step.
 pub fn applied(mut plan: JobPlan, round: &Round) -> JobPlan {
     for (switch, changes) in round {
         let here = plan.entry(*switch).or_default();
@@ -89,7 +89,7 @@ pub fn applied(mut plan: JobPlan, round: &Round) -> JobPlan {
     plan
 }
 
-/// What an entity takes the place of.
+/// The identity of an entity that a change replaces.
 #[derive(PartialEq, Eq, Hash)]
 enum Place {
     Job(JobId),
@@ -107,7 +107,7 @@ impl Place {
     }
 }
 
-/// Makes those of the changes that are of a stage on the entities of that stage.
+/// Applies the changes of a stage to the entities of that stage.
 fn apply(entities: &mut Vec<Entity>, changes: &[Change], stage: Stage) {
     let mut held: Vec<Option<Entity>> = entities.drain(..).map(Some).collect();
     let places = held.iter().flatten().map(Place::of).zip(0..);

@@ -1,4 +1,4 @@
-//! The client of one switch.
+//! The P4Runtime client of one switch, as its primary.
 
 use std::error::Error as _;
 use std::future::pending;
@@ -32,30 +32,31 @@ use super::term::Term;
 use crate::metrics::WriteMetrics;
 use crate::program::Program;
 
-/// Entities that are taken as one read's answer: more than all tables, groups and counters of a program have together.
+/// The most entities of one read: more than all tables, groups and counters of a program have
+/// together.
 const MOST_READ: usize = 1 << 20;
-/// Bytes of them: as many as those of our program's tables have, and as much again.
+/// The most bytes of one read: twice those of all entities of Ultima's program.
 const MOST_READ_BYTES: usize = 512 << 20;
-/// How long one call may take before the switch counts as silent.
+/// Timeout of a call, after which the switch counts as silent.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// The same of a call that puts a program to work. BMv2 takes well under a second for ours; a Tofino is reset, with all
-/// its ports.
+/// Timeout of installing a program. BMv2 takes well under a second for Ultima's; a Tofino is reset
+/// with all its ports.
 const PIPELINE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Updates of one WriteRequest. A request stays far below the 4 MiB that gRPC servers accept.
+/// Updates in one WriteRequest, which stays far below the 4 MiB limit of gRPC servers.
 pub const BATCH: usize = 1000;
 
-/// Batches that are under way to a switch at the same time where their order does not matter: while it works on one the next is
-/// on its way.
+/// Batches in flight to a switch if their order does not matter, so that the next one arrives while
+/// the switch works on one.
 pub(crate) const IN_FLIGHT: usize = 4;
 
-/// How a connection is used.
+/// The limits of a connection's use.
 #[derive(Clone, Debug)]
 struct Manner {
-    /// Updates of one call.
+    /// Updates per call.
     batch: usize,
-    /// How long a write may go without an answer before it is given up; where there is nothing, as long as any call.
+    /// Timeout after which a write is abandoned; none for the timeout of any call.
     stalls: Option<Duration>,
-    /// When all calls are given up, as others wait.
+    /// When all calls are abandoned because others wait.
     hurry: Option<Hurry>,
 }
 
@@ -69,29 +70,29 @@ impl Default for Manner {
     }
 }
 
-/// Whether updates have an order.
+/// The order of updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// No batch is sent before the one before it is done.
+    /// Each batch is sent after the previous one is done.
     AsGiven,
-    /// They do not depend on each other: several batches are under way at a time, which a switch may take in any order
-    /// (P4Runtime has none between calls).
+    /// The updates do not depend on each other: several batches are in flight, and the switch may
+    /// apply them in any order (P4Runtime orders no calls).
     Any,
 }
 
-/// What a switch says of one batch.
+/// The result of a batch.
 enum Answer {
-    /// It is done.
+    /// All updates are applied.
     Written,
-    /// Some of it was refused: an outcome for each update.
+    /// Some updates were rejected: one result for each.
     Refused(Vec<v1::Error>),
     /// The call failed.
     Failed(RpcError),
-    /// Another one had failed before it was its turn.
+    /// An earlier batch failed.
     NotSent,
 }
 
-/// A connection to one switch as its primary. Dropping it gives mastership up.
+/// A connection to a switch as its primary. Dropping it ends the primary role.
 pub struct SwitchClient {
     device: Device,
     election_id: u128,
@@ -100,17 +101,17 @@ pub struct SwitchClient {
     writes: WriteMetrics,
     strays: Strays,
     manner: Manner,
-    /// Whether a call has been given up, as others waited.
+    /// True if a call was abandoned because others waited.
     has_given_up: AtomicBool,
 }
 
 impl SwitchClient {
-    /// Connects to `device` and becomes its primary, trying for as long as `patience` says: a
-    /// switch may just be starting.
+    /// Connects to `device` and becomes its primary. Retries for `patience`, because the switch may
+    /// just be starting.
     ///
     /// # Errors
-    /// The last attempt's, when `patience` ends; at once when the switch answers and refuses for
-    /// another reason than an election id that is in use.
+    /// The last attempt's error, after `patience`; at once if the switch rejects the connection for
+    /// any reason but an election id in use.
     pub async fn connect(
         device: Device,
         election_id: u128,
@@ -120,7 +121,7 @@ impl SwitchClient {
         Self::connect_by(device, election_id, (deadline, patience)).await
     }
 
-    /// The same until a deadline, which is the end of what errors call the patience.
+    /// Like [`connect`](Self::connect) until a deadline; errors name `patience` as the timeout.
     pub(crate) async fn connect_by(
         device: Device,
         election_id: u128,
@@ -132,8 +133,8 @@ impl SwitchClient {
             let arbitration = dial::arbitrate(&mut rpc, device.device_id, election_id);
             match (timeout_at(deadline, arbitration).await, &said) {
                 (Ok(Ok(stream)), _) => break stream,
-                // Another stream has this election id (P4Runtime §5.3), which may be that of a
-                // controller that just ended: switches notice late.
+                // Another stream has this election id (P4Runtime §5.3). It may be the stream of a
+                // crashed controller, which switches notice late.
                 (Ok(Err(status)), _)
                     if status.code() == Code::InvalidArgument
                         && Instant::now() + RETRY < deadline =>
@@ -142,7 +143,7 @@ impl SwitchClient {
                     sleep(RETRY).await;
                 }
                 (Ok(Err(status)), _) => return Err(dial::refused(&device, &status)),
-                // What it has said counts, not that the time was over when it was asked once more.
+                // Prefers the switch's last answer to a timeout of the final attempt.
                 (Err(_), Some(status)) => return Err(dial::refused(&device, status)),
                 (Err(_), None) => {
                     return Err(dial::no_answer(&device, patience, ARBITRATION.into()));
@@ -181,7 +182,7 @@ impl SwitchClient {
             Mastership::Vacant { .. } => ConnectError::NotPrimary {
                 switch,
                 grpc,
-                message: "it has no primary and takes none".into(),
+                message: "it has no primary and accepts none".into(),
             },
             Mastership::Lost { reason } => ConnectError::Refused {
                 switch,
@@ -191,20 +192,20 @@ impl SwitchClient {
         })
     }
 
-    /// The same, with its writes counted and measured among these.
+    /// Returns the client with its writes counted in these metrics.
     pub fn measured(mut self, writes: WriteMetrics) -> Self {
         self.writes = writes;
         self
     }
 
-    /// The same, with writes of which the end is not known told here.
+    /// Returns the client with writes of unknown result recorded here.
     pub(crate) fn telling(mut self, strays: Strays) -> Self {
         self.strays = strays;
         self
     }
 
-    /// The same connection for who gives a call up where others wait for it, and with it all further ones: the switch has to be
-    /// looked at then.
+    /// Returns the same connection for a change that others wait for. When they have waited too
+    /// long, the current call and all later ones are abandoned, and the switch needs a resync.
     pub fn hurried(&self, hurry: Hurry) -> Self {
         let manner = Manner {
             hurry: Some(hurry),
@@ -213,8 +214,8 @@ impl SwitchClient {
         self.used(manner, false)
     }
 
-    /// The same connection for who has no time for a switch that takes nothing, and some for one that is slow: writes go in calls of `batch` updates at
-    /// the most, and a call that is not answered within `stalls` is given up, and with it all further ones.
+    /// Returns the same connection with short timeouts: calls have at most `batch` updates, and a
+    /// call without an answer within `stalls` is abandoned, with all later ones.
     pub fn brisk(&self, batch: usize, stalls: Duration) -> Self {
         let manner = Manner {
             batch: batch.clamp(1, BATCH),
@@ -224,7 +225,8 @@ impl SwitchClient {
         self.used(manner, false)
     }
 
-    /// The same for taking back what was done with it, which has [its own time](Hurry::undoing). A switch that was given up is not asked again.
+    /// Returns the same connection for undoing a change, with [its own deadline](Hurry::undoing). A
+    /// switch whose calls were abandoned gets no more.
     pub fn undoing(&self) -> Self {
         let manner = Manner {
             hurry: self.manner.hurry.as_ref().map(Hurry::undoing),
@@ -246,35 +248,35 @@ impl SwitchClient {
         }
     }
 
-    /// The device it is connected to.
+    /// The connected device.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Whether we are still primary; changes when that does.
+    /// The client's role at the switch, and its changes.
     pub fn mastership(&self) -> watch::Receiver<Mastership> {
         self.session.mastership()
     }
 
-    /// The connection counts as lost from now on, for a reason.
+    /// Marks the connection as lost, for a reason.
     pub fn give_up(&self, reason: String) {
         self.session.lose(reason);
     }
 
-    /// The digests that the switch sends, acknowledged already; none for whoever asks a second time.
+    /// The switch's digests, already acknowledged; none if called a second time.
     pub fn digests(&self) -> Option<mpsc::Receiver<DigestList>> {
         self.session.digests()
     }
 
-    /// Lists of digests that came while too many others waited to be read: they are gone.
+    /// The number of digest lists dropped because too many others waited to be read.
     pub fn digest_lists_dropped(&self) -> u64 {
         self.session.digest_lists_dropped()
     }
 
-    /// Verifies a program and puts it to work, which empties all tables.
+    /// Verifies and commits a program, which clears all tables.
     ///
     /// # Errors
-    /// The switch refuses the program, or the call fails.
+    /// The switch rejects the program, or the call fails.
     pub async fn set_pipeline(&self, program: &Program) -> Result<(), RpcError> {
         use set_forwarding_pipeline_config_request::Action;
         let cookie = program.cookie();
@@ -297,7 +299,7 @@ impl SwitchClient {
         answer.map(drop)
     }
 
-    /// The cookie of the program at work; none where there is no program or it came without.
+    /// The cookie of the current program; none if there is no program or no cookie.
     ///
     /// # Errors
     /// The call fails.
@@ -315,17 +317,17 @@ impl SwitchClient {
                 .config
                 .and_then(|config| config.cookie)
                 .map(|it| it.cookie)),
-            // "No program yet" (P4Runtime §7.4).
+            // P4Runtime's code for a switch without a program (§7.4).
             Err(RpcError::Status(status)) if status.code() == Code::FailedPrecondition => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes `updates`, in one batch or as many as their number takes. Each is tried, whatever becomes of the others
-    /// (CONTINUE_ON_ERROR, all that BMv2 has).
+    /// Writes `updates` in as many batches as needed. Each update is tried, whatever the others'
+    /// results (CONTINUE_ON_ERROR, BMv2's only mode).
     ///
     /// # Errors
-    /// Something failed. Batches that were not under way then are not sent, and of their updates the outcome says
+    /// An update failed. Batches that were not in flight by then are not sent; their updates get
     /// ABORTED.
     pub async fn write(&self, updates: Vec<Update>, order: Order) -> Result<(), WriteError> {
         let has_failed = AtomicBool::new(false);
@@ -341,7 +343,7 @@ impl SwitchClient {
         outcome_of(answers.collect().await)
     }
 
-    /// Writes a batch, unless one before it has failed by then.
+    /// Writes a batch, unless an earlier one has failed.
     async fn write_in_turn<'a>(
         &self,
         batch: &'a [Update],
@@ -379,7 +381,7 @@ impl SwitchClient {
         }
     }
 
-    /// Reads everything that matches one of `entities`.
+    /// Reads all entities that match one of `entities`.
     ///
     /// # Errors
     /// The call fails.
@@ -396,12 +398,12 @@ impl SwitchClient {
             while let Some(response) = responses.message().await? {
                 bytes += response.encoded_len();
                 if bytes > MOST_READ_BYTES {
-                    let text = format!("it says more than {MOST_READ_BYTES} bytes");
+                    let text = format!("the answer exceeds {MOST_READ_BYTES} bytes");
                     return Err(Status::resource_exhausted(text));
                 }
                 read.extend(response.entities);
                 if read.len() > MOST_READ {
-                    let text = format!("it says more than {MOST_READ} entities");
+                    let text = format!("the answer exceeds {MOST_READ} entities");
                     return Err(Status::resource_exhausted(text));
                 }
             }
@@ -410,8 +412,8 @@ impl SwitchClient {
         self.answered(all).await
     }
 
-    /// Waits for a call's answer, as long as the connection stands. A switch that takes too long is lost: nothing else of it is waited for as
-    /// long again.
+    /// Waits for a call's answer while the connection lasts. After a timeout the connection counts
+    /// as lost, so that no later call waits as long again.
     async fn answered<T>(
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
@@ -427,7 +429,7 @@ impl SwitchClient {
         self.answered_unless(pending(), most, call).await
     }
 
-    /// The same, unless `stalls` comes first: then it is given up.
+    /// Like [`answered`](Self::answered), but abandons the call when `stalls` completes.
     async fn answered_unless<T>(
         &self,
         stalls: impl Future<Output = ()>,
@@ -474,7 +476,7 @@ impl SwitchClient {
     }
 }
 
-/// Returns after that time; never where there is none.
+/// Completes after a time; never for none.
 async fn after(time: Option<Duration>) {
     match time {
         Some(time) => sleep(time).await,
@@ -482,18 +484,19 @@ async fn after(time: Option<Duration>) {
     }
 }
 
-/// Whether a switch has said this. What has a source was made here: the transport failed.
+/// True if the switch sent the status. A status with a source was made here, because the transport
+/// failed.
 pub(super) fn is_from_there(status: &Status) -> bool {
     status.source().is_none()
 }
 
-/// Waits until a switch does not answer any more; that in words.
+/// Completes with a message when a switch stops answering.
 async fn silent(rpc: P4RuntimeClient<Channel>) -> String {
     silence(|| is_there(rpc.clone())).await;
     format!("no answer for {} ms", (BEAT * MISSES).as_millis())
 }
 
-/// Asks a switch whether it is there; whether it answered, were it with an error.
+/// Asks a switch for an answer of any kind. Returns true for an error, too.
 async fn is_there(mut rpc: P4RuntimeClient<Channel>) -> bool {
     match rpc.capabilities(CapabilitiesRequest::default()).await {
         Ok(_) => true,
@@ -501,7 +504,7 @@ async fn is_there(mut rpc: P4RuntimeClient<Channel>) -> bool {
     }
 }
 
-/// What a write has come to whose batches were answered so.
+/// The result of a write from its batches' results.
 fn outcome_of(answers: Vec<(&[Update], Answer)>) -> Result<(), WriteError> {
     let is_whole = |answer: &Answer| matches!(answer, Answer::Written);
     if answers.iter().all(|(_, answer)| is_whole(answer)) {
@@ -516,7 +519,7 @@ fn outcome_of(answers: Vec<(&[Update], Answer)>) -> Result<(), WriteError> {
             Answer::Written => same(batch::success()),
             Answer::Refused(outcomes) => outcomes,
             Answer::NotSent => same(batch::failure(Code::Aborted, "not sent")),
-            // Nothing of this batch was done, but something of others was.
+            // No update of this batch was applied, but some of others were.
             Answer::Failed(RpcError::Status(status))
                 if some_done && !RpcError::Status(status.clone()).is_uncertain() =>
             {
@@ -528,7 +531,8 @@ fn outcome_of(answers: Vec<(&[Update], Answer)>) -> Result<(), WriteError> {
     Err(WriteError::Updates(all))
 }
 
-/// Whether a failed batch's outcomes can be believed: one for each update, and one that failed.
+/// True if the results of a failed batch are plausible: one for each update, and at least one
+/// failure.
 fn describes(outcomes: &[v1::Error], batch: &[Update]) -> bool {
     outcomes.len() == batch.len() && outcomes.iter().any(failed)
 }

@@ -1,4 +1,4 @@
-//! Reaching a switch, and asking it who is its primary.
+//! Connects to a switch and asks for the primary role.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -19,39 +19,39 @@ use super::error::ConnectError;
 use super::session::{self, Mastership};
 use super::term::Term;
 
-/// How long to wait before the next attempt while a switch refuses connections.
+/// Pause between attempts while a switch rejects connections.
 pub(super) const RETRY: Duration = Duration::from_millis(100);
-/// The largest answer that is accepted; a read of everything comes in pieces below this.
+/// The largest message that is accepted; large reads come in smaller pieces.
 const MAX_RESPONSE: usize = 64 << 20;
-/// What a silent switch has not done.
+/// The error of a switch that accepts the connection but does not answer.
 pub(super) const ARBITRATION: &str = "no answer to arbitration";
 
-/// One device behind a P4Runtime server.
+/// A device behind a P4Runtime server.
 #[derive(Clone, Debug)]
 pub struct Device {
     /// The switch's name, for errors.
     pub name: String,
-    /// Its P4Runtime server, `HOST:PORT`.
+    /// HOST:PORT of the P4Runtime server.
     pub grpc: String,
-    /// Its id there.
+    /// The P4Runtime device id.
     pub device_id: u64,
-    /// How to speak to a server that serves TLS; none: in plain text.
+    /// TLS of the server; none for plain text.
     pub tls: Option<ClientTls>,
-    /// How it takes a program for Tofino.
+    /// The packing in which the server takes Tofino programs.
     pub packing: Packing,
 }
 
-/// A stream that has begun.
+/// An open stream.
 pub(super) struct Stream {
     pub requests: mpsc::Sender<StreamMessageRequest>,
     pub responses: Streaming<StreamMessageResponse>,
-    /// What the switch says of it.
+    /// The role in the switch's answer.
     pub standing: Mastership,
-    /// The election id that it says it of.
+    /// The election id of the answer.
     pub election_id: u128,
 }
 
-/// Connects to a switch, trying until the deadline: it may just be starting.
+/// Connects to a switch. Retries until the deadline, because it may just be starting.
 pub(super) async fn connect(
     device: &Device,
     deadline: Instant,
@@ -62,7 +62,7 @@ pub(super) async fn connect(
         .map_err(|error| no_answer(error.to_string()))?
         .tcp_nodelay(true)
         .tcp_keepalive(Some(CALL_TIMEOUT))
-        // A failed batch tells of each of its updates in a trailer.
+        // A failed batch reports each of its updates in a trailer.
         .http2_max_header_list_size(batch::header_list_size(BATCH));
     let channel = loop {
         let reason = match timeout_at(deadline, endpoint.connect()).await {
@@ -78,7 +78,7 @@ pub(super) async fn connect(
     Ok(P4RuntimeClient::new(channel).max_decoding_message_size(MAX_RESPONSE))
 }
 
-/// Begins a stream with `election_id`.
+/// Opens a stream with `election_id`.
 pub(super) async fn open(
     rpc: &mut P4RuntimeClient<Channel>,
     device_id: u64,
@@ -96,7 +96,7 @@ pub(super) async fn open(
     })
 }
 
-/// Begins a stream that asks for mastership.
+/// Opens a stream and asks for the primary role.
 pub(super) async fn arbitrate(
     rpc: &mut P4RuntimeClient<Channel>,
     device_id: u64,
@@ -106,9 +106,9 @@ pub(super) async fn arbitrate(
     if let Mastership::Vacant { highest } = stream.standing
         && !is_later(highest, election_id)
     {
-        // Another client with a higher id was primary and has gone.
+        // Another client with a higher id was the primary and has disconnected.
         let again = session::arbitration(device_id, highest);
-        // If nobody takes it the stream has ended, which the next answer says.
+        // If sending fails, the stream has ended, which the next answer reports.
         let _ = stream.requests.send(again).await;
         stream.standing = session::next(&mut stream.responses).await?;
         stream.election_id = highest;
@@ -116,8 +116,8 @@ pub(super) async fn arbitrate(
     Ok(stream)
 }
 
-/// Whether the highest election id that a switch has seen is of a later term than ours: what its primary has promised we may
-/// not know.
+/// True if the highest election id of a switch belongs to a later term than ours, whose commits may
+/// be unknown here.
 pub(super) fn is_later(highest: u128, ours: u128) -> bool {
     highest > ours && Term::of(highest).is_some()
 }
@@ -131,18 +131,19 @@ pub(super) fn no_answer(device: &Device, timeout: Duration, reason: String) -> C
     }
 }
 
-/// The server ended the stream with `status` in answer to our arbitration (P4Runtime §5.3).
+/// The error for a stream that the server ended with `status` in answer to arbitration (P4Runtime
+/// §5.3).
 pub(super) fn refused(device: &Device, status: &Status) -> ConnectError {
     let (switch, grpc) = (device.name.clone(), device.grpc.clone());
     if let Some(cause) = status.source() {
-        // Made here, not there: the transport failed.
+        // The transport failed.
         return ConnectError::Broken {
             switch,
             grpc,
             reason: root_cause(cause),
             hint: match device.tls {
-                None => "if it serves TLS, give it `tls` in the fabric",
-                Some(_) => "if it serves known clients only, give `cert` and `key` in its `tls`",
+                None => "if it serves TLS, set `tls` in the fabric file",
+                Some(_) => "if it requires client certificates, set `cert` and `key` in its `tls`",
             },
         };
     }
@@ -154,7 +155,7 @@ pub(super) fn refused(device: &Device, status: &Status) -> ConnectError {
             device_id: device.device_id,
             message,
         },
-        // The election id is in use: the other controller has it.
+        // The election id is in use by another controller.
         Code::InvalidArgument => ConnectError::NotPrimary {
             switch,
             grpc,

@@ -1,4 +1,4 @@
-//! What can go wrong between controller and switch.
+//! Errors between controller and switch.
 
 use std::time::Duration;
 
@@ -8,128 +8,128 @@ use ultima_p4runtime::v1;
 
 use super::term::Term;
 
-/// Why a switch is not ours.
+/// Error while connecting to a switch.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody listens there, or who does speaks no gRPC.
-    #[error("switch {switch} at {grpc} doesn't answer within {} s: {reason}; start it, or correct its `grpc` or `tls` in the fabric", timeout.as_secs_f32())]
+    /// The switch does not answer, or not with gRPC.
+    #[error("switch {switch} at {grpc} does not answer within {} s: {reason}; start it, or correct its `grpc` or `tls` in the fabric file", timeout.as_secs_f32())]
     NoAnswer {
         /// The switch's name.
         switch: String,
-        /// Its address.
+        /// The switch's address.
         grpc: String,
-        /// How long was waited.
+        /// The timeout.
         timeout: Duration,
-        /// What the last attempt gave.
+        /// The last attempt's error.
         reason: String,
     },
-    /// Who listens there ends the connection.
-    #[error("switch {switch} at {grpc} breaks the connection: {reason}; {hint}")]
+    /// The server breaks the connection.
+    #[error("switch {switch} at {grpc} broke the connection: {reason}; {hint}")]
     Broken {
         /// The switch's name.
         switch: String,
-        /// Its address.
+        /// The switch's address.
         grpc: String,
-        /// What was seen of it.
+        /// The error.
         reason: String,
-        /// What may help.
+        /// A hint about the fix.
         hint: &'static str,
     },
     /// The server has no such device.
     #[error(
-        "{grpc} has no device {device_id}: {message}; correct `device_id` of switch {switch} in the fabric"
+        "{grpc} has no device {device_id}: {message}; correct the `device_id` of switch {switch} in the fabric file"
     )]
     NoDevice {
         /// The switch's name.
         switch: String,
-        /// Its address.
+        /// The switch's address.
         grpc: String,
-        /// The device id that was asked for.
+        /// The requested device id.
         device_id: u64,
-        /// What the server said.
+        /// The server's message.
         message: String,
     },
-    /// Another client is primary.
+    /// Another client is the primary.
     #[error(
         "switch {switch} at {grpc} has another primary: {message}; stop the other controller first"
     )]
     NotPrimary {
         /// The switch's name.
         switch: String,
-        /// Its address.
+        /// The switch's address.
         grpc: String,
-        /// What the server said.
+        /// The server's message.
         message: String,
     },
-    /// Controllers that stand by for each other have led it since.
+    /// A later primary of the same group controlled the switch since.
     #[error(
-        "switch {switch} at {grpc} has had a later primary, in term {term}, and what that one promised is not known here; start that controller, or name it with --peers"
+        "switch {switch} at {grpc} had a later primary, in term {term}, whose jobs are unknown here; start that controller, or add it to --peers"
     )]
     Superseded {
         /// The switch's name.
         switch: String,
-        /// Its address.
+        /// The switch's address.
         grpc: String,
         /// The later term.
         term: Term,
     },
-    /// The server ended the stream instead of answering.
+    /// The server rejected arbitration.
     #[error("switch {switch} at {grpc} refused arbitration: {message}")]
     Refused {
         /// The switch's name.
         switch: String,
-        /// Its address.
+        /// The switch's address.
         grpc: String,
-        /// What the server said.
+        /// The server's message.
         message: String,
     },
 }
 
 impl ConnectError {
-    /// Whether the switch only doesn't answer, as far as can be told: one that dies while it is connected to breaks the connection.
+    /// True if the switch did not answer. A switch that crashes while connecting breaks the
+    /// connection instead.
     pub fn is_silence(&self) -> bool {
         use ConnectError::{Broken, NoAnswer};
         matches!(self, NoAnswer { .. } | Broken { .. })
     }
 
-    /// Whether the switch was there and broke off what began: it may just be starting, or ending.
+    /// True if the switch broke the connection, so it may just be starting or stopping.
     pub fn is_break(&self) -> bool {
         use ConnectError::{Broken, Refused};
         matches!(self, Broken { .. } | Refused { .. })
     }
 
-    /// Whether the next attempt may succeed. Another primary may be our own connection before, of which the switch does not know yet that it
-    /// has ended.
+    /// True if a retry may succeed. Another primary may be our own previous connection, whose end
+    /// the switch has not noticed yet.
     pub fn may_pass(&self) -> bool {
         self.is_silence() || self.is_break() || matches!(self, ConnectError::NotPrimary { .. })
     }
 }
 
-/// A call that failed as a whole.
+/// Error of a whole call.
 #[derive(Debug, thiserror::Error)]
 pub enum RpcError {
     /// The server answered with an error.
     #[error("{}: {}", code_name(.0.code()), one_line(.0.message()))]
     Status(Status),
-    /// The server didn't answer.
+    /// The server did not answer.
     #[error("no answer within {} s", .0.as_secs_f32())]
     Timeout(Duration),
-    /// The connection was lost before it did.
+    /// The connection broke before the answer.
     #[error("the connection was lost: {0}")]
     Lost(String),
-    /// Others that waited for the answer could not wait any longer.
-    #[error("no answer yet when trees had to move")]
+    /// The call was abandoned because others waited.
+    #[error("no answer before a reroute interrupted the call")]
     GivenUp,
 }
 
 impl RpcError {
-    /// Whether the answer was not waited for, as others waited.
+    /// True if the call was abandoned because others waited.
     pub fn is_given_up(&self) -> bool {
         matches!(self, RpcError::GivenUp)
     }
 
-    /// Whether the server may have done some of what it was asked to: it didn't say that it
-    /// refused.
+    /// True if the server may have executed the call, wholly or in part: it did not reject it.
     pub fn is_uncertain(&self) -> bool {
         match self {
             RpcError::Timeout(_) | RpcError::Lost(_) | RpcError::GivenUp => true,
@@ -138,7 +138,7 @@ impl RpcError {
     }
 }
 
-/// Whether this says neither that what was asked for is wrong nor that who asks may not have it.
+/// True if the code neither means an invalid request nor missing permission.
 pub fn may_pass(code: Code) -> bool {
     !matches!(
         code,
@@ -151,24 +151,24 @@ pub fn may_pass(code: Code) -> bool {
     )
 }
 
-/// A batch of which not everything was written.
+/// Error of a batch that was not fully written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// Some updates were refused. One outcome for each, in the batch's order; those with code OK
+    /// Some updates were rejected. One result per update, in the batch's order; those with code OK
     /// are written.
-    #[error("{} of {} updates refused", .0.iter().filter(|outcome| failed(outcome)).count(), .0.len())]
+    #[error("{} of {} updates were rejected", .0.iter().filter(|outcome| failed(outcome)).count(), .0.len())]
     Updates(Vec<v1::Error>),
     /// The call failed.
     #[error(transparent)]
     Rpc(#[from] RpcError),
 }
 
-/// Whether an update was refused.
+/// True if an update was rejected.
 pub fn failed(outcome: &v1::Error) -> bool {
     outcome.canonical_code != Code::Ok as i32
 }
 
-/// A refused update in words: its code's name and the server's text.
+/// Describes a rejected update: the code's name and the server's message.
 pub fn describe(outcome: &v1::Error) -> String {
     let code = code_name(Code::from_i32(outcome.canonical_code));
     match outcome.message.as_str() {
@@ -177,7 +177,7 @@ pub fn describe(outcome: &v1::Error) -> String {
     }
 }
 
-/// gRPC's name of a code, as its specification writes it.
+/// The name of a gRPC code, as in gRPC's specification.
 pub fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

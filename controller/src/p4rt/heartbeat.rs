@@ -1,8 +1,9 @@
-//! Whether a switch still answers. One that loses power, hangs or is cut off from us ends no stream, and TCP notices after minutes.
+//! Heartbeats: detects a switch that stops answering. A switch that loses power, hangs or is cut
+//! off ends no stream, and TCP needs minutes to notice.
 //!
-//! It is asked for its Capabilities (P4Runtime §17), the smallest call that there is: BMv2 answers it without a look at its tables, so
-//! that a switch that is busy with a large write answers all the same. HTTP/2's own pings would ask less of it; but gRPC servers end
-//! connections that ping as often (`too_many_pings`).
+//! The heartbeat is the smallest P4Runtime call, Capabilities (§17). BMv2 answers it without
+//! locking its tables, so a switch that is busy with a large write still answers. HTTP/2 pings
+//! would be cheaper, but gRPC servers end connections that ping this often (`too_many_pings`).
 
 use std::pin::pin;
 use std::time::Duration;
@@ -11,45 +12,46 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// How often a switch is asked.
+/// Interval of heartbeats.
 pub(super) const BEAT: Duration = Duration::from_millis(100);
-/// After so many beats in a row without an answer to any question a switch counts as silent. So that is noticed after half a second at
-/// most.
+/// The missed beats in a row after which a switch counts as silent; detection takes at most half a
+/// second.
 pub(super) const MISSES: u32 = 4;
-/// An answer that comes later than that is none. So few questions wait at once.
+/// Timeout of an answer, which bounds the number of open calls.
 const LATEST: Duration = Duration::from_secs(1);
 
-/// The beats since the last answer. What counts is beats and not time: while we do not come to ask, no answer is missed.
+/// The beats since the last answer. It counts beats instead of time, so that a delay of this
+/// process counts as no miss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Pulse {
     missed: u32,
 }
 
 impl Pulse {
-    /// Another beat begins; whether it was silent during the last ones.
+    /// Starts a beat. Returns true if all recent beats were missed.
     fn beat(&mut self) -> bool {
         let is_silent = self.missed == MISSES;
         self.missed += 1;
         is_silent
     }
 
-    /// It has answered, to whichever question: one that is late answers, too.
+    /// Records an answer to any beat, even a late one.
     fn answer(&mut self) {
         self.missed = 0;
     }
 }
 
-/// Asks again and again, and returns when nobody answers any more. `ask` says whether it got an answer.
+/// Sends heartbeats, and returns when the answers stop. `ask` returns true for an answer.
 pub(super) async fn silence<F: Future<Output = bool>>(mut ask: impl FnMut() -> F) {
     let mut beats = interval(BEAT);
-    // A process that was stopped for a while has not asked meanwhile.
+    // A process that was suspended has sent no heartbeats meanwhile.
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut asked = pin!(FuturesUnordered::new());
     let mut pulse = Pulse::default();
     loop {
         tokio::select! {
             biased;
-            // What is here counts before another beat does.
+            // Answers that are already here count before the next beat.
             Some(answer) = asked.next() => if answer == Ok(true) { pulse.answer() },
             _ = beats.tick() => {
                 if pulse.beat() {
@@ -69,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_misses_in_a_row_are_silence() {
+    fn only_consecutive_misses_are_silence() {
         let mut pulse = Pulse::default();
         for _ in 0..100 {
             for _ in 0..MISSES {
@@ -83,9 +85,9 @@ mod tests {
         assert!(pulse.beat());
     }
 
-    /// It answers every question two beats late, some not at all, and then none.
+    /// Answers come two beats late, some not at all, and then none.
     #[tokio::test]
-    async fn one_that_is_late_is_not_silent() {
+    async fn late_answers_are_not_silence() {
         let asked = Cell::new(0);
         silence(|| {
             asked.set(asked.get() + 1);
@@ -97,7 +99,7 @@ mod tests {
                         tokio::time::sleep(2 * BEAT).await;
                         true
                     }
-                    // Not there: an error of our own is no answer.
+                    // A local error is not an answer.
                     10 => ready(false).await,
                     _ => pending().await,
                 }

@@ -1,4 +1,4 @@
-//! Calls that others wait for.
+//! Deadlines of changes that others wait for.
 
 use std::future::pending;
 use std::time::Duration;
@@ -6,29 +6,29 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// How long anything may take that others wait for: all calls of a change together, from when somebody waits for its end. What has been done
-/// by then is taken back in [as long again](Hurry::undoing).
+/// The deadline of a change that others wait for, for all its calls together, from when the wait
+/// began. Undoing the change gets [the same time again](Hurry::undoing).
 pub const HURRIED: Duration = Duration::from_millis(250);
 
-/// Those who wait for the end of what others do, or will.
+/// The queue of changes that wait for the current one, or will.
 #[derive(Debug, Default)]
 pub struct Queue(watch::Sender<Waits>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Waits {
-    /// How many wait.
+    /// The number of waiting changes.
     count: usize,
-    /// Since when there is always somebody; none while there is nobody.
+    /// Start of the time in which a change always waited; none while no change waits.
     since: Option<Instant>,
-    /// When somebody comes, as far as is known, before whom all that is under way is to have ended.
+    /// When a change is expected that the current one should not delay.
     expected: Option<Instant>,
 }
 
-/// Somebody who waits, until this is dropped.
+/// A place in the queue, until it is dropped.
 pub struct Waiting<'a>(&'a Queue);
 
 impl Queue {
-    /// Somebody waits from now on.
+    /// Joins the queue.
     pub fn wait(&self) -> Waiting<'_> {
         self.0.send_modify(|waits| {
             waits.count += 1;
@@ -37,7 +37,8 @@ impl Queue {
         Waiting(self)
     }
 
-    /// Somebody comes at that time, and nobody does where there is none: what was said before is called off. What is under way goes on until then.
+    /// Announces a change at a time, or withdraws the announcement with none. The current change
+    /// goes on until then.
     pub fn expect(&self, at: Option<Instant>) {
         self.0.send_if_modified(|waits| {
             let is_news = waits.expected != at;
@@ -46,18 +47,19 @@ impl Queue {
         });
     }
 
-    /// Until when nothing is to begin, so that who is expected finds nothing that has; not for ever, should nobody come.
+    /// The time until which no change should begin, so that the announced one need not wait;
+    /// bounded, in case it never comes.
     fn begins(&self, waits: Waits) -> Option<Instant> {
         let at = waits.expected.map(|at| at + HURRIED);
         at.filter(|at| *at > Instant::now())
     }
 
-    /// Whether something may begin.
+    /// True if a change may begin.
     pub fn is_calm(&self) -> bool {
         self.begins(*self.0.borrow()).is_none()
     }
 
-    /// Returns when something may begin: nobody is expected, or who was does not come.
+    /// Completes when a change may begin: none is announced, or the announced one does not come.
     pub async fn calm(&self) {
         let mut waits = self.0.subscribe();
         loop {
@@ -67,13 +69,13 @@ impl Queue {
             };
             tokio::select! {
                 () = sleep_until(at) => {}
-                // The sender is ours.
+                // The sender is in `self`.
                 _ = waits.changed() => {}
             }
         }
     }
 
-    /// For what begins now.
+    /// The deadline of a change that begins now.
     pub fn hurry(&self) -> Hurry {
         Hurry {
             waits: self.0.subscribe(),
@@ -82,7 +84,7 @@ impl Queue {
         }
     }
 
-    /// How many wait.
+    /// The number of waiting changes.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.0.borrow().count
@@ -101,18 +103,18 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Tells when a change is to be given up, as others wait for its end. All its calls have one: it does not matter how many they are.
+/// The deadline of a change that others may wait for, for all of its calls together.
 #[derive(Clone, Debug)]
 pub struct Hurry {
     waits: watch::Receiver<Waits>,
     /// When the change began.
     begun: Instant,
-    /// How much longer its calls may take than the change.
+    /// Extra time of calls that undo the change.
     more: Duration,
 }
 
 impl Hurry {
-    /// The same for what takes back what the change has done.
+    /// The deadline for undoing the change.
     pub fn undoing(&self) -> Self {
         Hurry {
             more: HURRIED,
@@ -120,25 +122,27 @@ impl Hurry {
         }
     }
 
-    /// When a call of this change is to be given up for these; none while there is nobody.
+    /// When a call of this change is abandoned; none while no change waits.
     fn latest(&self, called: Instant, waits: Waits) -> Option<Instant> {
-        // At one time for all calls that are made while somebody waits, and earlier where one has taken long before that.
+        // The same time for all calls made while a change waits, or earlier if one call has taken
+        // long before.
         let waits_since = |since: Instant| called.min(since.max(self.begun)) + HURRIED;
-        // Who said when he comes has given notice: what is not over then has had its time, unless it has only just begun.
+        // An announced change gave notice, so it finds the current one done, unless that has only
+        // just begun.
         let comes = |at: Instant| at.max(self.begun + HURRIED);
         let for_all = [waits.since.map(waits_since), waits.expected.map(comes)];
         let first = for_all.into_iter().flatten().min();
         first.map(|at| at + self.more)
     }
 
-    /// Whether a call that is made now would be given up at once.
+    /// True if a call made now would be abandoned at once.
     pub fn is_over(&self) -> bool {
         let now = Instant::now();
         let latest = self.latest(now, *self.waits.borrow());
         latest.is_some_and(|latest| latest <= now)
     }
 
-    /// Returns when a call that is made now is to be given up.
+    /// Completes when a call made now must be abandoned.
     pub async fn gives_up(&self) {
         let called = Instant::now();
         let mut waits = self.waits.clone();
@@ -152,9 +156,9 @@ impl Hurry {
             };
             tokio::select! {
                 biased;
-                // Who waited may have gone just now.
+                // The waiting change may have left just now.
                 changed = waits.changed() => if changed.is_err() {
-                    // Who could wait has gone, too.
+                    // No change can wait any more.
                     return pending().await;
                 },
                 () = latest => return,
@@ -171,7 +175,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nothing_is_given_up_for_who_does_not_wait_any_more() {
+    async fn calls_continue_after_the_waiting_change_leaves() {
         let queue = Queue::default();
         let hurry = queue.hurry();
         let waiting = queue.wait();
@@ -193,9 +197,9 @@ mod tests {
         assert!(hurry.is_over());
     }
 
-    /// However many calls a change has, and however short each is: it ends at one time, and what takes it back at another.
+    /// A change with any number of calls of any length ends at one time, and its undo at another.
     #[test]
-    fn all_calls_of_a_change_end_at_one_time() {
+    fn all_calls_of_a_change_share_a_deadline() {
         let queue = Queue::default();
         let hurry = queue.hurry();
         let since = hurry.begun + HURRIED;
@@ -210,7 +214,8 @@ mod tests {
             let undoes = hurry.undoing().latest(called, waits);
             assert_eq!(undoes, Some(ends + HURRIED));
         }
-        // What has taken long has had its time when somebody comes; who came before the change began has not waited for it.
+        // A long change has used its time when another arrives; a change that waited before this
+        // one began has not waited for it.
         let waits = waited_for(since);
         assert_eq!(hurry.latest(hurry.begun, waits), Some(since));
         let waits = waited_for(hurry.begun - HURRIED);
@@ -221,9 +226,9 @@ mod tests {
         assert_eq!(hurry.latest(hurry.begun, Waits::default()), None);
     }
 
-    /// Who has said when he comes finds all given up, and waits only for what is taken back; nothing is given up before that.
+    /// An announced change waits only for the undo; no call is abandoned before it arrives.
     #[test]
-    fn who_is_expected_waits_for_half_as_long() {
+    fn announced_changes_wait_half_as_long() {
         let queue = Queue::default();
         let hurry = queue.hurry();
         let at = hurry.begun + 3 * HURRIED;
@@ -231,7 +236,7 @@ mod tests {
             expected: Some(at),
             ..Waits::default()
         };
-        // He has come, and is expected until it is his turn.
+        // It has arrived, and stays announced until its turn.
         let waits = Waits {
             count: 1,
             since: Some(at),
@@ -251,7 +256,7 @@ mod tests {
             begun_late.latest(begun_late.begun, waits),
             Some(has_its_time)
         );
-        // Another one who waits already is not to wait for longer than without him.
+        // A change that waits already must not wait longer because of it.
         let since = hurry.begun;
         let waits = Waits {
             since: Some(since),
@@ -261,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_given_up_for_who_is_not_expected_any_more() {
+    async fn calls_continue_after_a_withdrawn_announcement() {
         let queue = Queue::default();
         let hurry = queue.hurry();
         queue.expect(Some(hurry.begun + HURRIED));
@@ -276,7 +281,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_begins_while_somebody_is_expected_and_not_for_ever() {
+    async fn no_change_begins_while_one_is_announced_for_a_bounded_time() {
         let queue = Queue::default();
         queue.calm().await;
         queue.expect(Some(Instant::now() + Duration::from_secs(3600)));
@@ -285,19 +290,19 @@ mod tests {
         assert!(!queue.is_calm());
         queue.expect(None);
         calm.await;
-        // Nobody has come.
+        // The announced change did not come.
         queue.expect(Some(Instant::now() - HURRIED));
         queue.calm().await;
         assert!(queue.is_calm());
     }
 
     #[tokio::test]
-    async fn no_call_begins_after_the_end() {
+    async fn no_call_begins_after_the_deadline() {
         let queue = Queue::default();
         let hurry = queue.hurry();
         let _waiting = queue.wait();
         hurry.gives_up().await;
-        // One that is made now, too.
+        // The same for a call that is made now.
         hurry.gives_up().await;
         assert!(hurry.is_over());
         assert!(!queue.hurry().is_over(), "another change has its own time");

@@ -1,4 +1,4 @@
-//! A P4Runtime client for one switch: mastership, the program, writes, reads.
+//! A P4Runtime client for one switch: the primary role, the program, writes and reads.
 
 mod client;
 mod dial;
@@ -23,8 +23,8 @@ pub use session::Mastership;
 pub(crate) use strays::Strays;
 pub use term::Term;
 
-/// The election id of a controller that leads alone, `0x554c` as everything of ours. All such use the same: while
-/// one is a switch's primary, a second is refused instead of taking over jobs that it knows
-/// nothing of. Other clients can look in with any other id; 1, which most use, stays a backup. Controllers that
-/// stand by for each other bid higher ones, see [`Term`].
+/// The election id of a controller without peers: Ultima's magic number, `0x554c`. All such
+/// controllers use the same id, so that a second one is rejected instead of taking over jobs that
+/// it does not know. Other clients can connect as backup with any other id; most use 1. Controllers
+/// with peers bid higher ids, see [`Term`].
 pub const ELECTION_ID: u128 = ultima_wire::MAGIC as u128;

@@ -1,4 +1,4 @@
-//! Looking on while another controller leads a switch.
+//! Observes the primary of a switch without becoming one.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use super::dial::{self, ARBITRATION, Device};
 use super::error::ConnectError;
 use super::session::{Mastership, Session};
 
-/// A stream to a switch with an election id that is lower than any primary's of ours: it changes nothing there, and is told who
-/// leads.
+/// A stream with an election id below that of any Ultima primary. It changes nothing at the switch,
+/// and is notified of the primary.
 pub struct Observer {
     session: Session,
 }
 
 impl Observer {
-    /// Begins to look on.
+    /// Starts observing.
     ///
     /// # Errors
-    /// The switch does not answer for as long as `patience` says, or refuses.
+    /// The switch does not answer within `patience`, or rejects the stream.
     pub async fn connect(device: &Device, patience: Duration) -> Result<Self, ConnectError> {
         let deadline = Instant::now() + patience;
         let mut rpc = dial::connect(device, deadline, patience).await?;
         loop {
-            // Of two streams with the same id a switch takes one (P4Runtime §5.3); 1 is what most other clients use.
+            // A switch accepts one stream per id (P4Runtime §5.3); most other clients use 1.
             let election_id = rand::rng().random_range(2..ELECTION_ID);
             let opened = dial::open(&mut rpc, device.device_id, election_id);
             return match timeout_at(deadline, opened).await {
@@ -41,8 +41,9 @@ impl Observer {
         }
     }
 
-    /// What the switch says: [`Mastership::Backup`] as long as it has a primary, [`Mastership::Vacant`] while it has none, or
-    /// [`Mastership::Primary`] where it makes the highest that is there one, or has never seen another.
+    /// The observed state: [`Mastership::Backup`] while the switch has a primary,
+    /// [`Mastership::Vacant`] while it has none, and [`Mastership::Primary`] if the switch promotes
+    /// the highest connected id or has seen no other.
     pub fn standing(&self) -> watch::Receiver<Mastership> {
         self.session.mastership()
     }

@@ -1,4 +1,4 @@
-//! The stream: we are primary as long as it stands and nobody outranks us, and it brings digests.
+//! The stream to a switch, which carries the primary role and digests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,45 +17,46 @@ use ultima_p4runtime::v1::{
 
 use super::dial::Stream;
 
-/// How we stand with a switch.
+/// The client's role at a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mastership {
-    /// We may write.
+    /// The client is the primary and may write.
     Primary,
-    /// Another client may, and we may not.
+    /// Another client is the primary.
     Backup {
-        /// What the server said.
+        /// The server's message.
         message: String,
         /// The primary's election id.
         highest: u128,
     },
-    /// Nobody may. A switch remembers the highest election id that it has seen and promotes nobody
-    /// by itself (P4Runtime §5.3); who asks again with that id becomes primary.
+    /// There is no primary. A switch remembers the highest election id that it has seen and
+    /// promotes no client by itself (P4Runtime §5.3); a client that asks again with that id becomes
+    /// the primary.
     Vacant {
         /// The highest election id.
         highest: u128,
     },
     /// The stream has ended, or the switch does not answer.
     Lost {
-        /// Why, in words.
+        /// The reason.
         reason: String,
     },
 }
 
-/// Digest lists that may wait for whoever reads them; more are dropped and counted.
+/// The most digest lists that wait to be read; further ones are dropped and counted.
 const DIGESTS: usize = 256;
-/// Bytes of a digest list that may wait: several times as many as a full list of our program's digests has. Longer ones are dropped and
-/// counted, too.
+/// The most bytes of a digest list: several times a full list of Ultima's program. Longer ones are
+/// dropped and counted, too.
 const MOST_OF_LIST: usize = 64 << 10;
 
-/// Our side of the stream, kept open; the session ends when this is dropped.
+/// The client's side of the stream. Dropping it ends the session.
 pub(super) struct Session {
     _requests: mpsc::Sender<StreamMessageRequest>,
     mastership: watch::Sender<Mastership>,
     digests: Mutex<Option<mpsc::Receiver<DigestList>>>,
     dropped: Arc<AtomicU64>,
     watching: JoinHandle<()>,
-    /// Whoever listens whether the switch answers.
+    /// The task that checks the switch's heartbeats.
     listening: Option<JoinHandle<()>>,
 }
 
@@ -68,7 +69,7 @@ impl Drop for Session {
     }
 }
 
-/// The request that asks for `device_id` as `election_id`.
+/// The request for the role of `election_id` at `device_id`.
 pub(super) fn arbitration(device_id: u64, election_id: u128) -> StreamMessageRequest {
     let update = MasterArbitrationUpdate {
         device_id,
@@ -80,7 +81,7 @@ pub(super) fn arbitration(device_id: u64, election_id: u128) -> StreamMessageReq
     }
 }
 
-/// Requests for the stream's call: the first, and an end that keeps it open.
+/// The stream's requests: the first one, and a sender that keeps the stream open.
 pub(super) fn requests(
     first: StreamMessageRequest,
 ) -> (
@@ -88,12 +89,12 @@ pub(super) fn requests(
     ReceiverStream<StreamMessageRequest>,
 ) {
     let (sender, receiver) = mpsc::channel(1);
-    // There is room for one.
+    // The channel has room for one.
     let _ = sender.try_send(first);
     (sender, ReceiverStream::new(receiver))
 }
 
-/// What the stream brings.
+/// A message of the stream.
 enum Message {
     Mastership(Mastership),
     Digests(DigestList),
@@ -113,7 +114,7 @@ async fn next_message(responses: &mut Streaming<StreamMessageResponse>) -> Resul
             Some(stream_message_response::Update::Digest(list)) => {
                 return Ok(Message::Digests(list));
             }
-            // Packets and timeouts are nothing to this client.
+            // Packets and timeouts are not used.
             _ => {}
         }
     }
@@ -143,7 +144,8 @@ fn standing(update: MasterArbitrationUpdate) -> Mastership {
     }
 }
 
-/// The answer without which a switch keeps a list, and may keep the next to itself.
+/// The acknowledgement of a list. A switch keeps an unacknowledged list, and may hold back the
+/// next.
 fn acknowledgement(list: &DigestList) -> StreamMessageRequest {
     let ack = DigestListAck {
         digest_id: list.digest_id,
@@ -154,7 +156,7 @@ fn acknowledgement(list: &DigestList) -> StreamMessageRequest {
     }
 }
 
-/// How we stand now. What is lost stays so.
+/// Updates the role. A lost session stays lost.
 fn say(mastership: &watch::Sender<Mastership>, update: Mastership) {
     mastership.send_if_modified(|now| {
         let stands = !matches!(now, Mastership::Lost { .. });
@@ -166,7 +168,7 @@ fn say(mastership: &watch::Sender<Mastership>, update: Mastership) {
 }
 
 impl Session {
-    /// Watches `responses` from here on, on a task of its own that ends with the stream, or the session.
+    /// Starts a task that handles `responses` until the stream or the session ends.
     pub fn start(stream: Stream) -> Self {
         let Stream {
             requests,
@@ -177,7 +179,7 @@ impl Session {
         let mastership = watch::Sender::new(standing);
         let sender = mastership.clone();
         let (digests, waiting) = mpsc::channel(DIGESTS);
-        // Weak: the stream ends with the session, not with this task.
+        // Weak, so that the stream ends with the session, not with this task.
         let answers = requests.downgrade();
         let dropped = Arc::new(AtomicU64::new(0));
         let drops = Arc::clone(&dropped);
@@ -199,20 +201,22 @@ impl Session {
                     Message::Digests(list) => {
                         let ack = acknowledgement(&list);
                         let problem = if list.encoded_len() > MOST_OF_LIST {
-                            Some("a list of digests is longer than any of our program's")
+                            Some("a digest list is longer than any of Ultima's program")
                         } else {
                             let sent = digests.try_send(list);
                             let is_full = matches!(sent, Err(TrySendError::Full(_)));
-                            is_full.then_some("digests come faster than they are read")
+                            is_full.then_some("digest lists arrive faster than they are read")
                         };
                         if let Some(problem) = problem
                             && drops.fetch_add(1, Ordering::Relaxed) == 0
                         {
                             tracing::warn!("{problem}: such lists are dropped and counted");
                         }
-                        // A dropped one, too: a switch that waits for the answer keeps the next to itself.
+                        // Acknowledges dropped lists too: a switch may hold back the next list
+                        // until then.
                         if let Some(answers) = answers.upgrade() {
-                            // If nobody takes it the stream has ended, which the next message says.
+                            // If sending fails, the stream has ended, which the next message
+                            // reports.
                             let _ = answers.send(ack).await;
                         }
                     }
@@ -242,12 +246,12 @@ impl Session {
         self.mastership.subscribe()
     }
 
-    /// The switch counts as lost, whatever the stream brings from now on.
+    /// Marks the session as lost, whatever the stream brings later.
     pub fn lose(&self, reason: String) {
         say(&self.mastership, Mastership::Lost { reason });
     }
 
-    /// The same as soon as `silence` ends.
+    /// Marks the session as lost as soon as `silence` completes.
     pub fn lose_after(&mut self, silence: impl Future<Output = String> + Send + 'static) {
         let mastership = self.mastership.clone();
         self.listening = Some(tokio::spawn(async move {
@@ -256,7 +260,7 @@ impl Session {
         }));
     }
 
-    /// Why it is lost; none while it is not.
+    /// The reason why the session is lost, if it is.
     pub fn is_lost(&self) -> Option<String> {
         match &*self.mastership.borrow() {
             Mastership::Lost { reason } => Some(reason.clone()),
@@ -264,10 +268,10 @@ impl Session {
         }
     }
 
-    /// Waits until it is lost; why.
+    /// Waits until the session is lost, and returns the reason.
     pub async fn lost(&self) -> String {
         let is_lost = |now: &Mastership| matches!(now, Mastership::Lost { .. });
-        // As long as we are here it does not end.
+        // The sender lives as long as `self`.
         let _ = self.mastership().wait_for(is_lost).await;
         self.is_lost().unwrap_or_default()
     }

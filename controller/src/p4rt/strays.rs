@@ -1,5 +1,5 @@
-//! Writes that nobody knows the end of: a server may go on with one although nobody waits for the answer any more, and do it after it has
-//! been asked what it holds.
+//! Stray writes: writes without an answer. A server may still apply one after the timeout,
+//! even after a later read.
 
 use std::time::Duration;
 
@@ -9,23 +9,25 @@ use tonic::Status;
 
 use super::client::{CALL_TIMEOUT, is_from_there};
 
-/// The pause before a switch is looked at that may have done such a write meanwhile.
+/// The pause before a switch with a stray write is read again.
 const LOOK: Duration = Duration::from_secs(1);
-/// The same when all of them must have come by then, and no look has found the switch as it should be.
+/// The pause once all stray writes must have been applied, while no read has found the switch in
+/// the desired state.
 const SELDOM: Duration = Duration::from_secs(30);
-/// How late a write may be done: as long as an answer is waited for. What is done later is found as what somebody else has changed.
+/// The latest time at which a stray write may be applied: the timeout of a call. Later changes are
+/// found as changes by others.
 const LATEST: Duration = CALL_TIMEOUT;
 
-/// What one switch may do yet, over all connections to it.
+/// The stray writes to one switch, over all connections.
 #[derive(Clone, Debug, Default)]
 pub struct Strays(watch::Sender<Option<Instant>>);
 
-/// A write whose end is not known as long as it is not [answered](Self::answered).
+/// A write without an answer, until [`answered`](Self::answered).
 struct Unanswered(Option<Strays>);
 
 impl Strays {
-    /// A write, which is about from when this is first polled, and so sent, until the server has said what has become of it. Where this is dropped
-    /// before, it stays about.
+    /// Sends a write. It counts as a stray from the first poll until the answer, and remains one if
+    /// this is dropped before.
     pub(super) async fn sent<T>(
         &self,
         write: impl Future<Output = Result<T, Status>>,
@@ -42,21 +44,22 @@ impl Strays {
         Unanswered(Some(self.clone()))
     }
 
-    /// Whether something may be done yet, or has been since the last look.
+    /// True if a stray write may be applied later, or was since the last read.
     pub fn are_about(&self) -> bool {
         self.0.borrow().is_some()
     }
 
-    /// Returns when it is time to look for them; never while there are none.
+    /// Completes when the switch should be read; never while there are no stray writes.
     pub async fn are_due(&self) {
-        // The sender is ours.
+        // The sender is in `self`.
         let mut about = self.0.subscribe();
         let last = about.wait_for(Option::is_some).await.ok();
         let last = last.and_then(|last| *last);
         sleep(pause(last, Instant::now())).await;
     }
 
-    /// The switch holds what it should, and was asked at that time: none is about any more that could have come by then.
+    /// Records a read at a time that found the desired state; forgets the stray writes that must
+    /// have been applied by then.
     pub fn looked(&self, asked: Instant) {
         self.0.send_if_modified(|last| {
             let is_over = last.is_some_and(|last| last + LATEST <= asked);
@@ -68,7 +71,7 @@ impl Strays {
     }
 }
 
-/// How long to wait with the next look after a write of that time.
+/// The pause before the next read, after a stray write at that time.
 fn pause(last: Option<Instant>, now: Instant) -> Duration {
     match last.is_some_and(|last| last + LATEST + 2 * LOOK < now) {
         true => SELDOM,
@@ -77,7 +80,7 @@ fn pause(last: Option<Instant>, now: Instant) -> Duration {
 }
 
 impl Unanswered {
-    /// The server has said what has become of it, and does nothing more.
+    /// Records the answer: the server applies nothing later.
     fn answered(mut self) {
         self.0 = None;
     }
@@ -99,9 +102,10 @@ mod tests {
 
     use super::*;
 
-    /// What a connection that is lost, or that is given up, does not send is done by nobody.
+    /// A write that was never sent, because the connection broke or the call was abandoned, is not
+    /// a stray.
     #[test]
-    fn only_what_was_sent_may_be_done_yet() {
+    fn only_sent_writes_become_strays() {
         let answer = |answer: Result<(), Status>| {
             let strays = Strays::default();
             let _ = strays.sent(ready(answer)).now_or_never();
@@ -122,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_look_that_comes_late_enough_finds_all_that_may_come() {
+    fn only_a_late_read_clears_strays() {
         let strays = Strays::default();
         strays.begin().answered();
         assert!(!strays.are_about());
@@ -136,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_that_is_never_right_is_not_looked_at_all_the_time() {
+    fn a_switch_with_lasting_differences_is_read_seldom() {
         let last = Instant::now();
         assert_eq!(pause(Some(last), last), LOOK);
         assert_eq!(pause(Some(last), last + LATEST + LOOK), LOOK);

@@ -1,4 +1,4 @@
-//! Election ids that say which controller leads since when.
+//! Terms of leadership, and the election ids derived from them.
 
 use std::fmt;
 
@@ -6,26 +6,27 @@ use ultima_wire::MAGIC;
 
 use super::ELECTION_ID;
 
-/// The time during which one controller leads: later ones are greater. Its primary bids with an election id made of it, so
-/// that a switch obeys the latest, and tells everybody which that is.
+/// A term of leadership; later terms are greater. The primary's election id is derived from its
+/// term, so that a switch obeys the latest primary and reports its term to all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term {
-    /// How many have been claimed, 0 while one controller has led alone.
+    /// The number of terms claimed so far, 0 for a controller without peers.
     pub number: u64,
-    /// Who claimed it: a controller's number, drawn with its store. Two that claim the same are not equal.
+    /// The claiming controller's number, drawn with its store, which makes simultaneous claims
+    /// distinct.
     pub by: u32,
 }
 
-/// By how much a term may be later than another one: were one claimed each second, that many take a century. Whoever speaks of a later
-/// one is broken, and is not to use terms up for everybody.
+/// The largest plausible distance between terms: at one claim per second, it takes a century. A
+/// larger one is an error, and must not use up terms.
 const LEAP: u64 = 1 << 32;
 
-/// Where the election ids of terms have our mark, which other clients' are not likely to have.
+/// The bit position of Ultima's mark in election ids, which other clients are unlikely to have.
 const MARK: u32 = 48;
 
 impl Term {
-    /// What a primary of this term bids: its number in the upper 64 bits, our mark and who it is in the lower.
-    /// [`ELECTION_ID`] for a controller that leads alone.
+    /// The primary's election id: the term's number in the upper 64 bits, the mark and the
+    /// controller in the lower. [`ELECTION_ID`] for a controller without peers.
     pub fn election_id(self) -> u128 {
         match self.number {
             0 => ELECTION_ID,
@@ -33,12 +34,12 @@ impl Term {
         }
     }
 
-    /// Whether it is too far from one that is known to have been claimed by one of ours.
+    /// True if the term is implausibly far after a known one.
     pub fn is_leap_from(self, known: Term) -> bool {
         self.number.saturating_sub(known.number) > LEAP
     }
 
-    /// The term that an election id is made of; none if it is another client's.
+    /// The term of an election id; none for another client's id.
     pub fn of(election_id: u128) -> Option<Term> {
         let (number, by) = ((election_id >> 64) as u64, election_id as u32);
         let term = Term { number, by };
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_election_id_says_its_term() {
+    fn election_ids_encode_their_term() {
         let term = Term {
             number: 3,
             by: 0x1f00_a2b4,
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn later_terms_outbid_earlier_ones() {
+    fn later_terms_have_higher_election_ids() {
         let term = |number, by| Term { number, by };
         let rising = [term(0, 9), term(1, 2), term(1, 3), term(2, 1)];
         assert!(rising.is_sorted() && rising.map(Term::election_id).is_sorted());

@@ -1,4 +1,5 @@
-//! A job's counters, which start at zero although an earlier job may have had the same places.
+//! A job's counters. They are reset when the job is created, because an earlier job may have used
+//! the same indices.
 
 use std::fmt;
 
@@ -6,17 +7,17 @@ use ultima_p4::names::counter;
 
 use crate::job::{CounterIndex, ShareIndex, SourceIndex};
 
-/// One cell of one counter array.
+/// A cell of a counter array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CounterCell {
     /// The counter array's name.
     pub counter: &'static str,
-    /// The place in it.
+    /// The index.
     pub index: u32,
 }
 
 impl CounterCell {
-    /// All counters of the job with `index`.
+    /// All counters of a job.
     pub fn of_job(index: CounterIndex) -> impl Iterator<Item = CounterCell> {
         let index = u32::from(index.0);
         (counter::BY_JOB.into_iter()).map(move |counter| CounterCell { counter, index })
@@ -39,7 +40,7 @@ impl CounterCell {
         gaps.chain(others)
     }
 
-    /// The cells that count a source's gaps, and how many numbers are missing in a gap that each of them counts.
+    /// The cells that count a source's gaps, each with the number of packets missing in such a gap.
     pub fn gaps(source: SourceIndex) -> impl Iterator<Item = (CounterCell, u64)> {
         counter::gap_cells(source.0.into())
             .map(|(counter, index, missing)| (CounterCell { counter, index }, missing))

@@ -1,5 +1,5 @@
-//! Where packets that are cut go on, on chips that cut only what they mirror: for each port two mirror sessions, which lead
-//! back out of it and keep as many bytes as a header has, and a header with digest and tag.
+//! Mirror sessions for trimmed packets, on chips that can only trim what they mirror. Each port has
+//! two sessions back out of it, which keep a header, or a header with digest and tag.
 
 use std::fmt;
 
@@ -12,22 +12,22 @@ use super::{Entity, SchemaError, table};
 use crate::fabric::{Fabric, SwitchId};
 use crate::target::PortNumber;
 
-/// The first session; below it is the one that tells of losses.
+/// The first session id; the id below it is the loss session's.
 const FIRST: u32 = 2;
 
-/// A session that cuts.
+/// A mirror session that trims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CutSession {
-    /// Its number.
+    /// The session's id.
     pub id: u32,
-    /// The port that packets were on their way to.
+    /// The egress port of the packets.
     pub port: PortNumber,
-    /// Bytes that stay, those in front of the frame included.
+    /// The bytes that are kept, including those in front of the frame.
     pub bytes: u16,
 }
 
 impl CutSession {
-    /// The session's entry.
+    /// The session's P4Runtime entry.
     pub(super) fn entry(self) -> Result<CloneSessionEntry, SchemaError> {
         let back = Replica {
             port: self.port.0.into(),
@@ -46,24 +46,24 @@ impl fmt::Display for CutSession {
     }
 }
 
-/// The device port to which Stratum takes no session (`BfrtPreManager::WriteCloneSessionEntry`): what leaves by it is not cut, only
-/// marked.
+/// The device port for which Stratum accepts no session (`BfrtPreManager::WriteCloneSessionEntry`).
+/// Packets at this port are marked but never trimmed.
 const UNCUT: PortNumber = PortNumber(0);
 
-/// What to say of a switch with a link at a port by which it can cut nothing; none if there is no such link.
+/// A warning about a link at a port that cannot trim; none if there is no such link.
 pub fn uncut(fabric: &Fabric, names: &Names, switch: SwitchId) -> Option<String> {
     names.table(cut::TABLE).ok()?;
     fabric.ports_of(switch).find(|port| *port == UNCUT)?;
     let switch = fabric.switch(switch);
     let label = switch.port_label(UNCUT);
     Some(format!(
-        "switch {}: port {label} is device port {UNCUT}, to which Stratum takes no mirror session, so that what leaves by it is marked and never \
-         cut; give the port to a host that takes part in no job",
+        "switch {}: port {label} is device port {UNCUT}, for which Stratum accepts no mirror session, so its packets are never trimmed; \
+         link the port to a host without jobs",
         switch.name
     ))
 }
 
-/// What a switch needs to cut, if its program has to be told of it.
+/// The entries that a switch needs to trim, if its program needs any.
 pub fn cuts(fabric: &Fabric, names: &Names, switch: SwitchId) -> Vec<Entity> {
     if names.table(cut::TABLE).is_err() {
         return Vec::new();

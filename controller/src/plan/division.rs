@@ -1,4 +1,4 @@
-//! How jobs divide the ports that they share.
+//! The division of shared ports among jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,21 @@ use crate::fabric::{Fabric, SwitchId, SwitchPort};
 use crate::job::{Job, ShareIndex};
 use crate::target::PortNumber;
 
-/// The virtual queues of shares at one switch. A share without one has no limit of its own.
+/// The virtual queues of the shares on one switch. A share without one has no limit of its own.
 pub type Division = BTreeMap<ShareIndex, VirtualQueue>;
 
-/// A job's part of a port: its number, the job's name and its weight.
+/// A job's share of a port: its index, the job's name and its weight.
 type Sharing<'a> = (ShareIndex, &'a str, u64);
 
-/// What each of `jobs` may send by the ports of `switch`: where several share a port with a rate, its virtual queue
-/// by their weights. A job alone at a port has the port's own, which is the same and does not have to be kept twice. Two
-/// epochs of a job are one job: members send in one of them at a time.
+/// Divides the ports of `switch` among `jobs`: if several share a port with a rate, each gets a
+/// virtual queue by weight. A single job at a port needs none, because the port's own queue is the
+/// same. Two epochs of a job count as one job, because members send in one of them at a time.
 pub fn divide<'a>(
     fabric: &Fabric,
     switch: SwitchId,
     jobs: impl IntoIterator<Item = &'a Job>,
 ) -> Division {
-    // By port, what there is to divide, and among whom; none of a port without a rate.
+    // By port: the queue to divide, and the shares; none for a port without a rate.
     let mut by_port: BTreeMap<PortNumber, Option<(VirtualQueue, Vec<Sharing<'a>>)>> =
         BTreeMap::new();
     for job in jobs {
@@ -51,7 +51,7 @@ pub fn divide<'a>(
     division
 }
 
-/// The virtual queue of a port; none where its link has no rate.
+/// The virtual queue of a port; none if its link has no rate.
 pub(super) fn virtual_queue(fabric: &Fabric, port: SwitchPort) -> Option<VirtualQueue> {
     let (wire, mtu) = fabric.wire_out_of(port)?;
     VirtualQueue::of_link(wire, mtu)

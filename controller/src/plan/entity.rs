@@ -1,4 +1,4 @@
-//! Everything that the controller writes, in one type.
+//! The entities that the controller writes.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ use super::table::{
 };
 use super::{CounterCell, CutSession, Group, LossDigest, LossSession, MeterCell};
 
-/// One thing that a switch should hold.
+/// An entity of a switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The types say it.
+#[allow(missing_docs)] // The types are the documentation.
 pub enum Entity {
     Route(Route),
     Neighbor(Neighbor),
@@ -33,20 +33,20 @@ pub enum Entity {
     CutSession(CutSession),
 }
 
-/// When an entity is written beside others: earlier stages first, and removed in the opposite order, so that no
-/// packet is admitted that could not be carried to its end.
+/// The order of writes: earlier stages first, and removed in reverse, so that no packet is admitted
+/// before it can be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Groups, addresses, routes, meters.
     Prepare,
-    /// Jobs: packets are counted as theirs.
+    /// Jobs: their packets are counted.
     Announce,
-    /// Who may send.
+    /// Admissions of senders.
     Admit,
 }
 
 impl Stage {
-    /// That of the entries of a table.
+    /// The stage of a table's entries.
     pub fn of_table(table: &str) -> Stage {
         match table {
             Source::TABLE => Stage::Admit,
@@ -56,24 +56,25 @@ impl Stage {
     }
 }
 
-/// Why the program has no place for an entity: its P4Info lacks a name or makes it too narrow.
+/// Reason why the program does not support an entity: its P4Info lacks a name, or a field is too
+/// narrow.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
-    /// No such table, counter or meter.
+    /// An unknown table, counter or meter.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The table's key or action is another one.
+    /// The table has another key or action.
     #[error(transparent)]
     Entry(#[from] EntryError),
-    /// The array of counters or meters is too short.
+    /// The counter or meter array is too short.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// The group is none.
+    /// The group is invalid.
     #[error(transparent)]
     Group(#[from] ReplicationError),
 }
 
-/// What both directions need of an entity.
+/// The parts of an entity that inserting and deleting need.
 enum Form<'a> {
     Row(&'a dyn DynRow),
     Group(&'a Group),
@@ -84,7 +85,7 @@ enum Form<'a> {
     CutSession(CutSession),
 }
 
-/// [`Row`] without its constant, so that all tables can be treated alike.
+/// [`Row`] without its constant, as a trait object.
 trait DynRow: fmt::Display {
     fn table(&self) -> &'static str;
     fn insert(&self, names: &Names) -> Result<Update, SchemaError>;
@@ -126,7 +127,7 @@ impl Entity {
         }
     }
 
-    /// The full name of the table that it is an entry of, if it is one.
+    /// The full name of the entity's table, if it is a table entry.
     pub fn table(&self) -> Option<&'static str> {
         match self.form() {
             Form::Row(row) => Some(row.table()),
@@ -134,15 +135,15 @@ impl Entity {
         }
     }
 
-    /// When it is written.
+    /// The stage in which the entity is written.
     pub fn stage(&self) -> Stage {
         self.table().map_or(Stage::Prepare, Stage::of_table)
     }
 
-    /// The update that puts it on a switch.
+    /// The update that writes the entity to a switch.
     ///
     /// # Errors
-    /// The program has no place for it.
+    /// The program does not support the entity.
     pub fn creation(&self, names: &Names) -> Result<Update, SchemaError> {
         match self.form() {
             Form::Row(row) => row.insert(names),
@@ -165,10 +166,10 @@ impl Entity {
         }
     }
 
-    /// The update that takes it off; none for a counter, which stays.
+    /// The update that removes the entity; none for a counter, which stays.
     ///
     /// # Errors
-    /// The program has no place for it.
+    /// The program does not support the entity.
     pub fn removal(&self, names: &Names) -> Result<Option<Update>, SchemaError> {
         match self.form() {
             Form::Row(row) => row.delete(names).map(Some),
@@ -185,7 +186,7 @@ impl Entity {
     }
 }
 
-/// By table and key, as errors name it.
+/// The table and key, as in errors.
 impl fmt::Display for Entity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.form() {

@@ -7,27 +7,27 @@ use ultima_p4::names::replica::TRUNK_RID;
 use crate::job::{GroupId, Rank};
 use crate::target::PortNumber;
 
-/// One copy that the replication engine makes.
+/// A replica of the replication engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Copy {
-    /// Where it leaves.
+    /// The egress port.
     pub port: PortNumber,
-    /// What egress knows it by: the receiver's rank, or [`TRUNK_RID`] for all behind a trunk.
+    /// The RID in egress: the receiver's rank, or [`TRUNK_RID`] for all ranks behind a trunk.
     pub rid: u16,
 }
 
 impl Copy {
-    /// Whether it goes on to another switch.
+    /// True if the replica goes to another switch.
     pub fn is_branch(&self) -> bool {
         self.rid == TRUNK_RID
     }
 
-    /// A copy for one rank on this switch.
+    /// A replica for a rank on this switch.
     pub fn to_rank(port: PortNumber, rank: Rank) -> Self {
         Copy { port, rid: rank.0 }
     }
 
-    /// A copy for all ranks behind a trunk.
+    /// A replica for all ranks behind a trunk.
     pub fn to_switch(port: PortNumber) -> Self {
         Copy {
             port,
@@ -36,17 +36,18 @@ impl Copy {
     }
 }
 
-/// A multicast group. Ports repeat where several ranks sit behind one, pairs of port and RID don't.
+/// A multicast group. A port may repeat, for several ranks behind it; a pair of port and RID may
+/// not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Group {
-    /// Its number on the switch.
+    /// The group's id.
     pub id: GroupId,
-    /// Its copies.
+    /// The replicas.
     pub copies: Vec<Copy>,
 }
 
 impl Group {
-    /// How many nodes it takes of the replication engine: one for each RID.
+    /// The replication nodes of the group: one per RID.
     pub fn nodes(&self) -> usize {
         let ranks = self.copies.iter().filter(|copy| !copy.is_branch()).count();
         ranks + usize::from(ranks < self.copies.len())

@@ -1,4 +1,4 @@
-//! Whether a job fits, before anything is written.
+//! Checks that entities fit, before any is written.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,116 +12,118 @@ use crate::program::Program;
 use crate::routing::Routes;
 use crate::target::ProgramForm;
 
-/// What a switch has not room for, with the number that is over.
+/// A limit of a switch that is exceeded, with the numbers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// The program lacks a table, counter or meter.
-    #[error("{0}; give the controller Ultima's program and its P4Info, or ones derived from them")]
+    #[error("{0}; use Ultima's program and P4Info, or a program derived from it")]
     Name(#[from] NameError),
     /// Too many entries in a table.
     #[error(
-        "switch {switch}: table {table} would hold {needed} entries, and its size in the program is {size}"
+        "switch {switch}: table {table} needs {needed} entries, but its size in the program is {size}"
     )]
     Table {
         /// The switch's name.
         switch: String,
         /// The table's name.
         table: &'static str,
-        /// Entries with the new job's.
+        /// The entries, including the new job's.
         needed: usize,
-        /// Entries that it takes.
+        /// The table's size.
         size: u64,
     },
-    /// Too many copies in the job's group.
+    /// Too many replicas in a job's group.
     #[error(
-        "switch {switch}: the group would have {needed} replicas, and its limit is {limit} (group_replicas); use fewer members there, or `gather: unicast`"
+        "switch {switch}: the group needs {needed} replicas, but the limit is {limit} (group_replicas); use fewer members there, or `gather: unicast`"
     )]
     Replicas {
         /// The switch's name.
         switch: String,
-        /// Replicas that the job needs.
+        /// The replicas of the job's group.
         needed: usize,
-        /// Replicas of one group.
+        /// The limit of replicas of a group.
         limit: u32,
     },
     /// Too many groups.
     #[error(
-        "switch {switch}: it would hold {needed} multicast groups, and its limit is {limit} (groups); delete a job, or use `gather: unicast`"
+        "switch {switch}: {needed} multicast groups are needed, but the limit is {limit} (groups); delete a job, or use `gather: unicast`"
     )]
     Groups {
         /// The switch's name.
         switch: String,
-        /// Groups with the new job's.
+        /// The groups, including the new job's.
         needed: usize,
-        /// Groups that it takes.
+        /// The limit of groups.
         limit: u32,
     },
     /// Too many nodes over all groups.
     #[error(
-        "switch {switch}: its groups would need {needed} nodes of the replication engine, and its limit is {limit} (nodes); delete a job, or use `gather: unicast`"
+        "switch {switch}: the groups need {needed} replication nodes, but the limit is {limit} (nodes); delete a job, or use `gather: unicast`"
     )]
     Nodes {
         /// The switch's name.
         switch: String,
-        /// Nodes with the new job's.
+        /// The nodes, including the new job's.
         needed: usize,
-        /// Nodes that it has.
+        /// The limit of nodes.
         limit: u32,
     },
     /// The program is for other targets.
     #[error(
-        "switch {switch}: target {target} does not run the controller's program, which is for {program}; give the one for {target} with --program, and let all switches of a fabric be of one kind"
+        "switch {switch}: target {target} cannot run the controller's program, which is for {program}; pass the program for {target} with --program (all switches of a fabric must be of one kind)"
     )]
     Program {
         /// The switch's name.
         switch: String,
         /// Its target.
         target: &'static str,
-        /// What the program is for.
+        /// The program's target.
         program: ProgramForm,
     },
-    /// The program's digest is longer than the target's can be.
+    /// The program's digest is too long for the target.
     #[error(
-        "switch {switch}: the members of the program's digest take {needed} bits, each in whole bytes, and those of target {target} at most {limit}; give the controller the program for {target}"
+        "switch {switch}: the program's digest has {needed} bits (its members take whole bytes), but target {target} supports at most {limit}; use the program for {target}"
     )]
     Digest {
         /// The switch's name.
         switch: String,
         /// Its target.
         target: &'static str,
-        /// Bits that the digest's members take, each in whole bytes.
+        /// The bits of the digest's members, each in whole bytes.
         needed: usize,
-        /// Bits that one may have.
+        /// The limit of bits.
         limit: u32,
     },
-    /// Too many ports at which packets may be cut.
+    /// Too many ports with mirror sessions.
     #[error(
-        "switch {switch}: {needed} mirror sessions are needed, one to tell of losses and two for each port, and its target has {limit}; use fewer ports"
+        "switch {switch}: {needed} mirror sessions are needed (one for loss reports and two for each port), but the target has {limit}; use fewer ports"
     )]
     Sessions {
         /// The switch's name.
         switch: String,
-        /// The highest session that is needed.
+        /// The highest session id needed.
         needed: u32,
-        /// The highest that there is.
+        /// The target's highest session id.
         limit: u32,
     },
-    /// The program's arrays of counters or meters have no place left.
-    #[error("switch {switch}: index {index} is needed, and {array} has {size}; delete a job")]
+    /// A counter or meter array of the program is full.
+    #[error(
+        "switch {switch}: {array} has {size} indices, but index {index} is needed; delete a job"
+    )]
     Index {
         /// The switch's name.
         switch: String,
         /// The array's name.
         array: &'static str,
-        /// The place needed.
+        /// The index needed.
         index: u32,
-        /// Places that there are, from 0.
+        /// The array's size; indices start at 0.
         size: u64,
     },
 }
 
 impl LimitError {
-    /// The name of the switch that has not the room; none where it is the program that lacks something.
+    /// The name of the switch; none if the program lacks something.
     pub fn switch(&self) -> Option<&str> {
         match self {
             LimitError::Name(_) => None,
@@ -137,11 +139,11 @@ impl LimitError {
     }
 }
 
-/// Whether the program has all tables, counters and meters, and the fabric's own entities fit on `switch`. What
-/// [`uncut`](super::uncut) has to say of it is no error.
+/// Checks that the program has all tables, counters and meters, and that the fabric's own entities
+/// fit on `switch`. A warning of [`uncut`](super::uncut) is not an error.
 ///
 /// # Errors
-/// What is missing, or the first limit that they are over.
+/// The missing name, or the first exceeded limit.
 pub fn check_fabric(
     fabric: &Fabric,
     routes: &Routes,
@@ -175,7 +177,7 @@ pub fn check_fabric(
     Usage::of(all.iter().chain(&cuts)).check(fabric.switch(switch), names)
 }
 
-/// Whether the target has a session for each way in which packets are cut.
+/// Checks that the target has a session for each way of trimming.
 fn fits_sessions(switch: &Switch, cuts: &[Entity]) -> Result<(), LimitError> {
     let highest = cuts.iter().filter_map(|entity| match entity {
         Entity::CutSession(session) => Some(session.id),
@@ -192,7 +194,7 @@ fn fits_sessions(switch: &Switch, cuts: &[Entity]) -> Result<(), LimitError> {
     }
 }
 
-/// Whether the target can carry what the program tells of losses.
+/// Checks that the target can carry the program's loss reports.
 fn fits_digest(switch: &Switch, names: &Names) -> Result<(), LimitError> {
     let digest = names.digest(loss::DIGEST)?;
     let bits = |bitwidth: usize| bitwidth.next_multiple_of(8);
@@ -209,7 +211,7 @@ fn fits_digest(switch: &Switch, names: &Names) -> Result<(), LimitError> {
     }
 }
 
-/// How much is held on one switch of what there is a limit of.
+/// The used amounts of the limited resources of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     entries: BTreeMap<&'static str, usize>,
@@ -218,7 +220,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What these entities take.
+    /// The resources of these entities.
     pub fn of<'a>(entities: impl IntoIterator<Item = &'a Entity>) -> Self {
         let mut usage = Usage::default();
         for entity in entities {
@@ -233,17 +235,17 @@ impl Usage {
         usage
     }
 
-    /// Entries in a table.
+    /// The number of entries in a table.
     pub fn entries(&self, table: &str) -> usize {
         self.entries.get(table).copied().unwrap_or_default()
     }
 
-    /// Multicast groups, and the nodes of all of them.
+    /// The number of multicast groups, and of their nodes.
     pub fn replication(&self) -> (usize, usize) {
         (self.groups, self.nodes)
     }
 
-    /// Adds what something else takes.
+    /// Adds other entities' resources.
     pub fn add(&mut self, other: &Usage) {
         for (table, entries) in &other.entries {
             *self.entries.entry(table).or_default() += entries;
@@ -252,7 +254,7 @@ impl Usage {
         self.nodes += other.nodes;
     }
 
-    /// Takes away what was added.
+    /// Subtracts added resources.
     pub fn remove(&mut self, other: &Usage) {
         for (table, entries) in &other.entries {
             if let Entry::Occupied(mut held) = self.entries.entry(table) {
@@ -266,11 +268,11 @@ impl Usage {
         self.nodes -= other.nodes;
     }
 
-    /// Whether a job's part of `switch` fits beside this: in the program's tables and counters, in the target's
-    /// replication engine.
+    /// Checks that a job's entities fit on `switch` in addition to these: in the program's tables
+    /// and counters and in the target's replication engine.
     ///
     /// # Errors
-    /// The first limit that it is over.
+    /// The first exceeded limit.
     pub fn check_with(
         &self,
         switch: &Switch,
@@ -284,7 +286,7 @@ impl Usage {
             .try_for_each(|entity| fits(entity, switch, names))
     }
 
-    /// Whether there is so much room on `switch`.
+    /// Checks that `switch` has room for these resources.
     pub(crate) fn check(&self, switch: &Switch, names: &Names) -> Result<(), LimitError> {
         for (&table, &needed) in &self.entries {
             let size = names.table(table)?.size;
@@ -318,7 +320,7 @@ impl Usage {
     }
 }
 
-/// Limits of a single entity.
+/// Checks the limits of a single entity.
 fn fits(entity: &Entity, switch: &Switch, names: &Names) -> Result<(), LimitError> {
     match entity {
         Entity::Group(group) if group.copies.len() > switch.limits.group_replicas as usize => {
@@ -331,7 +333,7 @@ fn fits(entity: &Entity, switch: &Switch, names: &Names) -> Result<(), LimitErro
         Entity::Counter(CounterCell { counter, index }) => {
             has_place(switch, counter, *index, names.counter(counter)?.size)
         }
-        // Its meter is configured when ports are divided.
+        // The share's meter is configured when ports are divided.
         Entity::Share(row) => {
             let size = names.meter(share::METER)?.size;
             has_place(switch, share::METER, row.index.0.into(), size)

@@ -1,4 +1,4 @@
-//! What brings word of lossy operations to the controller: a digest, and a clone session for what egress sees.
+//! The loss reports of a switch: a digest, and a clone session for losses that egress detects.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use ultima_p4runtime::v1::{CloneSessionEntry, DigestEntry, digest_entry};
 use super::SchemaError;
 use crate::target::{PortNumber, Target};
 
-/// Longest that a loss waits for others to be told with.
+/// The longest time for which a loss report waits for others to share a list.
 const MAX_WAIT: Duration = Duration::from_millis(10);
-/// Most that are told at once.
+/// The most reports in a list.
 const MAX_LIST: i32 = 64;
-/// When a list that nobody acknowledged is forgotten; until then BMv2 does not tell the same loss again.
+/// The timeout of an unacknowledged list. Until then BMv2 does not report the same loss again.
 const ACK_WAIT: Duration = Duration::from_secs(1);
 
 /// The subscription to the digest of lossy operations.
@@ -25,14 +25,14 @@ pub struct LossDigest;
 /// The clone session that brings a lossy operation from egress back to ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LossSession {
-    /// Where it leads, which is the target's to say: packets that leave there come in again.
+    /// The target's egress port whose packets come back to ingress.
     pub port: PortNumber,
-    /// Bytes that stay of a packet; all where there is no number.
+    /// The bytes that are kept of a packet; none for all.
     pub bytes: Option<u16>,
 }
 
 impl LossDigest {
-    /// The digest's entry.
+    /// The digest's P4Runtime entry.
     pub(super) fn entry(self, names: &Names) -> Result<DigestEntry, SchemaError> {
         let nanoseconds = |time: Duration| time.as_nanos() as i64;
         Ok(names.digest(loss::DIGEST)?.entry(digest_entry::Config {
@@ -44,7 +44,7 @@ impl LossDigest {
 }
 
 impl LossSession {
-    /// That of a target.
+    /// The session of a target.
     pub(crate) fn of(target: &Target) -> Self {
         LossSession {
             port: target.loss_session,
@@ -52,7 +52,7 @@ impl LossSession {
         }
     }
 
-    /// The session's entry.
+    /// The session's P4Runtime entry.
     pub(crate) fn entry(self) -> Result<CloneSessionEntry, SchemaError> {
         let recirculated = Replica {
             port: self.port.0.into(),

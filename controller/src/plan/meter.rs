@@ -1,4 +1,4 @@
-//! Virtual queues where switches keep them: cells of meters.
+//! Virtual queues as meter cells.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::target::PortNumber;
 /// All meters.
 pub(super) const NAMES: [&str; 2] = [queue::METER, share::METER];
 
-/// One cell of one meter, and the virtual queue that it keeps; without one it lets everything pass.
+/// A meter's cell and its virtual queue; without one it passes everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MeterCell {
     meter: &'static str,
@@ -22,7 +22,7 @@ pub struct MeterCell {
 }
 
 impl MeterCell {
-    /// That of a port.
+    /// The cell of a port.
     pub fn of_port(port: PortNumber, queue: VirtualQueue) -> Self {
         MeterCell {
             meter: queue::METER,
@@ -31,7 +31,7 @@ impl MeterCell {
         }
     }
 
-    /// That of a job's share of a port.
+    /// The cell of a job's share of a port.
     pub fn of_share(share: ShareIndex, queue: Option<VirtualQueue>) -> Self {
         MeterCell {
             meter: share::METER,
@@ -40,7 +40,7 @@ impl MeterCell {
         }
     }
 
-    /// The same cell without a queue: what is left where it was.
+    /// The same cell without a queue, as it is left behind.
     pub(super) fn cleared(self) -> Self {
         MeterCell {
             queue: None,
@@ -48,7 +48,8 @@ impl MeterCell {
         }
     }
 
-    /// The cell's entry. One without a configuration is the meter's default (§9.4): BMv2 takes it so too.
+    /// The cell's P4Runtime entry. A cell without a configuration has the meter's default (§9.4),
+    /// also on BMv2.
     pub(super) fn entry(self, names: &Names) -> Result<MeterEntry, SchemaError> {
         let mut cell = names.meter(self.meter)?.cell(self.index.into())?;
         cell.config = self.queue.map(VirtualQueue::meter);

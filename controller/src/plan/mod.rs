@@ -1,9 +1,9 @@
-//! What each switch should hold: pure functions from fabric, routes and jobs to entities.
+//! The entities of each switch, as pure functions of fabric, routes and jobs.
 //!
-//! [`of_fabric`] is what every job needs, written when a switch comes up; [`of_job`] is what one
-//! job adds; [`divide`] is what jobs are to each other: their parts of ports that they share. All speak in the typed
-//! rows of [`table`], [`Group`], [`CounterCell`], [`MeterCell`] and a few more; an [`Entity`] is any of these and becomes an
-//! update with the program's names.
+//! [`of_fabric`] are the entities that every job needs, written when a switch comes up. [`of_job`]
+//! are those of one job. [`divide`] divides shared ports among jobs. They return the typed rows of
+//! [`table`], [`Group`], [`CounterCell`], [`MeterCell`] and others; an [`Entity`] is any of these,
+//! and becomes an update with the program's names.
 
 mod counter;
 mod cut;
@@ -38,26 +38,26 @@ use crate::job::Job;
 use crate::routing::Routes;
 use crate::target::PortNumber;
 
-/// What one switch should hold for one job, in the order of writing. Within a stage entities do
-/// not depend on each other; a stage is whole on all switches before the next is begun, so that
-/// no packet is admitted before every switch can carry it to its end.
+/// A job's entities on one switch, in the order of writing. Entities within a stage do not depend
+/// on each other. A stage is complete on all switches before the next begins, so that no packet is
+/// admitted before every switch can forward it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchPlan {
-    /// Counters set to zero, group, destinations and how copies are addressed.
+    /// Reset counters, the group, destinations and the addresses of replicas.
     pub prepare: Vec<Entity>,
-    /// The job itself: packets of it are counted as its own.
+    /// The job's row: its packets are counted.
     pub announce: Vec<Entity>,
-    /// Who may send.
+    /// The admissions of senders.
     pub admit: Vec<Entity>,
 }
 
 impl SwitchPlan {
-    /// The stages, first to be written first.
+    /// The stages in the order of writing.
     pub fn stages(&self) -> [&[Entity]; 3] {
         [&self.prepare, &self.announce, &self.admit]
     }
 
-    /// How many copies its group makes of a packet; 0 without one.
+    /// The number of replicas of the job's group; 0 without a group.
     pub fn replicas(&self) -> usize {
         let group = self.entities().find_map(|entity| match entity {
             Entity::Group(group) => Some(group.copies.len()),
@@ -66,17 +66,17 @@ impl SwitchPlan {
         group.unwrap_or_default()
     }
 
-    /// All entities, first to be written first.
+    /// All entities in the order of writing.
     pub fn entities(&self) -> impl Iterator<Item = &Entity> {
         self.stages().into_iter().flatten()
     }
 }
 
-/// What a job needs on each of its switches.
+/// A job's entities on each of its switches.
 pub type JobPlan = BTreeMap<SwitchId, SwitchPlan>;
 
-/// Routes to every host, as they are [given](Routes::held), ARP answers for every host of the fabric, what brings word of losses, and what the links of its
-/// ports can carry.
+/// The entities that every job needs: [held](Routes::held) routes and ARP entries for all hosts,
+/// loss reports, and the virtual queues of ports.
 pub fn of_fabric(fabric: &Fabric, routes: &Routes, switch: SwitchId) -> Vec<Entity> {
     let mut entities = vec![
         Entity::LossSession(LossSession::of(fabric.switch(switch).target)),
@@ -109,13 +109,13 @@ pub fn of_fabric(fabric: &Fabric, routes: &Routes, switch: SwitchId) -> Vec<Enti
     entities
 }
 
-/// What `job` needs on the switches that its packets come through, and on no other.
+/// The entities of `job`, on the switches that its packets pass only.
 pub fn of_job(fabric: &Fabric, routes: &Routes, job: &Job) -> JobPlan {
     let ways = Ways::new(fabric, routes, &job.members, job.tree());
     of_ways(fabric, job, &ways)
 }
 
-/// The same, where its ways are known.
+/// Like [`of_job`], for known paths.
 pub(crate) fn of_ways(fabric: &Fabric, job: &Job, ways: &Ways) -> JobPlan {
     let on_switch = |(switch, through)| (switch, on_switch(fabric, job, switch, through));
     ways.iter().map(on_switch).collect()

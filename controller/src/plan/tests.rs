@@ -19,7 +19,7 @@ fn two_switches() -> Fabric {
     .unwrap()
 }
 
-/// What the first job on the hosts called `members` is, and what it needs.
+/// Plans the first job on these hosts.
 fn first(fabric: &Fabric, members: &[&str]) -> Planned {
     Site::new(fabric.clone()).add(&spec("train", members))
 }
@@ -49,7 +49,7 @@ fn copy(port: u16, rid: u16) -> Copy {
 }
 
 #[test]
-fn two_jobs_on_one_switch_share_nothing() {
+fn jobs_on_one_switch_share_no_indices() {
     let mut site = Site::new(two_switches());
     let plans = ["one", "other"].map(|name| site.add(&spec(name, &["h1", "h2"])).1);
     let [one, other] = plans.map(|mut plan| {
@@ -68,13 +68,13 @@ fn two_jobs_on_one_switch_share_nothing() {
     assert_ne!(group(&one).id, group(&other).id);
 }
 
-/// Places are the lowest that are free on each switch by itself, and all of a job's ports have one.
+/// Share indices are the lowest free ones of each switch, and each of a job's ports has one.
 #[test]
-fn places_are_taken_on_each_switch() {
+fn share_indices_are_taken_per_switch() {
     let mut site = Site::new(two_switches());
     let first = site.add(&spec("one", &["h1", "h2", "h1"]));
     let (two, plan) = site.add(&spec("two", &["h1", "h3"]));
-    // The first has gone: what it had on the first switch is free, what the second has there is not.
+    // The first job is removed: its indices on the first switch are free, the second job's are not.
     site.remove(&first);
     let (one, (three, _)) = (first.0, site.add(&spec("three", &["h3", "h1"])));
     let places = |job: &Job| -> Vec<(usize, u16, u16)> {
@@ -91,7 +91,7 @@ fn places_are_taken_on_each_switch() {
     assert_eq!(own(&two), [4, 1]);
     assert_eq!(own(&three), [2, 1]);
 
-    // Only the switch of a member's host counts what it lost on the way there.
+    // Only the switch of a member's host counts its losses before that switch.
     let indices = |switch| -> Vec<Option<u16>> {
         sources(&plan[&SwitchId(switch)])
             .map(|source| source.index.map(|index| index.0))
@@ -102,7 +102,7 @@ fn places_are_taken_on_each_switch() {
 }
 
 #[test]
-fn ranks_behind_one_port_have_a_copy_each() {
+fn ranks_behind_one_port_have_a_replica_each() {
     let fabric = two_switches();
     let (_, plan) = first(&fabric, &["h1", "h2", "h1"]);
     let plan = &plan[&SwitchId(0)];
@@ -123,7 +123,7 @@ fn ranks_behind_one_port_have_a_copy_each() {
 }
 
 #[test]
-fn a_trunk_carries_one_copy_for_all_behind_it() {
+fn a_trunk_carries_one_replica_for_all_ranks_behind_it() {
     let (_, plan) = first(&two_switches(), &["h1", "h3", "h4", "h3"]);
     assert_eq!(
         group(&plan[&SwitchId(0)]).copies,
@@ -141,7 +141,7 @@ fn a_trunk_carries_one_copy_for_all_behind_it() {
 }
 
 #[test]
-fn switches_without_members_or_paths_between_them_hold_nothing() {
+fn switches_outside_the_job_hold_nothing() {
     let text = r#"
 switches:
   - { name: s1, target: v1model, grpc: "127.0.0.1:9559", device_id: 1 }
@@ -164,7 +164,7 @@ links:
         plan.keys().copied().collect::<Vec<_>>(),
         [0, 1, 2].map(SwitchId)
     );
-    // The switch in the middle has no member, only the two trunks.
+    // The middle switch has only the two trunks.
     assert_eq!(
         group(&plan[&SwitchId(0)]).copies,
         [copy(1, TRUNK_RID), copy(2, TRUNK_RID)]
@@ -172,7 +172,7 @@ links:
 }
 
 #[test]
-fn a_job_that_gathers_by_unicast_has_no_group() {
+fn unicast_jobs_have_no_group() {
     let spec = JobSpec {
         gather: Gather::Unicast,
         ..spec("train", &["h1", "h3"])
@@ -187,7 +187,7 @@ fn a_job_that_gathers_by_unicast_has_no_group() {
 }
 
 #[test]
-fn every_entity_has_its_place_in_the_program() {
+fn the_program_supports_every_entity() {
     let fabric = two_switches();
     let program = Program::v1model().unwrap();
     let (_, plan) = first(&fabric, &["h1", "h3"]);
@@ -207,7 +207,7 @@ fn every_entity_has_its_place_in_the_program() {
     }
 }
 
-/// The two switches with rates: of the trunk both ways, and toward h2.
+/// The two switches, with rates of the trunk in both directions and toward h2.
 fn rated() -> Fabric {
     let text = include_str!("../../../topologies/two-switches.yaml")
         .replace("[s1/9, s2/9] }", "[s1/9, s2/9], rate: 100M, queue: 64k }")
@@ -226,10 +226,10 @@ fn port(switch: usize, port: u16) -> SwitchPort {
     }
 }
 
-/// Ports whose links have a rate out of the switch have a meter, others none; and what packets are queued is looked at only
-/// where queues drain at line rate.
+/// Ports with a link rate have a meter, others do not. Queueing time is checked only if queues
+/// drain at line rate.
 #[test]
-fn ports_have_what_their_links_carry() {
+fn ports_have_the_virtual_queues_of_their_links() {
     let fabric = rated();
     let kept = |fabric: &Fabric, switch| -> Vec<Entity> {
         let routes = Routes::new(fabric, Health::default());
@@ -262,9 +262,9 @@ fn ports_have_what_their_links_carry() {
     }
 }
 
-/// Where several jobs use a port with a rate they divide it by weight; elsewhere a job has no limit of its own.
+/// Several jobs at a port with a rate divide it by weight. Elsewhere a job has no limit of its own.
 #[test]
-fn jobs_divide_the_ports_that_they_share() {
+fn jobs_divide_shared_ports() {
     let fabric = rated();
     let mut site = Site::new(fabric.clone());
     let (one, _) = site.add(&spec("one", &["h1", "h3"]));
@@ -285,7 +285,7 @@ fn jobs_divide_the_ports_that_they_share() {
         (two.shares[&h2], whole(h2).part(3, 4)),
         (three.shares[&h2], whole(h2).part(1, 4)),
     ];
-    // h1's port, which the first and the last share, has no rate.
+    // h1's port, which the first and the last job share, has no rate.
     assert_eq!(divided(0, &[&one, &two, &three]), Division::from(expected));
     let expected = [
         (one.shares[&far], whole(far).part(1, 4)),
@@ -295,7 +295,7 @@ fn jobs_divide_the_ports_that_they_share() {
 }
 
 #[test]
-fn limits_name_the_number_that_is_over() {
+fn exceeded_limits_name_the_numbers() {
     let text = include_str!("../../../topologies/two-switches.yaml");
     let with_limits = |limits: &str| {
         let text = text.replacen(
@@ -314,15 +314,15 @@ fn limits_name_the_number_that_is_over() {
     assert_eq!(line(&two_switches()), None);
     assert_eq!(
         line(&with_limits("{ group_replicas: 2 }")).unwrap(),
-        "switch s1: the group would have 3 replicas, and its limit is 2 (group_replicas); use fewer members there, or `gather: unicast`"
+        "switch s1: the group needs 3 replicas, but the limit is 2 (group_replicas); use fewer members there, or `gather: unicast`"
     );
     assert_eq!(
         line(&with_limits("{ groups: 1 }")).unwrap(),
-        "switch s1: it would hold 2 multicast groups, and its limit is 1 (groups); delete a job, or use `gather: unicast`"
+        "switch s1: 2 multicast groups are needed, but the limit is 1 (groups); delete a job, or use `gather: unicast`"
     );
     assert_eq!(
         line(&with_limits("{ nodes: 4 }")).unwrap(),
-        "switch s1: its groups would need 5 nodes of the replication engine, and its limit is 4 (nodes); delete a job, or use `gather: unicast`"
+        "switch s1: the groups need 5 replication nodes, but the limit is 4 (nodes); delete a job, or use `gather: unicast`"
     );
 }
 
@@ -353,15 +353,15 @@ fn table_and_counter_sizes_come_from_the_program() {
     };
     assert_eq!(
         line(sized(names::source::TABLE, 2)),
-        "switch s1: table UltimaIngress.admission.source would hold 3 entries, and its size in the program is 2"
+        "switch s1: table UltimaIngress.admission.source needs 3 entries, but its size in the program is 2"
     );
     assert_eq!(
         line(sized(names::counter::UNICAST, 7)),
-        "switch s1: index 7 is needed, and UltimaIngress.routing.unicast has 7; delete a job"
+        "switch s1: UltimaIngress.routing.unicast has 7 indices, but index 7 is needed; delete a job"
     );
     let meter = line(sized(names::share::METER, 2));
     assert!(
-        meter.contains("index 2 is needed, and UltimaEgress.queue.share_rate has 2"),
+        meter.contains("UltimaEgress.queue.share_rate has 2 indices, but index 2 is needed"),
         "{meter}"
     );
     let routes = Routes::new(&fabric, Health::default());
@@ -373,16 +373,16 @@ fn table_and_counter_sizes_come_from_the_program() {
     );
     assert_eq!(
         error.unwrap_err().to_string(),
-        "switch s2: table UltimaIngress.routing.route would hold 4 entries, and its size in the program is 3"
+        "switch s2: table UltimaIngress.routing.route needs 4 entries, but its size in the program is 3"
     );
 }
 
-/// A job of all ranks of a testbed with 32 ports, on device ports of two pipes; and the numbers that are over where another
-/// program has taken some of the chip.
+/// A job of all ranks of a 32-port testbed, on device ports of two pipes; and the limits that it
+/// exceeds if another program uses part of the chip.
 #[test]
-fn a_testbeds_job_takes_nodes_of_the_chip() {
+fn a_testbed_job_is_limited_by_the_chip() {
     let text = include_str!("../../../topologies/tofino32.yaml");
-    // All but connector 16, which is device port 0.
+    // All connectors except 16, which is device port 0.
     let members: Vec<String> = (1..=32)
         .filter(|host| *host != 16)
         .flat_map(|host| vec![format!("h{host:02}"); 8])
@@ -415,17 +415,17 @@ fn a_testbeds_job_takes_nodes_of_the_chip() {
     };
     assert_eq!(
         limited("{ nodes: 247 }"),
-        "switch tofino1: its groups would need 248 nodes of the replication engine, and its limit is 247 (nodes); delete a job, or use `gather: unicast`"
+        "switch tofino1: the groups need 248 replication nodes, but the limit is 247 (nodes); delete a job, or use `gather: unicast`"
     );
     assert_eq!(
         limited("{ group_replicas: 100 }"),
-        "switch tofino1: the group would have 248 replicas, and its limit is 100 (group_replicas); use fewer members there, or `gather: unicast`"
+        "switch tofino1: the group needs 248 replicas, but the limit is 100 (group_replicas); use fewer members there, or `gather: unicast`"
     );
 }
 
-/// The file may lower what a chip has, not raise it.
+/// The file may lower the chip's limits, but not raise them.
 #[test]
-fn limits_are_those_of_the_chip() {
+fn limits_are_bounded_by_the_chip() {
     let text = include_str!("../../../topologies/tofino32.yaml");
     let line = |limits: &str| {
         let text = text.replace(
@@ -443,9 +443,9 @@ fn limits_are_those_of_the_chip() {
     );
 }
 
-/// A chip's digest has 47 bytes for its members, each of which takes whole ones.
+/// A chip's digest has 47 bytes for its members, which take whole bytes.
 #[test]
-fn a_digest_fits_the_chip() {
+fn digests_must_fit_the_chip() {
     let text = include_str!("../../../topologies/tofino32.yaml");
     let fabric = fabric::parse(text, "tofino32.yaml").unwrap();
     let routes = Routes::new(&fabric, Health::default());
@@ -464,14 +464,14 @@ fn a_digest_fits_the_chip() {
     assert_eq!(checked(376 - 176), Ok(()));
     assert_eq!(
         checked(376 - 176 + 1),
-        Err("switch tofino1: the members of the program's digest take 384 bits, each in whole bytes, and those of target tofino at most 376; give the controller the program for tofino".into())
+        Err("switch tofino1: the program's digest has 384 bits (its members take whole bytes), but target tofino supports at most 376; use the program for tofino".into())
     );
 }
 
-/// A program that cuts only what it mirrors, such as Tofino's, has a table for it: every port with a link gets two sessions, but for
-/// device port 0, to which Stratum takes none.
+/// A program that trims mirrored packets, such as Tofino's, has a table for it. Every port with a
+/// link gets two sessions, except device port 0, for which Stratum accepts none.
 #[test]
-fn a_program_that_mirrors_what_it_cuts_gets_sessions() {
+fn programs_that_trim_by_mirroring_get_sessions() {
     let text = include_str!("../../../topologies/tofino32.yaml");
     let fabric = fabric::parse(text, "tofino32.yaml").unwrap();
     let other = Program::v1model().unwrap();
@@ -480,7 +480,7 @@ fn a_program_that_mirrors_what_it_cuts_gets_sessions() {
     let program = Program::own(&fabric).unwrap();
     let cuts = cuts(&fabric, program.names(), SwitchId(0));
     assert_eq!(cuts.len(), 4 * 31);
-    // Connector 17, the lowest device port but for 0, which is connector 16.
+    // Connector 17 has the lowest device port except 0, which is connector 16.
     let port = PortNumber(4);
     let session = |id, bytes| Entity::CutSession(CutSession { id, port, bytes });
     let row = |sealed, session| {
@@ -511,8 +511,8 @@ fn a_program_that_mirrors_what_it_cuts_gets_sessions() {
 
     assert_eq!(
         uncut(&fabric, program.names(), SwitchId(0)).unwrap(),
-        "switch tofino1: port 16/0 is device port 0, to which Stratum takes no mirror session, so that what leaves by it is marked and \
-         never cut; give the port to a host that takes part in no job"
+        "switch tofino1: port 16/0 is device port 0, for which Stratum accepts no mirror session, so its packets are never \
+         trimmed; link the port to a host without jobs"
     );
     assert_eq!(uncut(&fabric, other.names(), SwitchId(0)), None);
     let lines = text.lines().filter(|line| !line.contains("storage"));
@@ -521,10 +521,10 @@ fn a_program_that_mirrors_what_it_cuts_gets_sessions() {
     assert_eq!(uncut(&fabric, program.names(), SwitchId(0)), None);
 }
 
-/// A session that mirrors has to be told how much it keeps: there is all that is told of a loss in a packet that was cut behind
-/// digest and tag, and on v1model, where nothing is said, all of it.
+/// A mirror session needs a packet length. It keeps the loss report of a packet that was trimmed
+/// behind digest and tag; on v1model, without a length, it keeps the whole packet.
 #[test]
-fn the_session_that_tells_of_losses_keeps_what_it_has_to() {
+fn the_loss_session_keeps_the_loss_report() {
     for (target, bytes) in [("v1model", 0), ("tofino", 125), ("tofino2", 125)] {
         let target = Target::by_name(target).unwrap();
         let written = LossSession::of(target).entry().unwrap();

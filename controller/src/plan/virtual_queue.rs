@@ -1,45 +1,48 @@
-//! What a port's link carries, as a queue that a meter keeps: from the fabric's words for the link.
+//! The virtual queue of a port: its link's rate and queue as a meter.
 
 use std::fmt;
 
 use ultima_link::{EcnThreshold, WireConfig, product};
 use ultima_p4runtime::v1::MeterConfig;
 
-/// Of a link's rate, how much its virtual queue drains at. The rest is what cut packets take, which the meter does not
-/// charge: of a full packet (1,514 bytes) 94 stay, so that 5 % of the rate carries what is left of 0.8 times the rate.
-/// Frames have the length that switches count and wires serialize, without preamble and FCS.
+/// The drain rate of a virtual queue, in percent of the link's rate. The rest is for trimmed
+/// packets, which the meter does not charge: 94 bytes of a full packet (1,514 bytes) are kept, so 5
+/// % of the rate carries the headers of 0.8 times the rate. Frame lengths exclude preamble and FCS,
+/// as in switches' counters and emulated wires.
 const RATE_PERCENT: u64 = 95;
-/// How many parts of four of a link's queue the virtual one holds before it trims. The last is for what was cut, and for
-/// traffic that cannot be cut.
+/// The part of the link's queue, in quarters, above which data is trimmed. The rest is for trimmed
+/// packets and for traffic that cannot be trimmed.
 const TRIM_QUARTERS: u64 = 3;
-/// The same for marks, where the link itself does not say what it marks at.
+/// The part of the link's queue, in quarters, above which packets are marked, unless the link has
+/// an ECN threshold.
 const MARK_QUARTERS: u64 = 1;
-/// What an Ethernet frame has before its packet.
+/// Bytes of an Ethernet header.
 const ETHERNET_HEADER: u64 = 14;
-/// Frames that follow each other without a pause and that a share takes at least: a meter whose burst is
-/// less than a packet never lets it pass.
+/// The least burst of a share, in frames: a meter with a burst below one packet never passes it.
 const LEAST_FRAMES: u64 = 2;
 
-/// A queue that is not there: it fills with the bytes of what is sent, drains at its rate, and says what a queue of these
-/// bounds before the link would do with a packet. So it is as long as the link's own, or longer, and trims before
-/// that one drops.
+/// A virtual queue: it fills with the bytes that are sent, drains at its rate, and marks or trims
+/// like a queue with these bounds in front of the link. It is at least as long as the link's own
+/// queue, so it trims before that one drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VirtualQueue {
     /// Bytes per second, at least 1.
     rate: u64,
-    /// Bytes beyond which packets are marked.
+    /// The length in bytes above which packets are marked.
     mark: u64,
-    /// Bytes beyond which data is trimmed, at least `mark`.
+    /// The length in bytes above which data is trimmed, at least `mark`.
     trim: u64,
     /// Bytes of the largest frame, at most `mark`.
     frame: u64,
 }
 
 impl VirtualQueue {
-    /// That of a link's direction which carries packets of up to `mtu` bytes; none where it takes them in no time.
+    /// The virtual queue of a link's direction with packets of up to `mtu` bytes; none if the link
+    /// has no rate.
     ///
-    /// A link holds its queue and the frame that it is sending: the virtual queue's bounds are one frame more than their
-    /// parts of the queue. The queue counts cut frames as packets too, so its limit in packets is one in full frames.
+    /// A link holds its queue and the frame that it is sending, so the bounds are one frame above
+    /// their parts of the queue. A queue limit in packets counts trimmed frames too, so it is
+    /// converted with full frames.
     pub fn of_link(wire: &WireConfig, mtu: u16) -> Option<Self> {
         let link_rate = wire.rate?;
         let frame = u64::from(mtu) + ETHERNET_HEADER;
@@ -55,7 +58,7 @@ impl VirtualQueue {
             Some(EcnThreshold::Bytes(bytes)) => bytes,
             Some(EcnThreshold::Time(time)) => product(link_rate, time),
         };
-        // A queue holds at most 2^30 bytes: BMv2 takes bursts of 32 bits.
+        // A queue has at most 2^30 bytes, because BMv2's bursts have 32 bits.
         let bound = |bytes: u64| bytes + frame;
         Some(VirtualQueue {
             rate: scaled(link_rate, RATE_PERCENT, 8 * 100).max(1),
@@ -65,8 +68,8 @@ impl VirtualQueue {
         })
     }
 
-    /// The part of `weight` in `total`. All parts together are not more than the whole, but for parts that
-    /// would not take [`LEAST_FRAMES`].
+    /// The share of `weight` in `total`. All shares together do not exceed the whole, except for
+    /// shares raised to [`LEAST_FRAMES`].
     ///
     /// # Panics
     /// If `total` is 0.
@@ -80,9 +83,9 @@ impl VirtualQueue {
         }
     }
 
-    /// How a meter keeps it: both buckets drain at its rate.
+    /// The meter configuration: both buckets drain at the queue's rate.
     pub fn meter(self) -> MeterConfig {
-        // An eighth of what a u64 can be.
+        // At most an eighth of `u64::MAX`.
         let rate = self.rate as i64;
         MeterConfig {
             cir: rate,
@@ -93,30 +96,30 @@ impl VirtualQueue {
         }
     }
 
-    /// How long, in ticks of 2^10 ns, a packet is queued behind what is marked.
+    /// The queueing time above which packets are marked, in ticks of 2^10 ns.
     pub fn mark_time(self) -> u32 {
         self.time(self.mark)
     }
 
-    /// How long, in ticks of 2^10 ns, a packet is queued behind what is trimmed.
+    /// The queueing time above which data is trimmed, in ticks of 2^10 ns.
     pub fn trim_time(self) -> u32 {
         self.time(self.trim)
     }
 
-    /// At most one less than all ones, which is no limit.
+    /// Less than all ones, which means no limit.
     fn time(self, bytes: u64) -> u32 {
         let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate);
         u32::try_from(nanoseconds >> 10).map_or(u32::MAX - 1, |ticks| ticks.min(u32::MAX - 1))
     }
 }
 
-/// Rounded down.
+/// Rounds down.
 fn scaled(bytes: u64, by: u64, of: u64) -> u64 {
     let scaled = u128::from(bytes) * u128::from(by) / u128::from(of);
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-/// As a person reads it: rate, and the bounds in bytes.
+/// The rate and the bounds in bytes.
 impl fmt::Display for VirtualQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let VirtualQueue {
@@ -146,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_follow_from_the_links_queue() {
+    fn bounds_follow_from_the_link_queue() {
         let cases = [
             // rate, mark, trim
             (
@@ -163,7 +166,7 @@ mod tests {
                 "rate=1G,queue=3028,queue-packets=8",
                 [118_750_000, 757 + 1514, 2271 + 1514],
             ),
-            // What the link marks at, at most where it trims.
+            // The link's ECN threshold, at most the trim bound.
             (
                 "rate=1G,queue=256k,ecn=bytes:90k",
                 [118_750_000, 92_160 + 1514, 196_608 + 1514],
@@ -193,8 +196,8 @@ mod tests {
         assert_eq!(VirtualQueue::of_link(&wire("queue=64k"), 1500), None);
     }
 
-    /// The link's own queue, which holds the frame on the wire too, is never full before data is trimmed; and one full frame,
-    /// of whatever a link carries, always passes.
+    /// The link's own queue, which also holds the frame being sent, is never full before data is
+    /// trimmed; and one full frame of any link always passes.
     #[test]
     fn trims_before_the_link_drops_and_lets_single_packets_pass() {
         for mtu in [576, 1500, 9216] {
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_of_all_sizes_are_meters() {
+    fn all_rates_give_valid_meters() {
         let mut wire = WireConfig {
             rate: Some(u64::MAX),
             delay: Duration::ZERO,
@@ -233,7 +236,7 @@ mod tests {
         wire.rate = Some(1);
         let slow = VirtualQueue::of_link(&wire, 9216).unwrap();
         assert_eq!((slow.rate, slow.meter().cir), (1, 1));
-        // Not all ones, which would be no limit at all.
+        // All ones would mean no limit.
         assert_eq!(slow.trim_time(), u32::MAX - 1);
         wire.queue_bytes = 1 << 30;
         let long = VirtualQueue::of_link(&wire, 9216).unwrap();
@@ -241,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_the_bounds() {
+    fn times_follow_from_the_bounds() {
         // 118.75 bytes in a microsecond, 121.6 in a tick.
         let queue = queue("rate=1G,queue=256k");
         assert_eq!((queue.mark_time(), queue.trim_time()), (551, 1629));
     }
 
     #[test]
-    fn parts_are_not_more_than_the_whole() {
+    fn shares_do_not_exceed_the_whole() {
         let whole = queue("rate=1G,queue=256k");
         for weights in [&[1, 1][..], &[1, 2, 4], &[100, 1], &[33, 33, 33]] {
             let total = weights.iter().sum();

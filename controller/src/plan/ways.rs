@@ -1,4 +1,4 @@
-//! Where a job's packets come through, switch by switch.
+//! The paths of a job's packets, switch by switch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +8,19 @@ use crate::routing::{Passage, Routes};
 use crate::target::PortNumber;
 use crate::tree::JobTree;
 
-/// What of a job's packets comes through a switch.
+/// The job's traffic through a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Through {
-    /// The ports at which packets of members elsewhere come in, each with the switch of their hosts.
+    /// The ingress ports of members on other switches, each with the switch of their hosts.
     entrances: BTreeSet<(SwitchId, PortNumber)>,
-    /// The hosts that unicast packets are for.
+    /// The destination hosts of unicast packets.
     destinations: BTreeSet<HostId>,
-    /// The ports at which packets leave.
+    /// The egress ports.
     exits: BTreeSet<PortNumber>,
 }
 
 impl Through {
-    /// The ports at which packets of hosts of `home`, another switch, come in.
+    /// The ingress ports of packets from hosts of `home`, another switch.
     pub fn entrances(&self, home: SwitchId) -> impl Iterator<Item = PortNumber> {
         let ports = self
             .entrances
@@ -28,29 +28,29 @@ impl Through {
         ports.map(|(_, port)| *port)
     }
 
-    /// Whether unicast packets for a host come through.
+    /// True if unicast packets for a host pass the switch.
     pub fn leads_to(&self, host: HostId) -> bool {
         self.destinations.contains(&host)
     }
 
     fn enter(&mut self, home: SwitchId, at: SwitchPort) {
-        // At their own switch packets come in at their hosts' ports.
+        // At their own switch, packets enter at their hosts' ports.
         if at.switch != home {
             self.entrances.insert((home, at.port));
         }
     }
 }
 
-/// What is done with each passage of a way.
+/// Called for each passage of a path.
 type Pass<'a> = dyn FnMut(Passage) + 'a;
 
-/// All switches that a job's packets come through: its multicast by its tree, what one member sends to another by the
+/// All switches that a job's packets pass: multicast packets by the tree, unicast packets by the
 /// routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ways(BTreeMap<SwitchId, Through>);
 
 impl Ways {
-    /// The ways between `members`.
+    /// The paths between `members`.
     pub fn new(
         fabric: &Fabric,
         routes: &Routes,
@@ -63,7 +63,8 @@ impl Ways {
         Ways::along(fabric, members, tree, way)
     }
 
-    /// The ways between `members` on the ports that switches [are given](Routes::held), also where nothing is known to lead to some.
+    /// The paths between `members` on [held](Routes::held) routes, including those to unreachable
+    /// members.
     pub fn held(
         fabric: &Fabric,
         routes: &Routes,
@@ -76,8 +77,9 @@ impl Ways {
         Ways::along(fabric, members, tree, way)
     }
 
-    /// The ways that packets may take while switches go over from one routing to another, each in its [turn](Routes::turn), and
-    /// groups from one tree to another: some way by old ports, and from a switch that has its new ones by these.
+    /// The paths that packets may take while switches change routes in their [turns](Routes::turn)
+    /// and groups change trees: first by old ports, and from the first switch with its new ports on
+    /// by new ones.
     pub fn moving(
         fabric: &Fabric,
         (before, after): (&Routes, &Routes),
@@ -105,7 +107,7 @@ impl Ways {
         let trees: Vec<&JobTree> = trees.into_iter().collect();
         let hosts: BTreeSet<HostId> = members.iter().map(|member| member.host).collect();
         let attached = |host: &HostId| fabric.host(*host).attached;
-        // Behind its first switch a packet's way is that of all others from there.
+        // After its first switch, a packet's path is the same as all others' from there.
         let homes: BTreeMap<SwitchId, SwitchPort> = hosts
             .iter()
             .map(|host| (attached(host).switch, attached(host)))
@@ -134,7 +136,7 @@ impl Ways {
         ways
     }
 
-    /// What is for `host` and comes from `home` passes a switch.
+    /// Adds the passage of packets for `host` from `home` through a switch.
     fn pass(&mut self, home: SwitchId, passage: Passage, host: HostId) {
         let through = self.at(passage.ingress.switch);
         through.destinations.insert(host);
@@ -142,7 +144,7 @@ impl Ways {
         through.enter(home, passage.ingress);
     }
 
-    /// Whether what comes from hosts of `home` is admitted at a port.
+    /// True if a port admits packets from hosts of `home`.
     pub fn admits(&self, home: SwitchId, at: SwitchPort) -> bool {
         let through = self.0.get(&at.switch);
         through.is_some_and(|through| through.entrances.contains(&(home, at.port)))
@@ -152,12 +154,12 @@ impl Ways {
         self.0.entry(switch).or_default()
     }
 
-    /// The switches, each with what comes through.
+    /// The switches with their traffic.
     pub fn iter(&self) -> impl Iterator<Item = (SwitchId, &Through)> {
         self.0.iter().map(|(switch, through)| (*switch, through))
     }
 
-    /// The ports at which packets leave.
+    /// The egress ports.
     pub fn exits(&self) -> impl Iterator<Item = SwitchPort> {
         self.iter().flat_map(|(switch, through)| {
             let ports = through.exits.iter();

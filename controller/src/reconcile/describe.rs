@@ -1,4 +1,4 @@
-//! Entities in the program's names, for people.
+//! Descriptions of entities in the program's names.
 
 use std::fmt::Write as _;
 
@@ -7,16 +7,16 @@ use ultima_p4runtime::v1::Update;
 
 use super::key::{Key, Match, Value, key_of};
 
-/// What `update` is about, without what it says of it.
+/// Names the entity of an update, without its value.
 pub fn name(update: &Update, names: &Names) -> String {
     let entity = update.entity.as_ref();
     match entity.and_then(key_of) {
         Some(key) => describe(&key, None, names),
-        None => "nothing".to_owned(),
+        None => "an empty update".to_owned(),
     }
 }
 
-/// What `key` is, and what `value` says of it if there is one: on one line.
+/// Describes a key, and its value if given, on one line.
 pub fn describe(key: &Key, value: Option<&Value>, names: &Names) -> String {
     let mut text = match key {
         Key::Row {
@@ -43,7 +43,7 @@ pub fn describe(key: &Key, value: Option<&Value>, names: &Names) -> String {
 }
 
 impl Value {
-    /// What it says, on one line.
+    /// Describes the value, on one line.
     pub fn describe(&self, names: &Names) -> String {
         let mut text = String::new();
         say(self, names, &mut text);
@@ -59,7 +59,7 @@ fn row(id: u32, fields: &[(u32, Match)], priority: i32, names: &Names) -> String
         let field = table.and_then(|table| table.key.iter().find(|field| field.field.id == *id));
         let name = field.map_or_else(|| id.to_string(), |field| field.field.name.clone());
         let comma = if at == 0 { "" } else { ", " };
-        // Writing to a string cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = match matched {
             Match::Exact(value) | Match::Optional(value) => write!(text, "{comma}{name} {value}"),
             Match::Lpm(value, length) => write!(text, "{comma}{name} {value}/{length}"),
@@ -101,7 +101,7 @@ fn say(value: &Value, names: &Names, text: &mut String) {
             match *cut {
                 (0, 0) => Ok(()),
                 (class, 0) => write!(text, "; class {class}"),
-                (class, bytes) => write!(text, "; class {class}, cut to {bytes} bytes"),
+                (class, bytes) => write!(text, "; class {class}, truncated to {bytes} bytes"),
             }
         }
         Value::Digest(config) => write!(
@@ -114,6 +114,6 @@ fn say(value: &Value, names: &Names, text: &mut String) {
             "{} B/s, bursts of {} and {} B",
             config.pir, config.cburst, config.pburst
         ),
-        Value::Other(_) => write!(text, "what this program cannot say"),
+        Value::Other(_) => write!(text, "an unknown value"),
     };
 }

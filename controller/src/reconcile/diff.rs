@@ -1,4 +1,4 @@
-//! What to write so that a switch holds what it should.
+//! The updates that change a switch's entities to the desired ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,25 +11,25 @@ use super::held::{Held, Item};
 use super::key::Key;
 use crate::target::{Limits, Target};
 
-/// One thing in which a switch is not as it should be.
+/// A difference between a switch's entities and the desired ones.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// What it is about.
+    /// The entity's key.
     pub key: Key,
-    /// What the switch has; none where it lacks it.
+    /// The entity on the switch; none if it is missing.
     pub held: Option<Item>,
-    /// What it should have; none where it should have nothing.
+    /// The desired entity; none if the entity is not desired.
     pub wanted: Option<Item>,
 }
 
 /// A difference in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
-    /// What it is about.
+    /// The entity's name.
     pub entity: String,
-    /// What the switch holds; none where it lacks it.
+    /// The value on the switch; none if the entity is missing.
     pub held: Option<String>,
-    /// What it should hold; none where it should have nothing.
+    /// The desired value; none if the entity is not desired.
     pub wanted: Option<String>,
 }
 
@@ -38,33 +38,34 @@ impl fmt::Display for Described {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entity = &self.entity;
         match (&self.held, &self.wanted) {
-            (Some(held), Some(wanted)) => write!(f, "{entity} is {held}, and should be {wanted}"),
-            (None, Some(wanted)) => write!(f, "{entity}: {wanted} is missing"),
-            (Some(held), None) => write!(f, "{entity}: {held} should not be there"),
+            (Some(held), Some(wanted)) => write!(f, "{entity}: found {held}, expected {wanted}"),
+            (None, Some(wanted)) => write!(f, "{entity}: missing, expected {wanted}"),
+            (Some(held), None) => write!(f, "{entity}: unexpected, found {held}"),
             (None, None) => f.write_str(entity),
         }
     }
 }
 
-/// All of them.
+/// All differences of a switch.
 #[derive(Clone, Debug, Default)]
 pub struct Diff(Vec<Difference>);
 
-/// What a switch has room for, which decides whether old things make room before new ones come.
+/// The limits of a switch, which decide whether old entities are deleted before new ones are
+/// inserted.
 #[derive(Clone, Copy, Debug)]
 pub struct Room<'a> {
-    /// Its program's names and sizes.
+    /// The program's names and table sizes.
     pub names: &'a Names,
-    /// What its replication engine holds.
+    /// The limits of the replication engine.
     pub limits: Limits,
 }
 
-/// What shares room.
+/// The resources that entities share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Table(u32),
     Groups,
-    /// Of which there is always enough.
+    /// An unlimited resource.
     Other,
 }
 
@@ -79,7 +80,7 @@ impl Kind {
 }
 
 impl Difference {
-    /// What it is about, what the switch holds and what it should, in the program's names.
+    /// Describes the difference in the program's names.
     pub fn describe(&self, names: &Names) -> Described {
         let say = |item: &Option<Item>| item.as_ref().map(|item| item.value.describe(names));
         Described {
@@ -89,7 +90,7 @@ impl Difference {
         }
     }
 
-    /// Whether it is a group that is to have fewer nodes than it has.
+    /// True if a group is to have fewer nodes than it has.
     fn shrinks(&self) -> bool {
         let nodes = |item: &Option<Item>| item.as_ref().map(|item| item.value.nodes());
         match (nodes(&self.held), nodes(&self.wanted)) {
@@ -98,10 +99,10 @@ impl Difference {
         }
     }
 
-    /// The one update that mends it.
+    /// The update that removes the difference.
     pub fn update(&self) -> Update {
         match (&self.held, &self.wanted) {
-            // A cell of a meter is always there.
+            // A meter's cell always exists, so it is modified.
             (_, Some(wanted)) if matches!(self.key, Key::Meter { .. }) => {
                 Update::modify(wanted.entity.clone())
             }
@@ -113,7 +114,7 @@ impl Difference {
     }
 }
 
-/// The update that takes away what a switch said that it holds.
+/// The update that deletes an entity which was read from the switch.
 fn removal(mut held: v1::Entity) -> Update {
     match held.entity.as_mut() {
         Some(entity::Entity::MeterEntry(cell)) => {
@@ -121,7 +122,7 @@ fn removal(mut held: v1::Entity) -> Update {
             cell.counter_data = None;
             return Update::modify(held);
         }
-        // By its key alone (P4Runtime §9.1): data that come with it are not looked at, or refused.
+        // Deletes by key only (P4Runtime §9.1): servers ignore or reject other data.
         Some(entity::Entity::TableEntry(entry)) => {
             *entry = v1::TableEntry {
                 table_id: entry.table_id,
@@ -141,7 +142,7 @@ fn removal(mut held: v1::Entity) -> Update {
 }
 
 impl Diff {
-    /// In what `held`, as a switch of this target says it, is not `wanted`.
+    /// Compares `held`, as a switch of this target reads it back, with `wanted`.
     pub fn between(held: &Held, wanted: &Held, target: &Target) -> Diff {
         let mut differences = Vec::new();
         for (key, item) in wanted.iter() {
@@ -164,19 +165,20 @@ impl Diff {
         Diff(differences)
     }
 
-    /// All of it.
+    /// The differences.
     pub fn differences(&self) -> &[Difference] {
         &self.0
     }
 
-    /// Whether there is none.
+    /// True if there are no differences.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// One update for each difference, round after round in the order of writing, within a round in any: what is new and what changes, what carries before what
-    /// admits; then what goes, the other way round. So what stays meets no gap. Only where old and new together are more
-    /// than a switch has room for, the old goes first there, and groups that shrink do before others grow.
+    /// The updates for all differences, in rounds; within a round, in any order. First inserts and
+    /// modifications, entries that forward before entries that admit; then deletions in reverse. So
+    /// unchanged traffic meets no gap. Only if old and new entities together exceed the switch's
+    /// limits, old ones are deleted first, and groups that shrink come before groups that grow.
     pub fn updates(&self, held: &Held, room: Room<'_>) -> Vec<Vec<Update>> {
         let full = self.full(held, room);
         let stage = |difference: &&Difference| difference.key.stage(room.names);
@@ -185,7 +187,7 @@ impl Diff {
             .collect();
         leaving.sort_by_key(|difference| std::cmp::Reverse(stage(difference)));
         let makes_room = |it: &Difference| full.contains(&Kind::of(&it.key));
-        // What admits to something that goes first goes before it.
+        // Admissions to an entity that is deleted first are deleted before it.
         let earliest = (leaving.iter().filter(|it| makes_room(it)).map(&stage)).min();
         let (first, last): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|it| {
             makes_room(it) || earliest.is_some_and(|earliest| stage(it) > earliest)
@@ -193,7 +195,7 @@ impl Diff {
         let mut coming: Vec<&Difference> = (self.0.iter())
             .filter(|difference| difference.wanted.is_some())
             .collect();
-        // Those that make room first.
+        // Updates that make room come first.
         let round = |it: &&Difference| (stage(it), !(makes_room(it) && it.shrinks()));
         coming.sort_by_key(round);
         let rounds = |of: Vec<&Difference>| {
@@ -204,7 +206,7 @@ impl Diff {
         [first, coming, last].into_iter().flat_map(rounds).collect()
     }
 
-    /// Where old and new have no room together.
+    /// The resources that have no room for old and new entities together.
     fn full(&self, held: &Held, room: Room<'_>) -> BTreeSet<Kind> {
         let mut needed: BTreeMap<Kind, u64> = BTreeMap::new();
         let new = (self.0.iter())
@@ -228,7 +230,7 @@ impl Diff {
         full
     }
 
-    /// How many nodes of the replication engine groups have while old and new are there together.
+    /// The replication nodes while old and new groups exist together.
     fn nodes(&self, held: &Held) -> u64 {
         let of = |item: Option<&Item>| item.map_or(0, |item| item.value.nodes());
         let is_group = |key: &Key| matches!(key, Key::Group(_));

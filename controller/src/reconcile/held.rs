@@ -1,4 +1,4 @@
-//! All that a switch holds, or should.
+//! The entities on a switch, or the desired ones.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,30 @@ use super::key::{Key, Value, canonical};
 use crate::install::Untranslatable;
 use crate::plan::Entity;
 
-/// One thing that a switch holds.
+/// An entity of a switch.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// What it says.
+    /// The value in canonical form.
     pub value: Value,
-    /// The whole, as it is written or was read.
+    /// The entity as written or read.
     pub entity: v1::Entity,
 }
 
-/// What a switch holds, or should, by key.
+/// A switch's entities by key.
 #[derive(Clone, Debug, Default)]
 pub struct Held(BTreeMap<Key, Item>);
 
 impl Held {
-    /// What `entities` make up: a plan's.
+    /// Collects the entities of a plan.
     ///
     /// # Errors
-    /// The first that the program has no place for.
+    /// The first entity that the program does not support.
     pub fn planned<'a>(
         entities: impl IntoIterator<Item = &'a Entity>,
         names: &Names,
     ) -> Result<Self, Untranslatable> {
         let mut held = Held::default();
-        // Counters are nobody's state, and most of what a job sets.
+        // Counters are not reconciled, and most of a job's entities are counters.
         let kept = |entity: &&Entity| !matches!(entity, Entity::Counter(_));
         for entity in entities.into_iter().filter(kept) {
             let creation = entity.creation(names);
@@ -42,37 +42,37 @@ impl Held {
         Ok(held)
     }
 
-    /// Takes an entity in, unless no reconciliation is about it: a counter, a default or constant entry, a meter's cell
-    /// without configuration.
+    /// Adds an entity, unless it is not reconciled: a counter, a default or constant entry, or a
+    /// meter's cell without configuration.
     pub fn insert(&mut self, entity: v1::Entity) {
         if let Some((key, value)) = canonical(&entity) {
             self.0.insert(key, Item { value, entity });
         }
     }
 
-    /// Leaves out what has this entity's key.
+    /// Removes the entity with the same key.
     pub fn remove(&mut self, entity: &v1::Entity) {
         if let Some((key, _)) = canonical(entity) {
             self.0.remove(&key);
         }
     }
 
-    /// What has this key.
+    /// The entity with this key.
     pub fn get(&self, key: &Key) -> Option<&Item> {
         self.0.get(key)
     }
 
-    /// All of it.
+    /// All entities.
     pub fn iter(&self) -> impl Iterator<Item = (&Key, &Item)> {
         self.0.iter()
     }
 
-    /// How much it is.
+    /// The number of entities.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it is nothing.
+    /// True if there are no entities.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

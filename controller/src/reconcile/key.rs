@@ -1,4 +1,4 @@
-//! What an entity is found by, and what it says, in canonical form.
+//! Keys and values of entities in canonical form.
 
 use std::collections::BTreeSet;
 
@@ -14,75 +14,75 @@ use ultima_p4runtime::v1::{
 use crate::plan::Stage;
 use crate::target::Target;
 
-/// What an entity is found by on its switch. The order is none that means anything; see [`Stage`].
+/// The key of an entity on its switch. Its order has no meaning; see [`Stage`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
-    /// An entry of a table.
+    /// A table entry.
     Row {
         /// The table's id.
         table: u32,
-        /// Match fields by id.
+        /// The match fields by id.
         fields: Vec<(u32, Match)>,
-        /// Its priority, 0 without one.
+        /// The priority, 0 for none.
         priority: i32,
     },
     /// A multicast group.
     Group(u32),
     /// A clone session.
     Session(u32),
-    /// The subscription to a digest.
+    /// A digest's subscription.
     Digest(u32),
     /// A meter's cell.
     Meter {
         /// The meter's id.
         meter: u32,
-        /// The cell's place.
+        /// The cell's index.
         index: i64,
     },
 }
 
-/// How one field of a key is matched.
+/// The match of one field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Match {
-    /// It is this.
+    /// Exact value.
     Exact(Bytestring),
-    /// It begins like this, for so many bits.
+    /// Prefix and its length in bits.
     Lpm(Bytestring, i32),
-    /// It is this under a mask.
+    /// Value and mask.
     Ternary(Bytestring, Bytestring),
-    /// It lies between these.
+    /// Lowest and highest value.
     Range(Bytestring, Bytestring),
-    /// It is this, where it is not left out.
+    /// Optional value, present.
     Optional(Bytestring),
 }
 
-/// What an entity says.
+/// The value of an entity.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A row's action and its parameters, by id.
+    /// A table entry's action.
     Action {
-        /// The action.
+        /// The action's id.
         id: u32,
-        /// Parameters by id.
+        /// The parameters by id.
         params: Vec<(u32, Bytestring)>,
     },
-    /// What a group or a session copies to, and to which class and length a session copies.
+    /// The replicas of a group or a session, and a session's class and packet length.
     Copies {
-        /// Port and RID of each copy.
+        /// Port and RID of each replica.
         replicas: BTreeSet<Replica>,
-        /// A session's class of service and length, in bytes, if it cuts.
+        /// A session's class of service, and its packet length in bytes if it truncates.
         cut: (u32, i32),
     },
-    /// How a digest is told.
+    /// A digest's configuration.
     Digest(v1::digest_entry::Config),
-    /// A meter's rates in units a second, and bursts.
+    /// A meter's rates in units per second, and bursts.
     Meter(MeterConfig),
-    /// Something that nothing of ours says, as it came.
+    /// An entity that Ultima never writes, as it was read.
     Other(Vec<u8>),
 }
 
 impl Value {
-    /// How many nodes of the replication engine it takes: one for each RID that it copies to.
+    /// The replication nodes that the value needs: one per RID.
     pub fn nodes(&self) -> u64 {
         match self {
             Value::Copies { replicas, .. } => {
@@ -95,7 +95,7 @@ impl Value {
 }
 
 impl Key {
-    /// When what has this key is written.
+    /// The stage in which the entity is written.
     pub fn stage(&self, names: &Names) -> Stage {
         let table = match *self {
             Key::Row { table, .. } => names.tables.by_id(table),
@@ -105,7 +105,7 @@ impl Key {
     }
 }
 
-/// What an entity is found by; none of one that no reconciliation is about.
+/// The key of an entity; none if the entity is not reconciled.
 pub(super) fn key_of(entity: &v1::Entity) -> Option<Key> {
     match entity.entity.as_ref()? {
         entity::Entity::MeterEntry(cell) => Some(cell_key(cell)),
@@ -120,8 +120,8 @@ fn cell_key(cell: &v1::MeterEntry) -> Key {
     }
 }
 
-/// Key and value of an entity; none of one that no reconciliation is about: a counter, a default or constant entry, a
-/// meter's cell without configuration.
+/// Key and value of an entity; none if it is not reconciled: a counter, a default or constant
+/// entry, or a meter's cell without configuration.
 pub(super) fn canonical(entity: &v1::Entity) -> Option<(Key, Value)> {
     match entity.entity.as_ref()? {
         entity::Entity::TableEntry(entry) if !entry.is_const && !entry.is_default_action => {
@@ -185,7 +185,7 @@ fn matched(field: &FieldMatchType) -> Option<Match> {
         FieldMatchType::Ternary(it) => Match::Ternary(number(&it.value), number(&it.mask)),
         FieldMatchType::Range(range) => Match::Range(number(&range.low), number(&range.high)),
         FieldMatchType::Optional(it) => Match::Optional(number(&it.value)),
-        // No program of ours has such a field.
+        // Ultima's programs have no such field.
         FieldMatchType::Other(_) => return None,
     })
 }
@@ -194,13 +194,13 @@ fn copies(replicas: &[v1::Replica], cut: (u32, i32)) -> Value {
     let read: Result<BTreeSet<Replica>, _> = replicas.iter().map(Replica::try_from).collect();
     match read {
         Ok(replicas) => Value::Copies { replicas, cut },
-        // Ports that are no numbers: not ours, and so never what is wanted.
+        // Ports that are not numbers are never Ultima's, so they never match.
         Err(_) => Value::Other(replicas.iter().flat_map(|it| it.encode_to_vec()).collect()),
     }
 }
 
 impl Value {
-    /// Whether a switch of this target that says `self` does what `wanted` says.
+    /// True if a switch of this target that reads back `self` was written `wanted`.
     pub(super) fn does(&self, wanted: &Value, target: &Target) -> bool {
         match (self, wanted) {
             (Value::Meter(held), Value::Meter(wanted)) => target.meters.keeps(wanted, held),

@@ -1,10 +1,11 @@
-//! What a switch should hold against what it holds.
+//! Reconciliation: the difference between a switch's entities and the desired ones.
 //!
-//! [`Held`] is either: by key, in one canonical form, so that equal things are equal however a server writes them.
-//! [`read`] asks a switch; [`Diff`] is what one lacks of the other, as the fewest updates, in an order that never admits
-//! a packet that could not be carried to its end; [`describe`] says it in the program's names.
+//! [`Held`] are either, by key and in canonical form, so that equal entities compare equal however
+//! a server writes them. [`read`] reads a switch. [`Diff`] is the difference as the fewest updates,
+//! in an order that never admits a packet before it can be forwarded. [`describe`] prints entities
+//! in the program's names.
 //!
-//! Counters are not looked at: what they have counted is nobody's wish.
+//! Counters are not reconciled: their values are not desired state.
 
 mod describe;
 mod diff;

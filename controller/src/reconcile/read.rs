@@ -1,4 +1,4 @@
-//! Asking a switch what it holds.
+//! Reads a switch's entities.
 
 use tonic::Code;
 use ultima_p4runtime::names::Names;
@@ -7,8 +7,9 @@ use ultima_p4runtime::v1::{CloneSessionEntry, DigestEntry, Entity, MulticastGrou
 use super::held::Held;
 use crate::p4rt::{RpcError, SwitchClient};
 
-/// All that `client`'s switch holds that a reconciliation is about: every table of the program, groups, clone sessions,
-/// digests and meters. Other programs' things it cannot have: a new program empties the switch.
+/// Reads all reconciled entities of `client`'s switch: the program's tables, groups, clone
+/// sessions, digests and meters. Entities of other programs cannot exist, because a new program
+/// clears the switch.
 ///
 /// # Errors
 /// A call fails.
@@ -29,7 +30,8 @@ pub async fn read(client: &SwitchClient, names: &Names) -> Result<Held, RpcError
         };
         match client.read(vec![asked.into()]).await {
             Ok(read) => held.extend(read),
-            // BMv2 says so of a digest that nobody has subscribed to; and it can't read all of them at once.
+            // BMv2's answer for a digest without a subscription; it cannot read all digests at
+            // once.
             Err(RpcError::Status(status)) if status.code() == Code::NotFound => {}
             Err(error) => return Err(error),
         }

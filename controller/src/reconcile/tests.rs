@@ -24,7 +24,7 @@ fn names() -> Names {
     Program::v1model().unwrap().names().clone()
 }
 
-/// A queue of a link of so many bits a second.
+/// The virtual queue of a link with this rate in bits per second.
 fn queue(rate: u64) -> Option<VirtualQueue> {
     let wire = WireConfig {
         rate: Some(rate),
@@ -33,10 +33,11 @@ fn queue(rate: u64) -> Option<VirtualQueue> {
     VirtualQueue::of_link(&wire, 1500)
 }
 
-/// How many kinds of entity there are.
+/// The number of kinds of entity.
 const KINDS: u8 = 16;
 
-/// An entity of a small world, in which keys meet often: `kind` and `key` say which, `value` what it says.
+/// An entity of a small world with frequent key collisions: `kind` and `key` identify it, `value`
+/// is its value.
 fn planned((kind, key, value): (u8, u16, u16)) -> Entity {
     let ip = [10, 0, 0, key as u8].into();
     let mac = MacAddr([2, 0, 0, 0, 0, value as u8]);
@@ -107,7 +108,7 @@ fn planned((kind, key, value): (u8, u16, u16)) -> Entity {
             bytes: Some(100),
         }),
         14 => Entity::LossDigest(LossDigest),
-        // The last: nobody's wish.
+        // The last kind is not reconciled.
         _ => Entity::Counter(
             CounterCell::of_job(CounterIndex(1 + key))
                 .next()
@@ -116,7 +117,7 @@ fn planned((kind, key, value): (u8, u16, u16)) -> Entity {
     }
 }
 
-/// By kind and key, what entities say.
+/// The values of entities by kind and key.
 type World = BTreeMap<(u8, u16), u16>;
 
 fn world() -> impl Strategy<Value = World> {
@@ -131,7 +132,7 @@ fn held(world: &World, names: &Names) -> Held {
     Held::planned(&entities, names).unwrap()
 }
 
-/// How much of what is limited there is: entries by table, groups, and nodes of the replication engine.
+/// The used amounts of limited resources: entries by table, groups, and replication nodes.
 #[derive(Debug, Default)]
 struct Used {
     tables: BTreeMap<u32, u64>,
@@ -165,8 +166,8 @@ impl Used {
     }
 }
 
-/// The names of a program for a chip that mirrors what it cuts, so that there is a place for every kind; its tables have room for as many
-/// entries as either of these uses, and a few more.
+/// The names of a program for a chip that mirrors trimmed packets, which supports every kind. Its
+/// tables have room for the larger of both worlds, plus `spare` entries.
 fn names_for(was: &Used, wanted: &Used, spare: &[u32]) -> Names {
     let mut p4info: P4Info = text::parse(ultima_p4::tofino().p4info).unwrap();
     for (table, spare) in p4info.tables.iter_mut().zip(spare.iter().cycle()) {
@@ -177,7 +178,8 @@ fn names_for(was: &Used, wanted: &Used, spare: &[u32]) -> Names {
     Names::new(p4info).unwrap()
 }
 
-/// A switch that does what it is told, and refuses what the specification says that it refuses, and what it has no room for.
+/// A switch that applies updates, and rejects what the specification requires and what exceeds its
+/// limits.
 struct Switch<'a> {
     held: BTreeMap<Key, v1::Entity>,
     room: Room<'a>,
@@ -212,14 +214,14 @@ impl Switch<'_> {
         assert!(used.groups <= groups && used.nodes <= nodes, "{used:?}");
     }
 
-    /// Whether this is there as it should be, or gone.
+    /// True if the difference is gone.
     fn has_mended(&self, difference: &Difference) -> bool {
         let now = self.held.get(&difference.key);
         now == difference.wanted.as_ref().map(|wanted| &wanted.entity)
     }
 }
 
-/// In an order that `seed` says.
+/// Shuffles a round by `seed`.
 fn shuffled(mut round: Vec<Update>, seed: u64) -> Vec<Update> {
     round.shuffle(&mut StdRng::seed_from_u64(seed));
     round
@@ -229,7 +231,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(32, 2000)))]
 
     #[test]
-    fn any_state_becomes_the_wanted_one_with_the_fewest_updates(
+    fn any_state_becomes_the_desired_one_with_the_fewest_updates(
         was in world(),
         wanted in world(),
         spare in prop::collection::vec(0u32..4, 16),
@@ -248,7 +250,8 @@ proptest! {
         let room = Room { names: &names, limits };
         let rounds = diff.updates(&held, room);
 
-        // No two differences are about one thing, and nothing that is as it should be is written.
+        // No two differences have the same entity, and entities without a difference are not
+        // written.
         let updates: usize = rounds.iter().map(Vec::len).sum();
         prop_assert_eq!(updates, diff.differences().len());
         let same = wanted.iter().filter(|(key, item)| {
@@ -267,9 +270,9 @@ proptest! {
             for open in diff.differences().iter().filter(|it| !switch.has_mended(it)) {
                 let other = open.key.stage(&names);
                 match (goes, open.wanted.is_some()) {
-                    // Whoever is admitted, or what is announced, finds all that it needs.
+                    // An entry that admits or announces finds all that it needs.
                     (false, true) => prop_assert!(other >= stage, "{:?} after {:?}", open, update),
-                    // And nothing that somebody needs goes before whoever needs it.
+                    // No entry is deleted before the entries that need it.
                     (true, false) => prop_assert!(other <= stage, "{:?} after {:?}", open, update),
                     _ => {}
                 }
@@ -282,9 +285,9 @@ proptest! {
     }
 }
 
-/// By need, not by number.
+/// Ordered by need, not by id.
 #[test]
-fn a_group_that_shrinks_makes_room_for_one_that_grows() {
+fn shrinking_groups_make_room_for_growing_ones() {
     let names = names();
     let world = |values: [u16; 2]| {
         (0..)
@@ -312,7 +315,7 @@ fn a_group_that_shrinks_makes_room_for_one_that_grows() {
 }
 
 #[test]
-fn how_a_server_writes_it_makes_no_difference() {
+fn equivalent_encodings_are_equal() {
     let names = names();
     let mut read = Held::planned(&[planned((0, 3, 1))], &names).unwrap();
     let wanted = read.clone();
@@ -320,7 +323,7 @@ fn how_a_server_writes_it_makes_no_difference() {
     let Some(entity::Entity::TableEntry(entry)) = &mut entity.entity else {
         panic!("a row");
     };
-    // Fields in another order, numbers with leading zeros, and what a server adds.
+    // Fields in another order, numbers with leading zeros, and data that a server adds.
     entry.r#match.reverse();
     for field in &mut entry.r#match {
         if let Some(v1::field_match::FieldMatchType::Exact(exact)) = &mut field.field_match_type {
@@ -332,7 +335,7 @@ fn how_a_server_writes_it_makes_no_difference() {
     assert_eq!(read.len(), 1);
     assert!(Diff::between(&read, &wanted, &V1MODEL).is_empty());
 
-    // A rate that BMv2 has rounded is the rate; half of it isn't.
+    // A rate that BMv2 rounded is equal; half of it is not.
     let meter = |rate| {
         let cell = names.meters.iter().next().unwrap().cell(5).unwrap();
         let config = v1::MeterConfig {
@@ -356,9 +359,10 @@ fn how_a_server_writes_it_makes_no_difference() {
     assert!(!Diff::between(&meter(62_500_000), &meter(125_000_000), &V1MODEL).is_empty());
 }
 
-/// Stratum tells the chip kilobits, the chip rounds to nine bits, and of a digest's subscription it knows only how long to wait.
+/// Stratum passes kilobits to the chip, the chip rounds to nine bits, and only the timeout of a
+/// digest's subscription is read back.
 #[test]
-fn what_a_tofino_rounds_and_forgets_is_no_difference() {
+fn rounding_and_omissions_of_tofino_are_equal() {
     let held_by = |cir, cburst, list| {
         let mut held = Held::default();
         let cell = names().meters.iter().next().unwrap().cell(5).unwrap();
@@ -402,7 +406,7 @@ fn what_a_tofino_rounds_and_forgets_is_no_difference() {
 }
 
 #[test]
-fn the_old_makes_room_only_where_there_is_none_for_both() {
+fn old_entities_are_deleted_first_only_without_room() {
     let names = names();
     let group = |id| planned((3, id, 1));
     let held = Held::planned(&[group(0), group(1)], &names).unwrap();
@@ -430,12 +434,12 @@ fn the_old_makes_room_only_where_there_is_none_for_both() {
     use update::Type::{Delete, Insert};
     assert_eq!(kinds(3, 6), [Insert, Delete, Delete]);
     assert_eq!(kinds(2, 6), [Delete, Delete, Insert]);
-    // Two nodes each: a switch may have groups left and no nodes.
+    // Two nodes each: a switch may have groups left but no nodes.
     assert_eq!(kinds(3, 5), [Delete, Delete, Insert]);
 }
 
 #[test]
-fn differences_are_said_in_the_programs_names() {
+fn differences_use_the_programs_names() {
     let names = names();
     let held = Held::planned(&[planned((0, 3, 1)), planned((3, 0, 1))], &names).unwrap();
     let texts: Vec<String> = (held.iter())
@@ -457,7 +461,7 @@ fn differences_are_said_in_the_programs_names() {
 }
 
 #[test]
-fn what_counts_and_what_is_constant_is_nobodys_wish() {
+fn counters_and_constants_are_not_reconciled() {
     let names = names();
     let mut held = Held::default();
     let cell = names.counters.iter().next().unwrap().cell(1).unwrap();

@@ -1,26 +1,26 @@
-//! How far switches are from each other.
+//! Distances between switches.
 
 use std::collections::VecDeque;
 
 use crate::fabric::{Fabric, Health, SwitchId};
 
-/// The number of trunks on a shortest way between any two switches.
+/// The number of trunks on a shortest path between any two switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Distances(Vec<Vec<Option<u32>>>);
 
 impl Distances {
-    /// By breadth-first search from every switch, over what is up.
+    /// Computes the distances by breadth-first search from every switch, over elements that are up.
     pub fn new(fabric: &Fabric, health: &Health) -> Self {
         let from = |start| from_one(fabric, health, start);
         Distances(fabric.switch_ids().map(from).collect())
     }
 
-    /// None if no way leads from one to the other. A switch that is down is not even near itself.
+    /// The distance; none if no path exists. A switch that is down has none to itself, either.
     pub fn get(&self, from: SwitchId, to: SwitchId) -> Option<u32> {
         self.0[to.0][from.0]
     }
 
-    /// The switches from which a way leads to `to`, the farthest first.
+    /// The switches with a path to `to`, farthest first.
     pub fn toward(&self, to: SwitchId) -> Vec<SwitchId> {
         let reached = |(at, distance): (usize, &Option<u32>)| Some((SwitchId(at), (*distance)?));
         let mut switches: Vec<_> = (self.0[to.0].iter().enumerate())
@@ -39,7 +39,7 @@ fn from_one(fabric: &Fabric, health: &Health, start: SwitchId) -> Vec<Option<u32
     distances[start.0] = Some(0);
     let mut queue = VecDeque::from([(start, 0)]);
     while let Some((switch, distance)) = queue.pop_front() {
-        // One that carries nothing is an end of ways, and on none.
+        // A switch without transit traffic may end a path but not be on one.
         if switch != start && !health.carries(switch) {
             continue;
         }

@@ -1,8 +1,9 @@
-//! Which way packets to a host take through the fabric as it is now.
+//! Routes: the paths of packets to hosts through the elements that are up.
 //!
-//! Every switch sends what is for a host one step nearer to it, so that nothing goes round in circles whatever the
-//! fabric looks like. Where several next switches are equally near, hosts are spread over them: the program has no
-//! action selector, so a destination has one way from each switch, which also keeps its packets in order.
+//! Every switch sends a packet for a host one hop nearer to it, so that nothing loops in any
+//! fabric. If several next switches are equally near, hosts are spread over them: the program has
+//! no action selector, so a destination has one route on each switch, which also preserves the
+//! order of its packets.
 
 mod distance;
 mod order;
@@ -18,37 +19,37 @@ pub use order::reorder;
 use crate::fabric::{Fabric, Health, HostId, SwitchId, SwitchPort};
 use crate::target::PortNumber;
 
-/// For each switch the port toward each host.
+/// The port toward each host on each switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routes {
     health: Health,
     distances: Distances,
-    /// For each host, by switch; also for hosts whose own port is down.
+    /// The port by host and switch; also for hosts whose own port is down.
     ports: Vec<Vec<Option<PortNumber>>>,
-    /// Whether that is up, by host.
+    /// True by host if its own port is up.
     is_attached: Vec<bool>,
-    /// What they are where all is well; none where that is now.
+    /// The routes without failures; none if there are no failures now.
     whole: Option<Box<Whole>>,
 }
 
-/// Routes where all is well.
+/// The routes without failures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Whole {
     distances: Distances,
     ports: Vec<Vec<Option<PortNumber>>>,
 }
 
-/// Where a packet comes into a switch and where it leaves it.
+/// A packet's passage through a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Passage {
-    /// The switch, and the port at which it comes in.
+    /// The switch and its ingress port.
     pub ingress: SwitchPort,
-    /// The port at which it leaves.
+    /// The egress port.
     pub egress: PortNumber,
 }
 
 impl Passage {
-    /// The port at which it leaves, with its switch.
+    /// The egress port, with the switch.
     pub fn leaving(self) -> SwitchPort {
         SwitchPort {
             switch: self.ingress.switch,
@@ -58,8 +59,8 @@ impl Passage {
 }
 
 impl Routes {
-    /// The routes of `fabric` while `health` is how it stands. They depend on nothing else: what comes back gets back what
-    /// it had, and what can stay as it is while other parts are down stays.
+    /// The routes of `fabric` with this `health`. They depend on nothing else: a recovered element
+    /// gets its old routes back, and routes that can stay unchanged do.
     pub fn new(fabric: &Fabric, health: Health) -> Self {
         let all_well = Health::default();
         let distances = Distances::new(fabric, &all_well);
@@ -85,27 +86,29 @@ impl Routes {
         }
     }
 
-    /// What is down where these are the routes.
+    /// The health for which the routes were computed.
     pub fn health(&self) -> &Health {
         &self.health
     }
 
-    /// The port at which `switch` sends what is for `host`: the host's own, or a trunk. None if no way leads there.
+    /// The port by which `switch` sends packets for `host`: the host's own, or a trunk. None if no
+    /// path exists.
     pub fn port(&self, switch: SwitchId, host: HostId) -> Option<PortNumber> {
         let port = self.ports[host.0][switch.0];
         port.filter(|_| self.is_attached[host.0])
     }
 
-    /// The port that `switch` is given for `host`: where no way leads to its switch, that by which one does when all is well. Nothing is lost
-    /// by it where that is broken indeed, and much kept where it only seems so.
+    /// The port that is written to `switch` for `host`. Without a path to the host's switch, it is
+    /// the port of the routes without failures: this loses nothing if the failure is real, and
+    /// keeps traffic flowing if it is not.
     pub fn held(&self, switch: SwitchId, host: HostId) -> Option<PortNumber> {
         let whole = || self.whole.as_ref()?.ports[host.0][switch.0];
         self.ports[host.0][switch.0].or_else(whole)
     }
 
-    /// When `switch` may be given [its port](Self::held) for a host at `home`: after those of lower turns have theirs. What then comes to
-    /// a switch that has its new port stays on new ways to the end; until then it stays on old ones. So nothing goes round
-    /// while some have old ports and some new.
+    /// The turn in which `switch` may get its [held](Self::held) port for hosts at `home`: after
+    /// all switches with lower turns. Packets that reach a switch with its new port stay on new
+    /// paths from there; until then they stay on old ones. So no packet loops during the change.
     pub fn turn(&self, switch: SwitchId, home: SwitchId) -> (bool, u32) {
         let whole = self
             .whole
@@ -117,12 +120,12 @@ impl Routes {
         }
     }
 
-    /// How many trunks are between two switches; none if no way leads from one to the other.
+    /// The number of trunks between two switches; none if no path exists.
     pub fn distance(&self, from: SwitchId, to: SwitchId) -> Option<u32> {
         self.distances.get(from, to)
     }
 
-    /// What becomes of a packet for `to` that comes in at `from`, switch by switch; nothing if no way leads there.
+    /// The path of a packet from port `from` to `to`, switch by switch; empty if no path exists.
     pub fn way(
         &self,
         fabric: &Fabric,
@@ -132,7 +135,7 @@ impl Routes {
         along(fabric, from, move |switch| self.port(switch, to))
     }
 
-    /// The same by the ports that switches [are given](Self::held), whether or not all of it is up.
+    /// Like [`way`](Self::way), by [held](Self::held) ports, whether or not they are up.
     pub fn held_way(
         &self,
         fabric: &Fabric,
@@ -143,7 +146,7 @@ impl Routes {
     }
 }
 
-/// What becomes of a packet that comes in at `from`, where switches send it out of these ports.
+/// The path of a packet from port `from`, if switches send it out of these ports.
 fn along(
     fabric: &Fabric,
     from: SwitchPort,

@@ -1,4 +1,4 @@
-//! Whether a member's packets keep their order.
+//! The reordering that a member's packets can undergo.
 
 use std::collections::BTreeSet;
 
@@ -6,19 +6,20 @@ use super::Routes;
 use crate::fabric::{Fabric, SwitchId, SwitchPort};
 use crate::job::Job;
 
-/// Packets that one way may be ahead of another without any queue: what a switch's process takes at once.
+/// The lead in packets of one path over another without queues: what a switch's process handles at
+/// once.
 const SLACK: u32 = 32;
-/// What an Ethernet frame has before its packet.
+/// Bytes of an Ethernet header.
 const ETHERNET_HEADER: u64 = 14;
 
-/// By how many packets of one member the fabric may let what goes to the job's group and what goes to one other member
-/// overtake each other. 0 where all of it takes one way: in a fabric without circles, on one switch, or without a
-/// group. Else as many full frames as the queues of a way's trunks hold, and [`SLACK`]: a trunk without a rate has no
-/// queue.
+/// The number of one member's packets by which its multicast packets and its unicast packets to one
+/// member can overtake each other. It is 0 if all take one path: in a fabric without cycles, on one
+/// switch, or without a group. Otherwise it is the number of full frames in the queues of a path's
+/// trunks, plus [`SLACK`]; a trunk without a rate has no queue.
 ///
-/// It is a bound for all members, and for whichever of the ways that are no longer than those of now the routes and the job's tree go
-/// by later. Where something fails and ways become longer, who joins then is told more; whoever has joined before may take for lost
-/// what is only late.
+/// The bound holds for all members, and for all later routes and trees that are no longer than the
+/// current ones. If a failure makes paths longer, members that join later get a larger bound;
+/// earlier members may take late packets for lost.
 pub fn reorder(fabric: &Fabric, routes: &Routes, job: &Job) -> u32 {
     let has_circles = fabric.trunks().len() >= fabric.switches().len();
     let home = |member: &crate::job::Member| fabric.host(member.host).attached.switch;
@@ -40,7 +41,7 @@ pub fn reorder(fabric: &Fabric, routes: &Routes, job: &Job) -> u32 {
     queues.saturating_add(SLACK)
 }
 
-/// How many full frames wait at most where a trunk begins.
+/// The most full frames in a trunk's queue.
 fn frames(fabric: &Fabric, port: SwitchPort) -> u32 {
     match fabric.wire_out_of(port) {
         Some((wire, mtu)) if wire.rate.is_some() => {

@@ -1,4 +1,4 @@
-//! Which of several next switches that are equally near gets which hosts.
+//! Spreads hosts over equally near next switches.
 
 use super::Distances;
 use crate::fabric::{Fabric, Health, SwitchId, TrunkEnd, TrunkId};
@@ -7,11 +7,12 @@ use crate::target::PortNumber;
 /// The port of each switch, for each host.
 type Ports = Vec<Vec<Option<PortNumber>>>;
 
-/// Ports that lead every packet nearer to its host, chosen host by host. Each switch takes that one of its shortest ways
-/// where, if all hosts sent to all others alike, most room would be left in proportion to the trunk's rate. What all
-/// switches before it decided is part of that, so that a second tier of switches does not undo what the first has
-/// spread. Where `wanted` has a port that is still on a shortest way it stays. A host whose own port is down has ways as all others: what
-/// is left alone on the way there is left alone all the same.
+/// Chooses ports that lead every packet nearer to its host, host by host. Each switch takes the
+/// shortest path with the most room in proportion to the trunk's rate, if all hosts sent equally to
+/// all others. This includes the choices of all switches before it, so that a second tier does not
+/// undo the spreading of the first. A port in `wanted` is kept if it is still on a shortest path. A
+/// host whose own port is down has paths like all others, so that drained elements on the way are
+/// avoided all the same.
 pub(super) fn ports(
     fabric: &Fabric,
     health: &Health,
@@ -35,7 +36,8 @@ pub(super) fn ports(
     for host in fabric.host_ids() {
         let mut ports = vec![None; fabric.switches().len()];
         let attached = fabric.host(host).attached;
-        // Senders whose packets for this host come through a switch: known when all that are farther have chosen.
+        // Senders whose packets for this host pass a switch; known once all farther switches have
+        // chosen.
         let mut flows = senders.clone();
         for &switch in &orders[attached.switch.0] {
             if switch == attached.switch {
@@ -65,7 +67,7 @@ pub(super) fn ports(
     spread
 }
 
-/// What trunks carry, in each direction.
+/// The load of trunks in each direction.
 struct Loads(Vec<[u64; 2]>);
 
 impl Loads {
@@ -73,7 +75,7 @@ impl Loads {
         Loads(vec![[0; 2]; fabric.trunks().len()])
     }
 
-    /// The strain on a trunk from `from` on with so much more.
+    /// The strain on a trunk in the direction from `from`, with this additional load.
     fn with(&self, fabric: &Fabric, from: SwitchId, trunk: TrunkId, more: u64) -> u128 {
         let direction = direction(fabric, from, trunk);
         fabric.strain(trunk, self.0[trunk.0][direction] + more)

@@ -7,7 +7,7 @@ use crate::fabric::{Part, TrunkId};
 use crate::job::{Gather, JobSpec};
 use crate::testing::{Site, cases, fabric_of, leaf_spine, spec};
 
-/// How many hosts each port of a switch is chosen for, those of the switch itself left out.
+/// The number of remote hosts for which each port of a switch is chosen.
 fn chosen(fabric: &Fabric, routes: &Routes, switch: SwitchId) -> BTreeMap<PortNumber, usize> {
     let trunks = fabric.trunks_of(switch).iter();
     let mut chosen: BTreeMap<PortNumber, usize> = trunks.map(|end| (end.port, 0)).collect();
@@ -41,9 +41,9 @@ fn leaves_spread_hosts_evenly_over_spines() {
     }
 }
 
-/// The port of a host says nothing about the way to its switch.
+/// The state of a host's port does not affect the paths to its switch.
 #[test]
-fn a_host_whose_port_is_drained_is_not_sent_for_over_a_drained_spine() {
+fn hosts_with_drained_ports_are_not_reached_over_drained_spines() {
     let fabric = leaf_spine(2, 2, 2);
     let parts = |host: HostId| {
         let port = Part::Port(fabric.host(host).attached);
@@ -61,10 +61,10 @@ fn a_host_whose_port_is_drained_is_not_sent_for_over_a_drained_spine() {
     }
 }
 
-/// Two pods of two edge and two aggregation switches under four cores: what an edge switch sends up by one aggregation
-/// switch goes on by both of its cores.
+/// Two pods of two edge and two aggregation switches under four cores: traffic from an edge switch
+/// over one aggregation switch goes on over both of its cores.
 #[test]
-fn a_second_tier_spreads_what_the_first_sends_it() {
+fn the_second_tier_spreads_traffic_of_the_first() {
     let mut trunks = Vec::new();
     for pod in 0..2 {
         for (edge, aggregation) in [(0, 2), (0, 3), (1, 2), (1, 3)] {
@@ -88,7 +88,8 @@ fn a_second_tier_spreads_what_the_first_sends_it() {
             }
         }
     }
-    // 64 flows from pod to pod, each way, over eight trunks between aggregation switches and cores.
+    // 64 flows from pod to pod, in each direction, over eight trunks between aggregation switches
+    // and cores.
     let to_cores = fabric
         .trunks()
         .iter()
@@ -109,9 +110,10 @@ fn faster_trunks_get_more_hosts() {
     assert_eq!(chosen.into_values().collect::<Vec<_>>(), [1, 10]);
 }
 
-/// Only what went over a spine moves when it fails, and evenly over the others; when it is back everything is as before.
+/// Only the hosts of a failed spine are rerouted, evenly over the others; after its recovery all
+/// routes are as before.
 #[test]
-fn a_failed_spine_moves_its_hosts_only() {
+fn a_failed_spine_reroutes_its_hosts_only() {
     let fabric = leaf_spine(4, 4, 6);
     let before = Routes::new(&fabric, Health::default());
     let mut health = Health::default();
@@ -136,7 +138,7 @@ fn a_failed_spine_moves_its_hosts_only() {
 }
 
 #[test]
-fn a_host_whose_port_is_down_has_no_route() {
+fn hosts_with_down_ports_have_no_route() {
     let fabric = leaf_spine(2, 2, 2);
     let mut health = Health::default();
     health.fail(Part::Port(fabric.host(HostId(3)).attached));
@@ -149,9 +151,9 @@ fn a_host_whose_port_is_down_has_no_route() {
     assert_eq!(routes.way(&fabric, from, HostId(3)).count(), 0);
 }
 
-/// Two ways are as far apart as the queues on them; where there is one way nothing overtakes.
+/// The lead of a path is bounded by the queues on it; with one path nothing is reordered.
 #[test]
-fn what_may_overtake_follows_from_the_queues_on_the_way() {
+fn reordering_is_bounded_by_the_queues() {
     let rated = "rate: 1G, mtu: 9000, queue: 90140";
     let circle = |settings| {
         let trunks = [
@@ -190,9 +192,9 @@ fn what_may_overtake_follows_from_the_queues_on_the_way() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(32, 2000)))]
 
-    /// In any fabric, whatever fails: a way leads to every host that can be reached, and it is a shortest one.
+    /// In any fabric after any failures, a shortest path leads to every reachable host.
     #[test]
-    fn ways_are_shortest_and_lead_to_all_that_can_be_reached(case in cases(30)) {
+    fn paths_are_shortest_and_lead_to_all_reachable_hosts(case in cases(30)) {
         let fabric = &case.fabric;
         let health = case.health();
         let before = Routes::new(fabric, Health::default());
@@ -209,7 +211,7 @@ proptest! {
                 if let Some(last) = way.last() {
                     prop_assert_eq!(last.leaving(), to);
                 }
-                // What can stay stays.
+                // Routes that can stay unchanged do.
                 let old = before.port(switch, host);
                 let on_old = old.and_then(|port| fabric.across(SwitchPort { switch, port }));
                 let old_trunk = fabric.trunks_of(switch).iter().find(|end| Some(end.port) == old);
@@ -225,7 +227,7 @@ proptest! {
     }
 }
 
-/// The number of trunks from a switch to each other, by Bellman and Ford's rounds.
+/// The number of trunks from a switch to each other, by the Bellman–Ford algorithm.
 fn hops_from(fabric: &Fabric, health: &Health, from: SwitchId) -> Vec<Option<usize>> {
     let mut hops = vec![None; fabric.switches().len()];
     hops[from.0] = health.switch_is_up(from).then_some(0);

@@ -1,4 +1,4 @@
-//! Whether switches hold what they should.
+//! Comparing switches with the desired state.
 
 use futures_util::future::join_all;
 
@@ -9,15 +9,16 @@ use super::switch::ManagedSwitch;
 use crate::fabric::SwitchId;
 use crate::reconcile::Diff;
 
-/// In what each switch is not as it should be, or why that cannot be said.
+/// The drift of each switch, or why it could not be read.
 pub type Audited = Vec<(SwitchId, Result<Diff, String>)>;
 
 impl Controller {
-    /// In what each switch is not as it should be, or why that cannot be said. With `mend` it is put right.
+    /// Compares all switches with the desired state; with `mend` it also reconciles them.
     #[tracing::instrument(name = "sync", skip_all, fields(mend = mend))]
     pub async fn audit(&self, mend: bool) -> Audited {
         if !mend && self.open().is_ok() {
-            // Nobody waits for who only looks, unless it finds something: that may be a change that is under way.
+            // Without the change lock at first. Only drift is checked again with it, because a
+            // change in progress looks like drift.
             let audited = self.audit_all(None, mend).await;
             let differs =
                 |(_, diff): &(_, Result<Diff, _>)| diff.as_ref().is_ok_and(|diff| !diff.is_empty());
@@ -35,7 +36,7 @@ impl Controller {
         }
     }
 
-    /// Counts what has failed at switches that are connected.
+    /// Counts failures at connected switches.
     fn counted(&self, audited: Audited) -> Audited {
         for (id, diff) in &audited {
             let switch = &self.switches[id.0];
@@ -64,31 +65,31 @@ impl Controller {
         });
         let audited = join_all(audited).await;
         if mend {
-            self.try_again();
+            self.retry_waiting();
         }
         audited
     }
 
-    /// Looks at one switch, as the time for it has come.
+    /// The periodic comparison of one switch.
     #[tracing::instrument(name = "audit", skip_all, fields(switch = switch.name()))]
     pub(super) async fn audit_one(&self, switch: &ManagedSwitch) {
         let Ok(client) = switch.client() else { return };
         let looked = async {
-            // A switch that answers slowly keeps nobody from anything, as long as it is as it should be.
+            // A slow switch without drift delays no other request.
             switch.has_program(&client, self.program()).await?;
             let diff = switch.diff(&client, &self.desired()).await?;
-            if diff.is_empty() && !switch.is_in_doubt() {
+            if diff.is_empty() && !switch.is_dirty() {
                 return Ok(());
             }
             let changes = self.changes.take().await;
             let client = changes.client(&client);
             switch.look(&client, &self.desired()).await?;
-            self.try_again();
+            self.retry_waiting();
             Ok::<_, BringUpError>(())
         };
         if let Err(error) = looked.await {
             self.metrics.failed_to_audit(switch.name());
-            tracing::warn!(switch = switch.name(), %error, "not put right");
+            tracing::warn!(switch = switch.name(), %error, "resync failed");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Who may change what switches should hold: one at a time, and a move before all others, also one that only comes.
+//! The lock for changes of the switches' desired state: one at a time, and reroutes first.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,25 +10,25 @@ use crate::install::Clients;
 use crate::p4rt::{Hurry, Queue, SwitchClient};
 use crate::store::Change;
 
-/// The right to change what switches should hold. Requests wait for it in the order in which they ask, a move only for whoever has it, and asks
-/// that one to hurry.
+/// The lock for changes of the desired state. Requests queue for it; a reroute waits only for the
+/// present holder and interrupts it.
 #[derive(Default)]
 pub struct ChangeLock {
-    /// Held by whoever is next of all but moves: no more than one of them stands before a move.
+    /// Held by the first request in the queue, so that at most one is ahead of a reroute.
     turn: Mutex<()>,
     changes: Mutex<()>,
-    /// Moves that wait, and when the next one comes.
+    /// Waiting reroutes, and the time of the next expected one.
     moves: Queue,
 }
 
-/// Held while what switches should hold is changed: one job at a time, and no switch comes back in between.
+/// The lock. While it is held, no other job changes and no switch reconnects.
 pub struct Turn<'a> {
-    // Given back first: who is next then stands behind a move that waits.
+    // Released first: the next request then queues behind a waiting reroute.
     _next: Option<MutexGuard<'a, ()>>,
     _changes: MutexGuard<'a, ()>,
 }
 
-/// The turn of whoever makes way for moves.
+/// The lock as requests hold it: reroutes interrupt them.
 pub struct Changes<'a> {
     turn: Turn<'a>,
     hurry: Hurry,
@@ -41,13 +41,13 @@ impl<'a> From<Changes<'a>> for Turn<'a> {
 }
 
 impl ChangeLock {
-    /// Waits for all who have asked before, and for the move that is [expected](Self::expect).
+    /// Waits for all earlier requests, and for the [expected](Self::expect) reroute.
     pub async fn take(&self) -> Changes<'_> {
         let next = self.turn.lock().await;
         let changes = loop {
             self.moves.calm().await;
             let changes = self.changes.lock().await;
-            // Another move may have gone on meanwhile.
+            // Another reroute may have taken over meanwhile.
             if self.moves.is_calm() {
                 break changes;
             }
@@ -60,14 +60,16 @@ impl ChangeLock {
         Changes { turn, hurry }
     }
 
-    /// A move comes at that time, or none does, whatever was said before. What is under way has until then; what has not begun waits for it.
+    /// Announces the next reroute, or that there is none. Changes in progress have until then;
+    /// others wait for it.
     pub fn expect(&self, at: Option<Instant>) {
         self.moves.expect(at.map(Into::into));
     }
 
-    /// For a move, which waits for as long as a change may take that somebody waits for, and is taken back then, [at
-    /// most](crate::p4rt::HURRIED), and makes way for nobody. One that was [expected](Self::expect) waits only for what is taken back.
-    pub async fn take_for_move(&self) -> Turn<'_> {
+    /// Takes the lock for a reroute. It waits for a request in progress, which is interrupted after
+    /// [at most](crate::p4rt::HURRIED); after an [announcement](Self::expect) only for its
+    /// rollback. Nothing interrupts a reroute.
+    pub async fn take_for_reroute(&self) -> Turn<'_> {
         let _waiting = self.moves.wait();
         Turn {
             _next: None,
@@ -77,12 +79,12 @@ impl ChangeLock {
 }
 
 impl Changes<'_> {
-    /// The same connection, whose calls are given up, all at one time, where a move waits for them.
+    /// The same connection, whose calls are all interrupted when a reroute waits for them.
     pub fn client(&self, client: &SwitchClient) -> Arc<SwitchClient> {
         Arc::new(client.hurried(self.hurry.clone()))
     }
 
-    /// The same of several.
+    /// The same for several connections.
     pub fn clients(&self, clients: &Clients) -> Clients {
         let hurried = clients.iter();
         hurried
@@ -90,8 +92,8 @@ impl Changes<'_> {
             .collect()
     }
 
-    /// Waits for something, as long as no move waits; none where it is given up.
-    pub async fn unless_hurried<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
+    /// Waits for a future; none if a reroute interrupts it.
+    pub async fn unless_interrupted<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             done = wait => Some(done),
@@ -99,10 +101,10 @@ impl Changes<'_> {
         }
     }
 
-    /// Makes a change and waits until it may be promised, as long as no move waits.
+    /// Commits a change, unless a reroute interrupts it.
     ///
     /// # Errors
-    /// As [`Journal::write`].
+    /// See [`Journal::write`].
     pub async fn write(&self, journal: &Journal, change: Change) -> Result<(), KeepError> {
         journal.write_until(change, self.hurry.gives_up()).await
     }
@@ -120,30 +122,33 @@ mod tests {
     use crate::store::History;
 
     #[tokio::test]
-    async fn a_move_goes_before_requests_that_have_waited_longer() {
+    async fn a_reroute_overtakes_waiting_requests() {
         let lock = ChangeLock::default();
         let held = lock.take().await;
         let mut first = Box::pin(lock.take());
         let mut second = Box::pin(lock.take());
         assert!(first.as_mut().now_or_never().is_none());
         assert!(second.as_mut().now_or_never().is_none());
-        let mut moves = Box::pin(lock.take_for_move());
+        let mut moves = Box::pin(lock.take_for_reroute());
         assert!(moves.as_mut().now_or_never().is_none());
         drop(held);
-        // Whoever is woken looks.
+        // A woken request checks for reroutes.
         assert!(first.as_mut().now_or_never().is_none());
-        let moving = moves.as_mut().now_or_never().expect("it is first");
+        let moving = moves.as_mut().now_or_never().expect("the reroute is first");
         assert!(first.as_mut().now_or_never().is_none());
         drop(moving);
-        let held = first.as_mut().now_or_never().expect("it is next");
+        let held = first
+            .as_mut()
+            .now_or_never()
+            .expect("the first request is next");
         assert!(second.as_mut().now_or_never().is_none());
         drop(held);
         assert!(second.as_mut().now_or_never().is_some());
     }
 
-    /// Who has the turn goes on, and is the last one before the move.
+    /// The holder continues, as the last one before the reroute.
     #[tokio::test]
-    async fn nobody_begins_before_a_move_that_is_expected() {
+    async fn no_request_begins_before_an_expected_reroute() {
         let lock = ChangeLock::default();
         let held = lock.take().await;
         let mut next = Box::pin(lock.take());
@@ -152,20 +157,20 @@ mod tests {
         lock.expect(Some(comes));
         drop(held);
         assert!(next.as_mut().now_or_never().is_none());
-        let moving = lock.take_for_move().now_or_never();
-        assert!(moving.is_some(), "nobody has begun");
+        let moving = lock.take_for_reroute().now_or_never();
+        assert!(moving.is_some(), "no request has begun");
         drop(moving);
         assert!(next.as_mut().now_or_never().is_none());
-        // It is called off, or has been made.
+        // The reroute is cancelled, or has ended.
         lock.expect(None);
         assert!(next.as_mut().now_or_never().is_some());
     }
 
     #[tokio::test]
-    async fn a_move_that_is_given_up_hurries_nobody() {
+    async fn a_cancelled_reroute_interrupts_no_request() {
         let lock = ChangeLock::default();
         let held = lock.take().await;
-        let mut moves = Box::pin(lock.take_for_move());
+        let mut moves = Box::pin(lock.take_for_reroute());
         assert!(moves.as_mut().now_or_never().is_none());
         assert_eq!(lock.moves.count(), 1);
         drop(moves);
@@ -173,13 +178,14 @@ mod tests {
         drop(held);
     }
 
-    /// One follows and stores nothing: what waits for its copy is refused as soon as a move waits for that.
+    /// A follower stores nothing: a request that waits for its copy is refused as soon as a reroute
+    /// waits.
     #[tokio::test]
-    async fn a_copy_that_does_not_come_holds_up_no_move() {
+    async fn a_missing_copy_delays_no_reroute() {
         let journal = primary_of_two(|| true);
         let _feed = journal.follow(2, History::default()).await.unwrap();
         let lock = ChangeLock::default();
-        // Where nobody waits the copy is waited for.
+        // Without a reroute the copy is waited for.
         let mut patient = Box::pin(journal.write(Change::Remove(vec![1])));
         while journal.history().unwrap().changes < 1 {
             assert!(patient.as_mut().now_or_never().is_none());
@@ -193,13 +199,13 @@ mod tests {
             while journal.history().unwrap().changes < 2 {
                 yield_now().await;
             }
-            drop(lock.take_for_move().await);
+            drop(lock.take_for_reroute().await);
         };
         let both = async { tokio::join!(request, moves) };
         tokio::select! {
             biased;
             (refused, ()) = both => assert!(matches!(refused, Err(KeepError::GivenUp { .. }))),
-            _ = patient => panic!("the copy is waited for, although a move waits"),
+            _ = patient => panic!("the request waits for the copy although a reroute waits"),
         }
     }
 }

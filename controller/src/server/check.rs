@@ -1,4 +1,4 @@
-//! Checks of jobs: rounds with the members that attend, and the counters meanwhile.
+//! Checks of jobs: rounds of check packets between members, and the switches' counters meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use ultima_p4runtime::v1::{Entity, entity};
 use ultima_wire::{Check as CheckPayload, header_len};
 
 use super::controller::{Controller, JobState};
-use super::error::{JobRequestError, anew};
+use super::error::{JobRequestError, free_a_rank};
 use super::mesh::{Mesh, Reports};
 use super::seats::Seat;
 use crate::api::CheckRound;
@@ -24,32 +24,33 @@ use crate::plan::{Entity as Planned, SchemaError, SwitchPlan};
 use crate::routing::Passage;
 use crate::target::PortNumber;
 
-/// Packets by each way: one may be lost by chance.
+/// Packets for each path: one may be lost by chance.
 const PACKETS: u32 = 3;
-/// The time from one of them to the next.
+/// The interval between them.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// The members of the largest job that is checked.
+/// The largest job that can be checked, in members.
 const MOST_MEMBERS: usize = 4096;
-/// How long a round takes: far longer than any way through a fabric.
+/// The length of a round: far longer than any path's delay.
 const LISTEN: Duration = Duration::from_millis(300);
-/// Senders whose silent ways are looked at one by one. What is behind more is seen by the next
-/// check, when these are mended.
+/// Limit of senders whose silent paths are examined. The causes behind more are found by the next
+/// check, when these are repaired.
 const MOST_LOOKS: usize = 32;
 
-/// Bytes of the headers of IPv4 and UDP.
+/// Header bytes of IPv4 and UDP.
 const IPV4_AND_UDP: usize = 20 + 8;
 
-/// A check that was made.
+/// A finished check.
 pub struct PastCheck {
     job: JobId,
     ended: Instant,
     check: Check,
 }
 
-/// What a job's switches count: of the job, and at each port that its packets come in by.
+/// The counters of a job's switches: the job's, and those of its ingress ports.
 type Counts = BTreeMap<SwitchId, SwitchCounts>;
 
-/// Switches that did not say their counters, and why not; they are not asked again in the same check.
+/// Switches that did not return their counters, and why. They are not asked again in the same
+/// check.
 type Away = BTreeMap<SwitchId, String>;
 
 #[derive(Clone, Debug, Default)]
@@ -70,19 +71,20 @@ impl SwitchCounts {
     }
 }
 
-/// What of a job's plan matters to its packets at one switch.
+/// The part of a job's plan that concerns its packets at one switch.
 #[derive(Clone, Debug, Default)]
 struct Station {
-    /// Copies that the job's group makes of a packet.
+    /// Replicas that the job's group makes of a packet.
     copies: u64,
-    /// The ports by which its packets may come in.
+    /// The ports where its packets may enter.
     entrances: BTreeSet<u16>,
 }
 
 /// The job's switches.
 type Stations = BTreeMap<SwitchId, Station>;
 
-/// One sender's silent way, or with the group all of its silent ones: one look shows them all.
+/// A sender's silent unicast path, or all of its silent multicast paths: one round examines these
+/// together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Look {
     from: Rank,
@@ -92,10 +94,10 @@ struct Look {
 }
 
 impl Controller {
-    /// Finds out where a job's packets stop.
+    /// Finds where a job's packets stop.
     ///
     /// # Errors
-    /// There is no such job, or it has more than 4,096 members.
+    /// No job has that name, or it has more than 4,096 members.
     pub async fn check(&self, name: &str) -> Result<Check, JobRequestError> {
         let asked = Instant::now();
         let mut last = self.checks.lock().await;
@@ -104,7 +106,8 @@ impl Controller {
             && past.job == state.job.id
             && past.ended > asked
         {
-            // Members that hear nothing all ask at once: the answer is the same.
+            // Members that receive nothing all request a check at the same time: one answer serves
+            // all.
             return Ok(past.check.clone());
         }
         let check = self.check_now(name, &state).await?;
@@ -133,7 +136,7 @@ impl Controller {
             })?;
         let stations: Stations = plan.iter().map(|(id, plan)| (*id, station(plan))).collect();
         let elsewhere = elsewhere(job);
-        let (mut attending, full) = self.attendants.of(job.id);
+        let (mut attending, full) = self.sessions.of(job.id);
         let mut findings = Findings::default();
         let problem = |id: &SwitchId| Some((*id, self.client(*id).err()?));
         let mut away: Away = state.switches.iter().filter_map(problem).collect();
@@ -150,12 +153,12 @@ impl Controller {
 
         let looks = looks(&ways);
         if !looks.is_empty() {
-            // Operations end, or have nothing left to send.
+            // During a quiet round, running operations end or have nothing left to send.
             let settle = |_| CheckRound {
                 quiet: true,
                 ..round(short)
             };
-            self.attendants.round(job.id, &attending, settle).await;
+            self.sessions.round(job.id, &attending, settle).await;
         }
         for look in looks.into_iter().take(MOST_LOOKS) {
             let payload = if look.full { full } else { short };
@@ -176,7 +179,7 @@ impl Controller {
                 },
                 false => round.clone(),
             };
-            let reports = self.attendants.round(job.id, &attending, ask).await;
+            let reports = self.sessions.round(job.id, &attending, ask).await;
             let after = self.count(state, &stations, &mut away).await?;
             for to in &look.to {
                 let path = Path {
@@ -185,7 +188,7 @@ impl Controller {
                     by_group: look.by_group,
                 };
                 if came(&reports, path) > 0 {
-                    // It has come back to life, or lost those before by chance.
+                    // The path works again, or lost the earlier packets by chance.
                     continue;
                 }
                 let evidence = Evidence {
@@ -207,7 +210,7 @@ impl Controller {
         for (id, problem) in &away {
             findings.add(unreachable(&self.fabric().switch(*id).name, problem), None);
         }
-        // What is known of all others is known without their counters.
+        // Last: the other findings are valid without that switch's counters.
         let other = |finding: &Finding| finding.diagnosis.hop != Hop::Switch;
         let mut findings = findings.all();
         findings.sort_by_key(other);
@@ -218,7 +221,7 @@ impl Controller {
         })
     }
 
-    /// Lets all send to all others, or of many each to some.
+    /// Runs a round in which all members send to all others, or each of many to some.
     async fn everyone(&self, job: &Job, attending: &[Rank], payload: u32) -> Reports {
         let (round, mesh, elsewhere) = (round(payload), mesh(job, attending), elsewhere(job));
         let ask = |rank| {
@@ -231,10 +234,10 @@ impl Controller {
                 ..round.clone()
             }
         };
-        self.attendants.round(job.id, attending, ask).await
+        self.sessions.round(job.id, attending, ask).await
     }
 
-    /// Goes on without those that did not answer, which is itself a finding.
+    /// Removes members that did not answer, and reports each as a finding.
     fn drop_silent(
         &self,
         job: &Job,
@@ -249,17 +252,17 @@ impl Controller {
                 hop: Hop::Member,
                 place: Place::default(),
                 what: format!(
-                    "rank {rank} on {host} is in touch with the controller and does not answer"
+                    "rank {rank} on {host} has a session with the controller and does not answer"
                 ),
-                advice: format!("see whether its agent on {host} is stopped or overloaded"),
+                advice: format!("check whether its agent on {host} is stopped or overloaded"),
             };
             findings.add(diagnosis, None);
         }
     }
 
-    /// Members that cannot take part, which is itself a finding.
+    /// Reports members without a session as findings.
     fn find_absent(&self, state: &JobState, attending: &[Rank], findings: &mut Findings) {
-        // What agents are started for, and jobs created as: of a row or a column its whole grid.
+        // Agents are started for, and jobs are created as, the whole grid of a row or column.
         let job = &state.job.name;
         let job = Line::of(job).map_or(job.as_str(), |(grid, _)| grid);
         for ((rank, member), seat) in state.job.ranks().zip(&state.seats) {
@@ -274,13 +277,13 @@ impl Controller {
                 ),
                 Seat::Joining | Seat::Joined => (
                     format!(
-                        "rank {rank} on {host} has joined and is not in touch with the controller"
+                        "rank {rank} on {host} has joined and has no session with the controller"
                     ),
-                    format!("see whether its agent still runs on {host}, and what it says"),
+                    format!("check whether its agent still runs on {host}, and read its log"),
                 ),
                 Seat::Left => (
                     format!("rank {rank} on {host} has left"),
-                    anew(
+                    free_a_rank(
                         &state.job.name,
                         state.seats.iter().all(|it| *it == Seat::Left),
                     ),
@@ -307,7 +310,7 @@ impl Controller {
         }
     }
 
-    /// The switches of a way, with what each counted of the packets.
+    /// The switches of a path, with the counts of the check's packets.
     fn steps<'a>(
         &'a self,
         job: &Job,
@@ -322,7 +325,7 @@ impl Controller {
         let (from, to) = (attached(path.from), attached(path.to));
         let on_the_way: Vec<Passage> = match job.tree() {
             Some(tree) if path.by_group => tree.way(from, to),
-            // Where nothing leads to the host now, switches still send its packets as when all was well.
+            // Where no path leads to the host now, switches keep the routes of the intact fabric.
             _ => self
                 .routes()
                 .held_way(fabric, from, host(path.to))
@@ -339,7 +342,9 @@ impl Controller {
                 };
                 let counted = match (before.get(&id), after.get(&id)) {
                     (Some(before), Some(after)) => Ok(after.at(in_port).since(&before.at(in_port))),
-                    _ => Err(away.get(&id).map_or("it was not asked", String::as_str)),
+                    _ => Err(away
+                        .get(&id)
+                        .map_or("its counters were not read", String::as_str)),
                 };
                 Step {
                     switch: &switch.name,
@@ -352,7 +357,7 @@ impl Controller {
             .collect()
     }
 
-    /// What the job's switches have counted so far; those that don't say it are `away` from now on.
+    /// Reads the counters of the job's switches. Those that fail are `away` from then on.
     async fn count(
         &self,
         state: &JobState,
@@ -385,7 +390,7 @@ impl Controller {
     }
 }
 
-/// A round in which nobody sends yet; its token is in all of its packets.
+/// A round without senders. Its token is in all of its packets.
 fn round(payload: u32) -> CheckRound {
     CheckRound {
         token: rand::random(),
@@ -407,17 +412,17 @@ fn mesh<'a>(job: &Job, attending: &'a [Rank]) -> Mesh<'a> {
     }
 }
 
-/// The hosts to which anything comes over a switch.
+/// The hosts that receive anything over a switch.
 fn hearing(job: &Job, ways: &[Way]) -> HashSet<HostId> {
     let heard = ways.iter().filter(|way| way.short_came > 0 && way.hops > 0);
     let host = |way: &Way| job.members[usize::from(way.path.to.0)].host;
     heard.map(host).collect()
 }
 
-/// By rank one on another host, whom it can address a PROBE to.
+/// For each rank, a rank on another host as the destination of PROBEs.
 fn elsewhere(job: &Job) -> impl Fn(Rank) -> Option<u32> {
     let host = |rank: Rank| job.members[usize::from(rank.0)].host;
-    // Rank 0 is elsewhere for all that are not on its host; for those that are there is one other.
+    // Rank 0 serves all that are not on its host; those that are share another.
     let home = host(Rank(0));
     let other = job.ranks().find(|(_, member)| member.host != home);
     let other = other.map(|(rank, _)| rank.0.into());
@@ -439,8 +444,8 @@ fn came(reports: &Reports, path: Path) -> u32 {
     heard(reports, path).map_or(0, |heard| heard.packets)
 }
 
-/// What to look at: of each sender, what nobody heard. Unicast goes one way at a time, so that
-/// counts are of that way alone.
+/// The silent paths to examine, by sender. Unicast paths are examined one at a time, so that counts
+/// belong to one path.
 fn looks(ways: &[Way]) -> BTreeSet<Look> {
     let mut by_group: BTreeMap<(Rank, bool), BTreeSet<Rank>> = BTreeMap::new();
     let mut looks = BTreeSet::new();
@@ -482,7 +487,7 @@ fn station(plan: &SwitchPlan) -> Station {
     station
 }
 
-/// The counter cells of a job, of unknown jobs, and of ports.
+/// The counter cells of a job, of unknown jobs, and of these ports.
 fn cells<'a>(
     names: &Names,
     index: u16,
@@ -498,7 +503,7 @@ fn cells<'a>(
     of_job.chain(unknown).chain(of_ports).collect()
 }
 
-/// The counts in cells that were read.
+/// Interprets the cells that were read.
 fn counts(names: &Names, read: &[Entity]) -> SwitchCounts {
     let mut cells: HashMap<&str, Vec<(i64, u64)>> = HashMap::new();
     for entity in read {
@@ -508,7 +513,7 @@ fn counts(names: &Names, read: &[Entity]) -> SwitchCounts {
         if let Some(counter) = names.counters.by_id(entry.counter_id) {
             let packets = entry.data.unwrap_or_default().packet_count;
             let index = entry.index.unwrap_or_default().index;
-            // The protocol's numbers are signed and never negative.
+            // P4Runtime's counters are signed and never negative.
             let packets = u64::try_from(packets).unwrap_or_default();
             let counted = cells.entry(counter.name.as_str()).or_default();
             counted.push((index, packets));
@@ -527,7 +532,7 @@ fn counts(names: &Names, read: &[Entity]) -> SwitchCounts {
             .filter_map(|(port, packets)| Some((u16::try_from(port).ok()?, packets)))
             .collect()
     };
-    // PROBEs take another way than the packets that are looked for.
+    // PROBEs take another path than the packets under test.
     let reflected = job(counter::REFLECTED);
     SwitchCounts {
         job: Counted {

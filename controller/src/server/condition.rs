@@ -1,4 +1,5 @@
-//! What of a running fabric is down, drained, or back for too short a time.
+//! The condition of the fabric's elements: down, drained, or back too recently to be used. It
+//! decides nothing about trees and routes, which `moves` does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -7,31 +8,32 @@ use crate::fabric::damping::{Damping, Terms};
 use crate::fabric::{Fabric, Health, Part, SwitchId};
 use crate::p4rt::HURRIED;
 
-/// What has been seen of a fabric's parts, and what an operator has asked for.
+/// The observed state of the fabric's elements, and the operator's drains.
 #[derive(Clone, Debug)]
 pub struct Condition {
     terms: Terms,
     drained: BTreeSet<Part>,
-    /// What was drained and is not in the fabric's file now.
+    /// Drained elements that the fabric file lacks.
     unknown: BTreeSet<String>,
-    /// Parts that have failed.
+    /// Elements that have failed.
     seen: BTreeMap<Part, Damping>,
-    /// Of these, those that count as down.
+    /// Those of them that count as down.
     lost: Health,
-    /// By when others are to have made way for what has counted as down since it was last [made](Self::settle).
+    /// Deadline of the reroute that is due because of elements that went down since
+    /// [`settle`](Self::settle).
     owed: Option<Instant>,
-    /// Parts that lose what is sent into them.
-    swallowing: BTreeSet<Part>,
+    /// Elements that lose the packets sent into them.
+    lossy: BTreeSet<Part>,
 }
 
 impl Condition {
-    /// All is well, but for what is drained, by name.
+    /// A fabric without failures, in which these elements are drained.
     pub fn new(fabric: &Fabric, terms: Terms, drained: &[String]) -> Self {
         let mut unknown = BTreeSet::new();
         let known = drained.iter().filter_map(|name| {
             let part = fabric.part_named(name);
             let note = |error| {
-                tracing::warn!(%error, "what was drained is not there any more; undrain it to forget it");
+                tracing::warn!(%error, "a drained element is no longer in the fabric; undrain it to remove it from the store");
                 unknown.insert(name.clone());
             };
             part.map_err(note).ok()
@@ -43,17 +45,18 @@ impl Condition {
             seen: BTreeMap::new(),
             lost: Health::default(),
             owed: None,
-            swallowing: BTreeSet::new(),
+            lossy: BTreeSet::new(),
         }
     }
 
-    /// A part is seen to be there, or gone; whether it was seen otherwise before, or anything counts as something else by now.
+    /// Records that an element was seen up or down. Returns true if the observation is new, or if
+    /// any element counts as another state by now.
     pub fn see(&mut self, part: Part, is_there: bool, now: Instant) -> bool {
         if is_there {
-            self.swallowing.remove(&part);
+            self.lossy.remove(&part);
         }
         let expected = self.expected();
-        let is_news = match self.seen.get_mut(&part) {
+        let is_new = match self.seen.get_mut(&part) {
             Some(damping) => damping.see(is_there, now),
             None if is_there => false,
             None => {
@@ -61,11 +64,12 @@ impl Condition {
                 true
             }
         };
-        // Whoever waits for when something is due does not find it any more.
-        self.pass_to(now, expected) || is_news
+        // A caller that waits for the next due time would miss this change otherwise.
+        self.pass_to(now, expected) || is_new
     }
 
-    /// A part is gone, for long enough or nobody knows since when: it is down.
+    /// Marks an element as down at once: it has been gone for long enough, or since an unknown
+    /// time.
     pub fn lose(&mut self, part: Part, now: Instant) {
         let (terms, expected) = (self.terms, self.expected());
         let seen = self.seen.entry(part);
@@ -74,18 +78,19 @@ impl Condition {
         self.pass_to(now, expected);
     }
 
-    /// A part is there as far as anybody knows who is asked, and what is sent into it is lost: it is down.
-    pub fn swallow(&mut self, part: Part, now: Instant) {
-        self.swallowing.insert(part);
+    /// Marks an element as down that reports to be up but loses packets.
+    pub fn mark_lossy(&mut self, part: Part, now: Instant) {
+        self.lossy.insert(part);
         self.lose(part, now);
     }
 
-    /// Time goes by.
+    /// Advances to `now`.
     pub fn pass(&mut self, now: Instant) {
         self.pass_to(now, self.expected());
     }
 
-    /// The same, where a move was `expected` before; whether anything counts as something else than before.
+    /// Advances to `now`, if a reroute was `expected` before. Returns true if any element's state
+    /// changed.
     fn pass_to(&mut self, now: Instant, expected: Option<Instant>) -> bool {
         let (mut falls, mut rises) = (false, false);
         for (part, damping) in &mut self.seen {
@@ -102,8 +107,9 @@ impl Condition {
         falls || rises
     }
 
-    /// When what is under way is to have ended, as a move is due, or will be if what is gone does not come back; none where nothing is gone that
-    /// is in use. Whoever is under way has at least [as long](HURRIED) as if a move waited from when it went.
+    /// The deadline of requests in progress: a reroute is due then, or will be if the failed
+    /// element does not come back. None if no element in use has failed. A request has at least
+    /// [`HURRIED`] from the moment of the failure.
     pub fn expected(&self) -> Option<Instant> {
         let used = self
             .seen
@@ -113,17 +119,17 @@ impl Condition {
         falls.chain(self.owed).min()
     }
 
-    /// All that counts as down now has been moved off, or is about to be by who has the turn.
+    /// Records that all elements that are down now are rerouted around, or about to be.
     pub fn settle(&mut self) {
         self.owed = None;
     }
 
-    /// When something counts as something else than now, if nothing else is seen.
+    /// The next time at which an element's state changes without a new observation.
     pub fn due(&self) -> Option<Instant> {
         self.seen.values().filter_map(Damping::due).min()
     }
 
-    /// A part is to be left alone, or no more.
+    /// Drains an element or undrains it.
     pub fn drain(&mut self, part: Part, drained: bool) {
         match drained {
             true => self.drained.insert(part),
@@ -131,39 +137,39 @@ impl Condition {
         };
     }
 
-    /// Whether a part is to be left alone.
+    /// True if an element is drained.
     pub fn is_drained(&self, part: Part) -> bool {
         self.drained.contains(&part)
     }
 
-    /// What was not to be used if that were so.
+    /// The health of the fabric if this element were drained or not.
     pub fn with(&self, part: Part, drained: bool) -> Health {
         let mut then = self.clone();
         then.drain(part, drained);
         then.health()
     }
 
-    /// Whether this was drained once, and is not in the fabric's file now.
+    /// True if this name was drained and is not in the fabric file now.
     pub fn knew(&self, name: &str) -> bool {
         self.unknown.contains(name)
     }
 
-    /// That is forgotten.
+    /// Forgets such a name.
     pub fn forget(&mut self, name: &str) {
         self.unknown.remove(name);
     }
 
-    /// What carries nothing.
+    /// The elements that are down.
     pub fn lost(&self) -> &Health {
         &self.lost
     }
 
-    /// Whether a part counts as down.
+    /// True if an element counts as down.
     pub fn is_lost(&self, part: Part) -> bool {
         self.lost.down().any(|lost| lost == part)
     }
 
-    /// What is not to be used: lost or drained.
+    /// The elements not to use: down or drained.
     pub fn health(&self) -> Health {
         self.lost
             .down()
@@ -171,7 +177,7 @@ impl Condition {
             .collect()
     }
 
-    /// What of a switch is not in use.
+    /// The elements of a switch that are not in use.
     pub fn of(&self, fabric: &Fabric, switch: SwitchId) -> Vec<PartState> {
         let here = |part: &Part| match *part {
             Part::Switch(at) | Part::Transit(at) => at == switch,
@@ -189,7 +195,7 @@ impl Condition {
                 self.is_lost(part)
                     .then(|| match self.seen.get(&part).is_some_and(is_back) {
                         true => "back, not trusted yet",
-                        false if self.swallowing.contains(&part) => "loses what is sent into it",
+                        false if self.lossy.contains(&part) => "loses packets",
                         false => "down",
                     });
             let drained = self.drained.contains(&part).then_some("drained");
@@ -203,12 +209,12 @@ impl Condition {
     }
 }
 
-/// A part that is not in use.
+/// An element that is not in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartState {
     /// Its name.
     pub part: String,
-    /// How it stands, on one line.
+    /// Its state, on one line.
     pub state: String,
 }
 
@@ -217,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_both_down_and_drained_is_said_to_be_both() {
+    fn an_element_that_is_down_and_drained_has_both_states() {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
         let now = Instant::now();
@@ -225,10 +231,10 @@ mod tests {
         let mut condition = Condition::new(&fabric, Terms::default(), &["s9".into()]);
         let of = |condition: &Condition| {
             let parts = condition.of(&fabric, SwitchId(0));
-            let said = parts
+            let states = parts
                 .into_iter()
                 .map(|it| format!("{} {}", it.part, it.state));
-            said.collect::<Vec<_>>().join("; ")
+            states.collect::<Vec<_>>().join("; ")
         };
         condition.drain(part, true);
         assert_eq!(of(&condition), "s1 drained");
@@ -238,19 +244,20 @@ mod tests {
         assert_eq!(of(&condition), "s1 back, not trusted yet, drained");
         condition.drain(part, false);
         assert_eq!(of(&condition), "s1 back, not trusted yet");
-        condition.swallow(part, now);
-        assert_eq!(of(&condition), "s1 loses what is sent into it");
+        condition.mark_lossy(part, now);
+        assert_eq!(of(&condition), "s1 loses packets");
         condition.see(part, true, now);
         assert_eq!(of(&condition), "s1 back, not trusted yet");
-        // With what is not there any more it is as with what was never there, until it is forgotten.
+        // A name that is not in the fabric any more is remembered until it is forgotten.
         assert!(condition.knew("s9") && !condition.knew("s8"));
         condition.forget("s9");
         assert!(!condition.knew("s9"));
     }
 
-    /// What is seen of another part may come just when one is down, or trusted again: nobody else tells of that.
+    /// An observation of one element may arrive just when another one goes down or is trusted
+    /// again: only this observation's result reports that.
     #[test]
-    fn time_that_goes_by_is_news_with_whatever_is_seen() {
+    fn an_observation_also_reports_states_that_time_has_changed() {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
         let [one, other] = ["s1", "s2"].map(|name| fabric.part_named(name).unwrap());
@@ -266,9 +273,10 @@ mod tests {
         assert!(!condition.see(other, true, up));
     }
 
-    /// It is said as soon as something goes, and is owed until it is made; what comes back in time, or was not in use, is none.
+    /// A reroute is expected from the failure until it is made; not if the element comes back in
+    /// time or was not in use.
     #[test]
-    fn a_move_is_expected_as_soon_as_something_goes() {
+    fn a_reroute_is_expected_as_soon_as_an_element_fails() {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
         let [one, other] = ["s1", "s2"].map(|name| fabric.part_named(name).unwrap());
@@ -282,7 +290,7 @@ mod tests {
         condition.see(one, true, start + terms.grace / 2);
         assert_eq!(condition.expected(), None);
 
-        // One after the other, with calm before; whoever looks at them first.
+        // One failure after the other; an observation of the second may also notice the first.
         let start = start + 2 * terms.hold_first;
         let due = start + terms.grace.max(HURRIED);
         condition.see(one, false, start);
@@ -290,13 +298,18 @@ mod tests {
         assert_eq!(condition.expected(), Some(due));
         condition.see(other, false, due);
         assert!(condition.is_lost(one) && !condition.is_lost(other));
-        assert_eq!(condition.expected(), Some(due), "it is not made yet");
+        assert_eq!(
+            condition.expected(),
+            Some(due),
+            "the reroute is not made yet"
+        );
         condition.settle();
         assert_eq!(condition.expected(), Some(due + terms.grace / 3));
         condition.drain(other, true);
         assert_eq!(condition.expected(), None);
 
-        // What nobody has seen go has given no notice; nor has what comes back.
+        // An element that is lost without an observation has no grace period; nor has one that
+        // comes back.
         condition.see(one, true, due);
         condition.pass(due + 2 * terms.hold_first);
         assert!(!condition.is_lost(one));

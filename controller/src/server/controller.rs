@@ -1,4 +1,5 @@
-//! What the controller does, whoever asks.
+//! The controller's state and its tasks, without gRPC. The requests are in `jobs`, `joining`,
+//! `membership`, `moves`, `audit`, `check` and `telemetry`.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -12,7 +13,6 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::Config;
-use super::attendants::Attendants;
 use super::changes::{ChangeLock, Changes};
 use super::check::PastCheck;
 use super::condition::{Condition, PartState};
@@ -20,13 +20,14 @@ use super::error::{BringUpError, JobRequestError, ServeError};
 use super::journal::{Journal, Lead};
 use super::keeper::SeatKeeper;
 use super::membership::Events;
+use super::message_room::MessageRoom;
 use super::registry::{Record, Registry};
 use super::seats::Seat;
+use super::sessions::Sessions;
 use super::start::{self, Needs};
 use super::streams::Places;
 use super::switch::{Desired, Found, Lost, ManagedSwitch, is_most};
 use super::telemetry::READS;
-use super::telling::Telling;
 use super::{service_telemetry, service_watch};
 use crate::fabric::blackhole::Blackholes;
 use crate::fabric::{Fabric, Part, SwitchId};
@@ -40,7 +41,7 @@ use crate::routing::{self, Routes};
 use crate::store::{Change, JobRecord, Store, StoreError, Stored};
 
 /// The pause after a panic.
-pub(super) const STUMBLED: Duration = Duration::from_secs(1);
+pub(super) const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
 /// A fabric, its switches and its jobs.
 pub struct Controller {
@@ -49,35 +50,37 @@ pub struct Controller {
     pub(super) switches: Arc<[ManagedSwitch]>,
     audit_every: Duration,
     pub(super) repair: bool,
+    /// Bits per second at which each rank sends unless its agent chooses a rate.
+    pub(super) agent_rate: Option<u64>,
     pub(super) changes: ChangeLock,
     pub(super) registry: Arc<Mutex<Registry>>,
-    /// What of the fabric is down, and since when.
+    /// Which elements of the fabric are down, and since when.
     pub(super) condition: Mutex<Condition>,
-    /// That something has changed that trees and routes depend on.
-    pub(super) news: watch::Sender<()>,
+    /// Notified when trees and routes may have to change.
+    pub(super) fabric_changed: watch::Sender<()>,
     pub(super) journal: Arc<Journal>,
     pub(super) seats: SeatKeeper,
-    /// Whether it is being stopped: what it still holds is not to be changed any more.
+    /// True once the controller is stopping: its state must not change any more.
     closed: watch::Sender<bool>,
-    pub(super) attendants: Arc<Attendants>,
-    /// Room for what members are told of changes.
-    pub(super) telling: Telling,
+    pub(super) sessions: Arc<Sessions>,
+    /// Bounds the messages about changes of members that are in flight.
+    pub(super) message_room: MessageRoom,
     pub(super) events: Events,
-    /// The last check. Held during one: two at once would count each other's packets.
+    /// The last check. Locked during a check: two at once would count each other's packets.
     pub(super) checks: AsyncMutex<Option<PastCheck>>,
-    /// Places for those who watch jobs.
+    /// Bounds the clients that watch jobs.
     pub(super) job_watches: Places,
-    /// Places for those who watch telemetry.
+    /// Bounds the clients that watch telemetry.
     pub(super) telemetry_watches: Places,
-    /// Room for jobs whose counts are read at the same time.
+    /// Bounds the jobs whose counters are read at the same time.
     pub(super) telemetry_reads: Semaphore,
-    /// What links between switches are seen to lose.
+    /// Detects links between switches that lose packets.
     pub(super) blackholes: Mutex<Blackholes>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
     pub(super) metrics: Metrics,
 }
 
-/// A job and how its members stand.
+/// A job and the state of its members.
 #[derive(Clone, Debug)]
 pub struct JobState {
     /// The job.
@@ -86,37 +89,38 @@ pub struct JobState {
     pub switches: Vec<SwitchId>,
     /// Its members' seats, by rank.
     pub(super) seats: Vec<Seat>,
-    /// Members that some others cannot reach, in rank order.
+    /// Members that cannot reach some others, in rank order.
     pub cut_off: Vec<Rank>,
-    /// Why it was not moved off what is down or drained, on one line.
+    /// Why it still uses elements that are down or drained, on one line.
     pub stays: Option<String>,
-    /// Members that are suspected, in rank order.
+    /// Suspected members, in rank order.
     pub suspected: Vec<Rank>,
     /// The first operation of the epoch.
     pub first_operation: u32,
-    /// Why its members are the same although they should be others, on one line.
+    /// Why the last change of members did not happen, on one line.
     pub unchanged: Option<String>,
-    /// The epoch that comes.
+    /// The next epoch.
     pub next: Option<Box<JobState>>,
 }
 
-/// A switch and how we stand with it.
+/// A switch and the state of the connection to it.
 #[derive(Clone, Debug)]
 pub struct SwitchState {
     /// The switch.
     pub id: SwitchId,
-    /// Why the controller is not connected to it, on one line.
+    /// Why it is not connected, on one line.
     pub problem: Option<String>,
-    /// What of it is not in use.
+    /// Its elements that are not in use.
     pub health: Vec<PartState>,
-    /// Whether it may hold something else than it should.
+    /// True if it needs a resync.
     pub in_doubt: bool,
     /// The jobs installed on it, by name.
     pub jobs: Vec<String>,
 }
 
 impl Controller {
-    /// Brings up every switch and keeps them up. Who leads only by majority needs no more than that.
+    /// Brings up the switches and starts the tasks that keep them up. A controller that leads by
+    /// majority needs only more than half of them.
     pub(super) async fn start(
         config: Config,
         store: Arc<Store>,
@@ -128,6 +132,7 @@ impl Controller {
             patience,
             audit_every,
             repair,
+            agent_rate,
             terms,
             ..
         } = config;
@@ -136,8 +141,8 @@ impl Controller {
         let routes = Routes::new(&fabric, condition.health());
         for id in fabric.switch_ids() {
             plan::check_fabric(&fabric, &routes, &program, id)?;
-            if let Some(said) = plan::uncut(&fabric, program.names(), id) {
-                tracing::warn!("{said}");
+            if let Some(warning) = plan::uncut(&fabric, program.names(), id) {
+                tracing::warn!("{warning}");
             }
         }
         let election_id = lead.term.election_id();
@@ -148,7 +153,8 @@ impl Controller {
             .collect();
         let needs = match by_majority {
             true => Needs::Most,
-            // Whoever starts the first controller of a fabric sees what is wrong with it. A later one has jobs that need it, or had.
+            // The operator who starts a fabric for the first time should see every problem. Later
+            // on, jobs need what still works.
             false if stored.is_new() => Needs::All,
             false => Needs::Any,
         };
@@ -176,15 +182,16 @@ impl Controller {
             program,
             audit_every,
             repair,
+            agent_rate,
             changes: ChangeLock::default(),
             condition: Mutex::new(condition),
-            news: watch::Sender::default(),
+            fabric_changed: watch::Sender::default(),
             seats,
             registry,
             journal,
             closed: watch::Sender::new(false),
-            attendants: Arc::default(),
-            telling: Telling::default(),
+            sessions: Arc::default(),
+            message_room: MessageRoom::default(),
             events: Events::default(),
             checks: AsyncMutex::default(),
             job_watches: Places::new(service_watch::WATCHES, "watch jobs"),
@@ -194,7 +201,8 @@ impl Controller {
             keepers: Mutex::default(),
             metrics,
         });
-        // What the fabric as it is now made of them is what is promised from now on; and others' copies say who leads.
+        // The jobs as restored on the present fabric are the committed state from now on; and the
+        // copies tell the others which controller leads.
         controller.journal.commit(Change::Update(records)).await?;
         controller.bring_up(clients, needs, patience).await?;
         for switch in controller.switches.iter() {
@@ -207,7 +215,7 @@ impl Controller {
         });
         let mover = {
             let controller = Arc::clone(&controller);
-            tokio::spawn(async move { controller.keep_moving().await })
+            tokio::spawn(async move { controller.keep_rerouting().await })
         };
         let keepers = keepers.chain([mover]).collect();
         *controller
@@ -220,7 +228,7 @@ impl Controller {
         Ok(controller)
     }
 
-    /// Does something until it has ended, or the controller does.
+    /// Runs `work` until it or the controller ends.
     pub(super) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.retain(|keeper| !keeper.is_finished());
@@ -229,31 +237,31 @@ impl Controller {
         }
     }
 
-    /// Ends what runs in the background. The switches keep what they have.
+    /// Ends all background tasks. The switches keep their entries.
     pub(super) fn close(&self) {
-        // First: who is in the middle of something asks before it goes on.
+        // First, because running tasks check it before each step.
         self.closed.send_replace(true);
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.drain(..).for_each(|keeper| keeper.abort());
         self.journal.close();
         for switch in self.switches.iter() {
-            switch.disconnect("the controller is being stopped".into());
+            switch.disconnect("the controller is stopping".into());
         }
         self.events.end();
         self.registry().end_waiting();
-        self.attendants.clear();
+        self.sessions.clear();
     }
 
-    /// Waits until it is being stopped.
+    /// Waits until the controller is stopping.
     pub(super) fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut closed = self.closed.subscribe();
         async move {
-            // One that is not there any more has stopped, too.
+            // An error means that the controller is gone, which is also a stop.
             let _ = closed.wait_for(|closed| *closed).await;
         }
     }
 
-    /// [Keeps a switch up](Self::keep_up), whatever that stumbles over.
+    /// Runs [`keep_up`](Self::keep_up) and restarts it after a panic.
     async fn keep_up_for_good(self: &Arc<Self>, id: SwitchId) {
         let switch = &self.switches[id.0];
         while AssertUnwindSafe(self.keep_up(id))
@@ -263,33 +271,33 @@ impl Controller {
         {
             tracing::error!(
                 switch = switch.name(),
-                "keeping it up has panicked; it is connected to anew"
+                "the switch's task has panicked; reconnecting"
             );
-            switch.doubt();
-            switch.disconnect("the controller has stumbled over it".into());
-            sleep(self.audit_every.min(STUMBLED)).await;
+            switch.mark_dirty();
+            switch.disconnect("the controller's task for this switch has panicked".into());
+            sleep(self.audit_every.min(PANIC_PAUSE)).await;
         }
     }
 
-    /// Whenever a switch is lost, waits for it and gives it back what it should hold; and looks at it from time to time, and when it may have done
-    /// what was given up.
+    /// Reconnects a switch whenever the connection is lost, and reconciles it then, periodically,
+    /// and when an interrupted write may have taken effect late.
     async fn keep_up(self: &Arc<Self>, id: SwitchId) {
         let switch = &self.switches[id.0];
         loop {
             let look = async {
-                // Not at all switches at once: a fabric's audits take long together.
+                // A random pause spreads the audits, which take long for a whole fabric.
                 let pause = self.audit_every.mul_f64(rand::random_range(0.5..=1.0));
                 tokio::select! {
                     () = sleep(pause) => {}
-                    () = switch.is_to_be_looked_at() => {}
+                    () = switch.needs_read() => {}
                 }
                 self.audit_one(switch).await;
             };
             tokio::select! {
                 lost = switch.lost() => match lost {
                     Lost::Silent => {
-                        // It may have been restarted, and then holds nothing.
-                        switch.doubt();
+                        // It may have restarted, and then has no entries.
+                        switch.mark_dirty();
                         self.see(Part::Transit(id), false);
                     }
                     Lost::Superseded(term) => self.journal.outrank(term),
@@ -299,7 +307,7 @@ impl Controller {
             }
             let failed = |error: &BringUpError| {
                 if error.is_silence() {
-                    switch.doubt();
+                    switch.mark_dirty();
                     self.see(Part::Transit(id), false);
                 }
                 if let Some(term) = error.superseded() {
@@ -307,7 +315,7 @@ impl Controller {
                 }
             };
             let client = switch.reconnect(failed).await;
-            // What only blinked is there again now, and not when it has been its turn to be looked at.
+            // A short interruption ends here, not only when the switch has been resynced.
             let part = Part::Transit(id);
             if !self.condition().is_lost(part) {
                 self.see(part, true);
@@ -331,14 +339,15 @@ impl Controller {
         switch: &ManagedSwitch,
         client: SwitchClient,
     ) -> Result<(), BringUpError> {
-        // Others may go on while a chip is reset.
+        // Without the change lock: loading a program may take a minute.
         let mut found = switch.load(&client, &self.desired()).await?;
         let _changes = loop {
             let changes = self.changes.take().await;
             let desired = self.desired();
             let hurried = changes.client(&client);
             match switch.come_up(&hurried, found, &desired).await {
-                // Nothing is wrong with it: it is its turn again after the move. Some of what it was to hold may be there by then.
+                // A reroute interrupted this, the switch is healthy. It may have some of its
+                // entries by now.
                 Err(error) if error.is_given_up() => found = Found::OurProgram,
                 come_up => {
                     come_up?;
@@ -348,8 +357,8 @@ impl Controller {
         };
         switch.is_up(client);
         self.listen(switch);
-        tracing::info!(switch = switch.name(), "back");
-        self.try_again();
+        tracing::info!(switch = switch.name(), "switch reconnected");
+        self.retry_waiting();
         Ok(())
     }
 
@@ -362,8 +371,8 @@ impl Controller {
         }
     }
 
-    /// Makes these switches divide their ports among all installed jobs and those that are to come. Every switch is
-    /// asked; the first that fails is told.
+    /// Writes to these switches the division of their ports among all installed jobs and `more`.
+    /// Continues after a failure and returns the first one.
     pub(super) async fn divide(
         &self,
         clients: &Clients,
@@ -378,11 +387,11 @@ impl Controller {
         divided.await.into_iter().collect()
     }
 
-    /// As [`divide`](Self::divide) among the installed jobs, where nobody can do anything about a switch that fails: it is asked
-    /// again with the next change, or when it is back.
+    /// As [`divide`](Self::divide) among the installed jobs. A failure is only logged: the division
+    /// is written again with the next change, or when the switch reconnects.
     pub(super) async fn divide_again(&self, clients: &Clients) {
         if let Err(error) = self.divide(clients, &[]).await {
-            tracing::warn!(%error, "shares of ports are not as they should be");
+            tracing::warn!(%error, "cannot write the shares of switch ports");
         }
     }
 
@@ -391,17 +400,17 @@ impl Controller {
         &self.fabric
     }
 
-    /// The routes that its switches have.
+    /// The routes on its switches.
     pub(super) fn routes(&self) -> Arc<Routes> {
         Arc::clone(self.registry().routes())
     }
 
-    /// By how many packets what a job's member sends to the group and to another member may overtake each other.
+    /// By how many packets a member's multicast and unicast packets may overtake each other.
     pub(super) fn reorder(&self, job: &Job) -> u32 {
         routing::reorder(&self.fabric, &self.routes(), job)
     }
 
-    /// What a controller that starts now would know.
+    /// The state that a controller would start with now.
     pub(super) fn stored(&self) -> Result<Stored, StoreError> {
         self.journal.read()
     }
@@ -410,16 +419,17 @@ impl Controller {
         &self.program
     }
 
-    /// What a job needs on its switches; none if it is gone.
+    /// A job's entries, by switch; none if the job is gone.
     pub(super) fn plan_of(&self, id: JobId) -> Option<Arc<JobPlan>> {
         let registry = self.registry();
         registry.get(id).map(|record| Arc::clone(&record.plan))
     }
 
-    /// The right to change what switches should hold, for who promises something; none of a controller that is being stopped, and none while
-    /// too few follow to store it.
+    /// The lock for committing a change of the switches' desired state. Refused while the
+    /// controller is stopping or not primary, and while too few controllers follow to store the
+    /// change.
     pub(super) async fn change(&self) -> Result<Changes<'_>, JobRequestError> {
-        // Before: nobody else is to wait for that.
+        // Before the lock, so that the wait for followers delays no other change.
         let followed = self.journal.followed().await;
         followed.map_err(JobRequestError::Unfollowed)?;
         let changes = self.changes.take().await;
@@ -452,7 +462,7 @@ impl Controller {
                 id: switch.id,
                 problem: switch.client().err(),
                 health,
-                in_doubt: switch.is_in_doubt(),
+                in_doubt: switch.is_dirty(),
                 jobs,
             }
         };
@@ -464,8 +474,10 @@ impl Controller {
         self.switches[id.0].client()
     }
 
-    pub(super) fn doubt(&self, switches: &[SwitchId]) {
-        switches.iter().for_each(|id| self.switches[id.0].doubt());
+    pub(super) fn mark_dirty(&self, switches: &[SwitchId]) {
+        switches
+            .iter()
+            .for_each(|id| self.switches[id.0].mark_dirty());
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -473,7 +485,7 @@ impl Controller {
     }
 }
 
-/// A job in the epoch that it is in, and in the one that comes.
+/// A job in its current epoch, with its next one.
 pub(super) fn state_of(registry: &Registry, record: &Record) -> JobState {
     let next = registry.next_of(record.job.id);
     JobState {
@@ -499,6 +511,6 @@ pub(super) fn state_alone(record: &Record) -> JobState {
 }
 
 pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds the lock, and no change has a half.
+    // No thread panics while it holds the lock, and every change is complete.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What a switch has counted for a job.
+//! Reading a job's counters from a switch.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ use crate::job::{CounterIndex, ShareIndex, SourceIndex};
 use crate::p4rt::{RpcError, SwitchClient};
 use crate::plan::{CounterCell, SchemaError};
 
-/// Cells to read, as a switch knows them.
+/// Counter cells to read from a switch.
 #[derive(Clone, Debug, Default)]
 pub struct Cells {
     entities: Vec<Entity>,
@@ -19,7 +19,7 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// Finds the cells in the program.
+    /// Resolves the cells in the program.
     pub fn new(
         names: &Names,
         cells: impl IntoIterator<Item = CounterCell>,
@@ -33,7 +33,7 @@ impl Cells {
         Ok(found)
     }
 
-    /// Reads them from one switch.
+    /// Reads the cells from a switch.
     pub async fn read(self, client: &SwitchClient) -> Result<Counted, RpcError> {
         let mut counted = Counted::default();
         for read in client.read(self.entities).await? {
@@ -45,7 +45,7 @@ impl Cells {
                 .and_then(|index| u32::try_from(index.index).ok());
             if let (Some(counter), Some(index)) = (self.names.get(&entry.counter_id), index) {
                 let data = entry.data.unwrap_or_default();
-                // The protocol's numbers are signed and never negative.
+                // P4Runtime's counters are signed and never negative.
                 let [packets, bytes] = [data.packet_count, data.byte_count]
                     .map(|count| u64::try_from(count).unwrap_or_default());
                 let cell = CounterCell { counter, index };
@@ -56,7 +56,7 @@ impl Cells {
     }
 }
 
-/// What cells have counted; those that were not read, zero.
+/// The counters that were read; zero for other cells.
 #[derive(Clone, Debug, Default)]
 pub struct Counted(BTreeMap<CounterCell, api::Count>);
 
@@ -67,7 +67,7 @@ impl Counted {
         self.0.get(&cell).copied().unwrap_or_default()
     }
 
-    /// A job's counts on the switch of this name.
+    /// A job's counters on a switch.
     pub fn of_job(&self, switch: &str, CounterIndex(index): CounterIndex) -> api::SwitchCounters {
         let count = |counter| Some(self.at(counter, index));
         api::SwitchCounters {
@@ -88,7 +88,7 @@ impl Counted {
         }
     }
 
-    /// What a job's share of a port with this index has counted; which port that is says the caller.
+    /// The counters of a job's share of a port. The caller adds the port.
     pub fn of_share(&self, share: ShareIndex) -> api::PortCounters {
         let count = |counter| Some(self.at(counter, share.0));
         api::PortCounters {
@@ -100,7 +100,7 @@ impl Counted {
         }
     }
 
-    /// Those of its member of this rank.
+    /// The counters of a member as a source.
     pub fn of_source(&self, rank: u32, source: SourceIndex) -> api::SourceCounters {
         let gaps = CounterCell::gaps(source)
             .map(|(cell, missing)| {
@@ -119,7 +119,7 @@ impl Counted {
     }
 }
 
-/// In the place of the counts of a switch that did not say them.
+/// The answer for a switch that did not return its counters.
 pub fn away(switch: &str, problem: String) -> api::SwitchCounters {
     api::SwitchCounters {
         switch: switch.to_owned(),
@@ -132,7 +132,7 @@ pub fn away(switch: &str, problem: String) -> api::SwitchCounters {
 mod tests {
     use super::*;
 
-    /// A switch that has counted so many packets and bytes in each of these cells.
+    /// A switch that has counted `each` packets and bytes in each of these cells.
     fn counted(cells: impl IntoIterator<Item = CounterCell>, each: i64) -> Counted {
         let each = each.unsigned_abs();
         let count = api::Count {
@@ -143,16 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_weighed_by_cell() {
+    fn gap_counters_are_weighted_by_cell() {
         let source = SourceIndex(2);
-        // Each digit of each place once: 120 × 0x111.
+        // Each digit of each hexadecimal place once: 120 × 0x111.
         let cells: Vec<CounterCell> = CounterCell::gaps(source).map(|(cell, _)| cell).collect();
         assert_eq!(counted(cells, 1).of_source(0, source).lost, 120 * 0x111);
     }
 
-    /// The largest that P4Runtime's numbers can be.
+    /// The largest values of P4Runtime's counters.
     #[test]
-    fn no_count_is_too_large() {
+    fn the_largest_counts_do_not_overflow() {
         let source = SourceIndex(2);
         let most = counted(CounterCell::of_source(source), i64::MAX);
         let overtaken = i64::MAX.unsigned_abs();

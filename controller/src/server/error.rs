@@ -1,4 +1,5 @@
-//! What can go wrong when a controller starts, and when it is asked for something.
+//! Error types of the controller: why it does not start, and why it refuses a request. The gRPC
+//! codes are in `status`.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,147 +17,147 @@ use crate::plan::LimitError;
 use crate::program::ProgramError;
 use crate::store::{StoreError, Unfit};
 
-/// Why a controller does not start.
+/// The reason why a controller does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The control API's address.
+    /// The control API's address is not usable.
     #[error("cannot listen on {listen}: {source}; choose another address with --listen")]
     Listen {
         /// The address.
         listen: Listen,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something that is not ours to remove is where the control API's socket was to be.
+    /// The path of the control API's socket exists and is not a socket.
     #[error(
-        "cannot listen on unix:{0}: {0} is there and is no socket; move it away, or choose another path with --listen",
+        "cannot listen on unix:{0}: {0} exists and is not a socket; move it, or choose another path with --listen",
         path.display()
     )]
     NotASocket {
-        /// Where.
+        /// The path.
         path: PathBuf,
     },
-    /// The program.
+    /// The program is unusable.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The fabric has more hosts than a switch has room for.
+    /// The fabric exceeds a limit of a switch.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// A switch.
+    /// A switch cannot be brought up.
     #[error(transparent)]
     Switch(#[from] BringUpError),
-    /// The store.
+    /// The store cannot be opened or read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A job in it.
+    /// A stored job cannot be restored.
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    /// What the controller begins with cannot be kept.
+    /// The initial state cannot be stored.
     #[error(transparent)]
     Keep(#[from] KeepError),
-    /// It has stood by for others.
+    /// The store belongs to one of several controllers.
     #[error(
-        "this controller was one of several; name the others with --peers, or let it lead alone with --lead-anyway, by which promises may be lost"
+        "the store belongs to one of several controllers; name the others with --peers, or lead without them with --force-lead (changes that only they have stored are lost)"
     )]
     OfAGroup,
-    /// More copies than there are others to make them.
+    /// More copies are wanted than there are other controllers.
     #[error(
-        "--copies {copies}: there are {peers} other controllers; name more with --peers, or ask for fewer"
+        "--copies {copies}: only {peers} other controllers are named; name more with --peers, or lower --copies"
     )]
     Copies {
-        /// How many were asked for.
+        /// The copies that are wanted.
         copies: usize,
-        /// How many others there are.
+        /// The number of other controllers.
         peers: usize,
     },
-    /// Another controller's address.
+    /// A peer's address is malformed.
     #[error("--peers {address}: expected HOST:PORT or unix:PATH")]
     Peer {
-        /// What was given.
+        /// The address.
         address: String,
     },
-    /// A controller's address that counts already.
-    #[error("--peers {address}: name each of the other controllers once, and not this one")]
+    /// A peer is named twice, or is this controller.
+    #[error("--peers {address}: name each other controller once, and not this one")]
     PeerAgain {
-        /// What was given.
+        /// The address.
         address: String,
     },
-    /// Most switches have another primary again.
-    #[error("primary at {led} of {switches} switches, of which more than half are needed")]
+    /// The controller is primary at half of the switches or fewer.
+    #[error("primary at only {led} of {switches} switches; more than half are needed")]
     NoMajority {
-        /// At how many.
+        /// Switches at which it is primary.
         led: usize,
-        /// Of how many.
+        /// Switches of the fabric.
         switches: usize,
     },
 }
 
-/// Why a job that was kept cannot be again.
+/// The reason why a stored job cannot be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// The fabric is another one.
+    /// The fabric lacks something that the job names.
     #[error(transparent)]
     Unfit(#[from] Unfit),
-    /// It has no place there any more.
+    /// The fabric has no room for the job.
     #[error(
-        "job {name} was kept and does not fit the fabric any more: {refusal}; give it the room that it had, or start with another --state"
+        "stored job {name} no longer fits the fabric: {refusal}; restore its capacity in the fabric file, or start with another --state"
     )]
     Refused {
         /// The job's name.
         name: String,
-        /// What is in the way.
+        /// The refusal.
         refusal: Box<Refusal>,
     },
 }
 
-/// Why a switch is not at work for us.
+/// The reason why a switch is not in use by this controller.
 #[derive(Debug, thiserror::Error)]
 pub enum BringUpError {
-    /// No connection, or not as primary.
+    /// The connection failed, or another client is primary.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// It refuses the program.
+    /// The switch refused the program.
     #[error("switch {switch} refused the program: {error}")]
     Pipeline {
         /// The switch's name.
         switch: String,
-        /// What it said.
+        /// Its answer.
         error: RpcError,
     },
-    /// Somebody has given it another program.
-    #[error("switch {switch} has another program by now, and is given ours again")]
+    /// Another client has installed another program.
+    #[error("switch {switch} runs another program; the controller installs its own again")]
     OtherProgram {
         /// The switch's name.
         switch: String,
     },
-    /// It cannot be asked what it holds.
-    #[error("switch {switch} didn't say what it holds: {error}")]
+    /// Its entries cannot be read.
+    #[error("cannot read the entries of switch {switch}: {error}")]
     Read {
         /// The switch's name.
         switch: String,
-        /// What it said.
+        /// Its answer.
         error: RpcError,
     },
-    /// The program lacks what we need.
+    /// The program lacks a table, action or field.
     #[error(transparent)]
     Untranslatable(#[from] Untranslatable),
-    /// It refuses what belongs there.
+    /// A write failed.
     #[error("switch {switch} {cause}")]
     Write {
         /// The switch's name.
         switch: String,
-        /// What happened.
+        /// The failure.
         cause: crate::install::Cause,
     },
 }
 
 impl BringUpError {
-    /// As [`ConnectError::is_silence`].
+    /// See [`ConnectError::is_silence`].
     pub fn is_silence(&self) -> bool {
         matches!(self, BringUpError::Connect(error) if error.is_silence())
     }
 
-    /// Whether the switch was not waited for, as trees had to move.
+    /// True if a reroute interrupted the request.
     pub fn is_given_up(&self) -> bool {
         match self {
             BringUpError::Pipeline { error, .. } | BringUpError::Read { error, .. } => {
@@ -169,12 +170,12 @@ impl BringUpError {
         }
     }
 
-    /// As [`ConnectError::is_break`].
+    /// See [`ConnectError::is_break`].
     pub fn is_break(&self) -> bool {
         matches!(self, BringUpError::Connect(error) if error.is_break())
     }
 
-    /// Whether the same may succeed when it is tried again with a new connection.
+    /// True if a retry with a new connection may succeed.
     pub fn may_pass(&self) -> bool {
         match self {
             BringUpError::Connect(error) => error.may_pass(),
@@ -187,17 +188,18 @@ impl BringUpError {
         }
     }
 
-    /// Whether it says nothing of other switches: the program is right, and nobody else leads.
+    /// True if other switches are not affected: the program is right, and no other controller
+    /// leads.
     pub fn is_of_one_switch(&self) -> bool {
         !matches!(self, BringUpError::Untranslatable(_)) && self.superseded().is_none()
     }
 
-    /// Whether the switch holds something else than it was asked to change.
+    /// True if the switch's entries differed from those that the write assumed.
     pub fn is_outdated(&self) -> bool {
         matches!(self, BringUpError::Write { cause, .. } if cause.is_outdated())
     }
 
-    /// Whether the switch works, and answers to another controller.
+    /// True if the switch works and another controller is its primary.
     pub fn is_anothers(&self) -> bool {
         use ConnectError::{NotPrimary, Superseded};
         matches!(
@@ -206,7 +208,7 @@ impl BringUpError {
         )
     }
 
-    /// The term of the controller that has led it since, if that is why.
+    /// The term of the controller that has replaced this one as primary, if that is the reason.
     pub fn superseded(&self) -> Option<Term> {
         match self {
             BringUpError::Connect(ConnectError::Superseded { term, .. }) => Some(*term),
@@ -215,26 +217,26 @@ impl BringUpError {
     }
 }
 
-/// Why a part of the fabric is not drained, or drained still.
+/// The reason why an element of the fabric is not drained or undrained.
 #[derive(Debug, thiserror::Error)]
 pub enum DrainError {
-    /// There is none of that name.
+    /// The fabric has no such element.
     #[error(transparent)]
     Unknown(#[from] UnknownPart),
-    /// A job could not move.
-    #[error("{part} was not changed, as job {job} has no room then where it would be: {refusal}")]
+    /// A job cannot be rerouted.
+    #[error("{part} is unchanged: job {job} would have no room: {refusal}")]
     NoRoom {
-        /// The part.
+        /// The element.
         part: String,
         /// The job's name.
         job: String,
-        /// What is in the way.
+        /// The refusal.
         refusal: Box<Refusal>,
     },
-    /// It could not be kept, and so is not promised.
-    #[error("nothing was changed, as that could not be kept: {0}")]
+    /// The change could not be stored.
+    #[error("nothing was changed: the change could not be stored: {0}")]
     Store(#[from] KeepError),
-    /// The controller is being stopped, or does not lead.
+    /// The controller is stopping or not primary.
     #[error(transparent)]
     Stopping(JobRequestError),
 }
@@ -248,47 +250,45 @@ impl From<JobRequestError> for DrainError {
     }
 }
 
-/// Why a request about a job is refused.
+/// The reason why a request about a job is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum JobRequestError {
     /// The name is taken.
-    #[error("job {name} exists already; delete it first, or choose another name")]
+    #[error("job {name} already exists; delete it first, or choose another name")]
     Exists {
         /// The job's name.
         name: String,
     },
-    /// There is no such job.
+    /// No job has that name.
     #[error("there is no job {name:?}; {}", known_jobs(.known))]
     NoJob {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The jobs that there are.
+        /// The names of all jobs.
         known: Vec<String>,
     },
-    /// There is no place for it.
+    /// The job does not fit.
     #[error("job {name}: {refusal}")]
     Refused {
         /// The job's name.
         name: String,
-        /// Why not.
+        /// The refusal.
         refusal: Box<Refusal>,
     },
-    /// A switch that it needs is not connected.
+    /// A switch that the job needs is not connected.
     #[error("switch {switch} is not connected: {problem}; try again when it is")]
     NotConnected {
         /// The switch's name.
         switch: String,
-        /// Why not.
+        /// The reason.
         problem: String,
     },
-    /// What a switch holds is not known since a write failed, and it does not let it be put right.
-    #[error(
-        "what switch {switch} holds is in doubt since a write failed, and it cannot be put right: {error}"
-    )]
-    InDoubt {
+    /// A switch needs a resync after a failed write, and the resync failed.
+    #[error("switch {switch} needs a resync after a failed write, and the resync failed: {error}")]
+    ResyncFailed {
         /// The switch's name.
         switch: String,
-        /// What happened.
+        /// The failure.
         error: Box<BringUpError>,
     },
     /// A switch stopped the installation.
@@ -296,69 +296,69 @@ pub enum JobRequestError {
     Install {
         /// The job's name.
         name: String,
-        /// What happened.
+        /// The failure.
         error: Box<InstallError>,
     },
-    /// A switch does not let it have its part of the ports that it shares with others.
-    #[error("job {name}: {error}; nothing of it was installed")]
+    /// A switch refused the job's shares of its ports.
+    #[error("job {name} was not installed: {error}")]
     Divide {
         /// The job's name.
         name: String,
-        /// What happened.
+        /// The failure.
         error: Box<BringUpError>,
     },
-    /// A member says that it runs on a host that the fabric does not have.
-    #[error("the fabric has no host {host:?}; say the name that the fabric file gives this host")]
+    /// A member names a host that the fabric lacks.
+    #[error("the fabric has no host {host:?}; use the host's name in the fabric file")]
     NoHost {
-        /// What it said.
+        /// The name.
         host: String,
     },
-    /// None of the job's ranks sits there.
-    #[error("job {name} has no member on host {host}; its members sit on {hosts}")]
+    /// The job has no rank on the host.
+    #[error("job {name} has no member on host {host}; its members are on {hosts}")]
     NotAMember {
         /// The job's name.
         name: String,
         /// The host.
         host: String,
-        /// The hosts of the job.
+        /// The job's hosts.
         hosts: String,
     },
     /// All ranks on the host are taken.
     #[error(
-        "all {ranks} of job {name}'s ranks on host {host} are taken; {}",
-        anew(name, *.all_left)
+        "all {ranks} ranks of job {name} on host {host} are taken; {}",
+        free_a_rank(name, *.all_left)
     )]
     Taken {
         /// The job's name.
         name: String,
         /// The host.
         host: String,
-        /// How many ranks sit there.
+        /// The number of ranks on the host.
         ranks: usize,
-        /// Whether all of the job's members have left.
+        /// True if all members of the job have left.
         all_left: bool,
     },
-    /// Not everybody came.
+    /// Members have not joined in time.
     #[error("job {name}: after {} s {} of {members} members had not joined: {missing}", waited.as_secs_f32(), count)]
     Missing {
         /// The job's name.
         name: String,
-        /// How long was waited.
+        /// The time that the caller waited.
         waited: Duration,
-        /// The job's members.
+        /// The number of members.
         members: usize,
-        /// How many are missing.
+        /// The number of missing members.
         count: usize,
-        /// Who, by rank and host.
+        /// The missing members, by rank and host.
         missing: String,
     },
-    /// The job went away while a member waited.
+    /// The job was deleted while a member waited.
     #[error("job {name} was deleted while its members were joining")]
     Deleted {
         /// The job's name.
         name: String,
     },
-    /// A member leaves that has not joined.
+    /// The rank has not joined.
     #[error("rank {rank} of job {name} has not joined in epoch {epoch}")]
     NotJoined {
         /// The job's name.
@@ -368,116 +368,116 @@ pub enum JobRequestError {
         /// The epoch.
         epoch: u32,
     },
-    /// Its members change already.
+    /// The job's members are changing.
     #[error(
-        "job {name} is changing to epoch {epoch}; wait until it has (`ultima job watch {name}`), or call it off (`ultima job resize {name} --call-off`)"
+        "job {name} is changing to epoch {epoch}; wait for it (`ultima job watch {name}`), or cancel it (`ultima job resize {name} --cancel`)"
     )]
     Changing {
         /// The job's name.
         name: String,
-        /// The epoch that comes.
+        /// The next epoch.
         epoch: u16,
     },
-    /// There is no change to call off.
+    /// There is no change to cancel.
     #[error(
-        "job {name} is in epoch {epoch}, and no such change of it is on its way; one that is decided stays"
+        "job {name} is in epoch {epoch}: there is no such change to cancel; a decided change cannot be cancelled"
     )]
     NotChanging {
         /// The job's name.
         name: String,
-        /// The epoch that it is in.
+        /// The current epoch.
         epoch: u32,
     },
-    /// A change is to be called off, and is not yet.
+    /// A cancellation is pending.
     #[error(
-        "the change of job {name} is not called off yet, as it is being decided or that is not stored; it goes on to be, unless it is decided: `ultima job watch {name}`"
+        "cancellation pending: the change of job {name} is being decided, or the cancellation is not stored yet; follow it with `ultima job watch {name}`"
     )]
-    CallingOff {
+    CancelPending {
         /// The job's name.
         name: String,
     },
-    /// A change of it was called off, and it was not deleted.
-    #[error("job {name} was not deleted, but its change to epoch {epoch} is called off: {error}")]
+    /// The job was not deleted, but its change was cancelled.
+    #[error("job {name} was not deleted, but its change to epoch {epoch} is cancelled: {error}")]
     DeletedInPart {
         /// The job's name.
         name: String,
-        /// The epoch that was to come.
+        /// The cancelled epoch.
         epoch: u16,
-        /// What happened.
+        /// The failure.
         error: KeepError,
     },
-    /// It is about others than its members are now.
+    /// The job's members have changed since the client read them.
     #[error(
-        "job {name} is in epoch {epoch}, with other members than those that this is about; nothing was changed: look at them with `ultima job show {name}` and ask again"
+        "job {name} is in epoch {epoch} and its members have changed meanwhile; nothing was changed: check them with `ultima job show {name}` and try again"
     )]
     OtherEpoch {
         /// The job's name.
         name: String,
-        /// The epoch that it is in.
+        /// The current epoch.
         epoch: u16,
     },
-    /// More members than can be let send to each other.
+    /// The job has too many members for a check.
     #[error("job {name} has {members} members; jobs of up to {most} can be checked")]
     TooManyToCheck {
         /// The job's name.
         name: String,
-        /// How many it has.
+        /// The number of members.
         members: usize,
-        /// How many it may have.
+        /// The limit.
         most: usize,
     },
-    /// It has those members already.
-    #[error("job {name} has these members, in this order, already; nothing was changed")]
+    /// The job already has these members.
+    #[error("job {name} already has these members in this order; nothing was changed")]
     SameMembers {
         /// The job's name.
         name: String,
     },
-    /// Nobody could say which operation would be the new epoch's first.
+    /// No current member would remain, so none could decide the new epoch's first operation.
     #[error(
-        "job {name} is running, and none of its members would stay to say how far it is; keep one, or delete the job and create it with others"
+        "job {name} is running: at least one current member must remain; keep one, or delete the job and create it with others"
     )]
     NobodyStays {
         /// The job's name.
         name: String,
     },
-    /// Rows and columns would not fit each other any more.
+    /// The job is a part of a grid, whose rows and columns must match.
     #[error(
-        "job {name} is a part of grid {grid}, which keeps its members; delete the grid and create it with others"
+        "job {name} is a part of grid {grid}, whose members cannot change; delete the grid and create it with others"
     )]
     Grid {
         /// The job's name.
         name: String,
-        /// The grid's.
+        /// The grid's name.
         grid: String,
     },
-    /// A member is to go that there is not.
-    #[error("job {name} has no rank {rank}; it has {ranks}, from 0 on")]
+    /// The job has no such rank.
+    #[error("job {name} has no rank {rank}; it has ranks 0 to {}", .ranks.saturating_sub(1))]
     NoRank {
         /// The job's name.
         name: String,
         /// The rank.
         rank: u32,
-        /// How many it has.
+        /// The number of ranks.
         ranks: usize,
     },
-    /// It is not said which of a host's members is to go.
-    #[error("job {name} has {ranks} ranks on host {host}; say which by its number")]
+    /// The host has several ranks of the job.
+    #[error("job {name} has {ranks} ranks on host {host}; name one by its number")]
     SeveralRanks {
         /// The job's name.
         name: String,
         /// The host.
         host: String,
-        /// How many sit there.
+        /// The number of ranks there.
         ranks: usize,
     },
-    /// Epochs have 16 bits.
-    #[error("job {name} has had all 65535 epochs; delete it and create it again")]
+    /// The epoch number, of 16 bits, cannot grow.
+    #[error("job {name} has used all 65535 epochs; delete it and create it again")]
     LastEpoch {
         /// The job's name.
         name: String,
     },
-    /// A member of an epoch that the job is not in any more.
-    #[error("rank {rank} was of epoch {epoch} of job {name}, which is in epoch {now}{}; {}", since(.first), what_became(.fate))]
+    /// The member's epoch is over.
+    #[error("epoch {epoch} of job {name} is over for rank {rank}: the job is in epoch {now}{}; {}", since(.first), place_in_next(.fate))]
     OverEpoch {
         /// The job's name.
         name: String,
@@ -485,52 +485,52 @@ pub enum JobRequestError {
         rank: u32,
         /// The old epoch.
         epoch: u32,
-        /// The epoch that it is in.
+        /// The current epoch.
         now: u16,
-        /// Its first operation.
+        /// The current epoch's first operation.
         first: Option<u32>,
-        /// Why the rank has no place there, where that is known.
+        /// Why the rank has no place in the current epoch, if known.
         fate: Option<String>,
     },
-    /// The controller is on its way out.
-    #[error("the controller is being stopped; ask again when it is back")]
+    /// The controller is stopping.
+    #[error("the controller is stopping; try again when it is back")]
     Stopping,
-    /// Another controller leads, or may: this one is not primary at more than half of the switches.
+    /// The controller is not primary at more than half of the switches.
     #[error(
-        "this controller is not the primary at most of the switches at present; ask the one that is"
+        "this controller is not primary at more than half of the switches; ask the primary controller"
     )]
     NotPrimary,
-    /// What it asks for could not be kept, and so was not begun.
+    /// Too few controllers follow to store a change, so nothing was begun.
     #[error("nothing was changed: {0}")]
     Unfollowed(KeepError),
-    /// It could not be kept, and so is not promised.
+    /// The change could not be stored.
     #[error("job {name} {}: {error}", verdict(error))]
     Store {
         /// The job's name.
         name: String,
-        /// What happened.
+        /// The failure.
         error: KeepError,
     },
-    /// The program's counters are others.
+    /// The program lacks a counter.
     #[error(transparent)]
     Program(#[from] crate::plan::SchemaError),
 }
 
 impl JobRequestError {
-    /// What to do, where the error itself does not say it.
+    /// The recommended action, if the error's text does not name one.
     pub(super) fn advice(&self) -> Option<&'static str> {
         match self {
-            error if error.is_given_up() => Some("ask again"),
-            JobRequestError::InDoubt { .. } => Some("try again, or restart the switch"),
+            error if error.is_given_up() => Some("try again"),
+            JobRequestError::ResyncFailed { .. } => Some("try again, or restart the switch"),
             _ => None,
         }
     }
 
-    /// Whether a switch was not waited for, as trees had to move: the same may be granted in a moment.
+    /// True if a reroute interrupted the request: a retry may succeed.
     pub(super) fn is_given_up(&self) -> bool {
         match self {
             JobRequestError::Install { error, .. } => error.is_given_up(),
-            JobRequestError::Divide { error, .. } | JobRequestError::InDoubt { error, .. } => {
+            JobRequestError::Divide { error, .. } | JobRequestError::ResyncFailed { error, .. } => {
                 error.is_given_up()
             }
             _ => false,
@@ -540,20 +540,21 @@ impl JobRequestError {
 
 fn verdict(error: &KeepError) -> &'static str {
     match error.is_unknown() {
-        true => "may have been changed, or not",
-        false => "was not changed, as that could not be kept",
+        true => "may or may not have been changed",
+        false => "was not changed: the change could not be stored",
     }
 }
 
-/// How somebody else, or the same one again, gets a place that was taken. Where all members have left, nobody can say where the job is.
-pub(super) fn anew(job: &str, all_left: bool) -> String {
+/// How to free a rank on a host where all are taken. A job whose members have all left cannot be
+/// resized, as none of them knows its last operation.
+pub(super) fn free_a_rank(job: &str, all_left: bool) -> String {
     match Line::of(job) {
         Some((grid, _)) => format!("delete grid {grid} and create it again to start over"),
         None if all_left => {
             format!("all of its members have left: delete job {job} and create it again")
         }
         None => format!(
-            "`ultima job evict {job}` takes the place of a member that is lost, and `ultima job resize {job} --members ...` with all hosts gives places anew"
+            "evict a lost member with `ultima job evict {job}`, or free all places of members that left with `ultima job resize {job} --members ...` and all hosts"
         ),
     }
 }
@@ -562,10 +563,10 @@ fn since(first: &Option<u32>) -> String {
     first.map_or_else(String::new, |first| format!(" since operation {first}"))
 }
 
-fn what_became(why: &Option<String>) -> String {
+fn place_in_next(why: &Option<String>) -> String {
     match why {
-        Some(why) => format!("it has no place there: {why}"),
-        None => "join again if its host has a free rank there".to_owned(),
+        Some(why) => format!("the rank has no place there: {why}"),
+        None => "join again if the host has a free rank".to_owned(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a switch tells over gNMI, heard for as long as the controller's connection to it stands.
+//! gNMI subscriptions to a switch, for as long as the controller is connected to it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -24,37 +24,37 @@ use super::port_status::PortStatus;
 use crate::fabric::SwitchId;
 use crate::p4rt::{Device, SwitchClient};
 
-/// The pause before it is asked again after a stream has ended.
+/// The pause before a subscription that has ended is renewed.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest answer: all leaves of all ports are far below.
+/// Limit of a message's bytes: all leaves of all ports are far below.
 const MAX_ANSWER: usize = 4 << 20;
-/// How long a switch may take until it begins to tell.
+/// Timeout of a subscription's start.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection that answers no ping in twice as long is broken.
+/// Keepalive interval. A connection without an answer for twice as long is broken.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
-/// Somebody who listens to a switch, from a stream's beginning to its end.
+/// A subscriber to one switch, for the duration of a stream.
 pub(super) trait Listener: Send + 'static {
-    /// What is listened to, in the plural.
+    /// What it subscribes to, in the plural, for log messages.
     const SUBJECT: &'static str;
 
-    /// Who has heard nothing yet from this switch.
+    /// A subscriber without any state yet.
     fn new(switch: SwitchId) -> Self;
 
-    /// What is asked for.
+    /// Its subscriptions.
     fn subscriptions() -> Vec<Subscription>;
 
-    /// Hears news.
-    fn take(&mut self, news: Notification, controller: &Controller);
+    /// Processes a notification.
+    fn take(&mut self, notification: Notification, controller: &Controller);
 
-    /// All that there is has been said.
+    /// Called when the switch has sent its whole present state.
     fn synced(&mut self, _: &Controller) {}
 
-    /// The switch says that it tells nothing of this.
+    /// Called when the switch does not support these paths.
     fn absent(switch: SwitchId, controller: &Controller);
 }
 
-/// `/interfaces/interface[name=*]/state/` and this.
+/// The path `/interfaces/interface[name=*]/state/<leaf>`.
 pub(super) fn of_state(leaf: &str) -> Path {
     path([
         elem("interfaces"),
@@ -64,7 +64,7 @@ pub(super) fn of_state(leaf: &str) -> Path {
     ])
 }
 
-/// What is told when it changes.
+/// A subscription to changes of a path.
 pub(super) fn on_change(path: Path) -> Subscription {
     Subscription {
         path: Some(path),
@@ -74,17 +74,17 @@ pub(super) fn on_change(path: Path) -> Subscription {
 }
 
 impl Controller {
-    /// Hears what a switch says of its ports as long as the controller's connection to it stands.
+    /// Subscribes to a switch's port states and counters while the controller is connected to it.
     pub(super) fn hear_ports(self: &Arc<Self>, id: SwitchId) {
         self.listen_to::<PortStatus>(id);
         self.listen_to::<PortCounters>(id);
     }
 
-    /// Has somebody listen to a switch as long as the controller's connection to it stands.
+    /// Runs a subscription while the controller is connected to the switch.
     fn listen_to<L: Listener>(self: &Arc<Self>, id: SwitchId) {
         let Ok(client) = self.client(id) else { return };
         let device = client.device().clone();
-        // Neither the controller nor the connection lives for this.
+        // Weak references: the task must keep neither the controller nor the connection alive.
         let (controller, client) = (Arc::downgrade(self), Arc::downgrade(&client));
         tokio::spawn(async move {
             while client.strong_count() > 0 {
@@ -97,13 +97,13 @@ impl Controller {
                         tracing::info!(
                             switch = device.name,
                             subject,
-                            "it does not tell of them: {}",
+                            "the switch does not report this over gNMI: {}",
                             status.message()
                         );
                         return;
                     }
                     Err(status) => {
-                        tracing::debug!(switch = device.name, subject = L::SUBJECT, %status, "no word");
+                        tracing::debug!(switch = device.name, subject = L::SUBJECT, %status, "gNMI stream ended");
                     }
                     Ok(()) => {}
                 }
@@ -113,7 +113,7 @@ impl Controller {
     }
 }
 
-/// Hears one stream to its end, or to that of the connection.
+/// Processes one stream until it or the P4Runtime connection ends.
 async fn hear_once<L: Listener>(
     controller: &Weak<Controller>,
     id: SwitchId,
@@ -135,7 +135,8 @@ async fn hear_all<L: Listener>(
     let begun = begun
         .await
         .map_err(|_| Status::deadline_exceeded("no answer"))?;
-    // Stratum takes the end of what it is asked for for the end of all (config_monitoring_service.cc).
+    // Kept open: Stratum ends the subscription with the request stream
+    // (config_monitoring_service.cc).
     let (_requests, mut answers) = begun?;
     let mut listener = L::new(id);
     while let Some(answer) = answers.message().await? {
@@ -143,7 +144,7 @@ async fn hear_all<L: Listener>(
             break;
         };
         match answer.response {
-            Some(Response::Update(news)) => listener.take(news, &controller),
+            Some(Response::Update(notification)) => listener.take(notification, &controller),
             Some(Response::SyncResponse(_)) => listener.synced(&controller),
             None => {}
         }
@@ -151,14 +152,14 @@ async fn hear_all<L: Listener>(
     Ok(())
 }
 
-/// Looks from time to time whether the connection is still there.
+/// Returns when the connection has ended; checks periodically.
 async fn ended(client: &Weak<SwitchClient>) {
     while client.strong_count() > 0 {
         sleep(PAUSE).await;
     }
 }
 
-/// What asks, and what is told.
+/// The request stream, and the notifications.
 type Subscribed = (mpsc::Sender<SubscribeRequest>, Streaming<SubscribeResponse>);
 
 async fn subscribe(device: &Device, subscription: Vec<Subscription>) -> Result<Subscribed, Status> {

@@ -1,4 +1,5 @@
-//! What a switch has said over gNMI of its interfaces, each a port by its number: bounded, whatever it makes up.
+//! The state of a switch's interfaces as reported over gNMI, by port number. Its size is bounded,
+//! whatever the switch reports.
 
 use std::collections::BTreeMap;
 
@@ -7,39 +8,43 @@ use ultima_gnmi::v0::{Notification, Path};
 
 use crate::target::PortNumber;
 
-/// Interfaces that are remembered of one switch: more than any has. What it says of others is not heard.
+/// Limit of interfaces per switch: more than any has. Others are ignored.
 pub(super) const MOST: usize = 4096;
-/// Bytes of an interface's name; what is said of one with a longer name is not heard either.
+/// Limit of an interface name in bytes. Interfaces with longer names are ignored.
 pub(super) const LONGEST_NAME: usize = 255;
 
-/// What is remembered of one interface beside its port's number.
-pub(super) trait Told: Default {
-    /// What it comes to.
+/// The reported state of one interface, except its port number.
+pub(super) trait LeafState: Default {
+    /// The value that the leaves give together.
     type Whole;
 
-    /// Takes in that this leaf below `state` says this; false if it is about something else.
+    /// Records a leaf's value; `leaf` is its path below `state`. Returns false for other leaves.
     fn take(&mut self, leaf: &[&str], value: Value) -> bool;
 
-    /// What it comes to, once all is told that it takes.
+    /// The value, once enough leaves were reported.
     fn whole(&self) -> Option<Self::Whole>;
 }
 
-/// What has been told, by the interface's name.
+/// The reported state, by interface name.
 #[derive(Debug, Default)]
 pub(super) struct Interfaces<T>(BTreeMap<String, Interface<T>>);
 
 #[derive(Debug, Default)]
 struct Interface<T> {
     port: Option<PortNumber>,
-    told: T,
+    state: T,
 }
 
-impl<T: Told> Interfaces<T> {
-    /// Takes news in. Returns the ports that they are about, as they are now: an interface that is gone is nothing.
-    pub(super) fn take(&mut self, news: Notification) -> Vec<(PortNumber, Option<T::Whole>)> {
-        let prefix = news.prefix.unwrap_or_default();
+impl<T: LeafState> Interfaces<T> {
+    /// Processes a notification. Returns the ports that it concerns with their present values; a
+    /// deleted interface has none.
+    pub(super) fn take(
+        &mut self,
+        notification: Notification,
+    ) -> Vec<(PortNumber, Option<T::Whole>)> {
+        let prefix = notification.prefix.unwrap_or_default();
         let mut about: Vec<String> = Vec::new();
-        for update in news.update {
+        for update in notification.update {
             let path = update.path.unwrap_or_default();
             let Some((name, leaf)) = of_interface(&prefix, &path) else {
                 continue;
@@ -56,25 +61,25 @@ impl<T: Told> Interfaces<T> {
                     interface.port = u16::try_from(number).ok().map(PortNumber);
                     true
                 }
-                (leaf, value) => interface.told.take(leaf, value),
+                (leaf, value) => interface.state.take(leaf, value),
             };
             if is_ours && about.last().is_none_or(|last| last != name) {
                 about.push(name.to_owned());
             }
         }
         let mut gone = Vec::new();
-        for path in news.delete {
+        for path in notification.delete {
             let interface = of_interface(&prefix, &path).and_then(|(name, _)| self.0.remove(name));
             gone.extend(interface.and_then(|it| Some((it.port?, None))));
         }
         let now = about.iter().filter_map(|name| {
             let interface = self.0.get(name)?;
-            Some((interface.port?, Some(interface.told.whole()?)))
+            Some((interface.port?, Some(interface.state.whole()?)))
         });
         now.chain(gone).collect()
     }
 
-    /// The ports of which something has been told.
+    /// The ports that were reported.
     pub(super) fn ports(&self) -> impl Iterator<Item = PortNumber> {
         self.0.values().filter_map(|interface| interface.port)
     }
@@ -84,7 +89,7 @@ impl<T: Told> Interfaces<T> {
     }
 }
 
-/// Of a path to something of an interface's state the interface's name, and the elements below `state`.
+/// Splits a path into the interface's name and the elements below `state`.
 fn of_interface<'a>(prefix: &'a Path, path: &'a Path) -> Option<(&'a str, Vec<&'a str>)> {
     let mut all = prefix.elem.iter().chain(&path.elem);
     if all.next()?.name != "interfaces" {
@@ -102,14 +107,14 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// The path to a leaf of an interface's state.
+    /// The path of a leaf of an interface's state.
     fn state(name: &str, leaf: &str) -> Path {
         let interface = entry("interface", "name", name);
         let above = [elem("interfaces"), interface, elem("state")];
         path(above.into_iter().chain(leaf.split('/').map(elem)))
     }
 
-    /// That an interface's leaves, `counters/in-pkts` for one, say this.
+    /// A notification with values of an interface's leaves, for example `counters/in-pkts`.
     pub(in crate::server) fn says(
         name: &str,
         leaves: impl IntoIterator<Item = (&'static str, Value)>,
@@ -125,7 +130,7 @@ pub(super) mod tests {
         }
     }
 
-    /// That these leaves of an interface are no more.
+    /// A notification that deletes leaves of an interface.
     pub(in crate::server) fn gone(name: &str, leaves: &[&str]) -> Notification {
         Notification {
             delete: leaves.iter().map(|leaf| state(name, leaf)).collect(),
@@ -133,7 +138,7 @@ pub(super) mod tests {
         }
     }
 
-    impl Told for u64 {
+    impl LeafState for u64 {
         type Whole = u64;
 
         fn take(&mut self, leaf: &[&str], value: Value) -> bool {
@@ -150,7 +155,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_port_is_known_by_the_number_of_its_interface() {
+    fn an_interface_id_gives_the_port_number() {
         let mut heard = Interfaces::<u64>::default();
         let count = |count| says("eth9", [("counters/in-pkts", Value::UintVal(count))]);
         assert_eq!(heard.take(count(1)), [], "no number yet");
@@ -160,7 +165,7 @@ pub(super) mod tests {
         assert_eq!(heard.take(count(2)), [(nine, Some(2))]);
         let other = says("eth9", [("mtu", Value::UintVal(1))]);
         assert_eq!(heard.take(other), []);
-        // A number that no port has is none.
+        // A number beyond 16 bits is no port.
         let number = Value::UintVal(1 << 20);
         let both = [("id", number), ("counters/in-pkts", Value::UintVal(3))];
         assert_eq!(heard.take(says("eth8", both)), []);
@@ -171,7 +176,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_a_switch_makes_up_takes_bounded_room() {
+    fn invented_interfaces_take_bounded_memory() {
         let mut heard = Interfaces::<u64>::default();
         for number in 0..2 * MOST as u64 {
             heard.take(says(&format!("eth{number}"), [("id", Value::UintVal(1))]));

@@ -1,4 +1,4 @@
-//! Jobs come and go.
+//! Creating and deleting jobs: planning, installation on switches, and storing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
@@ -13,7 +13,7 @@ use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;
 use super::journal::KeepError;
 use crate::api::CallOffEpoch;
-use crate::api::attend_response::Order as Word;
+use crate::api::attend_response::Order as Message;
 use crate::api::membership_event::Kind;
 use crate::fabric::SwitchId;
 use crate::install::{self, Clients, InstallError, Prepared, WrittenOn};
@@ -21,7 +21,7 @@ use crate::job::{Job, JobId, JobSpec};
 use crate::plan::JobPlan;
 use crate::store::{Change, JobRecord, SeatRecord};
 
-/// Says how long the parts of something took.
+/// Logs how long each phase of a request took.
 struct Phases(Instant);
 
 impl Phases {
@@ -29,27 +29,27 @@ impl Phases {
         Phases(Instant::now())
     }
 
-    /// One has ended, and the next begins.
+    /// Logs the phase that has ended and begins the next.
     fn ended(&mut self, phase: &str) {
         tracing::debug!(phase, took = ?self.0.elapsed(), "ended");
         self.0 = Instant::now();
     }
 }
 
-/// The span that we are in, which says now that it is of this epoch.
+/// The current span, with this epoch recorded in it.
 pub(super) fn epoch_in_span(job: &Job) -> Span {
     let span = Span::current();
     span.record("id", job.id.0).record("epoch", job.epoch.0);
     span
 }
 
-/// Why none of several jobs was created.
+/// The reason why none of several jobs was created.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct JobsRefused {
-    /// The one that it is about, by its place in the request; none where it is about all of them, or something else.
+    /// The index of the refused job in the request; none if the reason is not one job's.
     pub at: Option<usize>,
-    /// Why.
+    /// The reason.
     pub error: Box<JobRequestError>,
 }
 
@@ -60,12 +60,12 @@ impl From<JobRequestError> for JobsRefused {
     }
 }
 
-/// What errors call jobs that are installed together.
+/// The name for jobs that are installed together, in errors.
 fn names_of(all: &[(&Job, &JobPlan)]) -> String {
     called(all.iter().map(|(job, _)| job.name.as_str()))
 }
 
-/// What errors and spans call jobs that are created together.
+/// The name for jobs that are created together, in errors and spans.
 fn called<'a>(mut names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let first = names.next().unwrap_or_default();
     match names.len() {
@@ -75,7 +75,7 @@ fn called<'a>(mut names: impl ExactSizeIterator<Item = &'a str>) -> String {
 }
 
 impl Controller {
-    /// Creates a job: on all switches that it needs, or on none.
+    /// Creates a job on all switches that it needs, or on none.
     ///
     /// # Errors
     /// See [`JobRequestError`].
@@ -85,10 +85,10 @@ impl Controller {
         Ok(created.pop().expect("as many as were asked for"))
     }
 
-    /// Creates jobs: all of them, each on all switches that it needs, or none.
+    /// Creates several jobs, each on all switches that it needs, or none of them.
     ///
     /// # Errors
-    /// The first that is refused, and why.
+    /// The first job that is refused, and the reason.
     #[tracing::instrument(
         name = "create",
         skip_all,
@@ -119,7 +119,7 @@ impl Controller {
         };
         let records = all.iter().map(record).collect();
         self.put_on_switches(&changes, &all, records).await?;
-        tracing::info!("created");
+        tracing::info!("job created");
         let mut registry = self.registry();
         let added = proposed.into_iter().map(|(job, plan)| {
             let id = registry.add(&self.fabric, job, plan).job.id;
@@ -128,7 +128,8 @@ impl Controller {
         Ok(added.collect())
     }
 
-    /// Numbers and places for jobs, and what each needs on the switches beside those before it. Nothing is taken yet.
+    /// Allocates ids for jobs and plans their entries, each job after those before it. Reserves
+    /// nothing.
     fn propose(&self, specs: &[JobSpec]) -> Result<Vec<(Job, JobPlan)>, JobsRefused> {
         let (fabric, program) = (&self.fabric, self.program());
         let refused = |at| {
@@ -141,7 +142,7 @@ impl Controller {
             let proposed = self.registry().propose(fabric, program.names(), spec);
             return Ok(vec![proposed.map_err(refused(0))?]);
         }
-        // Nobody else changes what there is meanwhile.
+        // The caller holds the change lock, so the registry stays as it is.
         let mut trial = self.registry().trial();
         let proposed = specs.iter().enumerate().map(|(at, spec)| {
             let created = trial.create(fabric, program, spec, rand::random());
@@ -153,7 +154,8 @@ impl Controller {
         Ok(proposed.into_iter().map(own).collect())
     }
 
-    /// Puts jobs, or another epoch of one, on all their switches and then in the store, or in none.
+    /// Installs jobs, or a new epoch of one, on all their switches, and then stores them; or
+    /// neither.
     pub(super) async fn put_on_switches(
         &self,
         changes: &Changes<'_>,
@@ -162,8 +164,8 @@ impl Controller {
     ) -> Result<(), JobRequestError> {
         let clients = changes.clients(&self.clients(all.iter().flat_map(|(_, plan)| plan.keys()))?);
         match self.install(&clients, all).await {
-            // Something was done late, or by somebody else, after the switch was looked at.
-            Err(error) if self.is_mended(&error) => self.install(&clients, all).await?,
+            // Another client, or a late write, has changed the switch since it was read.
+            Err(error) if self.may_retry(&error) => self.install(&clients, all).await?,
             installed => installed?,
         }
         let mut phases = Phases::begin();
@@ -171,7 +173,7 @@ impl Controller {
             let written = self.written(all.iter().map(|(_, plan)| *plan));
             let clients = install::undoing(&clients);
             let pending = install::remove(&clients, written).await;
-            self.doubt(&pending);
+            self.mark_dirty(&pending);
             self.divide_again(&clients).await;
             let ids = all.iter().map(|(job, _)| job.id.0).collect();
             let error = self.take_back(Change::Remove(ids), error).await;
@@ -180,12 +182,13 @@ impl Controller {
                 error,
             });
         }
-        phases.ended("kept");
+        phases.ended("stored");
         Ok(())
     }
 
-    /// Whether an installation was stopped by what a switch should not hold, and which is put right before the next one.
-    fn is_mended(&self, error: &JobRequestError) -> bool {
+    /// True if an installation failed on entries that the switch should not have, and which the
+    /// next attempt resyncs first.
+    fn may_retry(&self, error: &JobRequestError) -> bool {
         let JobRequestError::Install { error, .. } = error else {
             return false;
         };
@@ -193,20 +196,21 @@ impl Controller {
             return false;
         };
         if self.repair {
-            switch.doubt();
+            switch.mark_dirty();
         }
         switch.may_differ()
     }
 
-    /// Puts jobs on all their switches, or on none.
+    /// Installs jobs on all their switches, or on none.
     async fn install(
         &self,
         clients: &Clients,
         all: &[(&Job, &JobPlan)],
     ) -> Result<(), JobRequestError> {
         let mut phases = Phases::begin();
-        self.mend(clients).await?;
-        // First, so that they take nothing of the others' parts, and meet no meter of an earlier job.
+        self.resync_dirty(clients).await?;
+        // Before the entries, so that the jobs take no bandwidth of others and meet no meter of an
+        // earlier job.
         let jobs: Vec<&Job> = all.iter().map(|(job, _)| *job).collect();
         if let Err(error) = self.divide(clients, &jobs).await {
             self.divide_again(&install::undoing(clients)).await;
@@ -220,7 +224,7 @@ impl Controller {
         if let Err(error) = install::install(clients, self.program().names(), plans).await {
             self.divide_again(&install::undoing(clients)).await;
             if let InstallError::Stopped { undone, .. } = &error {
-                self.doubt(&undone.left);
+                self.mark_dirty(&undone.left);
             }
             return Err(JobRequestError::Install {
                 name: names_of(all),
@@ -238,7 +242,7 @@ impl Controller {
         states.collect()
     }
 
-    /// Their names.
+    /// The names of all jobs.
     pub(super) fn names_of_jobs(&self) -> Vec<String> {
         self.registry().names()
     }
@@ -246,7 +250,7 @@ impl Controller {
     /// One job.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// No job has that name.
     pub fn job(&self, name: &str) -> Result<JobState, JobRequestError> {
         let registry = self.registry();
         registry
@@ -254,10 +258,10 @@ impl Controller {
             .map(|record| state_of(&registry, record))
     }
 
-    /// Deletes a job; returns the switches on which something of it is left until they are back.
+    /// Deletes a job. Returns the switches that still have entries of it until they reconnect.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// No job has that name, or the deletion cannot be stored.
     #[tracing::instrument(name = "delete", skip_all, fields(job = name))]
     pub async fn delete_job(&self, name: &str) -> Result<Vec<SwitchId>, JobRequestError> {
         let changes = self.change().await?;
@@ -266,37 +270,37 @@ impl Controller {
             let job = Arc::clone(&registry.named(name)?.job);
             (job, registry.epochs_of(name))
         };
-        // The epoch that it is in last: what is left of a job whose deletion is cut short is a job.
+        // The current epoch last: if the deletion is interrupted, the job still exists.
         let mut pending = BTreeSet::new();
-        let mut called_off = None;
+        let mut cancelled = None;
         for id in epochs {
             let next = self.registry().coming(id);
             let left = self.take_off(&changes, id).await;
             if left.is_err() && self.registry().next_of(job.id).is_none() {
-                // Who has pledged for a change that went before waits for its end.
-                self.attendants
-                    .tell_all(job.id, &Word::CallOff(CallOffEpoch {}));
+                // Members that have prepared for a change that is gone wait for its end.
+                self.sessions
+                    .tell_all(job.id, &Message::CallOff(CallOffEpoch {}));
             }
-            pending.extend(left.map_err(|error| self.not_deleted(&job, called_off.take(), error))?);
-            called_off = next;
+            pending.extend(left.map_err(|error| self.not_deleted(&job, cancelled.take(), error))?);
+            cancelled = next;
         }
-        self.tell_of(&job, Kind::Deleted, None, None, String::new());
+        self.report(&job, Kind::Deleted, None, None, String::new());
         Ok(pending.into_iter().collect())
     }
 
-    /// Why a job is still there, of which an epoch that was to come may be gone already.
+    /// The error for a job that was not deleted, although its next epoch may be gone.
     fn not_deleted(
         &self,
         job: &Job,
-        called_off: Option<Arc<Job>>,
+        cancelled: Option<Arc<Job>>,
         error: KeepError,
     ) -> JobRequestError {
         let name = job.name.clone();
-        let Some(next) = called_off else {
+        let Some(next) = cancelled else {
             return JobRequestError::Store { name, error };
         };
-        let reason = format!("the job was to be deleted: {error}");
-        self.tell_of_no_change(job.id, &next, reason);
+        let reason = format!("deleting the job failed: {error}");
+        self.report_cancelled(job.id, &next, reason);
         JobRequestError::DeletedInPart {
             name,
             epoch: next.epoch.0,
@@ -304,19 +308,19 @@ impl Controller {
         }
     }
 
-    /// Takes a job in one of its epochs out of the store and off its switches; returns those on which something of it is left until they
-    /// are back.
+    /// Removes one epoch of a job from the store and from its switches. Returns the switches that
+    /// still have entries of it until they reconnect.
     ///
     /// # Errors
-    /// That cannot be promised: the job is as it was.
+    /// The removal cannot be committed: the job is unchanged.
     pub(super) async fn take_off(
         &self,
         changes: &Changes<'_>,
         id: JobId,
     ) -> Result<Vec<SwitchId>, KeepError> {
         let plan = self.plan_of(id).unwrap_or_default();
-        // What is kept of it meanwhile would be lost, where it is put back.
-        let Some(kept) = changes.unless_hurried(self.seats.hold()).await else {
+        // A record that is written between the removal and its rollback would be lost.
+        let Some(kept) = changes.unless_interrupted(self.seats.hold()).await else {
             return Err(self.journal.given_up());
         };
         let stored = self.registry().record(&self.fabric, id);
@@ -333,29 +337,30 @@ impl Controller {
             let client = self.switches[id.0].client().ok()?;
             Some((*id, changes.client(&client)))
         };
-        // It is promised: where that took all the time that there was, there is as much again for it.
+        // The removal is committed: a reroute that has used up this request's time does not stop
+        // it.
         let clients: Clients = plan.keys().filter_map(reachable).collect();
         let clients = install::undoing(&clients);
         let pending = install::remove(&clients, written).await;
-        self.doubt(&pending);
+        self.mark_dirty(&pending);
         self.registry().remove(&self.fabric, id);
         self.divide_again(&clients).await;
-        self.attendants.end(id);
-        // There may be room now for one that could not move.
-        self.try_again();
-        tracing::info!("deleted");
+        self.sessions.end(id);
+        // Another job may have room for a reroute now.
+        self.retry_waiting();
+        tracing::info!("job removed");
         Ok(pending)
     }
 
-    /// Undoes a change that could not be promised, by what it returns. Where that fails too the change may be kept: whoever leads then has it
-    /// whole.
+    /// Rolls back a change that could not be committed. Returns the error for the client. If the
+    /// rollback fails too, the change may stand: the next primary has it whole or not at all.
     pub(super) async fn take_back(&self, change: Change, error: KeepError) -> KeepError {
         match self.journal.commit(change).await {
             Ok(_) => error,
             Err(reason) => {
-                tracing::warn!(%reason, %error, "a change that was not promised may be kept");
+                tracing::warn!(%reason, %error, "a change that failed may be stored all the same");
                 match error {
-                    // Nothing was written.
+                    // The store is unchanged.
                     error @ (KeepError::Store(_)
                     | KeepError::Followers { .. }
                     | KeepError::NotPrimary) => error,
@@ -367,7 +372,7 @@ impl Controller {
         }
     }
 
-    /// What is on switches of plans that were installed.
+    /// The entries of installed plans, by switch.
     fn written<'a>(&self, plans: impl IntoIterator<Item = &'a JobPlan>) -> WrittenOn {
         let names = self.program().names();
         let mut written = WrittenOn::new();
@@ -399,24 +404,26 @@ impl Controller {
             .collect::<Result<BTreeMap<_, _>, _>>()
     }
 
-    /// Looks at those of these switches that may hold something else than they should, all at once, before they get more.
-    async fn mend(&self, clients: &Clients) -> Result<(), JobRequestError> {
+    /// Resyncs those of these switches that may differ from the desired state, in parallel.
+    async fn resync_dirty(&self, clients: &Clients) -> Result<(), JobRequestError> {
         let may_differ = |(id, _): &(&SwitchId, _)| self.switches[id.0].may_differ();
-        let doubtful: Vec<_> = clients.iter().filter(may_differ).collect();
-        if doubtful.is_empty() {
+        let dirty: Vec<_> = clients.iter().filter(may_differ).collect();
+        if dirty.is_empty() {
             return Ok(());
         }
         let desired = &self.desired();
-        let mended = join_all(doubtful.into_iter().map(|(id, client)| async move {
+        let resynced = join_all(dirty.into_iter().map(|(id, client)| async move {
             let switch = &self.switches[id.0];
-            let mended = switch.reconcile(client, desired).await;
-            mended.map(drop).map_err(|error| JobRequestError::InDoubt {
-                switch: switch.name().to_owned(),
-                error: Box::new(error),
-            })
+            let resynced = switch.reconcile(client, desired).await;
+            resynced
+                .map(drop)
+                .map_err(|error| JobRequestError::ResyncFailed {
+                    switch: switch.name().to_owned(),
+                    error: Box::new(error),
+                })
         }));
-        let mended = mended.await;
-        self.try_again();
-        mended.into_iter().collect()
+        let resynced = resynced.await;
+        self.retry_waiting();
+        resynced.into_iter().collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Members come and go.
+//! Joining and leaving: members take and give up the ranks of a job.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,8 +14,9 @@ use crate::job::{Job, JobId, Rank};
 use crate::names::some_of;
 
 impl Controller {
-    /// Takes the next free rank of a job on a host, or the one that was given to the same attempt (0 is none) before, and with `wait` waits that long for all others
-    /// to join. Whoever stops waiting has not joined.
+    /// Takes the next free rank of a job on a host, or the rank that the same `attempt` (0 for
+    /// none) was given before. With `wait` it waits that long for all others to join; a member that
+    /// stops waiting has not joined.
     ///
     /// # Errors
     /// See [`JobRequestError`].
@@ -74,12 +75,12 @@ impl Controller {
                         name: name.to_owned(),
                     });
                 }
-                // The last may have come just now.
+                // The last member may have joined just now.
                 Err(_) if *complete.borrow() => {}
                 Err(_) => return Err(self.missing(name, wait)),
             }
         }
-        // By id: another job may have got the name by now.
+        // By id: another job may have the name by now.
         let state = self.registry().get_mut(joining.job).map(|record| {
             record.seats.join(joining.taken.rank);
             state_alone(record)
@@ -90,15 +91,15 @@ impl Controller {
         self.seats.keep(joining.job).await?;
         let (job, rank) = (joining.job, joining.taken.rank);
         if joining.done() {
-            self.tell_of_member(job, rank, Kind::Joined, "");
+            self.report_member(job, rank, Kind::Joined, "");
         }
         Ok((rank, state))
     }
 
-    /// A member gives up its rank in that epoch, whose number in packets it says if it knows it.
+    /// Gives up a member's rank in an epoch; `number` is the epoch's job id, or 0 if unknown.
     ///
     /// # Errors
-    /// There is no such job, or the rank has not joined in that epoch.
+    /// No job has that name, or the rank has not joined in that epoch.
     #[tracing::instrument(name = "leave", skip_all, fields(job = name, epoch = epoch, rank = rank))]
     pub async fn leave(
         &self,
@@ -125,7 +126,7 @@ impl Controller {
         };
         match left {
             Some((job, rank)) => {
-                // Whoever leaves before it has gone over has no place in the next epoch either.
+                // A member that leaves before the new epoch begins loses its place there too.
                 let becomes = {
                     let mut registry = self.registry();
                     let next = registry.next_of(job);
@@ -137,8 +138,8 @@ impl Controller {
                         next.is_some_and(|next| next.seats.leave(*becomes))
                     })
                 };
-                self.attendants.remove(job, rank);
-                self.tell_of_member(job, rank, Kind::Left, "");
+                self.sessions.remove(job, rank);
+                self.report_member(job, rank, Kind::Left, "");
                 if let Some((next, _)) = becomes {
                     self.seats.keep(next).await?;
                 }
@@ -160,7 +161,7 @@ impl Controller {
         some_of(each.map(|host| self.fabric.host(host).name.as_str()))
     }
 
-    /// Who has not joined.
+    /// The error that names the members that have not joined.
     fn missing(&self, name: &str, waited: Duration) -> JobRequestError {
         let registry = self.registry();
         let Ok(Record { job, seats, .. }) = registry.named(name) else {
@@ -180,8 +181,8 @@ impl Controller {
     }
 }
 
-/// A rank that is taken but not yet known to its member. Dropped before [`done`](Self::done), as
-/// when the member's call ends or it cannot be kept, it is free again, unless another call gives it.
+/// A rank that is taken while its member does not know it yet. Dropping it before
+/// [`done`](Self::done) frees the rank, unless another call for it is in progress.
 struct Joining<'a> {
     controller: &'a Controller,
     job: JobId,
@@ -189,7 +190,7 @@ struct Joining<'a> {
 }
 
 impl Joining<'_> {
-    /// It is the member's from now on; false where another call gives it, or has given it.
+    /// Confirms the rank for its member. Returns false if another call gives it, or has given it.
     fn done(mut self) -> bool {
         let (rank, call) = (self.taken.rank, self.taken.call.take());
         let mut registry = self.controller.registry();
@@ -206,7 +207,7 @@ impl Drop for Joining<'_> {
             && record.seats.end_call(rank, call)
         {
             record.seats.give_up(rank);
-            // Nobody was told of it, and so nobody has begun anything with it, whoever else is there already.
+            // No member knows this rank, so no operation can have begun with it.
             record.seats.free_again(rank);
         }
         self.controller.seats.keep_later(self.job);

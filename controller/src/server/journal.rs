@@ -1,4 +1,5 @@
-//! What a primary promises: it is on its own disk, and on as many others' as were asked for.
+//! The primary's commit log: a change is committed once it is in the primary's store and in as many
+//! others as the group demands.
 
 #[cfg(test)]
 pub(super) mod testing;
@@ -19,95 +20,97 @@ use super::group::Shape;
 use crate::p4rt::Term;
 use crate::store::{Change, History, Store, StoreError, Stored};
 
-/// How long those who follow may take to store a change.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// Changes that may wait for one who follows; whoever is further behind begins anew.
+/// How long followers may take to store a change.
+const ACK_TIMEOUT: Duration = Duration::from_secs(3);
+/// Changes that may wait for a follower. One that is further behind starts again from a snapshot.
 const WAITING: usize = 1024;
 
-/// Why a change is not promised.
+/// The reason why a change is not committed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    /// It cannot be written.
+    /// The store cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Too few others follow. Nothing was written.
+    /// Too few controllers follow. Nothing was written.
     #[error(
-        "{following} of {copies} other controllers are there to store it after {} s; start them", PATIENCE.as_secs()
+        "only {following} of {copies} other controllers follow after {} s, so the change could not be stored; start the others", ACK_TIMEOUT.as_secs()
     )]
     Followers {
-        /// How many do.
+        /// Controllers that follow.
         following: usize,
-        /// How many are to.
+        /// Controllers that are needed.
         copies: usize,
     },
-    /// Too few others have stored it.
-    #[error("{stored} of {copies} other controllers have stored it in time; start them")]
-    Copies {
-        /// How many have.
-        stored: usize,
-        /// How many were to.
-        copies: usize,
-    },
-    /// Others had not stored it yet when somebody waited who cannot.
+    /// Too few followers have stored the change.
     #[error(
-        "{stored} of {copies} other controllers had stored it when trees had to move; ask again"
+        "only {stored} of {copies} other controllers have stored the change in time; start the others"
+    )]
+    Copies {
+        /// Followers that have stored it.
+        stored: usize,
+        /// Followers that are needed.
+        copies: usize,
+    },
+    /// A reroute interrupted the wait for followers.
+    #[error(
+        "{stored} of {copies} other controllers had stored the change when a reroute interrupted it; try again"
     )]
     GivenUp {
-        /// How many had.
+        /// Followers that had stored it.
         stored: usize,
-        /// How many were to.
+        /// Followers that are needed.
         copies: usize,
     },
     /// Another controller leads, or may. Nothing was written.
-    #[error("this controller is not the primary any more; ask the one that is")]
+    #[error("this controller is no longer primary; ask the primary controller")]
     NotPrimary,
-    /// It is written here, and who leads next may have it or not.
+    /// It is written here. The next primary may or may not have it.
     #[error(
-        "another controller may have taken over before it had this; ask the one that is primary what there is"
+        "another controller may have taken over without this change; ask the primary controller whether it has it"
     )]
     Unknown,
 }
 
 impl KeepError {
-    /// Whether the change may stand all the same.
+    /// True if the change may be committed all the same.
     pub fn is_unknown(&self) -> bool {
         matches!(self, KeepError::Unknown)
     }
 }
 
-/// Why somebody does not follow.
+/// The reason why a controller cannot follow.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowRefusal {
     /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// As many follow as there are.
+    /// As many controllers follow as the group has.
     #[error(
-        "{followers} others follow already, which are all of this group; name this one with --peers, too, or wait until one has gone"
+        "all {followers} other controllers of this group already follow; name this one with --peers on all of them, or stop one"
     )]
     Crowded {
-        /// How many do.
+        /// Controllers that follow.
         followers: usize,
     },
-    /// Another controller leads, or may.
-    #[error("it is not primary")]
+    /// The controller is not primary.
+    #[error("the controller is not primary")]
     NotPrimary,
 }
 
-/// Under what a controller leads.
+/// The conditions under which a controller leads.
 pub struct Lead {
-    /// Since when.
+    /// Its term.
     pub term: Term,
-    /// How many controllers there are, and how many others are to have stored what it promises.
+    /// The number of controllers, and of the copies that a commit needs.
     pub group: Shape,
-    /// Whether it leads only while it is primary at more than half of the switches.
+    /// True if it leads only while it is primary at more than half of the switches.
     pub by_majority: bool,
     /// A later term, as soon as one is known.
     pub outranked: watch::Sender<Option<Term>>,
 }
 
 impl Lead {
-    /// One controller leads, as nobody stands by.
+    /// Leads alone, without standbys.
     pub fn alone(term: Term) -> Self {
         Lead {
             term,
@@ -121,41 +124,41 @@ impl Lead {
     }
 }
 
-/// A change on its way to who follows.
+/// A change on its way to the followers.
 #[derive(Debug)]
 pub struct Entry {
-    /// How far a store is that has made it.
+    /// The position of the store after it.
     pub at: History,
     /// The change.
     pub change: Change,
 }
 
-/// Somebody who follows, by the queue that it reads.
+/// A follower.
 struct Follower {
     queue: mpsc::Sender<Arc<Entry>>,
-    /// What it says that it has stored.
+    /// The position up to which it has stored changes.
     stored: Option<History>,
 }
 
-/// What is needed to catch up, and what comes then.
+/// What a new follower reads.
 pub struct Feed {
-    /// All that there is; none for who has it.
+    /// A snapshot; none if the follower's store is up to date.
     pub all: Option<(History, Stored)>,
-    /// Every change since.
+    /// The changes since.
     pub changes: mpsc::Receiver<Arc<Entry>>,
 }
 
-/// The primary's store, and those who follow it.
+/// The primary's store and its followers.
 pub struct Journal {
     store: Arc<Store>,
     pub lead: Lead,
-    /// Whether it leads at switches.
+    /// True while the controller is primary at enough switches.
     leads: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Held from making a change until it is on its way to all who follow, so that they get them in order.
+    /// Held from the commit of a change until it is in all queues, which keeps the order.
     order: AsyncMutex<()>,
     followers: Mutex<BTreeMap<u32, Follower>>,
-    /// That somebody has stored something, or it is closed.
-    news: watch::Sender<()>,
+    /// Notified when a follower has stored a change, and when the journal closes.
+    changed: watch::Sender<()>,
     closed: AtomicBool,
 }
 
@@ -171,19 +174,21 @@ impl Journal {
             leads: Box::new(leads),
             order: AsyncMutex::default(),
             followers: Mutex::default(),
-            news: watch::Sender::default(),
+            changed: watch::Sender::default(),
             closed: AtomicBool::new(false),
         }
     }
 
-    /// Whether what it writes may be promised: nobody is known to lead since, and switches obey.
+    /// True while changes may be committed: no later term is known, and the switches accept this
+    /// primary.
     pub fn leads(&self) -> bool {
         !self.closed.load(Ordering::Acquire)
             && self.lead.outranked.borrow().is_none()
             && (self.leads)()
     }
 
-    /// A later term is known: nothing is promised any more.
+    /// Records a later term, after which nothing is committed. Ignores terms so high that they must
+    /// be forged.
     pub fn outrank(&self, later: Term) {
         if later > self.lead.term && !later.is_leap_from(self.lead.term) {
             self.lead.outranked.send_if_modified(|known| {
@@ -193,11 +198,11 @@ impl Journal {
                 }
                 is_new
             });
-            self.news.send_replace(());
+            self.changed.send_replace(());
         }
     }
 
-    /// Makes a change and waits until it may be promised. What is not promised may be kept all the same, by some or all.
+    /// Commits a change. A change that fails may still be stored, here or by followers.
     ///
     /// # Errors
     /// See [`KeepError`].
@@ -205,7 +210,7 @@ impl Journal {
         self.write_until(change, pending()).await
     }
 
-    /// The same, unless `end` comes first: then it is [given up](KeepError::GivenUp).
+    /// The same, but [given up](KeepError::GivenUp) when `end` completes.
     ///
     /// # Errors
     /// See [`KeepError`].
@@ -218,29 +223,31 @@ impl Journal {
         self.copied(at, end).await
     }
 
-    /// Waits until as many follow as are to store what is promised. Who asks first begins nothing that cannot be promised, as far as is known.
+    /// Waits until enough controllers follow. A request that waits first does not begin a change
+    /// that cannot be committed.
     ///
     /// # Errors
-    /// There are too few.
+    /// Too few follow.
     pub async fn followed(&self) -> Result<(), KeepError> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut news = self.news.subscribe();
+        let deadline = Instant::now() + ACK_TIMEOUT;
+        let mut changed = self.changed.subscribe();
         let mut is_over = false;
         loop {
             let copies = self.lead.group.copies as usize;
             let following = self.following().len();
-            // One that does not lead promises nothing anyhow. Nobody tells that it does not: it is looked at in the end, too.
+            // A controller that is not primary commits nothing anyway. The loss of switches sends
+            // no notification, so it is also checked at the deadline.
             if following >= copies || !self.leads() {
                 return Ok(());
             }
             if is_over {
                 return Err(KeepError::Followers { following, copies });
             }
-            is_over = timeout_at(deadline, news.changed()).await.is_err();
+            is_over = timeout_at(deadline, changed.changed()).await.is_err();
         }
     }
 
-    /// Why a change is not promised of which nothing was written, as somebody waited who cannot.
+    /// The error for a change that a reroute interrupted before anything was written.
     pub fn given_up(&self) -> KeepError {
         KeepError::GivenUp {
             stored: 0,
@@ -248,12 +255,12 @@ impl Journal {
         }
     }
 
-    /// All that is stored.
+    /// The store's content.
     pub fn read(&self) -> Result<Stored, StoreError> {
         self.store.read()
     }
 
-    /// Makes a change without waiting for others to store it.
+    /// Writes a change without waiting for followers.
     ///
     /// # Errors
     /// It cannot be written, or another controller leads.
@@ -278,15 +285,15 @@ impl Journal {
             }
             Err(error) => return Err(KeepError::Store(error)),
         };
-        // Who does not read in time, or has gone, begins anew.
+        // A follower that has gone or reads too slowly starts again.
         self.followers()
             .retain(|_, follower| follower.queue.try_send(Arc::clone(&entry)).is_ok());
         Ok(entry.at)
     }
 
     async fn copied(&self, at: History, end: impl Future<Output = ()>) -> Result<(), KeepError> {
-        let mut end = pin!(timeout(PATIENCE, end));
-        let mut news = self.news.subscribe();
+        let mut end = pin!(timeout(ACK_TIMEOUT, end));
+        let mut changed = self.changed.subscribe();
         loop {
             let copies = self.lead.group.copies as usize;
             let stored = self.copies_of(at);
@@ -297,10 +304,10 @@ impl Journal {
                 return Ok(());
             }
             tokio::select! {
-                // What has been stored by the end counts.
+                // A copy that arrives at the deadline counts.
                 biased;
-                // The sender is ours.
-                _ = news.changed() => {}
+                // The sender is a field of `self`.
+                _ = changed.changed() => {}
                 ended = &mut end => return Err(match ended {
                     Ok(()) => KeepError::GivenUp { stored, copies },
                     Err(_) => KeepError::Copies { stored, copies },
@@ -309,17 +316,18 @@ impl Journal {
         }
     }
 
-    /// How many others have stored what was made at `at`.
+    /// The number of followers that have stored everything up to `at`.
     fn copies_of(&self, at: History) -> usize {
         let followers = self.followers();
         let have = |follower: &&Follower| follower.stored.is_some_and(|stored| stored >= at);
         followers.values().filter(have).count()
     }
 
-    /// Somebody follows from now on. A second time it takes the place of the first: it has lost its connection.
+    /// Adds a follower. A second call for the same controller replaces the first: it has lost its
+    /// connection.
     ///
     /// # Errors
-    /// The store cannot be read, as many follow as there are others, or another controller leads.
+    /// The store cannot be read, the group has no further controller, or another controller leads.
     pub async fn follow(&self, controller: u32, known: History) -> Result<Feed, FollowRefusal> {
         let _order = self.order.lock().await;
         if self.closed.load(Ordering::Acquire) {
@@ -343,19 +351,19 @@ impl Journal {
         let stored = all.is_none().then_some(known);
         let follower = Follower { queue, stored };
         self.followers().insert(controller, follower);
-        self.news.send_replace(());
+        self.changed.send_replace(());
         Ok(Feed { all, changes })
     }
 
-    /// Who follows has stored everything up to `at`.
+    /// Records that a follower has stored everything up to `at`.
     pub fn stored(&self, controller: u32, at: History) {
         if let Some(follower) = self.followers().get_mut(&controller) {
             follower.stored = Some(at);
         }
-        self.news.send_replace(());
+        self.changed.send_replace(());
     }
 
-    /// How far the primary's own store is.
+    /// The position of the primary's store.
     pub fn history(&self) -> Result<History, StoreError> {
         self.store.history()
     }
@@ -365,7 +373,7 @@ impl Journal {
         self.store.controller()
     }
 
-    /// Who follows, and what each has stored.
+    /// The followers, and the position of each.
     pub fn following(&self) -> Vec<(u32, Option<History>)> {
         let mut followers = self.followers();
         followers.retain(|_, follower| !follower.queue.is_closed());
@@ -373,15 +381,15 @@ impl Journal {
         stored.collect()
     }
 
-    /// Writes nothing any more; who follows is told by the end of its stream.
+    /// Stops commits and ends the followers' streams.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.followers().clear();
-        self.news.send_replace(());
+        self.changed.send_replace(());
     }
 
     fn followers(&self) -> MutexGuard<'_, BTreeMap<u32, Follower>> {
-        // Nothing panics while it holds the lock.
+        // No thread panics while it holds the lock.
         self.followers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! Keeping in the store how a job's members stand.
+//! Storing the seats of jobs' members.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,13 +11,14 @@ use crate::fabric::Fabric;
 use crate::job::JobId;
 use crate::store::Change;
 
-/// Writes seats to the store, on tasks of its own: whoever asks for it may go away meanwhile.
+/// Writes seats to the store, on tasks of its own: a caller may be cancelled.
 #[derive(Clone)]
 pub struct SeatKeeper {
     fabric: Arc<Fabric>,
     registry: Arc<Mutex<Registry>>,
     journal: Arc<Journal>,
-    /// Held from looking at what is to be kept until it is, so that the latest is kept.
+    /// Held from reading the registry until the record is stored, so that records are stored in
+    /// order.
     keeping: Arc<AsyncMutex<()>>,
 }
 
@@ -31,7 +32,8 @@ impl SeatKeeper {
         }
     }
 
-    /// Keeps them as they are now, or later. Many who ask at once are served by one write.
+    /// Stores a job's seats in their present or a later state. One write serves many concurrent
+    /// calls.
     pub async fn keep(&self, id: JobId) -> Result<(), JobRequestError> {
         let keeper = self.clone();
         let kept = tokio::spawn(async move { keeper.keep_now(id).await });
@@ -39,19 +41,20 @@ impl SeatKeeper {
             .expect("the store does not panic, and nobody cancels it")
     }
 
-    /// The same where nobody waits for it.
+    /// The same without waiting for the result.
     pub fn keep_later(&self, id: JobId) {
         let keeper = self.clone();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 if let Err(error) = keeper.keep_now(id).await {
-                    tracing::warn!(%error, "a rank that was given up is not kept so");
+                    tracing::warn!(%error, "cannot store that a rank was given up");
                 }
             });
         }
     }
 
-    /// Keeps these jobs as they are now, seats and trees. Nothing of that is promised to anybody, so that nobody waits for copies of it.
+    /// Stores the seats and trees of these jobs. It does not wait for followers: a reroute promises
+    /// nothing.
     pub async fn keep_jobs(&self, ids: impl Iterator<Item = JobId>) -> Result<(), KeepError> {
         let (keeper, ids) = (self.clone(), ids.collect::<Vec<_>>());
         let kept = tokio::spawn(async move {
@@ -67,13 +70,13 @@ impl SeatKeeper {
             .expect("the store does not panic, and nobody cancels it")
     }
 
-    /// Nothing is kept from now on, until this is dropped.
+    /// Blocks all writes until the guard is dropped.
     pub async fn hold(&self) -> MutexGuard<'_, ()> {
         self.keeping.lock().await
     }
 
-    /// Keeps `first` as the first operation of an epoch that comes, whose job is in it from then on. Seats that are kept at the same time
-    /// know of it.
+    /// Stores the first operation of the next epoch, which becomes the job's current one. Seats
+    /// that are stored at the same time see the result.
     pub async fn decide(&self, id: JobId, first: u32) -> Result<(), KeepError> {
         let _keeping = self.keeping.lock().await;
         let record = self.with_registry(|registry| registry.record(&self.fabric, id));
@@ -114,7 +117,7 @@ impl SeatKeeper {
     }
 
     fn with_registry<T>(&self, look: impl FnOnce(&mut Registry) -> T) -> T {
-        // Nothing panics while it holds the lock, and no change has a half.
+        // No thread panics while it holds the lock, and every change is complete.
         look(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -129,16 +132,16 @@ mod tests {
     use crate::routing::Routes;
     use crate::server::journal::testing::primary_of_two;
 
-    /// Trees that follow a failure are no promise: they do not wait for who stands by.
+    /// Trees that follow a failure do not wait for followers.
     #[tokio::test]
-    async fn jobs_are_kept_also_where_nobody_makes_copies() {
+    async fn jobs_are_stored_without_waiting_for_followers() {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = Arc::new(crate::fabric::parse(text, "two.yaml").unwrap());
         let routes = Routes::new(&fabric, Default::default());
         let registry = Arc::new(Mutex::new(Registry::new(&fabric, routes)));
         let journal = primary_of_two(|| true);
         let keeper = SeatKeeper::new(fabric, registry, Arc::clone(&journal));
-        // What is put back with a job that could not be removed is what was kept last.
+        // A rollback restores the last record, so none may be stored meanwhile.
         let held = keeper.hold().await;
         let mut kept = Box::pin(keeper.keep_jobs(std::iter::empty()));
         assert!(timeout(Duration::from_millis(50), &mut kept).await.is_err());

@@ -1,5 +1,5 @@
-//! Where the control API listens: at an address, or at a socket in the file system, which network namespaces do not
-//! part.
+//! The control API's socket: a TCP address, or a path in the file system, which all network
+//! namespaces share.
 
 use std::fmt;
 use std::io;
@@ -15,22 +15,22 @@ use tonic::transport::server::{Router, TcpIncoming};
 
 use super::error::ServeError;
 
-/// Where the control API listens unless told otherwise: beside P4Runtime's 9559.
+/// The default address: the port next to P4Runtime's 9559.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9555);
 
-/// What precedes a socket's path.
+/// The prefix of a socket's path.
 pub(crate) const UNIX: &str = "unix:";
 
-/// Where a server listens, written `127.0.0.1:9555` or `unix:/run/ultima.sock`.
+/// A server's address, written `127.0.0.1:9555` or `unix:/run/ultima.sock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// An address.
+    /// A TCP address.
     Tcp(SocketAddr),
-    /// A socket in the file system, which goes when the server stops.
+    /// A Unix socket, which is removed when the server stops.
     Unix(PathBuf),
 }
 
-/// The text says neither.
+/// The error for a malformed address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected ADDRESS:PORT with a numeric address, such as 127.0.0.1:9555, or unix:PATH")]
 pub struct ListenError;
@@ -64,7 +64,7 @@ impl From<SocketAddr> for Listen {
 
 /// A bound socket.
 pub(super) struct Listener {
-    /// Where it is, with the port that it got.
+    /// The address, with the actual port.
     pub(super) address: Listen,
     socket: Socket,
 }
@@ -74,19 +74,19 @@ enum Socket {
     Unix(UnixListener, SocketFile),
 }
 
-/// The file of a socket; it goes with this.
+/// A socket's file, removed on drop.
 struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if is_socket(&self.0) {
-            // Somebody may have tidied up already.
+            // Another process may have removed it.
             let _ = std::fs::remove_file(&self.0);
         }
     }
 }
 
-/// Binds the socket at `listen`.
+/// Binds a socket.
 pub(super) async fn bind(listen: &Listen) -> Result<Listener, ServeError> {
     let failed = |source| ServeError::Listen {
         listen: listen.clone(),
@@ -113,12 +113,12 @@ pub(super) async fn bind(listen: &Listen) -> Result<Listener, ServeError> {
     }
 }
 
-/// A file that a killed server has left behind is replaced; one that answers is not.
+/// Binds a Unix socket. Replaces the file of a server that was killed, but not of one that answers.
 fn bind_file(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             match StdUnixStream::connect(path) {
-                // Any file that is no socket refuses, too.
+                // A regular file refuses connections, too.
                 Err(refused)
                     if refused.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) =>
                 {
@@ -132,7 +132,7 @@ fn bind_file(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// Whether a socket is at `path` itself, not at the end of a link.
+/// True if a socket is at `path` itself, not behind a symbolic link.
 fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
 }
@@ -146,7 +146,8 @@ impl Listener {
     ) -> Result<(), tonic::transport::Error> {
         match self.socket {
             Socket::Tcp(listener) => {
-                // The server's own option of this name is for listeners that it binds itself.
+                // The server's own option of this name applies only to listeners that it binds
+                // itself.
                 let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
                 server.serve_with_incoming_shutdown(incoming, stopped).await
             }
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_shows() {
+    fn addresses_round_trip_through_text() {
         for text in ["127.0.0.1:9555", "[::1]:0", "unix:/run/a.sock"] {
             assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
         }
@@ -177,7 +178,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         let (notes, socket) = (at("notes"), at("socket"));
         std::fs::write(&notes, "mine").unwrap();
-        // A server that was killed has left it.
+        // Left by a server that was killed.
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
         let links = [("to_notes", &notes), ("to_socket", &socket)].map(|(name, target)| {
             std::os::unix::fs::symlink(target, at(name)).unwrap();
@@ -188,7 +189,7 @@ mod tests {
             assert_eq!(
                 refused.to_string(),
                 format!(
-                    "cannot listen on unix:{0}: {0} is there and is no socket; move it away, or choose another path with --listen",
+                    "cannot listen on unix:{0}: {0} exists and is not a socket; move it, or choose another path with --listen",
                     path.display()
                 )
             );

@@ -1,4 +1,4 @@
-//! The lossy operations of a job that switches have told of.
+//! The lossy operations of a job that switches have reported.
 
 use std::collections::VecDeque;
 use std::time::SystemTime;
@@ -6,48 +6,48 @@ use std::time::SystemTime;
 use crate::fabric::SwitchId;
 use crate::telemetry::OperationLoss;
 
-/// How many are kept of each job.
+/// Reports kept of each job.
 const KEPT: usize = 4096;
 
-/// A lossy operation, and where and when it was told.
+/// A reported lossy operation.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
+pub struct Report {
     pub switch: SwitchId,
     pub at: SystemTime,
     pub loss: OperationLoss,
 }
 
-/// The latest of one job.
+/// The latest reports of one job.
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
-    told: VecDeque<Told>,
+    reported: VecDeque<Report>,
     forgotten: u64,
 }
 
 impl Losses {
-    /// Keeps one, in the oldest one's place where there is no room.
-    pub fn add(&mut self, told: Told) {
-        if self.told.len() == KEPT {
-            self.told.pop_front();
+    /// Adds a report. If there is no room, the oldest is dropped.
+    pub fn add(&mut self, reported: Report) {
+        if self.reported.len() == KEPT {
+            self.reported.pop_front();
             self.forgotten += 1;
         }
-        self.told.push_back(told);
+        self.reported.push_back(reported);
     }
 
-    /// Those that were told after so many others, as far as they are kept, oldest first.
-    pub fn since(&self, known: u64) -> impl Iterator<Item = &Told> {
+    /// The reports after the first `known` ones, as far as they are kept, oldest first.
+    pub fn since(&self, known: u64) -> impl Iterator<Item = &Report> {
         let known = known.saturating_sub(self.forgotten);
-        let kept = self.told.len();
-        self.told
+        let kept = self.reported.len();
+        self.reported
             .range(usize::try_from(known).map_or(kept, |known| known.min(kept))..)
     }
 
-    /// How many there were, those that had to go too.
-    pub fn told(&self) -> u64 {
-        self.forgotten + self.told.len() as u64
+    /// The number of reports, including those that were dropped.
+    pub fn reported(&self) -> u64 {
+        self.forgotten + self.reported.len() as u64
     }
 
-    /// How many older ones had to go.
+    /// The number of reports that were dropped.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
@@ -59,9 +59,9 @@ pub mod tests {
     use crate::job::{Epoch, JobId, Rank};
     use crate::target::PortNumber;
 
-    /// A loss of an operation, as a switch tells it.
-    pub fn told(job: JobId, epoch: Epoch, step: u32) -> Told {
-        Told {
+    /// A report of an operation's loss.
+    pub fn report(job: JobId, epoch: Epoch, step: u32) -> Report {
+        Report {
             switch: SwitchId(0),
             at: SystemTime::UNIX_EPOCH,
             loss: OperationLoss {
@@ -79,17 +79,20 @@ pub mod tests {
     }
 
     #[test]
-    fn the_oldest_go_first_and_are_counted() {
+    fn the_oldest_reports_are_dropped_and_counted() {
         let mut losses = Losses::default();
         let kept = KEPT as u32;
-        (0..kept + 3).for_each(|step| losses.add(told(JobId(1), Epoch(1), step)));
-        let steps = |known| losses.since(known).map(|told| told.loss.step);
+        (0..kept + 3).for_each(|step| losses.add(report(JobId(1), Epoch(1), step)));
+        let steps = |known| losses.since(known).map(|reported| reported.loss.step);
         assert!(steps(0).eq(3..kept + 3));
         assert!(steps(3).eq(3..kept + 3));
         assert!(steps(KEPT as u64 + 1).eq([kept + 1, kept + 2]));
-        for known in [losses.told(), u64::MAX] {
+        for known in [losses.reported(), u64::MAX] {
             assert_eq!(steps(known).count(), 0);
         }
-        assert_eq!((losses.forgotten(), losses.told()), (3, KEPT as u64 + 3));
+        assert_eq!(
+            (losses.forgotten(), losses.reported()),
+            (3, KEPT as u64 + 3)
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! Who sends to whom in a check, and what came of it.
+//! The paths that a check tests, and their results.
 //!
-//! All to all is the square of a job's members. So of many members each sends to some: what is sent, kept and answered grows as
-//! the members do.
+//! Testing all pairs grows with the square of the members. In a large job each member therefore
+//! sends to only some others, so that packets and results grow linearly.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,24 +9,25 @@ use crate::api::RoundReport;
 use crate::check::{Path, Way};
 use crate::job::Rank;
 
-/// So many members send to all others. Of more each sends to one less than so many, and so many of them to the group.
+/// Up to this many members send to all others. In a larger job each sends to one less than this,
+/// and this many send to the group.
 const ALL: usize = 64;
 
-/// What a round's members saw, by rank.
+/// The reports of a round's members, by rank.
 pub type Reports = BTreeMap<Rank, RoundReport>;
 
-/// The ways that are tried between members.
+/// The paths tested between members.
 #[derive(Clone, Copy, Debug)]
 pub struct Mesh<'a> {
     /// The members, in rank order.
     pub ranks: &'a [Rank],
-    /// Whether they have a group.
+    /// True if they have a multicast group.
     pub has_group: bool,
 }
 
 impl Mesh<'_> {
-    /// The members that the one at this place sends to, in rank order: all others, or some that lie evenly apart, so that each also hears
-    /// of as many.
+    /// The receivers of the member at this position, in rank order: all others, or some at even
+    /// distances, so that each member also receives from as many.
     pub fn receivers(&self, at: usize) -> Vec<Rank> {
         let all = self.ranks.len();
         let some = all.min(ALL);
@@ -36,14 +37,14 @@ impl Mesh<'_> {
         to
     }
 
-    /// Whether the member at this place sends to the group.
+    /// True if the member at this position sends to the group.
     pub fn sends_to_group(&self, at: usize) -> bool {
         let all = self.ranks.len();
-        // Whether `at` is one of the places `nth * all / ALL`.
+        // Checks that `at` is one of the positions `nth * all / ALL`.
         self.has_group && (all <= ALL || (at * ALL).div_ceil(all) * all / ALL == at)
     }
 
-    /// Where a member stands in it.
+    /// The position of a member.
     pub fn place(&self, rank: Rank) -> Option<usize> {
         self.ranks.binary_search(&rank).ok()
     }
@@ -70,7 +71,8 @@ impl Mesh<'_> {
         one_by_one.chain(by_group)
     }
 
-    /// What came by every way, of so many short packets and as many full ones. What members say of other ways is not looked at.
+    /// The result of every path, of `sent` short packets and as many full ones. Reports about other
+    /// paths are ignored.
     pub fn ways(&self, sent: u32, short_ones: &Reports, full_ones: &Reports) -> Vec<Way> {
         let silent = |path| Way {
             path,
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_each_sends_to_some_and_hears_as_many() {
+    fn in_a_large_job_each_member_sends_to_and_receives_from_63() {
         for members in [65, 100, 127, 128, 1000, 4096] {
             let ranks = ranks(members);
             let mesh = Mesh {
@@ -154,9 +156,9 @@ mod tests {
         }
     }
 
-    /// 4,096 members, one of whose ways is silent and one lets no full packets through.
+    /// 4,096 members: one path is silent, and one passes no full packets.
     #[test]
-    fn what_came_is_found_among_many() {
+    fn silent_paths_are_found_among_many() {
         let ranks = ranks(4096);
         let mesh = Mesh {
             ranks: &ranks,
@@ -179,7 +181,7 @@ mod tests {
                     hops: 2,
                 });
             }
-            // Of nobody, and of itself.
+            // From an unknown rank, and from itself.
             for source in [u32::MAX, 9] {
                 let heard = &mut reports.entry(Rank(9)).or_default().heard;
                 heard.push(Heard {

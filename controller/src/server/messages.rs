@@ -1,4 +1,4 @@
-//! The control API: what the controller knows as messages, and messages as what it knows.
+//! Translation between the controller's types and the control API's messages.
 
 use ultima_p4runtime::names::Names;
 use ultima_wire::Key;
@@ -20,12 +20,12 @@ use crate::reconcile::{Described, Diff, Difference};
 use crate::tree::JobTree;
 
 impl Controller {
-    /// What a member is told that takes `rank`.
+    /// The answer to the member that takes `rank`.
     pub(super) fn seat(&self, state: &JobState, rank: Rank) -> api::JoinResponse {
         self.seat_of(&state.job, rank, self.any_seat(state))
     }
 
-    /// The same made of what all members of the job are told.
+    /// The same, from the part that all members of the job share.
     pub(super) fn seat_of(
         &self,
         job: &Job,
@@ -35,12 +35,15 @@ impl Controller {
         let host = job.members[usize::from(rank.0)].host;
         api::JoinResponse {
             rank: rank.0.into(),
-            limits: Some(limits(self.fabric(), host)),
+            limits: Some(api::Limits {
+                pace: self.agent_rate.unwrap_or(0),
+                ..limits(self.fabric(), host)
+            }),
             ..any
         }
     }
 
-    /// What all members of a job are told, without what is each one's own.
+    /// The part of the answer that all members of a job share.
     pub(super) fn any_seat(&self, state: &JobState) -> api::JoinResponse {
         let job = &state.job;
         let group_mac = job.group().map(|_| MacAddr(group_mac(job.group_address())));
@@ -60,13 +63,14 @@ impl Controller {
     }
 }
 
-/// What the fabric has room for of what a rank of a host sends. Slots are as long on every rank, also of a grid's rows and columns, and while trees
-/// move: so the MTU is that of the narrowest link there is.
+/// The limits for a rank of this host. Slots are equally long on all ranks, in all rows and columns
+/// of a grid, and during a reroute, so the MTU is that of the narrowest link of the fabric.
 fn limits(fabric: &Fabric, host: HostId) -> api::Limits {
     let wire = fabric.wire_into(fabric.host(host).attached);
     api::Limits {
         rate: wire.and_then(|wire| wire.rate).unwrap_or(0),
         mtu: fabric.least_mtu().into(),
+        pace: 0,
     }
 }
 
@@ -103,7 +107,7 @@ fn members(fabric: &Fabric, state: &JobState) -> Vec<api::Member> {
     job.ranks().zip(seats).map(member).collect()
 }
 
-/// A job as the API has it.
+/// A job as a message.
 pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
     let JobState { job, switches, .. } = state;
     api::Job {
@@ -144,7 +148,7 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
     }
 }
 
-/// What is asked for of several jobs.
+/// The specifications of several jobs.
 pub(super) fn specs(requests: Vec<api::CreateJobRequest>) -> Result<Vec<JobSpec>, JobsRefused> {
     let requests = requests.into_iter().enumerate();
     let specs = requests.map(|(at, request)| {
@@ -156,7 +160,7 @@ pub(super) fn specs(requests: Vec<api::CreateJobRequest>) -> Result<Vec<JobSpec>
     specs.collect()
 }
 
-/// What is asked for.
+/// A job's specification.
 pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, JobRequestError> {
     let api::CreateJobRequest {
         name,
@@ -191,7 +195,7 @@ pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, JobRequest
     })
 }
 
-/// Each difference, in the program's names.
+/// The drift, in the program's names.
 pub(super) fn differences(diff: &Diff, names: &Names) -> Vec<api::Difference> {
     let difference = |it: &Difference| {
         let Described {
@@ -208,13 +212,13 @@ pub(super) fn differences(diff: &Diff, names: &Names) -> Vec<api::Difference> {
     diff.differences().iter().map(difference).collect()
 }
 
-/// The trunks that a job's multicast crosses.
+/// The trunks of a job's multicast tree.
 fn tree_of(fabric: &Fabric, job: &Job) -> Vec<api::TreeLink> {
     let trunks = job.tree().into_iter().flat_map(JobTree::trunks);
     trunks.map(|trunk| link_of(fabric, trunk)).collect()
 }
 
-/// Where a trunk is.
+/// A trunk's two ends.
 pub(super) fn link_of(fabric: &Fabric, trunk: TrunkId) -> api::TreeLink {
     let [from, to] = fabric.trunk(trunk).ends;
     api::TreeLink {
@@ -227,16 +231,16 @@ pub(super) fn link_of(fabric: &Fabric, trunk: TrunkId) -> api::TreeLink {
     }
 }
 
-/// How parts of a switch stand, on one line.
-pub(super) fn said(parts: &[api::PartState], switch: &str) -> String {
-    let said = parts.iter().map(|it| match it.part == switch {
+/// The states of a switch's elements, on one line.
+pub(super) fn states_of(parts: &[api::PartState], switch: &str) -> String {
+    let states = parts.iter().map(|it| match it.part == switch {
         true => it.state.clone(),
         false => format!("{} {}", it.part, it.state),
     });
-    said.collect::<Vec<_>>().join(", ")
+    states.collect::<Vec<_>>().join(", ")
 }
 
-/// The group's address, empty where the job has no group.
+/// The group's address; empty if the job has no group.
 fn group_address(job: &Job) -> String {
     job.group()
         .map_or_else(String::new, |_| job.group_address().to_string())

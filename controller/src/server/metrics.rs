@@ -1,4 +1,4 @@
-//! How things stand, for Prometheus.
+//! The controller's gauges for Prometheus.
 
 use super::controller::Controller;
 use super::registry::{Record, Stage};
@@ -10,12 +10,12 @@ use crate::metrics::{GroupStanding, MembersStanding, Standing, SwitchStanding};
 use crate::plan::LimitError;
 
 impl Controller {
-    /// Everything counted and measured since the start, and how things stand, as OpenMetrics text.
+    /// All metrics as OpenMetrics text.
     pub fn metrics_text(&self) -> String {
         self.metrics_text_of(None)
     }
 
-    /// The same of one of several controllers, with how that stands.
+    /// The same, with the standing of one of several controllers.
     pub(super) fn metrics_text_of(&self, group: Option<GroupStanding>) -> String {
         let (lost, out_of_use) = {
             let condition = self.condition();
@@ -25,8 +25,8 @@ impl Controller {
             )
         };
         let fills = self.fills().unwrap_or_else(|error| {
-            // The program was checked at the start.
-            tracing::warn!(%error, "how full switches are is not known");
+            // Not expected: the program was checked at the start.
+            tracing::warn!(%error, "cannot compute how full the switches' tables are");
             Vec::new()
         });
         let (jobs, waiting_jobs, changes_under_way, members) = {
@@ -44,7 +44,7 @@ impl Controller {
             SwitchStanding {
                 switch: switch.name().to_owned(),
                 is_connected: client.is_some(),
-                is_in_doubt: switch.is_in_doubt(),
+                is_in_doubt: switch.is_dirty(),
                 digest_lists_dropped: client.map_or(0, |it| it.digest_lists_dropped()),
                 fills: here.map(|(_, fill)| *fill).collect(),
             }
@@ -61,7 +61,7 @@ impl Controller {
         self.metrics.text(standing, group)
     }
 
-    /// How full each switch is.
+    /// The use of each switch's tables and arrays.
     ///
     /// # Errors
     /// The program lacks a table or a counter.
@@ -76,7 +76,7 @@ impl Controller {
     }
 }
 
-/// How a job's members stand.
+/// The number of a job's members in each state.
 fn standing_of(record: &Record) -> MembersStanding {
     let [mut free, mut joined, mut left] = [0; 3];
     for seat in record.seats.states() {

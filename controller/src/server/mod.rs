@@ -1,10 +1,9 @@
 //! The controller as a server: it brings up the fabric's switches and serves the control API.
 //!
-//! [`Controller`] is what happens: how it holds its switches is in `controller`, what it is asked for in `jobs`, `joining`,
-//! `telemetry`, `audit`, `check` and `moves`. `service` is its gRPC face.
+//! [`Controller`] has the operations: `controller` its switches and state, `jobs`, `joining`,
+//! `telemetry`, `audit`, `check` and `moves` the requests. The `service*` modules translate gRPC
+//! messages and contain no logic.
 
-mod attendants;
-mod attending;
 mod audit;
 mod changes;
 mod check;
@@ -23,10 +22,11 @@ mod listen;
 mod losses;
 mod membership;
 mod mesh;
+mod message_room;
 mod messages;
 mod metrics;
 mod moves;
-mod news;
+mod notify;
 mod own_task;
 mod plan;
 mod port_counters;
@@ -39,13 +39,14 @@ mod service_fabric;
 mod service_plan;
 mod service_telemetry;
 mod service_watch;
+mod session;
+mod sessions;
 mod start;
 mod status;
 mod streams;
 mod switch;
 mod tail_drops;
 mod telemetry;
-mod telling;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -80,35 +81,37 @@ use crate::p4rt::Term;
 use crate::program::Program;
 use crate::store::{Store, StoreError};
 
-/// What a controller needs to know.
+/// The configuration of a controller.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The fabric to run.
+    /// The fabric.
     pub fabric: Fabric,
-    /// The program to put on its switches.
+    /// The program for its switches.
     pub program: Program,
-    /// Where the control API listens; port 0 takes any free one.
+    /// Where the control API listens; port 0 takes any free port.
     pub listen: Listen,
-    /// How long switches may take to answer at the start, and how long each is tried again that has failed then, where that may pass.
+    /// How long a switch may take to answer at the start, and how long a failed bring-up is
+    /// retried.
     pub patience: Duration,
-    /// The file in which jobs are kept over the controller's end; none keeps them in memory.
+    /// The store's file; without one the store is in memory.
     pub state: Option<PathBuf>,
-    /// How often each switch is looked at, at the least, and put right where somebody changed it.
+    /// The longest interval between two comparisons of a switch with the desired state.
     pub audit_every: Duration,
-    /// Whether what somebody else changed on a switch is put right when it is seen. If not it is only told, until
-    /// somebody asks for it.
+    /// True to repair drift when it is found; false to only log it until a client requests a sync.
     pub repair: bool,
-    /// How patient it is with what fails and comes back.
+    /// Bits per second at which each rank sends unless its agent chooses a rate.
+    pub agent_rate: Option<u64>,
+    /// Damping of elements that fail and come back.
     pub terms: Terms,
 }
 
-/// After how long without a word a client is asked whether it is there, and how long it may take to answer.
+/// Interval of HTTP/2 keepalive pings to an idle client, and the timeout for their answer.
 const KEEPALIVE: Duration = Duration::from_secs(2);
 
-/// How long clients may take for what is on its way to them when the controller stops.
+/// How long clients may take to read pending answers when the controller stops.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// How often switches are looked at unless the configuration says otherwise.
+/// Default of [`Config::audit_every`].
 pub const AUDIT_EVERY: Duration = Duration::from_secs(30);
 
 impl Config {
@@ -116,7 +119,7 @@ impl Config {
     /// switches to answer.
     ///
     /// # Errors
-    /// None as long as what is embedded is what the compilers printed.
+    /// The embedded program is not as the compilers printed it.
     pub fn new(fabric: Fabric) -> Result<Self, ServeError> {
         let program = Program::own(&fabric)?;
         Ok(Config::with_program(fabric, program))
@@ -132,12 +135,13 @@ impl Config {
             state: None,
             audit_every: AUDIT_EVERY,
             repair: true,
+            agent_rate: None,
             terms: Terms::default(),
         }
     }
 }
 
-/// A controller at work. Dropping it leaves the switches as they are and ends everything else.
+/// A running controller. Dropping it ends everything except the switches' forwarding.
 pub struct Handle {
     address: Listen,
     controller: Arc<Controller>,
@@ -148,8 +152,8 @@ pub struct Handle {
 /// Brings up every switch of the fabric (program, routes), then serves the control API.
 ///
 /// # Errors
-/// A limit that the fabric is over, a switch that doesn't answer or refuses, or an address that is
-/// taken; nothing keeps running then.
+/// The fabric exceeds a limit, a switch does not answer or refuses, or the address is taken.
+/// Nothing keeps running then.
 pub async fn serve(config: Config) -> Result<Handle, ServeError> {
     let listener = listen::bind(&config.listen).await?;
     let address = listener.address.clone();
@@ -169,7 +173,7 @@ pub async fn serve(config: Config) -> Result<Handle, ServeError> {
         .add_service(service)
         .add_service(ReplicationServer::new(alone));
     let server = tokio::spawn(listener.serve(server, async {
-        // Either way the handle is gone.
+        // An error means that the handle was dropped, which also stops the server.
         let _ = stopped.await;
     }));
     Ok(Handle {
@@ -187,34 +191,36 @@ fn open_store(config: &Config) -> Result<Store, StoreError> {
     }
 }
 
-/// A server whose clients' streams end when their machines are gone, which do not end them themselves.
+/// A server that ends the streams of clients whose machines have failed without closing them.
 fn attentive() -> Server {
     Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
 }
 
-/// Waits until a server that stops has told all clients what was on its way to them. Who does not take it is not waited for.
+/// Waits until a stopping server has sent all pending answers, for at most [`DRAIN`].
 async fn drained(server: &mut JoinHandle<Result<(), tonic::transport::Error>>) {
     match timeout(DRAIN, server).await {
-        // It has ended with its listener, or has panicked and said so.
+        // The server has ended with its listener, or has panicked and logged that.
         Ok(_) => {}
-        Err(_) => tracing::warn!("clients that read nothing are left after {DRAIN:?}"),
+        Err(_) => {
+            tracing::warn!(timeout = ?DRAIN, "stopped although clients have not read their answers")
+        }
     }
 }
 
 impl Handle {
-    /// Where the control API listens.
+    /// The address of the control API.
     pub fn address(&self) -> &Listen {
         &self.address
     }
 
-    /// The controller itself, without gRPC in between.
+    /// The controller, for calls without gRPC.
     pub fn controller(&self) -> &Arc<Controller> {
         &self.controller
     }
 
-    /// Stops serving; calls that wait are ended. The switches keep what they have.
+    /// Stops serving and ends pending calls. The switches keep their entries.
     pub async fn stop(mut self) {
         self.controller.close();
         drop(self.stop.take());

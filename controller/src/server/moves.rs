@@ -1,4 +1,5 @@
-//! How trees and routes follow what of the fabric is up.
+//! Rerouting: trees and routes follow the elements of the fabric that are up. The plan of a reroute
+//! is in `crate::moves`, its progress on the switches in `progress`.
 
 mod progress;
 #[cfg(test)]
@@ -16,11 +17,11 @@ use tokio::time::{sleep, sleep_until, timeout};
 use self::progress::Progress;
 use super::changes::{Changes, Turn};
 use super::condition::Condition;
-use super::controller::{Controller, STUMBLED};
+use super::controller::{Controller, PANIC_PAUSE};
 use super::error::{DrainError, JobRequestError};
 use super::registry::Wanted;
 use super::switch::ManagedSwitch;
-use super::tail_drops::Moving;
+use super::tail_drops::Rerouting;
 use crate::fabric::{Health, Part, SwitchId};
 use crate::install::Clients;
 use crate::job::{Job, JobId};
@@ -28,71 +29,73 @@ use crate::moves::{self, Moved, Room, Step};
 use crate::p4rt::HURRIED;
 use crate::store;
 
-/// How often one that is not primary at most switches looks whether it is again.
+/// How often a controller that has lost its majority of switches checks for it.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The pause before a switch that was too slow for a move is looked at again, where that failed.
+/// The pause before a failed resync of a switch is retried.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What has become of a part that was drained, or is in use again.
+/// The result of a drain or undrain.
 #[derive(Clone, Debug)]
 pub struct Drained {
-    /// Its full name.
+    /// The element's full name.
     pub part: String,
-    /// Switches that are not known to have the new ways: the old ones are kept until they do.
+    /// Switches that are not known to have the new paths: jobs keep the old ones until then.
     pub pending: Vec<SwitchId>,
 }
 
-/// Doubts all switches where the move is not done to its end, as it panics.
-struct DoubtAtPanic<'a>(&'a [ManagedSwitch]);
+/// Marks all switches as needing a resync if a reroute panics.
+struct DirtyOnPanic<'a>(&'a [ManagedSwitch]);
 
-impl Drop for DoubtAtPanic<'_> {
+impl Drop for DirtyOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.iter().for_each(ManagedSwitch::doubt);
+            self.0.iter().for_each(ManagedSwitch::mark_dirty);
         }
     }
 }
 
 impl Controller {
-    /// Somebody has seen a part of the fabric come or go: the end of a switch's stream, a port that a switch tells of, telemetry. Trees
-    /// and routes follow as soon as it [counts](crate::fabric::damping).
+    /// Records that an element was seen up or down: by the end of a switch's stream, by a port's
+    /// state, or by telemetry. Trees and routes follow when [damping](crate::fabric::damping)
+    /// accepts it.
     pub fn see(&self, part: Part, is_there: bool) {
         let mut condition = self.condition();
-        let is_news = condition.see(part, is_there, Instant::now());
+        let is_new = condition.see(part, is_there, Instant::now());
         self.announce(&condition);
         drop(condition);
-        if is_news {
-            self.news.send_replace(());
+        if is_new {
+            self.fabric_changed.send_replace(());
         }
     }
 
-    /// Changes are told when a move is due, long before it is: what is under way ends by then, and the next begins after the move.
+    /// Announces the deadline of the next reroute to changes in progress, long before it is due:
+    /// they end by then, and the next change begins after the reroute.
     fn announce(&self, condition: &Condition) {
         self.changes.expect(condition.expected());
     }
 
-    /// A part loses what is sent into it.
-    pub(super) fn swallow(&self, part: Part) {
+    /// Records that an element loses the packets sent into it.
+    pub(super) fn mark_lossy(&self, part: Part) {
         let mut condition = self.condition();
-        condition.swallow(part, Instant::now());
+        condition.mark_lossy(part, Instant::now());
         self.announce(&condition);
         drop(condition);
-        self.news.send_replace(());
+        self.fabric_changed.send_replace(());
     }
 
-    /// There may be room for jobs that could not move, or nobody any more that a job's old ways are kept for.
-    pub(super) fn try_again(&self) {
+    /// Checks again whether waiting jobs can be rerouted, or old paths can be removed.
+    pub(super) fn retry_waiting(&self) {
         if self.registry().is_waiting() {
-            self.news.send_replace(());
+            self.fabric_changed.send_replace(());
         }
     }
 
-    /// Moves everything off a part of the fabric, by name, or lets it be used again, when that is done as far as switches are
-    /// connected.
+    /// Drains an element of the fabric, by name, or undrains it. Returns when all connected
+    /// switches have the new paths.
     ///
     /// # Errors
-    /// There is no such part, some job has no room elsewhere, or it cannot be kept.
+    /// The element is unknown, a job has no room elsewhere, or the change cannot be stored.
     #[tracing::instrument(name = "drain", skip_all, fields(part = name, drained = drained))]
     pub async fn drain(self: &Arc<Self>, name: &str, drained: bool) -> Result<Drained, DrainError> {
         let part = match self.fabric.part_named(name) {
@@ -101,7 +104,7 @@ impl Controller {
         };
         let name = self.fabric.name_of(part);
         let changes = self.change().await?;
-        // Its lock is not held while the registry's is waited for.
+        // Not while the registry's lock is held.
         let health = self.condition().with(part, drained);
         self.has_room(&name, health)?;
         let change = |drained| store::Change::Drain {
@@ -117,8 +120,8 @@ impl Controller {
         }
         self.condition().drain(part, drained);
         drop(changes);
-        tracing::info!(part = name, drained, "drained");
-        self.follow(&mut self.news.subscribe()).await?;
+        tracing::info!(part = name, drained, "administrative state set");
+        self.follow(&mut self.fabric_changed.subscribe()).await?;
         let pending = self.registry().awaited().into_iter().collect();
         Ok(Drained {
             part: name,
@@ -126,7 +129,7 @@ impl Controller {
         })
     }
 
-    /// Forgets a part that was drained and is not in the fabric's file any more.
+    /// Undrains an element that the fabric file no longer has.
     async fn forget_drained(
         &self,
         name: &str,
@@ -151,7 +154,7 @@ impl Controller {
         })
     }
 
-    /// Whether all jobs could move to where they should be if this were how the fabric stood.
+    /// Refuses if a job would have no room in a fabric of this health.
     fn has_room(&self, part: &str, health: Health) -> Result<(), DrainError> {
         let registry = self.registry();
         let refit = registry.refit(&self.fabric, self.program().names(), health);
@@ -165,46 +168,47 @@ impl Controller {
         }
     }
 
-    /// Follows what happens to the fabric.
-    pub(super) async fn keep_moving(self: &Arc<Self>) {
-        let mut news = self.news.subscribe();
-        // What has happened before.
-        news.mark_changed();
+    /// Reroutes whenever the fabric changes, forever.
+    pub(super) async fn keep_rerouting(self: &Arc<Self>) {
+        let mut changes_seen = self.fabric_changed.subscribe();
+        // Failures from before this subscription.
+        changes_seen.mark_changed();
         loop {
-            // What has come about during a move is not told of again.
-            if !self.is_to_move() {
-                self.changed(&mut news).await;
+            // A change during a reroute is not announced again.
+            if !self.must_reroute() {
+                self.changed(&mut changes_seen).await;
             }
-            // One that does not lead moves nothing, and looks again when it may: what is due stays due.
+            // A controller that is not primary reroutes nothing. What is due stays due until it is
+            // primary again.
             while self.open().is_err() {
                 self.changes.expect(None);
                 sleep(LOOK).await;
             }
-            if !self.is_to_move() && !self.registry().is_waiting() {
+            if !self.must_reroute() && !self.registry().is_waiting() {
                 continue;
             }
-            // Whatever it stumbles over, the next change is not to find nobody there.
-            let followed = AssertUnwindSafe(self.follow(&mut news));
+            // A panic must not end this task.
+            let followed = AssertUnwindSafe(self.follow(&mut changes_seen));
             match followed.catch_unwind().await {
                 Ok(Ok(())) => {}
-                // What was not begun is due still.
+                // A reroute that was not begun stays due.
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "nothing moves");
-                    news.mark_changed();
+                    tracing::warn!(%error, "cannot reroute");
+                    changes_seen.mark_changed();
                 }
                 Err(_) => {
                     tracing::error!(
-                        "a move has panicked; switches are looked at before they are used again"
+                        "a reroute has panicked; all switches are resynced before their next use"
                     );
-                    // What made it panic may be there still.
-                    sleep(STUMBLED).await;
+                    // The cause of the panic may persist.
+                    sleep(PANIC_PAUSE).await;
                 }
             }
         }
     }
 
-    /// Returns when something may count as something else than before.
-    async fn changed(&self, news: &mut watch::Receiver<()>) {
+    /// Returns when an element's state may have changed.
+    async fn changed(&self, changes_seen: &mut watch::Receiver<()>) {
         let due = self.condition().due();
         let wait = async {
             match due {
@@ -213,14 +217,14 @@ impl Controller {
             }
         };
         tokio::select! {
-            // The sender is ours.
-            _ = news.changed() => {}
+            // The sender is a field of `self`.
+            _ = changes_seen.changed() => {}
             () = wait => {}
         }
     }
 
-    /// Whether something is up or down of which the routes do not know.
-    fn is_to_move(&self) -> bool {
+    /// True if the routes do not match the health of the fabric.
+    fn must_reroute(&self) -> bool {
         let health = {
             let mut condition = self.condition();
             condition.pass(Instant::now());
@@ -230,7 +234,7 @@ impl Controller {
             return true;
         }
         let mut condition = self.condition();
-        // Unless something has happened just now.
+        // Not if the health has changed just now.
         if condition.health() == health {
             condition.settle();
             self.announce(&condition);
@@ -238,35 +242,37 @@ impl Controller {
         false
     }
 
-    /// The turn to move. Others make way for it only where something is to move; what waits for room, or for a switch, waits for its turn, too.
-    async fn turn_to_move(&self, news: &mut watch::Receiver<()>) -> Turn<'_> {
-        let must_move = async {
-            while !self.is_to_move() {
-                self.changed(news).await;
+    /// The turn for a reroute. It takes precedence over requests only if the health has changed.
+    /// Jobs that wait for room or for a switch queue like requests.
+    async fn turn_for_reroute(&self, changes_seen: &mut watch::Receiver<()>) -> Turn<'_> {
+        let health_changed = async {
+            while !self.must_reroute() {
+                self.changed(changes_seen).await;
             }
         };
-        // The place in the queue is given back before another one is asked for.
+        // The place in the queue is released before the turn with precedence is requested.
         let turn = tokio::select! {
             biased;
-            () = must_move => None,
+            () = health_changed => None,
             turn = self.changes.take() => Some(turn),
         };
         match turn {
             Some(turn) => turn.into(),
-            None => self.changes.take_for_move().await,
+            None => self.changes.take_for_reroute().await,
         }
     }
 
-    /// Makes routes and trees what they should be for what is up now.
+    /// Makes routes and trees match the elements that are up now.
     ///
     /// # Errors
-    /// This controller does not lead, or is being stopped. What had been begun by then is [put right](Self::put_right) as soon as it may be.
+    /// The controller is not primary or is stopping. Switches that have a part of the reroute are
+    /// [resynced](Self::resync) later.
     async fn follow(
         self: &Arc<Self>,
-        news: &mut watch::Receiver<()>,
+        changes_seen: &mut watch::Receiver<()>,
     ) -> Result<(), JobRequestError> {
-        let _turn = self.turn_to_move(news).await;
-        let _doubt = DoubtAtPanic(&self.switches);
+        let _turn = self.turn_for_reroute(changes_seen).await;
+        let _dirty = DirtyOnPanic(&self.switches);
         self.open()?;
         let (health, lost) = {
             let mut condition = self.condition();
@@ -275,14 +281,14 @@ impl Controller {
             self.announce(&condition);
             (condition.health(), condition.lost().clone())
         };
-        match self.plan_move(health, &lost) {
-            Some(planned) => self.make(planned).await,
+        match self.plan_reroute(health, &lost) {
+            Some(planned) => self.carry_out(planned).await,
             None => Ok(()),
         }
     }
 
-    /// What is to be moved where this is how the fabric stands; none if nothing is.
-    fn plan_move(&self, health: Health, lost: &Health) -> Option<PlannedMove> {
+    /// The reroute for a fabric of this health; none if nothing changes.
+    fn plan_reroute(&self, health: Health, lost: &Health) -> Option<PlannedReroute> {
         let names = self.program().names();
         let mut registry = self.registry();
         if *registry.routes().health() == health && !registry.is_waiting() {
@@ -290,10 +296,10 @@ impl Controller {
         }
         let before = registry.wanted();
         let refit = registry.refit(&self.fabric, names, health);
-        let moved = registry.become_of(refit);
-        let moving: Vec<Moving> = (moved.iter())
+        let moved = registry.adopt(refit);
+        let moving: Vec<Rerouting> = (moved.iter())
             .filter_map(|moved| registry.get(moved.after.0.id))
-            .map(|record| record.tail_drops.begin_move())
+            .map(|record| record.tail_drops.begin_reroute())
             .collect();
         let routes = (&*before.routes, &**registry.routes());
         if moved.is_empty() && routes.0 == routes.1 {
@@ -305,7 +311,7 @@ impl Controller {
             ledger: registry.ledger(),
         };
         let steps = moves::steps(room, routes, lost, &moved);
-        Some(PlannedMove {
+        Some(PlannedReroute {
             before,
             moved,
             steps,
@@ -314,8 +320,8 @@ impl Controller {
     }
 
     #[tracing::instrument(name = "move", skip_all, fields(jobs = planned.moved.len()))]
-    async fn make(self: &Arc<Self>, planned: PlannedMove) -> Result<(), JobRequestError> {
-        let PlannedMove {
+    async fn carry_out(self: &Arc<Self>, planned: PlannedReroute) -> Result<(), JobRequestError> {
+        let PlannedReroute {
             before,
             moved,
             steps,
@@ -323,8 +329,8 @@ impl Controller {
         } = planned;
         let begun = Instant::now();
         let mut progress = Progress::new(self, half_way(before, &moved));
-        // Neither waits for the other: no switch has a new tree before both are done.
-        tokio::join!(self.keep_moved(&moved), progress.divide());
+        // In parallel: no switch gets a new tree before both are done.
+        tokio::join!(self.store_trees(&moved), progress.divide());
         let mut lingering = Lingering::default();
         for (at, step) in steps.iter().enumerate() {
             for id in step.waits_for() {
@@ -333,7 +339,7 @@ impl Controller {
             if let Err(error) = self.open() {
                 let of_steps = steps[at..].iter().flat_map(Step::switches);
                 let of_jobs = moved.iter().flat_map(Moved::switches);
-                self.put_right_later(progress.abandon(of_steps.chain(of_jobs)));
+                self.resync_later(progress.abandon(of_steps.chain(of_jobs)));
                 return Err(error);
             }
             progress
@@ -341,10 +347,10 @@ impl Controller {
                 .await;
         }
         let updates = progress.updates();
-        self.put_right_later(progress.end().await);
+        self.resync_later(progress.end().await);
         let is_unsure = |id: &SwitchId| self.is_unsure(*id);
         if !lingering.is_empty() && !self.registry().awaited().iter().any(is_unsure) {
-            self.news.send_replace(());
+            self.fabric_changed.send_replace(());
         }
         let down = self.routes();
         let down = down.health().down().map(|part| self.fabric.name_of(part));
@@ -355,12 +361,13 @@ impl Controller {
             lingering = lingering.len(),
             updates,
             took = ?begun.elapsed(),
-            "trees and routes moved"
+            "trees and routes rerouted"
         );
         Ok(())
     }
 
-    /// Where it is not known that all switches of a job have its new ways, it keeps the old ones as they are after these steps.
+    /// If it is not known that all switches of a job have the new paths, the job keeps the old ones
+    /// as they are after these steps.
     fn wait_for_switches(
         &self,
         lingering: &mut Lingering,
@@ -384,48 +391,51 @@ impl Controller {
         tracing::warn!(
             job = moved.after.0.name,
             switches = names,
-            "old ways are kept"
+            "old paths are kept until these switches have the new ones"
         );
         self.registry()
             .linger(&self.fabric, (moved.between(), plan), unsure);
         lingering.insert(id);
     }
 
-    /// Whether it is not known that a switch holds what was written to it last.
+    /// True if the result of the last write to a switch is unknown.
     fn is_unsure(&self, id: SwitchId) -> bool {
-        self.client(id).is_err() || self.switches[id.0].is_in_doubt()
+        self.client(id).is_err() || self.switches[id.0].is_dirty()
     }
 
-    /// Keeps which trees jobs have now. Where that fails, or takes long, they move all the same: a controller that starts with the old ones
-    /// moves them again.
-    async fn keep_moved(&self, moved: &[Moved]) {
+    /// Stores the jobs' new trees. If that fails or takes long the reroute goes on: a controller
+    /// that starts with the old trees reroutes them again.
+    async fn store_trees(&self, moved: &[Moved]) {
         let ids = moved.iter().map(|moved| moved.after.0.id);
         match timeout(HURRIED, self.seats.keep_jobs(ids)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "trees are not kept"),
-            Err(_) => tracing::warn!("trees are kept later: the store is busy for {HURRIED:?}"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot store the new trees"),
+            Err(_) => {
+                tracing::warn!(timeout = ?HURRIED, "the new trees are stored later: the store is busy")
+            }
         }
     }
 
-    /// The switches that are connected.
+    /// The clients of all connected switches.
     fn connected(&self) -> Clients {
         let client = |id| Some((id, self.client(id).ok()?));
         self.fabric.switch_ids().filter_map(client).collect()
     }
 
-    /// Puts switches [right](Self::put_right) in the background.
-    fn put_right_later(self: &Arc<Self>, switches: BTreeSet<SwitchId>) {
+    /// [Resyncs](Self::resync) switches in the background.
+    fn resync_later(self: &Arc<Self>, switches: BTreeSet<SwitchId>) {
         for id in switches {
             let controller = Arc::clone(self);
-            self.in_background(async move { controller.put_right(id).await });
+            self.in_background(async move { controller.resync(id).await });
         }
     }
 
-    /// Makes a switch hold what it should that a move has left behind, however long that takes; unless it goes, or somebody else does it.
-    async fn put_right(&self, id: SwitchId) {
+    /// Resyncs a switch that a reroute left behind, however long that takes. Ends early if the
+    /// switch disconnects or another task resyncs it.
+    async fn resync(&self, id: SwitchId) {
         let switch = &self.switches[id.0];
-        // Several moves may have left it behind: one of these is enough.
-        let Some(putting_right) = switch.begin_to_put_right() else {
+        // One task per switch is enough for several reroutes.
+        let Some(resyncing) = switch.begin_resync() else {
             return;
         };
         loop {
@@ -435,9 +445,9 @@ impl Controller {
                 sleep(LOOK).await;
                 continue;
             }
-            if self.is_right(switch, &changes).await {
-                // Before the next move, which may leave it behind again.
-                drop(putting_right);
+            if self.try_resync(switch, &changes).await {
+                // Before the next reroute, which may leave the switch behind again.
+                drop(resyncing);
                 return;
             }
             drop(changes);
@@ -445,47 +455,48 @@ impl Controller {
         }
     }
 
-    /// Makes a switch hold what it should; whether nobody has to do that any more.
-    async fn is_right(&self, switch: &ManagedSwitch, changes: &Changes<'_>) -> bool {
+    /// Resyncs a switch. Returns true if no further attempt is needed.
+    async fn try_resync(&self, switch: &ManagedSwitch, changes: &Changes<'_>) -> bool {
         let Ok(client) = switch.client() else {
             return true;
         };
-        if !switch.is_in_doubt() {
-            // Somebody else has put it right.
-            self.try_again();
+        if !switch.is_dirty() {
+            // Another task has resynced it.
+            self.retry_waiting();
             return true;
         }
         let client = changes.client(&client);
-        let put_right = switch.reconcile(&client, &self.desired()).await;
-        match &put_right {
-            Ok(_) => self.try_again(),
-            Err(error) => tracing::warn!(switch = switch.name(), %error, "not put right"),
+        let resync = switch.reconcile(&client, &self.desired()).await;
+        match &resync {
+            Ok(_) => self.retry_waiting(),
+            Err(error) => tracing::warn!(switch = switch.name(), %error, "resync failed"),
         }
-        put_right.is_ok()
+        resync.is_ok()
     }
 
     pub(super) fn condition(&self) -> MutexGuard<'_, Condition> {
-        // Nothing panics while it holds the lock, and no change has a half.
+        // No thread panics while it holds the lock, and every change is complete.
         self.condition
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Jobs and routes that move.
-struct PlannedMove {
-    /// What switches were to hold until now.
+/// A reroute of jobs and routes.
+struct PlannedReroute {
+    /// The desired state before it.
     before: Wanted,
     moved: Vec<Moved>,
     steps: Vec<Step>,
-    /// What is dropped meanwhile is known to be so.
-    _moving: Vec<Moving>,
+    /// Held until the end: drops during the reroute are not counted.
+    _moving: Vec<Rerouting>,
 }
 
-/// Jobs whose old ways stay.
+/// Jobs that keep their old paths.
 type Lingering = BTreeSet<JobId>;
 
-/// What switches hold before any round is written, where jobs that move have the numbers of their new ports already.
+/// The desired state before the first round: the old trees, in which the rerouted jobs already have
+/// the ids for their new ports.
 fn half_way(before: Wanted, moved: &[Moved]) -> Wanted {
     let between: BTreeMap<JobId, Arc<Job>> = (moved.iter())
         .map(|moved| (moved.after.0.id, Arc::new(moved.between())))

@@ -1,11 +1,12 @@
-//! What is done to the end whoever waits for it.
+//! Requests that continue when their client disconnects.
 
 use tonic::Status;
 
-/// Does something on a task of its own: a client that goes away must not leave a job, or a switch, half done.
+/// Runs `work` on a task of its own: a client that disconnects must not leave a job or a switch
+/// half-changed.
 ///
 /// # Errors
-/// It has panicked.
+/// `work` has panicked.
 pub async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Status> {
@@ -21,7 +22,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_nobody_waits_for_any_more_is_done() {
+    async fn work_is_completed_after_its_caller_is_cancelled() {
         let (go, gone) = oneshot::channel::<()>();
         let (done, is_done) = oneshot::channel();
         let waiting = tokio::spawn(to_the_end(async move {
@@ -36,7 +37,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_panics_is_an_error_of_the_controller() {
+    async fn a_panic_is_an_internal_error() {
         let panics = to_the_end(async { panic!("on purpose") }).await;
         assert_eq!(panics.unwrap_err().code(), Code::Internal);
     }

@@ -1,7 +1,8 @@
-//! What a change would do, before it is done. Nothing is written, and nothing is taken.
+//! Forecasts of changes. Nothing is written and nothing is reserved.
 //!
-//! It is the planning of the real thing: jobs are proposed to a copy of the ledger, and another fabric's file is restored from the
-//! store as at the start; what differs on switches is found as an audit finds it, between what they should hold now and then.
+//! The planning is the real one: jobs are proposed to a copy of the ledger, and another fabric is
+//! restored from the store as at a start. Differences are those between the desired states before
+//! and after, as an audit would find them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,42 +23,44 @@ use crate::reconcile::{Diff, Held};
 use crate::routing::Routes;
 use crate::store::Stored;
 
-/// Other members for a job.
+/// New members of a job.
 #[derive(Clone, Debug)]
 pub struct Resize {
     /// The job's name.
     pub name: String,
-    /// Its number in packets, where it is to have that.
+    /// The id that the job must have, if given.
     pub number: Option<u32>,
     /// The new members' hosts by name, in rank order.
     pub members: Vec<String>,
 }
 
-/// What a change would do.
+/// The effect of a change.
 #[derive(Debug)]
 pub struct Forecast {
-    /// The jobs that would be resized, created or kept, each as it would be, or why not.
+    /// The jobs that would be resized, created or kept, and the refused ones.
     pub jobs: Vec<(String, Result<JobState, JobRequestError>)>,
-    /// The switches on which something changes, and those that come or go, in the new fabric's order.
+    /// The switches whose entries would change, and those that come or go, in the new fabric's
+    /// order.
     pub switches: Vec<SwitchForecast>,
 }
 
-/// What a change would do to a switch.
+/// The effect of a change on a switch.
 #[derive(Debug)]
 pub struct SwitchForecast {
     /// Its name.
     pub switch: String,
-    /// Whether the fabric has it now.
+    /// True if the fabric has it now.
     pub is_there: bool,
-    /// Whether the fabric would have it then.
+    /// True if the planned fabric has it.
     pub stays: bool,
-    /// In what it would hold something else: now as held, then as wanted.
+    /// The entries that would change: `held` is the present desired state, `wanted` the planned
+    /// one.
     pub diff: Diff,
-    /// How full it would be, with what is taken now before.
+    /// The present use of each resource, and the planned one.
     pub fills: Vec<(u64, Fill)>,
 }
 
-/// The jobs that there are, as they may become.
+/// A copy of the jobs and resources, for planning.
 pub struct Trial {
     routes: Arc<Routes>,
     ledger: Ledger,
@@ -65,7 +68,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// From these jobs on.
+    /// Starts from these jobs.
     pub fn new<'a>(
         routes: Arc<Routes>,
         ledger: Ledger,
@@ -82,7 +85,7 @@ impl Trial {
         }
     }
 
-    /// One would be deleted, in all of its epochs; returns its switches.
+    /// Deletes a job with all of its epochs. Returns its switches.
     fn delete(&mut self, fabric: &Fabric, name: &str) -> Option<Vec<SwitchId>> {
         let is_it = |job: &Arc<Job>| job.name == name;
         let epochs = self.jobs.values().filter(|(job, _)| is_it(job));
@@ -96,7 +99,7 @@ impl Trial {
         switches
     }
 
-    /// One would be created; `seed` is for one that brings none.
+    /// Creates a job; `seed` is the default.
     pub fn create(
         &mut self,
         fabric: &Fabric,
@@ -112,7 +115,7 @@ impl Trial {
         self.take(fabric, &spec.name, proposed)
     }
 
-    /// One would get another epoch beside the one that it is in.
+    /// Adds another epoch next to a job's current one.
     fn resize(
         &mut self,
         fabric: &Fabric,
@@ -141,7 +144,7 @@ impl Trial {
         Ok(both)
     }
 
-    /// One that was to be taken is not after all.
+    /// Reverts [`take`](Self::take).
     fn give_back(&mut self, fabric: &Fabric, (job, plan): (&Job, &JobPlan)) {
         self.jobs.remove(&job.id);
         self.ledger.remove(fabric, job, plan);
@@ -157,10 +160,10 @@ impl Trial {
     }
 }
 
-/// What is down and what is wanted of a fabric when a controller starts with it and with what is stored.
+/// The condition and the registry of a controller that starts with this fabric and store.
 ///
 /// # Errors
-/// A switch has no room for the fabric, or the fabric none for a job.
+/// A switch has no room for the fabric, or the fabric has none for a job.
 fn restored(
     fabric: &Fabric,
     program: &Program,
@@ -176,7 +179,7 @@ fn restored(
     Ok((condition, registry))
 }
 
-/// A state of everything: now, or after a change.
+/// The desired state and the resources, before or after a change.
 struct State<'a> {
     desired: Desired<'a>,
     ledger: &'a Ledger,
@@ -196,7 +199,7 @@ impl State<'_> {
     }
 }
 
-/// What becomes of the switch that has the first id in `now` and the second in `then`.
+/// Compares one switch, which has the first id in `now` and the second in `then`.
 fn forecast(
     now: &State<'_>,
     then: &State<'_>,
@@ -210,7 +213,7 @@ fn forecast(
         Some(id) => state.fills(id),
         None => Ok(Vec::new()),
     };
-    // What goes from the fabric is left as it is: nobody is connected to it any more.
+    // A switch that leaves the fabric keeps its entries: the controller no longer connects to it.
     let diff = match ids.1 {
         Some(id) => {
             let target = then.desired.fabric.switch(id).target;
@@ -250,11 +253,11 @@ fn planned(job: &Arc<Job>, plan: &JobPlan) -> JobState {
 }
 
 impl Controller {
-    /// What deleting these jobs, then giving those other members, and then creating others, one after the other, would do. One that is
-    /// refused is left out for those after it.
+    /// The effect of deleting, resizing and creating these jobs, in this order. A refused job is
+    /// left out of the plans for those after it.
     ///
     /// # Errors
-    /// There is none of those that are to be deleted; the program lacks something.
+    /// A job to delete does not exist, or the program lacks a table or counter.
     pub fn plan_jobs(
         &self,
         delete: &[String],
@@ -323,7 +326,7 @@ impl Controller {
         })
     }
 
-    /// What was planned for a job, where it could be installed now: all switches that it needs are connected. Else it is given back.
+    /// Refuses a planned job if a switch that it needs is not connected.
     fn if_connected(
         &self,
         trial: &mut Trial,
@@ -339,10 +342,10 @@ impl Controller {
         }
     }
 
-    /// What starting with another fabric's file would do, with the jobs and drains that are stored.
+    /// The effect of starting with another fabric file and the stored jobs and drains.
     ///
     /// # Errors
-    /// It would not start, and why.
+    /// The controller would not start.
     pub fn plan_fabric(&self, fabric: &Fabric) -> Result<Forecast, PlanError> {
         let stored = self.stored()?;
         let (_, registry) = restored(fabric, self.program(), Terms::default(), &stored)?;
@@ -385,10 +388,10 @@ impl Controller {
     }
 }
 
-/// Why it cannot be said what a change would do.
+/// The reason why a change has no forecast.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// A job that is to be deleted is not there.
+    /// A job to delete does not exist.
     #[error(transparent)]
     Job(#[from] JobRequestError),
     /// The controller would not start.

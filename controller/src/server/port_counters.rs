@@ -1,5 +1,5 @@
-//! What a switch says over gNMI that its ports have counted: a link between switches that [loses most of what is sent into
-//! it](crate::fabric::blackhole) is left, whatever its ends say of it.
+//! Port counters over gNMI: a link between switches that [loses most of its
+//! packets](crate::fabric::blackhole) counts as down, whatever its ends report.
 
 use std::time::Instant;
 
@@ -8,23 +8,23 @@ use ultima_gnmi::v0::{Notification, Subscription, SubscriptionMode};
 
 use super::controller::{Controller, lock};
 use super::gnmi::{Listener, of_state, on_change};
-use super::interfaces::{Interfaces, Told};
+use super::interfaces::{Interfaces, LeafState};
 use crate::fabric::blackhole::{Crossed, SAMPLED_EVERY};
 use crate::fabric::{Part, SwitchId, SwitchPort};
 
-/// Follows what the ports of a switch count.
+/// Follows the counters of a switch's ports.
 pub(super) struct PortCounters {
     switch: SwitchId,
     interfaces: Interfaces<Counted>,
     has_begun: bool,
 }
 
-/// What was said of one interface.
+/// The reported counters of one interface.
 #[derive(Debug, Default)]
 struct Counted {
     /// OpenConfig's `in-pkts` and `out-pkts`.
     whole: [Option<u64>; 2],
-    /// Where a switch does not count these (Stratum): frames by kind, and those that it had no room for.
+    /// For switches without these (Stratum): frames by kind, and discards on ingress.
     parts: [[Option<u64>; 4]; 2],
 }
 
@@ -36,7 +36,7 @@ const PARTS: [[&str; 4]; 2] = [
         "in-broadcast-pkts",
         "in-discards",
     ],
-    // What was discarded on its way out was not sent.
+    // Frames discarded on egress were not sent.
     [
         "out-unicast-pkts",
         "out-multicast-pkts",
@@ -45,7 +45,7 @@ const PARTS: [[&str; 4]; 2] = [
     ],
 ];
 
-impl Told for Counted {
+impl LeafState for Counted {
     type Whole = Crossed;
 
     fn take(&mut self, leaf: &[&str], value: Value) -> bool {
@@ -67,11 +67,11 @@ impl Told for Counted {
 
     fn whole(&self) -> Option<Crossed> {
         let sum = |parts: [Option<u64>; 4]| {
-            let told = parts.into_iter().flatten();
-            told.reduce(u64::saturating_add)
+            let reported = parts.into_iter().flatten();
+            reported.reduce(u64::saturating_add)
         };
         let [received, sent] = [0, 1].map(|way| self.whole[way].or_else(|| sum(self.parts[way])));
-        // Who tells of one way only has counted nothing the other way.
+        // An interface that reports one direction only has counted nothing in the other.
         received.or(sent)?;
         Some(Crossed {
             received: received.unwrap_or_default(),
@@ -81,7 +81,7 @@ impl Told for Counted {
 }
 
 impl Listener for PortCounters {
-    const SUBJECT: &'static str = "ports' counters";
+    const SUBJECT: &'static str = "port counters";
 
     fn new(switch: SwitchId) -> Self {
         PortCounters {
@@ -108,12 +108,12 @@ impl Listener for PortCounters {
         }
     }
 
-    fn take(&mut self, news: Notification, controller: &Controller) {
+    fn take(&mut self, notification: Notification, controller: &Controller) {
         if !std::mem::replace(&mut self.has_begun, true) {
             lock(&controller.blackholes).forget(self.switch);
         }
         let switch = self.switch;
-        for (port, crossed) in self.interfaces.take(news) {
+        for (port, crossed) in self.interfaces.take(notification) {
             if let Some(crossed) = crossed {
                 controller.see_crossed(SwitchPort { switch, port }, crossed);
             }
@@ -122,19 +122,21 @@ impl Listener for PortCounters {
 }
 
 impl Controller {
-    /// What a port of a link between switches has counted.
+    /// Records the counters of a port between switches.
     fn see_crossed(&self, at: SwitchPort, crossed: Crossed) {
-        let news = lock(&self.blackholes).count(&self.fabric, at, crossed, Instant::now());
-        let Some((trunk, carries)) = news else { return };
+        let change = lock(&self.blackholes).count(&self.fabric, at, crossed, Instant::now());
+        let Some((trunk, carries)) = change else {
+            return;
+        };
         let part = Part::Trunk(trunk);
         let link = self.fabric.name_of(part);
         match carries {
             false => {
-                tracing::warn!(link, "less than half of what is sent into it comes out");
-                self.swallow(part);
+                tracing::warn!(link, "the link loses more than half of its packets");
+                self.mark_lossy(part);
             }
             true => {
-                tracing::info!(link, "it may carry packets again");
+                tracing::info!(link, "the link may carry packets again");
                 self.see(part, true);
             }
         }
@@ -167,7 +169,7 @@ mod tests {
             ("counters/out-discards", number(8)),
         ];
         assert_eq!(heard.take(says("b", by_kind)), crossed(3, 4));
-        // A switch may say anything.
+        // The switch may report any value.
         let most = [
             ("counters/in-unicast-pkts", number(u64::MAX)),
             ("counters/no-such", number(1)),

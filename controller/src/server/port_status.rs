@@ -1,7 +1,7 @@
-//! What a switch says of its ports over gNMI: a link between switches is left as soon as either end says that it is down, and used
-//! again as [damping](crate::fabric::damping) has it.
+//! Port states over gNMI: a link between switches is down as soon as either end reports so, and is
+//! used again after [damping](crate::fabric::damping).
 //!
-//! Ports of hosts are not looked at: no other way leads there, and a host that is not there yet is no fault.
+//! Host ports are ignored: no other path leads to a host, and an absent host is not a failure.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use ultima_gnmi::v0::{Notification, Subscription};
 
 use super::controller::Controller;
 use super::gnmi::{Listener, of_state, on_change};
-use super::interfaces::{Interfaces, Told};
+use super::interfaces::{Interfaces, LeafState};
 use crate::fabric::{Part, SwitchId, SwitchPort};
 use crate::target::PortNumber;
 
@@ -21,7 +21,7 @@ pub(super) struct PortStatus {
 }
 
 impl Listener for PortStatus {
-    const SUBJECT: &'static str = "ports' states";
+    const SUBJECT: &'static str = "port states";
 
     fn new(switch: SwitchId) -> Self {
         PortStatus {
@@ -31,55 +31,55 @@ impl Listener for PortStatus {
     }
 
     fn subscriptions() -> Vec<Subscription> {
-        // An interface's number comes before what it is.
+        // The id first: values are usable only with it.
         ["id", "oper-status"]
             .map(|leaf| on_change(of_state(leaf)))
             .to_vec()
     }
 
     fn absent(switch: SwitchId, controller: &Controller) {
-        controller.see_untold(switch, &Interfaces::default());
+        controller.see_unreported(switch, &Interfaces::default());
     }
 
     fn synced(&mut self, controller: &Controller) {
-        controller.see_untold(self.switch, &self.interfaces);
+        controller.see_unreported(self.switch, &self.interfaces);
     }
 
-    fn take(&mut self, news: Notification, controller: &Controller) {
+    fn take(&mut self, notification: Notification, controller: &Controller) {
         let switch = self.switch;
-        for (port, is_up) in self.interfaces.take(news) {
-            // An interface that is gone is down.
+        for (port, is_up) in self.interfaces.take(notification) {
+            // A deleted interface counts as down.
             controller.see_port(SwitchPort { switch, port }, is_up.unwrap_or(false));
         }
     }
 }
 
 impl Controller {
-    /// Of ports that a switch does not tell of, or not any more, nothing is known: nothing is held against them.
-    fn see_untold(&self, switch: SwitchId, told: &Interfaces<Status>) {
-        let told: BTreeSet<PortNumber> = told.ports().collect();
+    /// Ports that the switch does not report, or no longer reports, count as up.
+    fn see_unreported(&self, switch: SwitchId, reported: &Interfaces<Status>) {
+        let reported: BTreeSet<PortNumber> = reported.ports().collect();
         let trunks = self.fabric().trunks_of(switch).iter().map(|end| end.port);
-        for port in trunks.filter(|port| !told.contains(port)) {
+        for port in trunks.filter(|port| !reported.contains(port)) {
             self.see(Part::Port(SwitchPort { switch, port }), true);
         }
     }
 
-    /// A port that a switch tells of is up, or not.
+    /// Records a reported port state.
     fn see_port(&self, port: SwitchPort, is_up: bool) {
         let is_trunk = self.fabric().across(port).is_some();
         if is_trunk {
             let name = self.fabric().name_of(Part::Port(port));
-            tracing::debug!(port = name, is_up, "told");
+            tracing::debug!(port = name, is_up, "port state reported");
             self.see(Part::Port(port), is_up);
         }
     }
 }
 
-/// Whether an interface is up, once that is told.
+/// True if the interface is up; none before it is reported.
 #[derive(Debug, Default)]
 struct Status(Option<bool>);
 
-impl Told for Status {
+impl LeafState for Status {
     type Whole = bool;
 
     fn take(&mut self, leaf: &[&str], value: Value) -> bool {

@@ -1,7 +1,7 @@
-//! The jobs that there are, and the numbers that are still free.
+//! The installed jobs and the ids in use. It knows nothing of connections or of the store's file.
 //!
-//! While a job's members change it is there twice, by two numbers: in the epoch that it is in, and in the one that comes or that has
-//! been. Switches hold both; whoever asks for it by name means the epoch that it is in.
+//! While a job's members change it has two records: its current epoch, and the next or the previous
+//! one. Switches have both; a job's name stands for its current epoch.
 
 mod epochs;
 mod refit;
@@ -15,7 +15,7 @@ use std::time::Instant;
 use ultima_p4runtime::names::Names;
 
 use super::error::{JobRequestError, RestoreError};
-use super::losses::{Losses, Told};
+use super::losses::{Losses, Report};
 use super::plan::Trial;
 use super::sample::Sample;
 use super::seats::{Attempt, Seat, Seats};
@@ -28,52 +28,54 @@ use crate::plan::JobPlan;
 use crate::routing::Routes;
 use crate::store::{JobRecord, OriginRecord, SeatRecord, Stored};
 
-/// One installed job.
+/// One epoch of an installed job.
 #[derive(Debug)]
 pub struct Record {
     pub job: Arc<Job>,
     pub plan: Arc<JobPlan>,
     pub seats: Seats,
-    /// They go with their job: another may get its number.
+    /// Reported losses; they are dropped with the job, because another one may get its id.
     pub losses: Losses,
-    /// What its switches have counted for it.
+    /// The last counters that were read from its switches.
     pub sample: Arc<Sample>,
-    /// What of it its switches' queues have dropped.
+    /// Drops in its switches' queues.
     pub tail_drops: Arc<TailDrops>,
-    /// Members that some others cannot reach while parts of the fabric are down, in rank order: their ways are kept.
+    /// Members that cannot reach some others while elements are down, in rank order. Their paths
+    /// are kept.
     pub cut_off: Vec<Rank>,
-    /// Why it was not moved off what is down or drained.
+    /// Why it was not rerouted around elements that are down or drained.
     pub stays: Option<Refusal>,
-    /// The switches for whose sake its plan has old ways still beside the new ones: nobody knows that they have the new ones.
+    /// Switches that are not known to have the new paths: its plan keeps the old ones until they
+    /// do.
     pub lingers: BTreeSet<SwitchId>,
-    /// Whether the job is in this epoch.
+    /// The relation of this epoch to the job's current one.
     pub stage: Stage,
-    /// How this epoch came to be; none of a job's first.
+    /// The origin of this epoch; none for a job's first.
     pub origin: Option<Origin>,
-    /// The change that makes it the job's, until that is over.
+    /// The change that leads to this epoch, until it has ended.
     pub change: Option<Change>,
-    /// Which of its members are suspected.
+    /// Suspected members.
     pub suspicion: Suspicion,
-    /// Why its members are the same although they should be others.
+    /// Why the last change of members did not happen.
     pub unchanged: Option<String>,
-    /// When suspects are evicted at the earliest, where it was refused before.
+    /// The earliest time of the next eviction, after one was refused.
     pub evict_not_before: Option<Instant>,
-    /// Whether suspects are being evicted.
+    /// True while an eviction of suspects is in progress.
     pub is_evicting: bool,
 }
 
-/// How a job stands to one of its epochs.
+/// The relation of an epoch to its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It is in it.
+    /// The job's current epoch.
     Current,
-    /// It may come to be in it.
+    /// The next epoch, if its change is decided.
     Coming,
-    /// It has been in it, and some members may still be.
+    /// The previous epoch; some members may still be in it.
     Leaving,
 }
 
-/// What all switches are to hold.
+/// The desired state of all switches.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub routes: Arc<Routes>,
@@ -86,15 +88,16 @@ pub struct Wanted {
 pub struct Registry {
     routes: Arc<Routes>,
     jobs: BTreeMap<JobId, Record>,
-    /// By an epoch's number the one of the epoch that it changes into, as long as that is under way: numbers are given out anew.
+    /// Changes in progress: from an epoch's id to the id of the epoch that follows. An id is reused
+    /// later, so it is removed when the change ends.
     following: BTreeMap<JobId, JobId>,
-    /// By a job's name the numbers of its epochs.
+    /// From a job's name to the ids of its epochs.
     epochs: HashMap<String, BTreeSet<JobId>>,
     ledger: Ledger,
 }
 
 impl Registry {
-    /// No jobs in a fabric.
+    /// A registry without jobs.
     pub fn new(fabric: &Fabric, routes: Routes) -> Self {
         Registry {
             jobs: BTreeMap::new(),
@@ -110,18 +113,18 @@ impl Registry {
         &self.routes
     }
 
-    /// What all jobs have taken.
+    /// The resources that all jobs have taken.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// The jobs as they may become.
+    /// A copy for planning.
     pub fn trial(&self) -> Trial {
         let jobs = self.jobs.values().map(|record| (&record.job, &record.plan));
         Trial::new(Arc::clone(&self.routes), self.ledger.clone(), jobs)
     }
 
-    /// Numbers and places for `spec`, and what it needs on the switches. Nothing is taken yet.
+    /// Allocates ids for `spec` and plans its entries. Reserves nothing.
     pub fn propose(
         &self,
         fabric: &Fabric,
@@ -141,7 +144,7 @@ impl Registry {
         })
     }
 
-    /// A job that is installed.
+    /// Adds an installed job.
     pub fn add(&mut self, fabric: &Fabric, job: Job, plan: JobPlan) -> &Record {
         self.ledger.add(fabric, &job, &plan);
         let seats = Seats::new(&job);
@@ -185,10 +188,10 @@ impl Registry {
         self.jobs.entry(id).or_insert(record)
     }
 
-    /// The jobs that a store has kept, on the fabric and the routes as they are now.
+    /// Restores the stored jobs on the present fabric and its routes.
     ///
     /// # Errors
-    /// A job has no place in the fabric any more.
+    /// A job does not fit the fabric.
     pub fn restore(
         fabric: &Fabric,
         routes: Routes,
@@ -227,13 +230,13 @@ impl Registry {
         Ok(registry)
     }
 
-    /// What the store keeps of all jobs.
+    /// The store's records of all jobs.
     pub fn records(&self, fabric: &Fabric) -> Vec<JobRecord> {
         let of = |id: &JobId| self.record(fabric, *id);
         self.jobs.keys().filter_map(of).collect()
     }
 
-    /// What the store keeps of a job; none if it is gone.
+    /// The store's record of a job; none if the job is gone.
     pub fn record(&self, fabric: &Fabric, id: JobId) -> Option<JobRecord> {
         let Record {
             job, seats, origin, ..
@@ -249,7 +252,7 @@ impl Registry {
         Some(record)
     }
 
-    /// Forgets a job. Members who wait for others are told.
+    /// Removes an epoch of a job. Members that wait for others receive an error.
     pub fn remove(&mut self, fabric: &Fabric, id: JobId) {
         self.end_change(id);
         if let Some(Record { job, plan, .. }) = self.jobs.remove(&id) {
@@ -263,7 +266,7 @@ impl Registry {
         }
     }
 
-    /// Whoever waits for others to join waits in vain.
+    /// Ends the waits of all members for others to join.
     pub fn end_waiting(&mut self) {
         self.jobs.values_mut().for_each(|record| record.seats.end());
     }
@@ -274,13 +277,13 @@ impl Registry {
             .ok_or_else(|| self.no_job(name))
     }
 
-    /// A job in each of its epochs that are on switches, by number.
+    /// All installed epochs of a job, by id.
     fn all_of(&self, name: &str) -> impl Iterator<Item = &Record> {
         let ids = self.epochs.get(name).into_iter().flatten();
         ids.filter_map(|id| self.jobs.get(id))
     }
 
-    /// That there is none of that name.
+    /// The error for an unknown job.
     pub fn no_job(&self, name: &str) -> JobRequestError {
         JobRequestError::NoJob {
             name: name.to_owned(),
@@ -296,39 +299,39 @@ impl Registry {
         self.jobs.get_mut(&id)
     }
 
-    /// Keeps what a switch told of one of its job's operations; false if it is of no job that there is. A switch may
-    /// tell late, of one that was deleted.
-    pub fn told(&mut self, told: Told) -> bool {
-        let of = told.loss.job;
+    /// Stores a reported loss. Returns false if its job is unknown: a report may arrive after the
+    /// job was deleted.
+    pub fn add_loss(&mut self, report: Report) -> bool {
+        let of = report.loss.job;
         let record = self.jobs.get(&of);
-        let is_known = record.is_some_and(|record| record.job.epoch == told.loss.epoch);
+        let is_known = record.is_some_and(|record| record.job.epoch == report.loss.epoch);
         let is_over = record.is_some_and(|record| record.stage == Stage::Leaving);
-        // What an earlier epoch lost is still the job's.
+        // The losses of an earlier epoch count for the job.
         let next = is_over.then(|| self.next_of(of)).flatten();
         let keeper = next.map_or(of, |next| next.job.id);
         let record = self.jobs.get_mut(&keeper).filter(|_| is_known);
-        record.map(|record| record.losses.add(told)).is_some()
+        record.map(|record| record.losses.add(report)).is_some()
     }
 
-    /// All jobs, each in the epoch that it is in, by id.
+    /// All jobs in their current epochs, by id.
     pub fn iter(&self) -> impl Iterator<Item = &Record> {
         let records = self.jobs.values();
         records.filter(|record| record.stage == Stage::Current)
     }
 
-    /// Their names, in the same order.
+    /// The names of all jobs, in the same order.
     pub fn names(&self) -> Vec<String> {
         self.iter().map(|record| record.job.name.clone()).collect()
     }
 
-    /// The jobs that divide the ports of a switch, in all of their epochs, by id.
+    /// The jobs that share the ports of a switch, in all of their epochs, by id.
     pub fn jobs_on(&self, switch: SwitchId) -> Vec<Arc<Job>> {
         let records = self.ledger.jobs_on(switch);
         let records = records.filter_map(|id| self.jobs.get(&id));
         records.map(|record| Arc::clone(&record.job)).collect()
     }
 
-    /// What all switches are to hold.
+    /// The desired state of all switches.
     pub fn wanted(&self) -> Wanted {
         let plans = self.jobs.values().map(|record| Arc::clone(&record.plan));
         let jobs = self.jobs.values().map(|record| Arc::clone(&record.job));
@@ -346,10 +349,10 @@ mod tests {
     use crate::fabric::{self, Health};
     use crate::job::Epoch;
     use crate::program::Program;
-    use crate::server::losses::tests::told;
+    use crate::server::losses::tests::report;
 
     #[test]
-    fn only_jobs_that_there_are_have_losses() {
+    fn only_installed_jobs_have_losses() {
         let text = include_str!("../../../topologies/star4.yaml");
         let fabric = fabric::parse(text, "star4.yaml").unwrap();
         let routes = Routes::new(&fabric, Health::default());
@@ -365,14 +368,14 @@ mod tests {
             (record.job.id, record.job.epoch)
         };
         let (id, epoch) = add(&mut registry);
-        assert!(registry.told(told(id, epoch, 1)));
-        assert!(!registry.told(told(id, Epoch(epoch.0 + 1), 1)));
-        assert!(!registry.told(told(JobId(id.0 + 1), epoch, 1)));
+        assert!(registry.add_loss(report(id, epoch, 1)));
+        assert!(!registry.add_loss(report(id, Epoch(epoch.0 + 1), 1)));
+        assert!(!registry.add_loss(report(JobId(id.0 + 1), epoch, 1)));
         assert_eq!(registry.get(id).unwrap().losses.since(0).count(), 1);
 
         registry.remove(&fabric, id);
-        assert!(!registry.told(told(id, epoch, 1)));
-        // After the last id comes the first.
+        assert!(!registry.add_loss(report(id, epoch, 1)));
+        // After the last id, allocation starts again at the first.
         let (job, plan) = propose(&registry);
         let last = Job {
             id: JobId(u16::MAX),

@@ -1,4 +1,4 @@
-//! What a job's switches have counted, for as many as ask.
+//! A job's latest counters, shared by all clients that ask for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::api::SwitchTelemetry;
 
-/// The counts that were read last.
+/// The counters that were read last.
 #[derive(Debug, Default)]
 pub struct Sample(Mutex<Option<Taken>>);
 
@@ -19,11 +19,11 @@ struct Taken {
 }
 
 impl Sample {
-    /// The counts as they were no longer than `age` ago, else as `take` reads them now. Who asks while it is read waits, and reads no more
-    /// than once with all others who do.
+    /// Returns the counters if they are at most `age` old; otherwise reads them with `take`.
+    /// Concurrent calls share one read.
     ///
     /// # Errors
-    /// What `take` says.
+    /// The error of `take`.
     pub async fn get<E>(
         &self,
         age: Duration,
@@ -59,7 +59,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[tokio::test]
-    async fn many_who_ask_at_once_do_not_read_each() {
+    async fn concurrent_calls_share_reads() {
         let (sample, reads) = (Sample::default(), Cell::new(0));
         let read = async || {
             reads.set(reads.get() + 1);
@@ -71,13 +71,21 @@ mod tests {
             all.iter()
                 .all(|counted| counted.as_ref().unwrap().len() == 1)
         );
-        // Once for the first, which had begun before the others asked, and once for all of these.
+        // One read for the first call, which began before the others, and one for all of these.
         let before = reads.get();
         assert!(before <= 2, "{before}");
 
         sample.get(HOUR, read()).await.unwrap();
-        assert_eq!(reads.get(), before, "it is no hour old");
+        assert_eq!(
+            reads.get(),
+            before,
+            "the counters are less than an hour old"
+        );
         sample.get(Duration::ZERO, read()).await.unwrap();
-        assert_eq!(reads.get(), before + 1, "it is older than nothing");
+        assert_eq!(
+            reads.get(),
+            before + 1,
+            "the counters are older than zero seconds"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Who has joined: a job's ranks as seats on its hosts, handed out once an epoch.
+//! A job's ranks as seats on its hosts, each given out once per epoch.
 
 use tokio::sync::watch;
 
@@ -6,16 +6,16 @@ use crate::fabric::HostId;
 use crate::job::{Job, Rank, by_rank};
 use crate::store::SeatRecord;
 
-/// Whether a rank is taken.
+/// The state of a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seat {
-    /// Nobody has taken it.
+    /// No member has taken it.
     Free,
-    /// A member is about to, and waits for others.
+    /// A member is joining, and waits for others.
     Joining,
-    /// A member has.
+    /// A member has joined.
     Joined,
-    /// A member had, and left after all had joined.
+    /// The member left after all had joined.
     Left,
 }
 
@@ -32,7 +32,7 @@ impl From<SeatRecord> for Seat {
 impl From<Seat> for SeatRecord {
     fn from(seat: Seat) -> Self {
         match seat {
-            // Not promised yet.
+            // Not committed yet.
             Seat::Free | Seat::Joining => SeatRecord::Free,
             Seat::Joined => SeatRecord::Joined,
             Seat::Left => SeatRecord::Left,
@@ -40,30 +40,31 @@ impl From<Seat> for SeatRecord {
     }
 }
 
-/// Who asks for a rank, in each try by the same number, drawn at random; 0 for who says none.
+/// A random number that identifies a member's join over all retries; 0 if the member sends none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attempt(pub u64);
 
-/// A call that gives a rank and is not answered yet.
+/// A call that has taken a rank and is not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call(u64);
 
-/// A rank that is given.
+/// A taken rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     pub rank: Rank,
-    /// Until when it is free again where the call fails; none where it was given by one before, whose answer may have been lost.
+    /// The call that frees the rank again if it fails; none if an earlier call took it, whose
+    /// answer may have been lost.
     pub call: Option<Call>,
 }
 
-/// A rank's seat.
+/// A seat of a rank.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     host: HostId,
     seat: Seat,
-    /// Of whoever has it.
+    /// The attempt of the member that has it.
     attempt: Attempt,
-    /// The call that gives it.
+    /// The call that is taking it.
     call: Option<Call>,
 }
 
@@ -79,34 +80,34 @@ impl Place {
     }
 }
 
-/// A job's seats by rank.
+/// A job's seats, by rank.
 #[derive(Debug)]
 pub struct Seats {
     seats: Vec<Place>,
-    /// Calls that have been given a seat, this far.
+    /// The number of calls so far.
     calls: u64,
-    /// Becomes true once, when the last free seat is taken.
+    /// True once the last free seat is taken.
     complete: watch::Sender<bool>,
-    /// How often anything has changed.
+    /// The number of changes so far.
     changes: u64,
-    /// As of which change they are in the store.
+    /// The number of changes that are stored.
     kept: u64,
 }
 
-/// Why a host's next member gets no rank.
+/// The reason why a host's next member gets no rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSeat {
-    /// None of the job's ranks sits on that host.
+    /// The job has no rank on that host.
     NotAMember,
-    /// All that do are taken.
+    /// All ranks on that host are taken.
     Taken {
-        /// How many there are.
+        /// The number of ranks there.
         ranks: usize,
     },
 }
 
 impl Seats {
-    /// All free.
+    /// All seats free.
     pub fn new(job: &Job) -> Self {
         let seats = job
             .members
@@ -122,7 +123,7 @@ impl Seats {
         }
     }
 
-    /// As they stood, by rank, each with whoever had taken it.
+    /// Restored seats, by rank.
     pub fn restored(job: &Job, states: impl Iterator<Item = (Seat, Attempt)>) -> Self {
         let hosts = job.members.iter().map(|member| member.host);
         let seats: Vec<Place> = (hosts.zip(states))
@@ -138,8 +139,9 @@ impl Seats {
         }
     }
 
-    /// Takes the lowest free rank on `host`, to be [joined](Self::join) or [given up](Self::give_up); who asks again gets the one that it has, and
-    /// where the call before is still under way that is this one's from now on.
+    /// Takes the lowest free rank on `host`; [`join`](Self::join) or [`give_up`](Self::give_up)
+    /// follows. A retry gets the rank that it has, and replaces the earlier call if that is still
+    /// in progress.
     pub fn take(&mut self, host: HostId, attempt: Attempt) -> Result<Taken, NoSeat> {
         if let Some(index) = self.index_of(host, attempt) {
             let under_way = self.seats[index].call.is_some();
@@ -169,7 +171,7 @@ impl Seats {
         if call.is_some() {
             self.seats[index].call = call;
         }
-        // As many seats as ranks, whose numbers have 16 bits.
+        // There are as many seats as ranks, which have 16 bits.
         let rank = Rank(index as u16);
         Taken { rank, call }
     }
@@ -184,12 +186,12 @@ impl Seats {
         asked.iter().position(has)
     }
 
-    /// Whether who asks from `host` has a rank already.
+    /// True if this attempt from `host` already has a rank.
     pub fn has(&self, host: HostId, attempt: Attempt) -> bool {
         self.index_of(host, attempt).is_some()
     }
 
-    /// A call that gives `rank` ends; false where another one has taken its place.
+    /// Ends a call. Returns false if another call has replaced it.
     pub fn end_call(&mut self, rank: Rank, call: Call) -> bool {
         match self.seats.get_mut(usize::from(rank.0)) {
             Some(place) if place.call == Some(call) => {
@@ -200,7 +202,7 @@ impl Seats {
         }
     }
 
-    /// Who took `rank` has it.
+    /// Makes the member that took `rank` joined.
     pub fn join(&mut self, rank: Rank) {
         if let Some(place) = self.seats.get_mut(usize::from(rank.0))
             && place.seat == Seat::Joining
@@ -210,7 +212,7 @@ impl Seats {
         }
     }
 
-    /// Who took `rank`, or has it, goes without it. Until all have joined somebody else may take it.
+    /// Gives `rank` up. Until all members have joined, another may take it.
     pub fn give_up(&mut self, rank: Rank) {
         let complete = *self.complete.borrow();
         if let Some(place) = self.seats.get_mut(usize::from(rank.0))
@@ -222,7 +224,7 @@ impl Seats {
         }
     }
 
-    /// A seat that was left is free again: nobody has begun anything with it.
+    /// Frees a seat whose member left before it could begin an operation.
     pub fn free_again(&mut self, rank: Rank) {
         if let Some(place) = self.seats.get_mut(usize::from(rank.0))
             && place.seat == Seat::Left
@@ -232,7 +234,7 @@ impl Seats {
         }
     }
 
-    /// Gives `rank` up; false if nobody has it.
+    /// Gives up a joined `rank`. Returns false if it has not joined.
     pub fn leave(&mut self, rank: Rank) -> bool {
         let place = self.seats.get(usize::from(rank.0));
         let has = place.is_some_and(|place| place.seat == Seat::Joined);
@@ -242,44 +244,44 @@ impl Seats {
         has
     }
 
-    /// How often anything has changed.
+    /// The number of changes so far.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// As of which change they are in the store.
+    /// The number of changes that are stored.
     pub fn kept(&self) -> u64 {
         self.kept
     }
 
-    /// They are in the store as of that change.
+    /// Records that all changes up to this one are stored.
     pub fn keep(&mut self, change: u64) {
         self.kept = self.kept.max(change);
     }
 
-    /// Whoever waits for others to join waits in vain.
+    /// Ends all waits for others to join.
     pub fn end(&mut self) {
         let complete = *self.complete.borrow();
         self.complete = watch::Sender::new(complete);
     }
 
-    /// How a rank's seat stands; none of a rank that there is not.
+    /// The state of a rank's seat; none for an unknown rank.
     pub fn state(&self, rank: Rank) -> Option<Seat> {
         let place = self.seats.get(usize::from(rank.0))?;
         Some(place.seat)
     }
 
-    /// How each rank's seat stands.
+    /// The states of all seats, by rank.
     pub fn states(&self) -> impl Iterator<Item = Seat> + '_ {
         self.seats.iter().map(|place| place.seat)
     }
 
-    /// The same, with the ranks.
+    /// The states of all seats, with the ranks.
     pub fn by_rank(&self) -> impl Iterator<Item = (Rank, Seat)> + '_ {
         by_rank(self.states())
     }
 
-    /// Who has joined each rank; 0 where nobody has, or said who.
+    /// The attempt of each rank's member; 0 if the seat is not taken or the attempt is unknown.
     pub fn attempts(&self) -> impl Iterator<Item = Attempt> + '_ {
         let joined = |place: &Place| match place.seat {
             Seat::Joined => place.attempt,
@@ -288,7 +290,7 @@ impl Seats {
         self.seats.iter().map(joined)
     }
 
-    /// The ranks that nobody has taken.
+    /// The free ranks.
     pub fn free(&self) -> impl Iterator<Item = Rank> + '_ {
         let free = self
             .states()
@@ -297,7 +299,7 @@ impl Seats {
         free.map(|(index, _)| Rank(index as u16))
     }
 
-    /// Turns true when all have joined; closes when the job is deleted.
+    /// Becomes true when all have joined; closes when the job is deleted.
     pub fn complete(&self) -> watch::Receiver<bool> {
         self.complete.subscribe()
     }

@@ -1,4 +1,5 @@
-//! The control API: requests to calls of the [`Controller`], and its answers to messages.
+//! The gRPC service `Control`: turns requests into calls of the [`Controller`], and results into
+//! messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,15 +9,15 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::attending::pass_on;
 use super::controller::{Controller, JobState, SwitchState};
 use super::error::DrainError;
-use super::membership::{Attends, Evictee, JOIN_WAIT};
-use super::messages::{differences, job_of, said, spec, specs};
+use super::membership::{Evictee, JOIN_WAIT, Opened};
+use super::messages::{differences, job_of, spec, specs, states_of};
 use super::moves::Drained;
 use super::own_task::to_the_end;
 use super::service_telemetry::Watched;
-use super::service_watch::Happened;
+use super::service_watch::JobWatch;
+use super::session::pass_on;
 use super::status::code_of;
 use super::streams;
 use crate::api::{self, control_server::Control};
@@ -24,13 +25,14 @@ use crate::fabric::SwitchId;
 use crate::membership::{Lost, Terms};
 use crate::reconcile::Diff;
 
-/// How long one who attends may take to say who it is.
+/// How long a member that opens a session may take to send its first message.
 const FIRST_WORD: Duration = Duration::from_secs(5);
 
-/// How long newcomers may be given to join at the most: nothing else changes a job's members meanwhile, also where one is lost.
+/// The longest time for new members to join: no other change of the job's members, not even the
+/// removal of a failed one, can start meanwhile.
 const LONGEST_JOIN_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Serves the control API for a controller.
+/// The control API of a controller.
 pub struct ControlService {
     pub(super) controller: Arc<Controller>,
 }
@@ -40,7 +42,7 @@ impl ControlService {
         ControlService { controller }
     }
 
-    /// In what each switch is not as it should be; with `mend` it is put right.
+    /// Compares all switches with the desired state; with `mend` it also reconciles them.
     async fn audit(&self, mend: bool) -> Result<Vec<api::SwitchDiff>, Status> {
         let controller = Arc::clone(&self.controller);
         let audited = to_the_end(async move { controller.audit(mend).await }).await?;
@@ -80,7 +82,7 @@ impl Control for ControlService {
     ) -> Result<Response<api::CreateJobsResponse>, Status> {
         let specs = specs(request.into_inner().jobs)?;
         if specs.is_empty() {
-            return Err(Status::invalid_argument("jobs: name at least one"));
+            return Err(Status::invalid_argument("jobs: expected at least one job"));
         }
         let controller = Arc::clone(&self.controller);
         let states = to_the_end(async move { controller.create_jobs(&specs).await }).await??;
@@ -161,11 +163,12 @@ impl Control for ControlService {
         use api::attend_request::Event;
         let mut requests = request.into_inner();
         let first = timeout(FIRST_WORD, requests.message()).await;
-        let first = first.map_err(|_| Status::deadline_exceeded("nobody said who attends"))?;
+        let first =
+            first.map_err(|_| Status::deadline_exceeded("no Attendance arrived within 5 s"))?;
         let first = first?.and_then(|request| request.event);
         let Some(Event::Attendance(attendance)) = first else {
             return Err(Status::invalid_argument(
-                "the first message must say who attends: an Attendance",
+                "the first message must be an Attendance",
             ));
         };
         let api::Attendance {
@@ -177,29 +180,29 @@ impl Control for ControlService {
         } = attendance;
         let (epoch, slot_bytes) = ((epoch, job_id), attendance.slot_bytes);
         let (who, orders) = match self.controller.attend(&job, epoch, rank, slot_bytes)? {
-            Attends::Here(who, orders) => (who, orders),
-            Attends::Missed(words) => {
-                let (answers, stream) = mpsc::channel(words.len().max(1));
-                for word in words {
-                    let order = Some(word);
-                    // There is room for all of them, and then the stream ends.
+            Opened::Session(who, orders) => (who, orders),
+            Opened::Missed(messages) => {
+                let (answers, stream) = mpsc::channel(messages.len().max(1));
+                for message in messages {
+                    let order = Some(message);
+                    // The channel has room for all of them; then the stream ends.
                     let _ = answers.try_send(Ok(api::AttendResponse { order }));
                 }
                 return Ok(Response::new(ReceiverStream::new(stream)));
             }
         };
         if let Err(closed) = self.controller.open() {
-            // Those of before are ended by who closes it. This one ends with its orders.
+            // `close` has ended the earlier sessions. This one ends with its orders.
             drop(orders);
-            self.controller.attendants.tell_news(who.0);
+            self.controller.sessions.notify(who.0);
             return Err(closed.into());
         }
         let (answers, stream) = mpsc::channel(1);
         let controller = Arc::clone(&self.controller);
         tokio::spawn(async move {
             let passing = pass_on(&controller, who, orders, &answers, requests);
-            streams::tell(&answers, controller.stopped(), passing).await;
-            controller.attendants.tell_news(who.0);
+            streams::run(&answers, controller.stopped(), passing).await;
+            controller.sessions.notify(who.0);
         });
         Ok(Response::new(ReceiverStream::new(stream)))
     }
@@ -225,7 +228,9 @@ impl Control for ControlService {
         request: Request<api::GetTelemetryRequest>,
     ) -> Result<Response<api::GetTelemetryResponse>, Status> {
         let name = request.into_inner().job;
-        Ok(Response::new(self.controller.told_telemetry(&name).await?))
+        Ok(Response::new(
+            self.controller.get_telemetry_message(&name).await?,
+        ))
     }
 
     type WatchTelemetryStream = ReceiverStream<Watched>;
@@ -264,7 +269,7 @@ impl Control for ControlService {
                 connected: problem.is_none(),
                 problem: problem.unwrap_or_default(),
                 jobs,
-                health: said(&parts, &switch.name),
+                health: states_of(&parts, &switch.name),
                 in_doubt,
                 parts,
             }
@@ -328,7 +333,7 @@ impl Control for ControlService {
             api::AdminState::InUse => false,
             api::AdminState::Unspecified => {
                 return Err(Status::invalid_argument(
-                    "state: say ADMIN_STATE_DRAINED or ADMIN_STATE_IN_USE",
+                    "state: expected ADMIN_STATE_DRAINED or ADMIN_STATE_IN_USE",
                 ));
             }
         };
@@ -363,7 +368,7 @@ impl Control for ControlService {
         let most = LONGEST_JOIN_WAIT.as_millis();
         if u128::from(join_wait_ms) > most {
             return Err(Status::invalid_argument(format!(
-                "join_wait_ms: {join_wait_ms}: expected {most}, a day, at most, or 0 for a minute"
+                "join_wait_ms: {join_wait_ms}: expected at most {most} (a day), or 0 for a minute"
             )));
         }
         let terms = Terms {
@@ -402,7 +407,7 @@ impl Control for ControlService {
             Some(Named::Host(host)) => Evictee::Host(host),
             None => {
                 return Err(Status::invalid_argument(
-                    "member: say its rank, or its host where that has one rank",
+                    "member: expected a rank, or a host with only one rank",
                 ));
             }
         };
@@ -424,7 +429,7 @@ impl Control for ControlService {
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 
-    type WatchJobStream = ReceiverStream<Happened>;
+    type WatchJobStream = ReceiverStream<JobWatch>;
 
     async fn watch_job(
         &self,

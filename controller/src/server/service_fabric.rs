@@ -1,4 +1,4 @@
-//! The control API: what is linked to what, and by which ports.
+//! The control API's requests about the fabric: hosts, links, and switch ports.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::chassis_push::{self, PushError};
 use crate::fabric::{SwitchId, TrunkId};
 
 impl ControlService {
-    /// Has a switch's own software take its ports.
+    /// Pushes the port configuration to a switch's own software.
     pub(super) async fn ports_of(&self, name: &str) -> Result<(), Status> {
         self.controller.open()?;
         let fabric = self.controller.fabric();
         let id = fabric.switch_called(name);
         let id = id.map_err(|error| Status::not_found(error.to_string()))?;
         let controller = Arc::clone(&self.controller);
-        to_the_end(async move { give_ports(&controller, id).await }).await?
+        to_the_end(async move { push_ports(&controller, id).await }).await?
     }
 
     pub(super) fn fabric(&self) -> api::GetFabricResponse {
@@ -50,12 +50,12 @@ impl ControlService {
     }
 }
 
-/// Has a switch's own software take its ports, unless somebody else does: each would set up what the other one is setting up.
-async fn give_ports(controller: &Controller, id: SwitchId) -> Result<(), Status> {
+/// Pushes the port configuration of a switch. Two concurrent pushes would configure the same ports.
+async fn push_ports(controller: &Controller, id: SwitchId) -> Result<(), Status> {
     let switch = controller.fabric().switch(id);
-    let Some(_alone) = controller.switches[id.0].begin_to_give_ports() else {
+    let Some(_alone) = controller.switches[id.0].begin_port_push() else {
         return Err(Status::failed_precondition(format!(
-            "switch {} is being given its ports by another request; ask again when that has ended",
+            "another request is configuring the ports of switch {}; try again when it has ended",
             switch.name
         )));
     };

@@ -1,4 +1,4 @@
-//! The control API: what a change would do.
+//! The control API's requests for forecasts.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl ControlService {
         Ok(Response::new(self.plan(&fabric, &forecast)))
     }
 
-    /// Off the threads that others wait for: there may be many entities.
+    /// Plans on a thread for blocking work: there may be many entities.
     async fn forecast<T: Send + 'static>(
         &self,
         plan: impl FnOnce(&Controller) -> Result<T, Status> + Send + 'static,
@@ -98,7 +98,7 @@ fn fill((before, fill): &(u64, Fill)) -> api::Fill {
 }
 
 impl PlanError {
-    /// The code that it is answered with.
+    /// The gRPC code of this error.
     pub(super) fn code(&self) -> Code {
         match self {
             PlanError::Job(_) => Code::NotFound,
@@ -113,8 +113,8 @@ impl PlanError {
         }
     }
 
-    /// What of a fabric's file is in the way, by its path there: the switch that has not the room, or the hosts where one is missing. None where it
-    /// is nothing of the file.
+    /// The part of the fabric file that is at fault, by its path: the switch without room, or the
+    /// hosts if one is missing. None if the file is not at fault.
     pub(super) fn part(&self, fabric: &Fabric) -> Option<String> {
         let PlanError::Start(error) = self else {
             return None;

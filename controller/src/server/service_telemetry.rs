@@ -1,4 +1,4 @@
-//! The control API: what jobs lose, once or again and again.
+//! The control API's requests for telemetry, once or periodically.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -14,42 +14,42 @@ use tonic::Status;
 
 use super::controller::Controller;
 use super::error::JobRequestError;
-use super::losses::Told;
+use super::losses::Report;
 use super::streams;
 use super::telemetry::{JobTelemetry, READS};
 use crate::api;
 use crate::fabric::SwitchPort;
 use crate::job::JobId;
 
-/// How many may watch at once.
+/// Limit of concurrent watches.
 pub(super) const WATCHES: usize = 64;
-/// The time from one look to the next where none is said.
+/// The default interval between two messages of a watch.
 pub const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-/// The shortest and the longest.
+/// The allowed intervals.
 pub const WATCH_INTERVALS: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(60);
-/// Counts that are older than this are read anew, however seldom somebody looks.
+/// Counters older than this are read again, even for slow watches.
 const OLDEST: Duration = Duration::from_millis(500);
-/// Bytes of a message to which no further job is added.
+/// Size in bytes at which a message is closed.
 const LONGEST: usize = 1 << 20;
 
-/// What a watch is told.
+/// A message of a watch.
 pub(super) type Watched = Result<api::WatchTelemetryResponse, Status>;
 
-/// One who watches.
+/// A client that watches.
 struct Watch {
     controller: Arc<Controller>,
-    /// The job; none for all.
+    /// The job; none for all jobs.
     name: Option<String>,
     every: Duration,
-    /// How many losses were told of each job by the message before.
-    told: HashMap<JobId, u64>,
+    /// The number of losses that the previous message had reported, by job.
+    reported: HashMap<JobId, u64>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Controller {
-    /// What switches have counted of a job, and all that they told of it.
-    pub(super) async fn told_telemetry(
+    /// A job's counters, and all reported losses.
+    pub(super) async fn get_telemetry_message(
         &self,
         name: &str,
     ) -> Result<api::GetTelemetryResponse, JobRequestError> {
@@ -57,7 +57,7 @@ impl Controller {
         Ok(self.message(telemetry))
     }
 
-    /// Starts to tell somebody of a job, or of all.
+    /// Starts a watch of one job or of all.
     pub(super) fn watch_telemetry(
         self: &Arc<Self>,
         request: api::WatchTelemetryRequest,
@@ -75,7 +75,7 @@ impl Controller {
             }
         };
         if !job.is_empty() {
-            // That there is none is said at once.
+            // An unknown job is refused at once.
             self.job(&job)?;
         }
         let place = self.telemetry_watches.take()?;
@@ -83,13 +83,13 @@ impl Controller {
             controller: Arc::clone(self),
             name: Some(job).filter(|name| !name.is_empty()),
             every,
-            told: HashMap::new(),
+            reported: HashMap::new(),
             _place: place,
         };
         let (answers, stream) = mpsc::channel(1);
         let stopped = self.stopped();
         tokio::spawn(async move {
-            streams::tell(&answers, stopped, watch.go_on(&answers)).await;
+            streams::run(&answers, stopped, watch.go_on(&answers)).await;
         });
         Ok(ReceiverStream::new(stream))
     }
@@ -100,12 +100,12 @@ impl Controller {
         } = &telemetry;
         api::GetTelemetryResponse {
             switches: switches.to_vec(),
-            losses: losses.iter().map(|told| self.loss(told)).collect(),
+            losses: losses.iter().map(|reported| self.loss(reported)).collect(),
             losses_forgotten: telemetry.forgotten,
         }
     }
 
-    fn loss(&self, Told { switch, at, loss }: &Told) -> api::OperationLoss {
+    fn loss(&self, Report { switch, at, loss }: &Report) -> api::OperationLoss {
         let since = at
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
@@ -130,7 +130,7 @@ impl Controller {
 }
 
 impl Watch {
-    /// Tells it until nobody listens any more, or the job is gone.
+    /// Sends messages until the client stops reading or the job is gone.
     async fn go_on(mut self, answers: &mpsc::Sender<Watched>) {
         let mut ticks = interval(self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -140,7 +140,7 @@ impl Watch {
                 Ok(()) => {}
                 Err(End::Unread) => return,
                 Err(End::Said(status)) => {
-                    // The last word.
+                    // The last message.
                     let _ = answers.send(Err(status)).await;
                     return;
                 }
@@ -148,17 +148,18 @@ impl Watch {
         }
     }
 
-    /// Looks once at all that is watched, some jobs at a time.
+    /// Sends one sample of all watched jobs, reading some at a time.
     async fn look(&mut self, answers: &mpsc::Sender<Watched>) -> Result<(), End> {
         let names = match &self.name {
             Some(name) => vec![name.clone()],
             None => self.controller.names_of_jobs(),
         };
         let age = (self.every / 2).min(OLDEST);
-        let known = Arc::new(std::mem::take(&mut self.told));
+        let known = Arc::new(std::mem::take(&mut self.reported));
         let looks = names.into_iter().map(|name| {
             let (controller, known) = (Arc::clone(&self.controller), Arc::clone(&known));
-            // On tasks of their own: others wait for what these hold, and this one may wait for its reader.
+            // On tasks of their own: other clients share these reads, and this watch may wait for
+            // its client.
             tokio::spawn(async move {
                 let known = |id| known.get(&id).copied().unwrap_or_default();
                 let telemetry = controller.telemetry(&name, age, known).await;
@@ -172,11 +173,11 @@ impl Watch {
                 looked.map_err(|error| End::Said(Status::internal(error.to_string())))?;
             let telemetry = match telemetry {
                 Ok(telemetry) => telemetry,
-                // Deleted since it was listed.
+                // The job was deleted after it was listed.
                 Err(JobRequestError::NoJob { .. }) if self.name.is_none() => continue,
                 Err(error) => return Err(End::Said(error.into())),
             };
-            self.told.insert(telemetry.id, telemetry.told);
+            self.reported.insert(telemetry.id, telemetry.reported);
             let telemetry = Some(self.controller.message(telemetry));
             if let Some(part) = parts.add(api::JobTelemetry { job, telemetry }) {
                 answers.send(Ok(part)).await.map_err(|_| End::Unread)?;
@@ -187,15 +188,15 @@ impl Watch {
     }
 }
 
-/// Why a watch ends.
+/// The reason why a watch ends.
 enum End {
-    /// Nobody reads it.
+    /// The client stopped reading.
     Unread,
-    /// What there is to say.
+    /// This status is the last answer.
     Said(Status),
 }
 
-/// The jobs of one look, in messages that are not too long: what jobs have lost is not bounded by much.
+/// The jobs of one sample, split into messages of bounded size: a job's losses may be large.
 #[derive(Default)]
 struct Parts {
     jobs: Vec<api::JobTelemetry>,
@@ -203,7 +204,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// The jobs before this one, where they are enough for a message.
+    /// Adds a job. Returns the earlier jobs if these fill a message.
     fn add(&mut self, job: api::JobTelemetry) -> Option<api::WatchTelemetryResponse> {
         let bytes = job.encoded_len();
         let full = self.bytes > 0 && self.bytes + bytes > LONGEST;
@@ -228,9 +229,9 @@ impl Parts {
 mod tests {
     use super::*;
 
-    /// 40 jobs that have lost as much as is kept of each, and one that has lost nothing.
+    /// 40 jobs with as many losses as are kept, and one without.
     #[test]
-    fn many_losses_come_in_several_messages() {
+    fn a_large_sample_is_split_into_messages() {
         let job = |number: u32| {
             let loss = api::OperationLoss {
                 switch: "leaf1".into(),
@@ -253,7 +254,7 @@ mod tests {
         messages.push(parts.last());
         assert!(messages.len() > 3, "{}", messages.len());
         for (at, message) in messages.iter().enumerate() {
-            // Each job is in a field of its own, with its length.
+            // Each job is one field, with a length prefix.
             assert!(message.encoded_len() <= LONGEST + 8 * message.jobs.len());
             assert_eq!(message.more, at + 1 < messages.len());
         }
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_at_nothing_is_a_message() {
+    fn an_empty_sample_is_one_message() {
         let parts = Parts::default();
         assert_eq!(parts.last(), api::WatchTelemetryResponse::default());
     }

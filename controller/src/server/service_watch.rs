@@ -1,4 +1,4 @@
-//! The control API: what happens to a job's members.
+//! The control API's watches of jobs' members.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use super::streams;
 use crate::api;
 use crate::api::membership_event::Kind;
 
-/// How many may watch jobs at once: one for each job that a switch has room for.
+/// Limit of concurrent watches: one for each job that a switch has room for.
 pub(super) const WATCHES: usize = 1024;
 
-/// What one who watches a job is told.
-pub(super) type Happened = Result<api::WatchJobResponse, Status>;
+/// A message of a watch.
+pub(super) type JobWatch = Result<api::WatchJobResponse, Status>;
 
 impl Controller {
-    /// Starts to tell somebody what happens to a job's members.
+    /// Starts a watch of a job's members.
     pub(super) fn watch_job(
         self: &Arc<Self>,
         name: String,
-    ) -> Result<ReceiverStream<Happened>, Status> {
-        // Before the job as it is, which is long where it has many members.
+    ) -> Result<ReceiverStream<JobWatch>, Status> {
+        // Before the job is encoded, which is expensive with many members.
         let place = self.job_watches.take()?;
-        // First, so that nothing is missed between the job as it is and what happens to it.
+        // Subscribed first, to miss no event after the job is read.
         let events = self.events.listen().ok_or(JobRequestError::Stopping)?;
         let job = job_of(self.fabric(), &self.job(&name)?);
         let (answers, stream) = mpsc::channel(1);
@@ -41,14 +41,14 @@ impl Controller {
                 let state = controller.job(&name).ok()?;
                 Some(job_of(controller.fabric(), &state))
             };
-            let telling = tell_of_members(&name, job_now, (job, events), &answers);
-            streams::tell(&answers, stopped, telling).await;
+            let telling = send_events(&name, job_now, (job, events), &answers);
+            streams::run(&answers, stopped, telling).await;
         });
         Ok(ReceiverStream::new(stream))
     }
 }
 
-/// Whether a job has other epochs than before.
+/// True for events that change a job's epochs.
 fn is_of_epochs(event: &api::MembershipEvent) -> bool {
     matches!(
         event.kind(),
@@ -56,7 +56,7 @@ fn is_of_epochs(event: &api::MembershipEvent) -> bool {
     )
 }
 
-/// The last word on a job, which was in this epoch as far as is known.
+/// The last event of a job, in its last known epoch.
 fn deleted_in(epoch: u32) -> api::MembershipEvent {
     api::MembershipEvent {
         kind: Kind::Deleted.into(),
@@ -65,18 +65,19 @@ fn deleted_in(epoch: u32) -> api::MembershipEvent {
     }
 }
 
-/// Whether a job of the same name is another one than that which was in this epoch with this number.
+/// True if a job of the same name is not the one that had this epoch and id.
 fn is_another(job: &api::Job, (epoch, id): (u32, u32)) -> bool {
     job.epoch < epoch || job.epoch == epoch && job.id != id
 }
 
-/// Says how a job is now, and then what happens to its members, until it is deleted. The job is long, and is said only where it is another or the client
-/// may not know it. Who was too slow to hear of the deletion hears of it nevertheless.
-async fn tell_of_members(
+/// Sends the job and then its members' events, until it is deleted. The job, which is large, is
+/// sent again only when its epochs have changed or the client missed events. A client that missed
+/// the deletion receives a deletion event all the same.
+async fn send_events(
     name: &str,
     job_now: impl Fn() -> Option<api::Job>,
     (job, mut events): (api::Job, broadcast::Receiver<Event>),
-    answers: &mpsc::Sender<Happened>,
+    answers: &mpsc::Sender<JobWatch>,
 ) {
     let mut known = (job.epoch, job.id);
     let mut now = api::WatchJobResponse {
@@ -125,8 +126,9 @@ mod tests {
         }
     }
 
-    /// What one is told of a job that is so at first, who then misses all that happens, and finds it so.
-    async fn told(before: api::Job, after: Option<api::Job>) -> Vec<api::WatchJobResponse> {
+    /// The messages to a client that watches the job `before`, misses all events, and then finds
+    /// `after`.
+    async fn messages_of(before: api::Job, after: Option<api::Job>) -> Vec<api::WatchJobResponse> {
         let events = broadcast::Sender::new(2);
         let listening = events.subscribe();
         for id in 0..9 {
@@ -134,19 +136,19 @@ mod tests {
             events.send(of_another).expect("one listens");
         }
         drop(events);
-        let (answers, mut told) = mpsc::channel(9);
+        let (answers, mut messages) = mpsc::channel(9);
         let job_now = || after.clone();
-        tell_of_members("train", job_now, (before, listening), &answers).await;
+        send_events("train", job_now, (before, listening), &answers).await;
         drop(answers);
         let mut all = Vec::new();
-        while let Some(answer) = told.recv().await {
+        while let Some(answer) = messages.recv().await {
             all.push(answer.expect("no error"));
         }
         all
     }
 
     #[tokio::test]
-    async fn who_missed_it_hears_that_a_job_is_deleted() {
+    async fn a_slow_client_learns_that_a_job_is_deleted() {
         let as_it_is = |job| api::WatchJobResponse {
             job: Some(job),
             event: None,
@@ -156,14 +158,17 @@ mod tests {
             event: Some(deleted_in(epoch)),
         };
         let first = || as_it_is(job(2, 7));
-        assert_eq!(told(job(2, 7), None).await, [first(), last(2)]);
-        // Somebody has created another one of that name.
+        assert_eq!(messages_of(job(2, 7), None).await, [first(), last(2)]);
+        // Another job of that name was created.
         for another in [job(1, 8), job(2, 8)] {
-            assert_eq!(told(job(2, 7), Some(another)).await, [first(), last(2)]);
+            assert_eq!(
+                messages_of(job(2, 7), Some(another)).await,
+                [first(), last(2)]
+            );
         }
         for same in [job(2, 7), job(3, 8)] {
-            let told = told(job(2, 7), Some(same.clone())).await;
-            assert_eq!(told, [first(), as_it_is(same)]);
+            let messages = messages_of(job(2, 7), Some(same.clone())).await;
+            assert_eq!(messages, [first(), as_it_is(same)]);
         }
     }
 }

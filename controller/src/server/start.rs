@@ -1,4 +1,4 @@
-//! How a controller gets its switches when it begins.
+//! Connecting to the switches and bringing them up when a controller starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,19 +15,19 @@ use super::switch::{ManagedSwitch, is_most};
 use crate::fabric::{Part, SwitchId};
 use crate::p4rt::SwitchClient;
 
-/// Without which switches a controller does not begin. It comes back to the others.
+/// The switches that a controller needs to start. It reconnects to the others later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// All of them.
+    /// All switches.
     All,
     /// More than half, by which it leads.
     Most,
-    /// None in particular.
+    /// Any switches.
     Any,
 }
 
-/// Connects to all switches that are there. Those that do not answer are down before anything is planned: jobs that have left them are not sent
-/// back.
+/// Connects to all switches. Those that do not answer count as down before anything is planned, so
+/// jobs that were rerouted around them stay so.
 pub async fn connect(
     switches: &[ManagedSwitch],
     needs: Needs,
@@ -37,7 +37,7 @@ pub async fn connect(
     let asked = switches.iter().map(|switch| async move {
         match needs {
             Needs::Most => switch.connect(patience).await,
-            // Nobody comes back to it before it has been brought up.
+            // Nothing else retries before the switch has been brought up.
             Needs::All | Needs::Any => switch.connect_first(patience).await,
         }
     });
@@ -58,7 +58,7 @@ pub async fn connect(
         if !goes_on {
             return Err(error.into());
         }
-        tracing::warn!(%error, "going on without it");
+        tracing::warn!(%error, "starting without this switch");
         match error.is_silence() {
             true => condition.lose(Part::Transit(switch.id), Instant::now()),
             false => refusal = refusal.or(Some(error)),
@@ -67,14 +67,14 @@ pub async fn connect(
     let (led, switches) = (clients.len(), switches.len());
     match (needs, refusal) {
         (Needs::Most, _) if led * 2 <= switches => Err(ServeError::NoMajority { led, switches }),
-        // Where all that answer refuse, somebody else has them.
+        // If all that answer refuse, another controller has them.
         (Needs::Any, Some(refusal)) if clients.is_empty() => Err(refusal.into()),
         _ => Ok(clients),
     }
 }
 
 impl Controller {
-    /// Makes these switches hold what they should.
+    /// Makes these switches match the desired state.
     pub(super) async fn bring_up(
         &self,
         clients: BTreeMap<SwitchId, SwitchClient>,
@@ -91,8 +91,8 @@ impl Controller {
         }
     }
 
-    /// What fails and may pass is tried again, for as long as `patience` says. One that does not come up all the same may be left to
-    /// whoever keeps it up.
+    /// Brings up each switch and retries temporary failures for as long as `patience`. With
+    /// `goes_on`, a switch that still fails is left to its reconnect task.
     async fn bring_up_each(
         &self,
         clients: BTreeMap<SwitchId, SwitchClient>,
@@ -115,8 +115,9 @@ impl Controller {
         Ok(())
     }
 
-    /// For who leads by majority: goes on without one that fails or has taken longer than `patience`, once it leads at more than
-    /// half of them. Whoever keeps it up comes back to it.
+    /// For a controller that leads by majority: once it is primary at more than half of the
+    /// switches, it continues without those that fail or take longer than `patience`. Their
+    /// reconnect tasks retry.
     async fn bring_up_most(&self, clients: BTreeMap<SwitchId, SwitchClient>, patience: Duration) {
         let desired = &self.desired();
         let mut missing: BTreeSet<SwitchId> = clients.keys().copied().collect();
@@ -152,12 +153,9 @@ impl Controller {
             let switch = &self.switches[id.0];
             tracing::warn!(
                 switch = switch.name(),
-                "takes too long; going on without it"
+                "bring-up takes too long; starting without this switch"
             );
-            switch.disconnect(format!(
-                "not what it should be after {} ms",
-                patience.as_millis()
-            ));
+            switch.disconnect(format!("not brought up within {} ms", patience.as_millis()));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The control API: why a request was not granted, as gRPC's codes.
+//! The gRPC status of a refused request: its code, its text and the field at fault.
 
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
@@ -27,7 +27,7 @@ pub(super) fn code_of(error: &KeepError) -> Code {
 }
 
 impl JobRequestError {
-    /// The code that it is answered with.
+    /// The gRPC code of this error.
     pub(super) fn code(&self) -> Code {
         match self {
             JobRequestError::Exists { .. } => Code::AlreadyExists,
@@ -54,11 +54,11 @@ impl JobRequestError {
                 Refusal::Unreachable { .. } => Code::Unavailable,
             },
             JobRequestError::NotConnected { .. }
-            | JobRequestError::InDoubt { .. }
-            | JobRequestError::CallingOff { .. }
+            | JobRequestError::ResyncFailed { .. }
+            | JobRequestError::CancelPending { .. }
             | JobRequestError::NotPrimary
             | JobRequestError::Stopping => Code::Unavailable,
-            // The same may be granted in a moment.
+            // A retry may succeed.
             error if error.is_given_up() => Code::Unavailable,
             JobRequestError::Install { error, .. } => match **error {
                 InstallError::Stopped { .. } => Code::Aborted,
@@ -75,7 +75,8 @@ impl JobRequestError {
         }
     }
 
-    /// The field of the request that is in the way; none where it is the job as a whole, or something else.
+    /// The field of the request that is at fault; none if it is the job as a whole, or something
+    /// else.
     pub(super) fn field(&self) -> Option<FieldProblem> {
         let field = match self {
             JobRequestError::Exists { .. } => "name".to_owned(),
@@ -101,7 +102,7 @@ impl From<JobRequestError> for Status {
     }
 }
 
-/// The field is one of `jobs[2]`, or that as a whole.
+/// The field is `jobs[2]`, or a field of it.
 impl From<JobsRefused> for Status {
     fn from(JobsRefused { at, error }: JobsRefused) -> Self {
         let field = at.map(|at| match error.field() {
@@ -118,11 +119,11 @@ impl From<JobsRefused> for Status {
     }
 }
 
-/// What a status says at the most, in bytes. It goes in headers, which clients do not take at any length; names that somebody has made up, and lists
-/// of names, may be longer.
+/// Limit of a status message in bytes. It travels in HTTP/2 headers, whose size clients limit;
+/// names and lists of names from requests may be longer.
 const MOST: usize = 2000;
 
-/// As much of a text as goes in a status.
+/// Shortens a text for a status message.
 fn brief(mut text: String) -> String {
     if text.len() > MOST {
         let mut ends = (0..=MOST).rev();
@@ -147,7 +148,7 @@ fn status(error: &JobRequestError, field: Option<FieldProblem>) -> Status {
     status
 }
 
-/// A status that names the field that is in the way, where it is one.
+/// A status with the field at fault, if there is one.
 fn naming(code: Code, says: String, field: Option<FieldProblem>) -> Status {
     match field {
         Some(FieldProblem { field, problem }) => {
@@ -158,7 +159,7 @@ fn naming(code: Code, says: String, field: Option<FieldProblem>) -> Status {
     }
 }
 
-/// Why a controller would not start with a fabric's file, by the part of that which is in the way.
+/// The status for a fabric file with which the controller would not start.
 pub(super) fn of_fabric(fabric: &Fabric, error: &PlanError) -> Status {
     let says = error.to_string();
     let field = error.part(fabric).map(|field| FieldProblem {
@@ -179,7 +180,7 @@ mod tests {
     use crate::p4rt::{RpcError, WriteError};
 
     #[test]
-    fn what_is_refused_has_a_code_that_says_why() {
+    fn errors_have_the_documented_codes() {
         let name = || "train".to_owned();
         let changing = JobRequestError::Changing {
             name: name(),
@@ -216,9 +217,10 @@ mod tests {
         }
     }
 
-    /// What made way for a move is neither refused nor broken: it says so, and whoever asks again may get it.
+    /// A request that a reroute interrupted is neither refused nor failed: its status recommends a
+    /// retry.
     #[test]
-    fn what_was_given_up_is_to_be_asked_for_again() {
+    fn an_interrupted_request_recommends_a_retry() {
         let name = || "train".to_owned();
         let switch = || "leaf1".to_owned();
         let cause = || {
@@ -253,7 +255,7 @@ mod tests {
                 name: name(),
                 error: Box::new(error()),
             },
-            JobRequestError::InDoubt {
+            JobRequestError::ResyncFailed {
                 switch: switch(),
                 error: Box::new(asked),
             },
@@ -262,11 +264,15 @@ mod tests {
                 error: KeepError::GivenUp { stored, copies },
             },
         ] {
+            let reason = match &error {
+                JobRequestError::Store { .. } => "when a reroute interrupted it".to_owned(),
+                _ => RpcError::GivenUp.to_string(),
+            };
             let status = Status::from(error);
             assert_eq!(status.code(), Code::Unavailable, "{}", status.message());
             let says = status.message();
-            assert!(says.contains("when trees had to move"), "{says}");
-            assert!(says.ends_with("; ask again"), "{says}");
+            assert!(says.contains(&reason), "{says}");
+            assert!(says.ends_with("; try again"), "{says}");
             assert!(!says.contains("restart") && !says.contains("is back"));
         }
         let failed = JobRequestError::Divide {
@@ -284,21 +290,21 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_controller_does_not_know_is_said() {
+    fn an_unimplemented_call_is_reported() {
         let error = ClientError::of(Status::unimplemented(""), "here:1");
         assert!(
             error
                 .to_string()
-                .starts_with("the controller at here:1 does not know")
+                .starts_with("the server at here:1 does not know")
         );
     }
 
     #[test]
-    fn what_is_said_has_an_end() {
+    fn long_messages_are_shortened() {
         for (text, len) in [
             ("a".repeat(MOST), MOST),
             ("a".repeat(MOST + 1), MOST + 4),
-            // A character that would be cut in two is left out.
+            // A character that would be split is left out.
             ("a".repeat(MOST - 1) + "éé", MOST - 1 + 4),
         ] {
             assert_eq!(brief(text).len(), len);
@@ -306,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_controller_says_that_an_epoch_is_over() {
+    fn only_a_controller_reports_that_an_epoch_is_over() {
         let over = Status::from(JobRequestError::OverEpoch {
             name: "train".into(),
             rank: 1,

@@ -1,4 +1,5 @@
-//! One switch of a running fabric: its connection, and what it should hold.
+//! One switch: the connection to it and its desired state. Connecting is in `bring_up`, reconciling
+//! in `repair`.
 
 mod bring_up;
 mod repair;
@@ -22,7 +23,7 @@ use crate::program::Program;
 use crate::reconcile::{self, Held};
 use crate::target::{Limits, Target};
 
-/// A switch and how we stand with it.
+/// A switch, the connection to it, and its known state.
 pub struct ManagedSwitch {
     pub id: SwitchId,
     device: Device,
@@ -31,57 +32,58 @@ pub struct ManagedSwitch {
     election_id: u128,
     metrics: Metrics,
     state: Mutex<State>,
-    /// Held by whoever puts it right in the background.
-    putting_right: AsyncMutex<()>,
-    /// Held by whoever has its software take its ports.
-    giving_ports: AsyncMutex<()>,
-    /// Writes that it may do yet.
+    /// Held by the task that resyncs it in the background.
+    resyncing: AsyncMutex<()>,
+    /// Held by the request that configures its ports.
+    pushing_ports: AsyncMutex<()>,
+    /// Interrupted writes that the switch may still execute.
     strays: Strays,
 }
 
 struct State {
     connection: Result<Arc<SwitchClient>, String>,
-    /// It may hold what it should not, or lack what it should hold: a write has not come to a known end.
-    in_doubt: bool,
-    /// In what it was not as it should be when it was last looked at.
-    told: BTreeSet<String>,
-    /// Meters of shares that are, or may be, configured; none where a write has not come to a known end.
+    /// True if it needs a resync: a write has no known result.
+    is_dirty: bool,
+    /// The drift found by the last comparison.
+    known_drift: BTreeSet<String>,
+    /// The meters of shares that are or may be configured; none for a meter whose write has no
+    /// known result.
     shares: BTreeMap<ShareIndex, Option<VirtualQueue>>,
 }
 
-/// Why a switch is not ours any more.
+/// The reason why a connection was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// It does not answer, as far as is known.
+    /// It does not answer.
     Silent,
-    /// It works, and answers to somebody else or to nobody.
+    /// It works and has another primary, or none.
     Elsewhere,
-    /// A controller has led it in a later term.
+    /// Another controller has become its primary with a later term.
     Superseded(Term),
 }
 
-/// Whether we are primary at more than half of these switches.
+/// True if this controller is primary at more than half of these switches.
 pub fn is_most(switches: &[ManagedSwitch]) -> bool {
     let ours = switches.iter().filter(|switch| switch.is_ours());
     ours.count() * 2 > switches.len()
 }
 
-/// What every switch gets.
+/// The desired state of all switches.
 pub struct Desired<'a> {
     pub fabric: &'a Fabric,
     pub program: &'a Program,
-    /// Whether what somebody else changed is put right without being asked for.
+    /// True to repair drift without a request.
     pub repair: bool,
     pub wanted: Wanted,
 }
 
 impl Desired<'_> {
-    /// How the ports of a switch are divided among its jobs.
+    /// The division of a switch's ports among its jobs.
     pub fn division(&self, id: SwitchId) -> Division {
         plan::divide(self.fabric, id, self.wanted.jobs.iter().map(|job| &**job))
     }
 
-    /// All that a switch should hold, and how its ports are divided in that.
+    /// The desired entries of a switch, and the division of its ports that they contain.
     pub fn on(&self, id: SwitchId) -> Result<(Held, Division), BringUpError> {
         let division = self.division(id);
         let fabric = plan::of_fabric(self.fabric, &self.wanted.routes, id);
@@ -99,16 +101,16 @@ impl Desired<'_> {
     }
 }
 
-/// What a switch had when it was connected.
+/// The program that a switch had when it was connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Our program, and so perhaps what it should hold.
+    /// This controller's program, and so perhaps its entries.
     OurProgram,
-    /// None, or another one, which ours has replaced.
+    /// None, or another one that was replaced.
     Another,
 }
 
-/// How a switch is reached.
+/// The addresses and parameters of a switch.
 pub fn device_of(switch: &fabric::Switch) -> Device {
     Device {
         name: switch.name.clone(),
@@ -131,12 +133,12 @@ impl ManagedSwitch {
             metrics: metrics.clone(),
             state: Mutex::new(State {
                 connection: Err("not connected yet".into()),
-                in_doubt: true,
-                told: BTreeSet::new(),
+                is_dirty: true,
+                known_drift: BTreeSet::new(),
                 shares: BTreeMap::new(),
             }),
-            putting_right: AsyncMutex::default(),
-            giving_ports: AsyncMutex::default(),
+            resyncing: AsyncMutex::default(),
+            pushing_ports: AsyncMutex::default(),
             strays: Strays::default(),
         }
     }
@@ -150,38 +152,40 @@ impl ManagedSwitch {
         self.with_state(|state| state.connection.clone())
     }
 
-    /// Whether it may hold something else than it should.
-    pub fn is_in_doubt(&self) -> bool {
-        self.with_state(|state| state.in_doubt)
+    /// True if it needs a resync.
+    pub fn is_dirty(&self) -> bool {
+        self.with_state(|state| state.is_dirty)
     }
 
-    /// A write has not come to a known end: what it holds is to be looked at before it gets another job.
-    pub fn doubt(&self) {
-        self.with_state(|state| state.in_doubt = true);
+    /// Marks it as needing a resync before it gets another job.
+    pub fn mark_dirty(&self) {
+        self.with_state(|state| state.is_dirty = true);
     }
 
-    /// Whether it may hold something else than it should by our own doing: it is in doubt, or a write that nobody knows the end of was done after
-    /// it was looked at, or comes yet.
+    /// True if it may differ from the desired state because of this controller's own writes: it
+    /// needs a resync, or an interrupted write may take effect after the last read.
     pub fn may_differ(&self) -> bool {
-        self.is_in_doubt() || self.strays.are_about()
+        self.is_dirty() || self.strays.are_about()
     }
 
-    /// Returns when it is to be looked at because of such a write; never while there is none.
-    pub async fn is_to_be_looked_at(&self) {
+    /// Returns when the switch should be read because of an interrupted write; never if there is
+    /// none.
+    pub async fn needs_read(&self) {
         self.strays.are_due().await;
     }
 
-    /// The right to put it right in the background; none while somebody has it.
-    pub fn begin_to_put_right(&self) -> Option<MutexGuard<'_, ()>> {
-        self.putting_right.try_lock().ok()
+    /// The right to resync it in the background; none while another task has it.
+    pub fn begin_resync(&self) -> Option<MutexGuard<'_, ()>> {
+        self.resyncing.try_lock().ok()
     }
 
-    /// The right to have its software take its ports, which sets up a chip anew; none while somebody has it.
-    pub fn begin_to_give_ports(&self) -> Option<MutexGuard<'_, ()>> {
-        self.giving_ports.try_lock().ok()
+    /// The right to configure its ports, which resets parts of the chip; none while another request
+    /// has it.
+    pub fn begin_port_push(&self) -> Option<MutexGuard<'_, ()>> {
+        self.pushing_ports.try_lock().ok()
     }
 
-    /// This is its connection from now on.
+    /// Adopts a new connection.
     pub fn is_up(&self, client: SwitchClient) {
         self.with_state(|state| state.connection = Ok(Arc::new(client)));
     }
@@ -193,8 +197,8 @@ impl ManagedSwitch {
         }
     }
 
-    /// Makes the meters of shares keep these virtual queues, and all others none. Only what differs is written: a
-    /// meter that is written again forgets how full its queue is.
+    /// Configures the meters of shares as `division` demands, and removes all others. Writes only
+    /// differences: a rewritten meter forgets how full its virtual queue is.
     #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
     pub async fn divide(
         &self,
@@ -213,7 +217,7 @@ impl ManagedSwitch {
                     changes.remove(at);
                 }
             }
-            // Until the switch has answered.
+            // Unknown until the switch has answered.
             state.shares.extend(changes.keys().map(|at| (*at, None)));
             changes
         });
@@ -222,7 +226,7 @@ impl ManagedSwitch {
         let cells = Prepared::all(&cells.collect::<Vec<_>>(), names)?;
         match install::write(client, cells).await.cause {
             Some(cause) => {
-                self.doubt();
+                self.mark_dirty();
                 Err(BringUpError::Write {
                     switch: self.name().to_owned(),
                     cause,
@@ -248,9 +252,10 @@ impl ManagedSwitch {
                     let problem = format!("another client is primary: {message}");
                     (problem, self.elsewhere(*highest))
                 }
-                Mastership::Vacant { highest } => {
-                    ("there is no primary".to_owned(), self.elsewhere(*highest))
-                }
+                Mastership::Vacant { highest } => (
+                    "the switch has no primary".to_owned(),
+                    self.elsewhere(*highest),
+                ),
                 Mastership::Lost { reason } => (reason.clone(), Lost::Silent),
                 Mastership::Primary => return Lost::Elsewhere,
             },
@@ -261,7 +266,7 @@ impl ManagedSwitch {
         lost
     }
 
-    /// Where the switch's last primary is.
+    /// Tells a later term of another controller from other primaries.
     fn elsewhere(&self, highest: u128) -> Lost {
         match Term::of(highest).filter(|_| highest > self.election_id) {
             Some(term) => Lost::Superseded(term),
@@ -269,18 +274,18 @@ impl ManagedSwitch {
         }
     }
 
-    /// Ends the connection, for a reason.
+    /// Closes the connection, for this reason.
     pub fn disconnect(&self, reason: String) {
         self.with_state(|state| state.connection = Err(reason));
     }
 
-    /// Whether we are its primary, as far as is known.
+    /// True if this controller is its primary, as far as is known.
     fn is_ours(&self) -> bool {
         let client = self.client();
         client.is_ok_and(|client| *client.mastership().borrow() == Mastership::Primary)
     }
 
-    /// Writes `updates`; what is not known to be done leaves the switch in doubt.
+    /// Writes updates. Marks the switch as needing a resync if the result is unknown.
     #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
     pub async fn change(
         &self,
@@ -293,10 +298,10 @@ impl ManagedSwitch {
             return Ok(());
         };
         self.unwritten(&error, &updates, names)
-            .inspect_err(|_| self.doubt())
+            .inspect_err(|_| self.mark_dirty())
     }
 
-    /// What stopped a write of these updates, if anything did.
+    /// The failure of a write of these updates, if it was one.
     fn unwritten(
         &self,
         error: &WriteError,
@@ -314,7 +319,7 @@ impl ManagedSwitch {
     }
 
     fn with_state<T>(&self, use_it: impl FnOnce(&mut State) -> T) -> T {
-        // Nothing panics while it holds the lock, and no change has a half.
+        // No thread panics while it holds the lock, and every change is complete.
         use_it(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,8 +1,8 @@
-//! Copies that switches ordered for a job and egress never saw: their queues dropped them.
+//! Replicas that switches ordered for a job and egress never saw: their queues dropped them.
 //!
-//! Ingress counts packets and egress copies, so what was ordered is known only with how many copies the job's group makes of a packet,
-//! and that changes when its tree moves. What was ordered before is therefore reckoned no more: from the first look after a
-//! move on, a switch's drops are added to those that were known before it.
+//! Ingress counts packets and egress counts replicas. The expected replicas follow from the size of
+//! the job's group, which changes when its tree is rerouted. After a reroute the count therefore
+//! starts again, and the drops from before are added to it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,52 +11,52 @@ use super::controller::lock;
 use crate::api;
 use crate::fabric::SwitchId;
 
-/// What is known of a job's, by switch.
+/// The known drops of a job, by switch.
 #[derive(Debug, Default)]
 pub struct TailDrops(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Moves that have begun, and those that have ended.
+    /// Reroutes that have begun, and reroutes that have ended.
     moves: [u64; 2],
     at: BTreeMap<SwitchId, Reckoned>,
 }
 
-/// What is known of those at one switch.
+/// The known drops at one switch.
 #[derive(Debug, Default)]
 struct Reckoned {
-    /// Moves that had ended when [`since`](Self::since) was counted.
+    /// Reroutes that had ended when [`since`](Self::since) was read.
     moves: u64,
-    /// From where on copies are reckoned.
+    /// The counters from which drops are computed.
     since: Balance,
-    /// Those before.
+    /// The drops before that.
     before: u64,
-    /// All, when it was last looked.
-    told: u64,
+    /// All drops at the last read.
+    total: u64,
 }
 
-/// When somebody began to count: what is counted while the tree moves cannot be reckoned.
+/// The start of a read. Counters that are read across a reroute cannot be evaluated.
 #[derive(Clone, Copy, Debug)]
 pub struct Look([u64; 2]);
 
-/// The job's tree moves until this is dropped.
+/// A reroute of the job's tree in progress, until this is dropped.
 #[derive(Debug)]
-pub struct Moving(Arc<TailDrops>);
+pub struct Rerouting(Arc<TailDrops>);
 
-impl Drop for Moving {
+impl Drop for Rerouting {
     fn drop(&mut self) {
         lock(&self.0.0).moves[1] += 1;
     }
 }
 
-/// What has been counted of what was ordered, and of what came of it.
+/// The counters of ordered and seen packets.
 #[derive(Clone, Copy, Debug, Default)]
 struct Balance {
-    /// Packets of which the group makes copies.
+    /// Packets that the group replicates.
     replicated: u64,
     /// Packets that leave once.
     single: u64,
-    /// Copies and packets that egress saw.
+    /// Replicas and packets that egress saw.
     seen: u64,
 }
 
@@ -83,7 +83,7 @@ impl Balance {
         }
     }
 
-    /// What was counted since then; none if the switch has begun anew.
+    /// The difference to an earlier read; none if the switch has restarted.
     fn since(self, then: Balance) -> Option<Balance> {
         Some(Balance {
             replicated: self.replicated.checked_sub(then.replicated)?,
@@ -92,7 +92,8 @@ impl Balance {
         })
     }
 
-    /// Copies that are missing where a group makes so many. What is under way while the counters are read can make them less than nothing.
+    /// The missing replicas, for a group of `copies`. Packets in flight during the read can make
+    /// egress appear ahead.
     fn missing(self, copies: u64) -> u64 {
         let ordered = self.replicated.saturating_mul(copies);
         let ordered = ordered.saturating_add(self.single);
@@ -101,19 +102,19 @@ impl Balance {
 }
 
 impl TailDrops {
-    /// The job's tree begins to move.
-    pub fn begin_move(self: &Arc<Self>) -> Moving {
+    /// Begins a reroute of the job's tree.
+    pub fn begin_reroute(self: &Arc<Self>) -> Rerouting {
         lock(&self.0).moves[0] += 1;
-        Moving(Arc::clone(self))
+        Rerouting(Arc::clone(self))
     }
 
-    /// To be asked for before counters are read.
+    /// Begins a read of counters.
     pub fn look(&self) -> Look {
         Look(lock(&self.0).moves)
     }
 
-    /// How many copies `switch` is known to have dropped by now, whose counters were read after `look`, and whose group makes so many
-    /// copies of a packet.
+    /// The drops at `switch` so far, from counters that were read after `look`, for a group of
+    /// `copies`.
     pub fn reckon(
         &self,
         look: Look,
@@ -125,18 +126,18 @@ impl TailDrops {
         let moves = known.moves;
         let here = known.at.entry(switch).or_default();
         if look.0 != moves || moves[0] != moves[1] {
-            return here.told;
+            return here.total;
         }
         let now = Balance::new(counters);
         if here.moves != moves[1] {
-            (here.moves, here.since, here.before) = (moves[1], now, here.told);
+            (here.moves, here.since, here.before) = (moves[1], now, here.total);
         }
         let missing = now.since(here.since).unwrap_or_else(|| {
             (here.since, here.before) = (Balance::default(), 0);
             now
         });
-        here.told = here.before.saturating_add(missing.missing(copies));
-        here.told
+        here.total = here.before.saturating_add(missing.missing(copies));
+        here.total
     }
 }
 
@@ -158,24 +159,24 @@ mod tests {
     }
 
     #[test]
-    fn what_was_ordered_and_not_seen_was_dropped() {
+    fn replicas_that_egress_never_saw_were_dropped() {
         let drops = TailDrops::default();
         let reckon = |counters, copies| drops.reckon(drops.look(), HERE, &counters, copies);
         assert_eq!(reckon(counters(5, 5, 15), 4), 10);
-        // Copies that egress had seen when ingress was read already.
+        // Replicas that egress had already counted when ingress was read.
         assert_eq!(reckon(counters(5, 5, 26), 4), 0);
         assert_eq!(reckon(counters(u64::MAX, 1, 1), u64::MAX), u64::MAX - 1);
         assert_eq!(reckon(counters(0, 0, u64::MAX), 0), 0);
     }
 
     #[test]
-    fn copies_are_reckoned_with_those_of_their_time() {
+    fn drops_are_computed_with_the_group_of_their_time() {
         let drops = Arc::new(TailDrops::default());
         let reckon = |counters, copies| drops.reckon(drops.look(), HERE, &counters, copies);
         assert_eq!(reckon(counters(100, 0, 399), 4), 1);
         let old = drops.look();
-        let moving = drops.begin_move();
-        // By both trees, and then by the new one.
+        let moving = drops.begin_reroute();
+        // Replicated by both trees, and then by the new one.
         assert_eq!(reckon(counters(110, 0, 450), 2), 1);
         let amid = drops.look();
         drop(moving);
@@ -184,14 +185,14 @@ mod tests {
         }
         assert_eq!(reckon(counters(130, 0, 490), 2), 1);
         assert_eq!(reckon(counters(140, 0, 507), 2), 4);
-        // One that was started again counts from nothing.
+        // A switch that has restarted counts from zero.
         assert_eq!(reckon(counters(10, 0, 18), 2), 2);
     }
 
     #[test]
-    fn a_second_move_in_the_middle_of_one_counts() {
+    fn overlapping_reroutes_are_both_excluded() {
         let drops = Arc::new(TailDrops::default());
-        let [first, second] = [drops.begin_move(), drops.begin_move()];
+        let [first, second] = [drops.begin_reroute(), drops.begin_reroute()];
         drop(first);
         assert_eq!(drops.reckon(drops.look(), HERE, &counters(9, 0, 0), 2), 0);
         drop(second);

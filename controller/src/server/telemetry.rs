@@ -1,4 +1,4 @@
-//! What switches have counted, and what they tell by themselves.
+//! Telemetry of jobs: counters that are read from switches, and losses that switches report.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -13,7 +13,7 @@ use ultima_p4runtime::v1::DigestList;
 use super::controller::{Controller, JobState, lock, state_alone};
 use super::counters::{self, Cells, Counted};
 use super::error::JobRequestError;
-use super::losses::{Losses, Told};
+use super::losses::{Losses, Report};
 use super::registry::Registry;
 use super::switch::ManagedSwitch;
 use super::tail_drops::TailDrops;
@@ -23,40 +23,40 @@ use crate::job::{Job, JobId, Member};
 use crate::plan::{CounterCell, SchemaError, SwitchPlan};
 use crate::telemetry::OperationLoss;
 
-/// What is known of what a job loses.
+/// A job's counters and losses.
 pub struct JobTelemetry {
-    /// The job: another may get its name.
+    /// The job's id, because another job may get its name.
     pub(super) id: JobId,
-    /// What its switches have counted.
+    /// Its switches' counters.
     pub switches: Arc<[api::SwitchTelemetry]>,
-    /// What they have told since so many were known.
-    pub losses: Vec<Told>,
-    /// How many they have told in all.
-    pub told: u64,
-    /// How many of these, the oldest ones, are not kept any more.
+    /// The reported losses after the first `known` ones.
+    pub losses: Vec<Report>,
+    /// The number of reported losses.
+    pub reported: u64,
+    /// The number of reported losses that are no longer kept, the oldest.
     pub forgotten: u64,
 }
 
-/// Jobs whose counts are read at the same time, whoever asks: switches answer others meanwhile.
+/// Limit of jobs whose counters are read concurrently, so that switches can answer other requests.
 pub(super) const READS: usize = 16;
 
 impl Controller {
-    /// Keeps what a switch tells of losses as long as the connection stands.
+    /// Stores a switch's loss reports for as long as its connection lasts.
     pub(super) fn listen(&self, switch: &ManagedSwitch) {
         let digest = self.program().names().digest(loss::DIGEST);
         let lists = switch.client().ok().and_then(|client| client.digests());
         if let (Ok(digest), Some(lists)) = (digest, lists) {
             let registry = Arc::clone(&self.registry);
-            let told = self.metrics.told_losses(switch.name());
-            let from = (switch.id, told);
+            let reported = self.metrics.told_losses(switch.name());
+            let from = (switch.id, reported);
             tokio::spawn(collect(registry, from, digest.clone(), lists));
         }
     }
 
-    /// What the job's switches have counted for it.
+    /// The job's counters, by switch.
     ///
     /// # Errors
-    /// There is no such job.
+    /// No job has that name.
     pub async fn counters(&self, name: &str) -> Result<Vec<api::SwitchCounters>, JobRequestError> {
         let JobState { job, switches, .. } = self.job(name)?;
         let of_switches = try_join_all(switches.iter().map(|id| async {
@@ -70,10 +70,11 @@ impl Controller {
         Ok(of_switches.await?)
     }
 
-    /// What the job's switches had counted for it no longer than `age` ago, by port and by source too, and the lossy operations that they
-    /// have told of, without so many as are `known` of this job, the oldest.
+    /// The job's counters by switch, port and source, at most `age` old, and the reported losses
+    /// after the first `known` ones.
     ///
     /// # Errors
+    /// No job has that name.
     /// There is no such job.
     pub async fn telemetry(
         &self,
@@ -89,21 +90,21 @@ impl Controller {
             (state_alone(record), plan, sample, drops)
         };
         let take = async {
-            // It is never closed.
+            // The semaphore is never closed.
             let _place = self.telemetry_reads.acquire().await;
             let of_switch = |id: &SwitchId| self.telemetry_of(*id, &job, plan.get(id), &drops);
             try_join_all(switches.iter().map(of_switch)).await
         };
         let switches = sample.get(age, take).await?;
         let registry = self.registry();
-        // By id: another job may have got the name by now.
+        // By id: another job may have the name by now.
         let losses = registry.get(job.id).map(|record| &record.losses);
         let new = losses.map(|losses| losses.since(known(job.id)).copied().collect());
         Ok(JobTelemetry {
             id: job.id,
             switches,
             losses: new.unwrap_or_default(),
-            told: losses.map_or(0, Losses::told),
+            reported: losses.map_or(0, Losses::reported),
             forgotten: losses.map_or(0, Losses::forgotten),
         })
     }
@@ -158,7 +159,7 @@ impl Controller {
         })
     }
 
-    /// What a port is linked to, by name.
+    /// The host or switch at the other end of a port, by name.
     fn peer_of(&self, port: SwitchPort) -> String {
         let host = self
             .fabric
@@ -172,7 +173,7 @@ impl Controller {
         }
     }
 
-    /// What a switch has counted in these cells, or why it does not say.
+    /// Reads counter cells from a switch, or returns why that failed.
     async fn read(
         &self,
         id: SwitchId,
@@ -186,10 +187,10 @@ impl Controller {
     }
 }
 
-/// Keeps what `lists` of a switch bring of `digest`, until they end.
+/// Stores the loss reports of a switch until its digest lists end.
 async fn collect(
     registry: Arc<Mutex<Registry>>,
-    (switch, told): (SwitchId, Counter),
+    (switch, reported): (SwitchId, Counter),
     digest: Digest,
     mut lists: mpsc::Receiver<DigestList>,
 ) {
@@ -201,12 +202,18 @@ async fn collect(
         for message in &list.data {
             match OperationLoss::read(&digest, message) {
                 Ok(loss) => {
-                    told.inc();
-                    if !lock(&registry).told(Told { switch, at, loss }) {
-                        tracing::debug!(switch = switch.0, job = loss.job.0, "a loss of no job");
+                    reported.inc();
+                    if !lock(&registry).add_loss(Report { switch, at, loss }) {
+                        tracing::debug!(
+                            switch = switch.0,
+                            job = loss.job.0,
+                            "loss report for an unknown job"
+                        );
                     }
                 }
-                Err(error) => tracing::warn!(switch = switch.0, %error, "a digest is not ours"),
+                Err(error) => {
+                    tracing::warn!(switch = switch.0, %error, "cannot decode a loss report")
+                }
             }
         }
     }

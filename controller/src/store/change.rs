@@ -1,32 +1,33 @@
-//! What can happen to a store: one thing, whole or not at all, on its own disk and on those of who follows.
+//! Changes to the store. Each is applied as a whole or not at all, on the primary's disk and on
+//! every standby's.
 
 use redb::{ReadableTable, WriteTransaction};
 use serde::{Deserialize, Serialize};
 
 use super::{DRAINED, JOBS, JobRecord, LAST_ID, NUMBERS};
 
-/// A change of what was promised.
+/// A change to the committed state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Change {
-    /// New jobs, all of them or none, whose ids count as given out in this order.
+    /// Adds jobs, all or none. Their ids count as given out in this order.
     Put(Vec<JobRecord>),
-    /// Jobs that are in already stand otherwise; one that has gone meanwhile does not come back.
+    /// Replaces the records of stored jobs. A job that was removed meanwhile is not added again.
     Update(Vec<JobRecord>),
-    /// The jobs of these ids go.
+    /// Removes the jobs with these ids.
     Remove(Vec<u16>),
-    /// A job that went is in again, as that could not be promised.
+    /// Puts back a job whose removal could not be committed on enough controllers.
     Restore(JobRecord),
-    /// A part of the fabric, by name, is left alone from now on, or no more.
+    /// Drains an element of the fabric, or ends its drain.
     Drain {
-        /// Its name.
+        /// The element's name.
         part: String,
-        /// Whether it is left alone.
+        /// True to drain it, false to end the drain.
         drained: bool,
     },
 }
 
-/// A job's record as the store has it.
+/// A job's record as JSON.
 pub(super) fn text(job: &JobRecord) -> Vec<u8> {
     serde_json::to_vec(job).expect("records are numbers, names and lists of these")
 }

@@ -1,4 +1,4 @@
-//! Files that are damaged: `redb` panics at some of them.
+//! Turns the panics of `redb` on damaged files into errors.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -6,11 +6,12 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether panics of this thread are told as errors.
+    /// True while panics of this thread are reported as errors.
     static TOLD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does something with a file that may be anything; returns what it stumbled over, on one line, where it panics. Nothing is printed then.
+/// Runs `work`. Returns the first line of the panic message if `work` panics, and prints nothing in
+/// that case.
 pub(super) fn told<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -26,7 +27,7 @@ pub(super) fn told<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     TOLD.set(before);
     done.map_err(|panic| {
         let line = said(&*panic).lines().next().unwrap_or_default();
-        format!("it is damaged ({line})")
+        format!("the file is damaged ({line})")
     })
 }
 

@@ -1,21 +1,21 @@
-//! Which of two stores has what was promised later.
+//! The order of stores: the greater one has the later commits.
 
 use std::fmt;
 
 use crate::p4rt::Term;
 
-/// How far a store is. Two stores that are equally far hold the same, as one primary counts its changes, and others take them
-/// in that order or all at once. The greater one has what was promised last.
+/// How far a store is. One primary counts its changes, and standbys apply them in that order or copy
+/// all of them at once. So two stores with equal histories hold the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct History {
-    /// In whose term its last change was made.
+    /// The term of the last change.
     pub term: Term,
-    /// How many changes were made.
+    /// The number of changes so far.
     pub changes: u64,
 }
 
 impl History {
-    /// Whether nothing was ever changed.
+    /// True if nothing was ever changed.
     pub fn is_new(&self) -> bool {
         self.changes == 0
     }
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_primary_knows_best() {
+    fn histories_compare_by_term_then_changes() {
         let history = |number, changes| History {
             term: Term { number, by: 1 },
             changes,

@@ -1,12 +1,13 @@
-//! What a controller was asked for, on disk: it knows its jobs again when it is started again, whatever ended it.
+//! A controller's committed state on disk, so that a restarted controller knows its jobs.
 //!
-//! One file, kept by `redb`: a change is there whole or not at all, and is on the disk when the call returns. It holds what
-//! was promised, not what switches hold: a job comes in when it is on all its switches, before anybody is told, and
-//! goes before it is taken off them. What a controller was doing when it ended is therefore no job, and
-//! [reconciliation](crate::reconcile) takes off what was there of it.
+//! The store is one `redb` file. A change is applied as a whole or not at all, and is on disk when
+//! the call returns. The store holds what the controller committed, not what switches hold: a job
+//! is added after all its switches have it and before the client gets an answer, and it is removed
+//! before its switches are cleared. An operation that a crash interrupted is therefore not in the
+//! store, and [reconciliation](crate::reconcile) removes its entries from the switches.
 //!
-//! It also says [how far](History) it is, so that of several controllers' stores the latest is known, and which [`Term`] it has
-//! accepted.
+//! The store also records [how far](History) it is, which orders the stores of several controllers,
+//! and the [`Term`] that its controller has accepted.
 
 mod change;
 mod damage;
@@ -25,8 +26,8 @@ use std::sync::{PoisonError, RwLock};
 
 use redb::backends::InMemoryBackend;
 use redb::{
-    Database, DatabaseError, ReadableDatabase, ReadableTable, ReadableTableMetadata as _, Table,
-    TableDefinition, WriteTransaction,
+    Database, DatabaseError, ReadableDatabase, ReadableTable, Table, TableDefinition,
+    WriteTransaction,
 };
 
 pub use change::Change;
@@ -38,36 +39,36 @@ use crate::p4rt::Term;
 
 /// Jobs as JSON, by id.
 const JOBS: TableDefinition<u16, &[u8]> = TableDefinition::new("jobs");
-/// The names of parts of the fabric that an operator has drained.
+/// The names of the elements that an operator has drained.
 const DRAINED: TableDefinition<&str, ()> = TableDefinition::new("drained");
 /// Numbers by name.
 const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
-/// In [`NUMBERS`]: the form of everything else.
+/// In [`NUMBERS`]: the version of the format.
 const FORM: &str = "form";
-/// In [`NUMBERS`]: the id given out last.
+/// In [`NUMBERS`]: the last id that was given out.
 const LAST_ID: &str = "last_id";
-/// The form that this version writes.
+/// The format version that this program reads and writes.
 const THIS_FORM: u64 = 1;
 
-/// In [`NUMBERS`]: which controller this is.
+/// In [`NUMBERS`]: the controller's number.
 const CONTROLLER: &str = "controller";
-/// In [`NUMBERS`]: how far it is, see [`History`].
+/// In [`NUMBERS`]: the [`History`].
 const HISTORY: [&str; 3] = ["history_term", "history_by", "history_changes"];
 /// In [`NUMBERS`]: the latest term that this controller has accepted.
 const ACCEPTED: [&str; 2] = ["accepted_term", "accepted_by"];
 
-/// The store.
+/// A controller's store.
 pub struct Store {
-    /// None while it is opened again.
+    /// None while the file is being reopened.
     database: RwLock<Option<Database>>,
     open: Open,
-    /// For errors.
+    /// The name in errors.
     name: String,
-    /// Which controller's it is.
+    /// The number of the controller that owns the store.
     controller: u32,
 }
 
-/// Opens the database, also again after an error.
+/// Opens the database; also used to reopen it after an error.
 type Open = Box<dyn Fn() -> Result<Database, StoreError> + Send + Sync>;
 
 impl fmt::Debug for Store {
@@ -76,105 +77,107 @@ impl fmt::Debug for Store {
     }
 }
 
-/// All that is in it.
+/// A store's content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
-    /// The id given out last, 0 if none was.
+    /// The last id that was given out, 0 if none.
     pub last_id: u16,
     /// The jobs, by id.
     pub jobs: Vec<JobRecord>,
-    /// What an operator has drained, by name.
+    /// The drained elements, by name.
     pub drained: Vec<String>,
 }
 
 impl Stored {
-    /// Whether no job has ever been in it, and nothing is drained.
+    /// True if the store never had a job and nothing is drained.
     pub fn is_new(&self) -> bool {
         self.last_id == 0 && self.drained.is_empty()
     }
 }
 
-/// Why the store does not do what it should.
+/// Error of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Two controllers cannot share a file.
-    #[error("{0} is open in another process; stop the other controller, or give this one another --state", path.display())]
+    /// The file is open in another process.
+    #[error("{}: open in another process; stop the other controller, or pass another file with --state", path.display())]
     InUse {
         /// The file.
         path: PathBuf,
     },
     /// The file cannot be opened.
-    #[error("cannot open {}: {reason}; name a file of a controller, or one that is to be made, with --state", path.display())]
+    #[error("cannot open {}: {reason}; pass --state with a controller's store or a new file", path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// It is of another version.
+    /// The file has another format version.
     #[error(
-        "{name} has form {form}, and this controller knows form {THIS_FORM}; start the version that wrote it"
+        "{name}: store format {form} is unknown (this controller reads format {THIS_FORM}); start the version that wrote the file, or pass another --state"
     )]
     Form {
         /// The file.
         name: String,
-        /// What it says.
+        /// Its format version.
         form: u64,
     },
-    /// A job in it is none.
+    /// A stored job cannot be read.
     #[error("{name}: job {id} cannot be read: {reason}")]
     Job {
         /// The file.
         name: String,
         /// The job's id.
         id: u16,
-        /// Why not.
+        /// The reason.
         reason: serde_json::Error,
     },
-    /// It was to take something from a term before the one that it has accepted.
-    #[error("{name}: controllers have gone on to term {accepted}")]
+    /// The store has accepted a later term than the caller's.
+    #[error("{name}: the term is over: the controllers are in term {accepted}")]
     Outdated {
         /// The file.
         name: String,
-        /// What it has accepted.
+        /// The accepted term.
         accepted: Term,
     },
-    /// It was to accept a term that nobody of ours can have claimed.
-    #[error("{name}: term {term} is none, after term {accepted}; find out who speaks of it")]
+    /// The term is too far ahead for any controller of this group to have claimed it.
+    #[error(
+        "{name}: term {term} is too far ahead of the accepted term {accepted}; find the controller that sends it"
+    )]
     Leap {
         /// The file.
         name: String,
-        /// The term.
+        /// The rejected term.
         term: Term,
-        /// What it has accepted.
+        /// The accepted term.
         accepted: Term,
     },
-    /// It was to take what it held before, in the place of what came since.
-    #[error("{name}: {at} is older than {held}, which is stored; nothing was changed")]
+    /// The copy is older than the store's content.
+    #[error("{name}: rejected {at}: older than the stored {held}")]
     Older {
         /// The file.
         name: String,
-        /// What was to be taken.
+        /// The copy's history.
         at: History,
-        /// What it holds.
+        /// The store's history.
         held: History,
     },
-    /// It cannot be read or written: the disk is full, or broken.
-    #[error("{name}: {reason}; see to the disk")]
+    /// The file cannot be read or written.
+    #[error("{name}: {reason}; check the disk")]
     Io {
         /// The file.
         name: String,
-        /// What happened.
+        /// The reason.
         reason: Box<redb::Error>,
     },
 }
 
 impl Store {
-    /// The store in the file at `path`, which is made if there is none; nobody but its owner reads it, as it has the keys of
-    /// sealed jobs.
+    /// Opens the store at `path`, or creates it. Only the file's owner may read it, because it
+    /// holds the keys of sealed jobs.
     ///
     /// # Errors
-    /// Another process has it, it is no store, a damaged one, or one of another version.
+    /// The file is open in another process, damaged, not a store, or of another format version.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let name = path.display().to_string();
         let file = path.to_owned();
@@ -196,17 +199,17 @@ impl Store {
         };
         let opened = damage::told(|| {
             let store = Store::with(Box::new(open), name)?;
-            // What cannot be read is found now.
+            // Finds records that cannot be read now rather than later.
             store.read()?;
             Ok(store)
         });
         opened.unwrap_or_else(|reason| Err(StoreError::Open { path: file, reason }))
     }
 
-    /// One that is gone with its controller.
+    /// Returns a store in memory, for a controller without `--state`.
     ///
     /// # Errors
-    /// There is no memory.
+    /// Memory cannot be allocated.
     pub fn in_memory() -> Result<Self, StoreError> {
         let name = "the store in memory";
         let open = move || {
@@ -233,20 +236,15 @@ impl Store {
                 numbers.insert(FORM, THIS_FORM)?;
             }
             let known = numbers.get(CONTROLLER)?.map(|number| number.value());
-            // From 1: 0 is nobody.
+            // 0 means no controller.
             let controller = known.unwrap_or_else(|| rand::random::<u32>().max(1).into());
             numbers.insert(CONTROLLER, controller)?;
-            // Of a version that did not count: it is further than one that is new.
-            let has_jobs = !changes.open_table(JOBS)?.is_empty()?;
-            let has_drained = !changes.open_table(DRAINED)?.is_empty()?;
-            let mut at = history(&numbers)?;
-            if at.is_new() && (has_jobs || has_drained) {
-                at.changes = 1;
-                put_history(&mut numbers, at)?;
-            }
+            // Creates the tables, so that reads find them.
+            changes.open_table(JOBS)?;
+            changes.open_table(DRAINED)?;
             Ok((form.unwrap_or(THIS_FORM), controller))
         })?;
-        // More than a controller's number was never written.
+        // Only u32 values are written.
         store.controller = u32::try_from(controller).unwrap_or(u32::MAX);
         match form {
             THIS_FORM => Ok(store),
@@ -257,23 +255,23 @@ impl Store {
         }
     }
 
-    /// The number of the controller whose store this is, drawn when it was made.
+    /// The number of the controller that owns this store, drawn when the file was created.
     pub fn controller(&self) -> u32 {
         self.controller
     }
 
-    /// All that is in it.
+    /// Reads the content.
     ///
     /// # Errors
-    /// It cannot be read, or a job in it is none.
+    /// The file or a job's record cannot be read.
     pub fn read(&self) -> Result<Stored, StoreError> {
         self.snapshot().map(|(_, stored)| stored)
     }
 
-    /// All that is in it, and how far that is.
+    /// Reads the content and how far it is.
     ///
     /// # Errors
-    /// It cannot be read, or a job in it is none.
+    /// The file or a job's record cannot be read.
     pub fn snapshot(&self) -> Result<(History, Stored), StoreError> {
         let (history, last_id, jobs, drained) = self.with_database(|database| {
             let now = database.begin_read()?;
@@ -300,7 +298,7 @@ impl Store {
             })
         });
         let stored = Stored {
-            // More than an id was never written.
+            // Only u16 values are written.
             last_id: u16::try_from(last_id).unwrap_or(u16::MAX),
             jobs: jobs.collect::<Result<_, _>>()?,
             drained,
@@ -308,10 +306,10 @@ impl Store {
         Ok((history, stored))
     }
 
-    /// How far it is.
+    /// Reads how far the store is.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub fn history(&self) -> Result<History, StoreError> {
         self.with_database(|database| {
             let numbers = database.begin_read()?.open_table(NUMBERS)?;
@@ -319,10 +317,11 @@ impl Store {
         })
     }
 
-    /// The latest term that this controller has accepted, as its own or another's: it takes nothing from earlier ones.
+    /// The latest term that this controller has accepted, its own or another's. It takes nothing
+    /// from earlier terms.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub fn accepted(&self) -> Result<Term, StoreError> {
         self.with_database(|database| {
             let numbers = database.begin_read()?.open_table(NUMBERS)?;
@@ -330,10 +329,10 @@ impl Store {
         })
     }
 
-    /// Accepts a term, unless it has accepted that or a later one: false then.
+    /// Accepts a term. Returns false if this term or a later one was accepted before.
     ///
     /// # Errors
-    /// Nobody can have claimed that one yet, or it cannot be written.
+    /// The term is too far ahead, or the file cannot be written.
     pub fn accept(&self, term: Term) -> Result<bool, StoreError> {
         let accepted = self.write_in(term, |changes| {
             let mut numbers = changes.open_table(NUMBERS)?;
@@ -347,10 +346,10 @@ impl Store {
         }
     }
 
-    /// Makes a change in the term of who leads; returns how far it is then.
+    /// Applies a change in the primary's term. Returns the new history.
     ///
     /// # Errors
-    /// It has accepted a later term, or cannot be written.
+    /// The store has accepted a later term, or the file cannot be written.
     pub fn commit(&self, term: Term, change: &Change) -> Result<History, StoreError> {
         self.write_in(term, |changes| {
             change.make(changes)?;
@@ -362,10 +361,11 @@ impl Store {
         })
     }
 
-    /// Makes the change that another store has made last, and accepts its term; false if that is not the one that comes next here.
+    /// Applies the primary's latest change and accepts its term. Returns false if the change is not
+    /// the next one here.
     ///
     /// # Errors
-    /// It has accepted a later term, or cannot be written.
+    /// The store has accepted a later term, or the file cannot be written.
     pub fn follow(&self, at: History, change: &Change) -> Result<bool, StoreError> {
         self.write_in(at.term, |changes| {
             put_accepted(&mut changes.open_table(NUMBERS)?, at.term)?;
@@ -381,14 +381,16 @@ impl Store {
         })
     }
 
-    /// Takes another store's content, all of it, in the place of its own, and accepts `term`, which is that of who leads.
+    /// Replaces the content with a copy of the primary's and accepts the primary's `term`.
     ///
     /// # Errors
-    /// It has accepted a later term, has had more from the same primary already, or cannot be written.
+    /// The store has accepted a later term, already holds later changes of the same primary, or
+    /// cannot be written.
     pub fn replace(&self, term: Term, at: History, stored: &Stored) -> Result<(), StoreError> {
         let replaced = self.write_in(term, |changes| {
             let held = history(&changes.open_table(NUMBERS)?)?;
-            // A primary never goes back. So this was sent before what is held, and has come in after it.
+            // A primary's history never decreases, so an older copy in the same term was overtaken
+            // on the way.
             if held.term == at.term && held > at {
                 return Ok(Err(held));
             }
@@ -414,7 +416,8 @@ impl Store {
         })
     }
 
-    /// The same as [`write`](Self::write), unless a later term than the one given is accepted, or that is none.
+    /// Writes like [`write`](Self::write), unless a later term is accepted or `term` is too far
+    /// ahead.
     fn write_in<T>(
         &self,
         term: Term,
@@ -441,7 +444,7 @@ impl Store {
         })
     }
 
-    /// Does what `make` says, whole or not at all.
+    /// Applies `make` as a whole or not at all.
     fn write<T>(
         &self,
         make: impl Fn(&WriteTransaction) -> Result<T, redb::Error>,
@@ -454,8 +457,8 @@ impl Store {
         })
     }
 
-    /// Uses the database. One that has met an error of the disk takes nothing more until it is opened again, which is done once:
-    /// there may be room again.
+    /// Uses the database. After a disk error `redb` rejects every call until the file is reopened,
+    /// so this reopens it once: the disk may have room again.
     fn with_database<T>(
         &self,
         use_it: impl Fn(&Database) -> Result<T, redb::Error>,
@@ -484,15 +487,15 @@ impl Store {
             .database
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        // Closed first: it holds the file's lock.
+        // Closed first, because the open database holds the file's lock.
         *database = None;
         *database = Some((self.open)()?);
-        tracing::info!(store = self.name, "opened again after an error of the disk");
+        tracing::info!(store = self.name, "reopened the store after a disk error");
         Ok(())
     }
 }
 
-/// Makes the file at `path`, empty, if there is none, so that only its owner reads it.
+/// Creates an empty file at `path` if there is none, readable only by its owner.
 fn make_for_its_owner(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let made = options.write(true).create_new(true).mode(0o600).open(path);
@@ -502,10 +505,11 @@ fn make_for_its_owner(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Lets only its owner read a store that an earlier version made.
+/// Restricts an existing file to its owner: a file restored from a backup may be readable by
+/// others.
 fn keep_for_its_owner(path: &Path) {
     if let Err(error) = fs::set_permissions(path, Permissions::from_mode(0o600)) {
-        tracing::warn!(store = %path.display(), %error, "others may read the keys of sealed jobs in it");
+        tracing::warn!(store = %path.display(), %error, "cannot restrict the store to its owner: other users may read the keys of sealed jobs");
     }
 }
 
@@ -530,12 +534,12 @@ fn put_accepted(numbers: &mut Table<'_, &'static str, u64>, term: Term) -> Resul
 }
 
 fn term(number: u64, by: u64) -> Term {
-    // More than a controller's number was never written.
+    // Only u32 values are written.
     let by = u32::try_from(by).unwrap_or(u32::MAX);
     Term { number, by }
 }
 
-/// Numbers by name, 0 where there is none.
+/// Numbers by name, 0 for a missing one.
 fn get<const N: usize>(
     numbers: &impl ReadableTable<&'static str, u64>,
     names: [&'static str; N],

@@ -1,4 +1,4 @@
-//! How an epoch came to be, as it stands in the store.
+//! The stored form of an epoch's origin.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,23 +8,24 @@ use serde::{Deserialize, Serialize};
 use crate::job::{JobId, Rank};
 use crate::membership::{Lost, Origin, Succession, Terms};
 
-/// How a job's epoch came to be. It is what decides between both epochs: as long as it has no first operation the old one is the job's.
+/// The origin of a job's epoch. It decides between two epochs: until the new epoch has a first
+/// operation, the old one is the job's current epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OriginRecord {
-    /// The job's number in the epoch before.
+    /// The job's id in the previous epoch.
     pub of: u16,
-    /// For each rank the one that it had there.
+    /// The previous rank of each rank, if it had one.
     pub was: Vec<Option<u16>>,
-    /// Ranks of the epoch before that have none any more, and why.
+    /// Ranks of the previous epoch that have no rank in this one, with the reason.
     pub left_out: Vec<(u16, String)>,
-    /// How long newcomers may take to join, in milliseconds.
+    /// The join timeout for new members, in milliseconds.
     pub join_ms: u64,
-    /// Whether the change is made without members that do not answer.
+    /// True if the change goes on without members that do not answer.
     pub leave_out_lost: bool,
-    /// Whether operations had begun.
+    /// True if operations had begun.
     pub has_begun: bool,
-    /// The first operation, where that is decided.
+    /// The first operation of the epoch, once it is decided.
     pub first_operation: Option<u32>,
 }
 

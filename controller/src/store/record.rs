@@ -1,4 +1,5 @@
-//! A job as it stands in the store: by names, as the fabric's file may have changed since.
+//! The stored form of a job. Elements are stored by name, because the fabric's file may change
+//! between runs.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,7 @@ use crate::membership::Eviction;
 use crate::target::PortNumber;
 use crate::tree::JobTree;
 
-/// A job, and how its members stand.
+/// A job and the state of its ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // As in `Job`.
@@ -29,31 +30,25 @@ pub struct JobRecord {
     pub multicast: Option<MulticastRecord>,
     pub loss_threshold: u32,
     pub weight: u8,
-    /// Seconds, 0 for never.
-    #[serde(default)]
+    /// Seconds; 0 for never.
     pub evict_after_s: u32,
-    /// What the members of a sealed job seal packets with.
-    #[serde(
-        default,
-        with = "crate::job::key",
-        skip_serializing_if = "Option::is_none"
-    )]
+    /// The key of a sealed job.
+    #[serde(with = "crate::job::key")]
     pub key: Option<Key>,
     /// In rank order.
     pub members: Vec<MemberRecord>,
     pub shares: Vec<ShareRecord>,
-    /// How this epoch came to be; none of a job's first.
-    #[serde(default)]
+    /// The epoch's origin; none for a job's first epoch.
     pub origin: Option<OriginRecord>,
 }
 
-/// How a job's packets reach all of its members at once.
+/// A job's multicast group and tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MulticastRecord {
-    /// Its group.
+    /// The group's id.
     pub group: u16,
-    /// The trunks of its tree, each by one of its ends: a switch's name and the port there.
+    /// The trunks of the tree, each as one of its ends: the switch's name and its port.
     pub tree: Vec<(String, u16)>,
 }
 
@@ -61,71 +56,67 @@ pub struct MulticastRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemberRecord {
-    /// Its host's name.
+    /// The host's name.
     pub host: String,
-    /// Where it listens there.
+    /// The UDP port on the host.
     pub udp_port: u16,
-    /// Where its losses stand, on the switch of its host.
+    /// The index of the rank's loss counters on its host's switch.
     pub source: u16,
-    /// Whether somebody has taken it.
+    /// The state of the rank.
     pub seat: SeatRecord,
-    /// The number by which whoever has taken it asks for it again; 0 where it says none.
-    #[serde(default, skip_serializing_if = "is_none")]
+    /// The number that identifies the request that took the rank, so that a repeated request gets
+    /// the same rank; 0 for none.
     pub attempt: u64,
 }
 
-fn is_none(attempt: &u64) -> bool {
-    *attempt == 0
-}
-
-/// Whether a rank is taken.
+/// The state of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SeatRecord {
-    /// Nobody has taken it.
+    /// No member has joined.
     Free,
-    /// A member has.
+    /// A member has joined.
     Joined,
-    /// A member had, and left after all had joined.
+    /// The member left after all had joined.
     Left,
 }
 
-/// A job's part of a port.
+/// A job's share of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShareRecord {
     /// The switch's name.
     pub switch: String,
-    /// The port there.
+    /// The port on that switch.
     pub port: u16,
-    /// Where the job's counts, meter and operations stand.
+    /// The index of the job's counters, meter and operations there.
     pub index: u16,
 }
 
-/// Why a stored job does not fit the fabric any more.
+/// Reason why a stored job does not fit the fabric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// A member's host is gone.
+    /// The host of a member is not in the fabric.
     #[error(
-        "job {job} has a member on host {host}, which the fabric does not have any more; put the host back, or start with another --state"
+        "job {job}: its host {host} is not in the fabric; put the host back, or start with another --state"
     )]
     Host {
         /// The job's name.
         job: String,
-        /// The host's.
+        /// The host's name.
         host: String,
     },
-    /// It says something that no controller wrote.
-    #[error("job {job}: {what}; start with another --state")]
+    /// A stored value is invalid.
+    #[error("job {job}: the stored record is invalid: {what}; start with another --state")]
     Value {
         /// The job's name.
         job: String,
-        /// What.
+        /// The problem.
         what: String,
     },
 }
 
-/// The port of that number on the switch of that name, if the fabric has the switch.
+/// Finds a switch's port by name and number, if the fabric has the switch.
 fn port_named(fabric: &Fabric, switch: &str, port: u16) -> Option<SwitchPort> {
     let switch = (fabric.switches().iter()).position(|it| it.name == switch)?;
     Some(SwitchPort {
@@ -146,7 +137,7 @@ impl MulticastRecord {
         }
     }
 
-    /// With the tree that it had, or one that reaches nobody where the fabric does not have that any more.
+    /// Returns the stored tree, or one that reaches no host if the fabric lacks one of its trunks.
     fn multicast(&self, fabric: &Fabric, members: &[Member]) -> Multicast {
         let trunk = |(switch, port): &(String, u16)| {
             let at = port_named(fabric, switch, *port)?;
@@ -164,7 +155,7 @@ impl MulticastRecord {
 }
 
 impl JobRecord {
-    /// The record of a job with these seats, by rank.
+    /// Returns the record of a job with these seats, by rank.
     pub fn new(fabric: &Fabric, job: &Job, seats: impl IntoIterator<Item = SeatRecord>) -> Self {
         let members =
             (job.members.iter().zip(&job.sources).zip(seats)).map(|((member, source), seat)| {
@@ -201,11 +192,11 @@ impl JobRecord {
         }
     }
 
-    /// The job in `fabric`, to be [refitted](crate::ledger::Ledger::refit): what the fabric does not have any more of its tree and
-    /// its shares is left out.
+    /// Returns the job in `fabric`, to be [refitted](crate::ledger::Ledger::refit). Trunks and
+    /// ports that the fabric does not have are left out.
     ///
     /// # Errors
-    /// A member's host is gone, or a value is none.
+    /// A member's host is not in the fabric, or a value is invalid.
     pub fn job(&self, fabric: &Fabric) -> Result<Job, Unfit> {
         let member = |record: &MemberRecord| {
             let host = fabric.host_named(&record.host).ok_or_else(|| Unfit::Host {

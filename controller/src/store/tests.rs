@@ -10,7 +10,7 @@ use ultima_wire::Key;
 
 use super::*;
 
-/// The term of a controller that leads alone.
+/// The term of a controller without peers.
 const ALONE: Term = Term { number: 0, by: 1 };
 
 fn record(id: u16, epoch: u16) -> JobRecord {
@@ -47,12 +47,12 @@ fn record(id: u16, epoch: u16) -> JobRecord {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(4, 50)))]
     #[test]
-    fn what_is_put_in_is_there_again(changes in prop::collection::vec((1u16..6, 0u16..4), 0..12)) {
+    fn reopened_stores_have_all_changes(changes in prop::collection::vec((1u16..6, 0u16..4), 0..12)) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         let (mut jobs, mut last_id) = (BTreeMap::new(), 0);
         for (id, epoch) in changes {
-            // Opened for each change, as if the controller had ended in between.
+            // Reopened for each change, as after a restart.
             let store = Store::open(&path).unwrap();
             match epoch {
                 0 => {
@@ -72,7 +72,7 @@ proptest! {
 }
 
 #[test]
-fn a_key_is_in_the_store_and_nowhere_else() {
+fn keys_are_stored_and_never_printed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
     let sealed = JobRecord {
@@ -93,16 +93,17 @@ fn a_key_is_in_the_store_and_nowhere_else() {
         "{printed}"
     );
 
-    // A record from before there were keys is of a job that is not sealed.
     let mut text = serde_json::to_value(&sealed).unwrap();
-    let key = text.as_object_mut().unwrap().remove("key").unwrap();
-    assert_eq!(key, "01ab20697320746865206b65792e2e2e");
-    let old: JobRecord = serde_json::from_value(text.clone()).unwrap();
-    let open = JobRecord {
-        key: None,
-        ..sealed
-    };
-    assert_eq!(old, open);
+    assert_eq!(text["key"], "01ab20697320746865206b65792e2e2e");
+    text["key"] = serde_json::Value::Null;
+    let open: JobRecord = serde_json::from_value(text.clone()).unwrap();
+    assert_eq!(
+        open,
+        JobRecord {
+            key: None,
+            ..sealed
+        }
+    );
     assert_eq!(serde_json::to_value(&open).unwrap(), text);
     for wrong in ["", "01ab", "+1ab20697320746865206b65792e2e2e"] {
         text["key"] = wrong.into();
@@ -112,7 +113,7 @@ fn a_key_is_in_the_store_and_nowhere_else() {
 }
 
 #[test]
-fn what_is_drained_stays_so() {
+fn drained_elements_are_stored() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
     for (part, drained) in [
@@ -130,7 +131,7 @@ fn what_is_drained_stays_so() {
 }
 
 #[test]
-fn files_that_are_none_of_ours_are_one_line_each() {
+fn foreign_files_give_one_line_errors() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
     let held = Store::open(&path).unwrap();
@@ -139,7 +140,7 @@ fn files_that_are_none_of_ours_are_one_line_each() {
     assert_eq!(
         line(&path),
         format!(
-            "{shown} is open in another process; stop the other controller, or give this one another --state"
+            "{shown}: open in another process; stop the other controller, or pass another file with --state"
         )
     );
     held.write(|changes| Ok(changes.open_table(NUMBERS)?.insert(FORM, 2).map(drop)?))
@@ -148,7 +149,7 @@ fn files_that_are_none_of_ours_are_one_line_each() {
     assert_eq!(
         line(&path),
         format!(
-            "{shown} has form 2, and this controller knows form 1; start the version that wrote it"
+            "{shown}: store format 2 is unknown (this controller reads format 1); start the version that wrote the file, or pass another --state"
         )
     );
     std::fs::write(&path, "jobs: []\n".repeat(1000)).unwrap();
@@ -166,7 +167,7 @@ fn files_that_are_none_of_ours_are_one_line_each() {
 }
 
 #[test]
-fn a_job_that_has_gone_does_not_come_back() {
+fn updates_do_not_add_removed_jobs() {
     let store = Store::in_memory().unwrap();
     let commit = |change| store.commit(ALONE, &change).unwrap();
     commit(Change::Put(vec![record(1, 1)]));
@@ -175,7 +176,7 @@ fn a_job_that_has_gone_does_not_come_back() {
     commit(Change::Remove(vec![1]));
     commit(Change::Update(vec![record(1, 3)]));
     assert_eq!(store.read().unwrap().jobs, []);
-    // Its id is not given out a second time for that.
+    // The removed job's id is not given out a second time.
     commit(Change::Put(vec![record(2, 1)]));
     commit(Change::Restore(record(1, 2)));
     let stored = store.read().unwrap();
@@ -186,7 +187,7 @@ fn a_job_that_has_gone_does_not_come_back() {
 }
 
 #[test]
-fn several_jobs_are_one_change() {
+fn one_change_adds_several_jobs() {
     let store = Store::in_memory().unwrap();
     let both = Change::Put(vec![record(7, 1), record(2, 1)]);
     let at = store.commit(ALONE, &both).unwrap();
@@ -199,7 +200,7 @@ fn several_jobs_are_one_change() {
 }
 
 #[test]
-fn a_copy_holds_the_same_and_is_as_far() {
+fn a_copy_has_the_same_content_and_history() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("copy");
     let (store, copy) = (Store::in_memory().unwrap(), Store::open(&path).unwrap());
@@ -232,7 +233,7 @@ fn a_copy_holds_the_same_and_is_as_far() {
         drain(false),
         Change::Remove(vec![1]),
     ] {
-        // As it travels.
+        // The form in which changes travel.
         let text = serde_json::to_vec(&change).unwrap();
         let same: Change = serde_json::from_slice(&text).unwrap();
         let at = store.commit(second, &change).unwrap();
@@ -240,7 +241,7 @@ fn a_copy_holds_the_same_and_is_as_far() {
         assert!(!copy.follow(at, &same).unwrap(), "once");
         assert_eq!(copy.snapshot().unwrap(), store.snapshot().unwrap());
     }
-    // What was sent before all that comes in late, when somebody has ceased to wait for it.
+    // A copy that was sent before these changes and arrives after them.
     let late = Stored::default();
     let error = copy.replace(second, at, &late).unwrap_err().to_string();
     assert!(error.contains("change 3 of term 2"), "{error}");
@@ -248,31 +249,8 @@ fn a_copy_holds_the_same_and_is_as_far() {
     assert_ne!(copy.controller(), store.controller());
 }
 
-/// Of a version that did not count changes: it is not as good as one in which nothing was ever changed.
 #[test]
-fn a_store_with_jobs_is_never_new() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("state");
-    assert!(Store::open(&path).unwrap().history().unwrap().is_new());
-    let store = Store::open(&path).unwrap();
-    store
-        .commit(ALONE, &Change::Put(vec![record(1, 1)]))
-        .unwrap();
-    let uncounted = |changes: &WriteTransaction| {
-        let mut numbers = changes.open_table(NUMBERS)?;
-        for name in HISTORY {
-            numbers.remove(name)?;
-        }
-        Ok(())
-    };
-    store.write(uncounted).unwrap();
-    assert!(store.history().unwrap().is_new());
-    drop(store);
-    assert!(!Store::open(&path).unwrap().history().unwrap().is_new());
-}
-
-#[test]
-fn a_term_is_accepted_once_and_none_before_it_any_more() {
+fn terms_are_accepted_once_and_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
     let term = |number, by| Term { number, by };
@@ -294,11 +272,11 @@ fn a_term_is_accepted_once_and_none_before_it_any_more() {
     for error in outdated {
         let text = error.unwrap_err().to_string();
         assert!(
-            text.ends_with("controllers have gone on to term 2 of controller 00000001"),
+            text.ends_with("the controllers are in term 2 of controller 00000001"),
             "{text}"
         );
     }
-    // One that nobody can have claimed would leave no later one to anybody.
+    // A term that is too far ahead would leave no later one to claim.
     let absurd = term(u64::MAX, 1);
     for error in [
         store.accept(absurd).map(drop),
@@ -306,14 +284,17 @@ fn a_term_is_accepted_once_and_none_before_it_any_more() {
         store.follow(late(absurd), &nothing).map(drop),
     ] {
         let text = error.unwrap_err().to_string();
-        assert!(text.contains("is none, after term 2"), "{text}");
+        assert!(
+            text.contains("is too far ahead of the accepted term 2"),
+            "{text}"
+        );
     }
     assert_eq!(store.accepted().unwrap(), term(2, 1));
     assert_eq!(store.snapshot().unwrap(), before);
     store.commit(term(2, 1), &nothing).unwrap();
 }
 
-/// A disk in memory that has no room for a while.
+/// A disk in memory that can run out of space.
 #[derive(Debug, Default)]
 struct Disk {
     bytes: InMemoryBackend,
@@ -345,7 +326,7 @@ impl StorageBackend for Mounted {
 }
 
 #[test]
-fn a_disk_that_was_full_needs_no_restart() {
+fn the_store_recovers_from_a_full_disk() {
     let disk = Arc::new(Disk::default());
     let mount = Arc::clone(&disk);
     let open = move || {
@@ -374,9 +355,9 @@ fn a_disk_that_was_full_needs_no_restart() {
     assert_eq!(store.read().unwrap().jobs, [record(1, 1), record(2, 1)]);
 }
 
-/// Whatever of a file is lost, it is one line.
+/// Truncated files give a one-line error at every length.
 #[test]
-fn a_file_that_is_cut_short_is_no_panic() {
+fn truncated_files_do_not_panic() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
     let store = Store::open(&path).unwrap();

@@ -1,23 +1,25 @@
-//! Which device port is behind which connector of a front panel: boards differ, and so does the same board with another chip.
+//! The wiring of known boards: which device port is behind which connector of the front panel. It
+//! differs between boards, and between chips on the same board.
 
 use super::{TOFINO, TOFINO2, Target};
 
-/// A board whose wiring is known. Its connectors count from 1; channel *n* of a connector is the *n*-th device port from its
-/// first one on.
+/// A board with known wiring. Connectors count from 1; channel *n* of a connector is *n* device
+/// ports after its first.
 #[derive(Debug)]
 pub struct Board {
-    /// The name that fabric files use.
+    /// The name in fabric files.
     pub name: &'static str,
-    /// Its chip.
+    /// The chip.
     pub target: &'static Target,
     /// The first device port of each connector.
     pub first_ports: &'static [u16],
 }
 
-/// The boards, of each chip the usual one first; computed from which MAC block a connector is wired to and which device port a MAC block is
-/// (open-p4studio: `bf_switchd/accton_wedge_*_port_map.json`, `lld_sku.c`; the 65X's wiring from Stratum's
-/// `config/x86-64-accton-wedge100bf-65x-r0/port_map.json`). Of the 32X there are two, because its chip is sold with either
-/// half of its MACs: on the usual one connector 1 is device port 132.
+/// The known boards; for each chip, the usual one first. The first ports are computed from the MAC
+/// block of each connector and the device port of each MAC block (open-p4studio:
+/// `bf_switchd/accton_wedge_*_port_map.json`, `lld_sku.c`; the 65X's wiring from Stratum's
+/// `config/x86-64-accton-wedge100bf-65x-r0/port_map.json`). The 32X is listed twice because its
+/// chip is sold with either half of its MACs; on the usual one, connector 1 is device port 132.
 pub const BOARDS: &[Board] = &[
     Board {
         name: "wedge100bf-32x",

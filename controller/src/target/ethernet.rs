@@ -1,11 +1,11 @@
-//! What a port of a front panel can be set to: speed and forward error correction.
+//! Speeds and forward error correction of front-panel ports.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// A port's speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)] // The names say it.
+#[allow(missing_docs)] // The names are the documentation.
 pub enum Speed {
     G1,
     G10,
@@ -18,7 +18,7 @@ pub enum Speed {
 }
 
 impl Speed {
-    /// All of them, slowest first.
+    /// All speeds, slowest first.
     pub const ALL: [Speed; 8] = [
         Speed::G1,
         Speed::G10,
@@ -30,7 +30,7 @@ impl Speed {
         Speed::G400,
     ];
 
-    /// 10^9 bits per second.
+    /// The speed in Gbit/s.
     pub const fn gigabits(self) -> u64 {
         match self {
             Speed::G1 => 1,
@@ -44,14 +44,15 @@ impl Speed {
         }
     }
 
-    /// The speed of each of so many lanes of one port, with what it is called: lanes of up to 25G have two levels, faster ones four.
+    /// The lane speed of a port with this many lanes, with its modulation: NRZ up to 25G, PAM4
+    /// above.
     pub(crate) fn of_lanes(self, lanes: u8) -> String {
         let lane = self.gigabits() / u64::from(lanes.max(1));
         let levels = if lane <= 25 { "NRZ" } else { "PAM4" };
         format!("{lane}G ({levels})")
     }
 
-    /// Bits per second.
+    /// The speed in bit/s.
     pub const fn bits_per_second(self) -> u64 {
         self.gigabits() * 1_000_000_000
     }
@@ -75,7 +76,7 @@ impl FromStr for Speed {
 /// A port's forward error correction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fec {
-    /// None.
+    /// No error correction.
     Off,
     /// Firecode, also called BASE-R (IEEE 802.3 clause 74).
     FireCode,
@@ -84,10 +85,11 @@ pub enum Fec {
 }
 
 impl Fec {
-    /// All of them.
+    /// All codes.
     pub const ALL: [Fec; 3] = [Fec::Off, Fec::FireCode, Fec::ReedSolomon];
 
-    /// Whether ports of this speed can have it: Firecode is for lanes of 10G and 25G, Reed-Solomon for 25G a lane and above.
+    /// True if ports of this speed support the code: Firecode on lanes of 10G and 25G, Reed-Solomon
+    /// on lanes of 25G and above.
     pub fn suits(self, speed: Speed) -> bool {
         match self {
             Fec::Off => speed < Speed::G200,
@@ -96,7 +98,7 @@ impl Fec {
         }
     }
 
-    /// What ports of a speed have unless the fabric says otherwise: what their links need whatever the cable.
+    /// The default code of a speed: the one that its links need with any cable.
     pub fn usual(speed: Speed) -> Fec {
         match Fec::ReedSolomon.suits(speed) {
             true => Fec::ReedSolomon,
@@ -105,7 +107,7 @@ impl Fec {
     }
 }
 
-/// As fabric files write it.
+/// The code's name in fabric files.
 impl fmt::Display for Fec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

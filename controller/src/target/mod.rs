@@ -1,8 +1,8 @@
-//! What a switch's target can and cannot do: the one place where targets differ for the controller.
+//! The capabilities and limits of a switch's target. No other module distinguishes targets.
 //!
-//! [`Target`] is one value for each kind of switch that a fabric may name; planning, reconciliation and the fabric's
-//! file read it, and none of them asks what a switch is called. Table, counter and meter sizes are not here: they are the
-//! program's, and its P4Info says them.
+//! [`Target`] is one value for each kind of switch that a fabric may name. Planning, reconciliation
+//! and the fabric's file read it. Sizes of tables, counters and meters come from the program's
+//! P4Info instead.
 
 mod board;
 mod ethernet;
@@ -20,12 +20,12 @@ use ultima_p4runtime::tofino::pipe_of;
 use ultima_p4runtime::v1::{MeterConfig, digest_entry};
 pub use v1model::V1MODEL;
 
-/// A port's number on its switch, as P4Runtime and the program have it: nine bits on every target.
+/// A port's number on its switch, as in P4Runtime and the program: nine bits on every target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortNumber(pub u16);
 
 impl PortNumber {
-    /// The pipe that it is in, on a chip that has several.
+    /// The port's pipe, on a chip with several.
     pub const fn pipe(self) -> u16 {
         pipe_of(self.0)
     }
@@ -37,38 +37,39 @@ impl fmt::Display for PortNumber {
     }
 }
 
-/// What a target can do.
+/// A kind of switch.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The name that fabric files use.
+    /// The name in fabric files.
     pub name: &'static str,
-    /// Which program it runs, and in which form it takes it.
+    /// The program that the target runs, and its form.
     pub program: ProgramForm,
-    /// How its ports are numbered, and which of them links may use.
+    /// The numbering of ports, and the ports that links may use.
     pub ports: Ports,
-    /// What the packet replication engine (PRE) holds.
+    /// The limits of the packet replication engine (PRE).
     pub limits: Limits,
-    /// How exactly meters keep what they are told.
+    /// The precision of meters.
     pub meters: MeterGrain,
-    /// What digests can carry, and what of a subscription is kept.
+    /// The limits of digests.
     pub digests: Digests,
-    /// Clone or mirror sessions, from 1.
+    /// The highest clone or mirror session id; ids start at 1.
     pub sessions: u32,
-    /// Where the clone session leads by which egress tells of losses.
+    /// The egress port of the clone session that carries loss reports.
     pub loss_session: PortNumber,
-    /// Bytes that it keeps, where it has to be told: none where a session without a number keeps all. A mirror session of a Tofino is
-    /// told how long its packets are at most, and Stratum passes on a 0 as it is (`BfSdeWrapper::WriteCloneSession`).
+    /// The truncation length of the loss session, if the target needs one. A Tofino mirror session
+    /// needs a maximum packet length, and Stratum passes a 0 through
+    /// (`BfSdeWrapper::WriteCloneSession`).
     pub loss_bytes: Option<u16>,
-    /// Whether its ports' queues drain at their links' rates by themselves, unless the fabric says otherwise.
+    /// The default of `line_rate_queues`: true if the ports' queues drain at their links' rates.
     pub line_rate_queues: bool,
 }
 
-/// The form of a target's `p4_device_config`, and so which of the compiled programs it runs.
+/// The form of a target's `p4_device_config`, which selects the compiled program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ProgramForm {
-    /// What p4c's BMv2 backend prints.
+    /// The output of p4c's BMv2 backend.
     Bmv2,
-    /// What the compiler for Tofino prints: binary, context and BfRt schema in one message.
+    /// The Tofino compiler's binary, context and BfRt schema in one message.
     Tofino,
     /// The same for Tofino 2.
     Tofino2,
@@ -84,7 +85,7 @@ impl fmt::Display for ProgramForm {
     }
 }
 
-/// What a switch's packet replication engine holds.
+/// The limits of a switch's packet replication engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Multicast groups. Their ids have 16 bits everywhere.
@@ -95,19 +96,19 @@ pub struct Limits {
     pub nodes: u32,
 }
 
-/// What becomes of a meter's rates and bursts on the way into the chip and back.
+/// The rounding of a meter's rates and bursts in the chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterGrain {
-    /// Bytes, or bytes per second, in steps of which it is told.
+    /// The granularity in bytes, or bytes per second.
     pub step: u32,
-    /// Of a rate, what is read back is within this part of what was written: 2 to the minus so many.
+    /// The relative error of a rate that is read back, at most 2 to the minus this.
     pub rate_bits: u32,
-    /// The same of a burst; none where it is read back as it was written.
+    /// The same for a burst; none if bursts are exact.
     pub burst_bits: Option<u32>,
 }
 
 impl MeterGrain {
-    /// Whether a meter that says `held` has been told `wanted`.
+    /// True if a meter that reads back `held` was configured as `wanted`.
     pub fn keeps(&self, wanted: &MeterConfig, held: &MeterConfig) -> bool {
         let near = |held: i64, wanted: i64, bits: Option<u32>| match bits {
             None => held == wanted,
@@ -124,27 +125,27 @@ impl MeterGrain {
     }
 }
 
-/// What a target does with digests.
+/// The limits of a target's digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digests {
-    /// Bits that members may have together, each rounded up to whole bytes; none where there is no bound.
+    /// The most bits of all members together, each rounded up to whole bytes; none if unlimited.
     pub max_bits: Option<u32>,
-    /// Whether a subscription that is read back says more than how long digests wait for others.
+    /// True if a subscription reads back all of its fields, not only the maximum timeout.
     pub keeps_list_and_ack: bool,
 }
 
 impl Digests {
-    /// Whether a subscription that says `held` is as `wanted` says.
+    /// True if a subscription that reads back `held` was configured as `wanted`.
     pub fn keeps(&self, wanted: &digest_entry::Config, held: &digest_entry::Config) -> bool {
         held.max_timeout_ns == wanted.max_timeout_ns && (!self.keeps_list_and_ack || held == wanted)
     }
 }
 
-/// All targets that a fabric may name.
+/// All targets.
 pub const TARGETS: &[&Target] = &[&V1MODEL, &TOFINO, &TOFINO2];
 
 impl Target {
-    /// The target called `name`.
+    /// Finds a target by name.
     pub fn by_name(name: &str) -> Option<&'static Target> {
         TARGETS.iter().copied().find(|target| target.name == name)
     }

@@ -1,4 +1,4 @@
-//! How a target's ports are numbered, and which of them links may use.
+//! The numbering of a target's ports, and the ports that links may use.
 
 use std::ops::RangeInclusive;
 
@@ -9,19 +9,20 @@ use super::{PortNumber, Speed};
 /// The ports of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ports {
-    /// Numbered as the fabric names them.
+    /// Ports with the numbers that the fabric's file uses.
     Flat {
-        /// The lowest that links may use.
+        /// The lowest port for links.
         first: u16,
-        /// The highest.
+        /// The highest port for links.
         last: u16,
     },
-    /// A front panel, which the fabric names, in front of a chip with pipes, which numbers its own: see [`FrontPanelPorts`].
+    /// A front panel, which the fabric's file names, in front of a chip with its own numbers: see
+    /// [`FrontPanelPorts`].
     FrontPanel(FrontPanelPorts),
 }
 
 impl Ports {
-    /// The numbers that ports may have.
+    /// The range of port numbers.
     pub fn numbers(&self) -> RangeInclusive<u16> {
         match *self {
             Ports::Flat { first, last } => first..=last,
@@ -29,7 +30,7 @@ impl Ports {
         }
     }
 
-    /// What a fabric's file calls a port.
+    /// A port's name in a fabric's file, as an example.
     pub fn example(&self) -> &'static str {
         match self {
             Ports::Flat { .. } => "1",
@@ -38,36 +39,36 @@ impl Ports {
     }
 }
 
-/// The ports of a chip with several pipes, as a front panel leads to them.
+/// The front-panel ports of a chip with several pipes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrontPanelPorts {
-    /// The chip, which says what its device ports are.
+    /// The chip, which defines the device ports.
     pub chip: &'static Chip,
-    /// Lanes of a connector, and so the most channels that it can be broken out to.
+    /// The lanes of a connector, which are also the most channels of a breakout.
     pub lanes: u8,
-    /// What its ports can be set to, with the lanes that each takes.
+    /// The supported speeds, with the lanes that a port of each takes.
     pub speeds: &'static [(Speed, u8)],
-    /// What a port has unless the fabric says otherwise.
+    /// The default speed.
     pub usual_speed: Speed,
 }
 
 impl FrontPanelPorts {
-    /// Whether a link can be at a device port.
+    /// Checks that links may use a device port.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why they may not.
     pub fn check(&self, port: PortNumber) -> Result<(), PortFault> {
         self.chip.check_front_panel(port.0)
     }
 
-    /// The lanes that a port of this speed takes; none where there are no such ports.
+    /// The lanes of a port with this speed; none if the speed is not supported.
     pub fn lanes_at(&self, speed: Speed) -> Option<u8> {
         let mut speeds = self.speeds.iter();
         let found = speeds.find(|(known, _)| *known == speed);
         found.map(|(_, lanes)| *lanes)
     }
 
-    /// The speeds that ports can be set to, as a list.
+    /// The supported speeds, as a list.
     pub fn known_speeds(&self) -> String {
         let speeds: Vec<String> = self.speeds.iter().map(|(it, _)| it.to_string()).collect();
         speeds.join(", ")
@@ -80,7 +81,7 @@ mod tests {
     use crate::target::{BOARDS, TARGETS};
 
     #[test]
-    fn the_loss_session_is_no_front_panel_port_anywhere() {
+    fn the_loss_session_is_on_no_front_panel_port() {
         for target in TARGETS {
             let port = target.loss_session;
             match target.ports {
@@ -90,9 +91,9 @@ mod tests {
         }
     }
 
-    /// Every lane of every connector of every board is a front-panel port of its chip, and no two are one.
+    /// Every lane of every connector is a front-panel port of the chip, and no two lanes share one.
     #[test]
-    fn boards_lead_to_ports_that_links_may_use() {
+    fn boards_map_lanes_to_distinct_front_panel_ports() {
         for board in BOARDS {
             let Ports::FrontPanel(ports) = board.target.ports else {
                 panic!("{} has a front panel", board.name);

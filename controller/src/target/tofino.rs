@@ -1,5 +1,5 @@
-//! Tofino and Tofino 2 behind Stratum, or another P4Runtime server on the SDE. The chips' numbers are
-//! [`ultima_p4runtime::tofino`]'s.
+//! Tofino and Tofino 2 behind Stratum or another P4Runtime server on the SDE. The chips' numbers
+//! are in [`ultima_p4runtime::tofino`].
 
 use ultima_p4::names::cut;
 use ultima_p4runtime::tofino::{self, Chip, MAX_DIGEST_BITS, METER};
@@ -8,7 +8,7 @@ use super::{
     Digests, FrontPanelPorts, Limits, MeterGrain, PortNumber, Ports, ProgramForm, Speed, Target,
 };
 
-/// Groups and RIDs have 16 bits: 0 is no group, and every rank has a RID of its own.
+/// Groups and RIDs have 16 bits. Group 0 is reserved, and every rank has its own RID.
 const fn limits(chip: &Chip) -> Limits {
     Limits {
         groups: u16::MAX as u32,
@@ -17,24 +17,25 @@ const fn limits(chip: &Chip) -> Limits {
     }
 }
 
-/// A number that is cut to so many bits loses less than 2 to the minus one less of it.
+/// Truncation to *n* bits loses less than 2 to the minus (*n* − 1) of a number.
 const METERS: MeterGrain = MeterGrain {
     step: METER.step,
     rate_bits: METER.rate_bits - 1,
     burst_bits: Some(METER.burst_bits - 1),
 };
 
-/// Stratum reads back of a subscription how long digests wait, acknowledges lists itself and has no bound of their length
-/// (`BfrtTableManager::ReadDigestEntry`, `WriteDigestEntry`).
+/// Stratum reads back only a subscription's maximum timeout, acknowledges lists itself and does not
+/// bound their length (`BfrtTableManager::ReadDigestEntry`, `WriteDigestEntry`).
 const DIGESTS: Digests = Digests {
     max_bits: Some(MAX_DIGEST_BITS),
     keeps_list_and_ack: false,
 };
 
-/// What goes there has been cut before, behind digest and tag at the most, and has what it tells in front.
+/// Packets of the loss session are already trimmed, at most behind digest and tag, and carry the
+/// loss report in front.
 const LOSS_BYTES: u16 = cut::SEALED_BYTES;
 
-/// Tofino. The session by which egress tells of losses leads to pipe 0's recirculation port.
+/// Tofino. The loss session's egress port is the recirculation port of pipe 0.
 pub const TOFINO: Target = Target {
     name: tofino::TOFINO.name,
     program: ProgramForm::Tofino,
@@ -60,7 +61,7 @@ pub const TOFINO: Target = Target {
     line_rate_queues: true,
 };
 
-/// Tofino 2. A connector has eight lanes; ports of up to 100G take those that NRZ needs.
+/// Tofino 2. A connector has eight lanes; ports of up to 100G take as many as NRZ needs.
 pub const TOFINO2: Target = Target {
     name: tofino::TOFINO2.name,
     program: ProgramForm::Tofino2,

@@ -1,16 +1,17 @@
-//! The v1model architecture, as BMv2's `simple_switch_grpc` and the embedded switch run it.
+//! The v1model architecture, as in BMv2's `simple_switch_grpc` and the embedded switch.
 
 use ultima_p4::names::loss;
 
 use super::{Digests, Limits, MeterGrain, PortNumber, Ports, ProgramForm, Target};
 
-/// Ports are 9 bits wide; 0 is left out because an unset port in a message reads as 0, 510 is that of
-/// the clone session by which egress tells of losses (`names::loss::SESSION_PORT`), and 511 is the
-/// drop port. Groups and nodes are BMv2's defaults (`bm_sim/simple_pre.h`:
-/// `DEFAULT_MGID_TABLE_SIZE`, `DEFAULT_L1_MAX_ENTRIES`), which its users cannot change without
-/// recompiling; replicas of one group are the embedded switch's (`engine::Limits`), which is stricter
-/// there. BMv2 keeps a meter's rate as floating-point
-/// bytes per microsecond and gives it back rounded.
+/// The v1model target.
+///
+/// Ports have 9 bits. 0 is excluded because an unset port in a message reads as 0; 510 is the port
+/// of the loss session (`names::loss::SESSION_PORT`), 511 the drop port. The limits of groups and
+/// nodes are BMv2's defaults (`bm_sim/simple_pre.h`: `DEFAULT_MGID_TABLE_SIZE`,
+/// `DEFAULT_L1_MAX_ENTRIES`), which only a recompilation changes; the limit of a group's replicas
+/// is the embedded switch's (`engine::Limits`), which is lower. BMv2 keeps a meter's rate as
+/// floating-point bytes per microsecond and reads it back rounded.
 pub const V1MODEL: Target = Target {
     name: "v1model",
     program: ProgramForm::Bmv2,

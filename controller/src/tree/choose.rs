@@ -1,4 +1,4 @@
-//! Which tree a job gets.
+//! The choice of a job's tree.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -9,17 +9,18 @@ use crate::fabric::{Fabric, SwitchId};
 use crate::job::Weight;
 use crate::routing::Routes;
 
-/// What decides between trees, the first first: links; the most strained link, as multicast is as fast as that one; the
-/// strain on all links; the jobs whose trees go through the same junctions.
+/// The cost of a tree, most important first: its links; the strain of its most strained link, which
+/// limits multicast; the strain of all links; the jobs with the same junctions.
 type Cost = (usize, u128, u128, u64);
 
 impl JobTree {
-    /// A tree over the switches `members` for a job of this weight beside `load`. The same
-    /// arguments give the same tree. None if no way leads from one of them to another.
+    /// Chooses a tree over the switches `members` for a job of this weight, given the `load` of
+    /// other jobs. The result depends on the arguments only. None if the members are not connected.
     ///
-    /// Trees are grown from each switch that is in all nearest to the members, such as every spine over them, and from
-    /// the member that is. In a leaf-spine fabric one of these has the fewest links possible; in any other it
-    /// has less than twice the fewest, as the one that is grown from a member has.
+    /// Trees are grown from each switch with the lowest total distance to the members, such as
+    /// every spine above them, and from the member with the lowest one. In a leaf–spine fabric, one
+    /// of these trees has the fewest possible links. In any other fabric, a tree has less than
+    /// twice the fewest, because the one grown from a member has.
     pub fn choose(
         fabric: &Fabric,
         routes: &Routes,
@@ -43,13 +44,13 @@ impl JobTree {
     }
 }
 
-/// The switches to grow from, by number.
+/// The switches from which trees are grown.
 fn roots(fabric: &Fabric, routes: &Routes, members: &BTreeSet<SwitchId>) -> BTreeSet<SwitchId> {
     let to_all = |from: SwitchId| -> Option<u32> {
         let ways = members.iter().map(|to| routes.distance(from, *to));
         ways.sum()
     };
-    // What is grown from a switch branches there, unless it is one way from one member to the other.
+    // A tree grown from a switch branches there, unless it is a path between two members.
     let branches = |at: &SwitchId| {
         let is_end = members.len() <= 2 && members.contains(at);
         members.is_empty() || is_end || routes.health().carries(*at)

@@ -1,4 +1,4 @@
-//! A tree that joins some switches, grown from one of them or from any other.
+//! Grows a tree that joins some switches from a given switch.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -7,10 +7,10 @@ use super::Load;
 use crate::fabric::{Fabric, Health, SwitchId, TrunkEnd, TrunkId};
 use crate::job::Weight;
 
-/// How far a switch is from the tree: in trunks, and between equals in the strain on them.
+/// The distance of a switch from the tree: in trunks, then in their strain.
 type Distance = (u32, u128);
 
-/// What a tree is grown in.
+/// The fabric, routes and load in which a tree is grown.
 #[derive(Clone, Copy)]
 pub(super) struct Ground<'a> {
     pub fabric: &'a Fabric,
@@ -20,15 +20,15 @@ pub(super) struct Ground<'a> {
 }
 
 impl Ground<'_> {
-    /// The trunks of a tree from `root` to all `members`: again and again the way to the member that is nearest to the tree
-    /// so far is added (H. Takahashi and A. Matsuyama, "An approximate solution for the Steiner problem in graphs", 1980).
-    /// None if no way leads to one of them.
+    /// Returns the trunks of a tree from `root` to all `members`: it repeatedly adds the path to
+    /// the member that is nearest to the tree (H. Takahashi and A. Matsuyama, "An approximate
+    /// solution for the Steiner problem in graphs", 1980). None if a member is not connected.
     ///
-    /// Grown from a member it has less than twice the fewest links that there can be.
+    /// A tree grown from a member has less than twice the fewest possible links.
     pub fn grow(&self, root: SwitchId, members: &BTreeSet<SwitchId>) -> Option<BTreeSet<TrunkId>> {
         let switches = self.fabric.switches().len();
         let mut nearest: Vec<Option<Distance>> = vec![None; switches];
-        // The trunk by which a switch would be reached, and from where.
+        // The trunk by which a switch is reached, and its previous switch.
         let mut reached_by: Vec<Option<(SwitchId, TrunkEnd)>> = vec![None; switches];
         let mut is_in = vec![false; switches];
         let mut trunks = BTreeSet::new();
@@ -50,7 +50,7 @@ impl Ground<'_> {
                     trunks.insert(end.trunk);
                     nearest[at.0] = Some((0, 0));
                     queue.push(Reverse(((0, 0), at)));
-                    // One on the way cannot be a member: it would have been nearer.
+                    // A switch on the path is not a member, which would have been nearer.
                     at = from;
                 }
                 continue;

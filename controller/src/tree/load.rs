@@ -1,10 +1,10 @@
-//! How much jobs' trees ask of links and switches.
+//! The load of jobs' trees on links and switches.
 
 use super::JobTree;
 use crate::fabric::{Fabric, SwitchId, TrunkId};
 use crate::job::Weight;
 
-/// The weights of the jobs whose trees go through each trunk and each switch.
+/// The total weight of the trees through each trunk and each switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Load {
     trunks: Vec<u64>,
@@ -12,7 +12,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Without any job.
+    /// The load without jobs.
     pub fn new(fabric: &Fabric) -> Self {
         Load {
             trunks: vec![0; fabric.trunks().len()],
@@ -25,7 +25,7 @@ impl Load {
         self.each(tree, |load| *load += u64::from(weight.get()));
     }
 
-    /// Takes a tree away that was added with that weight.
+    /// Removes a tree that was added with this weight.
     pub fn remove(&mut self, tree: &JobTree, weight: Weight) {
         self.each(tree, |load| *load -= u64::from(weight.get()));
     }
@@ -44,7 +44,7 @@ impl Load {
         fabric.strain(trunk, self.trunks[trunk.0] + u64::from(weight.get()))
     }
 
-    /// The weights of the jobs whose trees branch or pass at a switch.
+    /// The weight of the trees with a junction at a switch.
     pub(super) fn at(&self, switch: SwitchId) -> u64 {
         self.switches[switch.0]
     }

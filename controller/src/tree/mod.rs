@@ -1,8 +1,8 @@
-//! The tree of trunks by which a job's multicast packets reach all of its switches.
+//! Multicast trees: the trunks by which a job's packets reach all of its switches.
 //!
-//! [`JobTree::choose`] finds one with few links, so that packets are copied as late as can be, and among such the one
-//! whose links other jobs use least. A job keeps its tree as long as all of it is up, whatever comes and goes
-//! elsewhere.
+//! [`JobTree::choose`] finds a tree with few links, so that packets are replicated late, and among
+//! such trees the one with the least used links. A job keeps its tree as long as all of it is up,
+//! whatever changes elsewhere.
 
 mod choose;
 mod grow;
@@ -17,15 +17,16 @@ pub use load::Load;
 use crate::fabric::{Fabric, Health, SwitchId, SwitchPort, TrunkEnd, TrunkId};
 use crate::routing::Passage;
 
-/// A loop-free choice of trunks that joins a job's switches.
+/// A loop-free set of trunks that joins a job's switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobTree {
-    /// For each of its switches the trunks to its neighbours in the tree, by port.
+    /// The trunks to each switch's neighbours in the tree, by port.
     branches: BTreeMap<SwitchId, Vec<TrunkEnd>>,
 }
 
 impl JobTree {
-    /// The tree of these trunks, which join `members` without a loop. Ends without a member are cut off.
+    /// The tree of these trunks, which join `members` without a loop. Branches without a member are
+    /// removed.
     fn of(fabric: &Fabric, trunks: &BTreeSet<TrunkId>, members: &BTreeSet<SwitchId>) -> Self {
         let mut branches: BTreeMap<SwitchId, Vec<TrunkEnd>> =
             members.iter().map(|switch| (*switch, Vec::new())).collect();
@@ -42,7 +43,7 @@ impl JobTree {
         tree
     }
 
-    /// The tree of these trunks, if they join all of `members` and whatever they lead through, without a loop.
+    /// The tree of these trunks, if they join all of `members` and no other ends, without a loop.
     pub fn joining(
         fabric: &Fabric,
         trunks: &BTreeSet<TrunkId>,
@@ -71,14 +72,15 @@ impl JobTree {
         is_tree.then(|| JobTree::of(fabric, trunks, members))
     }
 
-    /// One that reaches nobody: a job's whose tree is not known any more, until it is given another.
+    /// A tree without switches, for a job whose stored tree does not fit the fabric, until it gets
+    /// another.
     pub(crate) fn nowhere() -> Self {
         JobTree {
             branches: BTreeMap::new(),
         }
     }
 
-    /// A switch at the tree's edge that has no member.
+    /// A leaf of the tree without a member.
     fn bare_end(&self, members: &BTreeSet<SwitchId>) -> Option<SwitchId> {
         let mut ends = self.branches.iter().filter(|(_, ends)| ends.len() < 2);
         ends.find(|(switch, _)| !members.contains(switch))
@@ -93,22 +95,23 @@ impl JobTree {
         }
     }
 
-    /// Its switches.
+    /// The tree's switches.
     pub fn switches(&self) -> impl ExactSizeIterator<Item = SwitchId> {
         self.branches.keys().copied()
     }
 
-    /// The trunks to a switch's neighbours in the tree, by port; none where the tree doesn't go.
+    /// The trunks to a switch's neighbours in the tree, by port; empty for a switch outside the
+    /// tree.
     pub fn branches(&self, switch: SwitchId) -> &[TrunkEnd] {
         self.branches.get(&switch).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the tree goes through a switch.
+    /// True if the tree contains a switch.
     pub fn contains(&self, switch: SwitchId) -> bool {
         self.branches.contains_key(&switch)
     }
 
-    /// Its trunks, each once.
+    /// The tree's trunks, each once.
     pub fn trunks(&self) -> impl Iterator<Item = TrunkId> {
         let ends = self.branches.iter();
         ends.flat_map(|(switch, ends)| {
@@ -117,20 +120,20 @@ impl JobTree {
         })
     }
 
-    /// The switches where it branches or passes.
+    /// The inner switches of the tree.
     pub fn junctions(&self) -> impl Iterator<Item = SwitchId> {
         let inner = self.branches.iter().filter(|(_, ends)| ends.len() > 1);
         inner.map(|(switch, _)| *switch)
     }
 
-    /// Whether all of it is up.
+    /// True if all of the tree is up.
     pub fn is_up(&self, fabric: &Fabric, health: &Health) -> bool {
         self.switches().all(|switch| health.switch_is_up(switch))
             && self.junctions().all(|switch| health.carries(switch))
             && self.trunks().all(|trunk| health.trunk_is_up(fabric, trunk))
     }
 
-    /// Whether what is up of it joins `members`.
+    /// True if the parts that are up join `members`.
     pub fn joins(&self, fabric: &Fabric, health: &Health, members: &BTreeSet<SwitchId>) -> bool {
         let first = members.first().copied();
         let mut reached: BTreeSet<SwitchId> = first.into_iter().collect();
@@ -148,7 +151,7 @@ impl JobTree {
         members.is_subset(&reached) && members.iter().all(|member| self.contains(*member))
     }
 
-    /// The ports at which packets that start at a host of `from` come into the tree's other switches.
+    /// The ports at which packets from hosts of `from` enter the tree's other switches.
     pub fn entrances(&self, from: SwitchId) -> Vec<SwitchPort> {
         let mut entrances = Vec::new();
         let mut stack = vec![(from, None)];
@@ -162,7 +165,7 @@ impl JobTree {
         entrances
     }
 
-    /// What becomes of a packet that comes in at host port `from`, switch by switch, up to host port `to`.
+    /// The path of a packet from host port `from` to host port `to`, switch by switch.
     pub fn way(&self, from: SwitchPort, to: SwitchPort) -> Vec<Passage> {
         let mut way = Vec::new();
         self.lead(from, to, &mut way);
@@ -170,7 +173,8 @@ impl JobTree {
         way
     }
 
-    /// Adds the passages from `ingress` to `to`, the last first; false where `to` is not behind this switch.
+    /// Adds the passages from `ingress` to `to`, the last first. Returns false if `to` is not
+    /// behind this switch.
     fn lead(&self, ingress: SwitchPort, to: SwitchPort, way: &mut Vec<Passage>) -> bool {
         let here = ingress.switch;
         let mut onward = self.branches(here).iter();

@@ -14,7 +14,8 @@ fn choose(fabric: &Fabric, load: &Load, members: impl IntoIterator<Item = usize>
     JobTree::choose(fabric, &routes, load, Weight::default(), &members).unwrap()
 }
 
-/// The fewest trunks that join switches: those of a spanning tree of the smallest connected set that has all of them.
+/// The fewest trunks that join switches: those of a spanning tree of the smallest connected set
+/// that contains them.
 fn fewest(fabric: &Fabric, health: &Health, members: &BTreeSet<SwitchId>) -> Option<usize> {
     let others: Vec<SwitchId> = fabric
         .switch_ids()
@@ -58,9 +59,9 @@ fn a_job_on_one_switch_has_a_tree_without_trunks() {
     assert_eq!((tree.trunks().count(), tree.junctions().count()), (0, 0));
 }
 
-/// Equal jobs over the same leaves: no spine has two more than another.
+/// Equal jobs over the same leaves: the numbers of jobs on any two spines differ by at most one.
 #[test]
-fn spines_get_as_many_jobs_each() {
+fn spines_get_equally_many_jobs() {
     for (spines, members) in [(2, 2..6), (3, 3..5), (4, 4..12), (5, 5..8)] {
         let fabric = leaf_spine(spines, 8, 1);
         let mut load = Load::new(&fabric);
@@ -79,9 +80,9 @@ fn spines_get_as_many_jobs_each() {
     }
 }
 
-/// Jobs that have no leaf in common don't meet at a spine either, while there are others.
+/// Jobs without a common leaf use different spines, as long as there are enough.
 #[test]
-fn jobs_on_other_leaves_get_other_spines() {
+fn jobs_on_different_leaves_get_different_spines() {
     let fabric = leaf_spine(2, 4, 1);
     let mut load = Load::new(&fabric);
     let one = choose(&fabric, &load, [2, 3]);
@@ -95,9 +96,9 @@ fn jobs_on_other_leaves_get_other_spines() {
     assert_eq!(load, Load::new(&fabric));
 }
 
-/// A heavy job counts as much as so many light ones, and a slow link bears fewer.
+/// A heavy job counts as several light ones, and a slow link carries fewer.
 #[test]
-fn load_goes_by_weight_and_rate() {
+fn load_depends_on_weight_and_rate() {
     let trunks = [
         (2, 0, "rate: 1G"),
         (3, 0, "rate: 1G"),
@@ -139,7 +140,7 @@ fn packets_follow_the_tree() {
 }
 
 #[test]
-fn no_tree_joins_what_no_way_joins() {
+fn disconnected_members_have_no_tree() {
     let fabric = leaf_spine(1, 3, 1);
     let mut health = Health::default();
     health.fail(Part::Trunk(TrunkId(0)));
@@ -161,7 +162,8 @@ fn no_tree_joins_what_no_way_joins() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(32, 2000)))]
 
-    /// In any fabric, whatever fails: loop-free, over all members' switches and only what is between them, on what is up.
+    /// In any fabric after any failures, trees are loop-free, contain all members' switches and
+    /// only switches between them, and use only elements that are up.
     #[test]
     fn trees_join_members_and_only_them(case in cases(30)) {
         let fabric = &case.fabric;
@@ -180,7 +182,7 @@ proptest! {
             let switches: BTreeSet<SwitchId> = tree.switches().collect();
             prop_assert!(switches.is_superset(&members));
             prop_assert_eq!(tree.trunks().count(), switches.len() - 1);
-            // Every switch is reached once, by its own way.
+            // Every switch is reached once, by its own path.
             for from in &switches {
                 let entered: Vec<SwitchId> = tree.entrances(*from).iter().map(|port| port.switch).collect();
                 let mut all: BTreeSet<SwitchId> = entered.iter().copied().collect();
@@ -195,7 +197,8 @@ proptest! {
         }
     }
 
-    /// Where one switch is next to all members no tree has fewer links, and none has twice the fewest.
+    /// If one switch is next to all members, no tree has fewer links; otherwise no tree has twice
+    /// the fewest.
     #[test]
     fn trees_have_few_links(case in cases(9)) {
         let fabric = &case.fabric;
@@ -216,7 +219,8 @@ proptest! {
         }
     }
 
-    /// While one spine of a leaf-spine fabric is whole, a job has no more links than it needs.
+    /// While one spine of a leaf–spine fabric is up with all links, a job has no more links than
+    /// necessary.
     #[test]
     fn leaf_spine_trees_have_the_fewest_links(
         spines in 1usize..4,

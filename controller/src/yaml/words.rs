@@ -1,19 +1,19 @@
-//! What the YAML reader says, in words for those who write files.
+//! The YAML reader's messages, in the words of YAML.
 
 use std::borrow::Cow;
 
 use serde_yaml::{Error, MessageFormatter, UserMessageFormatter};
 
-/// Says what is wrong in YAML's words (list, text, fields) instead of those of the reader and of Rust's types; the rest as the reader says it
-/// to users.
+/// Replaces the reader's messages that use its own terms or Rust's type names. Other messages stay
+/// as the reader prints them for users.
 pub(super) struct Words;
 
 impl MessageFormatter for Words {
     fn format_message<'a>(&self, error: &'a Error) -> Cow<'a, str> {
         match error {
-            Error::Eof { .. } => "it ends where a value is expected".into(),
+            Error::Eof { .. } => "the file ends where a value is expected".into(),
             Error::MultipleDocuments { .. } => {
-                "a second document begins, where the file is to be one".into()
+                "a second document begins; the file must have one".into()
             }
             Error::Unexpected { expected, .. } => match *expected {
                 "sequence start" => {
@@ -21,12 +21,12 @@ impl MessageFormatter for Words {
                 }
                 "mapping start" => "expected fields, such as { name: value }".into(),
                 "scalar" | "string scalar" => {
-                    "expected one value, no list and no fields; text that begins with [ or { is quoted"
+                    "expected one value, not a list or fields; quote a text that begins with [ or {"
                         .into()
                 }
                 _ => UserMessageFormatter.format_message(error),
             },
-            Error::NullIntoString { .. } => "expected a text, and nothing is there".into(),
+            Error::NullIntoString { .. } => "expected a text, found nothing".into(),
             Error::InvalidScalar { ty, .. } => format!("expected {}", kind(ty)).into(),
             Error::InvalidBooleanStrict { .. } => "expected true or false".into(),
             Error::ExternallyTaggedEnumExpectedScalarOrMapping { .. }
@@ -35,19 +35,23 @@ impl MessageFormatter for Words {
             | Error::ExpectedMappingEndAfterEnumVariantValue { .. } => "expected one word".into(),
             Error::SerdeUnknownVariant {
                 variant, expected, ..
-            } => format!("`{variant}` is unknown, expected one of {}", expected.join(", ")).into(),
+            } => format!(
+                "unknown value `{variant}`, expected one of {}",
+                expected.join(", ")
+            )
+            .into(),
             Error::DuplicateMappingKey { key, .. } => match key {
-                Some(key) => format!("`{key}` stands here twice").into(),
-                None => "a field stands here twice".into(),
+                Some(key) => format!("duplicate field `{key}`").into(),
+                None => "duplicate field".into(),
             },
-            Error::UnknownAnchor { .. } => "no such anchor stands before it".into(),
-            Error::Budget { .. } => "there is too much in it, or it is nested too deeply".into(),
+            Error::UnknownAnchor { .. } => "unknown anchor; define it before this line".into(),
+            Error::Budget { .. } => "the text is too long or nested too deeply".into(),
             _ => UserMessageFormatter.format_message(error),
         }
     }
 }
 
-/// What a type of Rust's is called, of those that forms have.
+/// The name of a Rust type in messages.
 fn kind(of: &str) -> Cow<'_, str> {
     let most = match of {
         "u8" => u64::from(u8::MAX),

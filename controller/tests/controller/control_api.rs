@@ -145,14 +145,14 @@ async fn invalid_job_requests_are_rejected_with_a_reason() {
         create(spec("one", &["h1", "h2"])).await,
         (
             Code::AlreadyExists,
-            "job one exists already; delete it first, or choose another name".into()
+            "job one already exists; delete it first, or choose another name".into()
         )
     );
     assert_eq!(
         create(spec("x", &["h1", "h7"])).await,
         (
             Code::NotFound,
-            "job x: members[1]: the fabric has no host \"h7\"; it has h1, h2, h3, h4".into()
+            "job x: members[1]: unknown host \"h7\" (the fabric has h1, h2, h3, h4)".into()
         )
     );
     assert_eq!(
@@ -195,8 +195,8 @@ async fn a_rejection_names_the_invalid_field() {
         .await
         .unwrap();
     let said = |field: &str, problem: &str| Some((field.to_owned(), problem.to_owned()));
-    let no_host = "the fabric has no host \"h7\"; it has h1, h2, h3, h4";
-    let taken = "job one exists already; delete it first, or choose another name";
+    let no_host = "unknown host \"h7\" (the fabric has h1, h2, h3, h4)";
+    let taken = "job one already exists; delete it first, or choose another name";
     for (spec, wanted) in [
         (spec("one", &["h1", "h2"]), said("name", taken)),
         (spec("x", &["h1", "h7"]), said("members[1]", no_host)),
@@ -294,7 +294,7 @@ async fn a_group_over_the_limit_is_rejected_before_any_write(target: Target) {
     let updates = switch.updates();
     assert_eq!(
         refusal(client.create_job(&spec("big", &["h1", "h2", "h3", "h4"])).await),
-        (Code::ResourceExhausted, "job big: switch s1: the group would have 4 replicas, and its limit is 3 (group_replicas); use fewer members there, or `gather: unicast`".into())
+        (Code::ResourceExhausted, "job big: switch s1: the group needs 4 replicas, but the limit is 3 (group_replicas); use fewer members there, or `gather: unicast`".into())
     );
     assert_eq!(switch.updates(), updates);
 }
@@ -339,7 +339,7 @@ async fn members_learn_their_rank_when_all_have_joined() {
 
     assert_eq!(
         refusal(client.join("train", "h2", LONG).await),
-        (Code::FailedPrecondition, "all 1 of job train's ranks on host h2 are taken; `ultima job evict train` takes the place of a member that is lost, and `ultima job resize train --members ...` with all hosts gives places anew".into())
+        (Code::FailedPrecondition, "all 1 ranks of job train on host h2 are taken; evict a lost member with `ultima job evict train`, or free all places of members that left with `ultima job resize train --members ...` and all hosts".into())
     );
     // A rank that is left stays free after the job has begun.
     client.leave("train", (1, 0), 1).await.unwrap();
@@ -356,7 +356,7 @@ async fn members_learn_their_rank_when_all_have_joined() {
     client.leave("train", (1, 0), 2).await.unwrap();
     assert_eq!(
         refusal(client.join("train", "h2", LONG).await).1,
-        "all 1 of job train's ranks on host h2 are taken; all of its members have left: delete job train and create it again"
+        "all 1 ranks of job train on host h2 are taken; all of its members have left: delete job train and create it again"
     );
     assert_eq!(
         refusal(client.leave("train", (1, 0), 1).await),
@@ -488,15 +488,14 @@ async fn hosts_outside_the_job_cannot_join() {
         refusal(client.join("train", "h3", LONG).await),
         (
             Code::NotFound,
-            "job train has no member on host h3; its members sit on h1, h2".into()
+            "job train has no member on host h3; its members are on h1, h2".into()
         )
     );
     assert_eq!(
         refusal(client.join("train", "h9", LONG).await),
         (
             Code::NotFound,
-            "the fabric has no host \"h9\"; say the name that the fabric file gives this host"
-                .into()
+            "the fabric has no host \"h9\"; use the host's name in the fabric file".into()
         )
     );
     assert_eq!(
@@ -566,7 +565,10 @@ async fn telemetry_is_sent_at_the_requested_interval() {
         others.push(client.watch_telemetry(None, every).await.unwrap());
     }
     let error = refused(None, every).await;
-    assert!(error.contains("64 watch telemetry already"), "{error}");
+    assert!(
+        error.contains("64 clients watch telemetry already"),
+        "{error}"
+    );
     drop(others);
     while client.watch_telemetry(None, every).await.is_err() {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -597,7 +599,7 @@ async fn a_resize_of_a_job_that_changed_meanwhile_is_rejected() {
     let (code, message) = refusal(stale.await);
     assert_eq!(code, Code::FailedPrecondition);
     assert!(
-        message.contains("is in epoch 1, with other members"),
+        message.contains("is in epoch 1 and its members have changed"),
         "{message}"
     );
     assert_eq!(client.job("train").await.unwrap(), job);
@@ -639,14 +641,14 @@ async fn a_plan_shows_the_effect_of_a_resize() {
         assert_eq!((&planned.job, &plan.switches[..]), (&None, &[][..]));
         assert!(planned.refusal.contains(why), "{}", planned.refusal);
     };
-    refused(resize(&["h1", "h9"]), "the fabric has no host").await;
+    refused(resize(&["h1", "h9"]), "unknown host").await;
     // h3 has room for one rank.
     refused(resize(&["h1", "h3", "h3"]), "h3").await;
     let stale = api::ResizeJobRequest {
         job_id: job.id + 1,
         ..resize(&["h1", "h3"])
     };
-    refused(stale, "with other members").await;
+    refused(stale, "its members have changed").await;
 }
 
 /// The paths are of the client's machine, and any user may send them.
@@ -707,7 +709,9 @@ async fn an_unreachable_controller_is_named() {
     assert_eq!(
         error,
         format!(
-            "the controller at {silent} doesn't answer: Connection refused (os error 111); start it with `ultima controller serve`, or correct the address"
+            "the controller at {silent} does not answer: Connection refused (os error 111); start it with `ultima controller serve`, or \
+             correct the address; if it runs on another machine, start it there with --listen ADDRESS:9555, an address that this \
+             machine reaches, and use --controller ADDRESS:9555 here"
         )
     );
 
@@ -716,7 +720,7 @@ async fn an_unreachable_controller_is_named() {
     handle.stop().await;
     let error = client.jobs().await.unwrap_err().to_string();
     assert!(
-        error.starts_with(&format!("the controller at {address} doesn't answer: ")),
+        error.starts_with(&format!("the controller at {address} does not answer: ")),
         "{error}"
     );
 }
@@ -819,7 +823,7 @@ async fn the_control_api_is_served_on_a_unix_socket() {
     assert!(!path.exists());
     let error = Client::connect(&address).await.unwrap_err().to_string();
     assert!(
-        error.starts_with(&format!("the controller at {address} doesn't answer: ")),
+        error.starts_with(&format!("the controller at {address} does not answer: ")),
         "{error}"
     );
 }
@@ -836,7 +840,7 @@ async fn ports_are_configured_only_on_switches_with_a_front_panel(target: Target
         refusal(client.configure_ports("s9").await),
         (
             Code::NotFound,
-            "no switch is called \"s9\"; there are: s1".into()
+            "unknown switch \"s9\" (the fabric has s1)".into()
         )
     );
 }
@@ -853,7 +857,7 @@ async fn a_switch_receives_its_ports_from_one_request_at_a_time() {
     let (second, _, first) = select_all(asked).await;
     let (code, said) = refusal(second);
     assert_eq!(code, Code::FailedPrecondition, "{said}");
-    let taken = "switch s1 is being given its ports by another request";
+    let taken = "another request is configuring the ports of switch s1";
     assert!(said.starts_with(taken), "{said}");
     switch.swallow(false);
     // The chaos switch serves no gNMI Set.

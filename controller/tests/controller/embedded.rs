@@ -29,7 +29,7 @@ on_each_target!(
 async fn switch(target: Target) -> Switch {
     let config = SwitchConfig {
         grpc: "127.0.0.1:0".parse().unwrap(),
-        emulation: target.emulation(),
+        target: target.emulation(),
         ..SwitchConfig::default()
     };
     Switch::start(config).await.unwrap()

@@ -186,7 +186,7 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
     let refused = refusal(site.resize(&["h1", "h2"], WAIT).await);
     assert_eq!(
         refused,
-        (Code::FailedPrecondition, "job train is changing to epoch 2; wait until it has (`ultima job watch train`), or call it off (`ultima job resize train --call-off`)".into())
+        (Code::FailedPrecondition, "job train is changing to epoch 2; wait for it (`ultima job watch train`), or cancel it (`ultima job resize train --cancel`)".into())
     );
     crew.join(&site.client, "h4").await;
     crew.run_in(2, &["h1", "h2", "h3", "h4"]).await;
@@ -255,7 +255,7 @@ async fn a_switch_that_rejects_a_change_leaves_the_old_epoch_intact() {
         assert_eq!(code, Code::Aborted);
         assert!(message.contains("switch s2 refused "), "{message}");
         assert!(
-            message.ends_with("RESOURCE_EXHAUSTED: on purpose; what had been written was undone"),
+            message.ends_with("RESOURCE_EXHAUSTED: on purpose; the installation was undone"),
             "{message}"
         );
         assert_eq!((site.held(), site.job().await), before);
@@ -300,7 +300,7 @@ async fn a_missing_or_unwilling_member_cancels_the_change() {
     assert_eq!((job.epoch, job.next), (1, None));
     assert_eq!(
         job.unchanged,
-        "epoch 2 was called off: rank 2 did not come within 0.2 s"
+        "epoch 2 was cancelled: rank 2 did not join within 0.2 s"
     );
     assert_eq!(site.held(), before);
     crew.epochs();
@@ -315,7 +315,7 @@ async fn a_missing_or_unwilling_member_cancels_the_change() {
     let job = site.job().await;
     assert_eq!(
         job.unchanged,
-        "epoch 3 was called off: rank 2 cannot go over: itssocket is taken"
+        "epoch 3 was cancelled: rank 2 cannot change epochs: itssocket is taken"
     );
     // Such a member can be left out. A newcomer's rank is free when it leaves.
     let members = ["h1", "h2", "h3", "h4"].map(String::from);
@@ -457,7 +457,7 @@ async fn a_lost_member_is_suspected_and_then_evicted() {
     assert_eq!(
         error.to_string(),
         format!(
-            "rank 1 was of epoch 1 of job train, which is in epoch 2 since operation {first}; it has no place there: it was suspected for 1 s"
+            "epoch 1 of job train is over for rank 1: the job is in epoch 2 since operation {first}; the rank has no place there: it was suspected for 1 s"
         )
     );
 
@@ -473,7 +473,7 @@ async fn a_lost_member_is_suspected_and_then_evicted() {
     let unchanged = site.job().await.unchanged;
     assert_eq!(
         unchanged,
-        "suspected members keep their places: no more than half of the members are in touch with the controller, and those hear rank 1"
+        "suspected members were not evicted: at most half of the members have a session with the controller, and these receive packets from rank 1"
     );
 }
 
@@ -599,26 +599,26 @@ async fn invalid_changes_are_rejected_with_one_line() {
         others,
         (
             Code::FailedPrecondition,
-            "job train is running, and none of its members would stay to say how far it is; keep one, or delete the job and create it with others".into()
+            "job train is running: at least one current member must remain; keep one, or delete the job and create it with others".into()
         )
     );
     let full = refusal(site.resize(&["h2", "h2"], WAIT).await);
     assert_eq!(
         full.1,
-        "job train: members[1]: host h2 has room for 1 of a job's ranks (its `ranks` in the fabric), not for one more"
+        "job train: members[1]: host h2 has room for 1 ranks of a job (`ranks` in the fabric's file); list another host"
     );
     let evict = async |who| refusal(site.client.evict("train", who, "").await).1;
     assert_eq!(
         evict(Named::Rank(3)).await,
-        "job train has no rank 3; it has 3, from 0 on"
+        "job train has no rank 3; it has ranks 0 to 2"
     );
     assert_eq!(
         evict(Named::Host("h1".into())).await,
-        "job train has 2 ranks on host h1; say which by its number"
+        "job train has 2 ranks on host h1; name one by its number"
     );
     assert_eq!(
         evict(Named::Host("h4".into())).await,
-        "job train has no member on host h4; its members sit on h1, h2"
+        "job train has no member on host h4; its members are on h1, h2"
     );
     drop(crew);
     for line in ["grid.row0", "grid.column0"] {
@@ -631,7 +631,7 @@ async fn invalid_changes_are_rejected_with_one_line() {
         refusal(evicted),
         (
             Code::FailedPrecondition,
-            "job grid.row0 is a part of grid grid, which keeps its members; delete the grid and create it with others".into()
+            "job grid.row0 is a part of grid grid, whose members cannot change; delete the grid and create it with others".into()
         )
     );
 }
@@ -648,7 +648,7 @@ async fn an_operator_can_cancel_a_pending_change() {
         nothing,
         (
             Code::FailedPrecondition,
-            "job train is in epoch 1, and no such change of it is on its way; one that is decided stays".into()
+            "job train is in epoch 1: there is no such change to cancel; a decided change cannot be cancelled".into()
         )
     );
     let day = Duration::from_secs(86_400);
@@ -661,7 +661,7 @@ async fn an_operator_can_cancel_a_pending_change() {
     assert!(metrics.lines().any(|it| it == under_way), "{metrics}");
     let in_the_way = refusal(site.client.evict("train", Named::Rank(0), "").await);
     assert!(
-        in_the_way.1.contains("resize train --call-off"),
+        in_the_way.1.contains("resize train --cancel"),
         "{}",
         in_the_way.1
     );
@@ -670,7 +670,7 @@ async fn an_operator_can_cancel_a_pending_change() {
     assert_eq!((job.epoch, &job.next), (1, &None));
     assert_eq!(
         job.unchanged,
-        "epoch 2 was called off: somebody asked for that"
+        "epoch 2 was cancelled: requested by a client"
     );
     let kinds = until(&mut watch, Kind::CalledOff).await;
     assert_eq!(kinds, [Kind::Installed, Kind::CalledOff]);
@@ -698,7 +698,7 @@ async fn an_eviction_for_an_older_epoch_is_rejected() {
         assert_eq!(code, Code::FailedPrecondition, "{said}");
         assert_eq!(
             said,
-            "job train is in epoch 2, with other members than those that this is about; nothing was changed: look at them with `ultima job show train` and ask again"
+            "job train is in epoch 2 and its members have changed meanwhile; nothing was changed: check them with `ultima job show train` and try again"
         );
     }
     assert_eq!(site.job().await, now);
@@ -763,7 +763,7 @@ async fn removed_places_that_were_free_are_reported() {
             _ => {}
         }
     }
-    let why = "nobody had joined, and the job was resized without it";
+    let why = "the rank was free, and the job was resized without it";
     assert_eq!(left_out, [(Some(1), "h2".to_owned(), why.to_owned())]);
 }
 
@@ -780,7 +780,7 @@ async fn a_resize_to_the_same_members_is_rejected() {
     let before = site.held();
     let refused = async || {
         let refused = site.resize(&hosts, WAIT).await.unwrap_err().to_string();
-        let says = "job train has these members, in this order, already; nothing was changed";
+        let says = "job train already has these members in this order; nothing was changed";
         assert!(refused.contains(says), "{refused}");
         assert_eq!((site.job().await.next, site.held()), (None, before.clone()));
     };

@@ -11,7 +11,7 @@ use crate::bed::{Bed, LEAF1, NAMES, names, settle, spec, spec_on, until, whole};
 use crate::chaos::{Call, Fault, Held};
 
 /// The error of a change that was given up.
-const GIVEN_UP: &str = "no answer yet when trees had to move";
+const GIVEN_UP: &str = "no answer before a reroute interrupted the call";
 
 /// Starts a controller that audits and repairs only what its own calls may have left.
 async fn begin() -> (Bed, Handle, Client, Vec<Held>) {

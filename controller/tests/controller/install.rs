@@ -158,7 +158,10 @@ async fn a_failed_creation_leaves_other_jobs_rates_alone() {
                 switches[1].fail_at(nth, fault);
                 let error = controller.create_job(three).await.unwrap_err();
                 let error = error.to_string();
-                assert!(error.starts_with("job three: switch s2 "), "{error}");
+                assert!(
+                    error.starts_with("job three was not installed: switch s2 "),
+                    "{error}"
+                );
                 if !matches!(fault, Fault::Refuse) {
                     back(&handle, &switches[1], clients).await;
                 }
@@ -279,7 +282,7 @@ async fn a_rejected_update_leaves_nothing_of_a_failed_creation(target: Target) {
             "{error}"
         );
         assert!(
-            error.ends_with(": RESOURCE_EXHAUSTED: on purpose; what had been written was undone"),
+            error.ends_with(": RESOURCE_EXHAUSTED: on purpose; the installation was undone"),
             "{error}"
         );
         assert_eq!(
@@ -317,7 +320,7 @@ async fn a_broken_connection_leaves_nothing_of_a_failed_creation() {
                 let error = controller.create_job(&spec("train")).await.unwrap_err();
                 let error = error.to_string();
                 assert!(
-                    error.starts_with("job train: switch s1 failed while "),
+                    error.starts_with("job train: switch s1 failed to write "),
                     "{error}"
                 );
                 connected(&handle).await;
@@ -383,7 +386,7 @@ async fn foreign_entries_in_a_jobs_place_are_replaced_only_with_repairs() {
         }
         assert_eq!(
             created.unwrap_err().to_string(),
-            "job train: switch s2 refused multicast group 1 with 3 replicas: ALREADY_EXISTS: it is there already; what had been written was undone"
+            "job train: switch s2 refused multicast group 1 with 3 replicas: ALREADY_EXISTS: it is there already; the installation was undone"
         );
         assert_eq!(switches.each_ref().map(ChaosSwitch::held), with_theirs);
     }
@@ -531,7 +534,7 @@ async fn each_foreign_change_is_reported_and_repaired_with_one_update(target: Ta
         assert!(
             differences[0]
                 .iter()
-                .any(|text| text.ends_with(" is missing")),
+                .any(|text| text.contains(": missing, expected ")),
             "{differences:?}"
         );
         assert_eq!(differences[1].len(), 0);
@@ -748,8 +751,8 @@ async fn a_client_with_a_higher_election_id_is_noticed() {
         .unwrap_err()
         .to_string();
     let parts = [
-        "job train: switch s1 failed while UltimaIngress.admission.received[1] and ",
-        " more were written: PERMISSION_DENIED: not primary; what had been written was undone",
+        "job train: switch s1 failed to write UltimaIngress.admission.received[1] and ",
+        " more: PERMISSION_DENIED: not primary; the installation was undone",
     ];
     // Or the controller noticed the other client before it wrote.
     let noticed = "switch s1 is not connected: another client is primary: ";
@@ -784,7 +787,7 @@ async fn each_unusable_switch_is_reported_in_one_line() {
     assert_eq!(
         line(config(Target::of_run().fabric(&text, "f"))).await,
         format!(
-            "{s1} has no device 9: there is no device 9; correct `device_id` of switch s1 in the fabric"
+            "{s1} has no device 9: there is no device 9; correct the `device_id` of switch s1 in the fabric file"
         )
     );
 
@@ -798,7 +801,7 @@ async fn each_unusable_switch_is_reported_in_one_line() {
     assert_eq!(
         line(config(Target::of_run().fabric(&text, "f"))).await,
         format!(
-            "switch s1 at {silent} doesn't answer within 0.3 s: Connection refused (os error 111); start it, or correct its `grpc` or `tls` in the fabric"
+            "switch s1 at {silent} does not answer within 0.3 s: Connection refused (os error 111); start it, or correct its `grpc` or `tls` in the fabric file"
         )
     );
 
@@ -809,7 +812,7 @@ async fn each_unusable_switch_is_reported_in_one_line() {
     assert_eq!(
         line(config(Target::of_run().fabric(&text, "f"))).await,
         format!(
-            "switch s1 at {address} doesn't answer within 0.3 s: no answer to arbitration; start it, or correct its `grpc` or `tls` in the fabric"
+            "switch s1 at {address} does not answer within 0.3 s: no answer to arbitration; start it, or correct its `grpc` or `tls` in the fabric file"
         )
     );
 

@@ -45,7 +45,7 @@ async fn a_program_without_our_tables_is_rejected() {
     let error = refusal(program).await;
     let [start, end] = [
         "P4Info has no table \"UltimaIngress.admission.source\"; ",
-        "; give the controller Ultima's program and its P4Info, or ones derived from them",
+        "; use Ultima's program and P4Info, or a program derived from it",
     ];
     assert!(error.starts_with(start) && error.ends_with(end), "{error}");
 }
@@ -64,6 +64,6 @@ async fn a_program_for_another_target_is_rejected() {
     let program = Program::tofino(form, tofino, p4info, "p4info").unwrap();
     assert_eq!(
         refusal(program).await,
-        "switch s1: target v1model does not run the controller's program, which is for tofino; give the one for v1model with --program, and let all switches of a fabric be of one kind"
+        "switch s1: target v1model cannot run the controller's program, which is for tofino; pass the program for v1model with --program (all switches of a fabric must be of one kind)"
     );
 }

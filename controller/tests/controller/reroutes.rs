@@ -242,8 +242,8 @@ async fn a_hanging_creation_does_not_block_a_reroute() {
     let refused = creating.await.unwrap().unwrap_err().to_string();
     let says = [
         "switch leaf1 failed",
-        "no answer yet when trees had to move",
-        "leaf1, where it goes when the switch answers; ask again",
+        "no answer before a reroute interrupted the call",
+        "leaf1, which is cleaned up when it answers again; try again",
     ];
     assert!(says.iter().all(|it| refused.contains(it)), "{refused}");
     until(async || on_spines(&switches).1 == 1).await;
@@ -344,7 +344,10 @@ async fn a_hanging_creation_yields_to_reroutes_only() {
     assert!(!creating.is_finished());
     handle.controller().see(a_link(&handle), false);
     let refused = creating.await.unwrap().unwrap_err().to_string();
-    assert!(refused.contains("when trees had to move"), "{refused}");
+    assert!(
+        refused.contains("a reroute interrupted the call"),
+        "{refused}"
+    );
     leaf.state().stalls_writes = false;
     until(async || is_whole_but(&handle, SPINE1).await).await;
 }
@@ -490,7 +493,7 @@ async fn a_drain_without_room_elsewhere_is_rejected_and_the_job_kept() {
     }
     let before = updates(&switches);
     let refused = client.drain("spine1", true).await.unwrap_err().to_string();
-    let full = "switch spine2: it would hold 2 multicast groups, and its limit is 1 (groups); delete a job, or use `gather: unicast`";
+    let full = "switch spine2: 2 multicast groups are needed, but the limit is 1 (groups); delete a job, or use `gather: unicast`";
     assert!(
         refused.contains("job one") && refused.contains(full),
         "{refused}"
@@ -623,7 +626,7 @@ async fn links_are_drained_by_either_end_and_cut_off_hosts_named(target: Target)
     let unknown = client.drain("leaf9", true).await.unwrap_err().to_string();
     assert_eq!(
         unknown,
-        "the fabric has no part \"leaf9\": no switch is called leaf9; say a switch (s1), a port (s1/9) or a link between switches (s1/9-s2/9)"
+        "unknown element \"leaf9\": unknown switch leaf9; name a switch (s1), a port (s1/9) or a link between switches (s1/9-s2/9)"
     );
 }
 

@@ -272,7 +272,7 @@ async fn a_restart_with_another_fabric_moves_paths_or_is_rejected(target: Target
         .to_string();
     assert_eq!(
         error,
-        "job train has a member on host h3, which the fabric does not have any more; put the host back, or start with another --state"
+        "job train: its host h3 is not in the fabric; put the host back, or start with another --state"
     );
 
     // The trunk is on other ports now.
@@ -318,7 +318,7 @@ async fn pending_requests_change_nothing_after_a_stop() {
     handle.stop().await;
     assert!(waiting.await.unwrap().is_err());
 
-    let stopping = "the controller is being stopped; ask again when it is back";
+    let stopping = "the controller is stopping; try again when it is back";
     let error = controller.create_job(&spec("other")).await.unwrap_err();
     assert_eq!(error.to_string(), stopping);
     let error = controller.delete_job("train").await.unwrap_err();

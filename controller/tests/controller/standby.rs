@@ -51,7 +51,7 @@ async fn a_standby_takes_over_and_the_first_controller_follows() {
     let refused = client.create_job(&group::spec("three")).await.unwrap_err();
     let text = refused.to_string();
     assert!(
-        text.contains("0 of 1 other controllers are there to store it"),
+        text.contains("only 0 of 1 other controllers follow after 3 s"),
         "{text}"
     );
     assert_eq!(bed.held(), held_of(&bed, &second).await);
@@ -263,7 +263,7 @@ async fn an_older_store_leads_only_when_forced() {
     second.stop();
 
     let mut first = bed.start(0).await;
-    first.says("is not known here").await;
+    first.says("changes are not stored here").await;
     first.stop();
     let first = bed.start_with(0, |group| group.lead_anyway = true).await;
     first.leads().await;
@@ -285,7 +285,7 @@ async fn an_empty_store_does_not_lead_after_another_controller() {
     let held = bed.held();
     let second = bed.start(1).await;
     alone.stop().await;
-    second.says("store is as new").await;
+    second.says("all that answer are empty").await;
     assert_eq!(bed.held(), held);
     // With the first one, every leader knows its job.
     let first = bed.start(0).await;
@@ -310,7 +310,7 @@ async fn a_replaced_store_does_not_count_for_the_quorum() {
     // Neither of these controllers knows the job.
     nodes[behind] = bed.start(behind).await;
     nodes[replaced] = bed.start(replaced).await;
-    nodes[behind].says("its store is new").await;
+    nodes[behind].says("its store is empty").await;
     assert!(nodes.iter().all(|node| !node.is_primary()));
     nodes[leader] = bed.start(leader).await;
     let leader = group::settled(&nodes).await;
@@ -370,7 +370,7 @@ async fn a_short_loss_of_all_switches_is_survived() {
         // Repeats a request that came too early.
         let is_there = match client.create_job(&group::spec("two")).await {
             Ok(_) => true,
-            Err(error) => error.to_string().contains("exists already"),
+            Err(error) => error.to_string().contains("already exists"),
         };
         if is_there && leader.is_whole_now().await {
             let jobs = client.jobs().await.unwrap_or_default();
@@ -413,7 +413,10 @@ async fn a_reroute_interrupted_by_lost_leadership_is_finished_later() {
     until(async || bed.switches[2].held() != held).await;
     bed.part_from(0, &[0, 1], true);
     let refused = draining.await.unwrap().unwrap_err().to_string();
-    assert!(refused.contains("not the primary at most"), "{refused}");
+    assert!(
+        refused.contains("not primary at more than half"),
+        "{refused}"
+    );
     slow.state().stalls_writes = false;
     bed.part_from(0, &[0, 1], false);
     node.is_whole().await;
@@ -476,13 +479,15 @@ async fn a_controller_with_another_copy_count_is_rejected() {
     second.stop();
     let second = bed.start_with(1, |group| group.copies = 0).await;
     second
-        .says("this is a group of 2 with --copies 1, and not of 2 with --copies 0")
+        .says("the groups differ, 2 controllers with --copies 1 and 2 controllers with --copies 0")
         .await;
     assert_eq!(first.standing().await.followers, []);
     // Neither leads while the other one runs.
     first.stop();
     let first = bed.start(0).await;
-    first.says("this is a group of 2 with --copies 0").await;
+    first
+        .says("the groups differ, 2 controllers with --copies 0")
+        .await;
     second.says("does not lead: ").await;
     assert!(!first.is_primary() && !second.is_primary());
 }
@@ -497,10 +502,8 @@ async fn a_controller_with_another_fabric_is_rejected() {
     second.stop();
     bed.close_the_ring();
     let second = bed.start(1).await;
-    second.says("this is a group with fabric ").await;
-    first
-        .says("does not follow: this is a group with fabric ")
-        .await;
+    second.says("the fabrics differ, ").await;
+    first.says("cannot follow: the fabrics differ, ").await;
     assert_eq!(first.standing().await.followers, []);
     assert!(first.is_primary());
     // The leader restarts last.
@@ -535,7 +538,7 @@ async fn a_repeated_peer_is_rejected() {
     assert_eq!(
         refused.to_string(),
         format!(
-            "--peers {}: name each of the other controllers once, and not this one",
+            "--peers {}: name each other controller once, and not this one",
             bed.address(0, 1)
         )
     );
@@ -558,12 +561,14 @@ async fn a_forced_controller_replaces_a_dead_leader() {
     bed.part_from_switches(0);
     until(async || !first.leads_at_most().await).await;
     let by = Term { number: 5, by: 7 };
+    let same = first.standing().await;
     let request = api::ClaimRequest {
         term: Some(by.into()),
         history: None,
         controllers: 2,
         copies: 1,
-        ..Default::default()
+        fabric: same.fabric,
+        program: same.program,
     };
     first.replication().await.claim(request).await.unwrap();
     until(async || !first.is_primary()).await;
@@ -588,7 +593,7 @@ async fn a_stuck_switch_does_not_delay_a_takeover() {
     // A controller that had waited for the answer would have disconnected the switch.
     let switches = second.client().await.switches().await.unwrap();
     assert!(
-        switches[2].problem.contains("not what it should be after"),
+        switches[2].problem.contains("not brought up within"),
         "{switches:?}"
     );
     bed.switches[2].state().stalls_reads = false;
@@ -637,7 +642,7 @@ async fn a_store_of_a_group_is_not_opened_alone() {
     first.stop();
     let refused = bed.serve_alone(0).await.err().unwrap().to_string();
     assert!(
-        refused.starts_with("this controller was one of several"),
+        refused.starts_with("the store belongs to one of several controllers"),
         "{refused}"
     );
 }
@@ -674,14 +679,14 @@ async fn a_controller_without_peers_is_outranked_by_the_groups_term() {
     // It is rejected while the group's leader runs.
     let refused = bed.serve_alone(2).await.err().unwrap().to_string();
     assert!(
-        refused.contains("has had a later primary, in term 1 of controller"),
+        refused.contains("had a later primary, in term 1 of controller"),
         "{refused}"
     );
     first.stop();
     // It is rejected after that, too: it does not know what was committed.
     let refused = bed.serve_alone(2).await.err().unwrap().to_string();
     assert!(
-        refused.contains("has had a later primary, in term 1 of controller"),
+        refused.contains("had a later primary, in term 1 of controller"),
         "{refused}"
     );
     let store = Store::open(&bed.state(0)).unwrap();
@@ -695,6 +700,6 @@ async fn more_copies_than_peers_are_rejected() {
     let refused = bed.try_start(0, |_: &mut Group| {}).await.err().unwrap();
     assert_eq!(
         refused.to_string(),
-        "--copies 2: there are 1 other controllers; name more with --peers, or ask for fewer"
+        "--copies 2: only 1 other controllers are named; name more with --peers, or lower --copies"
     );
 }

@@ -1,15 +1,18 @@
-//! The target of a test's switches: v1model, or a Tofino as `ultima_switch::emulation` has it. Fabrics are written for v1model.
+//! The target of a test's switches: v1model, or a Tofino as `ultima_emulation` has it. Fabrics are written for v1model.
 //!
 //! Tests of the target contract name it and run on both ([`on_each_target`]). All others run on the target of the run
 //! ([`Target::of_run`]).
+
+use std::sync::Arc;
 
 use ultima_controller::fabric::{self, Fabric};
 use ultima_controller::program::Program;
 use ultima_controller::server::Config;
 use ultima_controller::target::ProgramForm;
+use ultima_emulation::Tofino;
 use ultima_p4runtime::tofino::{Chip, METER, TOFINO, TofinoProgram};
 use ultima_p4runtime::v1::{Entity, MeterConfig, Update};
-use ultima_switch::emulation::{self, Emulation};
+use ultima_switch::target as switch;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -54,11 +57,8 @@ impl Target {
     }
 
     /// The emulation that an embedded switch is started with.
-    pub fn emulation(self) -> Option<Emulation> {
-        self.chip().map(|chip| Emulation {
-            chip,
-            program: ultima_p4::v1model().device_config.to_vec(),
-        })
+    pub fn emulation(self) -> Option<Arc<dyn switch::Target>> {
+        self.chip().map(|chip| Arc::new(Tofino(chip)) as _)
     }
 
     /// The controller's program. An emulated switch takes only a program that is packed for a Tofino, and runs v1model's.
@@ -135,7 +135,9 @@ impl Target {
             }),
         ) = (self.chip(), &mut update.entity)
         {
-            emulation::admit(chip, std::iter::empty(), kind, entity).unwrap();
+            let mut no_groups = std::iter::empty();
+            let tofino: &dyn switch::Target = &Tofino(chip);
+            tofino.admit(&mut no_groups, kind, entity).unwrap();
         }
     }
 }

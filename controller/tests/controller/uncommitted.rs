@@ -25,10 +25,7 @@ async fn until(watch: &mut JobWatch, kind: Kind) {
 async fn refused_twice(client: &Client) {
     for _ in 0..2 {
         let error = client.create_job(&group::spec("other")).await.unwrap_err();
-        assert!(
-            error.to_string().contains("are there to store it"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("follow after 3 s"), "{error}");
     }
 }
 
@@ -55,12 +52,12 @@ async fn an_interrupted_deletion_reports_the_cancelled_change() {
     leader.followers(0).await;
     bed.switches[0].state().stalls_writes = false;
     let error = deleting.await.unwrap().unwrap_err().to_string();
-    let says = "job train was not deleted, but its change to epoch 2 is called off: ";
+    let says = "job train was not deleted, but its change to epoch 2 is cancelled: ";
     assert!(error.contains(says), "{error}");
     until(&mut watch, Kind::CalledOff).await;
     let job = client.job("train").await.unwrap();
     assert_eq!((job.epoch, &job.next), (1, &None));
-    let unchanged = "epoch 2 was called off: the job was to be deleted: ";
+    let unchanged = "epoch 2 was cancelled: deleting the job failed: ";
     assert!(job.unchanged.starts_with(unchanged), "{}", job.unchanged);
 }
 

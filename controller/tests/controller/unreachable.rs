@@ -173,9 +173,7 @@ async fn a_check_reports_an_unreachable_switch_and_checks_the_rest() {
     assert_eq!((switch.hop(), switch.switch.as_str()), (Hop::Switch, "s2"));
     assert_eq!(switch.paths, [path(1, 0)]);
     assert!(
-        switch
-            .what
-            .starts_with("the controller does not reach s2: "),
+        switch.what.starts_with("the controller cannot reach s2: "),
         "{switch:?}"
     );
     assert!(switch.advice.contains("log"), "{switch:?}");
@@ -237,7 +235,7 @@ async fn a_replaced_program_is_noticed_and_installed_again() {
     assert_eq!(
         (diff[0].problem.as_str(), diff[1].problem.as_str()),
         (
-            "switch s1 has another program by now, and is given ours again",
+            "switch s1 runs another program; the controller installs its own again",
             ""
         )
     );
@@ -255,7 +253,7 @@ async fn an_unresponsive_switch_is_disconnected_and_used_again_when_it_answers()
     let diff = client.diff_fabric().await.unwrap();
     assert_eq!(
         diff[0].problem,
-        "switch s1 didn't say what it holds: the connection was lost: no answer for 400 ms"
+        "cannot read the entries of switch s1: the connection was lost: no answer for 400 ms"
     );
     while client.switches().await.unwrap()[0].connected {
         sleep(TICK).await;

@@ -1,4 +1,4 @@
-//! Check packets: sent beside the operations, to see which ways packets take.
+//! Check packets: packets outside operations that show which paths work.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use ultima_wire::{Check, Header, Report};
 use super::Destination;
 use crate::operation::OperationId;
 
-/// Rounds of which it is kept what came.
+/// Number of rounds whose received packets are stored.
 const ROUNDS: usize = 8;
 /// Check packets that may wait to be sent.
 const WAITING: usize = 1 << 16;
@@ -15,44 +15,44 @@ const WAITING: usize = 1 << 16;
 /// A check packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckPacket {
-    /// Where it goes; a PROBE to a rank on another host, so that it reaches the switch at all.
+    /// The destination. A PROBE goes to a rank on another host, so that it reaches the switch.
     pub to: Destination,
-    /// It is a PROBE, which the first switch answers with a REPORT whatever it is addressed to.
+    /// True for a PROBE, which the first switch answers with a REPORT, whatever its destination.
     pub probe: bool,
     /// The operation that a PROBE asks about.
     pub about: OperationId,
-    /// The round that it belongs to.
+    /// The round of this packet.
     pub token: u32,
-    /// Bytes of its payload, [`Check::LEN`] (with a PROBE [`Report::LEN`] more) to the job's slot size; what is out of
-    /// that is brought there.
+    /// Bytes of its payload, clamped to [`Check::LEN`] (with a PROBE [`Report::LEN`] more) and the job's slot
+    /// size.
     pub payload: usize,
 }
 
-/// Check packets that came from one rank by one way.
+/// Check packets received from one rank on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// Who sent them.
+    /// The sender.
     pub source: u16,
-    /// To the job's group, not to this rank alone.
+    /// True if they were sent to the job's group, false if to this rank alone.
     pub by_group: bool,
-    /// How many.
+    /// Number of packets.
     pub packets: u32,
-    /// Switches that the last of them passed.
+    /// Number of switches that the last of them passed.
     pub hops: u8,
 }
 
-/// What came in one round.
+/// Packets received in one round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeardInRound {
-    /// Check packets of other ranks.
+    /// Check packets from other ranks.
     pub ranks: Vec<Heard>,
-    /// How often the first switch answered this rank's PROBEs.
+    /// Number of REPORTs that answered this rank's PROBEs.
     pub reports: u32,
-    /// Its latest answer, and the operation that it is about.
+    /// The latest REPORT and its operation.
     pub report: Option<(OperationId, Report)>,
 }
 
-/// What is to be sent, and what came in the last few rounds.
+/// Check packets to send, and those received in the last few rounds.
 #[derive(Default)]
 pub(super) struct Checks {
     outgoing: VecDeque<CheckPacket>,
@@ -65,8 +65,7 @@ struct Round {
 }
 
 impl Checks {
-    /// Sends a packet as soon as pacing allows; one that finds too many waiting is dropped, as a
-    /// full queue would.
+    /// Queues a packet, which is sent as soon as pacing allows. A full queue drops it.
     pub(super) fn push(&mut self, packet: CheckPacket) {
         if self.outgoing.len() < WAITING {
             self.outgoing.push_back(packet);
@@ -81,9 +80,8 @@ impl Checks {
         self.outgoing.pop_front()
     }
 
-    /// A check packet came from another rank of the job. A packet of a new round is the end of the
-    /// oldest one: a rank is told of rounds by the packets themselves, which may come before the
-    /// word that there is one.
+    /// Counts a check packet from another rank. The first packet of a new round removes the oldest round: a
+    /// rank learns of rounds from packets, which may arrive before the controller's request.
     pub(super) fn received(&mut self, header: &Header, check: Check) {
         let heard = &mut self.round(check.token).ranks;
         let (source, by_group, hops) = (header.source, check.by_group, header.switch_flags.hops);
@@ -104,7 +102,7 @@ impl Checks {
         }
     }
 
-    /// The first switch answered a PROBE of the round `token`.
+    /// Counts the first switch's answer to a PROBE of the round `token`.
     pub(super) fn answered(&mut self, token: u32, report: (OperationId, Report)) {
         let heard = self.round(token);
         heard.reports = heard.reports.saturating_add(1);
@@ -128,7 +126,7 @@ impl Checks {
         &mut self.rounds[at].heard
     }
 
-    /// What came in a round so far; nothing of a round that is forgotten.
+    /// Packets received in a round so far; empty for a round that was removed.
     pub(super) fn heard(&self, token: u32) -> HeardInRound {
         let round = self.rounds.iter().find(|round| round.token == token);
         round.map(|round| round.heard.clone()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The others' shards: aggregates come in.
+//! The aggregates of the other ranks' shards. It owns no values: they are in the operation's result.
 
 use std::ops::Range;
 
@@ -15,44 +15,44 @@ use crate::values::Values;
 use super::cuts::Cuts;
 use super::overtaking::SentAfter;
 use super::packet::Payload;
-use super::reduce::Verdict;
+use super::reduce::Acceptance;
 
-/// Which aggregates are here, and how many are still awaited.
+/// Which aggregates have arrived, and how many are outstanding.
 ///
-/// Slots close in an order that depends on the data's arrival, so that a gap among an owner's
-/// aggregates says nothing; its notice that the last one is out does, and any packet that it sent
-/// for a later step.
+/// Slots close in the order in which data arrive, so a gap among an owner's aggregates does not show a loss.
+/// The owner's notice that its last aggregate is sent does, and so does any packet that it sent for a later
+/// step.
 ///
-/// Of each owner a few bits are kept, and one for each of its slots: there may be thousands.
+/// There may be thousands of ranks: memory is a few bits per owner and one per slot.
 #[derive(Default)]
 pub(super) struct Collect {
     ranks: u16,
     answers: Answers,
     element: Element,
-    /// Slots are numbered over all shards.
+    /// Numbers of slots over all shards.
     numbers: SlotNumbers,
     received: Bits,
-    /// Of these, the ones that lack this rank's contribution.
+    /// Slots whose aggregate lacks this rank's contribution.
     uncounted: RareBits,
     cuts: Cuts,
-    /// Owners of which nothing is awaited any more.
+    /// Owners whose outstanding aggregates this rank gave up.
     given_up: Bits,
-    /// Of these, the ones that were silent: it is not because of what they sent.
+    /// Of these, owners that were silent.
     silent: Bits,
-    /// Owners whose last packets have begun to come, or of which nothing is awaited.
+    /// Owners whose last packets have begun to arrive, or that have nothing outstanding.
     ending: Bits,
     sent_after: SentAfter,
-    /// Aggregates of the others.
+    /// Number of aggregates that the others owe.
     owed: u64,
-    /// Aggregates neither here nor known to be gone.
+    /// Aggregates that have neither arrived nor been lost.
     awaited: u32,
-    /// Other owners whose last packets have not begun to come.
+    /// Other owners whose last packets have not begun to arrive.
     coming: u16,
-    /// Aggregates here that lack contributions.
+    /// Arrived aggregates that lack contributions.
     incomplete: u32,
 }
 
-/// Aggregates of the others for which zero is taken.
+/// Aggregates of other ranks that were replaced by zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missing {
     pub(super) slots: u32,
@@ -61,7 +61,8 @@ pub(super) struct Missing {
 }
 
 impl Collect {
-    /// Prepares for an operation, of a [`Part::Scatter`] for no aggregate. Allocates only for the largest one so far.
+    /// Prepares for an operation, with no aggregate for a [`Part::Scatter`]. Allocates only for the largest
+    /// operation so far.
     pub(super) fn reset(
         &mut self,
         layout: &Layout,
@@ -101,12 +102,12 @@ impl Collect {
         self.cuts.reset(slots);
     }
 
-    /// Aggregates here that lack contributions.
+    /// Arrived aggregates that lack contributions.
     pub(super) fn incomplete(&self) -> u32 {
         self.incomplete
     }
 
-    /// Slots of `owner`'s shard whose aggregates are here.
+    /// Number of arrived aggregates of `owner`'s shard.
     pub(super) fn came(&self, owner: u16) -> u32 {
         self.received.count(self.of(owner)) as u32
     }
@@ -126,24 +127,24 @@ impl Collect {
         self.owed
     }
 
-    /// Aggregates neither here nor known to be gone.
+    /// Aggregates that have neither arrived nor been lost.
     pub(super) fn awaited(&self) -> u32 {
         self.awaited
     }
 
-    /// Whether everyone's last packets have begun to come, or nothing of them is awaited.
+    /// True if every owner's last packets have begun to arrive, or it has nothing outstanding.
     pub(super) fn is_ending(&self) -> bool {
         self.coming == 0
     }
 
-    /// A packet of `owner` came that is one of its last.
+    /// Notes that `owner`'s last packets have begun to arrive.
     pub(super) fn ending(&mut self, owner: u16) {
         if self.ending.insert(owner.into()) {
             self.coming -= 1;
         }
     }
 
-    /// What is known of `owner`'s `slot`.
+    /// The state of `owner`'s `slot`.
     pub(super) fn known(&self, owner: u16, slot: u32) -> Known {
         let index = self.index(owner, slot);
         match self.received.contains(index) {
@@ -153,8 +154,8 @@ impl Collect {
         }
     }
 
-    /// The aggregate of `owner`'s `slot` came, of that many contributions, this rank's among them or not: its place in
-    /// `result` is written.
+    /// Notes the aggregate of `owner`'s `slot`, whose values are in `result`: its number of contributions,
+    /// and whether this rank's is among them.
     pub(super) fn store(
         &mut self,
         layout: &Layout,
@@ -162,26 +163,26 @@ impl Collect {
         (slot, contributions, counted): (u32, u16, bool),
         payload: Payload<'_>,
         result: &mut Values,
-    ) -> Verdict {
+    ) -> Acceptance {
         let index = self.index(owner, slot);
         if !self.received.insert(index) {
-            return Verdict::Duplicate;
+            return Acceptance::Duplicate;
         }
         if !counted {
             self.uncounted.insert(index);
         }
         payload.read(self.element, result.get_mut(layout.slot(owner, slot)));
         self.incomplete += u32::from(contributions < self.ranks);
-        // It may be a whole copy of what was cut, which is not awaited any more.
+        // It may be a second, whole copy of an aggregate whose payload was removed.
         let is_answered = self.answers.cuts() && self.cuts.contains(index);
         if !self.given_up.contains(owner.into()) && !is_answered {
             self.awaited -= 1;
         }
-        Verdict::InTime
+        Acceptance::InTime
     }
 
-    /// A switch cut the aggregate of `owner`'s `slot`: it is not awaited. False if that was known,
-    /// or the aggregate is here.
+    /// Notes that a switch removed the payload of `owner`'s `slot`. Returns false if that was known or the
+    /// aggregate has arrived.
     pub(super) fn cut(&mut self, owner: u16, slot: u32, cause: Cause) -> bool {
         let index = self.index(owner, slot);
         if self.received.contains(index) || !self.cuts.insert(index, cause) {
@@ -193,22 +194,22 @@ impl Collect {
         true
     }
 
-    /// A packet of `owner` came that it sent after its last aggregate.
+    /// Notes a packet that `owner` sent after its last aggregate.
     pub(super) fn sent_after(&mut self, owner: u16) {
         if self.sent_after.heard(owner) {
             self.give_up(owner);
         }
     }
 
-    /// All that `owner` sends is out: nothing of it is awaited any more; what comes nevertheless counts until the operation
-    /// ends.
+    /// Gives up `owner`'s outstanding aggregates, because all its packets are sent. Aggregates that still
+    /// arrive count until the operation ends.
     pub(super) fn give_up(&mut self, owner: u16) {
         if self.answers.order() {
             self.settle(owner);
         }
     }
 
-    /// Nothing of `owner` is awaited any more.
+    /// Ends the wait for `owner`.
     fn settle(&mut self, owner: u16) {
         self.ending(owner);
         if self.given_up.insert(owner.into()) {
@@ -223,7 +224,7 @@ impl Collect {
         }
     }
 
-    /// How many of these aggregates, which are one owner's, were cut and did not come whole either.
+    /// Number of one owner's aggregates whose payload was removed, and of which no whole copy arrived.
     fn cut_of(&self, of: Range<usize>) -> usize {
         match self.cuts.count(of.clone()) {
             0 => 0,
@@ -233,14 +234,13 @@ impl Collect {
         }
     }
 
-    /// `owner` was silent too long to be waited for.
+    /// Gives up `owner` because it was silent for too long.
     pub(super) fn give_up_silent(&mut self, owner: u16) {
         self.silent.insert(owner.into());
         self.settle(owner);
     }
 
-    /// Takes zero for every aggregate of the others that is not here; returns how much that was
-    /// and why.
+    /// Replaces every missing aggregate by zero. Returns their number and causes.
     pub(super) fn zero_missing(&self, layout: &Layout, rank: u16, result: &mut Values) -> Missing {
         let mut missing = Missing::default();
         for owner in (0..self.ranks).filter(|owner| *owner != rank) {
@@ -263,7 +263,7 @@ impl Collect {
         missing
     }
 
-    /// Why the aggregate with number `index`, which is `owner`'s, is not here.
+    /// The cause of the missing aggregate with number `index`, which belongs to `owner`.
     fn cause(&self, owner: u16, index: usize) -> Cause {
         match self.cuts.cause(index) {
             Some(cause) => cause,

@@ -1,4 +1,5 @@
-//! What this rank sees of queues and tells the others, and what they tell of theirs: FEEDBACK, both ways.
+//! Congestion state: queues that packets to this rank met, reports to and from other ranks (FEEDBACK), and
+//! the sending rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,29 +13,29 @@ use crate::time::Time;
 
 use super::Destination;
 
-/// The rate that this rank sends at, and what it tells others for theirs. Only with [`Config::pacing`].
+/// The sending rate, and the congestion reports to other ranks. Exists only with [`Config::pacing`].
 pub(super) struct Congestion {
     pub(super) pacer: Pacer,
     pub(super) scale: Scale,
     control: Box<dyn RateControl>,
     receivers: Receivers,
-    /// When the rate follows next what was told.
+    /// Time of the next rate update.
     adapt_at: Time,
-    observer: Observer,
-    /// A round trip longer than that is none.
+    monitor: QueueMonitor,
+    /// Measurements above this are not round trips.
     longest_round_trip: Duration,
 }
 
-/// A FEEDBACK to send beside the notices.
+/// A congestion report (FEEDBACK) that is sent apart from notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct CongestionReport {
     pub(super) to: Destination,
     pub(super) queues: Queues,
     /// The sender's time of the packet that it answers.
     pub(super) echoed: Ticks,
 }
 
-/// What packets to this rank met on their way: a FEEDBACK's middle fields.
+/// Queues that packets to this rank met: the middle fields of FEEDBACK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Queues {
     pub(super) queue: Option<Ticks>,
@@ -51,22 +52,22 @@ impl Congestion {
             control: pacing.policy.control(&scale),
             receivers: Receivers::new(&scale),
             adapt_at: Time::ZERO,
-            observer: Observer::new(config, pacing.policy, scale),
+            monitor: QueueMonitor::new(config, pacing.policy, scale),
             longest_round_trip: config.t_b,
         }
     }
 
-    /// A packet of the job came.
+    /// Notes a received packet of the job.
     pub(super) fn received(&mut self, now: Time, header: &Header) {
         if matches!(header.kind, Kind::Scatter | Kind::Gather | Kind::Repair) {
-            self.observer.packet(now, header);
+            self.monitor.packet(now, header);
         }
     }
 
-    /// FEEDBACK came.
-    pub(super) fn told(&mut self, now: Time, header: &Header, feedback: &Feedback) {
+    /// Notes a received FEEDBACK.
+    pub(super) fn reported(&mut self, now: Time, header: &Header, feedback: &Feedback) {
         if header.echoed == Ticks(0) {
-            return self.receivers.told(now, header.source, feedback);
+            return self.receivers.reported(now, header.source, feedback);
         }
         let clock = Ticks::from_clock_ns(now.as_nanos());
         let round_trip = Ticks(clock.0.wrapping_sub(header.echoed.0));
@@ -75,72 +76,73 @@ impl Congestion {
         }
     }
 
-    /// A packet of `bytes`, all its receivers' copies together, left.
+    /// Notes a sent packet of `bytes`, which counts all its copies.
     pub(super) fn sent(&mut self, now: Time, bytes: u64) {
         self.pacer.spend(now, bytes);
         if now >= self.adapt_at {
             self.adapt_at = now + self.scale.interval;
             let seen = Seen {
-                stamped: self.observer.stamps,
+                stamped: self.monitor.stamps,
                 ..self.receivers.seen(now)
             };
             self.pacer.set_share(self.control.adapt(now, &seen));
         }
     }
 
-    /// What there is to tell beside the notices, once; `waits` says whether an operation does, of which FEEDBACK must be.
-    pub(super) fn tell(&mut self, waits: bool) -> Option<Told> {
+    /// Returns the next congestion report. `waits` says that an operation is in progress, which FEEDBACK
+    /// needs.
+    pub(super) fn next_report(&mut self, waits: bool) -> Option<CongestionReport> {
         if !waits {
-            self.observer.forget();
+            self.monitor.forget();
         }
-        self.observer.tell()
+        self.monitor.next_report()
     }
 
-    /// Whether [`Congestion::tell`] has something.
-    pub(super) fn has_to_tell(&self) -> bool {
-        self.observer.has_to_tell()
+    /// True if [`Congestion::next_report`] has a report.
+    pub(super) fn has_report(&self) -> bool {
+        self.monitor.has_report()
     }
 
-    /// What notices say.
+    /// The queue fields of notices.
     pub(super) fn queues(&self) -> Queues {
-        self.observer.queues()
+        self.monitor.queues()
     }
 }
 
-/// What packets that come to this rank met, interval by interval.
-struct Observer {
+/// Measures, by interval, the queues that packets to this rank met.
+struct QueueMonitor {
     rank: u16,
     ranks: u16,
     gather: Gather,
     policy: RatePolicy,
-    /// Ranks whose packets pass no switch, and show nothing.
-    beside: Vec<u16>,
+    /// Ranks whose packets pass no switch and therefore carry no measurement.
+    colocated: Vec<u16>,
     scale: Scale,
     since: Time,
     packets: u32,
     stamped: u32,
-    /// Switches stamp, as far as the last packets show.
+    /// True if the latest packets carry stamps of switches.
     stamps: bool,
-    /// The sum over stamped packets, in ticks.
+    /// Sum over stamped packets, in ticks.
     queue: u64,
     marked: u32,
     trimmed: u32,
-    /// Of an interval with full queues; with how many it was told one by one.
+    /// The report of an interval with full queues, and the number of ranks that already have it.
     report: Option<(Queues, u16)>,
     /// Sources to answer, with their times.
     echoes: VecDeque<(u16, Ticks)>,
-    /// By source: no answer before that; empty before the first.
+    /// By source: the earliest time of the next answer. Empty until the first one.
     echo_from: Vec<Time>,
 }
 
-impl Observer {
+impl QueueMonitor {
     fn new(config: &Config, policy: RatePolicy, scale: Scale) -> Self {
         Self {
             rank: config.rank,
             ranks: config.ranks,
             gather: config.gather,
             policy,
-            beside: config.beside.clone(),
+            colocated: config.colocated.clone(),
             scale,
             since: Time::ZERO,
             packets: 0,
@@ -156,7 +158,7 @@ impl Observer {
     }
 
     fn packet(&mut self, now: Time, header: &Header) {
-        if self.beside.contains(&header.source) {
+        if self.colocated.contains(&header.source) {
             return;
         }
         self.echo(now, header);
@@ -174,7 +176,7 @@ impl Observer {
         }
     }
 
-    /// One answer to each source in an interval, where round trips are what rates follow.
+    /// Queues one answer per source and interval, for rate policies that follow round trips.
     fn echo(&mut self, now: Time, header: &Header) {
         let follows = match self.policy {
             RatePolicy::Fixed => false,
@@ -212,23 +214,23 @@ impl Observer {
         (self.marked, self.trimmed) = (0, 0);
     }
 
-    /// Of the present interval.
+    /// The queues of the current interval.
     fn queues(&self) -> Queues {
-        // A share over 0 is told as such.
+        // A share above 0 never rounds to 0.
         let share = |part: u32| {
             let of = u64::from(self.packets).max(1);
             (u64::from(part) * 255).div_ceil(of).min(255) as u8
         };
         let mean = self.queue.checked_div(self.stamped.into());
         Queues {
-            // A mean of 32-bit values is one; the largest of them means none.
+            // The mean of 32-bit values fits 32 bits. The largest value means "none".
             queue: mean.map(|mean| Ticks((mean as u32).min(u32::MAX - 1))),
             marked: share(self.marked),
             trimmed: share(self.trimmed),
         }
     }
 
-    fn has_to_tell(&self) -> bool {
+    fn has_report(&self) -> bool {
         self.report.is_some() || !self.echoes.is_empty()
     }
 
@@ -237,15 +239,15 @@ impl Observer {
         self.echoes.clear();
     }
 
-    fn tell(&mut self) -> Option<Told> {
+    fn next_report(&mut self) -> Option<CongestionReport> {
         if let Some((rank, sent_at)) = self.echoes.pop_front() {
-            return Some(Told {
+            return Some(CongestionReport {
                 to: Destination::Rank(rank),
                 queues: self.queues(),
                 echoed: sent_at,
             });
         }
-        let (queues, told) = self.report.as_mut()?;
+        let (queues, sent) = self.report.as_mut()?;
         let queues = *queues;
         let to = match self.gather {
             Gather::Multicast => {
@@ -253,15 +255,15 @@ impl Observer {
                 Destination::Group
             }
             Gather::Unicast => {
-                *told += 1;
-                let rank = (u32::from(self.rank) + u32::from(*told)) % u32::from(self.ranks);
-                if *told == self.ranks - 1 {
+                *sent += 1;
+                let rank = (u32::from(self.rank) + u32::from(*sent)) % u32::from(self.ranks);
+                if *sent == self.ranks - 1 {
                     self.report = None;
                 }
                 Destination::Rank(rank as u16)
             }
         };
-        Some(Told {
+        Some(CongestionReport {
             to,
             queues,
             echoed: Ticks(0),
@@ -273,7 +275,7 @@ impl Observer {
 mod tests {
     use super::*;
 
-    fn observer(policy: RatePolicy, gather: Gather) -> Observer {
+    fn monitor(policy: RatePolicy, gather: Gather) -> QueueMonitor {
         let config = Config {
             gather,
             slot_bytes: 8192,
@@ -284,7 +286,7 @@ mod tests {
             burst: 0,
             policy,
         };
-        Observer::new(&config, policy, Scale::new(&config, &pacing))
+        QueueMonitor::new(&config, policy, Scale::new(&config, &pacing))
     }
 
     fn at(us: u64) -> Time {
@@ -300,76 +302,81 @@ mod tests {
     }
 
     #[test]
-    fn full_queues_are_told_once_an_interval() {
-        let mut observer = observer(RatePolicy::InBand, Gather::Multicast);
+    fn full_queues_are_reported_once_an_interval() {
+        let mut monitor = monitor(RatePolicy::InBand, Gather::Multicast);
         for us in 0..200 {
-            observer.packet(at(us), &packet(0, if us < 100 { 10 } else { 190 }));
-            let told = observer.tell();
-            assert_eq!(told.is_some(), us == 150, "{us}: {told:?}");
-            if let Some(told) = told {
-                assert_eq!(told.to, Destination::Group);
-                assert_eq!(told.queues.queue, Some(Ticks(190)));
+            monitor.packet(at(us), &packet(0, if us < 100 { 10 } else { 190 }));
+            let report = monitor.next_report();
+            assert_eq!(report.is_some(), us == 150, "{us}: {report:?}");
+            if let Some(report) = report {
+                assert_eq!(report.to, Destination::Group);
+                assert_eq!(report.queues.queue, Some(Ticks(190)));
             }
         }
     }
 
     #[test]
-    fn marks_and_cut_payloads_are_told_without_a_queue() {
+    fn marks_and_cut_payloads_are_reported_without_a_queue() {
         for trimmed in [true, false] {
-            let mut observer = observer(RatePolicy::InBand, Gather::Unicast);
-            // Marks count where no switch stamps.
+            let mut monitor = monitor(RatePolicy::InBand, Gather::Unicast);
+            // Marks count if no switch stamps.
             let mut unmarked = packet(0, 0);
             unmarked.switch_flags.hops = trimmed.into();
             let mut one = unmarked.clone();
             one.switch_flags.trimmed = trimmed;
             one.switch_flags.congestion = !trimmed;
-            observer.packet(at(1000), &one);
+            monitor.packet(at(1000), &one);
             for us in 0..1000 {
-                observer.packet(at(1001 + us / 100), &unmarked);
+                monitor.packet(at(1001 + us / 100), &unmarked);
             }
-            observer.packet(at(1100), &unmarked);
-            // Packets without stamps are answered besides.
-            let told = std::iter::from_fn(|| observer.tell());
-            let told: Vec<Told> = told.filter(|told| told.echoed == Ticks(0)).collect();
-            let to: Vec<Destination> = told.iter().map(|told| told.to).collect();
+            monitor.packet(at(1100), &unmarked);
+            // Packets without stamps are answered as well.
+            let report = std::iter::from_fn(|| monitor.next_report());
+            let report: Vec<CongestionReport> =
+                report.filter(|report| report.echoed == Ticks(0)).collect();
+            let to: Vec<Destination> = report.iter().map(|report| report.to).collect();
             assert_eq!(to, [2, 3, 0].map(Destination::Rank));
             let Queues {
                 marked,
                 trimmed: cut,
                 ..
-            } = told[0].queues;
-            // Less than one of 255, and still told.
+            } = report[0].queues;
+            // Less than one in 255, but reported.
             assert_eq!((cut, marked), if trimmed { (1, 0) } else { (0, 1) });
         }
     }
 
     #[test]
-    fn ranks_beside_show_nothing() {
+    fn colocated_ranks_show_no_queue() {
         for policy in [RatePolicy::InBand, RatePolicy::Timely] {
-            let mut observer = observer(policy, Gather::Multicast);
-            observer.beside = vec![2];
-            observer.packet(at(0), &packet(0, 10));
-            std::iter::from_fn(|| observer.tell()).for_each(drop);
-            let mut beside = packet(2, 0);
-            beside.switch_flags.hops = 0;
+            let mut monitor = monitor(policy, Gather::Multicast);
+            monitor.colocated = vec![2];
+            monitor.packet(at(0), &packet(0, 10));
+            std::iter::from_fn(|| monitor.next_report()).for_each(drop);
+            let mut colocated = packet(2, 0);
+            colocated.switch_flags.hops = 0;
             for us in 1..1000 {
-                observer.packet(at(us), &beside);
-                assert_eq!((observer.tell(), observer.stamps), (None, true), "{us}");
+                monitor.packet(at(us), &colocated);
+                assert_eq!(
+                    (monitor.next_report(), monitor.stamps),
+                    (None, true),
+                    "{us}"
+                );
             }
         }
     }
 
     #[test]
     fn answers_go_to_each_source_once_an_interval() {
-        let mut observer = observer(RatePolicy::Timely, Gather::Multicast);
+        let mut monitor = monitor(RatePolicy::Timely, Gather::Multicast);
         let mut sources = Vec::new();
         for us in 0..60 {
             for source in [0, 2, 3] {
-                observer.packet(at(us), &packet(source, 0));
+                monitor.packet(at(us), &packet(source, 0));
             }
-            sources.extend(std::iter::from_fn(|| observer.tell()).map(|told| {
-                assert_eq!(told.echoed, Ticks(77));
-                told.to
+            sources.extend(std::iter::from_fn(|| monitor.next_report()).map(|report| {
+                assert_eq!(report.echoed, Ticks(77));
+                report.to
             }));
         }
         assert_eq!(sources, [0, 2, 3, 0, 2, 3].map(Destination::Rank));

@@ -1,11 +1,11 @@
-//! Payloads that switches cut on the way.
+//! The set of packets whose payload a switch removed, with the cause.
 
 use std::ops::Range;
 
 use crate::bits::RareBits;
 use crate::cause::Cause;
 
-/// By packet: whether its header came without its payload, and why.
+/// By packet: whether its payload was removed, and why.
 #[derive(Default)]
 pub(super) struct Cuts {
     trimmed: RareBits,
@@ -19,8 +19,8 @@ impl Cuts {
         self.late.reset(len);
     }
 
-    /// The payload of packet `index` was cut; false if that was known. The first word counts: a
-    /// network that duplicates packets may trim one copy and be late with the other.
+    /// Notes that the payload of packet `index` was removed. Returns false if that was known. The first cause
+    /// counts: a network that duplicates packets may trim one copy and mark the other late.
     pub(super) fn insert(&mut self, index: usize, cause: Cause) -> bool {
         if self.contains(index) {
             return false;
@@ -35,12 +35,12 @@ impl Cuts {
         self.cause(index).is_some()
     }
 
-    /// How many packets of `range` have none.
+    /// Number of packets of `range` without a payload.
     pub(super) fn count(&self, range: Range<usize>) -> usize {
         self.trimmed.count(range.clone()) + self.late.count(range)
     }
 
-    /// Why packet `index` has no payload.
+    /// The cause of packet `index` having no payload.
     pub(super) fn cause(&self, index: usize) -> Option<Cause> {
         if self.trimmed.contains(index) {
             Some(Cause::Trimmed)

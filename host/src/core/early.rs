@@ -1,4 +1,4 @@
-//! Packets of operations that this rank has not started.
+//! Storage for packets of operations that this rank has not started.
 
 use ultima_wire::Kind;
 
@@ -9,10 +9,10 @@ use crate::time::Time;
 
 use super::packet::Datagram;
 
-/// Bytes kept with each datagram.
+/// Bytes stored with each datagram.
 const PREFIX: usize = 2 + 2 + 8;
 
-/// Datagrams by operation, whole, in the order of their arrival; bounded in operations and bytes.
+/// Whole datagrams by operation, in the order of arrival; bounded in operations and bytes.
 pub(super) struct Early {
     bounds: EarlyBounds,
     kept: Vec<Kept>,
@@ -22,10 +22,10 @@ pub(super) struct Early {
 
 struct Kept {
     id: OperationId,
-    /// What is at hand of each datagram, after that length, the datagram's and its arrival, as two, two and
-    /// eight bytes.
+    /// For each datagram: the stored length, the full length (two bytes each), the arrival time (eight
+    /// bytes), the stored bytes.
     datagrams: Vec<u8>,
-    /// What counts against the bound: of each datagram its length and the prefix.
+    /// Bytes that count against the bound: stored lengths and prefixes.
     bytes: usize,
     scatter: u64,
     gather: u64,
@@ -41,8 +41,8 @@ impl Early {
         }
     }
 
-    /// Keeps a datagram, or counts it as refused. Where operations are too many the nearest are
-    /// kept: those furthest ahead are the ones a lost or forged rank could fill this with.
+    /// Stores a datagram, or counts it as refused. With too many operations it keeps the nearest ones: a
+    /// faulty or forged sender could fill the store with distant ones.
     pub(super) fn keep(
         &mut self,
         now: Time,
@@ -58,7 +58,7 @@ impl Early {
             return;
         };
         let kept = &mut self.kept[at];
-        // Lengths were checked against the slot's, which fits a UDP datagram.
+        // Lengths were compared with the slot's, which fits a UDP datagram.
         for len in [datagram.bytes.len(), datagram.len] {
             kept.datagrams
                 .extend_from_slice(&(len as u16).to_le_bytes());
@@ -75,7 +75,7 @@ impl Early {
         self.bytes += size;
     }
 
-    /// Where operation `id` is kept, made if there is room or by dropping one further ahead.
+    /// Index of operation `id`. Adds it if there is room, or by removing a more distant one.
     fn place(&mut self, id: OperationId, counters: &mut Phases) -> Option<usize> {
         if let Some(at) = self.kept.iter().position(|kept| kept.id == id) {
             return Some(at);
@@ -105,14 +105,14 @@ impl Early {
         Some(self.kept.len() - 1)
     }
 
-    /// What was kept of operation `id`: read it with [`datagrams`], then give it back with
+    /// Takes the datagrams of operation `id`: read them with [`datagrams`], then return the buffer to
     /// [`Early::recycle`].
     pub(super) fn take(&mut self, id: OperationId) -> Option<Vec<u8>> {
         let at = self.kept.iter().position(|kept| kept.id == id)?;
         Some(self.remove(at).datagrams)
     }
 
-    /// Drops what `ended` says will never start; its datagrams came late.
+    /// Removes operations that `ended` says will never start, and counts their datagrams as late.
     pub(super) fn drop_if(&mut self, ended: impl Fn(OperationId) -> bool, counters: &mut Phases) {
         while let Some(at) = self.kept.iter().position(|kept| ended(kept.id)) {
             let dropped = self.remove(at);
@@ -128,7 +128,7 @@ impl Early {
         kept
     }
 
-    /// Keeps an allocation for the next operation.
+    /// Keeps a buffer for the next operation.
     pub(super) fn recycle(&mut self, mut datagrams: Vec<u8>) {
         if self.spare.len() < 2 {
             datagrams.clear();
@@ -137,7 +137,7 @@ impl Early {
     }
 }
 
-/// Adds to one phase's counter; FEEDBACK has none.
+/// Adds to a counter of the packet's phase. FEEDBACK has none.
 pub(super) fn count(
     kind: Kind,
     counters: &mut Phases,
@@ -151,13 +151,13 @@ pub(super) fn count(
     }
 }
 
-/// The datagrams in what [`Early::take`] returned, in the order of their arrival and with its time.
+/// The datagrams in a buffer of [`Early::take`], with their arrival times, in order.
 pub(super) fn datagrams(mut kept: &[u8]) -> impl Iterator<Item = (Time, Datagram<'_>)> {
     std::iter::from_fn(move || {
-        let (at_hand, rest) = kept.split_first_chunk::<2>()?;
+        let (stored, rest) = kept.split_first_chunk::<2>()?;
         let (len, rest) = rest.split_first_chunk::<2>()?;
         let (arrival, rest) = rest.split_first_chunk::<8>()?;
-        let (bytes, rest) = rest.split_at_checked(u16::from_le_bytes(*at_hand).into())?;
+        let (bytes, rest) = rest.split_at_checked(u16::from_le_bytes(*stored).into())?;
         kept = rest;
         let datagram = Datagram {
             bytes,
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_at_hand_counts_as_well() {
+    fn bytes_that_are_not_stored_count_against_the_bound() {
         let (mut early, mut counters) = (early(2, 40), Phases::default());
         let datagram = Datagram {
             bytes: b"1",

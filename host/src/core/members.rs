@@ -1,43 +1,44 @@
-//! What this rank knows of the others, beyond one operation.
+//! The state of the other ranks across operations: last packets, suspicion, progress.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// Steps in a row with an operation without a packet after which a rank is suspected.
+/// A rank is suspected after this many consecutive steps with an operation without its packets.
 const SUSPECT_AFTER: u32 = 3;
-/// A rank stops when in as many steps in a row nothing came from anyone, so that operations last until t_B, and they
-/// took as long. More than [`SUSPECT_AFTER`]: a link may be down for a moment, and the only other rank may sleep.
+/// A rank stops after this many consecutive steps without a packet from any rank, if they lasted that many
+/// times t_B. More than [`SUSPECT_AFTER`]: a link may be down for a moment, and a single peer may be
+/// suspended.
 const ALONE_AFTER: u32 = 10;
 const ALONE_FOR: Duration = Duration::from_secs(10);
 
-/// A packet of a step that many after the newest that anyone was heard of says nothing of what its sender has done.
+/// Ignores the step of a packet that is this far ahead of all known steps.
 const LONGEST_LEAD: u32 = 1 << 16;
 
-/// Who was heard, and of what.
+/// The state of the other ranks.
 pub(super) struct Members {
-    /// By rank: how many operations had been started when it was heard last.
+    /// By rank: number of operations started when its last packet arrived.
     heard: Vec<u32>,
-    /// By rank: the newest step that it was heard of; zero before.
+    /// By rank: the newest step in its packets; zero before the first.
     newest_step: Vec<u32>,
-    /// The others who are silent, or were in the present step.
+    /// Other ranks that are silent, or were in the current step.
     silent: BTreeMap<u16, Silence>,
-    /// The newest step of anyone.
+    /// The newest step of any rank.
     newest: Option<u32>,
     /// Operations started.
     started: u32,
-    /// How long operations have lasted in which nobody was heard, since someone was.
+    /// Total duration of operations without a packet, since the last packet.
     alone_for: Duration,
-    /// Up to when that is counted: operations run side by side.
+    /// End of the time that is included: operations overlap.
     counted_until: Time,
 }
 
 #[derive(Clone, Copy)]
 struct Silence {
-    /// Steps in a row.
+    /// Consecutive steps.
     steps: u32,
-    /// The last of them: buckets side by side miss the same packets.
+    /// The last of them. Parallel buckets miss the same packets, and count once.
     last: u32,
 }
 
@@ -54,17 +55,17 @@ impl Members {
         }
     }
 
-    /// An operation starts; returns its number, for [`Members::operation_ended`].
+    /// Notes the start of an operation. Returns its number for [`Members::operation_ended`].
     pub(super) fn operation_starts(&mut self) -> u32 {
         self.started = self.started.wrapping_add(1);
         self.started
     }
 
-    /// A packet of `rank` came: it is trusted (again).
+    /// Notes a packet of `rank`, which ends a suspicion.
     pub(super) fn heard(&mut self, rank: u16, step: u32) {
-        self.lives(rank);
+        self.heard_any(rank);
         let known = self.newest;
-        // Who is so far ahead is not, and one packet must not make it so for good.
+        // Ignores implausible step numbers: one forged packet must not advance the window.
         if known.is_some_and(|known| step.saturating_sub(known) > LONGEST_LEAD) {
             return;
         }
@@ -73,8 +74,8 @@ impl Members {
         self.newest = self.newest.max(Some(step));
     }
 
-    /// The same for a packet that says nothing of what its sender sent before.
-    pub(super) fn lives(&mut self, rank: u16) {
+    /// As [`Members::heard`], for a packet that says nothing about its sender's earlier packets.
+    pub(super) fn heard_any(&mut self, rank: u16) {
         self.alone_for = Duration::ZERO;
         self.heard[usize::from(rank)] = self.started;
         if let Some(silence) = self.silent.get_mut(&rank) {
@@ -82,33 +83,33 @@ impl Members {
         }
     }
 
-    /// Whether `rank` has sent a packet of a step after `step`.
+    /// True if `rank` has sent a packet of a step after `step`.
     pub(super) fn is_past(&self, rank: u16, step: u32) -> bool {
         self.newest_step[usize::from(rank)] > step
     }
 
-    /// The newest step of which anyone has sent a packet.
+    /// The newest step of any received packet.
     pub(super) fn newest_step(&self) -> Option<u32> {
         self.newest
     }
 
-    /// Whether nothing came from `rank` for several steps: it is not waited for.
+    /// True if `rank` was silent for several steps, so operations do not wait for it.
     pub(super) fn is_suspected(&self, rank: u16) -> bool {
         (self.silent.get(&rank)).is_some_and(|silence| silence.steps >= SUSPECT_AFTER)
     }
 
-    /// For how many steps in a row nobody was heard, where that is why this rank should stop.
+    /// Number of consecutive steps without a packet from any rank, if this rank should stop for that reason.
     pub(super) fn is_alone(&self) -> Option<u32> {
         self.silence()
             .filter(|&silent| silent >= ALONE_AFTER && self.alone_for >= ALONE_FOR)
     }
 
-    /// Whether everybody else is suspected: then it is as likely this rank that is cut off.
+    /// True if all other ranks are suspected: then this rank is as likely to be the disconnected one.
     pub(super) fn suspects_all(&self) -> bool {
         self.silence() >= Some(SUSPECT_AFTER)
     }
 
-    /// Since how many steps nobody was heard.
+    /// Number of consecutive steps without a packet from any rank.
     fn silence(&self) -> Option<u32> {
         match self.silent.len() < self.heard.len() - 1 {
             true => Some(0),
@@ -116,7 +117,7 @@ impl Members {
         }
     }
 
-    /// An operation of `rank`, which is this one, ended, the one with `number` in `step`: who was silent during it?
+    /// Notes the end of operation `number` in `step` at this rank, and updates the silence of all others.
     pub(super) fn operation_ended(
         &mut self,
         rank: u16,
@@ -125,12 +126,12 @@ impl Members {
         now: Time,
     ) {
         let mut alone = true;
-        // Who spoke again and was silent in another step.
+        // Ranks that sent again after their silence in another step.
         self.silent
             .retain(|_, silence| silence.steps > 0 || silence.last == step);
         let others = (0u16..).zip(&self.heard);
         for (other, heard) in others.filter(|(other, _)| *other != rank) {
-            // Numbers wrap; those heard since it started are few ahead of it.
+            // Numbers wrap. Those heard since the start are at most a few ahead.
             if *heard == 0 || number.wrapping_sub(*heard).cast_signed() > 0 {
                 let new = Silence {
                     steps: 1,
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_is_who_hears_nobody_for_long() {
+    fn a_rank_without_packets_for_long_is_alone() {
         for (ms, operations) in [(1000, 10), (5000, 10), (100, 100)] {
             let (mut members, mut now) = (Members::new(3), Time::ZERO);
             for ended in 0..operations {
@@ -175,7 +176,7 @@ mod tests {
                 operation(&mut members, &mut now, ms);
             }
             assert_eq!(members.is_alone(), Some(operations));
-            members.lives(2);
+            members.heard_any(2);
             assert!(members.is_alone().is_none() && !members.suspects_all());
         }
     }
@@ -201,7 +202,7 @@ mod tests {
         let mut members = Members::new(2);
         let end = Time::ZERO + ALONE_FOR * 2 / 3;
         let [first, second] = [(); 2].map(|()| members.operation_starts());
-        members.lives(1);
+        members.heard_any(1);
         members.operation_ended(0, (first, 0), Time::ZERO, end);
         members.operation_ended(0, (second, 0), Time::ZERO, end);
         assert!(!members.is_suspected(1));

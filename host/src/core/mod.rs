@@ -1,49 +1,49 @@
 //! The protocol as a state machine: no I/O, no clock.
 //!
-//! A driver calls [`Core::start`] for each AllReduce, [`Core::handle_datagram`] for each UDP
-//! payload that came, [`Core::poll_transmit`] until it returns nothing, [`Core::handle_timeout`]
-//! when the time that [`Core::poll_timeout`] names has come, and takes what ended from
-//! [`Core::poll_event`]. The same calls with the same times give the same packets and the same
-//! bits.
+//! A driver calls [`Core::start`] for each AllReduce, [`Core::handle_datagram`] for each received UDP
+//! payload, [`Core::poll_transmit`] until it returns none, [`Core::handle_timeout`] at the time that
+//! [`Core::poll_timeout`] returns, and takes results from [`Core::poll_event`]. The same calls with the same
+//! times give the same packets and the same bits.
 //!
-//! | file | what it knows |
+//! | file | content |
 //! | --- | --- |
-//! | `start.rs`, `receive.rs`, `transmit.rs` | what the driver calls: which operation, which part of this rank it is for |
+//! | `start.rs`, `receive.rs`, `transmit.rs` | the driver's calls, and the dispatch to the parts below |
 //! | `operation.rs` | one AllReduce: its two phases and its bounds |
-//! | `reduce.rs` | the own shard: contributions by slot, what is known to be gone, when a slot closes |
-//! | `collect.rs` | the others' shards: aggregates that came |
-//! | `congestion.rs` | what queues this rank's packets met, and the others' did: its rate |
-//! | `outbox.rs` | what is to be sent, in which order |
-//! | `early.rs` | packets that came before the operation started here |
-//! | `check.rs` | check packets, which find out where packets stop |
-//! | `cuts.rs` | payloads that switches cut on the way |
-//! | `overtaking.rs` | how much came that shows what was lost before it |
-//! | `packet.rs` | what is read from and written to a datagram |
-//! | `waits.rs` | how long the others will wait: the budget that packets carry |
+//! | `reduce.rs` | the own shard: contributions by slot, losses, when a slot closes |
+//! | `collect.rs` | the others' shards: aggregates |
+//! | `congestion.rs` | measurements and reports of queues; the sending rate |
+//! | `outbox.rs` | packets to send, in order |
+//! | `early.rs` | packets that arrive before the operation starts here |
+//! | `check.rs` | check packets, which show which paths work |
+//! | `cuts.rs` | packets whose payload a switch removed |
+//! | `overtaking.rs` | counters of later packets that show a loss |
+//! | `packet.rs` | reading and writing of datagrams |
+//! | `waits.rs` | how long the others will wait: the budget in packets |
 //! | `recycler.rs` | packets of [`crate::recycling`]: counted ranks, requests, repairs |
-//! | `members.rs` | who was heard, who is suspected |
-//! | `tracer.rs` | tells what happens, where somebody wants to know: [`crate::trace`] |
-//! | `weights.rs` | what each rank's data weigh |
-//! | `exact/` | exact operations, which repair what is lost until it is there |
+//! | `members.rs` | state of the other ranks: last packets, suspicion |
+//! | `tracer.rs` | records for [`crate::trace`] |
+//! | `weights.rs` | the weight of each rank's data |
+//! | `exact/` | exact operations, which repair losses |
 //!
-//! # When something is known to be gone
+//! # Loss detection
 //!
-//! A switch that cannot carry a packet's payload in time sends its header on, marked TRIMMED or
-//! LATE: checked like any other packet, it settles its slot at once and is told as
-//! [`Event::SlotGone`]. What was dropped without a word shows by order:
+//! A switch that cannot carry a packet's payload in time forwards the header with the flag TRIMMED or LATE.
+//! The core checks it like any other packet, stops waiting for its slot and reports [`Event::SlotGone`]. A
+//! packet that is dropped without a trace shows by order:
 //!
-//! A path keeps the order of one source's packets (up to [`Config::reorder`] of them overtaking
-//! one), and a source sends all SCATTER of an operation, then its GATHER, then the next step. So an
-//! owner gives a contribution up
-//! - when a later one in the source's [`crate::Rotation`] came,
-//! - when a GATHER or FEEDBACK of the operation came from the source, or anything of a later step;
+//! A path keeps the order of one source's packets (at most [`Config::reorder`] of them overtake another), and
+//! a source sends all SCATTER of an operation, then its GATHER, then the next step. So an owner gives up a
+//! contribution
+//! - when a later one in the source's [`crate::Rotation`] arrives,
+//! - when a GATHER or FEEDBACK of the operation arrives from the source, or any packet of a later step;
 //!
-//! and a receiver gives an owner's aggregates up when the owner's FEEDBACK with the flag LAST came,
-//! or anything of a later step that took the same way ([`Config::beside`]). Aggregates are sent as
-//! slots close, in no known order, so that a gap among them says nothing. Neither waits for a rank
-//! that was silent in three steps, unless all were: then each operation takes t_B, and after ten of them and
-//! ten seconds the next does not start ([`StartError::Alone`]). What comes although it was given up still counts until its
-//! slot or operation has closed.
+//! and a receiver gives up an owner's aggregates when the owner's FEEDBACK with the flag LAST arrives, or any
+//! packet of a later step on the same path ([`Config::colocated`]). Aggregates are sent as slots close, in no
+//! fixed order, so a gap among them shows nothing.
+//!
+//! Neither waits for a rank that was silent in three steps, unless all were. Then each operation takes t_B,
+//! and after ten of them and ten seconds the next one does not start ([`StartError::Alone`]). A packet that
+//! arrives after it was given up still counts until its slot or operation closes.
 
 mod check;
 mod collect;
@@ -97,49 +97,48 @@ use recycler::Recycler;
 use tracer::Tracer;
 use weights::Weights;
 
-/// Of how many operations it is known when they started, so that a packet that comes after its operation's end tells how
-/// late it is.
+/// Number of operations whose start time is stored, so that a packet after the end shows how late it is.
 const STARTED: usize = 32;
 
-/// Where a datagram goes.
+/// A datagram's destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Destination {
-    /// To one rank.
+    /// One rank.
     Rank(u16),
-    /// To the job's group: every rank but the sender.
+    /// The job's group: every rank except the sender.
     Group,
 }
 
-/// A datagram to send, whose bytes are in the buffer given to [`Core::poll_transmit`].
+/// A datagram to send. Its bytes are in the buffer of [`Core::poll_transmit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Where it goes.
+    /// The destination.
     pub to: Destination,
-    /// Its length: an Ultima header and payload.
+    /// Length of the datagram: an Ultima header and payload.
     pub len: usize,
-    /// Bytes in the buffer: all, but for values that are only counted ([`Core::start_counted`]); what follows them
-    /// stands in their place.
+    /// Bytes in the buffer: all, except for values that are only counted ([`Core::start_counted`]). The bytes
+    /// after the values directly follow the header then.
     pub head: usize,
 }
 
-/// What a driver is told.
+/// An event for the driver.
 #[derive(Debug)]
 pub enum Event {
     /// An operation ended.
     Done {
-        /// How.
+        /// The outcome.
         outcome: Box<Outcome>,
-        /// The averaged bucket as it was encoded, for [`crate::Codec::decode`]. Hand the allocation
-        /// back as the next operation's contributions and nothing is allocated in the steady state.
+        /// The averaged bucket, encoded, for [`crate::Codec::decode`]. Pass the buffer back as the next
+        /// operation's contributions, and the steady state allocates nothing.
         result: Vec<f32>,
     },
-    /// A switch said that a slot will not come: it is not waited for.
+    /// A switch reported that it dropped a slot, so the core does not wait for it.
     SlotGone(SlotGone),
     /// An exact operation ended.
     Exact {
-        /// Which one.
+        /// The operation.
         id: OperationId,
-        /// Its result and how it came, or why there is none.
+        /// The result with its outcome, or the error.
         ended: Box<Result<(ExactOutcome, Vec<f32>), Incomplete>>,
     },
 }
@@ -150,8 +149,8 @@ struct Started {
     at: Time,
     /// Contributions that each of the others owes to this rank's shard.
     slots: u64,
-    /// Whose notice of its last contribution came.
-    told: Bits,
+    /// Ranks whose notice of their last contribution arrived.
+    finished: Bits,
 }
 
 /// One rank's side of a job's AllReduces.
@@ -175,7 +174,7 @@ pub struct Core {
     congestion: Option<Congestion>,
     incast: Incast,
     events: VecDeque<Event>,
-    /// Of operations that are over.
+    /// Counters of finished operations.
     totals: Totals,
     tracer: Tracer,
     spare_buffers: Vec<Buffers>,
@@ -183,10 +182,10 @@ pub struct Core {
 }
 
 impl Core {
-    /// A core that has not started anything.
+    /// Creates a core without operations.
     ///
     /// # Errors
-    /// [`ConfigError`] if the configuration cannot work.
+    /// [`ConfigError`] if the configuration is invalid.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
@@ -220,28 +219,28 @@ impl Core {
         &self.config
     }
 
-    /// Tells `sink` what happens from now on: of every AllReduce each packet, each slot that closes, each bound that
-    /// passes; of exact operations the packets that are sent.
+    /// Records to `sink` from now on: for every AllReduce each packet, each closed slot and each passed
+    /// bound; for exact operations the sent packets.
     pub fn trace(&mut self, sink: Box<dyn Sink>) {
         self.tracer = Tracer::new(self.config.rank, sink);
     }
 
-    /// The longest datagram that [`Core::poll_transmit`] writes.
+    /// Length of the longest datagram that [`Core::poll_transmit`] writes.
     pub fn max_datagram(&self) -> usize {
         packet::max_datagram(&self.config)
     }
 
-    /// When [`Core::handle_timeout`] has something to do; none while no operation is under way.
+    /// When to call [`Core::handle_timeout`]. None while no operation is in progress.
     pub fn poll_timeout(&self) -> Option<Time> {
         let bounded = self.operations.iter().map(Operation::due);
         bounded.chain(self.exact.due()).min()
     }
 
-    /// When [`Core::poll_transmit`], having returned nothing, may have something again without a
-    /// datagram, an operation or a check: pacing or a repeated notice.
+    /// When [`Core::poll_transmit`], after returning none, may return a datagram without another event:
+    /// pacing, or a repeated notice.
     pub fn poll_transmit_at(&self) -> Option<Time> {
         let paced = match &self.congestion {
-            Some(congestion) if congestion.has_to_tell() => return Some(Time::ZERO),
+            Some(congestion) if congestion.has_report() => return Some(Time::ZERO),
             Some(congestion) => congestion.pacer.ready_at(),
             None => Time::ZERO,
         };
@@ -256,8 +255,8 @@ impl Core {
         Some(ready.max(paced))
     }
 
-    /// Sends a check packet before everything else. One to this rank itself, or to a rank that the job doesn't have, is
-    /// ignored: whom to send to is the control plane's word.
+    /// Sends a check packet before everything else. Ignores one to this rank itself, or to a rank outside the
+    /// job: the control plane chooses the destination.
     pub fn check(&mut self, packet: CheckPacket) {
         let Config { rank, ranks, .. } = self.config;
         match packet.to {
@@ -266,63 +265,64 @@ impl Core {
         }
     }
 
-    /// Which check packets of the round `token` came; of all but the last few rounds nothing is
-    /// known.
+    /// Check packets received in the round `token`. Only the last few rounds are stored.
     pub fn heard(&self, token: u32) -> HeardInRound {
         self.checks.heard(token)
     }
 
-    /// The rate that this rank sends at, in bits per second: with [`Config::pacing`], its limit or less.
+    /// The sending rate in bits per second: with [`Config::pacing`], its limit or less.
     pub fn rate(&self) -> Option<u64> {
         let congestion = self.congestion.as_ref()?;
         let limit = self.config.pacing?.bits_per_second;
         Some((limit as f64 * congestion.pacer.share()) as u64)
     }
 
-    /// Whether contributions or aggregates are ready and not sent.
+    /// True if contributions or aggregates are ready and not sent.
     pub fn has_unsent(&self) -> bool {
         self.operations.iter().any(|o| o.outbox().has_data())
             || (self.recycler.as_ref()).is_some_and(|recycler| recycler.store.is_asked())
     }
 
-    /// Whether an exact operation is under way, or others may lack what this rank has of one: before the time that
-    /// [`Core::needed_until`] says it should not go.
+    /// True if an exact operation is in progress, or others may lack data that this rank has: it should not
+    /// leave before [`Core::needed_until`].
     pub fn is_needed(&self) -> bool {
         (self.exact).may_be_needed(|rank, step| self.members.is_past(rank, step))
     }
 
-    /// For a rank that leaves: when every other rank has what it lacks of exact operations, has given it up, or is gone itself,
-    /// as far as it was heard until now; none where none lacks anything.
+    /// For a rank that leaves: when every other rank has all data of exact operations, has given up, or is
+    /// gone, judging by its packets until now. None if no rank lacks data.
     pub fn needed_until(&self) -> Option<Time> {
         (self.exact).needed_until(|rank, step| self.members.is_past(rank, step))
     }
 
-    /// With [`Config::recycling`]: what came, since this was last called, of operations of `bucket` that have ended,
-    /// for [`crate::Carry::settle`]. To be called whenever one of them ends; until then it is kept.
+    /// With [`Config::recycling`]: the corrections of finished operations of `bucket` since the last call,
+    /// for [`crate::Carry::settle`]. Call it whenever one of them ends; the core stores corrections until
+    /// then.
     pub fn take_corrections(&mut self, bucket: u16) -> Vec<Correction> {
         (self.recycler.as_mut()).map_or_else(Vec::new, |recycler| recycler.take(bucket))
     }
 
-    /// Operations that start from now on are coded so: the configuration's coding, or none. All ranks change it between
-    /// the same two operations.
+    /// Sets the coding of operations that start from now on: the configured coding, or none. All ranks change
+    /// it between the same two operations.
     pub fn set_coding(&mut self, coding: Coding) {
         self.config.coding = coding;
     }
 
-    /// With [`Config::recycling`]: every rank's parameters have just become those of all, their mean. What this rank is
-    /// still owed goes into its next contributions instead of its outputs: [`crate::recycling`].
+    /// With [`Config::recycling`]: notes that every rank's parameters were replaced by their mean.
+    /// Corrections that are still due go into this rank's next contributions instead of its outputs:
+    /// [`crate::recycling`].
     pub fn healed(&mut self) {
         if let Some(recycler) = &mut self.recycler {
             recycler.ledger.heal();
         }
     }
 
-    /// The newest step of which any other rank has sent something: how far behind this one is.
+    /// The newest step in any other rank's packets, which shows how far this rank is behind.
     pub fn newest_step(&self) -> Option<u32> {
         self.members.newest_step()
     }
 
-    /// Applies the bounds that `now` is past. Early and repeated calls do nothing.
+    /// Applies the bounds that `now` has passed. Early and repeated calls do nothing.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.poll_timeout().is_none_or(|due| due > now) {
             return;
@@ -332,9 +332,9 @@ impl Core {
             if now >= operation.deadline {
                 if operation.is_waiting() {
                     let timer = Timer::Deadline;
-                    (self.tracer).tell(now, operation.id, || Happened::Timer { timer });
+                    (self.tracer).record(now, operation.id, || Happened::Timer { timer });
                 }
-                // Where t_S passed unseen its own shard is still open.
+                // If t_S was missed, its own shard is still open.
                 let estimator = self.estimator.as_mut();
                 operation.close_shard(now, estimator, ClosedBy::Deadline, &mut self.tracer);
                 operation.outbox_mut().abandon(now);
@@ -349,12 +349,12 @@ impl Core {
         self.retire(now);
     }
 
-    /// The next thing to tell the caller.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// What happened so far, operations under way included.
+    /// Counters so far, including operations in progress.
     pub fn totals(&self) -> Totals {
         let mut totals = self.totals;
         if let Some(recycler) = &self.recycler {
@@ -370,8 +370,8 @@ impl Core {
         totals
     }
 
-    /// Ends what is under way and counts what was kept for operations that were never started;
-    /// nothing more is sent, so that others may miss what [`Core::has_unsent`].
+    /// Ends all operations and counts packets stored for operations that never started. Nothing more is sent,
+    /// so others may miss packets if [`Core::has_unsent`].
     pub fn shut_down(&mut self, now: Time) {
         for at in 0..self.operations.len() {
             self.operations[at].outbox_mut().abandon(now);
@@ -382,7 +382,7 @@ impl Core {
         self.early.drop_if(|_| true, &mut self.totals.phases);
     }
 
-    /// Closes what nothing is awaited for any more.
+    /// Closes slots and operations with nothing outstanding.
     fn settle(&mut self, now: Time) {
         for at in 0..self.operations.len() {
             if self.operations[at].settle(now, self.estimator.as_mut(), &mut self.tracer) {
@@ -409,7 +409,7 @@ impl Core {
         self.members
             .operation_ended(rank, (number, step), started, now);
         self.estimator.operation_ended();
-        // Nobody sends contributions in a gather: what queues do to them shows elsewhere.
+        // No rank sends contributions in a gather, so queues would be measured elsewhere.
         if self.operations[at].part() != Part::Gather {
             self.incast
                 .operation_ended(outcome.lost.scatter.of(Cause::Trimmed) > 0);
@@ -422,7 +422,7 @@ impl Core {
         self.weights
             .operation_ended(&buffers.reduce, self.config.ranks);
         outcome.weights = self.weights.of_ranks(self.config.ranks);
-        self.tracer.tell(now, outcome.id, || Happened::Ended {
+        self.tracer.record(now, outcome.id, || Happened::Ended {
             by: outcome.closed_by,
             shard: outcome.shard_closed_by,
             lost_contributions: outcome.lost.scatter.total(),
@@ -437,7 +437,7 @@ impl Core {
         });
     }
 
-    /// Forgets operations that are over, but for what they counted and their memory.
+    /// Removes finished operations. Keeps their counters and buffers.
     fn retire(&mut self, now: Time) {
         let members = &self.members;
         let past = |rank, step| members.is_past(rank, step);

@@ -26,7 +26,7 @@ use super::early::count;
 use super::outbox::{Outbox, Packet};
 use super::packet::{self, Payload};
 use super::recycler::Recycler;
-use super::reduce::{Closed, Reduce, Verdict};
+use super::reduce::{Acceptance, Closed, Reduce};
 use super::tracer::Tracer;
 use super::waits::Waits;
 
@@ -35,8 +35,8 @@ pub(super) struct Operation {
     pub(super) id: OperationId,
     pub(super) layout: Layout,
     part: Part,
-    /// The most contributions that its aggregates say: one less than there are ranks where what this one gave lacks
-    /// something.
+    /// Maximum of the contribution count in its aggregates: one less than the ranks if this rank's input was
+    /// incomplete.
     most: u16,
     coding: Coding,
     pub(super) started: Time,
@@ -45,32 +45,31 @@ pub(super) struct Operation {
     bounds: Bounds,
     flush_at: Time,
     flushed: bool,
-    /// By stage: what is awaited then was awaited too long after everyone's last packets had begun to come.
+    /// By stage: when the time for missing packets ends, once every rank's last packets have begun to arrive.
     early_at: [Option<Time>; 2],
     pub(super) deadline: Time,
-    /// Nobody waits for this rank's shard.
+    /// True if no rank waits for this rank's shard.
     lapsed: bool,
-    /// What this rank sends: its contributions, and in its own shard, slot by slot as they close,
-    /// the aggregates.
+    /// The values to send: contributions and, in the own shard, aggregates as slots close.
     own: Values,
     outbox: Outbox,
     ways: Ways,
     waits: Waits,
     last: LastPackets,
     coded_otherwise: CodedOtherwise,
-    /// None once the operation ended; what it still sends is in `own`.
+    /// None after the operation has ended. Unsent values are in `own`.
     waiting: Option<Waiting>,
 }
 
-/// A packet with what goes into it.
+/// A packet and its contents.
 pub(super) struct Outgoing<'a> {
     pub(super) packet: Packet,
-    /// None where they are only counted.
+    /// None if values are only counted.
     pub(super) values: Option<&'a [f32]>,
-    /// How many they are.
+    /// Number of values.
     pub(super) count: usize,
     pub(super) coding: Coding,
-    /// Which ranks its aggregate counts; none once the operation has ended.
+    /// The ranks that its aggregate counts. None after the operation has ended.
     pub(super) reduce: Option<&'a Reduce>,
     /// Slots of the owner's shard.
     pub(super) slots: u32,
@@ -78,14 +77,14 @@ pub(super) struct Outgoing<'a> {
     pub(super) budget: Duration,
     /// How long this rank will still wait.
     pub(super) remaining: Duration,
-    /// What this rank takes for t_C; zero says nothing.
+    /// This rank's t_C; zero for none.
     pub(super) t_c: Duration,
 }
 
-/// What became of a packet.
+/// The fate of a received packet.
 pub(super) struct Received {
     pub(super) fate: Fate,
-    /// What it says is gone, if that is news.
+    /// A loss that it reports, if new.
     pub(super) gone: Option<SlotGone>,
 }
 
@@ -95,29 +94,29 @@ impl From<Fate> for Received {
     }
 }
 
-impl From<Verdict> for Fate {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::InTime => Fate::InTime,
-            Verdict::Late => Fate::Late,
-            Verdict::Duplicate => Fate::Duplicate,
+impl From<Acceptance> for Fate {
+    fn from(acceptance: Acceptance) -> Self {
+        match acceptance {
+            Acceptance::InTime => Fate::InTime,
+            Acceptance::Late => Fate::Late,
+            Acceptance::Duplicate => Fate::Duplicate,
         }
     }
 }
 
-/// Tells that a slot of the own shard closed.
-fn tell_closed(tracer: &mut Tracer, now: Time, id: OperationId, closed: &Closed) {
-    tracer.tell(now, id, || Happened::SlotClosed {
+/// Records that a slot of the own shard closed.
+fn record_closed(tracer: &mut Tracer, now: Time, id: OperationId, closed: &Closed) {
+    tracer.record(now, id, || Happened::SlotClosed {
         slot: closed.slot,
         contributions: closed.contributions,
         by: closed.by,
     });
 }
 
-/// Ranks whose values came coded otherwise than this rank's.
+/// Ranks whose values were coded differently from this rank's.
 struct CodedOtherwise {
     ranks: u16,
-    /// Made when the first one comes.
+    /// Allocated at the first one.
     heard: Bits,
     count: u16,
 }
@@ -139,7 +138,7 @@ impl CodedOtherwise {
     }
 }
 
-/// What an operation needs until it ends.
+/// The state that an operation needs until it ends.
 struct Waiting {
     reduce: Reduce,
     collect: Collect,
@@ -148,7 +147,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// A switch said that a slot will not come; false if it is here or was known to be gone.
+    /// Notes that a switch reported a slot as dropped. Returns false if the slot is here or the loss was
+    /// known.
     fn slot_gone(&mut self, gone: &SlotGone, last: bool) -> bool {
         match gone.phase {
             Phase::Scatter => self.reduce.cut(gone.source, (gone.slot, last), gone.cause),
@@ -163,7 +163,7 @@ impl Waiting {
     }
 }
 
-/// The phases' memory, which goes from one operation to the next.
+/// The phases' buffers, which are passed from one operation to the next.
 #[derive(Default)]
 pub(super) struct Buffers {
     pub(super) reduce: Reduce,
@@ -222,7 +222,7 @@ impl Operation {
         operation
     }
 
-    /// This rank's shard is as it was given, rounded as the others will read it, and ready to be sent.
+    /// Makes this rank's given shard, rounded as others will read it, ready to send.
     fn give(&mut self, config: &Config, now: Time) {
         let Config { rank, ranks, .. } = *config;
         let shard = self.layout.shard(rank);
@@ -250,8 +250,8 @@ impl Operation {
         self.outbox.counters()
     }
 
-    /// Checks a packet, which came at `arrival`, against the bucket's cut and gives it to its
-    /// phase. Nothing changes where it is refused.
+    /// Checks a packet that arrived at `arrival` against the bucket's layout, and gives it to its phase. A
+    /// rejected packet changes nothing.
     pub(super) fn receive(
         &mut self,
         arrival: Time,
@@ -312,7 +312,7 @@ impl Operation {
             }
         }
         let last = header.host_flags.last;
-        let verdict = match header.kind {
+        let acceptance = match header.kind {
             Kind::Scatter => {
                 waiting
                     .reduce
@@ -338,7 +338,7 @@ impl Operation {
                 return Ok(Fate::Heard.into());
             }
         };
-        if verdict == Verdict::InTime {
+        if acceptance == Acceptance::InTime {
             let came = Some(arrival.since(self.started));
             match header.kind {
                 Kind::Scatter => self.last.contribution_came = came,
@@ -349,17 +349,17 @@ impl Operation {
             header.kind,
             self.outbox.counters_mut(),
             1,
-            |phase: &mut PhaseCounters, n| match verdict {
-                Verdict::InTime => phase.in_time += n,
-                Verdict::Late => phase.late += n,
-                Verdict::Duplicate => phase.duplicates += n,
+            |phase: &mut PhaseCounters, n| match acceptance {
+                Acceptance::InTime => phase.in_time += n,
+                Acceptance::Late => phase.late += n,
+                Acceptance::Duplicate => phase.duplicates += n,
             },
         );
-        Ok(Fate::from(verdict).into())
+        Ok(Fate::from(acceptance).into())
     }
 
-    /// The others are so far ahead that nobody waits for this rank's shard, and none of what it contributes is in
-    /// time: it takes zero for its shard, sends nothing, and takes what the others sent.
+    /// Gives up this rank's shard, because all others are too far ahead to wait for it or to use its
+    /// contributions. The shard becomes zero, nothing is sent, and the others' aggregates are still accepted.
     pub(super) fn lapse(&mut self, rank: u16, now: Time) {
         self.lapsed = true;
         self.outbox.abandon(now);
@@ -371,7 +371,7 @@ impl Operation {
         }
     }
 
-    /// A packet of a later step came from `source`: it has sent all of this operation.
+    /// Notes a packet of a later step from `source`: it has sent all of this operation.
     pub(super) fn source_is_past(&mut self, source: u16) {
         if let Some(waiting) = &mut self.waiting {
             waiting.reduce.sent_after(source);
@@ -379,7 +379,7 @@ impl Operation {
         }
     }
 
-    /// `source` has sent all of this operation.
+    /// Notes that `source` has sent all of this operation.
     pub(super) fn give_up(&mut self, source: u16) {
         if let Some(waiting) = &mut self.waiting {
             waiting.reduce.give_up(source);
@@ -387,7 +387,7 @@ impl Operation {
         }
     }
 
-    /// `source` was silent too long to be waited for.
+    /// Gives up `source` because it was silent for too long.
     pub(super) fn give_up_silent(&mut self, source: u16) {
         if let Some(waiting) = &mut self.waiting {
             waiting.reduce.give_up_silent(source);
@@ -395,7 +395,7 @@ impl Operation {
         }
     }
 
-    /// Closes what nothing is awaited for; true when that was the last thing to wait for.
+    /// Closes slots with nothing outstanding. Returns true if nothing else is outstanding either.
     pub(super) fn settle(
         &mut self,
         now: Time,
@@ -413,7 +413,7 @@ impl Operation {
         };
         let (id, part, outbox) = (self.id, self.part, &mut self.outbox);
         reduce.close_ready(&self.layout, &mut self.own, result, estimator, |closed| {
-            tell_closed(tracer, now, id, &closed);
+            record_closed(tracer, now, id, &closed);
             if part == Part::Whole {
                 outbox.push(closed, now);
             }
@@ -426,7 +426,7 @@ impl Operation {
         }
         shard_duration.get_or_insert(now.since(self.started));
         if part == Part::Scatter {
-            // What follows waits for a link that is free.
+            // The next step waits until the link is free.
             return self.outbox.scatter_is_out();
         }
         if collect.awaited() > 0 {
@@ -438,14 +438,15 @@ impl Operation {
         true
     }
 
-    /// Everyone's last packets have begun to come: what is missing has not long any more.
+    /// Starts t_C for a stage: every rank's last packets have begun to arrive.
     fn arm(&mut self, stage: Phase, now: Time) {
         if let Some(grace) = self.bounds.grace[stage as usize] {
             self.early_at[stage as usize].get_or_insert(now + grace);
         }
     }
 
-    /// A bound but t_B passed: closes this rank's shard with what it has. True if the operation ends.
+    /// Handles a passed bound other than t_B: closes this rank's shard with the contributions that arrived.
+    /// Returns true if the operation ends.
     pub(super) fn expire(
         &mut self,
         now: Time,
@@ -453,7 +454,7 @@ impl Operation {
         tracer: &mut Tracer,
     ) -> bool {
         let id = self.id;
-        let mut passed = |timer| tracer.tell(now, id, || Happened::Timer { timer });
+        let mut passed = |timer| tracer.record(now, id, || Happened::Timer { timer });
         let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
         if !self.flushed && self.flush_at <= now {
             self.flushed = true;
@@ -470,12 +471,12 @@ impl Operation {
         let early = closed && is_due(self.early_at[Phase::Gather as usize]);
         if early {
             let timer = Timer::EarlyGather;
-            tracer.tell(now, id, || Happened::Timer { timer });
+            tracer.record(now, id, || Happened::Timer { timer });
         }
         early
     }
 
-    /// Closes what is open of this rank's shard, with what is there.
+    /// Closes the open slots of this rank's shard with the contributions that arrived.
     pub(super) fn close_shard(
         &mut self,
         now: Time,
@@ -487,7 +488,7 @@ impl Operation {
         if let Some(Waiting { reduce, result, .. }) = &mut self.waiting {
             let (layout, own, outbox) = (&self.layout, &mut self.own, &mut self.outbox);
             reduce.flush(layout, own, result, estimator, bound, |closed| {
-                tell_closed(tracer, now, id, &closed);
+                record_closed(tracer, now, id, &closed);
                 if part == Part::Whole {
                     outbox.push(closed, now);
                 }
@@ -495,8 +496,8 @@ impl Operation {
         }
     }
 
-    /// Ends the operation, because `bound` passed or nothing is awaited. None if it had ended. What closed
-    /// may still be sent, unless the outbox was told to abandon it.
+    /// Ends the operation because `bound` passed or nothing is outstanding. None if it had ended. Closed
+    /// slots may still be sent, unless the outbox was told to abandon them.
     pub(super) fn end(
         &mut self,
         rank: u16,
@@ -670,7 +671,7 @@ impl Operation {
         }
     }
 
-    /// A FEEDBACK that is no notice.
+    /// A FEEDBACK that is not a notice.
     pub(super) fn feedback(&self, rank: u16, to: Destination, now: Time) -> Outgoing<'_> {
         Outgoing {
             packet: Packet {
@@ -692,7 +693,7 @@ impl Operation {
         }
     }
 
-    /// Whether there is nothing left to wait for and to send.
+    /// True if nothing is left to receive or to send.
     pub(super) fn is_over(&self, now: Time) -> bool {
         self.waiting.is_none() && self.outbox.ready_at(now).is_none()
     }
@@ -701,8 +702,7 @@ impl Operation {
         self.part
     }
 
-    /// What is left of an operation that is over: its counters, and the memory of its
-    /// contributions.
+    /// The counters and the contribution buffer of a finished operation.
     pub(super) fn into_remains(self) -> (Phases, Values) {
         (*self.outbox.counters(), self.own)
     }

@@ -1,4 +1,4 @@
-//! What this rank still has to send of one operation.
+//! The send queue of one operation: order, notices and turns.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::time::Time;
 use super::Destination;
 use super::reduce::Closed;
 
-/// How often a notice is sent, so that its loss doesn't hide what it says.
+/// Number of copies of a notice, against its loss.
 const NOTICE_COPIES: u8 = 3;
-/// A notice's copies are t_B divided by this apart.
+/// Copies of a notice are sent t_B divided by this apart.
 const NOTICE_SPACING: u32 = 16;
 
-/// A packet's header, as far as the operation decides it.
+/// The header fields that the operation decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) kind: Kind,
@@ -31,66 +31,66 @@ pub(super) struct Packet {
     pub(super) to: Destination,
 }
 
-/// SCATTER first, then GATHER as slots close; after each of the two a notice (FEEDBACK) that its
-/// last packet is out.
+/// SCATTER first, then GATHER as slots close. After each phase follows a notice (FEEDBACK) that its last
+/// packet is sent.
 ///
-/// That order is part of the protocol: from a GATHER or a notice a receiver knows that what it has
-/// not of the sender's SCATTER is lost. The first notice is for owners that could otherwise wait
-/// for each other: where every slot lacks a lost contribution no GATHER would tell so. It is not
-/// repeated once a GATHER is out, which says the same. A notice counts at once; where packets may
-/// overtake each other it goes out only when those that it could overtake have long arrived.
+/// The order is part of the protocol: a GATHER or a notice shows the receiver that missing SCATTER of the
+/// same sender is lost. The first notice prevents owners from waiting for each other: if every slot lacks a
+/// lost contribution, no GATHER would show it. It is not repeated after a GATHER, which says the same. A
+/// notice takes effect at once, so where packets may overtake each other it is sent only after the packets
+/// that it could overtake have arrived.
 pub(super) struct Outbox {
     rank: u16,
     ranks: u16,
     gather_to: Gather,
     notice_spacing: Duration,
-    /// How long after the last packet its notice goes out.
+    /// Delay of a notice after the last packet.
     notice_delay: Duration,
     notice_copies: u8,
     rotation: Rotation,
     tour: Tour,
-    /// SCATTER packets not sent.
+    /// SCATTER packets that were not sent.
     scatter: u64,
-    /// Slots that closed and were not sent to all.
+    /// Closed slots that were not sent to all ranks.
     gather: VecDeque<Closed>,
-    /// None of them is sent before that.
+    /// No GATHER is sent earlier than this.
     gather_from: Time,
-    /// What the first of them waits when it closes.
+    /// The delay of the first GATHER after its slot closes.
     hold: Option<Hold>,
-    /// Slots of this rank's shard not sent to all, closed or not.
+    /// Slots of this rank's shard that were not sent to all ranks, closed or not.
     gather_slots: u32,
     own_slots: u32,
-    /// Whom the first of `gather` goes to next.
+    /// The next destination of the first slot in `gather`.
     gather_turn: Turn,
     notice: Option<Notice>,
     counters: Phases,
 }
 
-/// An owner's turn, until something closes.
+/// An owner's turn, until its first slot closes.
 struct Hold {
     turn: Duration,
     ready_by: Time,
 }
 
 struct Notice {
-    /// The last GATHER is out, not only the last SCATTER.
+    /// True if the last GATHER is sent, false if only the last SCATTER.
     gather: bool,
-    /// It says that contributions will not come, which someone may wait for: it goes before what is still to be sent.
+    /// True if it reports contributions that will not arrive. Others may wait for that, so it precedes data.
     urgent: bool,
     copies: u8,
     due: Time,
     turn: Turn,
 }
 
-/// Where a packet goes that every other rank gets: the group at once, or one rank after the other,
-/// starting behind the sender.
+/// Destinations of a packet that every other rank gets: the group at once, or one rank after the other,
+/// starting after the sender.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Turn {
     passed: u16,
 }
 
 impl Turn {
-    /// The next destination, and whether it is the last one, after which the turn begins anew.
+    /// The next destination, and whether it is the last one before the cycle repeats.
     pub(super) fn next(&mut self, gather: Gather, rank: u16, ranks: u16) -> (Destination, bool) {
         if gather == Gather::Multicast {
             return (Destination::Group, true);
@@ -106,7 +106,8 @@ impl Turn {
 }
 
 impl Outbox {
-    /// Contributions go to `incast` owners at a time; of a part only its packets.
+    /// Creates the queue of an operation that sends contributions to `incast` owners at a time, or of one of
+    /// its parts.
     pub(super) fn new(
         config: &Config,
         layout: &Layout,
@@ -162,7 +163,7 @@ impl Outbox {
         outbox
     }
 
-    /// Packets so far.
+    /// Packet counters.
     pub(super) fn counters(&self) -> &Phases {
         &self.counters
     }
@@ -171,8 +172,8 @@ impl Outbox {
         &mut self.counters
     }
 
-    /// A slot's aggregate is ready. The shard's last one, which may be shorter, does not wait in line: at the end it would
-    /// leave links idle between owners that take turns.
+    /// Adds a closed slot. The shard's last slot may be shorter, so it goes first: at the end it would leave
+    /// links idle between owners that take turns.
     pub(super) fn push(&mut self, closed: Closed, now: Time) {
         if let Some(hold) = self.hold.take()
             && now <= hold.ready_by
@@ -186,34 +187,34 @@ impl Outbox {
         }
     }
 
-    /// Whether SCATTER or GATHER could be sent now.
+    /// True if SCATTER or GATHER could be sent now.
     pub(super) fn has_data(&self) -> bool {
         self.scatter > 0 || !self.gather.is_empty()
     }
 
-    /// Whether the last SCATTER is out.
+    /// True if the last SCATTER is sent.
     pub(super) fn scatter_is_out(&self) -> bool {
         self.scatter == 0
     }
 
-    /// The first GATHER is sent `turn` after it could be: after now, or when its slot closes, which the others' do at the
-    /// same time unless it takes more than `patience` until then.
-    pub(super) fn hold_gather(&mut self, now: Time, turn: Duration, patience: Duration) {
+    /// Delays the first GATHER by `turn`: from now if a slot is closed, else from when the first slot closes,
+    /// which is at the same time at other owners. If that takes more than `at_most`, there is no delay.
+    pub(super) fn hold_gather(&mut self, now: Time, turn: Duration, at_most: Duration) {
         if self.gather.is_empty() {
-            let ready_by = now + patience;
+            let ready_by = now + at_most;
             self.hold = Some(Hold { turn, ready_by });
         } else {
             self.gather_from = now + turn;
         }
     }
 
-    /// The operation ended: the next step's packets may follow, and must not overtake what waits for its turn.
+    /// Ends delays because the operation ended: the next step's packets must not overtake waiting ones.
     pub(super) fn release(&mut self) {
         self.hold = None;
         self.gather_from = Time::ZERO;
     }
 
-    /// When [`Outbox::next`] will have something, if nothing else happens.
+    /// When [`Outbox::next`] will return a packet, if nothing else happens.
     pub(super) fn ready_at(&self, now: Time) -> Option<Time> {
         if self.scatter > 0 {
             return Some(now);
@@ -320,7 +321,8 @@ impl Outbox {
         });
     }
 
-    /// t_S passed or the operation ended: contributions not sent by now would be late everywhere.
+    /// Drops unsent contributions because t_S passed or the operation ended: they would arrive late
+    /// everywhere.
     pub(super) fn stop_scatter(&mut self, now: Time) {
         if self.scatter > 0 {
             self.counters.scatter.never_sent += std::mem::take(&mut self.scatter);
@@ -331,7 +333,7 @@ impl Outbox {
         }
     }
 
-    /// Packets of a later step follow, which say what notices repeat.
+    /// Stops repeated notices: packets of a later step say the same.
     pub(super) fn stop_repeating(&mut self) {
         self.notice_copies = 1;
         match &mut self.notice {
@@ -341,7 +343,7 @@ impl Outbox {
         }
     }
 
-    /// t_B passed, or the shard lapsed: nobody waits for anything any more.
+    /// Drops everything: t_B passed or the shard lapsed, so no rank waits for it.
     pub(super) fn abandon(&mut self, now: Time) {
         self.stop_scatter(now);
         let receivers = match self.gather_to {
@@ -357,8 +359,8 @@ impl Outbox {
     }
 }
 
-/// Whether `position` of `count` is in the last hundredth, which is marked LAST: what OptiReduce's
-/// early timeout looks for.
+/// True if `position` of `count` is in the last hundredth. Such packets carry the flag LAST, which
+/// OptiReduce's early timeout uses.
 fn is_last(position: u32, count: u32) -> bool {
     position >= count - count.div_ceil(100)
 }

@@ -1,15 +1,16 @@
-//! How many packets came that show that what their source sent before them is lost.
+//! Counters of later packets that show that earlier ones of their source are lost.
 
-/// By rank: packets heard that it sent after its last one of a phase, counted only where packets may overtake each other.
+/// By rank: packets that it sent after its last one of a phase. Counted only if packets may overtake each
+/// other.
 #[derive(Default)]
 pub(super) struct SentAfter {
-    /// Packets that may come before one that was sent before them.
+    /// Number of later packets that may arrive before an earlier one.
     reorder: u32,
     heard: Vec<u32>,
 }
 
 impl SentAfter {
-    /// Nothing was heard; allocates only when there never were as many ranks.
+    /// Resets all counters. Allocates only for the largest number of ranks so far.
     pub(super) fn reset(&mut self, ranks: u16, reorder: u32) {
         self.reorder = reorder;
         self.heard.clear();
@@ -18,7 +19,7 @@ impl SentAfter {
         }
     }
 
-    /// Another one came from `rank`; true if they are too many to have overtaken what is missing.
+    /// Counts a packet from `rank`. Returns true if there are too many to have overtaken the missing ones.
     pub(super) fn heard(&mut self, rank: u16) -> bool {
         match self.heard.get_mut(usize::from(rank)) {
             Some(heard) => {
@@ -35,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_as_may_overtake_show_nothing() {
+    fn packets_within_the_reorder_limit_show_no_loss() {
         let mut after = SentAfter::default();
         for (reorder, expected) in [(0, [true; 3]), (2, [false, false, true]), (0, [true; 3])] {
             after.reset(3, reorder);

@@ -1,4 +1,4 @@
-//! Datagrams: what is read from them and written to them.
+//! Parsing, checking and writing of datagrams.
 
 use ultima_wire::{
     Auth, Check, Dtype, Feedback, Header, HostFlags, Kind, RepairRequest, Report, Requested,
@@ -21,7 +21,7 @@ use super::check::CheckPacket;
 use super::congestion::Queues;
 use super::operation::Outgoing;
 
-/// A request for repair always has room for a bitmap of this many bytes, however small slots are.
+/// A repair request always has room for a bitmap of this many bytes, however small slots are.
 const REQUEST_ROOM: usize = 64;
 
 /// The longest datagram of a job.
@@ -33,12 +33,12 @@ pub(super) fn max_datagram(config: &Config) -> usize {
             .max(RepairRequest::PREFIX + REQUEST_ROOM)
 }
 
-/// Bytes of the longest bitmap in a request for repair.
+/// Bytes of the longest bitmap in a repair request.
 pub(super) fn request_room(config: &Config) -> usize {
     max_datagram(config) - config.header_len() - RepairRequest::PREFIX
 }
 
-/// A datagram: its bytes as far as they are at hand, and how many it has.
+/// A datagram: the bytes that are stored, and its full length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Datagram<'a> {
     pub(super) bytes: &'a [u8],
@@ -64,7 +64,7 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// A packet's payload: its bytes as far as they are at hand, and how many it has.
+/// A payload: the bytes that are stored, and its full length.
 #[derive(Clone, Copy)]
 pub(super) struct Payload<'a> {
     bytes: &'a [u8],
@@ -84,7 +84,7 @@ impl<'a> Payload<'a> {
         self.bytes.len() == self.len
     }
 
-    /// What follows `values` bytes of values, which may not be at hand; none where the payload is too short.
+    /// The bytes after `values` bytes of values, which may not be stored. None if the payload is too short.
     pub(super) fn behind(self, values: usize) -> Option<&'a [u8]> {
         match self.is_whole() {
             true => self.bytes.get(values..),
@@ -92,7 +92,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Reads as many values as there is room for, if they are stored.
+    /// Reads values into all of the given room, if they are stored.
     pub(super) fn read(self, element: Element, values: Option<&mut [f32]>) {
         if let Some(values) = values {
             element.read(self.bytes, values);
@@ -100,22 +100,22 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// What a packet says for the others' rates and schedules.
-pub(super) struct Said {
-    /// In FEEDBACK: what packets to this rank met.
+/// The fields of a packet for the others' rates and schedules.
+pub(super) struct FeedbackFields {
+    /// In FEEDBACK: queues that packets to this rank met.
     pub(super) queues: Queues,
-    /// In FEEDBACK: it is a notice.
+    /// In FEEDBACK: true for a notice.
     pub(super) notice: bool,
     /// In FEEDBACK: the time of the packet that it answers, or 0.
     pub(super) echoed: Ticks,
-    /// Senders at once that this rank can take.
+    /// Number of ranks that may send to this one at a time.
     pub(super) incast: u8,
 }
 
 /// A datagram that was written.
 pub(super) struct Written {
     pub(super) len: usize,
-    /// Bytes at hand.
+    /// Stored bytes.
     pub(super) head: usize,
 }
 
@@ -132,8 +132,8 @@ impl Written {
     }
 }
 
-/// Reads a datagram and checks what doesn't depend on its operation: job, ranks, kind, and that the
-/// payload is no longer than any can be.
+/// Parses a datagram and checks all that does not depend on its operation: job, ranks, kind, and the maximum
+/// length of its payload.
 pub(super) fn admit<'a>(
     config: &Config,
     datagram: Datagram<'a>,
@@ -149,7 +149,7 @@ pub(super) fn admit<'a>(
     if header.source >= config.ranks {
         return Err(Rejection::Source);
     }
-    // A REPORT is this rank's own PROBE again.
+    // A REPORT is this rank's own PROBE, returned.
     if (header.source == config.rank) != (header.kind == Kind::Report) {
         return Err(match header.kind {
             Kind::Report => Rejection::Source,
@@ -181,8 +181,8 @@ pub(super) fn admit<'a>(
     Ok((header, payload))
 }
 
-/// Whether a packet of this job's present epoch is from a member, as far as that can be told. Neither a PROBE, which
-/// the first switch answers, nor its answer, the REPORT, has a tag: switches have no key.
+/// Checks the seal of a packet. Neither a PROBE nor the REPORT that answers it has a tag, because switches
+/// have no key.
 fn verify(config: &Config, header: &Header, payload: Payload<'_>) -> Result<(), Rejection> {
     let holds = match &config.key {
         _ if !is_sealed(header.kind) => header.auth.is_none(),
@@ -192,13 +192,13 @@ fn verify(config: &Config, header: &Header, payload: Payload<'_>) -> Result<(), 
     holds.then_some(()).ok_or(Rejection::Seal)
 }
 
-/// Whether packets of this kind carry a tag, in a job with a key.
+/// True if packets of this kind carry a tag in a job with a key.
 fn is_sealed(kind: Kind) -> bool {
     !matches!(kind, Kind::Probe | Kind::Report)
 }
 
-/// This rank's header of `kind` about `owner`'s shard, everything else zero but the time; where the job has a key, with
-/// room for digest and tag, which [`ultima_wire::seal`] fills when the rest is written.
+/// This rank's header of `kind` about `owner`'s shard. All other fields are zero except the time. With a key
+/// it has room for digest and tag, which [`ultima_wire::seal`] writes last.
 pub(super) fn header(config: &Config, now: Time, kind: Kind, owner: u16) -> Header {
     Header {
         sent_at: Ticks::from_clock_ns(now.as_nanos()),
@@ -213,7 +213,7 @@ fn longest_aggregate(config: &Config) -> usize {
     config.slot_bytes + bitmap::len(config.ranks.into())
 }
 
-/// Why a packet with these flags has no payload; none where it should have one.
+/// The cause of a packet with these flags having no payload. None if it should have one.
 pub(super) fn cause_of(flags: SwitchFlags) -> Option<Cause> {
     if flags.late {
         Some(Cause::Late)
@@ -222,7 +222,7 @@ pub(super) fn cause_of(flags: SwitchFlags) -> Option<Cause> {
     }
 }
 
-/// What a SCATTER's or GATHER's header without its payload says.
+/// The loss that a SCATTER's or GATHER's header without its payload reports.
 pub(super) fn slot_gone(header: &Header, id: OperationId, cause: Cause) -> SlotGone {
     SlotGone {
         id,
@@ -239,14 +239,14 @@ pub(super) fn slot_gone(header: &Header, id: OperationId, cause: Cause) -> SlotG
     }
 }
 
-/// Checks a SCATTER, GATHER or REPAIR, whole or cut, against this rank's cut of its bucket.
+/// Checks a SCATTER, GATHER or REPAIR, with or without payload, against this rank's layout of its bucket.
 pub(super) fn check(
     config: &Config,
     (layout, coding): (&Layout, Coding),
     header: &Header,
     payload: Payload<'_>,
 ) -> Result<(), Rejection> {
-    // First: another coding may cut the bucket otherwise too.
+    // Checked first: another coding may also change the layout.
     if header.host_flags.hadamard != (coding != Coding::Identity) {
         return Err(Rejection::Coding);
     }
@@ -270,8 +270,8 @@ pub(super) fn check(
     }
 }
 
-/// Whether what follows an aggregate's elements is a bitmap of as many ranks as it has contributions, or nothing where
-/// that may be.
+/// True if the bytes after an aggregate's elements are a bitmap of as many ranks as it has contributions, or
+/// absent where that is allowed.
 fn fits(config: &Config, header: &Header, counted: &[u8]) -> bool {
     let ranks = usize::from(config.ranks);
     let incomplete = header.kind != Kind::Scatter && header.contributions < config.ranks;
@@ -285,24 +285,24 @@ fn fits(config: &Config, header: &Header, counted: &[u8]) -> bool {
         && bitmap::contains(counted, header.owner.into())
 }
 
-/// Whether an aggregate, which was checked, has this rank's contribution, as far as it tells.
+/// True if a checked aggregate includes this rank's contribution, as far as it says.
 pub(super) fn counts_us(config: &Config, header: &Header, payload: Payload<'_>) -> bool {
-    let told = config.recycling.is_some() && header.contributions < config.ranks;
-    let counted = match told {
+    let has_bitmap = config.recycling.is_some() && header.contributions < config.ranks;
+    let counted = match has_bitmap {
         true => bitmap::len(config.ranks.into()),
         false => 0,
     };
     let bytes = payload.bytes();
-    !told || bitmap::contains(&bytes[bytes.len() - counted..], config.rank.into())
+    !has_bitmap || bitmap::contains(&bytes[bytes.len() - counted..], config.rank.into())
 }
 
-/// Whether a FEEDBACK says that its sender's packets are out.
+/// True if a FEEDBACK says that its sender's packets are all sent.
 pub(super) fn is_notice(payload: Payload<'_>) -> bool {
     Feedback::parse(payload.bytes()).is_some_and(|feedback| feedback.notice)
 }
 
-/// The t_C that a header tells, of the stage that it tells about.
-pub(super) fn told_tc(header: &Header) -> Option<(Phase, SharedTc)> {
+/// The t_C in a header, and its stage.
+pub(super) fn shared_t_c(header: &Header) -> Option<(Phase, SharedTc)> {
     let stage = match (header.kind, header.host_flags.last) {
         (Kind::Scatter, true) | (Kind::Feedback, false) => Phase::Scatter,
         (Kind::Gather | Kind::Feedback, true) => Phase::Gather,
@@ -311,13 +311,13 @@ pub(super) fn told_tc(header: &Header) -> Option<(Phase, SharedTc)> {
     (header.shared_tc != 0).then_some((stage, SharedTc(header.shared_tc)))
 }
 
-/// Writes an operation's packet to the front of `buf`, with `counted` behind its values.
+/// Writes an operation's packet to the front of `buf`, with `counted` after its values.
 pub(super) fn write(
     config: &Config,
     now: Time,
     id: OperationId,
     outgoing: &Outgoing<'_>,
-    said: &Said,
+    fields: &FeedbackFields,
     counted: &[u8],
     buf: &mut [u8],
 ) -> Written {
@@ -340,8 +340,8 @@ pub(super) fn write(
         slots: outgoing.slots,
         contributions: packet.contributions,
         shared_tc: SharedTc::from(outgoing.t_c).0,
-        incast: said.incast,
-        echoed: said.echoed,
+        incast: fields.incast,
+        echoed: fields.echoed,
         ..header(config, now, packet.kind, packet.owner)
     };
     let start = header.emit(buf);
@@ -354,19 +354,19 @@ pub(super) fn write(
         queue,
         marked,
         trimmed,
-    } = said.queues;
+    } = fields.queues;
     let feedback = Feedback {
         wait: outgoing.remaining.into(),
         queue,
         marked,
         trimmed,
-        notice: said.notice,
+        notice: fields.notice,
     };
     feedback.emit(payload);
     Written::whole(start + Feedback::LEN)
 }
 
-/// Writes an aggregate that is sent again to the front of `buf`.
+/// Writes a repeated aggregate to the front of `buf`.
 pub(super) fn write_repair(
     config: &Config,
     now: Time,
@@ -374,7 +374,7 @@ pub(super) fn write_repair(
     buf: &mut [u8],
 ) -> Written {
     let header = Header {
-        // It is never too late: its operation has ended.
+        // It is never late: its operation has ended.
         budget: Ticks::MAX,
         step: repair.id.step,
         bucket: repair.id.bucket,
@@ -394,7 +394,7 @@ pub(super) fn write_repair(
     write_values(config.element, values, counted, &mut buf[start..]).behind(start)
 }
 
-/// Writes a request for repair to the front of `buf`; what it echoes tells the owner how long the way is.
+/// Writes a repair request to the front of `buf`. From its echo the owner learns the round trip.
 pub(super) fn write_request(
     config: &Config,
     now: Time,
@@ -430,7 +430,7 @@ pub(super) fn write_check(
         false => Kind::Control,
     };
     let header = Header {
-        // It is no operation's: nobody waits, and it is never too late.
+        // It belongs to no operation and is never late.
         budget: Ticks::MAX,
         step: packet.about.step,
         bucket: packet.about.bucket,
@@ -455,13 +455,13 @@ pub(super) fn write_check(
     Written::whole(end)
 }
 
-/// The switch's report, and what the rank wrote into its PROBE behind the room for it.
+/// The switch's report, and the rank's data after the room for it in its PROBE.
 pub(super) fn probed(payload: &[u8]) -> Option<(Report, Check)> {
     let report = Report::parse(payload)?;
     Some((report, Check::parse(&payload[Report::LEN..])?))
 }
 
-/// Writes values, which are as many as said, unless they are only counted, and what follows them.
+/// Writes values, unless they are only counted, and the bytes after them.
 pub(super) fn write_values(
     element: Element,
     (values, count): (Option<&[f32]>, usize),

@@ -1,4 +1,4 @@
-//! Datagrams come: whose they are, and who of this rank takes them.
+//! Received datagrams: parsing, and dispatch to operations, checks and recycling.
 
 use ultima_wire::{Check, Feedback, Header, Kind, RepairRequest, Requested};
 
@@ -13,14 +13,14 @@ use super::packet::{self, Datagram, Payload};
 use super::{Core, Event, early, operation_of};
 
 impl Core {
-    /// Takes a UDP payload that came. What is not a packet of this job for this rank is counted and
-    /// ignored.
+    /// Handles a received UDP payload. A payload that is not a packet of this job for this rank is counted
+    /// and ignored.
     pub fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
         self.handle(now, Datagram::whole(datagram));
     }
 
-    /// The same for a datagram of `len` bytes of which only the first are at hand: all but the
-    /// values. Operations that were started with values refuse what has none, and so does a job with a key.
+    /// As [`Core::handle_datagram`], for a datagram of `len` bytes of which only the first are stored: all
+    /// but the values. Operations that were started with values reject it, and so does a job with a key.
     pub fn handle_head(&mut self, now: Time, head: &[u8], len: usize) {
         let len = len.max(head.len());
         self.handle(now, Datagram { bytes: head, len });
@@ -44,12 +44,12 @@ impl Core {
             Kind::Repair => return self.receive_repair(now, &header, payload),
             _ => {}
         }
-        self.incast.told(header.source, header.incast);
+        self.incast.announced(header.source, header.incast);
         if let Some(congestion) = &mut self.congestion
             && let Some(feedback) =
                 Feedback::parse(payload.bytes()).filter(|_| header.kind == Kind::Feedback)
         {
-            congestion.told(now, &header, &feedback);
+            congestion.reported(now, &header, &feedback);
         }
         let id = operation_of(&header);
         if self.keeps_order(&header, payload) {
@@ -58,7 +58,7 @@ impl Core {
                 operation.source_is_past(header.source);
             }
         } else {
-            self.members.lives(header.source);
+            self.members.heard_any(header.source);
         }
         let may_start = match self.newest_step {
             None => true,
@@ -74,13 +74,15 @@ impl Core {
         self.settle(now);
     }
 
-    /// Whether all that the packet's source sent before it has come or is lost: not where it took the way over the
-    /// host itself while GATHER goes by the switch, nor for a word about queues, which leaves before what is paced.
+    /// True if all earlier packets of this packet's source have arrived or are lost. False for a packet that
+    /// passed the host itself while GATHER passes the switch, and for a congestion report, which is sent
+    /// ahead of paced packets.
     pub(super) fn keeps_order(&self, header: &Header, payload: Payload<'_>) -> bool {
         if header.kind == Kind::Feedback && !packet::is_notice(payload) {
             return false;
         }
-        let by_host = header.kind == Kind::Scatter && self.config.beside.contains(&header.source);
+        let by_host =
+            header.kind == Kind::Scatter && self.config.colocated.contains(&header.source);
         !by_host || self.config.gather == Gather::Unicast
     }
 
@@ -104,9 +106,10 @@ impl Core {
         self.settle(now);
     }
 
-    /// Says nothing of what its source sent before: its operation has ended there, or is exact.
+    /// Handles a REPAIR. It says nothing about its source's earlier packets, because its operation has ended
+    /// there or is exact.
     pub(super) fn receive_repair(&mut self, now: Time, header: &Header, payload: Payload<'_>) {
-        self.members.lives(header.source);
+        self.members.heard_any(header.source);
         if header.host_flags.exact {
             self.deliver_exact(now, header, payload);
             return self.settle(now);
@@ -117,7 +120,7 @@ impl Core {
         self.receive_late_aggregate(header, payload);
     }
 
-    /// Gives a packet with the flag EXACT to its operation, which was started or is over.
+    /// Gives a packet with the flag EXACT to its operation, if that is running or finished.
     pub(super) fn deliver_exact(&mut self, arrival: Time, header: &Header, payload: Payload<'_>) {
         let id = operation_of(header);
         if self.operations.iter().any(|o| o.id == id) {
@@ -133,7 +136,7 @@ impl Core {
         }
     }
 
-    /// An aggregate came after its operation's end.
+    /// Handles an aggregate that arrived after its operation's end.
     pub(super) fn receive_late_aggregate(&mut self, header: &Header, payload: Payload<'_>) {
         let Some(recycler) = &mut self.recycler else {
             return;
@@ -199,10 +202,11 @@ impl Core {
         }
     }
 
-    /// Tells the timeouts when a packet came of an operation that was started.
+    /// Reports the arrival time of a packet to the timeouts, if its operation was started.
     pub(super) fn time(&mut self, arrival: Time, header: &Header, payload: Payload<'_>) {
-        if let Some((stage, t_c)) = packet::told_tc(header) {
-            self.timeouts.told(header.bucket, stage, header.source, t_c);
+        if let Some((stage, t_c)) = packet::shared_t_c(header) {
+            self.timeouts
+                .peer_t_c(header.bucket, stage, header.source, t_c);
         }
         let id = operation_of(header);
         let Some(started) = self.started.iter_mut().rev().find(|s| s.id == id) else {
@@ -211,9 +215,9 @@ impl Core {
         let (phase, packets) = match (header.kind, header.host_flags.last) {
             (Kind::Scatter, _) => (Phase::Scatter, 1),
             (Kind::Gather, _) => (Phase::Gather, 1),
-            // Its sender is there, and has sent what it will send of its contributions, if not all.
+            // Its sender is present, and has sent the contributions that it will send.
             (Kind::Feedback, false)
-                if packet::is_notice(payload) && started.told.insert(header.source.into()) =>
+                if packet::is_notice(payload) && started.finished.insert(header.source.into()) =>
             {
                 (Phase::Scatter, started.slots)
             }

@@ -1,4 +1,4 @@
-//! Recycling's packets: between the ledger, the store and the operations.
+//! Packets of recycling: between the ledger, the store and the operations.
 
 use ultima_wire::{Header, RepairRequest, bitmap};
 
@@ -12,7 +12,7 @@ use crate::time::Time;
 
 use super::packet::{self, Payload};
 
-/// What this rank is owed and what it owes, of operations that ended here.
+/// Corrections that this rank owes and is owed, for operations that ended here.
 pub(super) struct Recycler {
     pub(super) ledger: Ledger,
     pub(super) store: Store,
@@ -49,12 +49,12 @@ impl Recycler {
         self.store.enter_step(step);
     }
 
-    /// Whether this rank's shard of an operation lapses, as others have come as far as `newest`.
+    /// True if this rank's shard of an operation lapses, given that others have reached step `newest`.
     pub(super) fn lapses(&self, id: OperationId, newest: Option<u32>) -> bool {
         newest.is_some_and(|newest| newest.saturating_sub(id.step) >= self.lapses_after)
     }
 
-    /// A GATHER of an operation that has ended here, or a REPAIR: of use if its slot is in doubt.
+    /// Handles a GATHER of an ended operation, or a REPAIR. It is of use if its slot is in doubt.
     pub(super) fn aggregate(
         &mut self,
         config: &Config,
@@ -84,12 +84,12 @@ impl Recycler {
         Ok(())
     }
 
-    /// A packet of another rank came.
+    /// Notes a packet of another rank.
     pub(super) fn heard(&mut self, now: Time, header: &Header) {
         self.round_trips.heard(now, header.source, header.sent_at);
     }
 
-    /// A rank asks for what it missed.
+    /// Handles another rank's repair request.
     pub(super) fn request(
         &mut self,
         now: Time,
@@ -107,8 +107,8 @@ impl Recycler {
         self.store.ask(now, asking, id, header.slots, wanted);
     }
 
-    /// The bitmap of the ranks that an aggregate of this rank's counts: by `counted` while its operation lasts, then
-    /// from the store.
+    /// The bitmap of the ranks that one of this rank's aggregates counts: from `counted` while its operation
+    /// runs, then from the store.
     pub(super) fn counted(
         &mut self,
         id: OperationId,
@@ -126,7 +126,8 @@ impl Recycler {
         &self.counted
     }
 
-    /// When there is something to send: now, if anyone asked, or when this rank asks next.
+    /// When there is something to send: now if a rank requested repairs, else when this rank's next request
+    /// is due.
     pub(super) fn ready_at(&self) -> Option<Time> {
         match self.store.is_asked() {
             true => Some(Time::ZERO),

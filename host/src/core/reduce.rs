@@ -1,4 +1,4 @@
-//! The shard that this rank owns: contributions come in, slots close.
+//! The shard that this rank owns: contributions, and when its slots close.
 
 use std::ops::Range;
 
@@ -18,19 +18,19 @@ use super::cuts::Cuts;
 use super::overtaking::SentAfter;
 use super::packet::Payload;
 
-/// What became of a packet that is well-formed and ours.
+/// The fate of a well-formed packet of this operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Acceptance {
     InTime,
     Late,
     Duplicate,
 }
 
-/// Contributions by slot and source, and what is still awaited.
+/// Contributions by slot and source, and the outstanding ones.
 ///
-/// A source sends its slots in its rotation's order, so that an arrival shows that what came before
-/// it and is not here is lost. Of each source one position says up to where that is settled, and little else is kept:
-/// there may be thousands, and what can be counted from what is here is counted at the end.
+/// A source sends its slots in the order of its rotation, so an arrival shows that all missing slots before
+/// it are lost. One position per source marks the end of the settled part. There may be thousands of sources,
+/// so little else is stored; counters that can be derived are computed at the end.
 #[derive(Default)]
 pub(super) struct Reduce {
     rank: u16,
@@ -40,42 +40,44 @@ pub(super) struct Reduce {
     element: Element,
     shard: Range<usize>,
     slots: u32,
-    /// The others' values, one shard after the other by rank.
+    /// The others' values, by rank.
     values: Values,
-    /// With recycling, where elements round: by value of the shard, what that took from the sum of its closed slots.
+    /// With recycling and 16-bit elements: the rounding error in the sum of closed slots, by value of the
+    /// shard.
     rounding: Values,
     /// By slot and rank.
     arrived: Bits,
     /// By slot and rank.
     cuts: Cuts,
-    /// By slot: sources whose contribution is neither in nor known to be gone.
+    /// By slot: number of sources whose contribution has neither arrived nor been lost.
     awaited: Vec<u16>,
     closed: Bits,
     open: u32,
-    /// Packets of one source that may overtake each other.
+    /// Number of packets of one source that may overtake another.
     reorder: u32,
-    /// By source: every position before this one is in or known to be gone.
+    /// By source: every position before this one has arrived or is lost.
     settled: Vec<u32>,
-    /// After the last ones of this shard.
+    /// Packets sent after the last contribution to this shard.
     sent_after: SentAfter,
-    /// Sources that are not waited for because they were silent, not because of what they sent.
+    /// Sources that were given up because they were silent.
     silent: Bits,
-    /// Sources whose last packets have begun to come, or of which nothing is awaited.
+    /// Sources whose last packets have begun to arrive, or that have nothing outstanding.
     ending: Bits,
-    /// Sources of which something had neither come nor been answered when a bound passed.
+    /// Sources with an outstanding contribution when a bound passed.
     overdue: Bits,
-    /// Other sources whose last packets have not begun to come.
+    /// Other sources whose last packets have not begun to arrive.
     coming: u16,
-    /// Slots that nothing more is awaited for.
+    /// Slots with nothing outstanding.
     ready: Vec<u32>,
     closed_by: ClosedBy,
     /// Slots closed with every contribution.
     whole: u32,
-    /// Slots closed with none, as nobody waits for them.
+    /// True if slots closed without contributions because no rank waits for them.
     lapsed: bool,
-    /// By source, its contributions that are here: only for estimators that close whole shards, while they do.
+    /// By source: number of its arrived contributions. Filled only for estimators that close whole shards,
+    /// while they do.
     came: Vec<u32>,
-    /// Contributions that closed slots lack.
+    /// Contributions missing from closed slots.
     lost: Causes,
 }
 
@@ -87,8 +89,8 @@ pub(super) struct Closed {
 }
 
 impl Reduce {
-    /// Prepares for an operation whose values are `stored` or only counted, of a [`Part::Gather`] for no contribution.
-    /// Allocates only for the largest operation so far.
+    /// Prepares for an operation, with values that are `stored` or only counted, and without contributions
+    /// for a [`Part::Gather`]. Allocates only for the largest operation so far.
     pub(super) fn reset(
         &mut self,
         layout: &Layout,
@@ -145,7 +147,7 @@ impl Reduce {
         self.open
     }
 
-    /// The worst of what closed a slot so far.
+    /// The worst cause that closed a slot so far.
     pub(super) fn closed_by(&self) -> ClosedBy {
         self.closed_by
     }
@@ -155,7 +157,7 @@ impl Reduce {
         self.whole
     }
 
-    /// Whether nobody waits for this shard.
+    /// True if no rank waits for this shard.
     pub(super) fn is_lapsed(&self) -> bool {
         self.lapsed
     }
@@ -170,13 +172,13 @@ impl Reduce {
         histogram
     }
 
-    /// Contributions to a slot that are in, with this rank's own.
+    /// Number of contributions to a slot, including this rank's own.
     fn count(&self, slot: u32) -> u16 {
         let start = self.bit(slot, 0);
         self.arrived.count(start..start + usize::from(self.ranks)) as u16 + 1
     }
 
-    /// By source, its contributions that are here; of this rank's own none count.
+    /// By source: number of its arrived contributions. This rank's own do not count.
     pub(super) fn came(&self) -> Vec<u32> {
         let mut came = Vec::new();
         self.count_sources(&mut came);
@@ -201,7 +203,7 @@ impl Reduce {
         }
     }
 
-    /// What rounding took from the sum of this shard's closed slots, value by value; empty where nothing is carried.
+    /// Rounding error in the sum of this shard's closed slots, by value. Empty without recycling or rounding.
     pub(super) fn rounding(&self) -> &[f32] {
         self.rounding
             .get(0..self.rounding.len())
@@ -213,17 +215,17 @@ impl Reduce {
         u64::from(self.slots) * u64::from(self.ranks - 1)
     }
 
-    /// Contributions that closed slots lack, by cause.
+    /// Contributions missing from closed slots, by cause.
     pub(super) fn lost(&self) -> Causes {
         self.lost
     }
 
-    /// Whether the aggregate of `slot`, which has closed, has `rank`'s contribution.
+    /// True if the aggregate of the closed `slot` includes `rank`'s contribution.
     pub(super) fn counts(&self, slot: u32, rank: u16) -> bool {
         rank == self.rank || self.arrived.contains(self.bit(slot, rank))
     }
 
-    /// Closes every slot with no contribution at all, as nobody waits for this shard any more.
+    /// Closes every slot without contributions, because no rank waits for this shard.
     pub(super) fn lapse(&mut self) {
         for slot in 0..self.slots {
             self.closed.insert(slot as usize);
@@ -236,25 +238,25 @@ impl Reduce {
         self.lost.count(Cause::Overdue, missing);
     }
 
-    /// A contribution of `source` to `slot` came; its length has been checked.
+    /// Adds a contribution of `source` to `slot`, whose length was checked.
     pub(super) fn contribute(
         &mut self,
         layout: &Layout,
         source: u16,
         (slot, last): (u32, bool),
         payload: Payload<'_>,
-    ) -> Verdict {
+    ) -> Acceptance {
         if last {
             self.ending(source);
         }
         let bit = self.bit(slot, source);
         if self.arrived.contains(bit) {
-            return Verdict::Duplicate;
+            return Acceptance::Duplicate;
         }
         let settled = self.settled[usize::from(source)];
         let position = self.rotations.of(source).position(slot, self.slots);
-        let verdict = if self.closed.contains(slot as usize) {
-            Verdict::Late
+        let acceptance = if self.closed.contains(slot as usize) {
+            Acceptance::Late
         } else {
             self.arrived.insert(bit);
             let range = layout.slot(self.rank, slot);
@@ -264,14 +266,14 @@ impl Reduce {
             if position >= settled && !self.is_answered_by_cut(bit) {
                 self.settle_one(slot);
             }
-            Verdict::InTime
+            Acceptance::InTime
         };
         self.overtaken(source, position.saturating_sub(self.reorder));
-        verdict
+        acceptance
     }
 
-    /// A switch cut `source`'s contribution to `slot`: it is not awaited. False if that was known,
-    /// or the contribution is here.
+    /// Notes that a switch removed the payload of `source`'s contribution to `slot`. Returns false if that
+    /// was known or the contribution is here.
     pub(super) fn cut(&mut self, source: u16, (slot, last): (u32, bool), cause: Cause) -> bool {
         if last {
             self.ending(source);
@@ -289,27 +291,27 @@ impl Reduce {
         true
     }
 
-    /// A packet of `source` came that it sent after its last contribution to this shard.
+    /// Notes a packet that `source` sent after its last contribution to this shard.
     pub(super) fn sent_after(&mut self, source: u16) {
         if self.sent_after.heard(source) {
             self.overtaken(source, self.slots);
         }
     }
 
-    /// All that `source` sends is out, by its own word: nothing of it is awaited any more; what
-    /// comes nevertheless counts while its slot is open.
+    /// Gives up the outstanding contributions of `source`, which reported that all its packets are sent.
+    /// Contributions that still arrive count while their slot is open.
     pub(super) fn give_up(&mut self, source: u16) {
         self.overtaken(source, self.slots);
     }
 
-    /// `source` was silent too long to be waited for.
+    /// Gives up `source` because it was silent for too long.
     pub(super) fn give_up_silent(&mut self, source: u16) {
         self.silent.insert(source.into());
         self.settle_before(source, self.slots);
     }
 
-    /// Closes the slots for which nothing is awaited: writes their estimates to `result`, and over
-    /// this rank's own contribution in `own`, from where they are sent.
+    /// Closes the slots with nothing outstanding. Writes their estimates to `result`, and over this rank's
+    /// own contribution in `own`, from where they are sent.
     pub(super) fn close_ready(
         &mut self,
         layout: &Layout,
@@ -329,17 +331,17 @@ impl Reduce {
         }
     }
 
-    /// Whether everyone's last packets have begun to come, or nothing of them is awaited.
+    /// True if every source's last packets have begun to arrive, or it has nothing outstanding.
     pub(super) fn is_ending(&self) -> bool {
         self.coming == 0
     }
 
-    /// Whether a bound passed while a contribution of `source` had neither come nor been answered.
+    /// True if a bound passed while a contribution of `source` was outstanding.
     pub(super) fn is_overdue(&self, source: u16) -> bool {
         self.overdue.contains(source.into())
     }
 
-    /// Closes every open slot with what it has, because `bound` passed.
+    /// Closes every open slot with the contributions that arrived, because `bound` passed.
     pub(super) fn flush(
         &mut self,
         layout: &Layout,
@@ -357,7 +359,7 @@ impl Reduce {
                 closed(self.close(layout, slot, own, result, estimator, bound));
             }
         }
-        // What waited for the rest of its shard has closed with it.
+        // Slots that waited for the rest of the shard closed with it.
         self.ready.clear();
     }
 
@@ -396,7 +398,7 @@ impl Reduce {
                 0 => None,
                 _ => self.rounding.get_mut(place),
             };
-            // As the others will read it, so that all apply the same.
+            // Rounded as the others will read it, so that all ranks apply the same.
             if let Some(rounding) = rounding {
                 for (rounding, mean) in rounding.iter_mut().zip(&*mean) {
                     *rounding = self.element.rounded_off(*mean, count);
@@ -432,7 +434,7 @@ impl Reduce {
         }
     }
 
-    /// Why `source`'s contribution to `slot` is not here.
+    /// The cause of `source`'s missing contribution to `slot`.
     fn cause(&self, slot: u32, source: u16) -> Cause {
         let position = || self.rotations.of(source).position(slot, self.slots);
         match self.cuts.cause(self.bit(slot, source)) {
@@ -443,19 +445,19 @@ impl Reduce {
         }
     }
 
-    /// `source` has sent every position before `end`, and what is not in can't come any more.
+    /// Notes that `source` has sent every position before `end`, so that missing ones are lost.
     fn overtaken(&mut self, source: u16, end: u32) {
         if self.answers.order() {
             self.settle_before(source, end);
         }
     }
 
-    /// Whether a packet is not awaited because its header came without its payload.
+    /// True if a packet is not outstanding because its header arrived without its payload.
     fn is_answered_by_cut(&self, bit: usize) -> bool {
         self.answers.cuts() && self.cuts.contains(bit)
     }
 
-    /// Counts every position of `source` before `end` that is not in as gone.
+    /// Counts every missing position of `source` before `end` as lost.
     fn settle_before(&mut self, source: u16, end: u32) {
         let settled = self.settled[usize::from(source)];
         for position in settled..end {
@@ -477,7 +479,7 @@ impl Reduce {
         }
     }
 
-    /// What [`Estimator::estimate`] is told of the shard.
+    /// Fills the counters for [`Estimator::estimate`].
     fn count_came(&mut self) {
         let mut came = std::mem::take(&mut self.came);
         self.count_sources(&mut came);
@@ -496,7 +498,7 @@ impl Reduce {
         slot as usize * usize::from(self.ranks) + usize::from(source)
     }
 
-    /// The place of a source's values among the others'.
+    /// Index of a source's values among the others'.
     fn index(&self, source: u16) -> usize {
         usize::from(source - u16::from(source > self.rank))
     }

@@ -1,4 +1,4 @@
-//! Operations start.
+//! The start of operations: checks of ids, and setup.
 
 use std::time::Duration;
 
@@ -15,67 +15,65 @@ use crate::values::Values;
 use super::operation::Operation;
 use super::{Core, STARTED, Started, early};
 
-/// Why an operation was not started.
+/// The reason that an operation was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    /// The same id again.
-    #[error("{0} was started before; an operation's id is used once")]
+    /// The id was used before.
+    #[error("{0} was started before: expected a new id")]
     Repeated(OperationId),
-    /// An id of a step before the newest one.
-    #[error("{id} is of a step before {newest}, which was started; steps only rise")]
+    /// The id belongs to a step before the newest one.
+    #[error("{id} cannot start after step {newest}: expected step {newest} or a later one")]
     Past {
-        /// The refused id.
+        /// The rejected id.
         id: OperationId,
         /// The newest step.
         newest: u32,
     },
-    /// Nobody was heard for so long that what this rank averages is its own.
+    /// No other rank was heard for so long that this rank would average alone.
     #[error(
-        "{id} was not started: for {operations} operations nothing came from any of the {others} other ranks; see \
-         whether this host reaches them, and the job's switch admits it"
+        "{id} was not started: no packet came from any of the {others} other ranks in {operations} operations; check \
+         that this host reaches them, and that the job's switch admits it"
     )]
     Alone {
-        /// The refused id, which may be tried again.
+        /// The rejected id, which may be used again.
         id: OperationId,
-        /// Operations in a row, each until t_B.
+        /// Consecutive operations, each until t_B.
         operations: u32,
         /// The other ranks of the job.
         others: u16,
     },
-    /// Nobody would send anything.
-    #[error("{id} broadcasts what rank {root} has; the job's ranks are 0 to {last}")]
+    /// The root is not a rank of the job.
+    #[error("{id} is a broadcast from rank {root}: expected a rank from 0 to {last}")]
     Root {
-        /// The refused id.
+        /// The rejected id.
         id: OperationId,
-        /// The rank named.
+        /// The given root.
         root: u16,
         /// The job's last rank.
         last: u16,
     },
-    /// What half an operation leaves uncounted is not its own.
+    /// Recycling needs whole operations.
     #[error(
-        "{0} is half an AllReduce, of which nothing can be recycled; leave recycling out of the job's configuration"
+        "{0} is half an AllReduce, which cannot be recycled: expected a configuration without recycling"
     )]
     Recycling(OperationId),
-    /// There is nothing to make a digest of.
+    /// Sealing needs values.
     #[error(
-        "{0} has values that are only counted, which no packet can be sealed with; leave the key out of the configuration"
+        "{0} only counts its values, which cannot be sealed: expected a configuration without a key"
     )]
     Sealed(OperationId),
-    /// The step before is not over.
-    #[error(
-        "{id} cannot start while {under_way} is under way; a step starts when the one before has ended"
-    )]
+    /// An operation of an earlier step is in progress.
+    #[error("{id} cannot start: wait for {under_way} of an earlier step first")]
     StepUnderWay {
-        /// The refused id.
+        /// The rejected id.
         id: OperationId,
-        /// An operation of an earlier step.
+        /// The operation in progress.
         under_way: OperationId,
     },
 }
 
 impl StartError {
-    /// The refused operation.
+    /// The rejected operation.
     pub fn id(&self) -> OperationId {
         match *self {
             StartError::Repeated(id)
@@ -90,10 +88,10 @@ impl StartError {
 }
 
 impl Core {
-    /// Starts operation `id` with this rank's encoded bucket, which is as long on every rank.
+    /// Starts operation `id` with this rank's encoded bucket. All ranks' buckets have the same length.
     ///
     /// # Errors
-    /// [`StartError`]: the id was used, the step before is not over, or nobody has been heard for long.
+    /// [`StartError`]: the id was used, the step before is in progress, or no other rank was heard for long.
     pub fn start(
         &mut self,
         now: Time,
@@ -103,7 +101,7 @@ impl Core {
         self.begin(now, (id, Part::Whole.into()), Values::Stored(contributions))
     }
 
-    /// Starts one half of an operation, or both: `values` are as many as the bucket has, on every rank.
+    /// Starts one half of an operation, or both. All ranks give the same number of `values`.
     ///
     /// # Errors
     /// As [`Core::start`]; [`StartError::Recycling`].
@@ -117,9 +115,9 @@ impl Core {
         self.begin(now, (id, part.into()), Values::Stored(values))
     }
 
-    /// [`Core::start`] for a bucket of `len` encoded values that are not there: for simulations, which want
-    /// to know when things happen. Every decision is the one that [`Core::start`] would lead to; no value is
-    /// stored, written to a packet or read from one, and the result is empty.
+    /// As [`Core::start`], for a bucket of `len` encoded values that are only counted. For simulations of
+    /// time: every decision is the one of [`Core::start`], but values are neither stored nor written to or
+    /// read from packets, and the result is empty.
     ///
     /// # Errors
     /// As [`Core::start`]; [`StartError::Sealed`].
@@ -132,7 +130,7 @@ impl Core {
         self.begin(now, (id, Part::Whole.into()), Values::Counted(len))
     }
 
-    /// The same for [`Core::start_part`].
+    /// As [`Core::start_part`], for values that are only counted.
     ///
     /// # Errors
     /// As [`Core::start_part`].
@@ -146,14 +144,14 @@ impl Core {
         self.begin(now, (id, part.into()), Values::Counted(len))
     }
 
-    /// Starts an exact operation, which ends with every rank's values in, or as an error after `limit`. `values` are as
-    /// many on every rank; they are sent as they are, without [`crate::Codec`].
+    /// Starts an exact operation, which ends with every rank's values, or with an error after `limit`. All
+    /// ranks give the same number of `values`, which are sent without [`crate::Codec`].
     ///
-    /// Ids are those of all operations: the same rules hold, and an id is of the one kind or of the other. The limit,
-    /// the same on all ranks, is also how far apart ranks may start it.
+    /// Ids are shared with other operations and follow the same rules. `limit` is the same on all ranks;
+    /// ranks may also start at most this far apart.
     ///
     /// # Errors
-    /// [`StartError`]: the id was used, the step before is not over, or the root is not a rank.
+    /// [`StartError`]: the id was used, the step before is in progress, or the root is not a rank.
     pub fn start_exact(
         &mut self,
         now: Time,
@@ -204,7 +202,7 @@ impl Core {
         let result = self.spare_values.pop().unwrap_or_default();
         let bounds = self.timeouts.start(now, id.bucket, contributions.len());
         self.note_start(id, contributions.len(), now);
-        self.tracer.tell(now, id, || Happened::Started {
+        self.tracer.record(now, id, || Happened::Started {
             values: contributions.len() as u64,
             t_s: bounds.t_s,
             t_b: bounds.t_b,
@@ -248,18 +246,18 @@ impl Core {
         Ok(())
     }
 
-    /// How many owners are sent to at a time.
+    /// Number of owners to send to at a time.
     fn incast_limit(&self) -> u16 {
         self.incast
             .limit(|rank| rank != self.config.rank && !self.members.is_suspected(rank))
     }
 
-    /// Remembers when an operation started, where somebody wants to know.
+    /// Stores an operation's start time, if a tracer or a timeout policy needs it.
     pub(super) fn note_start(&mut self, id: OperationId, values: usize, now: Time) {
         if !self.timeouts.learns() {
             return;
         }
-        // Those that are under way stay, however many they are.
+        // Operations in progress stay, however many there are.
         let is_under_way = |started: &Started| self.operations.iter().any(|o| o.id == started.id);
         let oldest = match self.started.front() {
             Some(oldest) if self.started.len() >= STARTED && !is_under_way(oldest) => {
@@ -268,24 +266,24 @@ impl Core {
             _ => None,
         };
         let Config { rank, ranks, .. } = self.config;
-        let mut told = oldest.map_or_else(Bits::default, |oldest| oldest.told);
-        told.reset(ranks.into());
+        let mut finished = oldest.map_or_else(Bits::default, |oldest| oldest.finished);
+        finished.reset(ranks.into());
         self.started.push_back(Started {
             id,
             at: now,
             slots: Layout::new(values, ranks, self.config.slot_len())
                 .slots(rank)
                 .into(),
-            told,
+            finished,
         });
     }
 
-    /// What came of an operation before it started here.
+    /// Delivers packets that arrived before the operation started here.
     pub(super) fn deliver_early(&mut self, id: OperationId) {
         if let Some(kept) = self.early.take(id) {
             for (arrival, datagram) in early::datagrams(&kept) {
                 if let Ok((header, payload)) = datagram.parse() {
-                    self.members.lives(header.source);
+                    self.members.heard_any(header.source);
                     self.deliver(arrival, &header, payload);
                 }
             }
@@ -293,7 +291,7 @@ impl Core {
         }
     }
 
-    /// Checks that `id` may start, and leaves the steps before it behind.
+    /// Checks that `id` may start, and leaves earlier steps.
     pub(super) fn enter_step(&mut self, id: OperationId, now: Time) -> Result<(), StartError> {
         if let Some(newest) = self.newest_step.filter(|&newest| id.step < newest) {
             return Err(StartError::Past { id, newest });

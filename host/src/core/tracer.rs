@@ -1,4 +1,4 @@
-//! Tells what happens to a sink, if there is one.
+//! Passes records to a trace sink, if there is one.
 
 use ultima_wire::Header;
 
@@ -8,7 +8,7 @@ use crate::trace::{Fate, Happened, Record, Sink};
 
 use super::{Destination, operation_of};
 
-/// Where a core's records go.
+/// The destination of a core's records.
 #[derive(Default)]
 pub(super) struct Tracer {
     rank: u16,
@@ -23,8 +23,8 @@ impl Tracer {
         }
     }
 
-    /// Something happened; what, is only asked for where somebody wants to know.
-    pub(super) fn tell(
+    /// Records an event. It is built only if there is a sink.
+    pub(super) fn record(
         &mut self,
         time: Time,
         id: OperationId,
@@ -41,13 +41,13 @@ impl Tracer {
         }
     }
 
-    /// A packet leaves, whose bytes begin with `head`.
+    /// Records a sent packet, whose bytes begin with `head`.
     pub(super) fn sent(&mut self, time: Time, to: Destination, head: &[u8]) {
         if self.sink.is_none() {
             return;
         }
         if let Ok((header, _)) = Header::parse(head) {
-            self.tell(time, operation_of(&header), || Happened::Sent {
+            self.record(time, operation_of(&header), || Happened::Sent {
                 kind: header.kind.into(),
                 to: match to {
                     Destination::Rank(rank) => Some(rank),
@@ -60,9 +60,9 @@ impl Tracer {
         }
     }
 
-    /// A packet came, and that became of it.
+    /// Records a received packet and its fate.
     pub(super) fn received(&mut self, time: Time, header: &Header, fate: Fate) {
-        self.tell(time, operation_of(header), || Happened::Received {
+        self.record(time, operation_of(header), || Happened::Received {
             kind: header.kind.into(),
             source: header.source,
             owner: header.owner,

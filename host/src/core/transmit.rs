@@ -1,4 +1,4 @@
-//! Datagrams leave: which is next.
+//! Chooses the next datagram to send.
 
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{Kind, Ticks, seal};
@@ -7,16 +7,16 @@ use crate::config::{Gather, GatherStart};
 use crate::operation::{OperationId, Part};
 use crate::time::Time;
 
-use super::congestion::{Congestion, Queues, Told};
+use super::congestion::{Congestion, CongestionReport, Queues};
 use super::operation::Operation;
-use super::packet::{self, Said, Written};
+use super::packet::{self, FeedbackFields, Written};
 use super::{Core, Destination, Transmit};
 
 impl Core {
-    /// Writes the next datagram to send to the front of `buf`, which has room for
-    /// [`Core::max_datagram`]; values that are only counted are left out. None if there is nothing to send now. With
-    /// [`Config::key`](crate::Config::key) it is sealed: who changes its header, as a link that numbers what leaves, calls
-    /// [`ultima_wire::seal_header`] then.
+    /// Writes the next datagram to the front of `buf`, which has room for [`Core::max_datagram`]. Values that
+    /// are only counted are left out. None if there is nothing to send now. With
+    /// [`Config::key`](crate::Config::key) it is sealed: a link that changes its header, for example to
+    /// number packets, then calls [`ultima_wire::seal_header`].
     ///
     /// # Panics
     /// If `buf` is too short.
@@ -31,7 +31,7 @@ impl Core {
 
     pub(super) fn transmit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         self.handle_timeout(now);
-        if let Some(transmit) = self.transmit_told(now, buf) {
+        if let Some(transmit) = self.transmit_report(now, buf) {
             return Some(transmit);
         }
         if (self.congestion.as_ref()).is_some_and(|congestion| congestion.pacer.ready_at() > now) {
@@ -62,13 +62,13 @@ impl Core {
                 }
                 _ => &[],
             };
-            let said = Said {
+            let fields = FeedbackFields {
                 queues: (self.congestion.as_ref()).map_or_else(Queues::default, Congestion::queues),
                 notice: true,
                 echoed: Ticks(0),
                 incast: self.incast.own(),
             };
-            let written = packet::write(&self.config, now, id, &outgoing, &said, counted, buf);
+            let written = packet::write(&self.config, now, id, &outgoing, &fields, counted, buf);
             let (kind, to) = (outgoing.packet.kind, outgoing.packet.to);
             if kind == Kind::Feedback {
                 self.totals.feedback_sent += 1;
@@ -80,14 +80,14 @@ impl Core {
             return Some(transmit);
         }
         self.retire(now);
-        // After the earlier steps' data: a packet of a step says that they are out.
+        // After the data of earlier steps: a packet of a step says that they are sent.
         if let Some(transmit) = self.transmit_exact(now, buf) {
             return Some(transmit);
         }
         self.transmit_repair(now, buf)
     }
 
-    /// A contribution of an operation left: was it the last one?
+    /// Notes that a contribution of an operation was sent, perhaps the last one.
     fn scatter_sent(&mut self, now: Time, id: OperationId) {
         let sent = self.operations.iter().find(|o| o.id == id);
         match sent
@@ -113,37 +113,51 @@ impl Core {
         Some(self.sent(now, sent.to, sent.written))
     }
 
-    /// Tells of queues, or answers: at once, whatever the rate, so that a round trip is the network's.
-    pub(super) fn transmit_told(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+    /// Writes a congestion report or an echo. It is sent at once, whatever the rate, so that a round trip
+    /// measures the network.
+    pub(super) fn transmit_report(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         let congestion = self.congestion.as_mut()?;
-        if !congestion.has_to_tell() {
+        if !congestion.has_report() {
             return None;
         }
         let operation = self.operations.iter().find(|o| o.is_waiting());
-        let told = congestion.tell(operation.is_some() || self.exact.running().is_some())?;
+        let report =
+            congestion.next_report(operation.is_some() || self.exact.running().is_some())?;
         let incast = self.incast.own();
         let Some(operation) = operation else {
-            let written = self.exact.tell(&self.config, (now, incast), &told, buf)?;
+            let written = self
+                .exact
+                .write_report(&self.config, (now, incast), &report, buf)?;
             self.totals.feedback_sent += 1;
-            return Some(self.sent(now, told.to, written));
+            return Some(self.sent(now, report.to, written));
         };
-        let Told { to, queues, echoed } = told;
-        let said = Said {
+        let CongestionReport { to, queues, echoed } = report;
+        let fields = FeedbackFields {
             queues,
             notice: false,
             echoed,
             incast,
         };
         let outgoing = operation.feedback(self.config.rank, to, now);
-        let written = packet::write(&self.config, now, operation.id, &outgoing, &said, &[], buf);
+        let written = packet::write(
+            &self.config,
+            now,
+            operation.id,
+            &outgoing,
+            &fields,
+            &[],
+            buf,
+        );
         self.totals.feedback_sent += 1;
         Some(self.sent(now, to, written))
     }
 
-    /// Owners who all multicast their first aggregate when their contributions are out would fill every queue with one
-    /// packet each. They take turns instead: in the time that one aggregate of each owner takes of a receiver's link, each
-    /// begins a packet after the other, of the length of a shard's last one. All links are full from the first turn to
-    /// the last packet, so that it costs nothing.
+    /// Delays this rank's first aggregate by its turn.
+    ///
+    /// If all owners multicast their first aggregate when their contributions are sent, they fill every queue
+    /// with one packet each. With turns, in the time that one aggregate of each owner takes on a receiver's
+    /// link, the owners start one after the other, at intervals of the length of a shard's last packet. All
+    /// links are full from the first turn to the last packet, so turns cost nothing.
     pub(super) fn take_turns(&mut self, now: Time, id: OperationId) {
         let turns = self.config.gather_start == GatherStart::Turns;
         let Some(congestion) = self.congestion.as_ref().filter(|_| turns) else {
@@ -158,13 +172,13 @@ impl Core {
                 + operation.longest_slot(self.config.rank, self.config.element);
             let before = frame as u64 * u64::from(self.config.rank);
             let turn = congestion.pacer.time(before);
-            // Contributions stand in queues as long as is aimed at, or twice that; what takes longer waits for a rank.
-            let patience = congestion.scale.target * 2;
-            operation.outbox_mut().hold_gather(now, turn, patience);
+            // Contributions stay in queues for the target time, or twice that. A longer wait is for a rank.
+            let at_most = congestion.scale.target * 2;
+            operation.outbox_mut().hold_gather(now, turn, at_most);
         }
     }
 
-    /// Asks an owner for what did not come: before the data, which it is little of.
+    /// Requests a missing slot from its owner. Requests precede data, which they are few compared with.
     pub(super) fn transmit_request(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         let room = packet::request_room(&self.config);
         let recycler = self.recycler.as_mut()?;
@@ -176,7 +190,7 @@ impl Core {
         Some(self.sent(now, to, written))
     }
 
-    /// Sends again what others asked for: after the data, which is urgent.
+    /// Sends a requested slot again, after all data, which is urgent.
     pub(super) fn transmit_repair(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         let repair = self.recycler.as_mut()?.store.next(now)?;
         let to = Destination::Rank(repair.to);

@@ -1,4 +1,4 @@
-//! How long the others still wait for an operation, by what they said.
+//! How long the other ranks still wait for an operation, from their FEEDBACK.
 
 use std::time::Duration;
 
@@ -6,30 +6,30 @@ use crate::time::Time;
 
 use super::Destination;
 
-/// Until when each rank waits. What a sender stamps as a packet's budget is the longest wait among
-/// its receivers; of one that has not told (FEEDBACK carries it), the sender's own.
+/// The end of each rank's wait. The budget of a packet is the longest wait among its receivers. For a
+/// receiver without a report it is the sender's own wait.
 pub(super) struct Waits {
     /// This rank's own start and end of the operation.
     started: Time,
     deadline: Time,
-    /// By rank, since the start, in units of 2^`unit` ns; or [`UNKNOWN`].
+    /// By rank: since the start, in units of 2^`unit` ns, or [`UNKNOWN`].
     until: Vec<u32>,
     unit: u32,
-    /// Others that have not told.
+    /// Number of other ranks without a report.
     unknown: u16,
     longest: Time,
 }
 
 const UNKNOWN: u32 = u32::MAX;
-/// How many times this rank's own wait another one's may be: what is more is taken for as much. Ours: ranks learn
-/// their bounds apart, so that a straggler's may be some times this one's, and what a forger tells has an end.
+/// Upper bound of another rank's wait, as a multiple of this rank's. Our choice: ranks learn their bounds
+/// separately, so a straggler's may be some times this one's; a forged one is bounded.
 const LONGEST: u32 = 4;
 
 impl Waits {
-    /// For an operation that lasts `t_b` from `started` on at most.
+    /// For an operation that lasts at most `t_b` from `started`.
     pub(super) fn new(ranks: u16, started: Time, t_b: Duration) -> Self {
         let longest = (started + t_b.saturating_mul(LONGEST)).since(started);
-        // Single nanoseconds where t_B is a second or less.
+        // Nanoseconds if t_B is a second or less.
         let unit = (longest.as_nanos() as u64 / u64::from(UNKNOWN)).checked_ilog2();
         Self {
             started,
@@ -41,11 +41,11 @@ impl Waits {
         }
     }
 
-    /// `rank`, which is not this one, waits until `until`, by this rank's clock; the way here makes
-    /// that a little too long.
+    /// Notes that another `rank` waits until `until` by this rank's clock. The time of the packet's transit
+    /// makes that a little too long.
     pub(super) fn advertised(&mut self, rank: u16, until: Time) {
         let known = &mut self.until[usize::from(rank)];
-        // Repeats would only lengthen it by what they took longer on the way.
+        // Repeats would add the difference of their transit times.
         if *known == UNKNOWN {
             let units = (until.since(self.started).as_nanos() as u64) >> self.unit;
             *known = u32::try_from(units).unwrap_or(UNKNOWN).min(UNKNOWN - 1);
@@ -54,7 +54,7 @@ impl Waits {
         }
     }
 
-    /// Until when anyone at `to` waits.
+    /// The end of the longest wait at `to`.
     pub(super) fn until(&self, to: Destination) -> Time {
         match to {
             Destination::Rank(rank) => match self.until[usize::from(rank)] {
@@ -79,7 +79,7 @@ mod tests {
         waits.advertised(2, at(50));
         assert_eq!(waits.until(Destination::Rank(2)), at(50));
         assert_eq!(waits.until(Destination::Rank(1)), at(100));
-        // Rank 1 has not told: it may wait as long as this rank does.
+        // Rank 1 has not reported: it may wait as long as this rank.
         assert_eq!(waits.until(Destination::Group), at(100));
         waits.advertised(1, at(70));
         waits.advertised(1, at(71));
@@ -102,7 +102,7 @@ mod tests {
                 );
             }
         }
-        // Nobody waits so long.
+        // Longer than any wait.
         let mut waits = Waits::new(2, Time::ZERO, Duration::from_secs(1));
         waits.advertised(1, Time::from_nanos(u64::MAX));
         assert!(waits.until(to) >= Time::from_nanos(4_000_000_000));

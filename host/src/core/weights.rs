@@ -1,23 +1,23 @@
-//! What each rank's data weigh.
+//! The weight of each rank's data in this rank's shard.
 
 use super::reduce::Reduce;
 
-/// Operations that the average is over.
+/// Number of operations in the moving average.
 const OPERATIONS: u32 = 64;
 
-/// By rank: its weight in this rank's shard, 1/m where a slot counts it among m and 0 where it does not, averaged over
-/// the slots and over the last operations, the older ones less. Without loss it is 1/N for each of N ranks; one that is
-/// late every time has 0, and the others 1/(N−1).
+/// By rank: its weight in this rank's shard, 1/m in a slot that counts it among m and 0 in one that does not,
+/// averaged over the slots and over recent operations. Without loss it is 1/N for each of N ranks. A rank
+/// that is always late has 0, and the others 1/(N−1).
 #[derive(Default)]
 pub(super) struct Weights {
-    /// Empty while all have the same.
+    /// Empty while all ranks have the same weight.
     weights: Vec<f32>,
     equal: f32,
     operations: u32,
 }
 
 impl Weights {
-    /// An operation ended of which every slot of this rank's shard has closed with one contribution or more.
+    /// Notes an operation whose slots of this rank's shard have all closed with at least one contribution.
     pub(super) fn operation_ended(&mut self, reduce: &Reduce, ranks: u16) {
         let slots = reduce.slots();
         if slots == 0 || reduce.open() > 0 || reduce.is_lapsed() {

@@ -1,4 +1,4 @@
-//! Drivers: what carries the core's datagrams, and the thread that runs the two.
+//! Drivers: links that carry the core's datagrams, and the thread that runs core and link.
 
 mod numbers;
 pub(crate) mod port;
@@ -15,37 +15,37 @@ pub(crate) const BATCH: usize = 32;
 
 /// Moves datagrams between the core and a network, in batches, without waiting.
 pub(crate) trait Link {
-    /// What becomes readable when datagrams came, and writable when a blocked batch may go on.
+    /// Readable when datagrams have arrived, writable when a blocked batch may continue.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Room for the next datagram; none while a full batch waits to leave.
+    /// Room for the next datagram. None while a full batch waits to be sent.
     fn slot(&mut self) -> Option<&mut [u8]>;
 
-    /// The datagram written to the last [`Link::slot`] is complete.
+    /// Completes the datagram written to the last [`Link::slot`].
     fn queue(&mut self, transmit: Transmit);
 
-    /// Hands the batch to the network; false if some of it must wait.
+    /// Sends the batch. Returns false if part of it must wait.
     fn flush(&mut self) -> Result<bool, LinkError>;
 
-    /// Takes a batch of what came; false if there was nothing.
+    /// Receives a batch. Returns false if there was none.
     fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError>;
 
-    /// What the core did not get to see.
+    /// Counters of datagrams that never reached the core.
     fn counters(&self) -> LinkCounters;
 }
 
-/// Why a link is of no use any more.
+/// The reason that a link failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The switch closed the virtual port.
-    #[error("the switch closed this rank's port; is it still running?")]
+    #[error("the switch closed this rank's port; check that the switch is running")]
     PortClosed,
-    /// The kernel refused.
+    /// A system call failed.
     #[error("cannot {what}: {error}")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -59,7 +59,7 @@ impl LinkError {
     }
 }
 
-/// Frames and datagrams that a driver dealt with itself.
+/// Frames and datagrams that a driver handled itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
     /// Frames that are not whole UDP datagrams over IPv4.
@@ -68,8 +68,8 @@ pub struct LinkCounters {
     pub checksum: u64,
     /// Datagrams for another address or UDP port.
     pub misdirected: u64,
-    /// Datagrams that the kernel did not take, by reasons other than being busy or their length.
+    /// Datagrams that the kernel rejected for reasons other than load or length.
     pub send_errors: u64,
-    /// Datagrams that are longer than the interface's MTU has room for.
+    /// Datagrams longer than the interface's MTU allows.
     pub too_long: u64,
 }

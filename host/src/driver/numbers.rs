@@ -1,25 +1,25 @@
-//! Packet numbers, which a rank's switch counts gaps of.
+//! Packet numbers, in which a rank's switch counts gaps.
 //!
-//! The link gives them, not the core: a batch may leave in another order than the core made it, what the kernel
-//! refuses never leaves, and what goes to a rank of the same host passes no switch.
+//! The link assigns them, not the core: a batch may be sent in another order than the core's, datagrams that
+//! the kernel rejects are never sent, and packets to a rank on the same host pass no switch.
 
 use ultima_wire::{Key, PACKET_NUMBER_AT, seal_header};
 
-/// The numbers of what leaves a rank for its switch, wrapping.
+/// Numbers of packets from a rank to its switch, wrapping.
 #[derive(Debug)]
 pub(super) struct PacketNumbers {
     next: u32,
-    /// The job's: numbers are under the tag.
+    /// The job's key: the tag covers the number.
     key: Option<Key>,
 }
 
 impl PacketNumbers {
-    /// From 0 on, in a job with this key.
+    /// Starts at 0 in a job with this key.
     pub(super) fn new(key: Option<Key>) -> Self {
         Self { next: 0, key }
     }
 
-    /// Numbers datagrams of `len` bytes, one after the other in `run`, as those that leave next.
+    /// Writes the next numbers into datagrams of `len` bytes, which follow each other in `run`.
     pub(super) fn stamp(&self, run: &mut [u8], len: usize) {
         let mut number = self.next;
         for datagram in run.chunks_mut(len.max(1)) {
@@ -33,7 +33,7 @@ impl PacketNumbers {
         }
     }
 
-    /// So many left.
+    /// Notes that `count` datagrams were sent.
     pub(super) fn left(&mut self, count: usize) {
         self.next = self.next.wrapping_add(count as u32);
     }
@@ -45,7 +45,7 @@ mod tests {
     use ultima_wire::{HEADER_LEN, Header, Kind, seal};
 
     #[test]
-    fn only_what_left_takes_a_number() {
+    fn only_sent_packets_take_a_number() {
         let (next, key) = (u32::MAX, None);
         let mut numbers = PacketNumbers { next, key };
         let mut run = vec![0; 2 * HEADER_LEN + 10];
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_numbered_still_verifies() {
+    fn numbered_packets_still_verify() {
         let key = Key([7; 16]);
         let numbers = PacketNumbers {
             next: 9,

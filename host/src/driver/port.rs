@@ -1,7 +1,6 @@
-//! A virtual switch port: Ethernet frames over a Unix socket of type SOCK_SEQPACKET, one message
-//! each.
+//! A virtual switch port: Ethernet frames over a Unix socket of type SOCK_SEQPACKET, one message each.
 //!
-//! A full socket is backpressure: the batch waits, while the driver goes on receiving.
+//! A full socket is backpressure: the batch waits while the driver keeps receiving.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddrV4;
@@ -17,7 +16,7 @@ use crate::core::{Destination, Transmit};
 use super::numbers::PacketNumbers;
 use super::{BATCH, Link, LinkCounters, LinkError};
 
-/// A host's place on a network of frames.
+/// A host's address on a network of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PortAddress {
     /// Its MAC address.
@@ -33,10 +32,10 @@ pub struct PortConfig {
     pub fd: OwnedFd,
     /// This rank.
     pub local: PortAddress,
-    /// Every rank's address, by rank; this rank's own is not used.
+    /// Every rank's address, by rank. This rank's own is unused.
     pub peers: Vec<PortAddress>,
-    /// The job's group, see [`ultima_wire::group_address`]; the UDP port is any, switches rewrite
-    /// it.
+    /// The job's group, see [`ultima_wire::group_address`]. Switches rewrite the UDP port, so it is
+    /// arbitrary.
     pub group: SocketAddrV4,
 }
 
@@ -47,10 +46,10 @@ pub(crate) struct PortLink {
     endpoints: Vec<Endpoints>,
     numbers: PacketNumbers,
     frame_len: usize,
-    /// A batch of frames to send, one after the other in steps of `frame_len`.
+    /// A batch of frames to send, each `frame_len` after the one before.
     out: Vec<u8>,
     out_lens: [usize; BATCH],
-    /// The part of the batch that waits: from the first not sent to the end.
+    /// The unsent part of the batch: first and end.
     waiting: (usize, usize),
     out_headers: MultiHeaders<()>,
     /// A batch of received frames.
@@ -60,7 +59,7 @@ pub(crate) struct PortLink {
 }
 
 impl PortLink {
-    /// A link for datagrams up to `max_datagram`, sealed with `key`.
+    /// Creates a link for datagrams up to `max_datagram`, sealed with `key`.
     pub(crate) fn new(config: PortConfig, max_datagram: usize, key: Option<Key>) -> Self {
         let to = |mac, socket| Endpoints {
             src_mac: config.local.mac,
@@ -89,7 +88,7 @@ impl PortLink {
         }
     }
 
-    /// Sends what waits of the batch; returns how many frames left.
+    /// Sends the unsent part of the batch. Returns the number of sent frames.
     fn send(&mut self) -> nix::Result<usize> {
         let (first, end) = self.waiting;
         let slices: [[IoSlice<'_>; 1]; BATCH] = std::array::from_fn(|at| {
@@ -110,8 +109,7 @@ impl PortLink {
         Ok(sent.count())
     }
 
-    /// Receives a batch; returns the lengths of the frames that came, 0 for those that were too
-    /// long.
+    /// Receives a batch. Returns the lengths of its frames, 0 for those that were too long.
     fn recv(&mut self) -> Result<([usize; BATCH], usize), LinkError> {
         let mut buffers = self.came.chunks_exact_mut(self.frame_len);
         let mut slices: [[IoSliceMut<'_>; 1]; BATCH] =

@@ -1,7 +1,6 @@
 //! The data thread: a core, its link and the clock.
 //!
-//! It goes on receiving between operations, because others start before this rank does and finish
-//! after it.
+//! It keeps receiving between operations, because other ranks start earlier and finish later.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use crate::trace::Sink;
 
 use super::{Link, LinkCounters, LinkError};
 
-/// What the caller wants.
+/// A command from the caller.
 pub(crate) enum Command {
     Start {
         id: OperationId,
@@ -39,22 +38,22 @@ pub(crate) enum Command {
         values: Vec<f32>,
         limit: Duration,
     },
-    /// All ranks' parameters have become their mean.
+    /// All ranks' parameters were replaced by their mean.
     Healed,
     Coding(Coding),
     Report,
-    /// Tell what happens.
+    /// Record events.
     Trace(Box<dyn Sink>),
     Check(Vec<CheckPacket>),
     Heard {
         token: u32,
         answer: Sender<(HeardInRound, Report)>,
     },
-    /// Send what is ready to be sent, take what has come, end everything and stop.
+    /// Send all ready packets, handle all received ones, end all operations and stop.
     Finish,
 }
 
-/// What the caller is told.
+/// A reply to the caller.
 pub(crate) enum Reply {
     /// The link is up.
     Ready,
@@ -72,19 +71,18 @@ pub(crate) enum Reply {
     Report(Box<Report>),
 }
 
-/// What happened over a run at one rank.
+/// One rank's counters over a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What the protocol saw.
+    /// The core's counters.
     pub totals: Totals,
-    /// What the driver kept from it.
+    /// The driver's counters.
     pub link: LinkCounters,
-    /// The newest step of which any other rank has sent something.
+    /// The newest step in any other rank's packets.
     pub newest_step: Option<u32>,
 }
 
-/// Sends check packets beside a rank's operations, and tells which came: from any thread, also
-/// while an operation runs.
+/// Sends check packets and reports the received ones. Usable from any thread, also during an operation.
 #[derive(Clone)]
 pub struct Prober {
     commands: Sender<Command>,
@@ -105,8 +103,8 @@ impl Prober {
         self.command(Command::Check(packets))
     }
 
-    /// Which check packets of the round `token` came, and what happened so far. Takes no longer
-    /// than the data thread needs to look up.
+    /// Check packets received in the round `token`, and the counters so far. Returns as soon as the data
+    /// thread has answered.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -118,7 +116,7 @@ impl Prober {
 
     fn command(&self, command: Command) -> Result<(), Stopped> {
         self.commands.send(command).map_err(|_| Stopped)?;
-        // Fails only when the counter is full, and then the thread wakes anyway.
+        // Fails only if the counter is full, and then the thread wakes anyway.
         let _ = self.wake.write(1);
         Ok(())
     }
@@ -132,9 +130,9 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Starts a thread that drives `core` over the link that `connect` makes there: message headers
-    /// for batches hold pointers and don't move between threads. Returns when the link is up, or
-    /// with why it is not.
+    /// Starts a thread that drives `core` over the link that `connect` creates on that thread: message
+    /// headers for batches hold pointers and cannot move between threads. Returns when the link is up or has
+    /// failed.
     pub(crate) fn spawn<L: Link>(
         core: Core,
         connect: impl FnOnce() -> Result<L, LinkError> + Send + 'static,
@@ -154,7 +152,7 @@ impl Handle {
                 replies: reply_queue,
                 wake: woken,
             };
-            data.tell(Reply::Ready);
+            data.answer(Reply::Ready);
             data.run()
         };
         let thread = std::thread::Builder::new()
@@ -166,12 +164,11 @@ impl Handle {
             replies,
             thread: Some(thread),
         };
-        // The first word, unless the link cannot be made.
+        // The first reply, unless the link cannot be created.
         handle.reply().map(|_| handle)
     }
 
-    /// Gives the thread something to do; a thread that has stopped says why when it is asked for a
-    /// reply.
+    /// Sends a command. A thread that has stopped reports the reason at the next [`Handle::reply`].
     pub(crate) fn command(&self, command: Command) {
         let _ = self.prober.command(command);
     }
@@ -180,12 +177,12 @@ impl Handle {
         self.prober.clone()
     }
 
-    /// Waits for the thread's next word.
+    /// Waits for the thread's next reply.
     pub(crate) fn reply(&mut self) -> Result<Reply, LinkError> {
         self.replies.recv().map_err(|_| self.stopped())
     }
 
-    /// Why the thread has stopped without being told to.
+    /// The reason that the thread has stopped without a command.
     fn stopped(&mut self) -> LinkError {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(Err(error))) => error,
@@ -202,7 +199,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.command(Command::Finish);
         if let Some(thread) = self.thread.take() {
-            // Its error was reported, or nobody asks any more.
+            // Its error was reported, or no caller is left.
             let _ = thread.join();
         }
     }
@@ -227,13 +224,13 @@ impl<L: Link> DataThread<L> {
     }
 
     fn drive(&mut self) -> Result<(), LinkError> {
-        // Once told to stop: until when what is left to send is sent, whoever needs it.
+        // After the command to stop: the time limit for sending the rest, even to ranks that still need it.
         let mut bound = None;
         loop {
-            if self.obey() && bound.is_none() {
+            if self.execute() && bound.is_none() {
                 bound = Some(self.now() + self.core.config().t_b);
             }
-            // Whoever asks meanwhile lives, and may need more.
+            // A rank that sends requests meanwhile is present, and may need more.
             let stop_at = bound.max(bound.and_then(|_| self.core.needed_until()));
             self.core.handle_timeout(self.now());
             let (sent, blocked) = self.transmit()?;
@@ -242,22 +239,22 @@ impl<L: Link> DataThread<L> {
                 match event {
                     Event::Done { outcome, result } => {
                         let corrections = self.core.take_corrections(outcome.id.bucket);
-                        self.tell(Reply::Done {
+                        self.answer(Reply::Done {
                             outcome,
                             result,
                             corrections,
                         });
                     }
-                    // The outcome has them by cause and by hops; nothing here acts on one alone.
+                    // The outcome has them by cause and by hops; nothing here reacts to a single one.
                     Event::SlotGone(_) => {}
-                    Event::Exact { id, ended } => self.tell(Reply::Exact { id, ended }),
+                    Event::Exact { id, ended } => self.answer(Reply::Exact { id, ended }),
                 }
             }
             let needed = self.core.has_unsent() || self.core.is_needed();
             let idle = !came && !sent && !blocked && !needed;
             if stop_at.is_some_and(|stop_at| idle || self.now() >= stop_at) {
                 self.core.shut_down(self.now());
-                self.tell(Reply::Report(Box::new(self.report())));
+                self.answer(Reply::Report(Box::new(self.report())));
                 return Ok(());
             }
             if !came && (!sent || blocked) {
@@ -266,8 +263,8 @@ impl<L: Link> DataThread<L> {
         }
     }
 
-    /// Follows the caller's commands; true if one of them was to stop.
-    fn obey(&mut self) -> bool {
+    /// Executes the caller's commands. Returns true for a command to stop.
+    fn execute(&mut self) -> bool {
         loop {
             match self.commands.try_recv() {
                 Ok(Command::Start {
@@ -277,7 +274,7 @@ impl<L: Link> DataThread<L> {
                 }) => {
                     let started = self.core.start_part(self.now(), id, piece, contributions);
                     if let Err(refused) = started {
-                        self.tell(Reply::Refused(refused));
+                        self.answer(Reply::Refused(refused));
                     }
                 }
                 Ok(Command::Exact {
@@ -288,12 +285,12 @@ impl<L: Link> DataThread<L> {
                 }) => {
                     let started = self.core.start_exact(self.now(), id, exact, values, limit);
                     if let Err(refused) = started {
-                        self.tell(Reply::Refused(refused));
+                        self.answer(Reply::Refused(refused));
                     }
                 }
                 Ok(Command::Healed) => self.core.healed(),
                 Ok(Command::Coding(coding)) => self.core.set_coding(coding),
-                Ok(Command::Report) => self.tell(Reply::Report(Box::new(self.report()))),
+                Ok(Command::Report) => self.answer(Reply::Report(Box::new(self.report()))),
                 Ok(Command::Trace(sink)) => self.core.trace(sink),
                 Ok(Command::Check(packets)) => {
                     packets
@@ -301,7 +298,7 @@ impl<L: Link> DataThread<L> {
                         .for_each(|packet| self.core.check(packet));
                 }
                 Ok(Command::Heard { token, answer }) => {
-                    // One who is gone needs no answer.
+                    // A caller that is gone needs no answer.
                     let _ = answer.send((self.core.heard(token), self.report()));
                 }
                 Ok(Command::Finish) | Err(TryRecvError::Disconnected) => return true,
@@ -310,8 +307,8 @@ impl<L: Link> DataThread<L> {
         }
     }
 
-    /// Sends what the core has, as far as the link takes it: whether anything left the core, and
-    /// whether some of it must wait.
+    /// Sends the core's datagrams until the link is full. Returns whether any datagram was sent, and whether
+    /// some must wait.
     fn transmit(&mut self) -> Result<(bool, bool), LinkError> {
         let now = self.now();
         let mut sent = false;
@@ -331,7 +328,7 @@ impl<L: Link> DataThread<L> {
             .receive(&mut |datagram| self.core.handle_datagram(now, datagram))
     }
 
-    /// Sleeps until there is something to do, `stop_at` at the latest.
+    /// Sleeps until there is something to do, at most until `stop_at`.
     fn wait(&mut self, blocked: bool, stop_at: Option<Time>) -> Result<(), LinkError> {
         let timer = self.core.poll_timeout();
         let transmit = self.core.poll_transmit_at().filter(|_| !blocked);
@@ -356,7 +353,7 @@ impl<L: Link> DataThread<L> {
             Err(error) => return Err(LinkError::io("wait for the network", error)),
         }
         if fds[1].any() == Some(true) {
-            // Empties the counter; what it stood for is in the queue.
+            // Resets the counter. The commands are in the queue.
             let _ = self.wake.read();
         }
         Ok(())
@@ -371,7 +368,7 @@ impl<L: Link> DataThread<L> {
     }
 
     /// A caller that is gone needs no answer.
-    fn tell(&self, reply: Reply) {
+    fn answer(&self, reply: Reply) {
         let _ = self.replies.send(reply);
     }
 

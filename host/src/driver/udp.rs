@@ -15,17 +15,17 @@ use crate::core::{Destination, Transmit};
 use super::numbers::PacketNumbers;
 use super::{Link, LinkCounters, LinkError};
 
-/// Datagrams staged before they are sent: enough that a few go to each receiver, whose segments
-/// then share a system call.
+/// Datagrams staged before they are sent: enough that each receiver gets several, whose segments share a
+/// system call.
 const STAGED: usize = 64;
-/// The longest run of segments in one call, headers included, is one IPv4 packet's.
+/// The longest run of segments in one call, headers included: one IPv4 packet.
 const MAX_RUN: usize = 65_000;
 /// The longest run of datagrams that the kernel coalesces.
 const RECEIVE_LEN: usize = 65_535;
 /// Runs received per system call.
 const RECEIVE_BATCH: usize = 8;
-/// What is asked of the kernel for each direction: some milliseconds of several senders at once. It
-/// gives what net.core.rmem_max and wmem_max allow.
+/// Requested socket buffer for each direction: some milliseconds of several senders at once. The kernel
+/// grants up to net.core.rmem_max and wmem_max.
 const SOCKET_BUFFER: usize = 8 << 20;
 
 /// A rank with a kernel socket.
@@ -33,9 +33,9 @@ const SOCKET_BUFFER: usize = 8 << 20;
 pub struct UdpConfig {
     /// The bound socket of this rank.
     pub socket: UdpSocket,
-    /// Every rank's address, by rank; this rank's own is not used.
+    /// Every rank's address, by rank. This rank's own is unused.
     pub peers: Vec<SocketAddrV4>,
-    /// The job's group, see [`ultima_wire::group_address`]; not used with unicast gather.
+    /// The job's group, see [`ultima_wire::group_address`]. Unused with unicast gather.
     pub group: SocketAddrV4,
 }
 
@@ -46,12 +46,12 @@ pub(crate) struct UdpLink {
     destinations: Vec<Target>,
     numbers: PacketNumbers,
     max_datagram: usize,
-    /// Datagrams in the order in which the core made them, in steps of `max_datagram`.
+    /// Datagrams in the core's order, each `max_datagram` after the one before.
     staged: Vec<u8>,
     queued: Vec<Queued>,
-    /// Some of the batch waits for the kernel: nothing is added to it.
+    /// True if part of the batch waits for the kernel: nothing is added to it.
     blocked: bool,
-    /// Segments for one receiver, one after the other.
+    /// Segments for one receiver, concatenated.
     run: Vec<u8>,
     came: Vec<u8>,
     counters: LinkCounters,
@@ -59,8 +59,8 @@ pub(crate) struct UdpLink {
 
 struct Target {
     address: SocketAddr,
-    /// On this host: the kernel hands it over, and no switch sees it.
-    beside: bool,
+    /// True for a rank on this host: the kernel delivers the packet, and no switch receives it.
+    colocated: bool,
 }
 
 struct Queued {
@@ -70,7 +70,7 @@ struct Queued {
 }
 
 impl UdpLink {
-    /// A link for datagrams up to `max_datagram`, sealed with `key`.
+    /// Creates a link for datagrams up to `max_datagram`, sealed with `key`.
     pub(crate) fn new(
         config: UdpConfig,
         max_datagram: usize,
@@ -93,7 +93,7 @@ impl UdpLink {
         options
             .set_multicast_ttl_v4(u32::from(TTL))
             .map_err(fail("set the multicast TTL"))?;
-        // The switch sends each member its copy; the kernel's own would be a second one.
+        // The switch sends each member a copy; a copy from the kernel would be a duplicate.
         options
             .set_multicast_loop_v4(false)
             .map_err(fail("turn multicast loopback off"))?;
@@ -108,7 +108,7 @@ impl UdpLink {
         }
         let destination = |address: SocketAddrV4| Target {
             address: SocketAddr::V4(address),
-            beside: Some(*address.ip()) == local,
+            colocated: Some(*address.ip()) == local,
         };
         Ok(Self {
             socket,
@@ -125,12 +125,11 @@ impl UdpLink {
         })
     }
 
-    /// Collects the datagrams that one call can send together with the one at `first`: for the same
-    /// receiver, each as long as the first but for the last. Returns how many.
+    /// Collects the datagrams that one call can send together with the one at `first`: for the same receiver,
+    /// all as long as the first except the last. Returns their number.
     ///
-    /// A run never passes a datagram that reaches the same receiver by another destination: what
-    /// goes to a rank keeps its order with what goes to the group, because receivers conclude from
-    /// it what is lost.
+    /// A run never passes a datagram that reaches the same receiver by another destination. Packets to a rank
+    /// keep their order with packets to the group, because receivers detect losses by it.
     fn collect_run(&mut self, first: usize) -> usize {
         let Queued {
             destination, len, ..
@@ -166,7 +165,7 @@ impl UdpLink {
                 break;
             }
         }
-        if !self.destinations[destination].beside {
+        if !self.destinations[destination].colocated {
             self.numbers.stamp(&mut self.run, len);
         }
         count
@@ -186,15 +185,15 @@ impl UdpLink {
         self.state.try_send((&self.socket).into(), &transmit)
     }
 
-    /// The kernel took a run.
+    /// Notes that the kernel accepted a run.
     fn run_sent(&mut self, first: usize, count: usize) {
-        if !self.destinations[self.queued[first].destination].beside {
+        if !self.destinations[self.queued[first].destination].colocated {
             self.numbers.left(count);
         }
         self.run_left(first, count);
     }
 
-    /// Marks a run as gone, whether the kernel took it or not.
+    /// Removes a run from the batch, whether the kernel accepted it or not.
     fn run_left(&mut self, first: usize, count: usize) {
         let destination = self.queued[first].destination;
         self.queued[first..]
@@ -238,10 +237,9 @@ impl Link for UdpLink {
                         self.blocked = true;
                         return Ok(false);
                     }
-                    // The kernel or the card has no segmentation offload: quinn-udp goes on
-                    // without.
+                    // The kernel or the card has no segmentation offload: quinn-udp continues without it.
                     Err(_) if count > 1 && self.state.max_gso_segments() == 1 => {}
-                    // A peer or a route that is gone is loss like any other.
+                    // A peer or a route that is gone counts as loss.
                     Err(error) => {
                         tracing::debug!(%error, "datagrams not sent");
                         let lost = match error.raw_os_error() {
@@ -269,7 +267,7 @@ impl Link for UdpLink {
             .recv((&self.socket).into(), &mut buffers, &mut meta)
         {
             Ok(count) => count,
-            // A refusal is about something that was sent: that peer has no socket (any more).
+            // An ICMP error for a sent datagram: that peer has no socket.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -302,8 +300,8 @@ mod tests {
 
     use super::*;
 
-    /// Two "ranks" and a "group" that are all the same socket: what it receives shows the order, and that packets
-    /// are numbered as they leave; a third, on the sender's host, takes none.
+    /// Two "ranks" and a "group" that are all the same socket, which therefore receives all packets in order,
+    /// and numbered as they are sent. A third rank, on the sender's host, takes no numbers.
     #[test]
     fn runs_keep_every_receivers_order() {
         let on = |ip: Ipv4Addr| UdpSocket::bind((ip, 0)).expect("binds");
@@ -325,8 +323,7 @@ mod tests {
             None,
         )
         .expect("sets up");
-        // Datagrams by destination (0 is elsewhere, 3 the group) and length; the first byte numbers
-        // them.
+        // Datagrams by destination (0 is elsewhere, 3 the group) and length. The first byte numbers them.
         let (one, all) = (Destination::Rank(1), Destination::Group);
         let queued = [
             (one, 100),

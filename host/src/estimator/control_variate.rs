@@ -1,20 +1,22 @@
-//! Leave-one-out: what is missing is the mean of the others, and who loses much weighs more when it comes.
+//! Leave-one-out: the mean of the others replaces a missing contribution, and a rank that loses much weighs
+//! more when it arrives.
 
 use super::{Contributions, Estimator, weighted};
 
-/// How much earlier operations weigh in the average of what arrived of a rank.
+/// Weight of earlier operations in the moving average of arrivals.
 const PAST: f64 = 0.9;
-/// A rank's probability to arrive is not taken for less: its weight would be more than four times the others'.
+/// Lower bound of a rank's arrival probability. Below it, its weight would exceed four times the others'.
 const LEAST: f64 = 0.25;
 
-/// *(1/N)·Σ_i [ m₋ᵢ + (1{i arrived}/p_i)·(y_i − m₋ᵢ) ]*, where m₋ᵢ is the mean of what arrived of the others and p_i
-/// the share of *i*'s contributions that arrived here in earlier operations (design.md, "Estimators").
+/// *(1/N)·Σ_i [ m₋ᵢ + (1{i arrived}/p_i)·(y_i − m₋ᵢ) ]*, where m₋ᵢ is the mean of the other contributions
+/// that arrived and p_i the share of *i*'s contributions that arrived here in earlier operations (design.md,
+/// "Estimators").
 ///
-/// With the right p_i, independent of what the others lose, it is without bias for lossy ranks too, and its variance is
-/// that of the *difference* between a rank and the others, not of a rank. All of it is linear in what arrived: *j* gets
-/// *(1/N)·[ 1/p_j + Σ_{i arrived, i≠j} (1−1/p_i)/(n−1) + missing/n ]*, *n* having arrived.
+/// With the right p_i, independent of the others' losses, it is unbiased for lossy ranks too, and its
+/// variance is that of the *difference* between a rank and the others. It is linear in the contributions: *j*
+/// has the weight *(1/N)·[ 1/p_j + Σ_{i arrived, i≠j} (1−1/p_i)/(n−1) + missing/n ]* if *n* have arrived.
 pub(super) struct ControlVariate {
-    /// By rank: what arrived of it on average, and slots in this operation, in all and those with its contribution.
+    /// By rank: the average share of arrivals, and this operation's slots, in all and with its contribution.
     arrived: Vec<Arrived>,
     slots: u64,
     weights: Vec<f32>,
@@ -106,7 +108,7 @@ mod tests {
     #[test]
     fn the_weights_are_the_definitions() {
         let mut estimator = ControlVariate::new(3);
-        // Rank 2 loses every other slot, until that is known.
+        // Rank 2 loses every other slot, until p_2 has converged.
         for _ in 0..200 {
             estimate(&mut estimator, 0, &[Some(1.0), Some(1.0), Some(1.0)], all);
             estimate(&mut estimator, 0, &[Some(1.0), Some(1.0), None], all);

@@ -1,9 +1,9 @@
-//! From the contributions that arrived to the mean over all ranks.
+//! Estimators of the mean over all ranks from the contributions that arrived.
 //!
-//! | file | |
+//! | file | content |
 //! | --- | --- |
-//! | `arrived_mean.rs` | [`Estimation::ArrivedMean`]: over what arrived |
-//! | `scaled.rs` | [`Estimation::Scaled`]: as published, missing is zero and sources are scaled up |
+//! | `arrived_mean.rs` | [`Estimation::ArrivedMean`]: the mean of those that arrived |
+//! | `scaled.rs` | [`Estimation::Scaled`]: as published; missing values are zero, and sources are scaled up |
 //! | `control_variate.rs` | [`Estimation::ControlVariate`]: leave-one-out |
 //!
 //! `ultima study estimators` compares them.
@@ -18,30 +18,30 @@ use arrived_mean::ArrivedMean;
 use control_variate::ControlVariate;
 use scaled::Scaled;
 
-/// How an owner makes the mean over all ranks of the contributions that arrived. The same on every rank.
+/// How an owner estimates the mean over all ranks. The same on every rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Estimation {
     /// A slot's sum, divided by the contributions in it.
     #[default]
     ArrivedMean,
-    /// A missing contribution is zero, and what came of a source is scaled by what it sent over what came of it (OptiReduce,
-    /// NSDI 2025). It needs these totals: shards close as a whole.
+    /// A missing contribution is zero, and a source's arrived contributions are multiplied by sent/arrived
+    /// (OptiReduce, NSDI 2025). It needs these totals, so shards close as a whole.
     Scaled,
-    /// A missing contribution is the mean of the others, and what came is weighed by how likely it was to come, as far
-    /// as earlier operations tell.
+    /// The mean of the others replaces a missing contribution, and arrived ones are weighted by their
+    /// probability of arrival, measured in earlier operations.
     ControlVariate,
 }
 
 impl Estimation {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Estimation; 3] = [
         Estimation::ArrivedMean,
         Estimation::Scaled,
         Estimation::ControlVariate,
     ];
 
-    /// As users write it.
+    /// The name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             Estimation::ArrivedMean => "arrived-mean",
@@ -59,7 +59,7 @@ impl Estimation {
     }
 }
 
-/// What an owner has of one slot when it closes.
+/// An owner's data of one slot when it closes.
 #[derive(Clone, Copy)]
 pub(crate) struct Contributions<'a> {
     pub(crate) own: &'a [f32],
@@ -68,27 +68,27 @@ pub(crate) struct Contributions<'a> {
     pub(crate) others: Others<'a>,
 }
 
-/// Where the contributions of the other ranks lie.
+/// The contributions of the other ranks.
 #[derive(Clone, Copy)]
 pub(crate) struct Others<'a> {
-    /// The shard's values, one source after the other, the owner left out.
+    /// The shard's values by source, without the owner.
     pub(crate) values: &'a [f32],
     pub(crate) shard_len: usize,
-    /// Where the slot begins in the shard.
+    /// Start of the slot in the shard.
     pub(crate) start: usize,
-    /// Whether the slot's contribution of a source is in.
+    /// True if the slot's contribution of a source has arrived.
     pub(crate) arrived: &'a dyn Fn(u16) -> bool,
-    /// How many of the shard's slots came from a source, out of how many.
+    /// Number of the shard's slots that arrived from a source, and their total.
     pub(crate) came: &'a dyn Fn(u16) -> (u32, u32),
 }
 
 impl<'a> Contributions<'a> {
-    /// Ranks of the job, arrived or not.
+    /// Number of ranks in the job.
     pub(crate) fn ranks(&self) -> u16 {
         self.ranks
     }
 
-    /// What `rank` contributed, if it arrived; the owner's own always has.
+    /// `rank`'s contribution, if it arrived. The owner's own always has.
     pub(crate) fn of(&self, rank: u16) -> Option<&'a [f32]> {
         if rank == self.rank {
             return Some(self.own);
@@ -100,12 +100,12 @@ impl<'a> Contributions<'a> {
         })
     }
 
-    /// Whether `rank`'s contribution arrived.
+    /// True if `rank`'s contribution arrived.
     pub(crate) fn has(&self, rank: u16) -> bool {
         rank == self.rank || (self.others.arrived)(rank)
     }
 
-    /// The share of the shard's slots that came from `rank`; of the owner's own all have.
+    /// The share of the shard's slots that arrived from `rank`; 1 for the owner.
     pub(crate) fn share(&self, rank: u16) -> f64 {
         if rank == self.rank {
             return 1.0;
@@ -114,18 +114,18 @@ impl<'a> Contributions<'a> {
         f64::from(came) / f64::from(of)
     }
 
-    /// What arrived, in the order of the ranks.
+    /// The contributions that arrived, in the order of ranks.
     pub(crate) fn arrived(&self) -> impl Iterator<Item = &'a [f32]> + '_ {
         (0..self.ranks).filter_map(|rank| self.of(rank))
     }
 }
 
-/// A way to estimate the mean of what all ranks contributed to a slot.
+/// Estimates the mean of all ranks' contributions to a slot.
 ///
-/// The result must depend on nothing but the contributions and on what the estimator saw of earlier
-/// operations: runs with the same arrivals are bit-identical.
+/// The result must depend only on the contributions and on earlier operations: runs with the same arrivals
+/// are bit-identical.
 pub(crate) trait Estimator: Send {
-    /// Whether slots must wait for the rest of their shard, as [`Contributions::share`] is asked for.
+    /// True if slots must wait for the rest of their shard, because [`Contributions::share`] is used.
     fn closes_whole_shards(&self) -> bool {
         false
     }
@@ -133,11 +133,11 @@ pub(crate) trait Estimator: Send {
     /// Writes the estimate to `mean`, which is as long as the contributions.
     fn estimate(&mut self, contributions: &Contributions<'_>, mean: &mut [f32]);
 
-    /// An operation ended.
+    /// Notes the end of an operation.
     fn operation_ended(&mut self) {}
 }
 
-/// Adds up what arrived, in the order of ranks, each times its weight.
+/// The weighted sum of the contributions that arrived, in the order of ranks.
 fn weighted(contributions: &Contributions<'_>, weight: impl Fn(u16) -> f32, mean: &mut [f32]) {
     mean.fill(0.0);
     for rank in 0..contributions.ranks() {
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_arrived_by_rank() {
+    fn contributions_are_found_by_rank() {
         // Rank 1 of 4 owns a shard of 3 values; the slot is the last two, rank 2's did not arrive.
         let others = Others {
             values: &[0.0, 1.0, 2.0, 9.0, 9.0, 9.0, 0.0, 6.0, 8.0],

@@ -1,12 +1,12 @@
-//! As published: what came of a source stands for all that it sent.
+//! The published estimator: arrived contributions of a source stand for all that it sent.
 
 use super::{Contributions, Estimator, weighted};
 
-/// *(1/N)·Σ_i (sent_i/arrived_i)·1{i arrived}·y_i*, the totals being the shard's (OptiReduce, NSDI 2025: receivers
-/// count what they expect and what they got of each sender, and scale).
+/// *(1/N)·Σ_i (sent_i/arrived_i)·1{i arrived}·y_i*, the totals being the shard's (OptiReduce, NSDI 2025:
+/// receivers count the expected and the received packets of each sender, and scale).
 ///
-/// Without bias where losses hit slots by chance, whatever their rate; the variance grows with (1−q)/q of each
-/// source's own square, which the other estimators' don't. A source of which nothing came is zero.
+/// Unbiased if losses hit slots at random, at any rate. The variance grows with (1−q)/q of each source's own
+/// square, unlike the other estimators'. A source without any arrival is zero.
 pub(super) struct Scaled;
 
 impl Estimator for Scaled {
@@ -27,8 +27,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_stands_for_what_was_sent() {
-        // Half of rank 2's slots came, this one among them; nothing of rank 3's did.
+    fn arrivals_stand_for_all_sent_slots() {
+        // Half of rank 2's slots arrived, this one among them; none of rank 3's did.
         let came = |rank| match rank {
             2 => (2, 4),
             3 => (0, 4),

@@ -1,22 +1,23 @@
-//! What an AllReduce takes, flat or on a grid: which to choose.
+//! A cost model of AllReduce, flat or on a grid, and the choice between them.
 //!
-//! A stage in which each of *n* ranks sends each other one a message of *b* bytes ends after
+//! A stage in which each of *n* ranks sends each other one a message of *b* bytes takes
 //!
 //! > T(*n*, *b*) = *a* + *d* + ⌈(*n* − 1)/*i*⌉·*m* + (*n* − 1)·(*b* + (⌈*b*/*s*⌉ + 1)·*h*)/*r* + (e^{σ·z(*N*)} − 1)·(*a* + *d* + *b*/*r*)
 //!
-//! in which the terms are, in their order: what a host takes before the first bit of its messages; the way; what each turn
-//! of senders costs, where *i* of them send to a receiver at a time; what a receiver's link carries, a header with each
-//! slot of *s* bytes and one with each rank's notice that its last packet is out; and what the last of all *N* ranks is
-//! late, whose delay is log-normal with p99/p50 of e^{σ·2.326} and whose quantile is 1 − 1/(*N* + 1): rows wait for columns,
-//! and columns for rows, so that all wait for one. A multicast gather and a scatter take a receiver's link alike. With *S*
-//! bytes,
+//! with these terms, in order: the host's time before the first bit; the path's delay; the cost of each turn
+//! of senders, with *i* of them sending to a receiver at a time; the load of a receiver's link, a header with
+//! each slot of *s* bytes and one with each rank's notice that its last packet is sent; and the lateness of
+//! the last of all *N* ranks, whose delay is log-normal with p99/p50 of e^{σ·2.326} and whose quantile is 1 −
+//! 1/(*N* + 1). Rows wait for columns and columns for rows, so all wait for one rank. A multicast gather and
+//! a scatter load a receiver's link alike. With *S* bytes,
 //!
 //! > flat(*N*) = 2·T(*N*, *S*/*N*),
 //! >
 //! > grid(*G*, *M*) = 2·T(*M*, *S*/*M*) + 2·T(*G*, *S*/(*G*·*M*)).
 //!
-//! Without headers, turns and starts both carry the same bytes. A grid pays for two more starts, ways and delays and saves
-//! headers, notices and turns: it wins with many ranks and small buckets, or where senders take turns that cost something.
+//! Without headers, turns and starts both carry the same bytes. A grid adds two starts and delays, and saves
+//! headers, notices and turns. It is faster with many ranks and small buckets, or if turns of senders have a
+//! cost.
 
 use std::time::Duration;
 
@@ -28,29 +29,28 @@ use super::Grid;
 /// The standard normal distribution's 99th percentile.
 const Z99: f64 = 2.326_347_874_040_841;
 
-/// What is between two ranks of a job.
+/// The network between two ranks of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Path {
     /// Bits per second of a rank's link, each way.
     pub rate: u64,
-    /// From a host to another, without sending time.
+    /// Delay from one host to another, without serialization.
     pub delay: Duration,
-    /// What a host takes before the first bit of a stage's messages.
+    /// The host's time before the first bit of a stage's messages.
     pub host: Duration,
     /// Payload of a full packet in bytes.
     pub slot_bytes: usize,
-    /// How many ranks send to one at a time; 0 stands for all.
+    /// Number of ranks that send to one at a time; 0 for all.
     pub incast: u16,
-    /// What a turn of senders costs beyond their bytes, such as a call to the kernel for each receiver or a wait for the
-    /// turn before. None where turns follow each other without waiting, as [`crate::IncastPolicy`] has them.
+    /// Cost of a turn of senders beyond their bytes, such as a system call for each receiver or a wait for
+    /// the turn before. Zero if turns follow each other without a wait, as with [`crate::IncastPolicy`].
     pub turn: Duration,
-    /// p99/p50 of what a message takes, 1 or more.
+    /// p99/p50 of a message's time, 1 or more.
     pub tail: f64,
 }
 
 impl Path {
-    /// With links of `rate`, slots of `slot_bytes`, 10 µs to send and nothing else known: senders all at once, and no
-    /// tail.
+    /// A path with links of `rate`, slots of `slot_bytes`, 10 µs per start, all senders at once, and no tail.
     pub fn new(rate: u64, slot_bytes: usize) -> Self {
         Self {
             rate,
@@ -63,12 +63,12 @@ impl Path {
         }
     }
 
-    /// What an AllReduce of `bytes` takes among `ranks`, each a peer of all.
+    /// Duration of an AllReduce of `bytes` among `ranks` without groups.
     pub fn flat(&self, ranks: u16, bytes: u64) -> Duration {
         duration(2.0 * self.stage(ranks, ranks, bytes as f64 / f64::from(ranks.max(1))))
     }
 
-    /// What it takes on a grid.
+    /// Duration of an AllReduce of `bytes` on a grid.
     pub fn on(&self, grid: Grid, bytes: u64) -> Duration {
         let (members, groups) = (grid.members(), grid.groups());
         let of_row = bytes as f64 / f64::from(members);
@@ -88,7 +88,7 @@ impl Path {
         };
         let headers = ((bytes / self.slot_bytes.max(1) as f64).ceil() + 1.0)
             * (FRAME_OVERHEAD + HEADER_LEN) as f64;
-        // The larger of a number and NaN is the number.
+        // The maximum of a number and NaN is the number.
         let sigma = self.tail.max(1.0).ln() / Z99;
         let late = (sigma * last_of(all)).exp() - 1.0;
         start
@@ -98,13 +98,13 @@ impl Path {
     }
 }
 
-/// The longest that there is for more, and for no number.
+/// Converts seconds. NaN and too large values become the maximum.
 fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// The largest of `n` standard normal draws, about: the quantile 1 − 1/(n + 1), by the approximation 26.2.23 of Abramowitz
-/// and Stegun's handbook, whose error is under 4.5·10⁻⁴.
+/// Approximate largest of `n` standard normal draws: the quantile 1 − 1/(n + 1), by the approximation 26.2.23
+/// of Abramowitz and Stegun's handbook, whose error is under 4.5·10⁻⁴.
 fn last_of(n: u16) -> f64 {
     let t = (2.0 * (f64::from(n) + 1.0).ln()).sqrt();
     let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
@@ -113,13 +113,13 @@ fn last_of(n: u16) -> f64 {
 }
 
 impl Grid {
-    /// The grid on which an AllReduce of `bytes` among `ranks` takes least; none where they make no grid.
+    /// The fastest grid for an AllReduce of `bytes` among `ranks`. None if they cannot form a grid.
     pub fn cheapest(ranks: u16, bytes: u64, path: &Path) -> Option<Grid> {
         let grids = (2..=ranks / 2).filter_map(|groups| Grid::of(ranks, groups).ok());
         grids.min_by_key(|grid| path.on(*grid, bytes))
     }
 
-    /// The same where that is less than without groups, none elsewhere.
+    /// The fastest grid, if it is faster than an AllReduce without groups.
     pub fn choose(ranks: u16, bytes: u64, path: &Path) -> Option<Grid> {
         let flat = path.flat(ranks, bytes);
         Self::cheapest(ranks, bytes, path).filter(|grid| path.on(*grid, bytes) < flat)
@@ -149,13 +149,13 @@ mod tests {
             assert_eq!(Grid::choose(ranks, 25 * MB, &path()), None, "{ranks}");
         }
         assert_eq!(Grid::choose(256, 1000 * MB, &path()), None);
-        // A prime number of ranks makes no grid.
+        // A prime number of ranks cannot form a grid.
         assert_eq!(Grid::cheapest(4093, MB, &path()), None);
     }
 
     #[test]
     fn thousands_of_ranks_with_small_shards_make_a_grid() {
-        // A shard of 244 bytes: headers and notices are half of what is sent.
+        // A shard of 244 bytes: headers and notices are half of the traffic.
         let (groups, members) = shape(Grid::choose(4096, MB, &path())).expect("a grid");
         assert!((16..=256).contains(&groups) && (16..=256).contains(&members));
     }
@@ -167,7 +167,8 @@ mod tests {
             turn: Duration::from_micros(turn),
             ..path()
         };
-        // As published: 2(N/G − 1) + (G − 1) turns instead of 2(N − 1), here with the column's gather as a stage of its own.
+        // As published: 2(N/G − 1) + (G − 1) turns instead of 2(N − 1), here with the column's gather as a
+        // stage of its own.
         assert_eq!(
             shape(Grid::choose(64, 25 * MB, &turns(1, 20))),
             Some((8, 8))

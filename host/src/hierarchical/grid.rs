@@ -1,33 +1,33 @@
-//! Ranks in rows and columns.
+//! Ranks in rows and columns, and the time bounds of a grid's phases.
 
 use std::time::Duration;
 
 use crate::config::Config;
 use crate::operation::OperationId;
 
-/// How long each phase of a grid's operation may last.
+/// Time bounds of the phases of a grid's operation.
 ///
-/// The ranks of a row that waited for one of them until its t_S come that much later to their columns than others, and
-/// those columns' t_S must find their contributions there. Who waited in its column until t_B comes that much later to
-/// its row's gather, in which the others must still be waiting. So of a flat operation's t_S and t_B the row has a third of
-/// t_S; what is left of t_B the column's whole operation and the gather share, and the column's t_S is half way from the
-/// row's t_S to its own t_B. With t_S at 3/5 of t_B that is 2/10 of t_B for the scatter, 3/10 and 4/10 for the column and
-/// 4/10 for the gather.
+/// Ranks of a row that waited for a rank until their t_S enter their columns that much later than others, and
+/// those columns' t_S must include their contributions. A rank that waited in its column until t_B enters its
+/// row's gather that much later, while the others must still wait. So the row gets a third of a flat
+/// operation's t_S. The column's operation and the gather share the rest of t_B, and the column's t_S is half
+/// way from the row's t_S to its own t_B. With t_S at 3/5 of t_B that is 2/10 of t_B for the scatter, 3/10
+/// and 4/10 for the column and 4/10 for the gather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridBounds {
-    /// When a row's scatter ends at the latest: the row's t_S.
+    /// The row's t_S: the latest end of its scatter.
     pub scatter: Duration,
     /// A column's t_S.
     pub flush: Duration,
     /// A column's t_B.
     pub across: Duration,
-    /// A row's t_B: when its gather ends at the latest.
+    /// The row's t_B: the latest end of its gather.
     pub gather: Duration,
 }
 
 impl GridBounds {
-    /// So that the three phases last `t_b` at most. As in a flat job `t_s` is at most that; if it is more, so is a column's
-    /// t_S than its t_B, which [`Config::validate`] refuses.
+    /// Divides `t_b` among the three phases. `t_s` is at most `t_b`, as in a flat job; otherwise a column's
+    /// t_S exceeds its t_B, which [`Config::validate`] rejects.
     pub fn new(t_s: Duration, t_b: Duration) -> Self {
         let scatter = t_s / 3;
         let left = t_b.saturating_sub(scatter);
@@ -40,14 +40,14 @@ impl GridBounds {
         }
     }
 
-    /// A flat operation's t_S and t_B whose division leaves `row` for each stage in a row and `column` for each in a
-    /// column, also at ranks that wait until a bound in the phase before.
+    /// A flat operation's t_S and t_B whose division leaves `row` for each stage in a row and `column` for
+    /// each in a column, also at ranks that waited until a bound in the phase before.
     pub fn least(row: Duration, column: Duration) -> (Duration, Duration) {
         let tenth = (row / 2).max(column);
         (tenth * 6, tenth * 10)
     }
 
-    /// A row's configuration with these.
+    /// A row's configuration with these bounds.
     pub fn of_row(&self, row: Config) -> Config {
         Config {
             t_s: self.scatter,
@@ -56,7 +56,7 @@ impl GridBounds {
         }
     }
 
-    /// A column's.
+    /// A column's configuration with these bounds.
     pub fn of_column(&self, column: Config) -> Config {
         Config {
             t_s: self.flush,
@@ -66,48 +66,48 @@ impl GridBounds {
     }
 }
 
-/// Groups of equally many ranks: rank *r* is member *r* mod *M* of group *r*/*M*.
+/// Groups with the same number of ranks: rank *r* is member *r* mod *M* of group *r*/*M*.
 ///
-/// A group is a *row* of the grid. The ranks with the same member number are a *column*. Groups that share a switch or a
-/// host keep the rows' traffic, which is most of it, there.
+/// A group is a *row* of the grid. The ranks with the same member number are a *column*. If a group shares a
+/// switch or a host, the rows' traffic, which is most of it, stays there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grid {
     groups: u16,
     members: u16,
 }
 
-/// Why ranks cannot stand in a grid, or an operation not run on one.
+/// The reason that ranks cannot form a grid, or that a grid cannot run an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GridError {
-    /// One row or one column is no grid.
+    /// Fewer than two rows or columns.
     #[error(
-        "a grid of {groups} groups of {members}: 2 or more of both are needed; without groups the job is flat"
+        "a grid of {groups} groups with {members} ranks each: expected at least 2 of both, or no groups"
     )]
     Small {
-        /// Groups asked for.
+        /// Number of groups.
         groups: u16,
-        /// Ranks in each.
+        /// Ranks per group.
         members: u16,
     },
     /// More ranks than headers can name.
-    #[error("a grid of {groups} groups of {members}: up to 65535 ranks are possible")]
+    #[error("a grid of {groups} groups with {members} ranks each: expected at most 65535 ranks")]
     Large {
-        /// Groups asked for.
+        /// Number of groups.
         groups: u16,
-        /// Ranks in each.
+        /// Ranks per group.
         members: u16,
     },
-    /// Groups would differ in size.
-    #[error("{ranks} ranks do not make {groups} equal groups; a divisor of {ranks} is needed")]
+    /// The ranks do not divide into equal groups.
+    #[error("{ranks} ranks in {groups} groups: expected a number of groups that divides {ranks}")]
     Unequal {
         /// Ranks of the job.
         ranks: u16,
-        /// Groups asked for.
+        /// Number of groups.
         groups: u16,
     },
-    /// The two collectives are not one rank's of this grid.
+    /// The sizes of the two collectives do not match the grid.
     #[error(
-        "the row has {row} ranks and the column {column}; this grid's have {members} and {groups}"
+        "the row has {row} ranks and the column {column}: expected {members} and {groups}, as in the grid"
     )]
     Collectives {
         /// Ranks of the row's job.
@@ -119,22 +119,24 @@ pub enum GridError {
         /// Ranks that a column of the grid has.
         groups: u16,
     },
-    /// Rows and columns would cut or code a bucket differently.
-    #[error("the row's and the column's seed, coding, element or slot differ; they are the same")]
+    /// The row and the column differ in layout or coding.
+    #[error(
+        "the row and the column differ in seed, coding, element or slot size: expected the same values"
+    )]
     Differ,
-    /// What half an operation leaves uncounted is not its own.
-    #[error("a grid cannot recycle; leave recycling out of its rows' and columns' configuration")]
+    /// Recycling needs whole operations.
+    #[error("recycling in the row or column of a grid: expected a configuration without recycling")]
     Recycling,
-    /// The row has two operations for each of the caller's.
-    #[error("{0}: buckets of a grid are numbered from 0 to {max}", max = Grid::MAX_BUCKET)]
+    /// The row needs two bucket ids per bucket.
+    #[error("{0} of a grid: expected a bucket from 0 to {max}", max = Grid::MAX_BUCKET)]
     Bucket(OperationId),
 }
 
 impl Grid {
-    /// The last bucket that a step of a grid can have.
+    /// The largest bucket id in a grid.
     pub const MAX_BUCKET: u16 = u16::MAX / 2;
 
-    /// `groups` of `members` ranks each.
+    /// Creates a grid of `groups` groups with `members` ranks each.
     ///
     /// # Errors
     /// [`GridError::Small`], [`GridError::Large`].
@@ -148,7 +150,7 @@ impl Grid {
         }
     }
 
-    /// `ranks` in that many groups.
+    /// Divides `ranks` into `groups` groups.
     ///
     /// # Errors
     /// [`GridError::Unequal`], [`GridError::Small`].
@@ -159,17 +161,17 @@ impl Grid {
         }
     }
 
-    /// Groups: ranks of a column.
+    /// Number of groups, which is the size of a column.
     pub fn groups(&self) -> u16 {
         self.groups
     }
 
-    /// Ranks of a group.
+    /// Ranks per group, which is the size of a row.
     pub fn members(&self) -> u16 {
         self.members
     }
 
-    /// Ranks in all.
+    /// Number of ranks.
     pub fn ranks(&self) -> u16 {
         self.groups * self.members
     }
@@ -179,26 +181,26 @@ impl Grid {
         rank / self.members
     }
 
-    /// The number of `rank` in its group, which is its column's.
+    /// The member number of `rank` in its group, which is its column's number.
     pub fn member_of(&self, rank: u16) -> u16 {
         rank % self.members
     }
 
-    /// The rank that is `member` of `group`.
+    /// The rank of `member` in `group`.
     pub fn rank(&self, group: u16, member: u16) -> u16 {
         group * self.members + member
     }
 
-    /// What a rank's row runs with, as job number `job`, so that operations of the grid last as long as those of `whole`,
-    /// the configuration that the rank would have in a flat job: [`GridBounds`].
+    /// Configuration of a rank's row as job `job`. `whole` is the rank's configuration in a flat job, and
+    /// [`GridBounds`] divides its time.
     pub fn row(&self, whole: &Config, job: u16) -> Config {
         let here = self.group_of(whole.rank);
-        let beside = whole.beside.iter().copied();
+        let colocated = whole.colocated.iter().copied();
         GridBounds::new(whole.t_s, whole.t_b).of_row(Config {
             job,
             rank: self.member_of(whole.rank),
             ranks: self.members,
-            beside: beside
+            colocated: colocated
                 .filter(|&other| self.group_of(other) == here)
                 .map(|other| self.member_of(other))
                 .collect(),
@@ -206,15 +208,15 @@ impl Grid {
         })
     }
 
-    /// The same for the rank's column.
+    /// Configuration of a rank's column as job `job`.
     pub fn column(&self, whole: &Config, job: u16) -> Config {
         let here = self.member_of(whole.rank);
-        let beside = whole.beside.iter().copied();
+        let colocated = whole.colocated.iter().copied();
         GridBounds::new(whole.t_s, whole.t_b).of_column(Config {
             job,
             rank: self.group_of(whole.rank),
             ranks: self.groups,
-            beside: beside
+            colocated: colocated
                 .filter(|&other| self.member_of(other) == here)
                 .map(|other| self.group_of(other))
                 .collect(),
@@ -222,14 +224,14 @@ impl Grid {
         })
     }
 
-    /// The row's operation that scatters for the grid's operation `id`, whose bucket is [`Grid::MAX_BUCKET`] at most. The
-    /// column's is `id` itself.
+    /// The row's id that scatters for the grid's operation `id`, whose bucket is at most
+    /// [`Grid::MAX_BUCKET`]. The column uses `id` itself.
     pub fn scatter_id(id: OperationId) -> OperationId {
         let bucket = id.bucket << 1;
         OperationId { bucket, ..id }
     }
 
-    /// The row's operation that gathers.
+    /// The row's id that gathers for the grid's operation `id`.
     pub fn gather_id(id: OperationId) -> OperationId {
         let bucket = id.bucket << 1 | 1;
         OperationId { bucket, ..id }
@@ -254,25 +256,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_grid_is_named() {
-        let said = |grid: Result<Grid, GridError>| grid.unwrap_err().to_string();
-        assert!(said(Grid::new(1, 8)).contains("2 or more of both"));
-        assert!(said(Grid::new(300, 300)).contains("65535"));
-        assert!(said(Grid::of(8, 3)).contains("a divisor of 8"));
-        assert!(said(Grid::of(8, 0)).contains("a divisor of 8"));
-        assert!(said(Grid::of(8, 8)).contains("2 or more of both"));
+    fn impossible_grids_are_named() {
+        let text = |grid: Result<Grid, GridError>| grid.unwrap_err().to_string();
+        assert!(text(Grid::new(1, 8)).contains("at least 2 of both"));
+        assert!(text(Grid::new(300, 300)).contains("65535"));
+        assert!(text(Grid::of(8, 3)).contains("divides 8"));
+        assert!(text(Grid::of(8, 0)).contains("divides 8"));
+        assert!(text(Grid::of(8, 8)).contains("at least 2 of both"));
     }
 
     #[test]
     fn the_phases_last_as_long_as_a_flat_operation() {
         let grid = Grid::new(3, 4).expect("a grid");
         let mut whole = Config::new(7, 1, 6, 12, 42, Duration::from_millis(100));
-        whole.beside = vec![2, 5, 7];
+        whole.colocated = vec![2, 5, 7];
         let (row, column) = (grid.row(&whole, 8), grid.column(&whole, 9));
         assert_eq!((row.validate(), column.validate()), (Ok(()), Ok(())));
         assert_eq!((row.job, row.rank, row.ranks), (8, 2, 4));
         assert_eq!((column.job, column.rank, column.ranks), (9, 1, 3));
-        assert_eq!((row.beside, column.beside), (vec![1, 3], vec![0]));
+        assert_eq!((row.colocated, column.colocated), (vec![1, 3], vec![0]));
         assert_eq!(row.t_s + column.t_b + row.t_b, whole.t_b);
         let ms = Duration::from_millis;
         assert_eq!([row.t_s, column.t_s], [ms(20), ms(30)]);
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_bound_is_in_time_for_the_next_phase() {
+    fn a_rank_that_waits_for_a_bound_is_in_time_for_the_next_phase() {
         let ms = Duration::from_millis;
         for (row, column) in [(4, 1), (4, 2), (1, 4), (3, 3)] {
             let (row, column) = (ms(row), ms(column));
@@ -292,7 +294,7 @@ mod tests {
             assert!(bounds.gather + bounds.scatter >= bounds.across + row);
             assert_eq!(bounds.scatter + bounds.across + bounds.gather, t_b);
         }
-        // As in a flat job t_S may be anything up to t_B.
+        // As in a flat job, t_S may be anything up to t_B.
         for t_s in [1, 50, 99] {
             let bounds = GridBounds::new(ms(t_s), ms(100));
             assert!(bounds.scatter < bounds.flush && bounds.flush < bounds.across);

@@ -1,24 +1,25 @@
-//! Hierarchical AllReduce: within groups, then across.
+//! Hierarchical AllReduce: within groups, then across them.
 //!
-//! OptiReduce's 2D TAR (NSDI 2025) puts *N* ranks in *G* groups of *M* = *N*/*G*, so that a rank meets *M* − 1 and *G* − 1
-//! others instead of *N* − 1: where senders take turns, one at a time, that is 2(*N*/*G* − 1) + (*G* − 1) turns instead of
-//! 2(*N* − 1). Here:
+//! OptiReduce's 2D TAR (NSDI 2025) puts *N* ranks in *G* groups of *M* = *N*/*G*, so a rank exchanges packets with
+//! *M* − 1 and *G* − 1 others instead of *N* − 1. If senders take turns, one at a time, that is
+//! 2(*N*/*G* − 1) + (*G* − 1) turns instead of 2(*N* − 1). Here:
 //!
 //! 1. in its row every rank gets the row's mean of its 1/*M* of the bucket ([`Part::Scatter`]),
 //! 2. in its column that shard is averaged over the groups, by a whole AllReduce,
 //! 3. in its row every rank multicasts its shard ([`Part::Gather`]).
 //!
-//! The bytes are those of a flat AllReduce, (*M* − 1)/*M* + (*G* − 1)/(*GM*) = (*N* − 1)/*N* of the bucket each way. Rows and
-//! columns are ordinary jobs: a network that serves jobs serves grids. [`Path`] has what a grid costs
-//! and when it pays.
+//! The bytes are those of a flat AllReduce, (*M* − 1)/*M* + (*G* − 1)/(*GM*) = (*N* − 1)/*N* of the bucket each way.
+//! Rows and columns are ordinary jobs, so a network that serves jobs serves grids. [`Path`] models the cost of a grid.
 //!
-//! # What is missing
+//! # Losses
 //!
-//! Every phase ends by its own bound with what has arrived. A column's mean counts the rows' means equally. So a rank whose
-//! contribution misses its row leaves its mates with a weight of *M*/(*M* − 1) of what they would have; one that is late
-//! in its column takes its whole row's mean of its shard with it, for the others; and of an owner whose gather is lost its
-//! row takes zero for its shard, as in a flat job. Without loss the result is the mean up to rounding, with the same bits on
-//! every rank: a shard's mean is the same on all of its column, and each row gets it from one of them.
+//! Every phase ends by its own bound with the packets that arrived. A column's mean weighs the rows' means equally, so
+//! - a rank whose contribution misses its row leaves the others of the row with *M*/(*M* − 1) of their weight,
+//! - a rank that is late in its column takes its row's mean of its shard with it, for the others,
+//! - a row uses zero for the shard of an owner whose gather is lost, as in a flat job.
+//!
+//! Without loss the result is the mean up to rounding, with the same bits on every rank: a shard's mean is the same in
+//! all of its column, and each row gets it from one of its ranks.
 
 mod cost;
 mod grid;
@@ -45,11 +46,11 @@ pub struct Hierarchical {
     /// This rank's number in its row.
     member: u16,
     members: u16,
-    /// What the last bucket was encoded to, and its shard.
+    /// Buffers of the last bucket's encoding and its shard.
     spare: [Vec<f32>; 2],
 }
 
-/// How the three phases ended, in their order.
+/// The outcomes of the three phases.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GridOutcome {
     /// Within the row: contributions.
@@ -66,18 +67,18 @@ impl GridOutcome {
         [&self.scatter, &self.across, &self.gather]
     }
 
-    /// Whether every contribution of every rank is in the result: who lacks some says so in the phase that follows, in the
-    /// aggregates of its own shard.
+    /// True if the result includes every contribution of every rank. A rank with missing contributions
+    /// reports that in the next phase, in the aggregates of its own shard.
     pub fn is_whole(&self) -> bool {
         self.phases().iter().all(|phase| phase.is_whole())
     }
 
-    /// What the phases took.
+    /// Total duration of the phases.
     pub fn duration(&self) -> Duration {
         self.phases().iter().map(|phase| phase.duration).sum()
     }
 
-    /// The share of all packets owed to this rank that did not come in time, 0 to 1.
+    /// The share of all packets owed to this rank that did not arrive in time, 0 to 1.
     pub fn lost_share(&self) -> f64 {
         let lost: u64 = (self.phases().iter())
             .map(|phase| phase.lost.scatter.total() + phase.lost.gather.total())
@@ -88,11 +89,11 @@ impl GridOutcome {
 }
 
 impl Hierarchical {
-    /// Of `grid`, over the collectives of this rank's row, where its rank is its member number, and of its column, where it
-    /// is its group: [`Grid::row`] and [`Grid::column`] have their configurations.
+    /// Creates a rank's part in `grid` from its collectives: in the row its rank is its member number, in the
+    /// column its group. [`Grid::row`] and [`Grid::column`] return their configurations.
     ///
     /// # Errors
-    /// [`Error::Grid`] if they are not that.
+    /// [`Error::Grid`] if they do not match the grid.
     pub fn new(grid: Grid, row: Collective, column: Collective) -> Result<Self, Error> {
         let (of_row, of_column) = (row.config(), column.config());
         if (of_row.ranks, of_column.ranks) != (grid.members(), grid.groups()) {
@@ -120,14 +121,14 @@ impl Hierarchical {
         })
     }
 
-    /// Replaces `bucket` by its mean over all ranks, or what of it is known when the three phases have ended: after the
-    /// row's t_S, the column's t_B and the row's t_B at the latest.
+    /// Replaces `bucket` by its mean over all ranks, or by the part that is known after the three phases: the
+    /// row's t_S, the column's t_B and the row's t_B.
     ///
-    /// Every rank calls this with the same ids in the same order, and as many values.
+    /// Every rank calls this with the same ids in the same order, and the same number of values.
     ///
     /// # Errors
-    /// [`Error::Grid`] if the bucket's number is too high, [`Error::Start`] if a phase cannot start, [`Error::Link`] if the
-    /// network is gone: all with `bucket` unchanged.
+    /// [`Error::Grid`] if the bucket's id is too large, [`Error::Start`] if a phase cannot start,
+    /// [`Error::Link`] if the link failed. All leave `bucket` unchanged.
     pub fn allreduce(&mut self, id: OperationId, bucket: &mut [f32]) -> Result<GridOutcome, Error> {
         if id.bucket > Grid::MAX_BUCKET {
             return Err(Error::Grid(GridError::Bucket(id)));
@@ -135,7 +136,7 @@ impl Hierarchical {
         let (scatter_id, gather_id) = (Grid::scatter_id(id), Grid::gather_id(id));
         let [mut encoded, mut shard] = std::mem::take(&mut self.spare);
         self.codec.encode(id, bucket, &mut encoded);
-        // Where a shard begins and ends does not depend on the slots.
+        // A shard's range does not depend on the slots.
         let own = Layout::new(encoded.len(), self.members, 1).shard(self.member);
 
         self.row
@@ -165,8 +166,8 @@ impl Hierarchical {
         })
     }
 
-    /// [`Collective::prober`] of the row and of the column. More of them is not offered: what agrees on a coding or runs
-    /// operations of its own there would not know of the other.
+    /// [`Collective::prober`] of the row and of the column. The collectives themselves stay private:
+    /// operations or votes on coding in one of them would be unknown to the other.
     pub fn probers(&mut self) -> [Prober; 2] {
         [self.row.prober(), self.column.prober()]
     }
@@ -174,7 +175,7 @@ impl Hierarchical {
     /// [`Collective::finish`] of the row and of the column.
     ///
     /// # Errors
-    /// [`Error::Link`] if the network is gone.
+    /// [`Error::Link`] if the link failed.
     pub fn finish(self, linger: Duration) -> Result<[Report; 2], Error> {
         std::thread::sleep(linger);
         Ok([

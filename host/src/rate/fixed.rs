@@ -4,7 +4,7 @@ use crate::time::Time;
 
 use super::{RateControl, Seen};
 
-/// The limit, whatever is seen.
+/// Always the limit.
 pub(super) struct Fixed;
 
 impl RateControl for Fixed {
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_moves_it() {
+    fn a_fixed_rate_never_changes() {
         let seen = Seen {
             queue: Duration::from_secs(1),
             marked: 1.0,

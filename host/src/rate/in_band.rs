@@ -1,34 +1,35 @@
-//! Rate by the time that packets spent in queues, as switches stamp it.
+//! Rate control by queueing time, which switches stamp into packets.
 //!
-//! As Swift (G. Kumar et al., SIGCOMM 2020, algorithm 1) it aims at a delay: additive increase under it, over it a decrease in
-//! proportion to the overshoot, at most one for each delay. Unlike Swift it needs no round trips: what is stamped is the
-//! queue alone, as in HPCC (Y. Li et al., SIGCOMM 2019), and by the slowest switch on the way. Where no switch stamps,
-//! packets come with a hop count of zero; then they are answered, and the rate is TIMELY's, or lower where marks say so.
+//! Like Swift (G. Kumar et al., SIGCOMM 2020, algorithm 1) it targets a delay: additive increase below it,
+//! above it a decrease in proportion to the excess, at most one per delay. Unlike Swift it needs no round
+//! trips: stamps measure the queue alone, as in HPCC (Y. Li et al., SIGCOMM 2019), in the slowest switch on
+//! the path. If no switch stamps, packets arrive with a hop count of zero. Receivers then answer them, and
+//! the rate is TIMELY's, or lower if marks ask for it.
 
 use crate::time::Time;
 
 use super::timely::Timely;
 use super::{LEAST_SHARE, RateControl, Scale, Seen};
 
-/// What the share of the limit rises by in an interval: from half to all of it in 32.
+/// Increase of the share per interval: from half to all of the limit in 32.
 const STEP: f64 = 1.0 / 64.0;
-/// What of the overshoot is taken off at once (Swift's β, §3.1 and §4.2: 0.8).
+/// Share of the excess that a decrease removes (Swift's β, §3.1 and §4.2: 0.8).
 const BETA: f64 = 0.8;
-/// The most that a queue takes off at once. Swift's max_mdf is 0.5, of a window that many flows share a link with; here all
-/// senders of a job decrease together, and bursts of others that they are no cause of would halve all of them.
+/// Largest decrease by a queue. Swift's max_mdf is 0.5, for a window of one among many flows on a link. Here
+/// all senders of a job decrease together, and bursts of other traffic would halve all of them.
 const MOST_CUT: f64 = 0.125;
-/// What trimmed payloads take off: the queue is full (Swift's max_mdf, §4.2: 0.5).
+/// Decrease by trimmed payloads: the queue is full (Swift's max_mdf, §4.2: 0.5).
 const TRIMMED_CUT: f64 = 0.5;
-/// The longest queue that is waited for before the next decrease, in intervals: what a receiver makes up must not hold
-/// back decreases for others.
+/// The longest wait for a queue before the next decrease, in intervals: a forged report of a receiver must
+/// not delay decreases.
 const LONGEST_HOLD: u32 = 64;
 
 pub(super) struct InBand {
     share: f64,
     scale: Scale,
-    /// Until what was sent since the last decrease has been seen.
+    /// Until packets sent since the last decrease have been measured.
     hold_until: Time,
-    /// For where no switch stamps; new whenever one does.
+    /// For packets without stamps. Reset whenever a switch stamps.
     timely: Timely,
 }
 
@@ -42,7 +43,7 @@ impl InBand {
         }
     }
 
-    /// What is to be taken off the rate: nothing if queues are as they should be.
+    /// The decrease of the rate; zero if queues are below the target.
     fn cut(&self, seen: &Seen) -> f64 {
         let target = self.scale.target;
         let over = match seen.queue > target {
@@ -70,7 +71,7 @@ impl RateControl for InBand {
         }
         self.share = self.share.clamp(LEAST_SHARE, 1.0);
         if seen.stamped {
-            // What round trips said says nothing of the next time that no switch stamps.
+            // Earlier round trips say nothing about the next time without stamps.
             self.timely = Timely::new(&self.scale);
             return self.share;
         }
@@ -127,7 +128,7 @@ mod tests {
     fn one_queue_is_answered_once() {
         let mut rate = fresh();
         assert_eq!(rate.adapt(at(0), &queue(200)), 0.875);
-        // What was sent before waits 200 µs, and is told 50 µs later.
+        // Packets sent before wait 200 µs, and are reported 50 µs later.
         assert_eq!(rate.adapt(at(200), &queue(200)), 0.875);
         assert_eq!(rate.adapt(at(250), &queue(200)), 0.765625);
     }
@@ -148,7 +149,7 @@ mod tests {
         // TIMELY's 0.8·(1 − 500/2000).
         assert!((adapt(2000, false) - 0.4).abs() < 1e-9);
         assert_eq!(adapt(2000, true), 1.0);
-        // Of that nothing is left when stamps go again.
+        // No effect remains when stamps return.
         assert_eq!(adapt(30, false), 1.0);
         // Marks count as well.
         let marked = Seen {

@@ -1,15 +1,15 @@
-//! How fast a rank sends, by what the others tell of their queues.
+//! Rate control: how fast a rank sends, from the others' congestion reports.
 //!
 //! | file | policy |
 //! | --- | --- |
-//! | `fixed.rs` | the limit, always |
-//! | `timely.rs` | by round-trip times: where no switch stamps |
-//! | `in_band.rs` | by the time in queues that switches stamp |
-//! | `receivers.rs` | what the receivers told, and the quantile of it that counts |
+//! | `fixed.rs` | always the limit |
+//! | `timely.rs` | by round-trip times, if no switch stamps |
+//! | `in_band.rs` | by queueing times that switches stamp |
+//! | `receivers.rs` | the receivers' reports, and their quantile |
 //!
-//! A policy is asked once an interval, while packets leave, and answers with a share of [`crate::Pacing`]'s limit. What
-//! moves it is what queues do. Late packets and stragglers move the timeouts instead, and silent loss nothing: nobody
-//! said that a queue did it.
+//! While packets are sent, the core asks the policy once per interval for a share of [`crate::Pacing`]'s
+//! limit. Only queues change it. Late packets and stragglers change the timeouts instead, and silent loss
+//! changes nothing: no report says that a queue caused it.
 
 mod fixed;
 mod in_band;
@@ -27,27 +27,27 @@ use crate::time::Time;
 
 pub(crate) use receivers::Receivers;
 
-/// The least share of the limit: a job is one of 64 on its links, at worst, and nothing that receivers tell stops a
+/// Smallest share of the limit: at worst a job is one of 64 on its links, and no report of a receiver stops a
 /// sender.
 pub(crate) const LEAST_SHARE: f64 = 1.0 / 64.0;
 
 /// How the rate follows the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RatePolicy {
-    /// It does not: the limit, always.
+    /// It does not: always the limit.
     Fixed,
-    /// By round-trip times (TIMELY, SIGCOMM 2015), as published: for where no switch stamps.
+    /// By round-trip times as published (TIMELY, SIGCOMM 2015), for networks whose switches do not stamp.
     Timely,
-    /// By the time in queues that switches stamp; where none does, as [`RatePolicy::Timely`].
+    /// By queueing times that switches stamp; without stamps as [`RatePolicy::Timely`].
     #[default]
     InBand,
 }
 
 impl RatePolicy {
-    /// Every policy.
+    /// All variants.
     pub const ALL: [RatePolicy; 3] = [RatePolicy::Fixed, RatePolicy::Timely, RatePolicy::InBand];
 
-    /// As users write it.
+    /// The name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             RatePolicy::Fixed => "fixed",
@@ -65,49 +65,49 @@ impl RatePolicy {
     }
 }
 
-/// A policy.
+/// A rate policy.
 pub(crate) trait RateControl: Send {
-    /// The share of the limit to send at from now on, from [`LEAST_SHARE`] to 1. Called once an interval while packets
-    /// leave.
+    /// Returns the share of the limit from now on, from [`LEAST_SHARE`] to 1. Called once per interval while
+    /// packets are sent.
     fn adapt(&mut self, now: Time, seen: &Seen) -> f64;
 }
 
-/// What receivers saw lately, each value as the stated quantile over them has it: see [`Receivers`].
+/// Recent reports of receivers. Each value is the stated quantile over them: see [`Receivers`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Seen {
-    /// What packets waited in their slowest queue.
+    /// Queueing time of packets in their slowest queue.
     pub(crate) queue: Duration,
-    /// The share of packets with CE, of those who do not tell a queue.
+    /// The share of packets with CE, at receivers that report no queue.
     pub(crate) marked: f64,
     /// The share of packets with TRIMMED.
     pub(crate) trimmed: f64,
     /// The round trip; none without echoes.
     pub(crate) round_trip: Option<Duration>,
-    /// Switches stamp the packets that come to this rank: those that it sends most likely, too.
+    /// True if switches stamp packets to this rank, and therefore most likely those that it sends.
     pub(crate) stamped: bool,
 }
 
-/// The times that follow from a job's size and its limit.
+/// Times that follow from a job's size and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scale {
     /// The other ranks.
     pub(crate) others: u16,
-    /// How often a receiver tells, and a sender adapts.
+    /// The interval of a receiver's reports and of a sender's updates.
     pub(crate) interval: Duration,
-    /// The time in queues that is aimed at.
+    /// The target queueing time.
     pub(crate) target: Duration,
 }
 
 impl Scale {
-    /// Some round trips of a fabric: sooner, nothing that a sender changed would be seen.
+    /// Some round trips of a fabric. Earlier, the effect of a change would not be measurable.
     const LEAST_INTERVAL: Duration = Duration::from_micros(50);
-    /// Packets in an interval, so that their mean says something.
+    /// Packets in an interval, so that their mean is meaningful.
     const PACKETS: u32 = 16;
-    /// What FEEDBACK of all ranks may take of a link, at worst, is one part in so many.
+    /// FEEDBACK of all ranks takes at most one part in this many of a link.
     const FEEDBACK_PART: u64 = 50;
-    /// What is aimed at with one sender. Ours: above what a quiet network of 1,024 ranks has between two phases, 98 µs, and
-    /// under a tenth of a 32 MiB buffer at 100 Gb/s, 268 µs. Swift's base target is 25 µs (SIGCOMM 2020, §4.2), for flows that
-    /// do not all begin at once.
+    /// Target for one sender. Our choice: above the value of a quiet network of 1,024 ranks between two
+    /// phases, 98 µs, and under a tenth of a 32 MiB buffer at 100 Gb/s, 268 µs. Swift's base target is 25 µs
+    /// (SIGCOMM 2020, §4.2), for flows that do not all start at once.
     const BASE_TARGET: Duration = Duration::from_micros(100);
 
     pub(crate) fn new(config: &Config, pacing: &Pacing) -> Self {
@@ -117,7 +117,8 @@ impl Scale {
         let packet = time((headers + config.slot_bytes) as u64);
         let feedback = (headers + Feedback::LEN) as u64;
         let feedback = time(feedback * Self::FEEDBACK_PART * u64::from(ranks));
-        // Packets of N senders that keep no step queue up to √N of each other (Swift, §3.5, scales by flows alike).
+        // Packets of N unsynchronized senders queue up to √N deep (Swift, §3.5, scales by flows in the same
+        // way).
         let others = packet.mul_f64(f64::from(ranks).sqrt());
         Self {
             others: ranks - 1,

@@ -1,4 +1,4 @@
-//! What the receivers of a rank's packets told it.
+//! The congestion reports of a rank's receivers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,29 +9,30 @@ use crate::time::Time;
 
 use super::{Scale, Seen};
 
-/// The quantile of the receivers that the rate follows: the median, of an even number the worse of the two. A multicast
-/// has one rate for all. What queues at most receivers is this job's own doing; what queues at fewer is a slow link, or
-/// a burst of others' traffic, of which many receivers always have some: they are trimmed, and miss what is theirs alone. A
-/// higher quantile makes all wait for any of them (docs/transport.md has the figures).
+/// The quantile of the receivers that the rate follows: the median, for an even number the worse of the two.
+/// A multicast has one rate for all. A queue at most receivers is caused by this job. A queue at fewer is a
+/// slow link, or a burst of other traffic, which many receivers always have: their packets are trimmed, and
+/// only they lose data. With a higher quantile, all would wait for any of them (docs/transport.md has the
+/// figures).
 const QUANTILE: (usize, usize) = (1, 2);
 
-/// What each receiver told last, of those with something to tell. What counts is the quantile: the worst value that is left
-/// when the slow ones are taken away.
+/// Each receiver's last report. The result is a quantile: the worst value without those of the slow
+/// receivers.
 pub(crate) struct Receivers {
     others: usize,
-    /// A queue up to that is none.
+    /// Queues up to this are ignored.
     target: Duration,
-    /// How long a word counts.
+    /// How long a report counts.
     lasts: Duration,
     /// By rank.
-    told: BTreeMap<u16, Told>,
-    /// By rank, once there are answers.
+    reports: BTreeMap<u16, Reported>,
+    /// By rank. Empty before the first answer.
     echoed: Vec<Echoed>,
     scratch: Vec<u32>,
 }
 
 #[derive(Clone, Copy)]
-struct Told {
+struct Reported {
     until: Time,
     queue: u32,
     marked: u8,
@@ -45,39 +46,39 @@ struct Echoed {
 }
 
 impl Receivers {
-    /// A receiver with a full queue tells once an interval: what it said lasts a little longer.
+    /// A receiver with a full queue reports once per interval, so a report lasts a little longer.
     pub(crate) fn new(scale: &Scale) -> Self {
         Self {
             others: scale.others.into(),
             target: scale.target,
             lasts: scale.interval + scale.interval / 2,
-            told: BTreeMap::new(),
+            reports: BTreeMap::new(),
             echoed: Vec::new(),
             scratch: Vec::new(),
         }
     }
 
-    /// FEEDBACK of `rank` came.
-    pub(crate) fn told(&mut self, now: Time, rank: u16, feedback: &Feedback) {
-        let told = Told {
+    /// Notes a FEEDBACK of `rank`.
+    pub(crate) fn reported(&mut self, now: Time, rank: u16, feedback: &Feedback) {
+        let report = Reported {
             until: now + self.lasts,
             queue: feedback.queue.unwrap_or_default().0,
-            // Where a switch says how long its queue is, its threshold for marks says less.
+            // If a switch measures its queue, its marks say less.
             marked: match feedback.queue {
                 Some(_) => 0,
                 None => feedback.marked,
             },
             trimmed: feedback.trimmed,
         };
-        let is_full = Duration::from(Ticks(told.queue)) > self.target;
-        if is_full || told.marked > 0 || told.trimmed > 0 {
-            self.told.insert(rank, told);
+        let is_full = Duration::from(Ticks(report.queue)) > self.target;
+        if is_full || report.marked > 0 || report.trimmed > 0 {
+            self.reports.insert(rank, report);
         } else {
-            self.told.remove(&rank);
+            self.reports.remove(&rank);
         }
     }
 
-    /// An answer of `rank` to a packet came.
+    /// Notes `rank`'s answer to a packet.
     pub(crate) fn echoed(&mut self, now: Time, rank: u16, round_trip: Ticks) {
         if self.echoed.is_empty() {
             self.echoed.resize(self.others + 1, Echoed::default());
@@ -88,29 +89,29 @@ impl Receivers {
         };
     }
 
-    /// What all but the slow ones saw lately. Who tells nothing has nothing to tell.
+    /// The recent reports, without the slow receivers. A receiver without a report has nothing to report.
     pub(crate) fn seen(&mut self, now: Time) -> Seen {
         let slow = slow(self.others);
         let share = |part: u32| f64::from(part) / 255.0;
-        self.told.retain(|_, told| told.until > now);
-        let [queue, marked, trimmed] = if self.told.len() <= slow {
+        self.reports.retain(|_, report| report.until > now);
+        let [queue, marked, trimmed] = if self.reports.len() <= slow {
             [0; 3]
         } else {
             let values = [
-                |told: &Told| told.queue,
-                |told: &Told| told.marked.into(),
-                |told: &Told| told.trimmed.into(),
+                |report: &Reported| report.queue,
+                |report: &Reported| report.marked.into(),
+                |report: &Reported| report.trimmed.into(),
             ];
             values.map(|value| {
                 self.scratch.clear();
-                self.scratch.extend(self.told.values().map(value));
+                self.scratch.extend(self.reports.values().map(value));
                 worst_but(&mut self.scratch, slow)
             })
         };
-        let echoed = self.echoed.iter().filter(|told| told.until > now);
+        let echoed = self.echoed.iter().filter(|report| report.until > now);
         self.scratch.clear();
-        self.scratch.extend(echoed.map(|told| told.round_trip));
-        // As few as are not waited for must not make the others' queues count for nothing.
+        self.scratch.extend(echoed.map(|report| report.round_trip));
+        // The receivers that may be ignored must not hide the others' queues.
         let answered = self.scratch.len();
         let round_trip =
             (answered > slow).then(|| worst_but(&mut self.scratch, self::slow(answered)));
@@ -124,13 +125,13 @@ impl Receivers {
     }
 }
 
-/// How many of `receivers` are not waited for.
+/// Number of `receivers` that may be ignored.
 fn slow(receivers: usize) -> usize {
     let (part, of) = QUANTILE;
     receivers.saturating_sub(1) * part / of
 }
 
-/// The largest value but for `but`, of which there are fewer than values.
+/// The largest value after the `but` largest ones, which are fewer than all.
 fn worst_but(values: &mut [u32], but: usize) -> u32 {
     let at = values.len() - 1 - but;
     *values.select_nth_unstable(at).1
@@ -170,11 +171,11 @@ mod tests {
         for (ranks, slow) in [(2u16, 0u16), (3, 0), (4, 1), (8, 3), (9, 3), (64, 31)] {
             let mut receivers = receivers(ranks);
             for rank in 1..=slow {
-                receivers.told(at(0), rank, &feedback(500, 255));
+                receivers.reported(at(0), rank, &feedback(500, 255));
             }
             assert_eq!(receivers.seen(at(1)), Seen::default(), "{ranks}");
-            // One more, which is better off: its word counts.
-            receivers.told(at(0), slow + 1, &feedback(7, 51));
+            // One more, with a shorter queue: its report counts.
+            receivers.reported(at(0), slow + 1, &feedback(7, 51));
             let seen = receivers.seen(at(1));
             assert_eq!(seen.queue, Ticks(7).into(), "{ranks}");
             assert_eq!(seen.marked, 0.0, "a queue says more");
@@ -184,30 +185,30 @@ mod tests {
     #[test]
     fn words_grow_old() {
         let mut receivers = receivers(2);
-        receivers.told(at(0), 1, &feedback(9, 0));
+        receivers.reported(at(0), 1, &feedback(9, 0));
         receivers.echoed(at(0), 1, Ticks(3));
         assert_eq!(receivers.seen(at(74)).queue, Ticks(9).into());
         assert_eq!(receivers.seen(at(74)).round_trip, Some(Ticks(3).into()));
         assert_eq!(receivers.seen(at(75)), Seen::default());
-        // Marks count from those who tell no queue.
+        // Marks count at receivers that report no queue.
         let marked = Feedback {
             queue: None,
             ..feedback(0, 51)
         };
-        receivers.told(at(80), 1, &marked);
+        receivers.reported(at(80), 1, &marked);
         assert_eq!(receivers.seen(at(81)).marked, 0.2);
-        // A newer word replaces the older.
-        receivers.told(at(80), 1, &feedback(9, 0));
+        // A newer report replaces the older.
+        receivers.reported(at(80), 1, &feedback(9, 0));
         let nothing = Feedback {
             queue: None,
             ..feedback(0, 0)
         };
-        receivers.told(at(81), 1, &nothing);
+        receivers.reported(at(81), 1, &nothing);
         assert_eq!(receivers.seen(at(82)), Seen::default());
     }
 
     #[test]
-    fn round_trips_are_compared_among_those_who_answered() {
+    fn round_trips_are_compared_among_ranks_that_answered() {
         let mut receivers = receivers(64);
         for rank in 1..=31 {
             receivers.echoed(at(0), rank, Ticks(900));
@@ -221,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_not_kept() {
+    fn reports_without_congestion_are_not_stored() {
         let mut receivers = Receivers {
             target: Ticks(8).into(),
             ..receivers(2)
         };
         for (queue, kept) in [(8, false), (9, true), (8, false)] {
-            receivers.told(at(0), 1, &feedback(queue, 0));
-            assert_eq!(receivers.told.is_empty(), !kept);
+            receivers.reported(at(0), 1, &feedback(queue, 0));
+            assert_eq!(receivers.reports.is_empty(), !kept);
             let queue = if kept { queue } else { 0 };
             assert_eq!(receivers.seen(at(1)).queue, Ticks(queue).into());
         }

@@ -1,8 +1,8 @@
-//! TIMELY: rate by the gradient of round-trip times.
+//! TIMELY: rate control by the gradient of round-trip times.
 //!
-//! R. Mittal et al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM 2015, algorithm 1. Its samples are
-//! completions of 64 KB segments of one flow; here they are, once an interval, the stated quantile over the receivers of
-//! what their echoes took.
+//! R. Mittal et al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM 2015, algorithm 1.
+//! Its samples are completions of 64 KB segments of one flow. Here, once per interval, the sample is the
+//! stated quantile of the echoes over the receivers.
 
 use std::time::Duration;
 
@@ -10,41 +10,43 @@ use crate::time::Time;
 
 use super::{LEAST_SHARE, RateControl, Scale, Seen};
 
-/// Under it the rate rises whatever the gradient (§4.3).
+/// Below it the rate increases whatever the gradient (§4.3).
 const T_LOW: Duration = Duration::from_micros(50);
-/// Over it the rate falls whatever the gradient (§4.3).
+/// Above it the rate decreases whatever the gradient (§4.3).
 const T_HIGH: Duration = Duration::from_micros(500);
-/// How strongly it falls (§4.3: 0.8).
+/// Factor of a decrease (§4.3: 0.8).
 const BETA: f64 = 0.8;
-/// The newest difference's weight in the average (§4.3: 0.875).
+/// Weight of the newest difference in the average (§4.3: 0.875).
 const ALPHA: f64 = 0.875;
-/// The least round trip that gradients are relative to, the paper's (§4.3: 20 µs): on a shorter path a few packets of
-/// others would make a gradient of one.
+/// Smallest base of gradients, the paper's (§4.3: 20 µs): on a shorter path a few packets of other flows
+/// would make a gradient of one.
 const LEAST: Duration = Duration::from_micros(20);
-/// The most that one sample takes off: ours; samples come less often than the paper's, and from many paths.
+/// Largest decrease by one sample. Our choice: samples are less frequent than the paper's, and from many
+/// paths.
 const MOST_CUT: f64 = 0.5;
-/// What a flow rises by: 10 Mb/s of 10 Gb/s (§4.3), as a share. A rank's rate is that of its flows to all others.
+/// Increase of one flow: 10 Mb/s of 10 Gb/s (§4.3), as a share. A rank's rate is the sum of its flows to all
+/// others.
 const DELTA: f64 = 1e-3;
-/// The most that a rank's rate rises by, as in-band: however many flows there are.
+/// Largest increase of a rank's rate, as in-band, however many flows there are.
 const MOST_DELTA: f64 = 1.0 / 64.0;
-/// After so many samples without a positive gradient it rises by as many steps at once (§4.3, HAI: 5).
+/// After this many samples without a positive gradient it increases by as many steps at once (§4.3, HAI: 5).
 const HYPERACTIVE: u32 = 5;
-/// Intervals in a row without an answer after which it rises all the same: ours; else a share that the last answers left
-/// would stay. 64 of 50 µs are more than a port's buffer takes to drain at 100 Gb/s, 2.7 ms: who hears nothing for
-/// longer is not told of queues.
+/// After this many consecutive intervals without an answer it increases anyway. Our choice: otherwise the
+/// last answers' share would stay. 64 of 50 µs exceed the time to drain a port's buffer at 100 Gb/s, 2.7 ms,
+/// so a rank without answers for longer has no queue.
 const UNANSWERED: u32 = 64;
 
-/// The state of TIMELY, of shares instead of bits per second.
+/// The state of TIMELY, in shares instead of bits per second.
 pub(super) struct Timely {
     share: f64,
-    /// What it rises by.
+    /// The increase.
     delta: f64,
     previous: Option<Duration>,
-    /// The average of differences, in seconds.
+    /// Moving average of differences, in seconds.
     difference: f64,
-    /// The least round trip of all, which gradients are relative to.
+    /// The smallest round trip so far, the base of gradients.
     least: Duration,
-    /// Samples in a row without a positive gradient.
+    /// Consecutive samples without a positive gradient.
     falling: u32,
     /// Intervals since the last sample.
     unanswered: u32,
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn without_answers_nothing_changes_for_a_while_and_then_it_rises() {
+    fn without_answers_the_rate_stays_and_then_rises() {
         let mut timely = Timely::new(&scale());
         timely.adapt(Time::ZERO, &seen(5000));
         let share = timely.share;

@@ -1,4 +1,4 @@
-//! The caller's side: residuals by bucket, between decoded gradients and outputs.
+//! The caller's side of recycling: residuals by bucket, between decoded gradients and outputs.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use crate::codec::Codec;
 
 use super::Correction;
 
-/// What a rank carries from one operation of a bucket to the next, decoded: e_i of each bucket.
+/// The decoded residuals e_i that a rank carries from one operation of a bucket to the next.
 ///
-/// [`crate::Collective`] does this by itself; who drives a [`crate::Core`] calls, for every operation,
-/// [`Carry::contribute`] before it encodes and [`Carry::settle`] after it has decoded.
+/// [`crate::Collective`] manages this itself. A driver of [`crate::Core`] calls, for every operation,
+/// [`Carry::contribute`] before encoding and [`Carry::settle`] after decoding.
 #[derive(Default)]
 pub struct Carry {
     residuals: BTreeMap<u16, Vec<f32>>,
-    /// Outputs of updates that were skipped, until the next one.
+    /// Outputs of skipped updates, until the next update.
     held: BTreeMap<u16, Vec<f32>>,
     contributed: Vec<f32>,
     encoded: Vec<f32>,
@@ -21,12 +21,12 @@ pub struct Carry {
 }
 
 impl Carry {
-    /// The residual of `bucket`, as long as its gradient; none before its first operation.
+    /// The residual of `bucket`, with one value per entry of its gradient. None before its first operation.
     pub fn residual(&self, bucket: u16) -> Option<&[f32]> {
         self.residuals.get(&bucket).map(Vec::as_slice)
     }
 
-    /// What is contributed: y = g + e.
+    /// The contribution of `bucket`: y = g + e.
     ///
     /// # Panics
     /// If the bucket had another length before.
@@ -42,11 +42,11 @@ impl Carry {
         &self.contributed
     }
 
-    /// What was contributed is no longer carried; what came of this and earlier operations, by
-    /// [`crate::Core::take_corrections`], is: its residuals here, its outputs on top of this operation's, `output`.
+    /// Replaces the residual that was contributed by those of `corrections` (from
+    /// [`crate::Core::take_corrections`]), and adds their outputs to this operation's `output`.
     ///
     /// # Panics
-    /// If the corrections are not of buckets as long as `output`.
+    /// If the corrections belong to buckets of another length than `output`.
     pub fn settle(
         &mut self,
         codec: &mut Codec,
@@ -84,13 +84,14 @@ impl Carry {
         }
     }
 
-    /// All ranks skip the update of `bucket` that [`Carry::settle`] gave: it is part of the next one, h_r.
+    /// Holds the `output` of [`Carry::settle`], because all ranks skip this update of `bucket`: h_r, a part
+    /// of the next update.
     pub fn skip(&mut self, bucket: u16, output: &[f32]) {
         self.held.insert(bucket, output.to_vec());
     }
 
-    /// Every rank's parameters have become their mean: what this rank holds goes into its next contributions instead of
-    /// its outputs ([`crate::Core::healed`] does the same for what it is owed).
+    /// Moves held outputs to the next contributions, because every rank's parameters were replaced by their
+    /// mean. [`crate::Core::healed`] does the same for corrections that are still due.
     pub fn heal(&mut self) {
         for (bucket, held) in std::mem::take(&mut self.held) {
             let residual = self.residuals.entry(bucket).or_default();

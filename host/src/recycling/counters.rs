@@ -1,19 +1,19 @@
-//! What recycling did at one rank.
+//! Counters of recycling at one rank.
 
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// Slots and packets of recycling, over a run. Every slot in doubt is counted once more when it is no longer.
+/// Counters of recycling over a run. Every slot in doubt also counts when the doubt ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecyclingCounters {
-    /// Slots of which this rank knows that its contribution was not counted: rule 1's.
+    /// Slots that did not count this rank's contribution (rule 1).
     pub uncounted: u64,
-    /// Slots that it was in doubt of when their operation ended.
+    /// Slots in doubt when their operation ended.
     pub doubtful: u64,
-    /// Of these, slots whose aggregate came later: rule 2's.
+    /// Of these, slots whose aggregate arrived later (rule 2).
     pub repaired: u64,
-    /// Of these, slots taken never to have been aggregated.
+    /// Of these, slots assumed not to have been aggregated.
     pub lapsed: u64,
     /// Requests for repair sent.
     pub requests_sent: u64,
@@ -21,7 +21,7 @@ pub struct RecyclingCounters {
     pub requests_received: u64,
     /// REPAIR packets sent.
     pub repairs_sent: u64,
-    /// REPAIR packets received, cut and repeated ones too.
+    /// REPAIR packets received, including duplicates and those without payload.
     pub repairs_received: u64,
 }
 

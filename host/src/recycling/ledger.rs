@@ -1,4 +1,4 @@
-//! What this rank is owed: slots that it is in doubt of, and what came of them.
+//! The ledger of slots that this rank is in doubt of, and of the corrections that result.
 
 use std::time::Duration;
 
@@ -13,53 +13,53 @@ use crate::values::Values;
 
 use super::{Correction, Recycling, RecyclingCounters, Sparse};
 
-/// How often a rank asks for what it is in doubt of, in every step anew.
+/// Number of requests for a slot in doubt, per step.
 const TRIES: u8 = 5;
-/// The first two requests are t_B divided by this apart, as notices are; every further one waits twice as long.
+/// The first two requests are t_B divided by this apart, like notices. Each further interval doubles.
 const FIRST_SPACING: u32 = 16;
 
-/// What is known of one slot of another rank's shard when the operation ends.
+/// The state of one slot of another rank's shard when the operation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// Its aggregate is here and has this rank's contribution.
+    /// Its aggregate arrived and includes this rank's contribution.
     Counted,
-    /// Its aggregate is here without it.
+    /// Its aggregate arrived without this rank's contribution.
     Uncounted,
-    /// It is not here.
+    /// Its aggregate did not arrive.
     Nothing,
 }
 
-/// An operation that has ended at this rank.
+/// An operation that ended at this rank.
 pub(crate) struct Ended<'a> {
     pub(crate) id: OperationId,
     pub(crate) layout: &'a Layout,
     pub(crate) coding: Coding,
-    /// What this rank contributed; in its own shard, unless that lapsed, what it sent.
+    /// This rank's contribution; in its own shard, unless that lapsed, its aggregates.
     pub(crate) own: &'a Values,
-    /// The aggregates that are here.
+    /// The aggregates that arrived.
     pub(crate) result: &'a Values,
-    /// How long the operation would have waited.
+    /// The operation's t_B.
     pub(crate) t_b: Duration,
-    /// This rank let its own shard lapse.
+    /// True if this rank let its own shard lapse.
     pub(crate) lapsed: bool,
-    /// What rounding took from the sums of this rank's own shard, value by value; empty where elements round nothing.
+    /// Rounding error in the sums of this rank's own shard, by value. Empty if elements are not rounded.
     pub(crate) rounding: &'a [f32],
-    /// Of the others' shards.
+    /// State of the others' slots.
     pub(crate) known: &'a dyn Fn(u16, u32) -> Known,
 }
 
-/// A request for repair that is to be sent.
+/// A repair request to send.
 pub(crate) struct Request<'a> {
     pub(crate) id: OperationId,
     pub(crate) owner: u16,
-    /// Slots of the owner's shard.
+    /// Number of slots in the owner's shard.
     pub(crate) slots: u32,
     pub(crate) first: u32,
     pub(crate) wanted: &'a [u8],
 }
 
 /// Doubts by operation, and corrections until they are taken. Whatever the network does, a doubt is entered
-/// once and leaves once, as repaired or as lapsed.
+/// once and leaves once, repaired or lapsed.
 pub(crate) struct Ledger {
     rank: u16,
     ranks: u16,
@@ -77,24 +77,24 @@ struct Entry {
     id: OperationId,
     layout: Layout,
     coding: Coding,
-    /// By owner and slot, rising.
+    /// By owner and slot, increasing.
     doubts: Vec<Doubt>,
     open: usize,
-    /// What this rank contributed to the slots in doubt, one after the other; nothing where values are only counted.
+    /// This rank's contributions to the slots in doubt, concatenated. Empty if values are only counted.
     own: Vec<f32>,
     tries: u8,
     due: Time,
     spacing: Duration,
-    /// The first doubt that this round of requests has not asked for.
+    /// The first doubt that this round of requests has not covered.
     cursor: usize,
-    /// What comes of it is contributed, not applied.
+    /// True if its corrections go into contributions instead of outputs.
     healed: bool,
 }
 
 struct Doubt {
     owner: u16,
     slot: u32,
-    /// Where the contribution begins in the entry's.
+    /// Start of the contribution in the entry's.
     at: usize,
     open: bool,
 }
@@ -118,7 +118,7 @@ impl Ledger {
         self.counters
     }
 
-    /// An operation of `step` starts: older doubts lapse, the others are asked for anew.
+    /// Starts a step: old doubts lapse, and requests for the others repeat.
     pub(crate) fn enter_step(&mut self, step: u32, now: Time) {
         let keep = self.recycling.keep;
         let old = |entry: &Entry| step.saturating_sub(entry.id.step) >= keep;
@@ -130,7 +130,7 @@ impl Ledger {
         }
     }
 
-    /// Rule 1 with a = 0.
+    /// Applies rule 1 with a = 0.
     fn lapse(&mut self, at: usize) {
         let entry = self.entries.swap_remove(at);
         let correction = correction(&mut self.corrections, entry.id, &entry.layout, entry.coding);
@@ -142,7 +142,8 @@ impl Ledger {
         }
     }
 
-    /// An operation ended: applies rule 1 where that is possible, and notes the rest.
+    /// Notes the end of an operation: applies rule 1 to slots with an aggregate, and enters the others as
+    /// doubts.
     pub(crate) fn operation_ended(&mut self, ended: &Ended<'_>, now: Time) {
         let Ended { layout, .. } = *ended;
         self.spacing = ended.t_b / FIRST_SPACING;
@@ -200,14 +201,14 @@ impl Ledger {
         }
     }
 
-    /// How the bucket of an operation is cut and coded of which something is in doubt, and whether its values are stored.
+    /// Layout and coding of an operation with doubts, and whether its values are stored.
     pub(crate) fn bucket(&self, id: OperationId) -> Option<(Layout, Coding, bool)> {
         let entry = self.entries.iter().find(|entry| entry.id == id)?;
         Some((entry.layout, entry.coding, !entry.own.is_empty()))
     }
 
-    /// An aggregate came after its operation's end, by GATHER or REPAIR, and was checked: both rules. `counted` has the
-    /// ranks that are in it, none where all are.
+    /// Applies both rules to a checked aggregate that arrived after its operation's end, by GATHER or REPAIR.
+    /// `counted` lists the ranks in it; none for all.
     pub(crate) fn repair(
         &mut self,
         id: OperationId,
@@ -252,7 +253,8 @@ impl Ledger {
         }
     }
 
-    /// Every rank's parameters have become their mean: what comes of operations before now goes into contributions.
+    /// Directs corrections of earlier operations to contributions, because every rank's parameters were
+    /// replaced by their mean.
     pub(crate) fn heal(&mut self) {
         self.entries
             .iter_mut()
@@ -265,18 +267,18 @@ impl Ledger {
         }
     }
 
-    /// When [`Ledger::request`] has something.
+    /// When [`Ledger::request`] returns a request.
     pub(crate) fn due(&self) -> Option<Time> {
         let asking = self.entries.iter().filter(|entry| entry.tries > 0);
         asking.map(|entry| entry.due).min()
     }
 
-    /// The next request to send, counted as sent; its bitmap takes at most `room` bytes, one or more.
+    /// The next request to send, counted as sent. Its bitmap takes at most `room` bytes, one or more.
     pub(crate) fn request(&mut self, now: Time, room: usize) -> Option<Request<'_>> {
         let due = |entry: &&mut Entry| entry.tries > 0 && entry.due <= now;
         let entry = self.entries.iter_mut().find(due)?;
         let open = |from: usize| (from..entry.doubts.len()).find(|&at| entry.doubts[at].open);
-        // An entry that has no open doubt is no entry any more.
+        // An entry without an open doubt is removed.
         let start = open(entry.cursor).or_else(|| open(0))?;
         let Doubt {
             owner, slot: first, ..
@@ -310,7 +312,7 @@ impl Ledger {
         })
     }
 
-    /// What came of the bucket's earlier operations since this was last called.
+    /// Takes the corrections of the bucket's earlier operations since the last call.
     pub(crate) fn take(&mut self, bucket: u16) -> Vec<Correction> {
         let of_bucket = |correction: &mut Correction| correction.id.bucket == bucket;
         self.corrections.extract_if(.., of_bucket).collect()
@@ -329,8 +331,8 @@ impl Entry {
         self.open += 1;
     }
 
-    /// Asks from `now` on, as often as in every step. A step takes the way there and back, so that what was asked for
-    /// in the one before would be here.
+    /// Schedules requests from `now`, as many as in every step. A step takes longer than a round trip, so
+    /// repairs that were requested in the one before would have arrived.
     fn ask_from(&mut self, now: Time, spacing: Duration) {
         self.due = now;
         self.cursor = 0;
@@ -339,12 +341,12 @@ impl Entry {
     }
 }
 
-/// What rounding took from contributions that were counted: the owner read the rounded ones.
+/// Rounding error of contributions that were counted: the owner read the rounded ones.
 fn rounded_off(element: Element, own: &[f32]) -> impl Iterator<Item = f32> {
     own.iter().map(move |y| element.rounded_off(*y, 1))
 }
 
-/// Where what comes of operation `id` is collected.
+/// The entry that collects corrections of operation `id`.
 fn correction<'a>(
     corrections: &'a mut Vec<Correction>,
     id: OperationId,

@@ -1,4 +1,4 @@
-//! What was sent again a moment ago.
+//! The set of slots that were sent again within the last round trip.
 
 use std::time::Duration;
 
@@ -6,31 +6,31 @@ use ultima_wire::bitmap;
 
 use crate::time::Time;
 
-/// Slots of one shard that were sent again to one rank within the last round trip, or up to twice that: whoever asks for
-/// them meanwhile asked before they can have come.
+/// Slots of one shard that were sent again to one rank within the last one or two round trips. A request for
+/// them was sent before they could arrive.
 #[derive(Default)]
 pub(super) struct Sent {
     newer: Vec<u8>,
     older: Vec<u8>,
-    /// When `newer` began.
+    /// When `newer` started.
     since: Time,
     round_trip: Duration,
 }
 
 impl Sent {
-    /// The way to the rank and back takes so long by now.
+    /// Sets the measured round trip.
     pub(super) fn measured(&mut self, round_trip: Duration) {
         self.round_trip = round_trip;
     }
 
-    /// `slot` of a shard with `slots` is sent now.
+    /// Notes that `slot` of a shard with `slots` is sent now.
     pub(super) fn insert(&mut self, now: Time, slot: usize, slots: usize) {
         self.forget(now);
         self.newer.resize(bitmap::len(slots), 0);
         bitmap::insert(&mut self.newer, slot);
     }
 
-    /// Whether `slot` was sent just now.
+    /// True if `slot` was sent recently.
     pub(super) fn contains(&mut self, now: Time, slot: usize) -> bool {
         self.forget(now);
         let has = |slots: &[u8]| slot / 8 < slots.len() && bitmap::contains(slots, slot);

@@ -1,8 +1,8 @@
-//! A few slots of an encoded bucket.
+//! Sparse values: some slots of an encoded bucket.
 
 use std::ops::Range;
 
-/// Values at some places of an encoded bucket; zero elsewhere.
+/// Values at some positions of an encoded bucket; zero elsewhere.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sparse {
     places: Vec<Range<usize>>,
@@ -10,19 +10,19 @@ pub struct Sparse {
 }
 
 impl Sparse {
-    /// Adds as many values as `place` has.
+    /// Adds values for all of `place`.
     pub(crate) fn push(&mut self, place: Range<usize>, values: impl Iterator<Item = f32>) {
         self.values.extend(values.take(place.len()));
         self.places.push(place);
     }
 
-    /// Adds what `other` has.
+    /// Moves the values of `other` here.
     pub(crate) fn append(&mut self, other: &mut Sparse) {
         self.places.append(&mut other.places);
         self.values.append(&mut other.values);
     }
 
-    /// Whether it is zero everywhere.
+    /// True if all values are zero.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -30,7 +30,7 @@ impl Sparse {
     /// Adds the values to `bucket`.
     ///
     /// # Panics
-    /// If the bucket is shorter than the one that the places are of.
+    /// If the bucket is too short for the positions.
     pub fn add_to(&self, bucket: &mut [f32]) {
         let mut values = self.values.iter();
         for place in &self.places {

@@ -1,4 +1,4 @@
-//! What this rank, as an owner, sent in the last few steps, and who asked for it again.
+//! The owner's aggregates of the last steps, and the requests for them.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -13,43 +13,44 @@ use crate::time::Time;
 use super::sent::Sent;
 use super::{Recycling, RecyclingCounters};
 
-/// An aggregate that is to be sent again.
+/// An aggregate to send again.
 pub(crate) struct Repair<'a> {
     pub(crate) to: u16,
     pub(crate) id: OperationId,
     pub(crate) slot: u32,
-    /// Slots of the shard.
+    /// Number of slots in the shard.
     pub(crate) slots: u32,
     pub(crate) contributions: u16,
     pub(crate) coding: Coding,
-    /// None where they are only counted.
+    /// None if values are only counted.
     pub(crate) values: Option<&'a [f32]>,
-    /// How many they are.
+    /// Number of values.
     pub(crate) count: usize,
-    /// The ranks that it counts, none if all.
+    /// The ranks that it counts; none for all.
     pub(crate) counted: Option<&'a [u8]>,
 }
 
-/// A rank that asks.
+/// A rank that requests repairs.
 #[derive(Clone, Copy)]
 pub(crate) struct Asking {
     pub(crate) rank: u16,
-    /// How long packets take to it and back.
+    /// The round trip to it.
     pub(crate) round_trip: Duration,
 }
 
-/// This rank's shard of its last few operations. Bounded in steps; requests in ranks times operations.
+/// This rank's shard of the last operations, bounded in steps. Requests are bounded in ranks times
+/// operations.
 ///
-/// However often a rank asks for a slot, it is sent to it once in a round trip: until that has passed a request can be none
-/// for what was sent.
+/// A slot is sent to a rank at most once per round trip, however often the rank requests it: before that, the
+/// request cannot be an answer to the repair.
 pub(crate) struct Store {
     rank: u16,
     ranks: u16,
     recycling: Recycling,
     kept: Vec<Kept>,
-    /// By the one who asked longest ago, those with something left to send.
+    /// Ranks with slots left to send, the oldest request first.
     asked: VecDeque<Asked>,
-    /// What was sent again a moment ago, by rank and operation.
+    /// Slots sent again recently, by rank and operation.
     sent: HashMap<(u16, OperationId), Sent>,
     spare: Vec<Kept>,
     counters: RecyclingCounters,
@@ -60,7 +61,7 @@ struct Kept {
     layout: Layout,
     coding: Coding,
     values: Vec<f32>,
-    /// By slot, each a bitmap of the ranks counted.
+    /// By slot, a bitmap of the counted ranks each.
     counted: Vec<u8>,
 }
 
@@ -68,7 +69,7 @@ struct Asked {
     to: u16,
     id: OperationId,
     slots: Vec<u8>,
-    /// Slots before this one are not asked for.
+    /// No slot before this one is requested.
     next: usize,
 }
 
@@ -90,7 +91,7 @@ impl Store {
         self.counters
     }
 
-    /// An operation of `step` starts: forgets what is too old.
+    /// Starts a step: removes old operations.
     pub(crate) fn enter_step(&mut self, step: u32) {
         let keep = self.recycling.keep;
         let old = |id: OperationId| step.saturating_sub(id.step) >= keep;
@@ -100,7 +101,7 @@ impl Store {
         self.spare.extend(forgotten);
     }
 
-    /// Keeps what this rank sent, or would have, in an operation: its shard's `values`, and which ranks each slot
+    /// Stores this rank's aggregates of an operation: its shard's `values`, and the ranks that each slot
     /// counts.
     pub(crate) fn keep(
         &mut self,
@@ -131,14 +132,14 @@ impl Store {
         self.kept.push(kept);
     }
 
-    /// The ranks that a slot counts, of an operation that ended here and is kept.
+    /// The ranks that a slot counts, for a stored operation.
     pub(crate) fn counted(&self, id: OperationId, slot: u32) -> Option<&[u8]> {
         let kept = self.kept.iter().find(|kept| kept.id == id)?;
         Some(kept.counted(self.ranks, slot))
     }
 
-    /// A rank asks for slots of this rank's shard, `first` and those that the bitmap has behind it; what is not kept, cut
-    /// otherwise, or on its way, is ignored.
+    /// Handles a rank's request for `first` and the slots that the bitmap marks after it. Ignores slots that
+    /// are not stored, have another layout, or were sent recently.
     pub(crate) fn ask(
         &mut self,
         now: Time,
@@ -187,7 +188,7 @@ impl Store {
         }
     }
 
-    /// Whether [`Store::next`] has something.
+    /// True if [`Store::next`] returns a repair.
     pub(crate) fn is_asked(&self) -> bool {
         !self.asked.is_empty()
     }
@@ -230,7 +231,7 @@ impl Store {
         }
     }
 
-    /// A REPAIR came.
+    /// Counts a received REPAIR.
     pub(crate) fn count_received(&mut self) {
         self.counters.repairs_received += 1;
     }
@@ -265,7 +266,7 @@ mod tests {
         store
     }
 
-    /// To whom, slot, contributions, values, and the ranks counted where not all are.
+    /// Destination, slot, contributions, values, and the counted ranks if not all.
     type Sent = (u16, u32, u16, Vec<f32>, Option<Vec<u8>>);
 
     /// Slots that `rank` asks for at a time in microseconds; packets take 100 us to it and back.
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_is_not_sent_again() {
+    fn slots_in_flight_are_not_sent_again() {
         let mut store = store();
         let slots = |store: &mut Store, us| -> Vec<(u16, u32)> {
             sent(store, us)
@@ -329,7 +330,7 @@ mod tests {
                 .collect()
         };
         ask(&mut store, 0, 0, (id(5), 10), (3, &[0b11]));
-        // They leave late: only then the round trip begins.
+        // They are sent late: only then the round trip starts.
         assert_eq!(slots(&mut store, 500), [(0, 3), (0, 4)]);
         ask(&mut store, 590, 0, (id(5), 10), (3, &[0b111]));
         ask(&mut store, 590, 2, (id(5), 10), (3, &[0b1]));
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_is_not_promised() {
+    fn slots_that_are_not_stored_are_not_sent() {
         let mut store = store();
         ask(&mut store, 0, 0, (id(4), 10), (0, &[1]));
         ask(&mut store, 0, 0, (id(5), 11), (0, &[1]));

@@ -1,20 +1,21 @@
-//! The transform, where loss is worth it.
+//! The rule that switches the Hadamard transform on and off by loss.
 
 use serde::{Deserialize, Serialize};
 
-/// Gradients are Hadamard-coded while ranks lose more than a share of an update's packets: coding costs time, and without
-/// loss it is for nothing (OptiReduce, NSDI 2025: on when loss exceeds 2 %).
+/// Gradients are Hadamard-coded while ranks lose more than a share of an update's packets. Coding costs time,
+/// and is useless without loss (OptiReduce, NSDI 2025: on if loss exceeds 2 %).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CodingRule {
-    /// On when the ranks' mean loss exceeds this share, off again when it is under half of it: ours, so that a loss close
-    /// to it does not switch back and forth.
+    /// On if the ranks' mean loss exceeds this share, off again below half of it. The hysteresis is our
+    /// choice.
     pub above: f64,
-    /// Decided after every so many steps, 1 or more. By default 10, ours: a vote waits for everyone, and loss that lasts no longer
-    /// is over before coding would help.
+    /// Interval of decisions in steps, 1 or more. The default 10 is our choice: a vote waits for every rank,
+    /// and a shorter loss is over before coding would help.
     pub every: u32,
 }
 
-/// What the newest votes weigh in the average. Ours: one vote of twice the share turns coding on, one without loss does not turn it off.
+/// Weight of the newest vote in the average. Our choice: one vote of twice the share turns coding on, one
+/// vote without loss does not turn it off.
 const NEWEST: f64 = 0.5;
 
 impl Default for CodingRule {
@@ -26,20 +27,20 @@ impl Default for CodingRule {
     }
 }
 
-/// Where a rule stands.
+/// The state of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct CodingState {
-    /// The average of the ranks' mean loss.
+    /// Moving average of the ranks' mean loss.
     pub(super) loss: f32,
     pub(super) on: bool,
 }
 
-/// How a rank codes its updates, where ranks vote on it.
+/// Whether a rank codes its updates, for jobs that vote on it.
 ///
-/// A vote is an exact operation, which may end with all votes at some ranks and incomplete at another: that one does not
-/// know whether the others code otherwise from then on. It goes on as it is, *in doubt*; and if in an operation after that
-/// anyone's values come coded otherwise, which it has to refuse, it codes as they do from its next operation on. Who knows
-/// what was agreed never follows one who does not.
+/// A vote is an exact operation, which may be complete at some ranks and incomplete at another. That rank
+/// does not know whether the others change their coding. It keeps its own, *in doubt*. If it then has to
+/// reject values because another rank coded them differently, it changes its coding from its next operation
+/// on. A rank that has the result of the vote never follows one that has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodingInUse {
     on: bool,
@@ -47,7 +48,7 @@ pub struct CodingInUse {
 }
 
 impl CodingInUse {
-    /// As all ranks begin.
+    /// Creates the state at a job's start, the same on all ranks.
     pub fn new(on: bool) -> Self {
         Self {
             on,
@@ -55,23 +56,23 @@ impl CodingInUse {
         }
     }
 
-    /// Whether updates are Hadamard-coded.
+    /// True if updates are Hadamard-coded.
     pub fn is_on(self) -> bool {
         self.on
     }
 
-    /// All ranks agreed on it.
+    /// Sets the coding that all ranks agreed on.
     pub fn agreed(&mut self, on: bool) {
         *self = Self::new(on);
     }
 
-    /// A vote in which coding was decided ended incomplete at this rank.
+    /// Notes that a vote on coding was incomplete at this rank.
     pub fn missed(&mut self) {
         self.in_doubt = true;
     }
 
-    /// An operation ended here in which values of `others` ranks came coded otherwise ([`crate::Outcome::coded_otherwise`]);
-    /// tells how updates are coded from now on if that is another way.
+    /// Notes that an operation ended with values of `others` ranks that were coded differently
+    /// ([`crate::Outcome::coded_otherwise`]). Returns the new coding if it changes.
     pub fn heard(&mut self, others: u16) -> Option<bool> {
         if !self.in_doubt || others == 0 {
             return None;
@@ -86,7 +87,7 @@ impl CodingRule {
         (u64::from(step) + 1).is_multiple_of(u64::from(self.every.max(1)))
     }
 
-    /// Whether the next updates are coded, now that `lost` was told.
+    /// Decides whether the next updates are coded, from the reported shares `lost`.
     pub(super) fn decide(self, state: &mut CodingState, lost: &[f32]) -> bool {
         let share = |lost: &f32| match lost.is_nan() {
             true => 1.0,
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_in_doubt_follows_once_and_who_knows_does_not() {
+    fn a_rank_in_doubt_follows_once_and_others_never() {
         let mut coding = CodingInUse::new(true);
         assert_eq!(coding.heard(3), None);
         coding.missed();

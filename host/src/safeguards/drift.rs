@@ -1,23 +1,23 @@
-//! Replicas that part.
+//! The rule that averages replicas when they drift apart.
 
 use serde::{Deserialize, Serialize};
 
-/// Now and then ranks measure how far their replicas have parted; beyond the bound all take the mean of them, by an exact
-/// operation ([`crate::Collective::heal`]).
+/// Ranks periodically measure the distance of their replicas. Above the bound all take their mean, by an
+/// exact operation ([`crate::Collective::heal`]).
 ///
-/// Replicas part where a rank takes zero for an aggregate that it missed: for good without recycling, and with it until
-/// the repair comes, but for the step size that changed meanwhile, and optimizers that are not linear.
+/// Replicas drift when a rank uses zero for a missing aggregate: without recycling permanently, with
+/// recycling until the repair. Even then, a changed step size and nonlinear optimizers leave a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DriftRule {
-    /// The largest spread that is left alone, as a share of the parameters' norm.
+    /// The largest spread without averaging, as a share of the parameters' norm.
     pub bound: f64,
-    /// Measured in every so many steps, 1 or more.
+    /// Interval of measurements in steps, 1 or more.
     pub every: u32,
 }
 
-/// Where a job says nothing else, replicas stay within 0.5 % of their norm of each other, as measured every 50 steps: both ours.
-/// At 5 % lost and without recycling the demo's replicas came to the bound between steps 50 and 100.
-/// The demo's runs without recycling lost accuracy with replicas a few times as far apart (docs/transport.md).
+/// By default replicas stay within 0.5 % of their norm, measured every 50 steps; both are our choice. With 5
+/// % loss and without recycling the demo's replicas reached the bound between steps 50 and 100. Its runs
+/// without recycling lost accuracy when replicas were a few times as far apart (docs/transport.md).
 impl Default for DriftRule {
     fn default() -> Self {
         Self {
@@ -33,7 +33,7 @@ impl DriftRule {
     }
 
     pub(super) fn heals(self, spread: f64) -> bool {
-        // One replica that is no number any more would make all of them so.
+        // The mean with one replica that is not finite would make all of them so.
         spread.is_finite() && spread > self.bound
     }
 }

@@ -1,21 +1,21 @@
-//! What ranks agree on beside the updates: to skip one, to stop, to make replicas equal again.
+//! Decisions that ranks make together: to skip an update, to stop, to average replicas, to switch coding.
 //!
-//! Each rank has its own loss, and would decide otherwise than the next. So a small exact operation
-//! ([`crate::Exact::AllGather`]) carries everyone's *vote* to everyone: the share that the rank lost of the update
-//! and, when drift is to be measured, a digest of its parameters. All count the same votes, bit by bit, by the same
-//! rules, and come to the same [`Verdict`].
+//! Each rank has its own losses and would decide differently. So a small exact operation
+//! ([`crate::Exact::AllGather`]) carries every rank's *vote* to all ranks: its share of lost packets and, if
+//! drift is to be measured, a digest of its parameters. All count the same votes, bit by bit, by the same
+//! rules, and get the same [`Verdict`].
 //!
 //! | file | rule |
 //! | --- | --- |
-//! | `skip.rs` | an update that lost too much at any rank is applied by none |
-//! | `stop.rs` | a job whose loss stays high ends, with a message |
-//! | `drift.rs` | replicas that part too far are averaged |
-//! | `coding.rs` | updates are Hadamard-coded while enough is lost |
-//! | `sketch.rs` | how far parameters are from each other, from 65 values of each |
-//! | `state.rs` | what rules remember from vote to vote; it travels with the votes, so that who missed some has it again |
+//! | `skip.rs` | no rank applies an update that lost too much at any rank |
+//! | `stop.rs` | a job whose loss stays high ends with a message |
+//! | `drift.rs` | replicas that drift too far apart are averaged |
+//! | `coding.rs` | updates are Hadamard-coded while loss is high |
+//! | `sketch.rs` | distance between parameters, from 65 values of each |
+//! | `state.rs` | state of the rules; votes carry it, so a rank that missed votes gets it again |
 //!
-//! The price is that whoever votes waits for everyone: a vote after every step ([`Rules::skip`], [`Rules::stop`]) makes
-//! every step wait for the slowest rank. Drift is measured now and then.
+//! The price is that a vote waits for every rank: with a vote after every step ([`Rules::skip`],
+//! [`Rules::stop`]) every step waits for the slowest rank. Drift is measured less often.
 
 mod coding;
 mod drift;
@@ -36,16 +36,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::operation::OperationId;
 
-/// Which safeguards a job has; the same on all ranks.
+/// The safeguards of a job. The same on all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rules {
-    /// When an update is skipped.
+    /// When to skip an update.
     pub skip: Option<SkipRule>,
-    /// When the job stops.
+    /// When to stop the job.
     pub stop: Option<StopRule>,
-    /// When replicas are averaged.
+    /// When to average replicas.
     pub drift: Option<DriftRule>,
-    /// When gradients are coded; without it, as configured.
+    /// When to code gradients. None: as configured.
     pub coding: Option<CodingRule>,
 }
 
@@ -57,24 +57,24 @@ pub struct Safeguards {
     state: State,
 }
 
-/// What all ranks agreed on.
+/// The result of a vote, the same on all ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// By rank: the share of the update's packets that it lost.
     pub lost: Vec<f32>,
-    /// The update is to be applied by none.
+    /// True if no rank applies the update.
     pub skip: bool,
-    /// Where drift was measured: how far replicas have parted, see [`Sketch::spread`].
+    /// The spread of replicas, if it was measured: see [`Sketch::spread`].
     pub spread: Option<f64>,
-    /// The parameters are to be averaged.
+    /// True if the parameters are to be averaged.
     pub heal: bool,
-    /// Where that was to be decided, or this rank had missed that it was: whether updates are Hadamard-coded from the next
-    /// step on.
+    /// Whether updates are Hadamard-coded from the next step on, if that was decided or this rank had missed
+    /// the decision.
     pub code: Option<bool>,
 }
 
 impl Safeguards {
-    /// Safeguards of a job with `seed`, which digests are drawn from.
+    /// Creates the safeguards of a job with `seed`, from which digests are drawn.
     pub fn new(rules: Rules, seed: u64) -> Self {
         Self {
             rules,
@@ -83,18 +83,18 @@ impl Safeguards {
         }
     }
 
-    /// Whether ranks vote after this step.
+    /// True if ranks vote after this step.
     pub fn is_due(&self, step: u32) -> bool {
         let codes = self.codes(step).is_some();
         self.rules.skip.is_some() || self.rules.stop.is_some() || self.measures(step) || codes
     }
 
-    /// Whether coding is decided after this step.
+    /// True if the vote after this step decides on coding.
     pub(crate) fn decides_coding(&self, step: u32) -> bool {
         self.codes(step).is_some()
     }
 
-    /// Whether any rule remembers something.
+    /// True if any rule has a state.
     fn remembers(&self) -> bool {
         self.rules.stop.is_some() || self.rules.coding.is_some()
     }
@@ -107,8 +107,8 @@ impl Safeguards {
         self.rules.drift.is_some_and(|drift| drift.is_due(step))
     }
 
-    /// This rank's vote in the operation `id`, as many values on every rank: it lost `lost` of the update's packets
-    /// ([`crate::Outcome::lost_share`], the largest where an update has several buckets).
+    /// This rank's vote in the operation `id`, with the same number of values on every rank. `lost` is its
+    /// share of lost packets ([`crate::Outcome::lost_share`], the largest if an update has several buckets).
     pub fn vote(&self, id: OperationId, lost: f64, parameters: &[f32]) -> Vec<f32> {
         let mut vote = vec![lost as f32];
         if self.remembers() {
@@ -126,19 +126,19 @@ impl Safeguards {
         digest.values().collect()
     }
 
-    /// The spread that the values of all digests tell, one behind the other.
+    /// The spread from the values of all digests, concatenated.
     pub(crate) fn spread(digests: &[f32]) -> f64 {
         let digests = digests.chunks(Digest::LEN).filter_map(Digest::from_values);
         Sketch::spread(&digests.collect::<Vec<_>>())
     }
 
-    /// Counts the `votes` of all `ranks`, one behind the other.
+    /// Counts the `votes` of all `ranks`, concatenated.
     ///
     /// # Errors
-    /// [`StopError`]: the job is to stop, at all ranks.
+    /// [`StopError`]: all ranks stop the job.
     ///
     /// # Panics
-    /// If there are not as many votes of the length of [`Safeguards::vote`].
+    /// If the votes do not have the length of [`Safeguards::vote`].
     pub fn count(
         &mut self,
         id: OperationId,
@@ -188,7 +188,7 @@ impl Safeguards {
     }
 }
 
-/// The largest share and whose it is; a share that is no number counts as all.
+/// The largest share and its rank. NaN counts as 1.
 fn worst(lost: &[f32]) -> (usize, f64) {
     let share = |share: &f32| match share.is_nan() {
         true => 1.0,
@@ -236,14 +236,14 @@ mod tests {
         assert_eq!((verdict.lost, verdict.spread), (vec![0.1, 0.3], None));
         let verdict = votes(1, [0.1, 0.2]);
         assert!(!verdict.skip && verdict.heal);
-        // ‖0.1·1₅₀₀‖/‖1₁₀₀₀‖, as well as 64 sums tell.
+        // ‖0.1·1₅₀₀‖/‖1₁₀₀₀‖, within the accuracy of 64 sums.
         let spread = verdict.spread.expect("measured");
         assert!((0.05..0.1).contains(&spread), "{spread}");
     }
 
-    /// Two of three ranks go on voting while the third misses votes: with the next one that it has it is where they are.
+    /// Two of three ranks vote while the third misses votes. Its next complete vote restores its state.
     #[test]
-    fn who_missed_votes_counts_like_the_rest_from_the_next_on() {
+    fn a_rank_that_missed_votes_agrees_from_the_next_one() {
         let rules = Rules {
             stop: Some(StopRule {
                 share: 0.5,
@@ -270,7 +270,7 @@ mod tests {
             let code = verdicts[0].as_ref().expect("not four in a row").code;
             assert_eq!(code, (step == 1).then_some(true));
         }
-        // The third learns in one vote that updates are coded by now, and that this is the fourth bad one.
+        // The third learns in one vote that updates are now coded, and that this is the fourth bad one.
         let late = vote(3, 0.0, 3);
         let late: Vec<_> = late
             .into_iter()

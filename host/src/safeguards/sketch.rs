@@ -1,4 +1,4 @@
-//! How far parameters are from each other, from a few values of each.
+//! The distance between parameters, estimated from a few values of each.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -12,18 +12,18 @@ const SUMS: usize = 1 << LOG2_SUMS;
 /// Entries that one random word serves: a sum and a sign each.
 const PER_WORD: usize = 64 / (LOG2_SUMS as usize + 1);
 
-/// A random linear map from parameters to a few sums: every entry is added, with a random sign, to one of 64 sums drawn
-/// at random (the count sketch of Charikar, Chen and Farach-Colton, 2002, of one row).
+/// A random linear map from parameters to a few sums: every entry is added, with a random sign, to one of 64
+/// sums drawn at random (the count sketch of Charikar, Chen and Farach-Colton, 2002, with one row).
 ///
-/// It is linear, so that the difference of two digests is the digest *d* of the difference *x*; E\[‖d‖²\] = ‖x‖² over
-/// the draws, with a variance of at most 2/64·‖x‖⁴: an estimated distance is 9 % off, one standard deviation. Sums are
-/// sent as binary32, so that under 10⁻⁷ of the norm nothing is told, but that equal parameters have equal digests. One
-/// addition per parameter; all ranks draw alike, and anew for every operation.
+/// It is linear, so the difference of two digests is the digest *d* of the difference *x*. E\[‖d‖²\] = ‖x‖²
+/// over the draws, with a variance of at most 2/64·‖x‖⁴: the standard error of a distance is 9 %. Sums are
+/// sent as binary32, so differences below 10⁻⁷ of the norm are not visible, but equal parameters have equal
+/// digests. It costs one addition per parameter. All ranks draw the same map, a new one for every operation.
 pub struct Sketch {
     seed: u64,
 }
 
-/// Parameters, as far as a sketch tells.
+/// A summary of parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Digest {
     /// ‖w‖.
@@ -32,15 +32,15 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Values that it has.
+    /// Number of values.
     pub const LEN: usize = 1 + SUMS;
 
-    /// Its values, as they are sent.
+    /// Its values, as sent.
     pub fn values(&self) -> impl Iterator<Item = f32> + '_ {
         std::iter::once(self.norm).chain(self.sums)
     }
 
-    /// The digest with these values; none if they are not [`Digest::LEN`].
+    /// Creates a digest from its values. None if their number is not [`Digest::LEN`].
     pub fn from_values(values: &[f32]) -> Option<Self> {
         let (&norm, sums) = values.split_first()?;
         Some(Self {
@@ -49,7 +49,7 @@ impl Digest {
         })
     }
 
-    /// The estimated distance of the parameters from those of `other`.
+    /// The estimated distance from the parameters of `other`.
     pub fn distance(&self, other: &Digest) -> f64 {
         let pairs = self.sums.iter().zip(&other.sums);
         let squares = pairs.map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2));
@@ -58,7 +58,7 @@ impl Digest {
 }
 
 impl Sketch {
-    /// The sketch of the job with `seed` for operation `id`.
+    /// The sketch of a job with `seed` for operation `id`.
     pub fn new(seed: u64, id: OperationId) -> Self {
         Self {
             seed: seed::derive(seed, Purpose::Digest, id, 0),
@@ -85,14 +85,14 @@ impl Sketch {
         }
     }
 
-    /// How far replicas have parted: the largest distance from the first one, as a share of its norm. Zero where all
+    /// The spread of replicas: the largest distance from the first one, as a share of its norm. Zero if all
     /// are equal.
     pub fn spread(digests: &[Digest]) -> f64 {
         let Some((first, others)) = digests.split_first() else {
             return 0.0;
         };
         let distances = others.iter().map(|other| other.distance(first));
-        // Not `f64::max`, which passes over what is no number.
+        // Not `f64::max`, which ignores NaN.
         let largest = distances.fold(0.0, |largest: f64, next| {
             match next > largest || next.is_nan() {
                 true => next,
@@ -125,8 +125,8 @@ mod tests {
         Sketch::new(42, OperationId { step, bucket: 0 })
     }
 
-    /// The estimate's mean and deviation over many draws are those stated, for a difference that is everywhere and for one
-    /// in a few places.
+    /// Mean and deviation of the estimate over many draws are the documented ones, for a difference in all
+    /// entries and for one in a few.
     #[test]
     fn distances_are_estimated_as_stated() {
         let a = vector(1, 20_000, 1.0);

@@ -1,18 +1,18 @@
-//! Updates that lost too much.
+//! The rule that skips updates with too much loss.
 
 use serde::{Deserialize, Serialize};
 
 use super::worst;
 
-/// An update is skipped, by all ranks or by none, when any of them lost more than this share of its packets (the
-/// safeguard of OptiReduce, NSDI 2025, which leaves the share to the user).
+/// All ranks skip an update if any of them lost more than this share of its packets (the safeguard of
+/// OptiReduce, NSDI 2025, which leaves the share to the user).
 ///
-/// With recycling a skipped update is not lost: every rank holds its own until the next one that is applied, and adds
-/// it there, by when the repairs of what it lacks have come ([`crate::Carry::skip`]). Without, it is gone.
+/// With recycling a skipped update is not lost: every rank holds its own and adds it to the next applied one,
+/// after the repairs have arrived ([`crate::Carry::skip`]). Without recycling it is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SkipRule {
-    /// 0 to 1. One rank of *N* that is away costs the others 1/(*N*−1) of their contributions and 1/*N* of the
-    /// aggregates: a share under that skips the updates of every straggler's absence.
+    /// 0 to 1. One absent rank of *N* costs the others 1/(*N*−1) of their contributions and 1/*N* of the
+    /// aggregates, so a smaller share skips an update whenever a straggler is absent.
     pub share: f64,
 }
 

@@ -1,20 +1,20 @@
-//! What rules remember from vote to vote.
+//! The state of rules between votes.
 
 use super::coding::CodingState;
 
-/// Sent with every vote: the same at all ranks that counted the same votes. A vote may end incomplete at a rank and not at
-/// the others, whose memory is then newer; all go on from the newest that any vote brings.
+/// Sent with every vote. Ranks that counted the same votes have the same state. If a vote is incomplete at a
+/// rank, the others' state is newer, and all continue with the newest state in any vote.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct State {
     /// Votes counted, modulo 2^16.
     pub(super) votes: u16,
-    /// Updates in a row that lost too much for [`super::Rules::stop`].
+    /// Consecutive updates with too much loss for [`super::Rules::stop`].
     pub(super) high: u32,
     pub(super) coding: CodingState,
 }
 
 impl State {
-    /// Values that it is sent as.
+    /// Number of values when sent.
     pub(super) const LEN: usize = 4;
 
     pub(super) fn values(self) -> [f32; Self::LEN] {
@@ -23,7 +23,7 @@ impl State {
             high,
             coding,
         } = self;
-        // Up to 2^24, which is exact and months of bad updates.
+        // Exact up to 2^24, which is months of bad updates.
         [
             f32::from(votes),
             high as f32,
@@ -32,7 +32,7 @@ impl State {
         ]
     }
 
-    /// The state with these values; none if they are not [`State::LEN`].
+    /// Creates a state from its values. None if their number is not [`State::LEN`].
     pub(super) fn from_values(values: &[f32]) -> Option<Self> {
         let &[votes, high, loss, on] = values else {
             return None;
@@ -44,7 +44,7 @@ impl State {
         })
     }
 
-    /// The one that counted more votes; `self` where both counted as many.
+    /// The state that counted more votes; `self` if both counted the same.
     pub(super) fn newer(self, other: Self) -> Self {
         match other.votes.wrapping_sub(self.votes).cast_signed() > 0 {
             true => other,

@@ -1,41 +1,43 @@
-//! A job whose loss stays high.
+//! The rule that stops a job whose loss stays high.
 
 use serde::{Deserialize, Serialize};
 
 use super::worst;
 
-/// The job stops when in each of so many updates in a row any rank lost more than a share of the packets: training goes on
-/// with so little only to end nowhere (the safeguard of OptiReduce, NSDI 2025; both numbers are the user's).
+/// The job stops if in each of a number of consecutive updates any rank lost more than a share of its
+/// packets: training on so little data leads nowhere (the safeguard of OptiReduce, NSDI 2025; the user
+/// chooses both numbers).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StopRule {
     /// 0 to 1.
     pub share: f64,
-    /// Updates in a row, 1 or more.
+    /// Consecutive updates, 1 or more.
     pub updates: u32,
 }
 
-/// Why the job stops; the same at every rank.
+/// The reason that the job stops; the same at every rank.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "the job stops at step {step}: in each of the last {updates} updates some rank lost over {:.1} % of its packets, \
-     in this one rank {rank} {:.1} %; see what its switch counts (ultima telemetry), or allow more",
+    "the job stops at step {step}: in each of the last {updates} updates a rank lost over {:.1} % of its packets \
+     (rank {rank} lost {:.1} % in the last one); check the counters of its switch (ultima telemetry), \
+     or raise the limit",
     share * 100.0, lost * 100.0
 )]
 pub struct StopError {
     /// The last step.
     pub step: u32,
-    /// Updates in a row that lost too much.
+    /// Consecutive updates with too much loss.
     pub updates: u32,
-    /// What is too much.
+    /// The limit.
     pub share: f64,
-    /// Who lost most of the last one.
+    /// The rank with the largest loss in the last one.
     pub rank: usize,
-    /// And how much.
+    /// Its loss.
     pub lost: f64,
 }
 
 impl StopRule {
-    /// How many updates in a row have lost too much, `before` until now.
+    /// Number of consecutive updates with too much loss, `before` of them earlier.
     pub(super) fn high(self, before: u32, lost: &[f32]) -> u32 {
         match worst(lost).1 > f64::from(self.share as f32) {
             true => before.saturating_add(1),
@@ -63,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_stays_high_stops_the_job() {
+    fn only_consecutive_losses_stop_the_job() {
         let rule = StopRule {
             share: 0.1,
             updates: 3,
@@ -80,8 +82,8 @@ mod tests {
         assert_eq!((error.rank, error.updates), (1, 3));
         assert_eq!(
             error.to_string(),
-            "the job stops at step 9: in each of the last 3 updates some rank lost over 10.0 % of its packets, in this \
-             one rank 1 25.0 %; see what its switch counts (ultima telemetry), or allow more"
+            "the job stops at step 9: in each of the last 3 updates a rank lost over 10.0 % of its packets \
+             (rank 1 lost 25.0 % in the last one); check the counters of its switch (ultima telemetry), or raise the limit"
         );
     }
 }

@@ -1,15 +1,16 @@
-//! When packets came: a histogram over the last operations.
+//! A histogram of packets' arrival times over the last operations.
 
 use std::time::Duration;
 
-/// Bins for each doubling: neighbours are 4.4 % apart.
+/// Bins per factor of two: neighbours are 4.4 % apart.
 const PER_DOUBLING: u32 = 16;
-/// Times under 2^10 ns are one bin, those over 2^42 ns (73 minutes) another.
+/// Times below 2^10 ns share one bin, those above 2^42 ns (73 minutes) another.
 const SHORTEST: u32 = 10;
 const LONGEST: u32 = 42;
 const BINS: usize = ((LONGEST - SHORTEST) * PER_DOUBLING) as usize;
-/// Operations after which a new generation begins; two are kept. As many as it takes for two sources to be expected
-/// beyond the quantile that is asked for, as all packets of one that is late are late together.
+/// Determines after how many operations a new generation starts; two are kept. There must be so many that two
+/// sources are expected beyond the requested quantile, because all packets of a late source are late
+/// together.
 const SOURCES_BEYOND: f64 = 2.0;
 const SHORTEST_GENERATION: u32 = 128;
 const LONGEST_GENERATION: u32 = 1024;
@@ -18,11 +19,11 @@ const LONGEST_GENERATION: u32 = 1024;
 pub(super) struct Arrivals {
     /// The current one first.
     generations: [Generation; 2],
-    /// In the current one.
+    /// Operations in the current one.
     operations: u32,
-    /// In any.
+    /// Operations per generation.
     most: u32,
-    /// The share of packets that may come late.
+    /// The share of packets that may arrive late.
     late: f64,
     sources: u16,
 }
@@ -30,7 +31,7 @@ pub(super) struct Arrivals {
 struct Generation {
     bins: Vec<u64>,
     total: u64,
-    /// Once it is over.
+    /// Operations, once it is complete.
     operations: u32,
 }
 
@@ -45,7 +46,7 @@ impl Generation {
 }
 
 impl Arrivals {
-    /// For quantiles out to the share `late`, of `sources`' packets.
+    /// Creates a histogram for quantiles at the share `late` of `sources`' packets.
     pub(super) fn new(late: f64, sources: u16) -> Self {
         let sources = sources.max(1);
         let needed = SOURCES_BEYOND / late / f64::from(sources);
@@ -64,7 +65,7 @@ impl Arrivals {
         generation.total += packets;
     }
 
-    /// An operation is over.
+    /// Notes the end of an operation.
     pub(super) fn operation_ended(&mut self) {
         self.operations += 1;
         if self.operations == self.most {
@@ -76,11 +77,11 @@ impl Arrivals {
         }
     }
 
-    /// A time that all but the share asked for of the packets to come are expected before; zero where none came.
+    /// A time by which all but the requested share of future packets should arrive; zero without data.
     ///
-    /// Beyond the *k*th latest of *n* sources the next one is expected with (*k*+1)/(*n*+1) (Weibull's plotting position),
-    /// so that one source fewer may be beyond than the share allows. Where that is none, it is the latest time of all, and
-    /// a quarter more of what that is over the median.
+    /// Beyond the *k*th latest of *n* sources the next one is expected with probability (*k*+1)/(*n*+1)
+    /// (Weibull's plotting position), so one source fewer may be beyond than the share allows. If that leaves
+    /// none, it is the latest time of all, plus a quarter of its excess over the median.
     pub(super) fn bound(&self) -> Duration {
         let total = self.total();
         let operations = self.operations + self.generations[1].operations;
@@ -96,7 +97,7 @@ impl Arrivals {
         self.all_but_share(0.5)
     }
 
-    /// A time that no more than that share of the packets came after.
+    /// A time after which at most `share` of the packets arrived.
     pub(super) fn all_but_share(&self, share: f64) -> Duration {
         self.all_but(self.total() * share)
     }
@@ -108,7 +109,7 @@ impl Arrivals {
             .sum()
     }
 
-    /// A time that so many packets or fewer came after.
+    /// A time after which at most `allowed` packets arrived.
     fn all_but(&self, allowed: f64) -> Duration {
         let [current, last] = &self.generations;
         let mut above = 0;
@@ -122,7 +123,7 @@ impl Arrivals {
     }
 }
 
-/// The bin of a time: its doubling by the leading bit, within it by the next four bits.
+/// The bin of a time: the leading bit, then the next four bits.
 fn bin(after: Duration) -> usize {
     let ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
     if ns < 1 << SHORTEST {
@@ -171,7 +172,7 @@ mod tests {
         }
         arrivals.operation_ended();
         assert!(arrivals.all_but(0.0) < ms(2));
-        // Of 3,990 sources one may be beyond: three in a thousand, but one.
+        // Of 3,990 sources one may be beyond: three in a thousand, minus one.
         arrivals.add(ms(70), 1);
         assert!(arrivals.bound() < ms(2));
         arrivals.add(ms(70), 3);

@@ -1,8 +1,8 @@
-//! What a policy learns of each bucket.
+//! Learned state by bucket.
 
 use std::collections::BTreeMap;
 
-/// By bucket. One that comes with another number of values is another one, of which nothing is known.
+/// Learned state by bucket. A bucket with another number of values counts as a new one.
 pub(super) struct Buckets<B> {
     buckets: BTreeMap<u16, (usize, B)>,
 }
@@ -16,7 +16,7 @@ impl<B> Default for Buckets<B> {
 }
 
 impl<B> Buckets<B> {
-    /// The bucket of which an operation with so many values starts; a `new` one where that is not known.
+    /// The state of the bucket of an operation that starts; `new` if there is none for this number of values.
     pub(super) fn start(&mut self, bucket: u16, values: usize, new: impl Fn() -> B) -> &mut B {
         let (known, bucket) = (self.buckets.entry(bucket)).or_insert_with(|| (values, new()));
         if *known != values {
@@ -30,7 +30,7 @@ impl<B> Buckets<B> {
         self.buckets.values_mut().map(|(_, bucket)| bucket)
     }
 
-    /// A bucket of which an operation has started.
+    /// The state of a bucket that has started an operation.
     pub(super) fn get_mut(&mut self, bucket: u16) -> Option<&mut B> {
         self.buckets.get_mut(&bucket).map(|(_, bucket)| bucket)
     }

@@ -1,15 +1,14 @@
-//! By what moves them: stragglers and late packets do, drops don't.
+//! Timeouts that follow stragglers and late packets, but not drops.
 //!
-//! A packet that comes late still tells when it came. So t_S and t_B are a quantile of the times of *all* packets, not
-//! of operations that a bound had cut short: the share of packets that come late is what the rank chooses, whatever
-//! the number of ranks. (A percentile of operations, as published, is one of a maximum over ranks: with eight ranks
-//! it loses seven times the share that it loses with fifty.) What a switch cut for a full queue, or never came, has
-//! no time and moves nothing. A rank waits at least as long as it sends, since its receivers cannot know what it never
-//! sent.
+//! A late packet still shows its arrival time. So t_S and t_B are a quantile of the times of *all* packets,
+//! not of operations that a bound cut short: a rank chooses the share of late packets, whatever the number of
+//! ranks. (A percentile of operations, as published, is one of a maximum over ranks: with eight ranks it
+//! loses seven times the share that it loses with fifty.) A packet that was trimmed or dropped has no time
+//! and changes nothing. A rank waits at least as long as it sends, because its receivers cannot know what it
+//! never sent.
 //!
-//! Stragglers are not waited for without end: a wait is at most [`STRETCH`] times what is usual, or
-//! [`PERIOD_SHARE`] of the time from one operation to the next; and a source that was overdue in most of the last
-//! operations does not count.
+//! Waits for stragglers are bounded: by [`STRETCH`] times the usual duration, or [`PERIOD_SHARE`] of the time
+//! from one operation to the next. A source that was overdue in most of the last operations does not count.
 
 use std::time::Duration;
 
@@ -22,32 +21,33 @@ use super::buckets::Buckets;
 use super::early_close::EarlyClose;
 use super::{Bounds, Ended, Policy, WARM_UP};
 
-/// The share of packets that may come late in each stage: somewhat less than the 0.1 % that OptiReduce takes for much
-/// (§3.2.1), as it is only estimated.
+/// The share of packets that may be late in each stage: slightly below the 0.1 % that OptiReduce considers
+/// high (§3.2.1), because it is an estimate.
 const LATE_SHARE: f64 = 7e-4;
-/// A rank waits as long as it takes itself to send all but this share: in most operations, as a tail of its own that
-/// others see is among what came to them.
+/// A rank waits as long as it takes to send all but this share itself. In most operations that is enough: a
+/// tail in its own sending that others see is part of their measurements.
 const SENT_LATE: f64 = 0.05;
-/// A stage lasts no longer than the median packet's time times this. A log-normal tail of p99/p50 = 3 has its 99.95th
-/// percentile at 4.7 times its median, and the median packet of a stage comes when half of it is over.
+/// A stage lasts at most this many times the median packet's time. A log-normal tail of p99/p50 = 3 has its
+/// 99.95th percentile at 4.7 times its median, and the median packet of a stage arrives at half of its
+/// duration.
 const STRETCH: u32 = 10;
-/// What stragglers may cost of the time per step, where that is more: their backward passes differ by as much without
-/// anything being wrong.
+/// The share of a step's time that stragglers may cost, if that is more: their backward passes differ by as
+/// much without a fault.
 const PERIOD_SHARE: u32 = 10;
-/// How many operations the time from one to the next is averaged over, about.
+/// Approximate number of operations in the average of the period.
 const PERIOD_WINDOW: u32 = 16;
-/// Of how many steps, about, a source's share of overdue ones is.
+/// Approximate number of steps in a source's share of overdue ones.
 const OVERDUE_WINDOW: f32 = 16.0;
-/// A source that is overdue in more of them than this does not count.
+/// A source that is overdue in more steps than this share does not count.
 const OVERDUE_OFTEN: f32 = 0.5;
 
 pub(super) struct CauseAware {
     limits: Bounds,
     ranks: u16,
     buckets: Buckets<Bucket>,
-    /// By rank, the share of recent steps in which it was overdue.
+    /// By rank: the share of recent steps in which it was overdue.
     overdue: Vec<f32>,
-    /// The step under way, and the ranks that were overdue in it.
+    /// The current step, and the ranks that were overdue in it.
     step: u32,
     now: Bits,
 }
@@ -55,20 +55,20 @@ pub(super) struct CauseAware {
 struct Bucket {
     sources: u16,
     operations: usize,
-    /// How often what is known is to be forgotten once enough would be known.
+    /// How often to reset the measurements when enough would be known.
     start_over: u8,
     started: Option<Time>,
-    /// From one operation's start to the next one's.
+    /// The time from one operation's start to the next one's.
     period: Duration,
     bounds: Bounds,
     stages: [Times; 2],
     early: EarlyClose,
 }
 
-/// One stage's packets.
+/// Measurements of one stage's packets.
 struct Times {
     came: Arrivals,
-    /// This rank's own.
+    /// This rank's own packets.
     sent: Arrivals,
 }
 
@@ -121,7 +121,7 @@ impl Bucket {
         }
     }
 
-    /// Forgets when packets came and left; the bounds stay until enough is known again.
+    /// Resets the measured times. The bounds stay until enough is measured again.
     fn forget(&mut self) {
         self.operations = 0;
         for times in &mut self.stages {
@@ -141,15 +141,15 @@ impl Bucket {
 }
 
 impl CauseAware {
-    /// Who was overdue in a step's operations, counts for one.
+    /// Ends a step: a rank that was overdue in any of its operations counts once.
     fn step_ended(&mut self) {
         for (rank, share) in self.overdue.iter_mut().enumerate() {
             let was_often = *share > OVERDUE_OFTEN;
             let overdue = f32::from(u8::from(self.now.remove(rank)));
             *share += (overdue - *share) / OVERDUE_WINDOW;
             if *share > OVERDUE_OFTEN && !was_often {
-                // What is known of the others is mixed with what it did; and once more, as what they do until they
-                // know better is, too.
+                // The measurements of the others include its effect, so they are reset; twice, because the
+                // others' next steps include it too.
                 for bucket in self.buckets.values_mut() {
                     bucket.forget();
                     bucket.start_over = 1;
@@ -197,7 +197,7 @@ impl Policy for CauseAware {
         let waited = [bucket.bounds.t_s, bucket.bounds.t_b];
         let stages = bucket.stages.iter_mut().zip(ended.never_sent);
         for ((times, never_sent), bound) in stages.zip(waited) {
-            // It would have taken longer, nobody knows how much.
+            // It would have taken longer, by an unknown time.
             times.sent.add(bound + bound / 4, never_sent);
             times.sent.operation_ended();
             times.came.operation_ended();

@@ -1,8 +1,8 @@
-//! t_C: how long a stage takes of late, and the share of it that stragglers get.
+//! t_C: the recent duration of a stage, and the share of it that stragglers get.
 //!
-//! OptiReduce (NSDI 2025, §3.2.1): every rank measures its stages, scaled up to what they would have taken for all
-//! packets; ranks tell each other; t_C is a moving average over the medians. Once the last hundredth of everyone's
-//! packets has begun to come (LAST), what is missing gets *x* % of t_C.
+//! OptiReduce (NSDI 2025, §3.2.1): every rank measures its stages, scaled to the duration with all packets.
+//! Ranks exchange the measurements, and t_C is a moving average of the medians. Once the last hundredth of
+//! every rank's packets has begun to arrive (LAST), missing packets get *x* % of t_C.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::stats::ClosedBy;
 
 use super::{SharedTc, Stage};
 
-/// The weight of the past in the moving average (OptiReduce, §3.2.1).
+/// Weight of the past in the moving average (OptiReduce, §3.2.1).
 const ALPHA: f64 = 0.95;
-/// *x*, in percent: where it starts, and up to where it goes (ibid.).
+/// *x* in percent: its start and its maximum (ibid.).
 const X_START: u32 = 10;
 const X_MOST: u32 = 50;
-/// *x* doubles when a round lost more than this share, and falls by one when it lost less than that (ibid.).
+/// *x* doubles if a round lost more than this share, and decreases by one if it lost less (ibid.).
 const LOST_MUCH: f64 = 1e-3;
 const LOST_LITTLE: f64 = 1e-4;
 
@@ -28,15 +28,15 @@ pub(crate) struct EarlyClose {
 
 struct TC {
     average: Option<Duration>,
-    /// What the others told last, by rank, as headers have it; zero before their first word.
-    told: Vec<u16>,
+    /// The others' last measurements by rank, as in headers; zero before the first.
+    peers: Vec<u16>,
 }
 
 impl EarlyClose {
     pub(super) fn new(ranks: u16) -> Self {
         let stage = || TC {
             average: None,
-            told: vec![0; ranks.into()],
+            peers: vec![0; ranks.into()],
         };
         Self {
             stages: [stage(), stage()],
@@ -44,9 +44,9 @@ impl EarlyClose {
         }
     }
 
-    pub(super) fn told(&mut self, phase: Phase, rank: u16, t_c: SharedTc) {
-        if let Some(told) = self.stages[phase as usize].told.get_mut(usize::from(rank)) {
-            *told = t_c.0;
+    pub(super) fn peer_t_c(&mut self, phase: Phase, rank: u16, t_c: SharedTc) {
+        if let Some(peer) = self.stages[phase as usize].peers.get_mut(usize::from(rank)) {
+            *peer = t_c.0;
         }
     }
 
@@ -55,14 +55,14 @@ impl EarlyClose {
         self.stages[phase as usize].average.unwrap_or_default()
     }
 
-    /// How long a stage waits once its last packets have begun to come.
+    /// How long a stage waits once its last packets have begun to arrive.
     pub(super) fn grace(&self) -> [Option<Duration>; 2] {
         self.stages
             .each_ref()
             .map(|stage| stage.average.map(|t_c| t_c * self.percent / 100))
     }
 
-    /// An operation ended, of whose packets the share `lost` did not come.
+    /// Notes the end of an operation that missed the share `lost` of its packets.
     pub(super) fn ended(&mut self, stages: &[Stage; 2], lost: f64) {
         for (t_c, stage) in self.stages.iter_mut().zip(stages) {
             t_c.measured(scaled(stage));
@@ -76,11 +76,11 @@ impl EarlyClose {
 }
 
 impl TC {
-    /// This rank's own measure, which is one of those that the median is of.
+    /// Adds this rank's own measurement to the median.
     fn measured(&mut self, own: Duration) {
-        let told = self.told.iter().filter(|told| **told != 0);
-        let told = told.map(|told| Duration::from(SharedTc(*told)));
-        let mut all: Vec<Duration> = told.chain([own]).collect();
+        let peers = self.peers.iter().filter(|peer| **peer != 0);
+        let peers = peers.map(|peer| Duration::from(SharedTc(*peer)));
+        let mut all: Vec<Duration> = peers.chain([own]).collect();
         let median = super::percentile(&mut all, 50);
         self.average = Some(match self.average {
             Some(average) => average.mul_f64(ALPHA) + median.mul_f64(1.0 - ALPHA),
@@ -89,8 +89,8 @@ impl TC {
     }
 }
 
-/// What the stage would have taken for all of its packets, as far as that can be told: where it closed early, as much
-/// longer as packets are missing; where a bound closed it, the bound.
+/// The estimated duration of a stage with all of its packets. If it closed early, it is scaled by the missing
+/// packets; if a bound closed it, it is the bound.
 fn scaled(stage: &Stage) -> Duration {
     let came = stage.owed.saturating_sub(stage.missing.total());
     match stage.closed_by {
@@ -125,9 +125,9 @@ mod tests {
         early.ended(&[whole; 2], 0.0005);
         assert_eq!(early.t_c(Phase::Gather), 10 * MS);
         assert_eq!(early.grace(), [Some(MS); 2]);
-        early.told(Phase::Gather, 0, (30 * MS).into());
-        early.told(Phase::Gather, 2, (50 * MS).into());
-        early.told(Phase::Gather, 9, MS.into());
+        early.peer_t_c(Phase::Gather, 0, (30 * MS).into());
+        early.peer_t_c(Phase::Gather, 2, (50 * MS).into());
+        early.peer_t_c(Phase::Gather, 9, MS.into());
         early.ended(&[whole; 2], 0.0005);
         assert_eq!(early.t_c(Phase::Scatter), 10 * MS);
         // 30 ms are 458 units of 2^16 ns, rounded up.

@@ -1,4 +1,4 @@
-//! Nothing is learned.
+//! Fixed timeouts, as configured.
 
 use crate::time::Time;
 

@@ -1,18 +1,19 @@
-//! How long an operation waits, and what a rank learns about that from one operation to the next.
+//! Timeouts: how long an operation waits, and how ranks adapt that from one operation to the next.
 //!
-//! | file | |
+//! | file | content |
 //! | --- | --- |
-//! | `fixed.rs` | [`Timeouts::Fixed`]: the configuration's t_S and t_B |
-//! | `published.rs` | [`Timeouts::Published`]: what OptiReduce learns |
+//! | `fixed.rs` | [`Timeouts::Fixed`]: the configured t_S and t_B |
+//! | `published.rs` | [`Timeouts::Published`]: as in OptiReduce |
 //! | `cause_aware.rs` | [`Timeouts::CauseAware`]: ours |
 //! | `early_close.rs` | t_C and the *x* % rule of the latter two |
-//! | `buckets.rs` | what the latter two learn of each bucket |
-//! | `arrivals.rs` | when packets came: a histogram over the last operations |
+//! | `buckets.rs` | learned state by bucket |
+//! | `arrivals.rs` | histogram of arrival times over the last operations |
 //!
-//! An operation has two stages, [`Phase::Scatter`] until the rank's own shard has closed and [`Phase::Gather`] until
-//! all aggregates are here. Both are measured from the operation's start *at this rank*, so that what a rank computes
-//! before it starts is part of what the others wait for, and no clocks need agree. Every bucket learns for itself: they
-//! differ in size, and a step's first one waits for others than its last.
+//! An operation has two stages, [`Phase::Scatter`] until the rank's own shard has closed and
+//! [`Phase::Gather`] until all aggregates have arrived. Both are measured from the operation's start *at this
+//! rank*. So the time that a rank computes before its start is part of the others' wait, and clocks need not
+//! agree. Every bucket learns separately: buckets differ in size, and a step's first one waits for others
+//! than its last.
 
 mod arrivals;
 mod buckets;
@@ -32,27 +33,27 @@ use crate::config::Config;
 use crate::stats::ClosedBy;
 use crate::time::Time;
 
-/// What t_S and t_B are. Whatever is learned stays under the configuration's.
+/// How t_S and t_B are chosen. Learned values never exceed the configuration's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Timeouts {
     /// As configured.
     #[default]
     Fixed,
-    /// As OptiReduce (NSDI 2025, §3.2.1) has them: t_S and t_B are the 95th percentile of what their stages took in the
-    /// bucket's first 20 operations; a stage whose last packets have begun to come waits for at most *x* % of its recent
-    /// time t_C, and *x* follows the loss, whatever its cause.
+    /// As in OptiReduce (NSDI 2025, §3.2.1): t_S and t_B are the 95th percentile of their stages' durations
+    /// in the bucket's first 20 operations. A stage whose last packets have begun to arrive waits for at most
+    /// *x* % of its recent time t_C, and *x* follows the loss, whatever its cause.
     Published,
-    /// By what moves them: t_S and t_B follow a quantile of all packets' times, those that came late included; *x*
-    /// follows what was late or overdue. What is known to be lost is no reason to wait.
+    /// By cause: t_S and t_B follow a quantile of all packets' times, including late ones, and *x* follows
+    /// late and overdue packets. A known loss is no reason to wait.
     CauseAware,
 }
 
 impl Timeouts {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Timeouts; 3] = [Timeouts::Fixed, Timeouts::Published, Timeouts::CauseAware];
 
-    /// As users write it.
+    /// The name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             Timeouts::Fixed => "fixed",
@@ -75,7 +76,7 @@ impl Timeouts {
     }
 }
 
-/// t_C as headers have it, in units of 2^16 ns; 0 says nothing.
+/// t_C as in headers, in units of 2^16 ns; 0 for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SharedTc(pub(crate) u16);
 
@@ -84,7 +85,7 @@ impl SharedTc {
 }
 
 impl From<Duration> for SharedTc {
-    /// Rounded up, so that only none at all says nothing.
+    /// Rounded up, so that only zero means none.
     fn from(t_c: Duration) -> Self {
         let ns = u64::try_from(t_c.as_nanos()).unwrap_or(u64::MAX);
         SharedTc(u16::try_from(ns.div_ceil(Self::UNIT)).unwrap_or(u16::MAX))
@@ -97,53 +98,53 @@ impl From<SharedTc> for Duration {
     }
 }
 
-/// How long one operation waits, from its start.
+/// Time bounds of one operation, since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// When the rank's own shard closes with what is there.
+    /// When the rank's own shard closes with the contributions that arrived.
     pub(crate) t_s: Duration,
-    /// When the operation ends; over `t_s`.
+    /// When the operation ends; more than `t_s`.
     pub(crate) t_b: Duration,
-    /// By stage: how long what is still awaited may take once everyone's last packets have begun to come.
+    /// By stage: time for missing packets once every rank's last packets have begun to arrive.
     pub(crate) grace: [Option<Duration>; 2],
 }
 
-/// How one stage of an operation ended.
+/// The end of one stage of an operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stage {
-    /// When, from the operation's start.
+    /// Time since the operation's start.
     pub(crate) after: Duration,
     pub(crate) closed_by: ClosedBy,
-    /// Packets that were to come.
+    /// Packets owed.
     pub(crate) owed: u64,
-    /// Why some did not.
+    /// Missing packets by cause.
     pub(crate) missing: Causes,
 }
 
-/// How an operation ended.
+/// The end of an operation.
 pub(crate) struct Ended<'a> {
     pub(crate) step: u32,
     pub(crate) bucket: u16,
     /// By [`Phase`].
     pub(crate) stages: [Stage; 2],
-    /// Packets of this rank's own that a bound passed before they were sent, by phase.
+    /// This rank's packets that were unsent when a bound passed, by phase.
     pub(crate) never_sent: [u64; 2],
-    /// Whether the bound passed before all contributions of a rank were in or known to be lost.
+    /// True if the bound passed before all contributions of a rank had arrived or were known to be lost.
     pub(crate) overdue: &'a dyn Fn(u16) -> bool,
 }
 
-/// Decides how long operations wait, and learns.
+/// Decides how long operations wait, and learns from them.
 pub(crate) trait Policy: Send {
-    /// An operation of `bucket` starts, of so many values.
+    /// Starts an operation of `bucket` with this number of values.
     fn start(&mut self, now: Time, bucket: u16, values: usize) -> Bounds;
 
-    /// Whether it wants to know when packets pass: otherwise nothing is kept for it.
+    /// True if it needs the times of packets. Otherwise they are not measured.
     fn learns(&self) -> bool {
         true
     }
 
-    /// Packets of `bucket`'s operation came from `source`, or left for others (none), so long after the operation's
-    /// start: also when they were late, unless a full queue had cut them.
+    /// Notes that packets of `bucket`'s operation arrived from `source`, or were sent (none), at this time
+    /// since the operation's start. Includes late packets, but not trimmed ones.
     fn passed(
         &mut self,
         _bucket: u16,
@@ -154,41 +155,41 @@ pub(crate) trait Policy: Send {
     ) {
     }
 
-    /// What a bucket's t_C is, where there is one.
+    /// The bucket's t_C, if the policy has one.
     fn early_close(&mut self, _bucket: u16) -> Option<&mut EarlyClose> {
         None
     }
 
-    /// `rank` says what its t_C for that stage is.
-    fn told(&mut self, bucket: u16, phase: Phase, rank: u16, t_c: SharedTc) {
+    /// Notes `rank`'s t_C for a stage.
+    fn peer_t_c(&mut self, bucket: u16, phase: Phase, rank: u16, t_c: SharedTc) {
         if let Some(early) = self.early_close(bucket) {
-            early.told(phase, rank, t_c);
+            early.peer_t_c(phase, rank, t_c);
         }
     }
 
-    /// What this rank tells the others as its t_C; zero says nothing.
+    /// This rank's t_C for the others; zero for none.
     fn t_c(&mut self, bucket: u16, phase: Phase) -> Duration {
         self.early_close(bucket)
             .map_or(Duration::ZERO, |early| early.t_c(phase))
     }
 
-    /// An operation ended.
+    /// Notes the end of an operation.
     fn ended(&mut self, _ended: &Ended<'_>) {}
 }
 
-/// Operations of a bucket that run with the configuration's bounds before anything is concluded from them: as many
-/// as OptiReduce's warm-up has (NSDI 2025, §3.2.1).
+/// Number of operations per bucket with the configured bounds before the policy applies: OptiReduce's warm-up
+/// (NSDI 2025, §3.2.1).
 const WARM_UP: usize = 20;
 
-/// The value that `percent` of `values`, of which there are some, do not exceed (nearest rank).
+/// The value that `percent` of the non-empty `values` do not exceed (nearest rank).
 fn percentile(values: &mut [Duration], percent: usize) -> Duration {
     let at = (values.len() * percent).div_ceil(100).max(1) - 1;
     *values.select_nth_unstable(at).1
 }
 
 impl Bounds {
-    /// These, or `limits` where they are shorter. t_B is over t_S by a sixteenth at least: a flush that nobody can hear
-    /// would be of no use. What takes as long as a bound is in time.
+    /// The given bounds, limited to `limits`. t_B exceeds t_S by at least a sixteenth: aggregates of a later
+    /// flush would be late. A duration equal to a bound is in time.
     fn within(t_s: Duration, t_b: Duration, grace: [Option<Duration>; 2], limits: Bounds) -> Self {
         let tick = Duration::from_nanos(1);
         let t_s = (t_s + tick).min(limits.t_s);

@@ -1,4 +1,4 @@
-//! What OptiReduce learns (NSDI 2025, §3.2.1).
+//! The published timeouts (OptiReduce, NSDI 2025, §3.2.1).
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) struct Published {
 }
 
 struct Bucket {
-    /// By stage, what the warm-up's operations took so far.
+    /// By stage: durations of the warm-up's operations.
     took: [Vec<Duration>; 2],
     /// t_S and t_B after the warm-up.
     learned: Option<(Duration, Duration)>,
@@ -120,7 +120,7 @@ mod tests {
         let tick = Duration::from_nanos(1);
         assert_eq!((bounds.t_s, bounds.t_b), (19 * MS + tick, 38 * MS + tick));
         assert!(bounds.grace[0].is_some());
-        // Another bucket, or one of another length, learns anew.
+        // Another bucket, or another length, starts without learned values.
         assert_eq!(policy.start(Time::ZERO, 4, 10), limits);
         assert_eq!(policy.start(Time::ZERO, 3, 11), limits);
     }

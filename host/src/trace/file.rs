@@ -1,4 +1,4 @@
-//! A trace's file: a thread of its own makes lines of records and writes them.
+//! The trace file: a thread formats records and writes them.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -10,30 +10,30 @@ use super::Sink;
 use super::lines::{self, Head};
 use super::record::{Happened, Record};
 
-/// Records that go to the writer at once: so that neither thread wakes the other for each.
+/// Records per batch to the writer, so that the threads rarely wake each other.
 const BATCH: usize = 512;
-/// Batches that may wait for the writer: some 12 MiB of records, for all sinks of a file.
+/// Batches that may wait for the writer: about 12 MiB of records, for all sinks of a file.
 const WAITING: usize = 256;
 
-/// What a sink does when the writer does not keep up.
+/// Behaviour of a sink when the writer is too slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Drops records, and says in the trace how many: where time is real.
+    /// Drops records, and writes their number to the trace. For real time.
     Drop,
-    /// Waits: where time is simulated.
+    /// Waits. For simulated time.
     Wait,
 }
 
-/// What a trace's file has.
+/// The counters of a finished trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Records in it.
+    /// Records in the file.
     pub records: u64,
-    /// Records that are not.
+    /// Dropped records.
     pub dropped: u64,
 }
 
-/// A trace that is being written.
+/// A trace file while it is written.
 pub struct TraceFile {
     queue: SyncSender<Vec<Record>>,
     when_full: WhenFull,
@@ -41,10 +41,10 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// Makes the file, or empties it, and writes its first line.
+    /// Creates or truncates the file and writes its first line.
     ///
     /// # Errors
-    /// The file cannot be written, or no thread be started.
+    /// The file cannot be written, or the thread cannot be started.
     pub fn create(path: &Path, head: &Head, when_full: WhenFull) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
         lines::write(&mut file, head)?;
@@ -68,7 +68,7 @@ impl TraceFile {
         })
     }
 
-    /// What a core tells its records to.
+    /// Creates a sink for one core's records.
     pub fn sink(&self) -> FileSink {
         FileSink {
             batch: Vec::with_capacity(BATCH),
@@ -78,10 +78,10 @@ impl TraceFile {
         }
     }
 
-    /// Waits until the last sink is gone and all is written.
+    /// Waits until the last sink is dropped and all records are written.
     ///
     /// # Errors
-    /// The file could not be written to its end.
+    /// A write failed.
     pub fn finish(self) -> io::Result<Written> {
         let TraceFile { queue, writer, .. } = self;
         drop(queue);
@@ -91,12 +91,12 @@ impl TraceFile {
     }
 }
 
-/// Takes one core's records to a [`TraceFile`]: in batches, at an operation's end, and when it is dropped.
+/// Passes one core's records to a [`TraceFile`]: in batches, at an operation's end, and when it is dropped.
 pub struct FileSink {
     batch: Vec<Record>,
     queue: SyncSender<Vec<Record>>,
     when_full: WhenFull,
-    /// Tells of the records since the last batch that was taken.
+    /// Reports the records that were dropped since the last batch.
     gap: Option<Record>,
 }
 
@@ -140,7 +140,7 @@ impl FileSink {
 impl Sink for FileSink {
     fn record(&mut self, record: &Record) {
         self.batch.push(*record);
-        // One less than there is room for: a gap may have to be told.
+        // One less than there is room for: a gap record may follow.
         if self.batch.len() >= BATCH - 1 || matches!(record.happened, Happened::Ended { .. }) {
             self.hand_over(self.when_full);
         }
@@ -149,7 +149,7 @@ impl Sink for FileSink {
 
 impl Drop for FileSink {
     fn drop(&mut self) {
-        // Nobody's packets wait for this thread any more.
+        // No packets wait for this thread any more.
         self.hand_over(WhenFull::Wait);
     }
 }
@@ -161,7 +161,7 @@ fn write<W: Write>(mut file: W, batches: &Receiver<Vec<Record>>) -> io::Result<W
             Ok(batch) => batch,
             Err(TryRecvError::Disconnected) => break,
             Err(TryRecvError::Empty) => {
-                // For those who look at a trace that grows.
+                // For readers of a growing trace.
                 file.flush()?;
                 let Ok(batch) = batches.recv() else { break };
                 batch
@@ -188,7 +188,7 @@ mod tests {
     use crate::time::Time;
     use crate::trace::Timer;
 
-    /// A file that takes nothing before it is told to.
+    /// A file that blocks until the test releases it.
     struct Slow {
         bytes: Arc<Mutex<Vec<u8>>>,
         go: Receiver<()>,
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// Writes so many records while the file takes none.
+    /// Writes this many records while the file is blocked.
     fn hold_up(all: u64) {
         let (file, go, bytes) = slow();
         let trace = TraceFile::write_to(file, WhenFull::Drop, 2).expect("a thread");
@@ -245,10 +245,11 @@ mod tests {
         drop(sink);
         let written = trace.finish().expect("memory takes it");
         assert_eq!(written.records + written.dropped, all);
-        // One batch in hand, two in the queue, one more where the writer began late, and what was left at the end.
+        // One batch at the writer, two in the queue, one more if the writer started late, and the rest at the
+        // end.
         assert!(written.records <= 5 * BATCH as u64, "{written:?}");
         let text = String::from_utf8(bytes.lock().expect("no panic").clone()).expect("text");
-        // In one gap, or in two where the writer took its first batch only when some had been dropped.
+        // In one gap, or in two if the writer took its first batch after the first drops.
         let lines = text.lines().skip(1).map(|line| {
             let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
             (line["event"] == "dropped").then(|| line["records"].as_u64().expect("a number"))
@@ -261,7 +262,7 @@ mod tests {
     #[test]
     fn a_writer_that_does_not_keep_up_costs_records_and_they_are_counted() {
         hold_up(100 * BATCH as u64);
-        // Nothing is left at the end but the gap.
+        // Only the gap is left at the end.
         hold_up(100 * (BATCH as u64 - 1));
     }
 
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_at_the_end_and_stops_nobody() {
+    fn a_full_disk_is_reported_at_the_end_and_stops_no_rank() {
         let Ok(full) = File::options().write(true).open("/dev/full") else {
             panic!("Linux has /dev/full");
         };

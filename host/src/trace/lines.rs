@@ -11,22 +11,22 @@ use crate::rotation::Rotation;
 
 use super::record::Record;
 
-/// What the first line's `schema` is.
+/// The value of `schema` in the first line.
 pub const SCHEMA: &str = "ultima-trace";
-/// The version written and read here.
+/// The version of this format.
 pub const VERSION: u32 = 1;
 
-/// Whose time it was.
+/// The clock of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Clock {
-    /// A machine's.
+    /// The machine's clock.
     Real,
-    /// A simulation's.
+    /// A simulation's clock.
     Simulated,
 }
 
-/// A trace's first line: all that is needed to read the others.
+/// A trace's first line, which readers need for all others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     /// [`SCHEMA`].
@@ -35,18 +35,18 @@ pub struct Head {
     pub version: u32,
     /// Real or simulated.
     pub clock: Clock,
-    /// What wrote it, for readers.
+    /// The program that wrote it, for people.
     pub title: String,
     /// Ranks of the job.
     pub ranks: u16,
     /// Values of a full slot.
     pub slot_values: u64,
-    /// The job's, which rotations are drawn from.
+    /// The job's seed, from which rotations are drawn.
     pub seed: u64,
 }
 
 impl Head {
-    /// Of a job whose ranks are configured like `config`.
+    /// Creates the first line for a job with ranks like `config`.
     pub fn new(config: &Config, clock: Clock, title: &str) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
@@ -59,34 +59,34 @@ impl Head {
         }
     }
 
-    /// How a bucket of so many encoded values was cut.
+    /// Layout of a bucket with this number of encoded values.
     pub fn layout(&self, values: u64) -> Layout {
         Layout::new(values as usize, self.ranks, self.slot_values as usize)
     }
 
-    /// The order of `source`'s slots in `id`.
+    /// The rotation of `source`'s slots in `id`.
     pub fn rotation(&self, id: OperationId, source: u16) -> Rotation {
         Rotation::new(self.seed, id, source)
     }
 }
 
-/// Why a line cannot be read.
+/// The reason that a line cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
-    /// Not JSON, or not what a line has.
+    /// Not JSON, or not the expected fields.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
-    /// A first line of something else.
+    /// A first line of another format.
     #[error("schema {schema:?} version {version}; expected {SCHEMA:?} version {VERSION}")]
     Schema {
-        /// What it says.
+        /// Its schema.
         schema: String,
-        /// And which version.
+        /// Its version.
         version: u32,
     },
-    /// A job that cannot be.
+    /// An impossible job.
     #[error(
-        "{ranks} ranks with slots of {slot_values} values; expected at least 1 of both, and slots under 2^24 values"
+        "{ranks} ranks with slots of {slot_values} values; expected at least 1 of both, and slots below 2^24 values"
     )]
     Job {
         /// Ranks.
@@ -94,14 +94,14 @@ pub enum LineError {
         /// Values of a slot.
         slot_values: u64,
     },
-    /// A number that is none of the job's ranks, or too large.
-    #[error("{what} is {found}; expected a number under {limit}")]
+    /// A number outside the job, or too large.
+    #[error("{what} is {found}; expected a number below {limit}")]
     Range {
-        /// Which field.
+        /// The field.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         found: u64,
-        /// What it must be under.
+        /// The exclusive upper limit.
         limit: u64,
     },
 }
@@ -109,7 +109,7 @@ pub enum LineError {
 /// Reads a first line.
 ///
 /// # Errors
-/// [`LineError`] says what is wrong with it.
+/// [`LineError`].
 pub fn read_head(line: &str) -> Result<Head, LineError> {
     let head: Head = serde_json::from_str(line)?;
     if head.schema != SCHEMA || head.version != VERSION {
@@ -127,13 +127,13 @@ pub fn read_head(line: &str) -> Result<Head, LineError> {
     Ok(head)
 }
 
-/// Reads another line, of the trace with that head.
+/// Reads another line of the trace with this head. Does not check that slots belong to their shards.
 ///
 /// # Errors
-/// [`LineError`] says what is wrong with it. That slots are slots of their shards is not looked at.
+/// [`LineError`].
 pub fn read_record(head: &Head, line: &str) -> Result<Record, LineError> {
     use super::record::Happened;
-    /// Of a bucket: a reader has room for as many, and a trace a line for each.
+    /// Limit of slots per bucket: a reader stores all of them, and a trace has a line for each.
     const MAX_SLOTS: u64 = 1 << 24;
 
     let record: Record = serde_json::from_str(line)?;
@@ -274,7 +274,7 @@ mod tests {
         let sent = r#"{"time":1,"rank":0,"step":0,"bucket":0,"event":"sent","kind":"gather","to":4,"owner":0,"slot":0,"last":false}"#;
         let error = read_record(&head(), sent).expect_err("refused").to_string();
         assert!(
-            error.contains("to is 4") && error.contains("under 4"),
+            error.contains("to is 4") && error.contains("below 4"),
             "{error}"
         );
         assert!(read_record(&head(), &sent.replace("sent", "thought")).is_err());

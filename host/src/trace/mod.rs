@@ -1,13 +1,13 @@
-//! What happens in operations, packet by packet, for whoever wants to look: `docs/trace.md`.
+//! Traces of operations, packet by packet: `docs/trace.md`.
 //!
-//! | file | |
+//! | file | content |
 //! | --- | --- |
-//! | `record.rs` | what is told |
-//! | `lines.rs` | as lines of JSON, written and read |
-//! | `file.rs` | a file of them, written by a thread of its own |
+//! | `record.rs` | records |
+//! | `lines.rs` | reading and writing of records as lines of JSON |
+//! | `file.rs` | a trace file, written by a thread |
 //!
-//! A [`crate::Core`] hands each [`Record`] to the [`Sink`] that it was given. Without one, nothing is made: each place
-//! that could tell something costs a test of a pointer.
+//! A [`crate::Core`] passes each [`Record`] to its [`Sink`]. Without one, no record is built: each place
+//! costs one test of a pointer.
 
 mod file;
 mod lines;
@@ -17,8 +17,8 @@ pub use file::{FileSink, TraceFile, WhenFull, Written};
 pub use lines::{Clock, Head, LineError, SCHEMA, VERSION, read_head, read_record};
 pub use record::{Fate, Happened, PacketKind, Record, Timer};
 
-/// Takes what a core tells, on the core's thread: it must neither block nor take long.
+/// Receives a core's records on the core's thread. It must neither block nor take long.
 pub trait Sink: Send {
-    /// Something happened.
+    /// Takes a record.
     fn record(&mut self, record: &Record);
 }

@@ -1,4 +1,4 @@
-//! What a trace tells.
+//! The records of a trace.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::operation::OperationId;
 use crate::stats::ClosedBy;
 use crate::time::Time;
 
-/// Something that happened at one rank.
+/// An event at one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// When, in nanoseconds on the driver's clock. What came before its operation started here has the time when it
-    /// came, but is told at the start.
+    /// Time in nanoseconds on the driver's clock. A packet that arrived before its operation started here has
+    /// its arrival time, but is recorded at the start.
     pub time: Time,
-    /// At which rank.
+    /// The rank.
     pub rank: u16,
-    /// In which step's operation.
+    /// The operation's step.
     pub step: u32,
-    /// And which bucket's.
+    /// The operation's bucket.
     pub bucket: u16,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub happened: Happened,
 }
@@ -34,90 +34,90 @@ impl Record {
     }
 }
 
-/// What happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Happened {
-    /// An operation started, with these bounds, in nanoseconds from here.
+    /// An operation started, with its bounds in nanoseconds from here.
     Started {
-        /// Values of its encoded bucket.
+        /// Values in its encoded bucket.
         values: u64,
-        /// When the own shard closes with what is there.
+        /// When the own shard closes with the contributions that arrived.
         #[serde(with = "ns")]
         t_s: Duration,
         /// When the operation ends.
         #[serde(with = "ns")]
         t_b: Duration,
-        /// How long the rest of the others' contributions may take once all have sent one of their last (*x* % of t_C).
+        /// Time for missing contributions once all ranks have sent one of their last (*x* % of t_C).
         #[serde(with = "maybe_ns")]
         t_c_scatter: Option<Duration>,
-        /// The same of aggregates.
+        /// The same for aggregates.
         #[serde(with = "maybe_ns")]
         t_c_gather: Option<Duration>,
     },
-    /// A packet went to the driver.
+    /// A packet was handed to the driver.
     Sent {
-        /// Which kind.
+        /// Its kind.
         kind: PacketKind,
-        /// To whom; null is everyone.
+        /// The receiver; null for all.
         to: Option<u16>,
-        /// Whose shard it is about.
+        /// The owner of its shard.
         owner: u16,
-        /// Which slot of it.
+        /// Its slot.
         slot: u32,
-        /// One of the sender's last of its phase.
+        /// True for one of the sender's last packets of its phase.
         last: bool,
     },
-    /// A packet came.
+    /// A packet arrived.
     Received {
-        /// Which kind.
+        /// Its kind.
         kind: PacketKind,
-        /// Who sent it.
+        /// Its sender.
         source: u16,
-        /// Whose shard it is about.
+        /// The owner of its shard.
         owner: u16,
-        /// Which slot of it.
+        /// Its slot.
         slot: u32,
-        /// Contributions in it.
+        /// Number of contributions in it.
         contributions: u16,
-        /// One of the sender's last of its phase.
+        /// True for one of the sender's last packets of its phase.
         last: bool,
-        /// What became of it.
+        /// Its fate.
         fate: Fate,
     },
     /// A slot of the own shard closed.
     SlotClosed {
-        /// Which.
+        /// The slot.
         slot: u32,
-        /// Contributions in it, the own one included.
+        /// Number of contributions in it, including the own one.
         contributions: u16,
-        /// By what.
+        /// The cause of the close.
         by: ClosedBy,
     },
-    /// A bound passed while something was awaited.
+    /// A bound passed while packets were outstanding.
     Timer {
-        /// Which.
+        /// The bound.
         timer: Timer,
     },
     /// The operation ended.
     Ended {
-        /// By what.
+        /// The cause of the end.
         by: ClosedBy,
-        /// What closed the worst of the own shard's slots.
+        /// The worst cause among the own shard's slots.
         shard: ClosedBy,
-        /// Contributions that the own shard lacks.
+        /// Contributions missing from the own shard.
         lost_contributions: u64,
-        /// Aggregates of the others that are missing.
+        /// Aggregates missing from other ranks.
         lost_aggregates: u64,
     },
-    /// Records before this one are not in the trace, for its writer did not keep up.
+    /// The writer was too slow, so the trace lacks records before this one.
     Dropped {
-        /// How many.
+        /// Their number.
         records: u64,
     },
 }
 
-/// A packet's kind: [`Kind`], as traces have it.
+/// A packet's kind: [`Kind`], as in traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "they are ultima_wire's")]
@@ -145,7 +145,7 @@ impl From<Kind> for PacketKind {
     }
 }
 
-/// What became of a packet that came.
+/// The fate of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
@@ -153,15 +153,15 @@ pub enum Fate {
     InTime,
     /// Its slot had closed, or its operation had ended.
     Late,
-    /// It had come before.
+    /// It had arrived before.
     Duplicate,
-    /// A switch cut its payload because the queue onward was full.
+    /// A switch removed its payload because the queue was full.
     CutTrimmed,
-    /// A switch cut its payload because its budget had run out.
+    /// A switch removed its payload because its budget was used up.
     CutLate,
-    /// It says something of its sender, and carries no values.
+    /// It carries no values, only information about its sender.
     Heard,
-    /// It contradicts what this rank knows.
+    /// It contradicts this rank's state.
     Refused,
 }
 
@@ -194,7 +194,7 @@ mod ns {
     }
 }
 
-/// The same where there may be none.
+/// The same for optional durations.
 mod maybe_ns {
     use std::time::Duration;
 

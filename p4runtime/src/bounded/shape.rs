@@ -1,4 +1,4 @@
-//! What messages take in memory, from their descriptors.
+//! Sizes of messages in memory, computed from their descriptors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -8,44 +8,44 @@ use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_f
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 
-/// A vector, a string or a map in memory, without what it holds.
+/// Size of a vector, string or map without its contents, in bytes.
 const HANDLE: usize = 24;
-/// A number in memory, or what tells whether a message is there.
+/// Size of a number, or of the discriminant of an optional message, in bytes.
 const WORD: usize = 8;
-/// prost goes no deeper.
+/// Deepest nesting that prost decodes.
 const DEPTH: u32 = 100;
 
 /// Why a walk ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Malformed {
-    /// There is no room for what comes.
+    /// The message takes more memory than allowed.
     TooLarge,
-    /// Decoding ends here, too.
+    /// The decoder fails at this byte, too.
     Other,
 }
 
-/// All messages of [`crate::FILE_DESCRIPTOR_SET`].
+/// The shapes of all messages of [`crate::FILE_DESCRIPTOR_SET`].
 pub(super) struct Shapes {
     by_name: BTreeMap<String, usize>,
     shapes: Vec<Shape>,
     requests: BTreeSet<usize>,
 }
 
-/// What a message takes.
+/// The memory that a message takes.
 struct Shape {
-    /// Bytes, with messages that stand in it and without what it refers to.
+    /// Bytes, with embedded messages and without referenced ones.
     size: usize,
     fields: BTreeMap<u32, Field>,
 }
 
-/// What each occurrence of a field takes beside the message that it is of.
+/// The memory that each occurrence of a field adds to its message.
 #[derive(Debug, Clone, Copy)]
 enum Field {
-    /// A message of this shape, which is part of its message's size unless it is apart.
+    /// A message of this shape. Its size is part of the outer message's size unless `apart`.
     Message { inner: usize, apart: bool },
-    /// A string; bytes without its own.
+    /// A string: bytes without its contents.
     String(usize),
-    /// A number, or several behind a length.
+    /// A number, or a packed list of numbers.
     Number(usize),
 }
 
@@ -84,23 +84,23 @@ impl Shapes {
         }
     }
 
-    /// A message by its full name.
+    /// Returns a message's shape by its full name.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
-    /// Whether it is what a call takes.
+    /// True if a call takes this message.
     pub(super) fn is_request(&self, shape: usize) -> bool {
         self.requests.contains(&shape)
     }
 
-    /// Bytes of an empty one.
+    /// Returns the bytes of an empty message of this shape.
     #[cfg(test)]
     pub(super) fn size(&self, shape: usize) -> usize {
         self.shapes[shape].size
     }
 
-    /// Takes what an encoded message will take from `room`.
+    /// Subtracts the memory of an encoded message from `room`.
     pub(super) fn charge(
         &self,
         shape: usize,
@@ -157,7 +157,7 @@ fn take(room: &mut usize, bytes: usize) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// The bytes behind a length.
+/// Splits off the bytes of a length-delimited field.
 fn delimited<'a>(encoded: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
     let length = decode_varint(encoded).map_err(|_| Malformed::Other)?;
     let length = usize::try_from(length).map_err(|_| Malformed::Other)?;
@@ -178,14 +178,14 @@ fn collect<'a>(
     all.push((name, message));
 }
 
-/// The descriptors of all messages, with their full names.
+/// The descriptors of all messages by full name.
 struct Messages<'a> {
     by_name: &'a BTreeMap<String, usize>,
     all: &'a [(String, &'a DescriptorProto)],
 }
 
 impl Messages<'_> {
-    /// The message that a descriptor names with a leading dot.
+    /// Returns the message of a descriptor's type name, which has a leading dot.
     fn named(&self, name: &str) -> Option<usize> {
         self.by_name.get(name.strip_prefix('.')?).copied()
     }
@@ -218,7 +218,7 @@ impl Messages<'_> {
         }
     }
 
-    /// Bytes of an empty message. Of a oneof, the largest alternative counts.
+    /// Returns the bytes of an empty message. The largest alternative of a oneof counts.
     fn size(&self, at: usize) -> usize {
         let mut size = 0;
         let mut oneofs = BTreeMap::new();
@@ -235,12 +235,12 @@ impl Messages<'_> {
         size + oneofs.values().map(|bytes| bytes + WORD).sum::<usize>()
     }
 
-    /// Bytes that a field takes in its message.
+    /// Returns the bytes that a field takes within its message.
     fn in_place(&self, of: usize, field: &FieldDescriptorProto) -> usize {
         let repeated = field.label() == Label::Repeated;
         match (self.message(field), field.r#type()) {
             _ if repeated => HANDLE,
-            // prost puts a message that may contain its own kind behind a pointer.
+            // prost boxes a message that may contain itself.
             (Some(inner), _) if self.reaches(inner, of) => WORD,
             (Some(inner), _) => self.size(inner) + WORD,
             (None, Type::String | Type::Bytes) => HANDLE,
@@ -248,7 +248,7 @@ impl Messages<'_> {
         }
     }
 
-    /// Whether a message of the first kind may contain one of the second.
+    /// True if message `from` may contain message `to`.
     fn reaches(&self, from: usize, to: usize) -> bool {
         let mut seen = BTreeSet::from([from]);
         let mut next = vec![from];

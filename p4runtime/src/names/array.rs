@@ -1,4 +1,4 @@
-//! Counters, meters and registers: arrays whose cells go by index (§9.3.2, §9.4.2, §9.7).
+//! Counters, meters and registers: arrays of indexed cells (§9.3.2, §9.4.2, §9.7).
 
 use super::P4InfoError;
 use crate::config::v1::{self as p4info, counter_spec, meter_spec};
@@ -6,7 +6,7 @@ use crate::v1;
 
 /// An index past an array's end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} \"{name}\" has {size} cells, from 0; there is no cell {index}")]
+#[error("{kind} \"{name}\": there is no cell {index}, expected 0 to {}", size.saturating_sub(1))]
 pub struct IndexError {
     /// Counter, meter or register.
     pub kind: &'static str,
@@ -43,7 +43,7 @@ impl Counter {
         })
     }
 
-    /// One cell, without data: what a read names. To set it, fill in `data`.
+    /// Returns one cell without data, for a read. For a write, fill in `data`.
     ///
     /// # Errors
     /// [`IndexError`] when there is no such cell.
@@ -56,7 +56,7 @@ impl Counter {
         })
     }
 
-    /// All cells: what a read names.
+    /// Returns all cells, for a read.
     pub fn cells(&self) -> v1::CounterEntry {
         v1::CounterEntry {
             counter_id: self.id,
@@ -90,8 +90,7 @@ impl Meter {
         })
     }
 
-    /// One cell, without configuration: what a read names, and what resets the cell. To set it,
-    /// fill in `config`.
+    /// Returns one cell without configuration, for a read or to reset the cell. For a write, fill in `config`.
     ///
     /// # Errors
     /// [`IndexError`] when there is no such cell.
@@ -104,7 +103,7 @@ impl Meter {
         })
     }
 
-    /// All cells: what a read names.
+    /// Returns all cells, for a read.
     pub fn cells(&self) -> v1::MeterEntry {
         v1::MeterEntry {
             meter_id: self.id,
@@ -138,7 +137,7 @@ impl Register {
         })
     }
 
-    /// One cell, without data: what a read names. To set it, fill in `data`.
+    /// Returns one cell without data, for a read. For a write, fill in `data`.
     ///
     /// # Errors
     /// [`IndexError`] when there is no such cell.
@@ -151,7 +150,7 @@ impl Register {
         })
     }
 
-    /// All cells: what a read names.
+    /// Returns all cells, for a read.
     pub fn cells(&self) -> v1::RegisterEntry {
         v1::RegisterEntry {
             register_id: self.id,

@@ -5,29 +5,29 @@ use crate::config::v1::Preamble;
 use std::collections::HashMap;
 use std::fmt;
 
-/// Names that an error lists, the nearest first.
+/// Number of names that an error lists, the nearest first.
 const LISTED: usize = 4;
 
-/// A name that the P4Info does not have, and the nearest that it has.
+/// A name that the P4Info does not have, with the nearest names that it has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place} has no {kind} \"{name}\"; {existing}")]
 pub struct NameError {
     /// Where the name was looked up: the P4Info, a table, an action ...
     pub place: String,
-    /// What was looked for: a table, a match field ...
+    /// Kind of object: a table, a match field ...
     pub kind: &'static str,
     /// The name.
     pub name: String,
-    /// What there is.
+    /// The existing names.
     pub existing: Existing,
 }
 
-/// The names that there are; the nearest ones where there are many.
+/// The existing names, or the nearest ones if there are many.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Existing {
     /// The nearest names, the nearest first.
     pub nearest: Vec<String>,
-    /// How many there are in all.
+    /// Number of all names.
     pub total: usize,
 }
 
@@ -99,7 +99,7 @@ impl<T> Catalog<T> {
         }
     }
 
-    /// Adds what `build` makes of an object's id and full name.
+    /// Adds the object that `build` returns for an id and full name.
     pub(super) fn add(
         &mut self,
         preamble: Option<&Preamble>,
@@ -143,7 +143,7 @@ impl<T> Catalog<T> {
         Ok(())
     }
 
-    /// The object of this full name or alias.
+    /// Returns the object of this full name or alias.
     ///
     /// # Errors
     /// [`NameError`] with the nearest names.
@@ -157,12 +157,12 @@ impl<T> Catalog<T> {
         }
     }
 
-    /// The object of this id, as messages from a target carry it.
+    /// Returns the object of this id.
     pub fn by_id(&self, id: u32) -> Option<&T> {
         self.by_id.get(&id).map(|&index| &self.objects[index])
     }
 
-    /// All objects in the P4Info's order.
+    /// Iterates over all objects in the P4Info's order.
     pub fn iter(&self) -> std::slice::Iter<'_, T> {
         self.objects.iter()
     }
@@ -245,11 +245,11 @@ mod tests {
         let refused = |preambles: &[Preamble]| catalog(preambles).unwrap_err().to_string();
         assert_eq!(
             refused(&[preamble(1, "a", ""), preamble(1, "b", "")]),
-            "table \"b\": id 1 stands for two things"
+            "table \"b\": id 1 is given twice, expected unique ids"
         );
         assert_eq!(
             refused(&[preamble(1, "I.a", "a"), preamble(2, "E.a", "a")]),
-            "the name \"a\" stands for more than one table"
+            "table \"a\": name or alias is given twice, expected unique names"
         );
         let unnamed = "table number 1 of the P4Info has no id or no name";
         assert_eq!(refused(&[preamble(0, "a", "")]), unnamed);

@@ -9,7 +9,7 @@ use p4info::p4_data_type_spec::TypeSpec;
 use p4info::p4_new_type_spec::Representation;
 use p4info::p4_new_type_translation::SdnType;
 
-/// Longest chain of `type A = B` that is followed; a P4Info that is no compiler's may have a loop.
+/// Longest chain of `type A = B` to follow. A P4Info that no compiler wrote may have a loop.
 const MAX_ALIASES: usize = 16;
 
 /// A digest.
@@ -62,7 +62,7 @@ impl Digest {
         })
     }
 
-    /// The subscription to the digest: inserted to start it, deleted to end it.
+    /// Returns the subscription to the digest: insert it to start, delete it to end.
     pub fn entry(&self, config: v1::digest_entry::Config) -> v1::DigestEntry {
         v1::DigestEntry {
             digest_id: self.id,
@@ -70,7 +70,7 @@ impl Digest {
         }
     }
 
-    /// One member of a message.
+    /// Returns one member of a message.
     ///
     /// # Errors
     /// [`ReadError`] when the member is unknown, not a bit string, missing or out of range.
@@ -88,7 +88,7 @@ impl Digest {
     }
 }
 
-/// Width of a type's values in bits; 0 when they are not bit strings.
+/// Returns the width of a type's values in bits, or 0 if they are not bit strings.
 fn bitwidth(spec: &P4DataTypeSpec, types: &P4TypeInfo) -> i32 {
     let mut spec = Some(spec);
     for _ in 0..MAX_ALIASES {

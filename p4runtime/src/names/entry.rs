@@ -49,7 +49,7 @@ pub enum EntryError {
         inside: Bytestring,
     },
     /// A range ends before it starts.
-    #[error("{place}: \"{field}\" is to be from {low} to {high}, which is no value")]
+    #[error("{place}: \"{field}\": range {low} to {high} is empty, expected low <= high")]
     EmptyRange {
         /// The table.
         place: String,
@@ -75,7 +75,7 @@ pub enum EntryError {
         needed: bool,
     },
     /// An entry that is to be written has no action.
-    #[error("{place}: the entry has no action")]
+    #[error("{place}: the entry has no action, expected one")]
     NoAction {
         /// The table.
         place: String,
@@ -91,19 +91,19 @@ pub enum EntryError {
         role: &'static str,
     },
     /// The default entry matches what no other entry does.
-    #[error("{place}: the default entry has no key and no priority")]
+    #[error("{place}: key or priority in the default entry, expected neither")]
     DefaultHasNoKey {
         /// The table.
         place: String,
     },
     /// Entries of the table name members or groups of its action profile.
-    #[error("{place} takes its actions from an action profile; its entries don't name them")]
+    #[error("{place} has an action profile: expected a member, a group or a set, not an action")]
     Indirect {
         /// The table.
         place: String,
     },
     /// The table has no action profile.
-    #[error("{place} has no action profile; its entries name actions")]
+    #[error("{place} has no action profile: expected an action, not a member, a group or a set")]
     Direct {
         /// The table.
         place: String,
@@ -116,7 +116,7 @@ impl From<NameError> for EntryError {
     }
 }
 
-/// A table entry in the making.
+/// Builds a table entry.
 #[derive(Debug, Clone)]
 pub struct EntryBuilder<'a> {
     table: &'a Table,
@@ -137,7 +137,7 @@ impl<'a> EntryBuilder<'a> {
         }
     }
 
-    /// An exact field equals a value.
+    /// Matches an exact field.
     ///
     /// # Errors
     /// As [`KeyBuilder::exact`].
@@ -146,7 +146,7 @@ impl<'a> EntryBuilder<'a> {
         Ok(self)
     }
 
-    /// The first bits of a field equal those of a value.
+    /// Matches the first bits of a field (LPM).
     ///
     /// # Errors
     /// As [`KeyBuilder::lpm`].
@@ -160,7 +160,7 @@ impl<'a> EntryBuilder<'a> {
         Ok(self)
     }
 
-    /// A ternary field equals a value under a mask.
+    /// Matches a ternary field under a mask.
     ///
     /// # Errors
     /// As [`KeyBuilder::ternary`].
@@ -174,7 +174,7 @@ impl<'a> EntryBuilder<'a> {
         Ok(self)
     }
 
-    /// A range field is between two bounds, both included.
+    /// Matches a range field between two bounds, both included.
     ///
     /// # Errors
     /// As [`KeyBuilder::range`].
@@ -188,7 +188,7 @@ impl<'a> EntryBuilder<'a> {
         Ok(self)
     }
 
-    /// An optional field equals a value.
+    /// Matches an optional field.
     ///
     /// # Errors
     /// As [`KeyBuilder::optional`].
@@ -201,13 +201,13 @@ impl<'a> EntryBuilder<'a> {
         Ok(self)
     }
 
-    /// Priority among entries that match the same packet, above 0; the highest wins.
+    /// Sets the priority, above 0. Of the entries that match a packet, the highest wins.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
     }
 
-    /// What a hit does.
+    /// Sets the action of a hit.
     ///
     /// # Errors
     /// [`EntryError`] when the table does not have the action in this role, or a parameter is
@@ -234,7 +234,7 @@ impl<'a> EntryBuilder<'a> {
         Ok(self)
     }
 
-    /// A hit does what a member of the table's action profile does.
+    /// Sets the action of a hit to a member of the table's action profile.
     ///
     /// # Errors
     /// [`EntryError::Direct`] when the table has no action profile.
@@ -242,7 +242,7 @@ impl<'a> EntryBuilder<'a> {
         self.indirect(table_action::Type::ActionProfileMemberId(id))
     }
 
-    /// A hit does what the selector of the table's action profile picks from a group.
+    /// Sets the action of a hit to a group of the table's action profile.
     ///
     /// # Errors
     /// [`EntryError::Direct`] when the table has no action profile.
@@ -250,9 +250,8 @@ impl<'a> EntryBuilder<'a> {
         self.indirect(table_action::Type::ActionProfileGroupId(id))
     }
 
-    /// A hit does what the selector of the table's action profile picks from these actions, as
-    /// [`Action::call`](super::Action::call) makes them, each with its weight: a group for this
-    /// entry alone (§9.2.3).
+    /// Sets the action of a hit to a one-shot action set: actions of [`Action::call`](super::Action::call) with weights
+    /// (§9.2.3).
     ///
     /// # Errors
     /// [`EntryError::Direct`] when the table has no action profile.
@@ -284,7 +283,7 @@ impl<'a> EntryBuilder<'a> {
         Ok(self)
     }
 
-    /// The entry's key alone, as a read or a deletion names it.
+    /// Returns the entry's key alone, for a read or a deletion.
     ///
     /// # Errors
     /// [`EntryError`] when an exact field has no value, or a priority is missing or needless.
@@ -314,7 +313,7 @@ impl<'a> EntryBuilder<'a> {
         })
     }
 
-    /// The entry.
+    /// Returns the entry.
     ///
     /// # Errors
     /// As [`key`](Self::key), and when there is no action.

@@ -1,4 +1,4 @@
-//! Named fields of a fixed width: of a key, an action, a controller header, a digest.
+//! Named fields of fixed width, in a key, an action, a controller header or a digest.
 
 use super::{NameError, P4InfoError};
 use crate::bytestring::{Bytestring, BytestringError};
@@ -11,8 +11,8 @@ pub struct Field {
     pub id: u32,
     /// Name.
     pub name: String,
-    /// Width in bits; 0 when the control plane does not see a number: a type that is translated to
-    /// text (§8.4.6), or one that is not a bit string.
+    /// Width in bits; 0 if values are not numbers to the control plane: a type that is translated to strings (§8.4.6), or one
+    /// that is not a bit string.
     pub bitwidth: usize,
 }
 
@@ -22,7 +22,7 @@ pub enum FieldError {
     /// There is no field of this name.
     #[error(transparent)]
     Unknown(#[from] NameError),
-    /// A field was given twice.
+    /// A field is given twice.
     #[error("{place}: \"{field}\" is given twice")]
     Repeated {
         /// The object.
@@ -50,7 +50,7 @@ pub enum FieldError {
         /// The value.
         value: Bytestring,
     },
-    /// The field's values are no numbers.
+    /// The field's values are not numbers.
     #[error("{place}: the values of \"{field}\" are not numbers to the control plane")]
     NotANumber {
         /// The object.
@@ -66,7 +66,7 @@ pub enum ReadError {
     /// There is no field of this name.
     #[error(transparent)]
     Unknown(#[from] NameError),
-    /// The message lacks the field, or has another shape than the P4Info says.
+    /// The message lacks the field, or does not have the form that the P4Info describes.
     #[error("{place}: the message does not hold \"{field}\" as the P4Info describes it")]
     Missing {
         /// The object.
@@ -74,7 +74,7 @@ pub enum ReadError {
         /// The field.
         field: String,
     },
-    /// The field's values are no numbers.
+    /// The field's values are not numbers.
     #[error("{place}: the values of \"{field}\" are not numbers to the control plane")]
     NotANumber {
         /// The object.
@@ -109,7 +109,7 @@ impl Field {
         })
     }
 
-    /// Whether the field can hold a value.
+    /// Checks that the field can hold a value.
     pub(super) fn check(&self, place: &str, value: &Bytestring) -> Result<(), FieldError> {
         let (place, field, bitwidth) = (place.into(), self.name.clone(), self.bitwidth);
         if bitwidth == 0 {
@@ -178,7 +178,7 @@ impl FieldList {
         })
     }
 
-    /// The field of this name.
+    /// Returns the field of this name.
     ///
     /// # Errors
     /// [`NameError`] with the nearest names.
@@ -192,17 +192,17 @@ impl FieldList {
             })
     }
 
-    /// The field of this id.
+    /// Returns the field of this id.
     pub fn by_id(&self, id: u32) -> Option<&Field> {
         self.fields.iter().find(|field| field.id == id)
     }
 
-    /// All fields in the order of declaration.
+    /// Iterates over all fields in the order of declaration.
     pub fn iter(&self) -> std::slice::Iter<'_, Field> {
         self.fields.iter()
     }
 
-    /// Ids and canonical bytes of one value for every field, in the order of declaration.
+    /// Returns ids and canonical bytes of one value for every field, in the order of declaration.
     pub(super) fn encode(
         &self,
         values: &[(&str, Bytestring)],
@@ -236,7 +236,7 @@ impl FieldList {
     }
 }
 
-/// The error that names the fields which lack a value.
+/// Returns the error for fields that lack a value.
 pub(super) fn missing_values<'a>(
     place: &str,
     fields: impl IntoIterator<Item = &'a Field>,

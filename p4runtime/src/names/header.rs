@@ -1,4 +1,4 @@
-//! The header that travels with packets to and from the controller (§6.4.6, §16.1).
+//! The headers of packet-in and packet-out (§6.4.6, §16.1).
 
 use super::{Field, FieldError, FieldList, P4InfoError, ReadError};
 use crate::bytestring::Bytestring;
@@ -35,7 +35,7 @@ impl ControllerHeader {
         })
     }
 
-    /// The metadata of a packet-out: one value for each field.
+    /// Returns the metadata of a packet-out with one value for each field.
     ///
     /// # Errors
     /// [`FieldError`] when a field is unknown, missing, given twice or too narrow.
@@ -49,7 +49,7 @@ impl ControllerHeader {
             .collect())
     }
 
-    /// One field of a packet-in's metadata.
+    /// Returns one field of a packet-in's metadata.
     ///
     /// # Errors
     /// [`ReadError`] when the field is unknown, missing or out of range.

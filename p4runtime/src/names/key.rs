@@ -6,14 +6,13 @@ use crate::bytestring::Bytestring;
 use crate::v1::{self, field_match as fm, field_match::FieldMatchType};
 use std::collections::BTreeMap;
 
-/// A key in the making. A field that is not given matches anything, which all kinds but exact
-/// allow.
+/// Builds a key. A field that is not given matches anything; an exact field must be given.
 #[derive(Debug, Clone)]
 pub struct KeyBuilder<'a> {
     /// The table or value set, for errors.
     place: String,
     fields: &'a [MatchField],
-    /// By field id; `None` for a field that was given and matches anything.
+    /// Matches by field id; `None` for a field that was given and matches anything.
     given: BTreeMap<u32, Option<FieldMatchType>>,
 }
 
@@ -39,7 +38,7 @@ impl<'a> KeyBuilder<'a> {
         }
     }
 
-    /// An exact field equals a value.
+    /// Matches an exact field.
     ///
     /// # Errors
     /// [`EntryError`] when the field is unknown, not exact, given twice or too narrow.
@@ -54,8 +53,8 @@ impl<'a> KeyBuilder<'a> {
         ))
     }
 
-    /// A field's `prefix_len` highest bits equal those of a value, whose others are 0. A length of
-    /// 0 matches anything.
+    /// Matches the `prefix_len` highest bits of a field (LPM). The other bits of the value are 0. A length of 0 matches
+    /// anything.
     ///
     /// # Errors
     /// [`EntryError`] when the field is unknown, not LPM, given twice or too narrow, or the value
@@ -82,7 +81,7 @@ impl<'a> KeyBuilder<'a> {
         self.refuse_stray_bits(field, &value, inside, || {
             format!("its /{prefix_len} prefix")
         })?;
-        // The width fits an i32 as P4Info has it, and the length fits the width.
+        // P4Info's widths are i32, and the length is at most the width.
         let matches = (prefix_len > 0).then(|| {
             FieldMatchType::Lpm(fm::Lpm {
                 value: value.into(),
@@ -92,8 +91,8 @@ impl<'a> KeyBuilder<'a> {
         Ok(self.with(field, matches))
     }
 
-    /// A ternary field equals a value where `mask` has ones; elsewhere the value is 0. A mask of 0
-    /// matches anything.
+    /// Matches the bits of a ternary field that are set in `mask`. The other bits of the value are 0. A mask of 0 matches
+    /// anything.
     ///
     /// # Errors
     /// [`EntryError`] when the field is unknown, not ternary, given twice or too narrow, or the
@@ -118,7 +117,7 @@ impl<'a> KeyBuilder<'a> {
         Ok(self.with(field, matches))
     }
 
-    /// A range field is between two bounds, both included. The whole range matches anything.
+    /// Matches a range field between two bounds, both included. The whole range matches anything.
     ///
     /// # Errors
     /// [`EntryError`] when the field is unknown, not a range, given twice or too narrow, or `high`
@@ -150,7 +149,7 @@ impl<'a> KeyBuilder<'a> {
         Ok(self.with(field, matches))
     }
 
-    /// An optional field equals a value.
+    /// Matches an optional field.
     ///
     /// # Errors
     /// [`EntryError`] when the field is unknown, not optional, given twice or too narrow.
@@ -165,7 +164,7 @@ impl<'a> KeyBuilder<'a> {
         ))
     }
 
-    /// The match fields, as messages carry them.
+    /// Returns the match fields.
     ///
     /// # Errors
     /// [`EntryError`] when an exact field has no value.
@@ -191,7 +190,7 @@ impl<'a> KeyBuilder<'a> {
         self.given.is_empty()
     }
 
-    /// The field, if it is matched this way, has not been given and holds the values.
+    /// Returns the field if it has this match kind, is not given yet, and can hold the values.
     fn fresh_field(
         &self,
         name: &str,

@@ -1,7 +1,7 @@
-//! P4Info by name: handles that know ids, widths and sizes, so that a controller writes names.
+//! P4Info by name: handles that know ids, widths and sizes.
 //!
 //! [`Names`] indexes a P4Info. Objects are found by their full name (`Ingress.routing.route`) or
-//! their alias (`route`), and build the messages that concern them:
+//! their alias (`route`), and build the messages that refer to them:
 //!
 //! ```
 //! # use ultima_p4runtime::{config::v1::P4Info, names::Names, text};
@@ -59,7 +59,7 @@ pub use value_set::ValueSet;
 use crate::config::v1::P4Info;
 use std::sync::Arc;
 
-/// Why a P4Info contradicts itself. p4c writes none like that.
+/// Why a P4Info is inconsistent. p4c writes consistent ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum P4InfoError {
     /// Every object has a preamble with an id and a name (§6.1.2).
@@ -67,19 +67,19 @@ pub enum P4InfoError {
     Unnamed {
         /// Kind of object.
         kind: &'static str,
-        /// Its place among its kind, from 1.
+        /// Position among objects of the kind, from 1.
         position: usize,
     },
     /// A name or alias stands for more than one thing of a kind in one place.
-    #[error("the name \"{name}\" stands for more than one {kind}")]
+    #[error("{kind} \"{name}\": name or alias is given twice, expected unique names")]
     RepeatedName {
         /// Kind of object.
         kind: &'static str,
         /// The name or alias.
         name: String,
     },
-    /// An id means two things of one kind.
-    #[error("{place}: id {id} stands for two things")]
+    /// An id is used twice.
+    #[error("{place}: id {id} is given twice, expected unique ids")]
     RepeatedId {
         /// Where ids repeat.
         place: String,
@@ -91,12 +91,12 @@ pub enum P4InfoError {
     Negative {
         /// The object.
         place: String,
-        /// Which number it is.
+        /// The width or size.
         what: String,
-        /// Its value.
+        /// The value.
         value: i64,
     },
-    /// An action profile refers to a table that is not there.
+    /// An action profile refers to an unknown table.
     #[error("{place} refers to a table with id {id}, which the P4Info does not have")]
     NoTable {
         /// The action profile.
@@ -104,7 +104,7 @@ pub enum P4InfoError {
         /// The table's id.
         id: u32,
     },
-    /// A table refers to an action that is not there.
+    /// A table refers to an unknown action.
     #[error("{place} refers to an action with id {id}, which the P4Info does not have")]
     NoAction {
         /// The table.
@@ -112,7 +112,7 @@ pub enum P4InfoError {
         /// The action's id.
         id: u32,
     },
-    /// A match field says neither a known match type nor the name of another one.
+    /// A match field has no match type.
     #[error("{place}: match field \"{field}\" has no match type")]
     NoMatchType {
         /// The table.
@@ -158,7 +158,7 @@ impl Names {
     /// Indexes a P4Info.
     ///
     /// # Errors
-    /// [`P4InfoError`] when the P4Info contradicts itself.
+    /// [`P4InfoError`] if the P4Info is inconsistent.
     pub fn new(p4info: P4Info) -> Result<Self, P4InfoError> {
         let mut actions = Catalog::new("action");
         for action in &p4info.actions {
@@ -229,12 +229,12 @@ impl Names {
         })
     }
 
-    /// The P4Info itself, as a target is given it.
+    /// Returns the P4Info.
     pub fn p4info(&self) -> &P4Info {
         &self.p4info
     }
 
-    /// The table of this name or alias.
+    /// Returns the table of this name or alias.
     ///
     /// # Errors
     /// [`NameError`] with the nearest names.
@@ -242,7 +242,7 @@ impl Names {
         self.tables.get(name)
     }
 
-    /// The action profile of this name or alias.
+    /// Returns the action profile of this name or alias.
     ///
     /// # Errors
     /// [`NameError`] with the nearest names.
@@ -250,7 +250,7 @@ impl Names {
         self.action_profiles.get(name)
     }
 
-    /// The parser value set of this name or alias.
+    /// Returns the parser value set of this name or alias.
     ///
     /// # Errors
     /// [`NameError`] with the nearest names.
@@ -258,7 +258,7 @@ impl Names {
         self.value_sets.get(name)
     }
 
-    /// The counter of this name or alias.
+    /// Returns the counter of this name or alias.
     ///
     /// # Errors
     /// [`NameError`] with the nearest names.
@@ -266,7 +266,7 @@ impl Names {
         self.counters.get(name)
     }
 
-    /// The meter of this name or alias.
+    /// Returns the meter of this name or alias.
     ///
     /// # Errors
     /// [`NameError`] with the nearest names.
@@ -274,7 +274,7 @@ impl Names {
         self.meters.get(name)
     }
 
-    /// The register of this name or alias.
+    /// Returns the register of this name or alias.
     ///
     /// # Errors
     /// [`NameError`] with the nearest names.
@@ -282,7 +282,7 @@ impl Names {
         self.registers.get(name)
     }
 
-    /// The digest of this name or alias.
+    /// Returns the digest of this name or alias.
     ///
     /// # Errors
     /// [`NameError`] with the nearest names.
@@ -290,7 +290,7 @@ impl Names {
         self.digests.get(name)
     }
 
-    /// The controller header, `packet_in` or `packet_out`.
+    /// Returns the controller header `packet_in` or `packet_out`.
     ///
     /// # Errors
     /// [`NameError`] when the program has no such header.

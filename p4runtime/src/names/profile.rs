@@ -13,11 +13,11 @@ pub struct ActionProfile {
     pub id: u32,
     /// Full name.
     pub name: String,
-    /// Actions that members may have: those of its tables.
+    /// Actions of the profile's tables, which members may have.
     pub actions: Vec<Arc<Action>>,
-    /// Whether it has groups, from which a selector picks.
+    /// True if the profile has a selector, and so groups.
     pub has_selector: bool,
-    /// Members, or the sum over all groups, that the program asks room for.
+    /// Number of members, or of members in all groups, that the program reserves.
     pub size: u64,
 }
 
@@ -50,7 +50,7 @@ impl ActionProfile {
         })
     }
 
-    /// A member with an action.
+    /// Returns a member with an action.
     ///
     /// # Errors
     /// [`FieldError`] when the profile's tables do not have the action, or a parameter is unknown,
@@ -75,7 +75,7 @@ impl ActionProfile {
         })
     }
 
-    /// A group of members, each by its id and with its weight.
+    /// Returns a group of members, each with its id and weight.
     pub fn group(
         &self,
         group_id: u32,
@@ -94,7 +94,7 @@ impl ActionProfile {
         }
     }
 
-    /// What a read names to get all members.
+    /// Returns the entity for a read of all members.
     pub fn all_members(&self) -> v1::ActionProfileMember {
         v1::ActionProfileMember {
             action_profile_id: self.id,
@@ -102,7 +102,7 @@ impl ActionProfile {
         }
     }
 
-    /// What a read names to get all groups.
+    /// Returns the entity for a read of all groups.
     pub fn all_groups(&self) -> v1::ActionProfileGroup {
         v1::ActionProfileGroup {
             action_profile_id: self.id,

@@ -10,25 +10,25 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// How a match field is compared (§6.4.1).
+/// The match kind of a field (§6.4.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MatchKind {
-    /// Equal.
+    /// Equal to a value.
     Exact,
-    /// Longest prefix.
+    /// Longest-prefix match.
     Lpm,
-    /// Value under a mask.
+    /// Equal to a value under a mask.
     Ternary,
-    /// Between two bounds.
+    /// Between two bounds, both included.
     Range,
-    /// Equal, or anything.
+    /// Equal to a value, or any value.
     Optional,
-    /// One that the architecture adds.
+    /// A match kind of the architecture.
     Other(String),
 }
 
 impl MatchKind {
-    /// Whether entries of a table with such a field need a priority (§9.1).
+    /// True if entries of a table with such a field need a priority (§9.1).
     pub fn needs_priority(&self) -> bool {
         matches!(
             self,
@@ -37,7 +37,7 @@ impl MatchKind {
     }
 }
 
-/// The name in P4.
+/// Prints the name in P4.
 impl fmt::Display for MatchKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -56,12 +56,12 @@ impl fmt::Display for MatchKind {
 pub struct MatchField {
     /// Id, name and width.
     pub field: Field,
-    /// How it is compared.
+    /// Match kind.
     pub kind: MatchKind,
 }
 
 impl MatchField {
-    /// The match fields of one object, as a P4Info describes them.
+    /// Reads the match fields of an object.
     pub(super) fn all(
         place: &str,
         fields: &[p4info::MatchField],
@@ -133,7 +133,7 @@ impl Action {
         })
     }
 
-    /// The action with one value for each parameter.
+    /// Returns the action with one value for each parameter.
     ///
     /// # Errors
     /// [`FieldError`] when a parameter is unknown, missing, given twice or too narrow.
@@ -147,7 +147,7 @@ impl Action {
     }
 }
 
-/// Where in a table an action may stand (§6.4.1).
+/// Where a table may use an action (§6.4.1).
 pub use p4info::action_ref::Scope as ActionScope;
 
 /// A match-action table.
@@ -157,13 +157,13 @@ pub struct Table {
     pub id: u32,
     /// Full name.
     pub name: String,
-    /// Key, in the order of declaration.
+    /// Match fields in the order of declaration.
     pub key: Vec<MatchField>,
-    /// Actions that entries or the default may have.
+    /// Actions of entries and the default entry.
     pub actions: Vec<(ActionScope, Arc<Action>)>,
-    /// Entries for which the program asks room.
+    /// Number of entries that the program reserves.
     pub size: u64,
-    /// Whether entries refer to members or groups of an action profile instead of actions.
+    /// True if entries refer to members or groups of an action profile instead of actions.
     pub is_indirect: bool,
 }
 
@@ -206,7 +206,7 @@ impl Table {
         EntryBuilder::new(self, true)
     }
 
-    /// What a read names to get all entries (§9.1.6).
+    /// Returns the entity for a read of all entries (§9.1.6).
     pub fn all_entries(&self) -> v1::TableEntry {
         v1::TableEntry {
             table_id: self.id,
@@ -214,7 +214,7 @@ impl Table {
         }
     }
 
-    /// The match field of this name.
+    /// Returns the match field of this name.
     ///
     /// # Errors
     /// [`NameError`] with the nearest names.
@@ -222,7 +222,7 @@ impl Table {
         super::key::find(&self.key, &self.place(), name)
     }
 
-    /// The action of this name or alias, and where it may stand.
+    /// Returns the action of this name or alias, and where the table may use it.
     ///
     /// # Errors
     /// [`NameError`] with the nearest names of the table's own actions.
@@ -237,12 +237,12 @@ impl Table {
         })
     }
 
-    /// Whether entries need a priority (§9.1).
+    /// True if entries need a priority (§9.1).
     pub fn needs_priority(&self) -> bool {
         self.key.iter().any(|field| field.kind.needs_priority())
     }
 
-    /// The table, for errors.
+    /// Returns the table's name for errors.
     pub(super) fn place(&self) -> String {
         format!("table \"{}\"", self.name)
     }

@@ -11,10 +11,9 @@ pub struct ValueSet {
     pub id: u32,
     /// Full name.
     pub name: String,
-    /// Fields of its members, in the order of declaration. The only field of a set of plain numbers
-    /// has an empty name.
+    /// Fields of members in the order of declaration. The only field of a set of plain numbers has an empty name.
     pub fields: Vec<MatchField>,
-    /// Members that it has room for.
+    /// Largest number of members.
     pub size: u64,
 }
 
@@ -34,7 +33,7 @@ impl ValueSet {
         KeyBuilder::new(format!("value set \"{}\"", self.name), &self.fields)
     }
 
-    /// The set with these members and no others, to be written by a modification.
+    /// Returns the set with exactly these members, for a MODIFY.
     ///
     /// # Errors
     /// [`EntryError`] when a member lacks an exact field.
@@ -52,7 +51,7 @@ impl ValueSet {
         })
     }
 
-    /// What a read names to get the set.
+    /// Returns the entity for a read of the set.
     pub fn all_members(&self) -> v1::ValueSetEntry {
         v1::ValueSetEntry {
             value_set_id: self.id,

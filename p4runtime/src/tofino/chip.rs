@@ -1,63 +1,62 @@
-//! What the chips have, in numbers: those of Intel's own drivers, published as p4lang's open-p4studio (`bf-drivers`), and of
-//! Stratum (`stratum/hal/lib/barefoot`), which limits some further.
+//! The chips' limits, from Intel's drivers, published as p4lang's open-p4studio (`bf-drivers`), and from Stratum
+//! (`stratum/hal/lib/barefoot`), which lowers some of them.
 
 use crate::v1::MeterConfig;
 
-/// A chip. A device port's number has nine bits: the pipe in the upper two, its place in the pipe in the lower seven
-/// (`bf_types.h`: `DEV_PORT_TO_PIPE`, `DEV_PORT_TO_LOCAL_PORT`).
+/// A chip. A device port's number has nine bits: the pipe in the upper two, the local port in the lower seven (`bf_types.h`:
+/// `DEV_PORT_TO_PIPE`, `DEV_PORT_TO_LOCAL_PORT`).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Chip {
-    /// What it is called.
+    /// The chip's name.
     pub name: &'static str,
-    /// Pipes of the largest of the family.
+    /// Number of pipes of the largest chip of the family.
     pub pipes: u16,
-    /// The lowest place in each pipe that leads to the front panel.
+    /// The lowest local port that leads to the front panel.
     pub first: u16,
-    /// The highest.
+    /// The highest local port that leads to the front panel.
     pub last: u16,
-    /// The port of pipe 0 at which what leaves comes in again.
+    /// The recirculation port of pipe 0.
     pub recirculation: u16,
-    /// Multicast nodes that fit for certain: RIDs of groups.
+    /// Number of multicast nodes (RIDs of groups) that always fit.
     pub nodes: u32,
-    /// The highest clone session, of which each is a mirror session.
+    /// The highest id of a clone session, which is a mirror session of the chip.
     pub sessions: u32,
 }
 
-/// Places of a pipe (`bf_types.h`: `BF_PIPE_PORT_COUNT`).
+/// Local ports of a pipe (`bf_types.h`: `BF_PIPE_PORT_COUNT`).
 const PLACES: u16 = 72;
 const PIPE_SHIFT: u16 = 7;
 const PLACE_MASK: u16 = (1 << PIPE_SHIFT) - 1;
 
 /// Lines of 80 bits in one block of the replication descriptor memory (`mc_mgr_rdm.h`).
 const RDM_BLOCK_LINES: u32 = 2048;
-/// What a node takes of them at the most: one for its RID and one for its ports, in each of four pipes. One whose ports are in
-/// one pipe takes two, so that more may fit, never fewer.
+/// The most lines that a node takes: one for its RID and one for its ports, in each of four pipes.
 const NODE_LINES: u32 = 2 * 4;
 
-/// Bits that a digest's members may have together, each rounded up to whole bytes: a learning quantum has 384 on both chips, of which 8 say
-/// which digest it is (p4c's `parde_phv_constraints.cpp`).
+/// The most bits of a digest, its members rounded up to whole bytes. A learning quantum has 384 bits on both chips; 8 of them
+/// hold the digest's number (p4c's `parde_phv_constraints.cpp`).
 pub const MAX_DIGEST_BITS: u32 = 384 - 8;
 
-/// How exactly a chip's meters keep what they are told.
+/// The precision of a chip's meters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterPrecision {
-    /// Bytes, or bytes per second, in steps of which they are told.
+    /// Unit of rates and bursts, in bytes per second and bytes.
     pub step: u32,
-    /// Bits of a rate before its exponent.
+    /// Bits of a rate's mantissa.
     pub rate_bits: u32,
-    /// Bits of a burst before its exponent.
+    /// Bits of a burst's mantissa.
     pub burst_bits: u32,
 }
 
-/// Stratum tells the SDE kilobits, 125 bytes each (`BytesPerSecondToKbits`); the chips' rates have nine bits and an
-/// exponent, bursts eight (`pipe_mgr_meter_drv_workflows.c`).
+/// The precision of both chips' meters. Stratum converts to kilobits, 125 bytes each (`BytesPerSecondToKbits`). A rate has a
+/// mantissa of nine bits, a burst of eight (`pipe_mgr_meter_drv_workflows.c`).
 pub const METER: MeterPrecision = MeterPrecision {
     step: 125,
     rate_bits: 9,
     burst_bits: 8,
 };
 
-/// Tofino: places 0 to 63 of a pipe are the front panel's, in quads; 64 to 67 are the CPU's MAC in pipe 0, 68 to 71
+/// Tofino. Local ports 0 to 63 of a pipe lead to the front panel, in quads. 64 to 67 are the CPU's MAC in pipe 0, 68 to 71
 /// recirculate (`lld_sku.c`; Stratum's `kTnaRecirculationPortBase`).
 pub const TOFINO: Chip = Chip {
     name: "tofino",
@@ -71,7 +70,7 @@ pub const TOFINO: Chip = Chip {
     sessions: 1015,
 };
 
-/// Tofino 2: places 8 to 71 of a pipe are the front panel's, in octets; those below are PCIe, the CPU's MAC and
+/// Tofino 2. Local ports 8 to 71 of a pipe lead to the front panel, in octets. Those below are PCIe, the CPU's MAC and
 /// recirculation (`port_mgr_tof2_map.c`).
 pub const TOFINO2: Chip = Chip {
     name: "tofino2",
@@ -85,47 +84,47 @@ pub const TOFINO2: Chip = Chip {
     sessions: 255,
 };
 
-/// The pipe of a device port.
+/// Returns the pipe of a device port.
 pub const fn pipe_of(port: u16) -> u16 {
     port >> PIPE_SHIFT
 }
 
-/// Why no link can be at a port.
+/// Why a device port cannot have a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortFault {
-    /// It has more than nine bits, or is in a pipe that the chip does not have.
-    #[error("device port {port} is in pipe {pipe}, and the chip has {pipes}: 0 to {}", pipes - 1)]
+    /// The port is in a pipe that the chip does not have.
+    #[error("device port {port} is in pipe {pipe}, expected pipe 0 to {}", pipes - 1)]
     NoPipe {
-        /// The number.
+        /// The device port.
         port: u16,
-        /// Its pipe.
+        /// The port's pipe.
         pipe: u16,
-        /// How many there are.
+        /// Number of pipes.
         pipes: u16,
     },
-    /// It is the CPU's, or packets that leave by it come in again, or there is none.
+    /// The port does not lead to the front panel.
     #[error(
-        "device port {port} is port {place} of pipe {pipe}, where CPU and recirculation are; those of the front panel are {first} to {last} of each pipe"
+        "device port {port} is port {place} of pipe {pipe}, expected a front-panel port, {first} to {last} of each pipe"
     )]
     Internal {
-        /// The number.
+        /// The device port.
         port: u16,
-        /// Its pipe.
+        /// The port's pipe.
         pipe: u16,
-        /// Its place there.
+        /// The local port.
         place: u16,
-        /// The lowest place that links may use.
+        /// The lowest local port of the front panel.
         first: u16,
-        /// The highest.
+        /// The highest local port of the front panel.
         last: u16,
     },
 }
 
 impl Chip {
-    /// Whether a link can be at a device port.
+    /// Checks that a device port leads to the front panel.
     ///
     /// # Errors
-    /// Why not.
+    /// It does not.
     pub fn check_front_panel(&self, port: u16) -> Result<(), PortFault> {
         let &Chip {
             pipes, first, last, ..
@@ -144,22 +143,22 @@ impl Chip {
         }
     }
 
-    /// Whether packets can be sent to a device port: to the front panel, the CPU, or back in.
+    /// True if packets can be sent to a device port: to the front panel, to the CPU, or to recirculation.
     pub fn has_port(&self, port: u16) -> bool {
         pipe_of(port) < self.pipes && port & PLACE_MASK < PLACES
     }
 
-    /// One more than the highest number that a device port can have.
+    /// Returns the end of the range of device ports.
     pub fn ports_end(&self) -> u16 {
         self.pipes << PIPE_SHIFT
     }
 }
 
 impl MeterPrecision {
-    /// What is read back of a meter that was told `config`.
+    /// Returns the configuration that a meter keeps after a write of `config`.
     pub fn kept(&self, config: &MeterConfig) -> MeterConfig {
         let kept = |value: i64, bits: u32| {
-            // A meter takes none that are negative.
+            // Servers reject negative values.
             let told = value.unsigned_abs();
             let told = told - told % u64::from(self.step);
             let beyond = (u64::BITS - told.leading_zeros()).saturating_sub(bits);
@@ -180,23 +179,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_and_recirculation_ports_are_refused_by_pipe_and_place() {
+    fn cpu_and_recirculation_ports_are_rejected() {
         assert_eq!(TOFINO.check_front_panel(0), Ok(()));
         assert_eq!(TOFINO.check_front_panel(3 << 7 | 63), Ok(()));
-        // The CPU's MAC in pipe 0, recirculation in pipe 1; no fifth pipe.
+        // The CPU's MAC in pipe 0, recirculation in pipe 1, a fifth pipe.
         for (port, text) in [
             (
                 64,
-                "device port 64 is port 64 of pipe 0, where CPU and recirculation are; those of the front panel are 0 to 63 of each pipe",
+                "device port 64 is port 64 of pipe 0, expected a front-panel port, 0 to 63 of each pipe",
             ),
             (
                 196,
-                "device port 196 is port 68 of pipe 1, where CPU and recirculation are; those of the front panel are 0 to 63 of each pipe",
+                "device port 196 is port 68 of pipe 1, expected a front-panel port, 0 to 63 of each pipe",
             ),
-            (
-                512,
-                "device port 512 is in pipe 4, and the chip has 4: 0 to 3",
-            ),
+            (512, "device port 512 is in pipe 4, expected pipe 0 to 3"),
         ] {
             let fault = TOFINO.check_front_panel(port).unwrap_err();
             assert_eq!(fault.to_string(), text);
@@ -222,7 +218,7 @@ mod tests {
             pburst: burst,
             ..MeterConfig::default()
         };
-        // 1,000 bytes are 8 kilobits; what is over them is lost, and then what does not fit nine or eight bits.
+        // 1,000 bytes are 8 kilobits. The remainder is lost, then the bits that do not fit the mantissa.
         let kept = METER.kept(&told(1_124, 1_249));
         assert_eq!((kept.cir, kept.cburst), (1_000, 1_120));
         let kept = METER.kept(&told(0x1FF00_u64 as i64, 11_875_000_000));

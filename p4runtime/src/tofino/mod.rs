@@ -1,7 +1,7 @@
-//! A program for Tofino as servers take it: what the compiler prints, in one `p4_device_config`.
+//! A program for Tofino: packing of the compiler's output into one `p4_device_config`, and the chips' numbers ([`Chip`]).
 //!
-//! Stratum takes a message, [`BfPipelineConfig`]; servers on PI, as the SDE's own P4Runtime agent is, take name, binary and
-//! context one after the other, each behind its length. Both are the same files. [`Chip`] has the chips' numbers.
+//! Stratum takes a [`BfPipelineConfig`]. Servers on PI, such as the SDE's P4Runtime agent, take name, binary and context in
+//! a row, each with its length in front.
 
 mod chip;
 
@@ -15,47 +15,47 @@ use crate::stratum::barefoot::bf_pipeline_config::Profile;
 /// A compiled program of one pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TofinoProgram {
-    /// Its name.
+    /// The program's name.
     pub name: String,
-    /// Its pipeline's name: that of the program's `Pipeline` instance.
+    /// The name of the program's `Pipeline` instance.
     pub pipeline: String,
     /// The compiler's `bfrt.json`.
     pub bfrt: Vec<u8>,
-    /// Its `context.json`.
+    /// The assembler's `context.json`.
     pub context: Vec<u8>,
-    /// Its `tofino.bin` or `tofino2.bin`.
+    /// The assembler's `tofino.bin` or `tofino2.bin`.
     pub binary: Vec<u8>,
 }
 
-/// How a server takes a program for Tofino.
+/// The form in which a server takes a program for Tofino.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Packing {
     /// Stratum's: a [`BfPipelineConfig`].
     #[default]
     Stratum,
-    /// PI's: name, binary and context, each behind its length in four bytes, lowest first.
+    /// PI's: name, binary and context, each with its length in front (four bytes, little-endian).
     Pi,
 }
 
-/// What the pipeline runs on: all pipes of the largest chips, as the compiler's own configuration has it whatever the chip.
+/// The pipes that the pipeline runs on: all pipes of the largest chips, as in the compiler's configuration for any chip.
 const PIPE_SCOPE: [u32; 4] = [0, 1, 2, 3];
 
-/// Why bytes are no program for Tofino.
+/// Why bytes are not a program for Tofino.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnpackError {
     /// Not Stratum's message.
-    #[error("p4_device_config is no BfPipelineConfig: {0}")]
+    #[error("p4_device_config: {0}; expected a BfPipelineConfig")]
     Message(String),
     /// Not one pipeline.
     #[error("BfPipelineConfig: {0} profiles, expected 1")]
     Profiles(usize),
-    /// A part that is empty.
-    #[error("BfPipelineConfig: {0} is empty")]
+    /// An empty field.
+    #[error("BfPipelineConfig: {0} is empty, expected a value")]
     Empty(&'static str),
 }
 
 impl TofinoProgram {
-    /// The program as a server takes it, for all pipes.
+    /// Returns the program in the form of a server, for all pipes.
     pub fn pack(&self, packing: Packing) -> Vec<u8> {
         match packing {
             Packing::Stratum => BfPipelineConfig {
@@ -72,7 +72,7 @@ impl TofinoProgram {
             Packing::Pi => {
                 let parts = [self.name.as_bytes(), &self.binary, &self.context];
                 let part = |part: &[u8]| {
-                    // Files of the compiler have some megabytes.
+                    // The compiler's files have a few megabytes.
                     let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
                     [&length.to_le_bytes(), part].concat()
                 };
@@ -81,10 +81,10 @@ impl TofinoProgram {
         }
     }
 
-    /// The program that [`pack`](Self::pack) made into Stratum's message.
+    /// Reads the program in Stratum's message.
     ///
     /// # Errors
-    /// It is none, or lacks something without which no chip runs it.
+    /// The bytes are not a BfPipelineConfig, or a field that every chip needs is empty.
     pub fn unpack(device_config: &[u8]) -> Result<Self, UnpackError> {
         let config = BfPipelineConfig::decode(device_config)
             .map_err(|error| UnpackError::Message(error.to_string()))?;
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_chip_runs_is_refused() {
+    fn incomplete_programs_are_rejected() {
         let with = |change: fn(&mut TofinoProgram)| {
             let mut program = program();
             change(&mut program);

@@ -1,14 +1,14 @@
-//! In-network aggregation, after SwitchML (Sapio et al., NSDI 2021): switches add up what hosts send and multicast the
-//! sum.
+//! In-network aggregation, after SwitchML (Sapio et al., NSDI 2021): switches add the hosts' values and
+//! multicast the sum.
 //!
-//! A bucket is streamed in pieces of one packet each. Piece *p* goes through slot *p* mod *pool*, so that a rank has at
-//! most *pool* pieces on their way: the result of a piece is the permission to send the next one of its slot, and the
-//! slowest rank sets the pace (section 3.3). A rank whose result does not come sends the piece again after a
-//! fixed time (section 3.5). Where there are several leaves each adds up what its hosts send, and one spine what the
-//! leaves send (section 3.7).
+//! A bucket is streamed in pieces of one packet each. Piece *p* uses slot *p* mod *pool*, so a rank has at
+//! most *pool* pieces in flight: the result of a piece is the permission to send the next one of its slot,
+//! and the slowest rank sets the pace (section 3.3). A rank without a result sends the piece again after a
+//! fixed time (section 3.5). With several leaves, each adds its hosts' values, and one spine adds the leaves'
+//! (section 3.7).
 //!
-//! It is an upper bound: switches add up at any rate, pieces of any length, floating-point numbers without
-//! quantisation, and hosts spend nothing on the conversion.
+//! It is an upper bound: switches add at any rate, pieces of any length, floating-point numbers without
+//! quantisation, and hosts spend no time on the conversion.
 
 mod pool;
 
@@ -27,15 +27,15 @@ use crate::topology::{End, Fabric};
 use crate::values;
 use pool::{Pool, Progress, Values};
 
-/// The least time after which a piece is sent again: SwitchML's evaluation of loss has 1 ms.
+/// Minimum time before a piece is sent again: SwitchML's evaluation of loss uses 1 ms.
 const LEAST_TIMEOUT: Ps = Ps(1_000_000_000);
-/// The least that a rank has on its way in bytes: what SwitchML takes at 100 Gb/s, 512 slots of 256 bytes.
+/// Minimum of a rank's bytes in flight: SwitchML uses 512 slots of 256 bytes at 100 Gb/s.
 const LEAST_WINDOW: u64 = 128 << 10;
 
 /// A packet's content.
 #[derive(Clone)]
 pub(crate) enum Piece {
-    /// What a child of a switch has of a piece.
+    /// A child's part of a piece.
     Part {
         piece: u64,
         child: u32,
@@ -45,24 +45,24 @@ pub(crate) enum Piece {
     Result { piece: u64, values: Values },
 }
 
-/// How a bucket is streamed.
+/// The stream of a bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
     /// Bytes of a bucket.
     pub(crate) bytes: u64,
-    /// Bytes of it in a packet.
+    /// Bytes of it per packet.
     pub(crate) slot: u64,
-    /// Pieces of a rank that may be on their way.
+    /// A rank's maximum of pieces in flight.
     pub(crate) pool: u64,
-    /// After that a piece is sent again.
+    /// Time before a piece is sent again.
     pub(crate) timeout: Ps,
 }
 
 impl Stream {
-    /// The pool is the bandwidth-delay product (section 3.6), so that an idle network lets it flow without a gap.
+    /// The pool is the bandwidth-delay product (section 3.6), so an idle network has no gaps.
     pub(crate) fn new(bytes: u64, slot: u64, stages: &Stages, hops: u64) -> Self {
         let frame = slot + (FRAME_OVERHEAD + HEADER_LEN) as u64;
-        // A switch has a packet whole before it goes on.
+        // A switch receives a whole packet before it forwards it.
         let there = stages.delay + Ps(Ps::to_send(frame, stages.rate).0 * hops);
         let in_flight = u128::from(stages.rate) * u128::from(2 * there.0) / 8_000_000_000_000;
         let window = LEAST_WINDOW.max(u64::try_from(in_flight).unwrap_or(u64::MAX));
@@ -82,7 +82,7 @@ impl Stream {
         self.bytes.div_ceil(self.slot)
     }
 
-    /// Where `piece` begins in the bucket, in bytes.
+    /// Start of `piece` in the bucket, in bytes.
     fn first(&self, piece: u64) -> u64 {
         piece % self.pieces() * self.slot
     }
@@ -93,13 +93,13 @@ impl Stream {
     }
 }
 
-/// One rank's part.
+/// One rank's state.
 struct Rank {
-    /// It sends from then on; never while it has no operation.
+    /// When it starts to send; never while it has no operation.
     starts: Ps,
-    /// By slot of the pool: the piece that is on its way.
+    /// By slot of the pool: the piece in flight.
     waits: Vec<Option<u64>>,
-    /// When pieces are sent again, if they still are on their way.
+    /// Times to send pieces again, if they are still in flight.
     timers: VecDeque<(Ps, u64)>,
     results: u64,
 }
@@ -109,13 +109,13 @@ pub(crate) struct Aggregation<'a> {
     stream: Stream,
     stages: Stages,
     operations: Operations<'a>,
-    /// Pieces of former operations: numbers go on, as the versions of slots do.
+    /// Pieces of earlier operations: numbers continue, like the versions of slots.
     before: u64,
     number: u32,
     ranks: Vec<Rank>,
     leaves: Vec<Pool>,
     root: Pool,
-    /// Buckets have values, and results are checked.
+    /// True if buckets have values, and results are checked.
     payload: bool,
     pub(crate) worst_error: f32,
 }
@@ -175,7 +175,7 @@ impl<'a> Aggregation<'a> {
         rank.timers.push_back((again, piece));
     }
 
-    /// Sends what is due at `host`, and comes back when something will be.
+    /// Sends all due packets of `host`, and schedules the next call.
     fn go_on(&mut self, net: &mut Network<Piece>, host: u32) {
         let now = net.now();
         let rank = &mut self.ranks[host as usize];
@@ -204,7 +204,7 @@ impl<'a> Aggregation<'a> {
         net.wake(host, timer.min(rank.starts));
     }
 
-    /// A leaf got a part from one of its hosts.
+    /// Handles a host's part at its leaf.
     fn add_at_leaf(&mut self, net: &mut Network<Piece>, leaf: u32, part: (u64, u32, Values)) {
         let (piece, child, values) = part;
         let fabric = net.fabric();
@@ -231,7 +231,7 @@ impl<'a> Aggregation<'a> {
         }
     }
 
-    /// The spine got a part from a leaf.
+    /// Handles a leaf's part at the spine.
     fn add_at_root(&mut self, net: &mut Network<Piece>, part: (u64, u32, Values)) {
         let (piece, leaf, values) = part;
         let fabric = net.fabric();
@@ -251,7 +251,7 @@ impl<'a> Aggregation<'a> {
         }
     }
 
-    /// A leaf has a result: for its hosts, if that is news.
+    /// Handles a result at a leaf: forwards it to its hosts if it is new.
     fn give(&mut self, net: &mut Network<Piece>, leaf: u32, piece: u64, values: Values) {
         if self.leaves[leaf as usize].set_result(piece, values.clone()) {
             let fabric = net.fabric();
@@ -272,7 +272,7 @@ impl<'a> Aggregation<'a> {
     }
 }
 
-/// A packet as long as those of the bounded transport.
+/// A packet with the frame length of the bounded transport.
 fn packet(source: u32, len: u64, body: Piece) -> Packet<Piece> {
     Packet {
         source,

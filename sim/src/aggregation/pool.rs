@@ -1,23 +1,23 @@
-//! A switch's pool of slots, in which it adds up what its children send.
+//! A switch's pool of slots, in which it adds its children's values.
 //!
-//! After SwitchML (Sapio et al., NSDI 2021, section 3.5 for what is done about loss): a slot has two versions, used in
-//! turn, so that the result of a piece is kept until every child has that of the piece after it in the same slot,
-//! and can be given again to one that missed it. There packets say which version they are for; here they say the piece.
+//! After SwitchML (Sapio et al., NSDI 2021, section 3.5 for loss): a slot has two versions, used in turn. The
+//! result of a piece is stored until every child has that of the next piece in the same slot, and can be sent
+//! again to a child that missed it. In SwitchML packets name the version; here they name the piece.
 
 use std::rc::Rc;
 
-/// Values of a piece; none where buckets have none.
+/// Values of a piece. None if buckets have none.
 pub(super) type Values = Option<Rc<[f32]>>;
 
-/// What a switch knows of a piece.
+/// The state of a piece at a switch.
 pub(super) enum Progress {
     /// Children are missing.
     Incomplete,
-    /// All children are in, and this is their sum; the result is not known.
+    /// All children have sent; this is their sum. The result is not known.
     Summed(Values),
     /// The result is known.
     Result(Values),
-    /// A later piece is in its place: nobody waits for it.
+    /// A later piece has its slot, so no child waits for it.
     Past,
 }
 
@@ -25,7 +25,7 @@ pub(super) enum Progress {
 pub(super) struct Pool {
     children: u32,
     slots: u64,
-    /// The two versions of slot *s* stand at 2*s* and 2*s* + 1.
+    /// The two versions of slot *s* have the indices 2*s* and 2*s* + 1.
     entries: Vec<Entry>,
 }
 
@@ -33,11 +33,11 @@ pub(super) struct Pool {
 struct Entry {
     piece: Option<u64>,
     missing: u32,
-    /// By child: it is in.
+    /// By child: true if it has sent.
     came: Vec<u64>,
     sum: Vec<f32>,
     has_result: bool,
-    /// The sum while there is no result, then the result.
+    /// The sum until there is a result, then the result.
     values: Values,
 }
 
@@ -63,7 +63,7 @@ impl Pool {
         &mut self.entries[(2 * slot + version) as usize]
     }
 
-    /// `child` sent its part of `piece`, perhaps again.
+    /// Adds the part of `piece` from `child`, or a repeat of it.
     pub(super) fn add(&mut self, piece: u64, child: u32, part: &Values) -> Progress {
         let children = self.children;
         let entry = self.entry(piece);
@@ -99,7 +99,7 @@ impl Pool {
         }
     }
 
-    /// The result of `piece`; returns whether that is news.
+    /// Stores the result of `piece`. Returns true if it is new.
     pub(super) fn set_result(&mut self, piece: u64, result: Values) -> bool {
         let entry = self.entry(piece);
         let news = entry.piece == Some(piece) && !entry.has_result;
@@ -119,7 +119,7 @@ mod tests {
         Some([value].into())
     }
 
-    /// In a letter.
+    /// As a letter.
     fn letter(progress: &Progress) -> char {
         match progress {
             Progress::Incomplete => 'i',

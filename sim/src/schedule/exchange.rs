@@ -1,22 +1,22 @@
-//! Recursive exchange: in each round the ranks whose numbers differ in one digit halve what they are responsible for,
-//! then in as many rounds they put it together again.
+//! Recursive exchange: in each round the ranks whose numbers differ in one digit halve their part, then
+//! assemble it in the same number of rounds.
 //!
-//! With base 2 it is recursive halving–doubling (Rabenseifner, 2004), with base 4 BCube as collective libraries have it
-//! (Gloo's `allreduce_bcube`; each digit is a level of the BCube network of Guo et al., 2009). Ranks beyond the largest
-//! power of the base give theirs to one under it first, and get the result last.
+//! Base 2 is recursive halving–doubling (Rabenseifner, 2004), base 4 is BCube in collective libraries (Gloo's
+//! `allreduce_bcube`; each digit is a level of the BCube network of Guo et al., 2009). Ranks beyond the
+//! largest power of the base send their values to one below it first, and get the result last.
 
 use super::{Message, Schedule, part};
 
 pub(crate) struct Exchange {
     base: u32,
-    /// Digits, and ranks that exchange: `base` to that power.
+    /// Number of digits, and of ranks that exchange: `base` to that power.
     digits: u32,
     core: u32,
     ranks: u32,
     bytes: u64,
-    /// By rank and stage: messages received.
+    /// By rank and stage: number of received messages.
     received: Vec<u32>,
-    /// By rank: the stage that it is at.
+    /// By rank: its stage.
     stage: Vec<u32>,
 }
 
@@ -34,17 +34,18 @@ impl Exchange {
         }
     }
 
-    /// Stage 0 takes in the ranks beyond, the rounds follow, the last one gives them the result.
+    /// The last stage. Stage 0 collects from the ranks beyond, the rounds follow, the last one sends them the
+    /// result.
     fn last(&self) -> u32 {
         2 * self.digits + 1
     }
 
-    /// The ranks beyond that give theirs to `rank`.
+    /// The ranks beyond that send their values to `rank`.
     fn guests(&self, rank: u32) -> impl Iterator<Item = u32> + use<> {
         (rank + self.core..self.ranks).step_by(self.core as usize)
     }
 
-    /// What `rank` waits for in `stage`.
+    /// Number of messages that `rank` waits for in `stage`.
     fn awaited(&self, rank: u32, stage: u32) -> u32 {
         match stage {
             0 => self.guests(rank).count() as u32,
@@ -53,7 +54,7 @@ impl Exchange {
         }
     }
 
-    /// What `rank`, one of the core, sends in `stage`.
+    /// The messages of the core rank `rank` in `stage`.
     fn send(&self, rank: u32, stage: u32, send: &mut Vec<Message>) {
         let message = |to, bytes| Message {
             from: rank,
@@ -80,7 +81,7 @@ impl Exchange {
         }
     }
 
-    /// Goes on as far as what `rank` received allows.
+    /// Advances `rank` as far as its received messages allow.
     fn advance(&mut self, rank: u32, send: &mut Vec<Message>) {
         loop {
             let stage = self.stage[rank as usize];

@@ -1,7 +1,6 @@
-//! Collectives as messages: who sends how much to whom, after having received what.
+//! Collective algorithms as messages: which rank sends how much to which, after receiving what.
 //!
-//! Each algorithm is one file. They know nothing of the transport: [`crate::tcp`] carries their
-//! messages.
+//! Each algorithm is one file. They do not depend on the transport: [`crate::tcp`] carries their messages.
 
 mod exchange;
 mod parameter_server;
@@ -15,41 +14,41 @@ pub(crate) use ring::Ring;
 pub(crate) use tar::Transpose;
 pub(crate) use tree::DoubleTree;
 
-/// What algorithms that work in pieces cut a bucket into, in bytes: enough for the pipeline to fill,
-/// large enough for a message's own cost to be small.
+/// Bytes of a piece in pipelined algorithms: small enough to fill the pipeline, large enough for a small cost
+/// per message.
 pub(crate) const CHUNK: u64 = 256 << 10;
 
-/// What one rank sends another in one piece.
+/// A message from one rank to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Message {
     pub(crate) from: u32,
     pub(crate) to: u32,
-    /// Where the sender is in the algorithm: messages of one stage are delayed alike.
+    /// The sender's stage in the algorithm: messages of one stage have the same delay.
     pub(crate) stage: u32,
-    /// Tells an algorithm's messages apart, where the stage does not.
+    /// Distinguishes messages of one stage.
     pub(crate) piece: u32,
     pub(crate) bytes: u64,
 }
 
 /// One operation of an algorithm, at all ranks.
 pub(crate) trait Schedule {
-    /// An operation begins: nothing was received. `send` is given what can be sent at once.
+    /// Starts an operation. Adds the messages that can be sent at once to `send`.
     fn begin(&mut self, send: &mut Vec<Message>);
 
-    /// `message` came, whole: `send` is given what its receiver sends now.
+    /// Handles a complete `message`. Adds its receiver's next messages to `send`.
     fn received(&mut self, message: &Message, send: &mut Vec<Message>);
 
-    /// Whether `rank` has its result.
+    /// True if `rank` has its result.
     fn is_done(&self, rank: u32) -> bool;
 }
 
-/// Bytes of part `part` of `parts`, which differ by at most one; an empty part is sent as a byte.
+/// Bytes of part `part` of `parts`, which differ by at most one. An empty part is sent as one byte.
 fn part(bytes: u64, part: u32, parts: u32) -> u64 {
     let boundary = |part: u32| (u128::from(bytes) * u128::from(part) / u128::from(parts)) as u64;
     (boundary(part + 1) - boundary(part)).max(1)
 }
 
-/// The pieces that `bytes` are cut into.
+/// Number of pieces of `bytes`.
 fn chunks(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(CHUNK)).expect("under 2^50 bytes")
 }
@@ -58,13 +57,13 @@ fn chunks(bytes: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// Delivers all messages, the latest first or last; returns them.
+    /// Delivers all messages, the newest first or last, and returns them.
     fn run(schedule: &mut dyn Schedule, ranks: u32, latest_first: bool) -> Vec<Message> {
         let mut waiting = Vec::new();
         let mut all = Vec::new();
         schedule.begin(&mut waiting);
         while !waiting.is_empty() {
-            // Messages from one rank to another keep their order, as a connection does.
+            // Messages from one rank to another keep their order, as in a connection.
             let at = if latest_first { waiting.len() - 1 } else { 0 };
             let Message { from, to, .. } = waiting[at];
             let same = |m: &Message| (m.from, m.to) == (from, to);
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn algorithms_that_are_optimal_move_what_they_must() {
+    fn optimal_algorithms_send_the_minimum() {
         let ranks = 16;
         let least = 2 * BYTES * u64::from(ranks - 1);
         for (name, mut schedule) in schedules(ranks) {

@@ -1,5 +1,5 @@
-//! One parameter server (Li et al., OSDI 2014), beside rank 0: everyone sends it the bucket, and gets the mean back, piece by
-//! piece.
+//! One parameter server (Li et al., OSDI 2014) on rank 0's host: every rank sends it the bucket and gets the
+//! mean back, piece by piece.
 
 use super::{Message, Schedule, chunks, part};
 
@@ -9,9 +9,9 @@ pub(crate) struct ParameterServer {
     ranks: u32,
     bytes: u64,
     pieces: u32,
-    /// By piece: ranks from which the server has it.
+    /// By piece: number of ranks that have sent it.
     pushed: Vec<u32>,
-    /// By rank: pieces of the mean.
+    /// By rank: received pieces of the mean.
     pulled: Vec<u32>,
 }
 

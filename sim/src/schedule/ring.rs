@@ -1,12 +1,12 @@
-//! Ring (Patarasuk and Yuan, 2009): *N*−1 steps in which every rank adds to a part of 1/*N* and passes it on, then *N*−1
-//! in which the sums go round.
+//! Ring (Patarasuk and Yuan, 2009): *N*−1 steps in which every rank adds to a part of 1/*N* and forwards it,
+//! then *N*−1 steps that circulate the sums.
 
 use super::{Message, Schedule, part};
 
 pub(crate) struct Ring {
     ranks: u32,
     bytes: u64,
-    /// By rank: steps received.
+    /// By rank: number of received steps.
     received: Vec<u32>,
 }
 
@@ -23,8 +23,8 @@ impl Ring {
         2 * (self.ranks - 1)
     }
 
-    /// In step *s* rank *r* passes on part *r* − *s*, and *r* + 1 − (*s* − (*N*−1)) in the second round: the same
-    /// modulo *N*.
+    /// In step *s* rank *r* forwards part *r* − *s*, and in the second round *r* + 1 − (*s* − (*N*−1)): the
+    /// same modulo *N*.
     fn message(&self, from: u32, step: u32) -> Message {
         let piece = (from + 2 * self.ranks - step) % self.ranks;
         Message {

@@ -1,12 +1,12 @@
-//! Transpose AllReduce over a reliable transport: every rank sends each owner its part, and each owner everyone the mean
-//! of its own.
+//! Transpose AllReduce over a reliable transport: every rank sends each owner its part, and each owner sends
+//! all ranks the mean.
 
 use super::{Message, Schedule, part};
 
 pub(crate) struct Transpose {
     ranks: u32,
     bytes: u64,
-    /// By rank: contributions to its part, and others' means.
+    /// By rank: received contributions to its part, and received means.
     scatter: Vec<u32>,
     gather: Vec<u32>,
 }
@@ -21,7 +21,7 @@ impl Transpose {
         }
     }
 
-    /// One to each of the others, beginning behind the sender, so that not all send to the same one.
+    /// One message to each other rank, starting after the sender, so that not all send to the same one.
     fn send(&self, from: u32, stage: u32, send: &mut Vec<Message>) {
         for to in (1..self.ranks).map(|n| (from + n) % self.ranks) {
             let owner = if stage == 0 { to } else { from };

@@ -1,5 +1,6 @@
-//! Two binary trees (Sanders, Speck and Träff, 2009, as NCCL has it): half of the bucket is summed up and sent down each,
-//! piece by piece. Who is an inner node of one is a leaf of the other, or nearly so, which fills links both ways.
+//! Two binary trees (Sanders, Speck and Träff, 2009, as in NCCL): half of the bucket is summed up and sent
+//! down each, piece by piece. An inner node of one is a leaf of the other, almost always, which fills links
+//! both ways.
 
 use super::{Message, Schedule, chunks, part};
 
@@ -9,9 +10,9 @@ pub(crate) struct DoubleTree {
     trees: [Tree; 2],
     /// Pieces of each tree's half.
     pieces: u32,
-    /// By tree, rank and piece: children that sent theirs.
+    /// By tree, rank and piece: children that have sent.
     summed: Vec<u32>,
-    /// By rank: pieces of the result, of both trees.
+    /// By rank: received pieces of the result, of both trees.
     has: Vec<u32>,
 }
 
@@ -21,7 +22,7 @@ struct Tree {
 }
 
 impl Tree {
-    /// The tree in which a number's lowest bit that is set is its height: 0 is the root.
+    /// The tree in which a number's lowest set bit is its height; 0 is the root.
     fn new(ranks: u32, name: impl Fn(u32) -> u32) -> Self {
         let mut tree = Self {
             parent: vec![None; ranks as usize],
@@ -70,7 +71,7 @@ impl DoubleTree {
         }
     }
 
-    /// `rank` has all that its children send of a piece, which is numbered over both trees.
+    /// Handles the last child's part of a piece at `rank`. Pieces are numbered over both trees.
     fn summed(&mut self, rank: u32, piece: u32, send: &mut Vec<Message>) {
         match self.trees[(piece / self.pieces) as usize].parent[rank as usize] {
             Some(parent) => send.push(self.message(rank, parent, false, piece)),
@@ -78,7 +79,7 @@ impl DoubleTree {
         }
     }
 
-    /// `rank` has a piece of the result.
+    /// Handles a piece of the result at `rank`.
     fn result(&mut self, rank: u32, piece: u32, send: &mut Vec<Message>) {
         self.has[rank as usize] += 1;
         let children = &self.trees[(piece / self.pieces) as usize].children[rank as usize];

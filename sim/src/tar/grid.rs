@@ -14,8 +14,8 @@ use crate::packet::{Group, Stamps, Target};
 use crate::stages::Stages;
 use crate::values;
 
-/// Where a rank's core of its row is, and in headers its job's number. To a network rows are jobs of their own; here their
-/// packets cannot meet.
+/// Index of a rank's row core, and its job's id in headers. Rows are separate jobs in a network; here their
+/// packets cannot mix.
 const ROW: usize = 0;
 const COLUMN: usize = 1;
 const JOBS: [u16; 2] = [1, 2];
@@ -31,9 +31,9 @@ enum Stage {
 
 struct Rank {
     sides: [Side; 2],
-    /// When it starts the present operation; never when it has.
+    /// When it starts the current operation; never after the start.
     begins: Ps,
-    /// With payloads: the bucket, while its shard is in the column.
+    /// With values: the bucket, while its shard is in the column.
     values: Vec<f32>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct TarOnGrid<'a> {
     operations: Operations<'a>,
     /// Values of a bucket.
     len: usize,
-    /// The longest of the messages that one rank sends another in its row and in its column, in bytes.
+    /// Bytes of the longest message from one rank to another, in its row and in its column.
     messages: [u64; 2],
     train: Ps,
     payload: bool,
@@ -56,7 +56,7 @@ pub(crate) struct TarOnGrid<'a> {
 }
 
 impl<'a> TarOnGrid<'a> {
-    /// `config` is a rank's for its row and for its column.
+    /// `config` returns a rank's configurations for its row and for its column.
     pub(crate) fn new(
         grid: Grid,
         config: &dyn Fn(u16) -> [Config; 2],
@@ -109,18 +109,18 @@ impl<'a> TarOnGrid<'a> {
         }
     }
 
-    /// This rank's part of the bucket in its row.
+    /// This rank's shard in its row.
     fn shard(&self, host: u32) -> std::ops::Range<usize> {
         let member = self.grid.member_of(host as u16);
         Layout::new(self.len, self.grid.members(), 1).shard(member)
     }
 
-    /// What `host` waits before a stage's message.
+    /// `host`'s wait before a stage's message.
     fn before(&self, stage: Stage, host: u32) -> Ps {
         before(&self.stages, &self.messages, self.number, stage, host)
     }
 
-    /// Starts an operation at one of a rank's cores, with `values` if there are payloads.
+    /// Starts an operation at one of a rank's cores, with `values` if buckets have values.
     fn start(
         &mut self,
         net: &mut Network<Datagram>,
@@ -160,7 +160,7 @@ impl<'a> TarOnGrid<'a> {
         self.start(net, host, scatter, values);
     }
 
-    /// A phase ended at a rank: the next one starts.
+    /// Handles the end of a phase at a rank: starts the next one.
     fn ended(
         &mut self,
         net: &mut Network<Datagram>,
@@ -206,14 +206,14 @@ impl<'a> TarOnGrid<'a> {
         }
     }
 
-    /// Starts the operation if it is time, takes what the cores tell, sends what they have, and comes back when they want
-    /// to.
+    /// Starts the operation if it is due, takes the cores' events, sends their packets, and schedules the
+    /// next call.
     fn go_on(&mut self, net: &mut Network<Datagram>, host: u32) {
         let at = host as usize;
         if self.ranks[at].begins <= net.now() {
             self.start_row(net, host);
         }
-        // What ends starts what follows, and a last contribution that leaves ends its phase.
+        // An end starts the next phase, and the last contribution sent ends its phase.
         loop {
             for which in [ROW, COLUMN] {
                 while let Some(event) = self.ranks[at].sides[which].core.poll_event() {
@@ -250,7 +250,7 @@ impl<'a> TarOnGrid<'a> {
         let mut sent = false;
         for (side, to) in self.ranks[host as usize].sides.iter_mut().zip(ways) {
             let way = Way { host, train, to };
-            // Only a whole AllReduce has a gather that follows its scatter.
+            // Only a whole AllReduce has a gather after its scatter.
             sent |= side.transmit(net, &way, &mut self.out, || {
                 let stage = Stage::ColumnGather;
                 before(&self.stages, &self.messages, number, stage, host)

@@ -1,4 +1,4 @@
-//! A core on its host: what it gives out leaves when its stage has begun.
+//! A core on its host: its packets are sent when their stage has started.
 
 use ultima_host::{Config, Core, Destination};
 use ultima_wire::Kind;
@@ -10,25 +10,25 @@ use crate::packet::{Packet, Target};
 
 pub(super) struct Side {
     pub(super) core: Core,
-    /// The present operation's GATHER is a message of its own, and has not begun.
+    /// True if the current operation's GATHER is a message of its own that has not started.
     gather_ahead: bool,
-    /// Nothing leaves before that.
+    /// No packet is sent before that.
     quiet_until: Ps,
-    /// What the core gave out while its stage had yet to begin.
+    /// A packet of the core whose stage has not started.
     held: Option<Packet<Datagram>>,
 }
 
-/// How packets leave a host.
+/// A host's way to send.
 pub(super) struct Way<'a> {
     pub(super) host: u32,
-    /// What the host hands to its link at once.
+    /// Bytes that the host passes to its link at once.
     pub(super) train: Ps,
     pub(super) to: &'a dyn Fn(Destination) -> Target,
 }
 
 impl Side {
     /// # Panics
-    /// If the configuration cannot work.
+    /// If the configuration is invalid.
     pub(super) fn new(config: Config) -> Self {
         Self {
             core: Core::new(config).expect("an experiment's configuration was checked"),
@@ -38,7 +38,7 @@ impl Side {
         }
     }
 
-    /// The message of an operation's first stage begins at `at`.
+    /// Starts the message of an operation's first stage at `at`.
     pub(super) fn begin(&mut self, net: &mut Network<Datagram>, at: Ps, gather_ahead: bool) {
         if let Some(late) = self.held.take() {
             let budget = late.body.header.budget;
@@ -48,8 +48,8 @@ impl Side {
         self.gather_ahead = gather_ahead;
     }
 
-    /// Sends what the core has and the link takes; `before` says what the gather's message waits. Whether anything left the
-    /// core.
+    /// Sends the core's packets while the link takes them. `before` returns the wait of the gather's message.
+    /// Returns true if any packet was sent.
     pub(super) fn transmit(
         &mut self,
         net: &mut Network<Datagram>,
@@ -87,7 +87,7 @@ impl Side {
         sent
     }
 
-    /// When the core has something to do, or something to send and the link takes it.
+    /// When the core has something to do, or a packet to send and the link takes it.
     pub(super) fn next(&self, net: &Network<Datagram>, host: u32) -> Ps {
         let timer = self.core.poll_timeout().map_or(Ps::NEVER, Ps::from_core);
         let ready = match &self.held {

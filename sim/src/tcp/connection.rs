@@ -1,10 +1,10 @@
-//! One direction of a TCP connection, both ends of it.
+//! One direction of a TCP connection, with both ends.
 //!
-//! NewReno with retransmission timeouts: slow start and congestion avoidance (RFC 5681), initial window
-//! of ten segments (RFC 6928), fast retransmit on the third duplicate acknowledgement and recovery
-//! by partial ones (RFC 6582), the timer of RFC 6298 with timestamps, after which everything is sent again
-//! from the first segment that is missing. Every segment is acknowledged at once. Connections are open
-//! from the beginning and keep their windows from one message to the next.
+//! NewReno with retransmission timeouts: slow start and congestion avoidance (RFC 5681), initial window of
+//! ten segments (RFC 6928), fast retransmit on the third duplicate acknowledgement and recovery by partial
+//! ones (RFC 6582), the timer of RFC 6298 with timestamps, after which all segments from the first missing
+//! one are sent again. Every segment is acknowledged at once. Connections are open from the start and keep
+//! their windows between messages.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,40 +13,40 @@ use crate::schedule::Message;
 
 /// RFC 6928.
 const INITIAL_WINDOW: f32 = 10.0;
-/// Duplicate acknowledgements that mean a loss (RFC 5681).
+/// Number of duplicate acknowledgements that indicate a loss (RFC 5681).
 const DUPLICATES: u32 = 3;
-/// Before there is a measurement (RFC 6298, 2.1).
+/// Timeout before the first measurement (RFC 6298, 2.1).
 const INITIAL_RTO: Ps = Ps(1_000_000_000_000);
 /// RFC 6298, 2.5.
 const MAX_RTO: Ps = Ps(60_000_000_000_000);
 
-/// Numbers count segments; a message begins with a new one.
+/// Numbers count segments. A message starts with a new one.
 pub(super) struct Connection {
     pub(super) from: u32,
     pub(super) to: u32,
     messages: VecDeque<Queued>,
-    /// Of `messages`, those that the receiver has.
+    /// Number of `messages` that the receiver has.
     received_messages: usize,
-    /// The segment after the last message's.
+    /// The segment after the last message.
     end: u32,
-    /// The first segment that is not acknowledged.
+    /// The first unacknowledged segment.
     unacknowledged: u32,
     next: u32,
-    /// The segment after the last one that was ever sent.
+    /// The segment after the last one that was sent.
     sent: u32,
     window: f32,
     threshold: f32,
-    /// The most segments on their way that the receiver has room for.
+    /// Maximum segments in flight for the receiver's buffer.
     room: f32,
     duplicates: u32,
     recovering: bool,
-    /// What was sent when the last loss was found.
+    /// The value of `sent` when the last loss was detected.
     recover: u32,
     smoothed: Option<(Ps, Ps)>,
     rto: Ps,
-    /// When the timer goes off.
+    /// When the timer expires.
     pub(super) deadline: Ps,
-    /// The receiver's first missing segment, and those that it has beyond.
+    /// The receiver's first missing segment, and the later ones that it has.
     missing: u32,
     beyond: BTreeSet<u32>,
 }
@@ -82,7 +82,7 @@ impl Connection {
         }
     }
 
-    /// A message is to be sent in segments of `segment` bytes.
+    /// Queues a message in segments of `segment` bytes.
     pub(super) fn queue(&mut self, message: Message, segment: u64) {
         let segments = message.bytes.div_ceil(segment);
         let first = self.end;
@@ -95,13 +95,13 @@ impl Connection {
         });
     }
 
-    /// Whether a segment may be sent now.
+    /// True if a segment may be sent now.
     pub(super) fn can_send(&self) -> bool {
         let on_the_way = (self.next - self.unacknowledged) as f32;
         self.next < self.end && on_the_way < self.window.min(self.room).floor().max(1.0)
     }
 
-    /// The next segment, which is sent now.
+    /// Takes the next segment, which is sent now.
     pub(super) fn take_next(&mut self, now: Ps) -> u32 {
         let number = self.next;
         self.next += 1;
@@ -112,7 +112,7 @@ impl Connection {
         number
     }
 
-    /// Bytes of segment `number`, of `segment` bytes where it is not its message's last.
+    /// Bytes of segment `number`, which is `segment` unless it is its message's last.
     pub(super) fn bytes(&self, number: u32, segment: u64) -> u64 {
         let at = self.messages.partition_point(|queued| queued.end <= number);
         let queued = &self.messages[at];
@@ -120,7 +120,7 @@ impl Connection {
         (queued.message.bytes - before).min(segment)
     }
 
-    /// The receiver gets segment `number`; returns its first missing one.
+    /// Handles segment `number` at the receiver. Returns its first missing one.
     pub(super) fn receive(&mut self, number: u32) -> u32 {
         if number == self.missing {
             self.missing += 1;
@@ -133,7 +133,7 @@ impl Connection {
         self.missing
     }
 
-    /// A message that the receiver has whole, each once.
+    /// Returns each message once that the receiver has completely.
     pub(super) fn received_message(&mut self) -> Option<Message> {
         let queued = self.messages.get(self.received_messages)?;
         if queued.end > self.missing {
@@ -143,8 +143,8 @@ impl Connection {
         Some(queued.message)
     }
 
-    /// The sender learns that the receiver's first missing segment was `missing`, in answer to a
-    /// segment sent at `sent_at`; returns a segment to be sent again.
+    /// Handles an acknowledgement of all segments before `missing`, for a segment sent at `sent_at`. Returns
+    /// a segment to send again.
     pub(super) fn acknowledge(
         &mut self,
         now: Ps,
@@ -165,7 +165,7 @@ impl Connection {
             self.window += 1.0;
             return None;
         }
-        // What was found lost before recovery began says nothing new (RFC 6582, 3.2).
+        // Losses before recovery started are known (RFC 6582, 3.2).
         if self.duplicates != DUPLICATES || self.unacknowledged < self.recover {
             return None;
         }
@@ -205,7 +205,7 @@ impl Connection {
         None
     }
 
-    /// RFC 6298, section 2, with `least` for its second.
+    /// RFC 6298, section 2, with `least` instead of its second.
     fn measure(&mut self, took: Ps, least: Ps) {
         let (smoothed, variance) = match self.smoothed {
             None => (took, Ps(took.0 / 2)),
@@ -226,7 +226,7 @@ impl Connection {
         self.threshold = (on_the_way / 2.0).max(2.0);
     }
 
-    /// The timer went off: everything from the first missing segment on is sent again.
+    /// Handles the timeout: all segments from the first missing one are sent again.
     pub(super) fn time_out(&mut self) {
         self.halve();
         self.window = 1.0;
@@ -259,7 +259,7 @@ mod tests {
         connection
     }
 
-    /// Sends what the window allows.
+    /// Sends as much as the window allows.
     fn send(connection: &mut Connection, now: Ps) -> Vec<u32> {
         let mut sent = Vec::new();
         while connection.can_send() {
@@ -295,7 +295,7 @@ mod tests {
             again.extend(connection.acknowledge(Ps(MS), missing, Ps(0), LEAST));
         }
         assert_eq!(again, [2]);
-        // The window grows with what has left: the last two segments go out meanwhile.
+        // The window grows with sent segments: the last two are sent meanwhile.
         assert_eq!(send(&mut connection, Ps(MS)), [10, 11]);
         // A partial acknowledgement shows the next hole.
         let missing = connection.receive(2);
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(connection.received_message(), None);
         let now = INITIAL_RTO + Ps(MS);
         assert_eq!(connection.acknowledge(now, 3, INITIAL_RTO, LEAST), None);
-        // The sender knows of all: nothing is sent, no timer runs.
+        // All are acknowledged: nothing is sent, and no timer runs.
         assert!(!connection.can_send() && connection.deadline == Ps::NEVER);
         assert_eq!(connection.rto, LEAST);
     }

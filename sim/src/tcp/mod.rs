@@ -30,7 +30,7 @@ pub(crate) enum Segment {
         number: u32,
         sent_at: Ps,
     },
-    /// The receiver's first missing segment, in answer to one that was sent at `echoed`.
+    /// The receiver's first missing segment, for a segment that was sent at `echoed`.
     Acknowledgement {
         connection: u32,
         missing: u32,
@@ -38,30 +38,30 @@ pub(crate) enum Segment {
     },
 }
 
-/// How the modelled TCP is configured.
+/// Parameters of the modelled TCP.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TcpConfig {
-    /// Bytes of a message in a segment.
+    /// Bytes of a message per segment.
     pub(crate) segment: u64,
     pub(crate) min_rto: Ps,
 }
 
-/// One host's part.
+/// One host's state.
 #[derive(Default)]
 struct Host {
-    /// Connections that may have something to send, in turn.
+    /// Connections that may have a segment to send, in turn.
     ready: VecDeque<u32>,
-    /// Messages whose time has not come, by time and order.
+    /// Messages that have not started, by time and order.
     starts: BinaryHeap<Reverse<(Ps, u64, Message)>>,
-    /// When a connection's timer may go off: not earlier than this, and not later unless it is here again.
+    /// Lower bounds of connections' timers. A later one is added again.
     timers: BinaryHeap<Reverse<(Ps, u32)>>,
-    /// When it begins the present operation: what comes before is kept, and answered then.
+    /// When it starts the current operation. Earlier messages are stored and answered then.
     begins: Ps,
-    /// It has the present operation's result.
+    /// True if it has the current operation's result.
     is_done: bool,
 }
 
-/// All ranks that follow a schedule.
+/// All ranks of a schedule.
 pub(crate) struct Tcp<'a> {
     schedule: Box<dyn Schedule>,
     config: TcpConfig,
@@ -71,14 +71,14 @@ pub(crate) struct Tcp<'a> {
     hosts: Vec<Host>,
     connections: Vec<State>,
     by_pair: FxHashMap<(u32, u32), u32>,
-    /// Messages so far, which keeps those of one time in order.
+    /// Number of messages so far, which orders those of one time.
     messages: u64,
     outbox: Vec<Message>,
 }
 
 struct State {
     connection: Connection,
-    /// It stands in its host's `ready`.
+    /// True if it is in its host's `ready`.
     is_ready: bool,
     /// The earliest of its times in `timers`.
     timer: Ps,
@@ -124,7 +124,7 @@ impl<'a> Tcp<'a> {
         number
     }
 
-    /// What the schedule put into `outbox` begins when its senders are ready.
+    /// Schedules the messages in `outbox` for when their senders are ready.
     fn launch(&mut self, now: Ps) {
         for message in self.outbox.drain(..) {
             let Message {
@@ -138,7 +138,7 @@ impl<'a> Tcp<'a> {
         }
     }
 
-    /// Sends what `host` may, and comes back when it wants to.
+    /// Sends `host`'s packets, and schedules the next call.
     fn go_on(&mut self, net: &mut Network<Segment>, host: u32) {
         let now = net.now();
         self.finish(net, host);
@@ -186,7 +186,7 @@ impl<'a> Tcp<'a> {
         );
     }
 
-    /// `host` may have its result, by what came or as it has begun.
+    /// Checks if `host` has its result, after a message or its start.
     fn finish(&mut self, net: &mut Network<Segment>, host: u32) {
         let state = &mut self.hosts[host as usize];
         if !state.is_done && state.begins <= net.now() && self.schedule.is_done(host) {
@@ -218,7 +218,7 @@ impl<'a> Tcp<'a> {
         self.set_timer(number);
     }
 
-    /// A time in `timers` that is not later than the connection's own.
+    /// Adds a time to `timers` that is not later than the connection's own.
     fn set_timer(&mut self, number: u32) {
         let state = &mut self.connections[number as usize];
         let deadline = state.connection.deadline;
@@ -229,7 +229,7 @@ impl<'a> Tcp<'a> {
         }
     }
 
-    /// The timers whose time has come.
+    /// Handles the timers that have expired.
     fn time_out(&mut self, now: Ps, host: u32) {
         while let Some(&Reverse((at, number))) = self.hosts[host as usize].timers.peek() {
             if at > now {
@@ -248,7 +248,7 @@ impl<'a> Tcp<'a> {
         }
     }
 
-    /// Gives the schedule what came whole over a connection.
+    /// Passes the complete messages of a connection to the schedule.
     fn deliver(&mut self, net: &mut Network<Segment>, number: u32) {
         let to = self.connections[number as usize].connection.to;
         while let Some(message) = self.connections[number as usize]

@@ -1,4 +1,4 @@
-//! From the queues through the program's egress to each port's medium.
+//! Egress: from the queues through the program to each port's medium.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Medium for Void {
 }
 
 impl Datapath {
-    /// Lets every port do what it can. True when more could be done right away.
+    /// Serves all ports. Returns true if there is more work at once.
     pub(crate) fn serve_ports(&mut self) -> bool {
         for _ in 0..SERVE_TURN {
             let mut more = false;
@@ -52,7 +52,7 @@ impl Datapath {
         true
     }
 
-    /// True when there is more to do right away. Its wire takes no time.
+    /// Serves copies for ports that do not exist. Returns true if there is more work at once.
     fn serve_nowhere(&mut self, now: Nanos) -> bool {
         let mut program = Program {
             pipeline: self.active.as_mut(),
@@ -69,7 +69,7 @@ impl Datapath {
         self.nowhere.ready || !self.ordered.is_empty()
     }
 
-    /// True when it was merely another port's turn.
+    /// Serves a port. Returns true if it has more work at once.
     fn serve(&mut self, index: usize, now: Nanos) -> bool {
         let port = &mut self.ports[index];
         let io = self.attachments[index].as_mut();
@@ -129,7 +129,7 @@ struct Program<'a> {
     ordered: &'a mut Vec<(engine::Copy, Key)>,
     notifier: &'a Notifier,
     clock: &'a Clock,
-    /// Buffers to give back to the pool.
+    /// Buffers to return to the pool.
     used: &'a mut Vec<Vec<u8>>,
 }
 
@@ -175,7 +175,7 @@ impl EgressProgram<Item> for Program<'_> {
     }
 }
 
-/// A port's medium, with an ear on it.
+/// A port's medium with its capture.
 struct Tap<'a> {
     io: &'a mut dyn PortIo,
     capture: Option<&'a mut Capture>,

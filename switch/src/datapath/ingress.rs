@@ -1,4 +1,4 @@
-//! From what a port receives to copies in the queues of others.
+//! Ingress: from received frames to copies in queues.
 
 use nix::sys::epoll::EpollFlags;
 use ultima_p4runtime::v1::PacketOut;
@@ -13,15 +13,15 @@ use crate::stats::{Key, Place};
 use crate::tm::Nanos;
 use crate::trace::tracer::WatchId;
 
-/// Batches read from one port before the others have their turn.
+/// Number of batches read from one port in a row.
 const RECEIVE_TURN: usize = 2;
 
-/// Why a packet-out is refused.
+/// Why a packet-out is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PacketOutError {
     #[error("packet-out: this switch has no CPU port; start it with one")]
     NoCpuPort,
-    #[error("packet-out: no program is committed that could take it")]
+    #[error("packet-out: no program is committed; commit one first")]
     NoProgram,
     #[error("packet-out: {0}")]
     Metadata(#[from] MetadataError),
@@ -30,7 +30,7 @@ pub(crate) enum PacketOutError {
 }
 
 impl Datapath {
-    /// The poller reports these events for the port with this number, which may be gone by now.
+    /// Handles the poller's events of a port, which may have been removed.
     pub(crate) fn port_event(&mut self, number: u64, events: EpollFlags, batch: &mut RxBatch) {
         let found = usize::try_from(number).ok();
         let Some(index) = found.and_then(|number| *self.by_number.get(number)?) else {
@@ -59,7 +59,7 @@ impl Datapath {
         }
     }
 
-    /// Hands a batch of frames of a port to `each`.
+    /// Passes a batch of a port's frames to `each`.
     pub(super) fn receive(
         &mut self,
         index: usize,
@@ -76,7 +76,7 @@ impl Datapath {
         received
     }
 
-    /// A frame enters as if it had come from the port's medium, for whoever traces it.
+    /// Injects a frame at a port for a trace.
     pub(crate) fn inject(&mut self, number: u16, frame: &[u8], watch: WatchId) {
         let found = self.by_number.get(usize::from(number)).copied().flatten();
         if let Some(index) = found {
@@ -84,7 +84,7 @@ impl Datapath {
         }
     }
 
-    /// A message that came in at the port with this index goes through ingress.
+    /// Processes a received frame.
     fn enter(&mut self, index: usize, frame: Frame<'_>, now: Nanos) {
         match frame {
             Frame::Whole(frame) => self.ingress(index, frame, None, now),
@@ -104,7 +104,7 @@ impl Datapath {
         }
     }
 
-    /// A controller's packet goes through ingress from the CPU port, with its metadata in front.
+    /// Processes a packet-out, which enters at the CPU port with its metadata in front.
     pub(crate) fn packet_out(&mut self, packet: &PacketOut) -> Result<(), PacketOutError> {
         let number = self.controllers.cpu_port.ok_or(PacketOutError::NoCpuPort)?;
         let index = self.by_number[usize::from(number)].ok_or(PacketOutError::NoCpuPort)?;
@@ -122,8 +122,7 @@ impl Datapath {
         Ok(())
     }
 
-    /// A frame goes through ingress and its copies into the queues. `injected`: it did not come from
-    /// the medium.
+    /// Runs ingress for a frame and queues its copies. `injected` is the request that injected the frame.
     fn ingress(&mut self, index: usize, frame: &[u8], injected: Option<WatchId>, now: Nanos) {
         let key = self.key_of(frame);
         let port = &mut self.ports[index];
@@ -163,7 +162,7 @@ impl Datapath {
         self.order(now);
     }
 
-    /// A frame goes into the queue of the other one of two joined ports.
+    /// Queues a frame at the other one of two joined ports.
     fn cross(&mut self, index: usize, frame: &[u8], key: Key, now: Nanos) {
         let mut buffer = self.pool.take();
         buffer.extend_from_slice(frame);

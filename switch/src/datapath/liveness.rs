@@ -1,4 +1,4 @@
-//! Which ports are up: for members of action profiles that watch one (P4Runtime §9.2.2), and for who asks over gNMI.
+//! Port states, for action-profile members with a watch port (P4Runtime §9.2.2) and for gNMI.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,36 +14,36 @@ use crate::pipeline::Pipeline;
 use crate::port::links::LinkNews;
 use crate::stats::{Count, Place};
 
-/// How a port stands.
+/// A port's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PortStatus {
     pub(crate) number: u16,
-    /// What it is attached to, as it was configured.
+    /// Its attachment, as configured.
     pub(crate) name: String,
-    /// Whether a frame sent now would reach somebody.
+    /// True if the port has a peer that can receive frames.
     pub(crate) up: bool,
-    /// Whether it is to.
+    /// The administrative state.
     pub(crate) enabled: bool,
-    /// Index of the network interface that it is attached to, if it is one.
+    /// Index of its network interface, if it has one.
     pub(crate) interface: Option<u32>,
 }
 
-/// What has crossed a port, in frames and in bytes from Ethernet's header to the payload's end, since it was added.
+/// A port's counts since it was added, in frames and in bytes from Ethernet header to payload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PortCounts {
-    /// What it is attached to, as it was configured.
+    /// Its attachment, as configured.
     pub(crate) name: String,
-    /// What came in, the [overruns](Self::overrun) aside.
+    /// Received frames, without [overruns](Self::overrun).
     pub(crate) received: Count,
-    /// What was sent, also what was then lost on the wire that the traffic manager emulates.
+    /// Sent frames, including those that were lost on the emulated wire.
     pub(crate) sent: Count,
-    /// Frames that came in and that the switch had no time to read.
+    /// Frames that the kernel dropped before the switch could read them.
     pub(crate) overrun: u64,
-    /// Frames that found no room in a queue on the way out.
+    /// Frames that did not fit into an egress queue.
     pub(crate) tail_dropped: u64,
 }
 
-/// Why a port is not made to go up or down.
+/// Why a port's administrative state cannot be set.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EnableError {
     #[error("no port is attached to {name:?}; there are: {there}")]
@@ -54,15 +54,15 @@ pub(crate) enum EnableError {
     Kernel { name: String, source: io::Error },
 }
 
-/// What the programs were told of the ports, and who asked.
+/// The port states that programs and subscribers were given.
 pub(super) struct Told {
     /// By port number.
     states: Vec<PortState>,
     /// By port number.
     enabled: Vec<bool>,
-    /// Ports that are there.
+    /// Number of ports.
     present: usize,
-    /// How they stand.
+    /// Status of all ports.
     status: watch::Sender<Arc<[PortStatus]>>,
 }
 
@@ -85,7 +85,7 @@ fn state(connected: bool) -> PortState {
 }
 
 impl Datapath {
-    /// Follows the state of network interfaces from now on.
+    /// Starts following the state of network interfaces.
     pub(super) fn follow_links(&mut self) -> io::Result<()> {
         if self.links.is_none() {
             let news = LinkNews::open()?;
@@ -96,7 +96,7 @@ impl Datapath {
         Ok(())
     }
 
-    /// The poller reports news of network interfaces.
+    /// Handles interface notifications.
     pub(crate) fn links_changed(&mut self) {
         if let Some(news) = &self.links {
             news.take();
@@ -108,7 +108,7 @@ impl Datapath {
         }
     }
 
-    /// Tells the programs of ports that came, went, or found or lost their peer.
+    /// Reports changed port states to programs and subscribers.
     pub(crate) fn watch_ports(&mut self) {
         let mut ports = self.ports.iter().zip(&self.attachments);
         let as_told = self.told.present == self.ports.len()
@@ -148,12 +148,12 @@ impl Datapath {
         }
     }
 
-    /// How all ports stand, now and whenever that changes.
+    /// Returns a channel with the status of all ports.
     pub(crate) fn port_status(&self) -> watch::Receiver<Arc<[PortStatus]>> {
         self.told.status.subscribe()
     }
 
-    /// What has crossed the ports, all at one moment.
+    /// Returns a consistent snapshot of all ports' counts.
     pub(crate) fn port_counts(&mut self) -> Vec<PortCounts> {
         let ports = self.ports.iter_mut().zip(&mut self.attachments);
         let counts = ports.map(|(port, io)| {
@@ -172,7 +172,7 @@ impl Datapath {
         counts.collect()
     }
 
-    /// Makes the port that is attached to an interface of this name go up or down administratively.
+    /// Sets the administrative state of the port on the interface of this name.
     pub(crate) fn enable_port(&mut self, name: &str, enabled: bool) -> Result<(), EnableError> {
         let Some(at) = self.ports.iter().position(|port| port.attachment == name) else {
             let there = self.ports.iter().map(|port| port.attachment.as_str());
@@ -193,7 +193,7 @@ impl Datapath {
         set
     }
 
-    /// Tells a program that comes of all ports.
+    /// Reports all port states to a new program.
     pub(super) fn introduce_ports(&mut self, pipeline: &mut Pipeline) {
         self.watch_ports();
         let states: Vec<_> = (0..).zip(self.told.states.iter().copied()).collect();

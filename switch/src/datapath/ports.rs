@@ -1,4 +1,4 @@
-//! Ports that come and go while the others forward.
+//! Adding and removing ports while others forward.
 
 use std::io;
 
@@ -8,18 +8,19 @@ use crate::port::{PortIo, Received, Replay};
 use crate::stats::{Count, Key, Place, PortStats};
 use crate::tm::EgressPort;
 
-/// Copies queued at a port from which on the files that are replayed wait.
+/// Number of copies queued at a port from which on replays pause.
 const LONG_QUEUE: u64 = 256;
-/// Batches that a port's last reading takes at most: a peer that goes on sending must not keep the
-/// port for ever.
+/// The most batches to read from a port that is removed, since its peer may continue to send.
 const LAST_READING: usize = 512;
 
 /// Why a port cannot be added.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AddPortError {
-    #[error("port {0} is there already; remove it first")]
+    #[error("port {0} exists already; remove it first")]
     Taken(u16),
-    #[error("port {number}: {name} is port {other}'s already; an interface serves one port")]
+    #[error(
+        "port {number}: {name} is already attached to port {other}; an interface serves one port"
+    )]
     Interface {
         number: u16,
         name: String,
@@ -32,14 +33,14 @@ pub(crate) enum AddPortError {
 /// Why a port cannot be removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RemovePortError {
-    #[error("port {port} is not there; there are: {there}")]
+    #[error("there is no port {port}; there are: {there}")]
     Unknown { port: u16, there: String },
-    #[error("port {0} is the CPU port, which stays")]
+    #[error("port {0} is the CPU port, which cannot be removed")]
     Cpu(u16),
 }
 
 impl Datapath {
-    /// Takes a port into service.
+    /// Adds a port.
     pub(crate) fn add_port(&mut self, new: NewPort) -> Result<(), AddPortError> {
         let number = new.number;
         let mut io = new.io;
@@ -71,7 +72,7 @@ impl Datapath {
         Ok(())
     }
 
-    /// Whether a port of this number, on the network interface of this index, could be added.
+    /// Checks that a port with this number and interface index can be added.
     pub(crate) fn admits(&self, number: u16, interface: Option<u32>) -> Result<(), AddPortError> {
         if self.by_number[usize::from(number)].is_some() {
             return Err(AddPortError::Taken(number));
@@ -88,8 +89,8 @@ impl Datapath {
         }
     }
 
-    /// Takes a port out of service, and tells its counts. What is queued there or on its wire is
-    /// lost and counted; what had arrived and was not read counts as an overrun.
+    /// Removes a port and returns its counts. Copies in its queue or on its wire are dropped and counted; unread frames count as
+    /// overruns.
     pub(crate) fn remove_port(&mut self, number: u16) -> Result<PortSnapshot, RemovePortError> {
         if self.controllers.cpu_port == Some(number) {
             return Err(RemovePortError::Cpu(number));
@@ -127,7 +128,7 @@ impl Datapath {
         Ok(port.snapshot(io.as_mut()))
     }
 
-    /// Messages that are still there to be read.
+    /// Reads and counts pending frames.
     fn read_last(&mut self, index: usize) -> u64 {
         // A file that is replayed would only enter the faster.
         if self.attachments[index].replay() != Replay::None {
@@ -144,18 +145,17 @@ impl Datapath {
         unread
     }
 
-    /// Whether a port has more to send than what comes of a few batches.
+    /// True if a port's queues are long.
     pub(super) fn queues_are_long(&self) -> bool {
         self.ports
             .iter()
             .any(|port| port.egress.held().queued_packets() > LONG_QUEUE)
     }
 
-    /// Whether all that was to be replayed has been, and nothing of it is on its way any more. False
-    /// if there is no replay.
+    /// True if all replays have ended and no frame is queued or in flight. False without a replay.
     ///
     /// # Errors
-    /// What ended a replay early.
+    /// The reason why a replay ended early.
     pub(crate) fn replay_is_done(&self) -> Result<bool, String> {
         let mut any = false;
         for io in &self.attachments {
@@ -175,7 +175,7 @@ impl Datapath {
 }
 
 impl Port {
-    /// The port's counts, with what its attachment has to add, and what it holds.
+    /// Returns a snapshot of a port, with its attachment's overruns.
     pub(super) fn snapshot(&mut self, io: &mut dyn PortIo) -> PortSnapshot {
         self.take_overruns(io);
         PortSnapshot {
@@ -187,7 +187,7 @@ impl Port {
         }
     }
 
-    /// Counts what the kernel has dropped at its attachment since this was asked last.
+    /// Counts frames that the kernel dropped since the last call.
     pub(super) fn take_overruns(&mut self, io: &mut dyn PortIo) {
         let overrun = Count {
             packets: io.take_overruns(),

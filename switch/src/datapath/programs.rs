@@ -1,4 +1,4 @@
-//! The program that packets run through, the one that may follow it, and what they tell controllers.
+//! The active program, the saved one, and their messages to controllers.
 
 use ultima_p4runtime::v1::IdleTimeoutNotification;
 
@@ -8,7 +8,7 @@ use crate::notify::Notifier;
 use crate::pipeline::Pipeline;
 use crate::tm::Nanos;
 
-/// Programs that another has taken the place of. To free them takes longer than packets can wait.
+/// Replaced programs. The caller frees them, because that takes longer than packets can wait.
 #[must_use]
 pub(crate) struct Replaced {
     _active: Option<Pipeline>,
@@ -16,39 +16,36 @@ pub(crate) struct Replaced {
 }
 
 impl Datapath {
-    /// The program that reads and writes of the control plane refer to: the saved one, if there is
-    /// one.
+    /// Returns the program for reads and writes of the control plane: the saved one, if there is one.
     pub(crate) fn target(&mut self) -> Option<&mut Pipeline> {
         let target = self.saved.as_mut().or(self.active.as_mut())?;
         target.engine.set_now(self.clock.now() / 1000);
         Some(target)
     }
 
-    /// The program that packets run through.
+    /// Returns the program that processes packets.
     pub(crate) fn active(&self) -> Option<&Pipeline> {
         self.active.as_ref()
     }
 
-    /// The same, to change what is on its way to controllers.
+    /// Returns the program that processes packets, to change its messages to controllers.
     pub(crate) fn active_mut(&mut self) -> Option<&mut Pipeline> {
         self.active.as_mut()
     }
 
-    /// Keeps a program for a later [`Datapath::commit_saved`], in place of the one that it gives
-    /// back.
+    /// Saves a program for a later [`Datapath::commit_saved`]. Returns the one saved before.
     pub(crate) fn save(&mut self, mut pipeline: Pipeline) -> Option<Pipeline> {
         self.introduce_ports(&mut pipeline);
         self.saved.replace(pipeline)
     }
 
-    /// Makes the saved program the one that packets run through. `None`: there is none.
+    /// Commits the saved program. Returns `None` if there is none.
     pub(crate) fn commit_saved(&mut self) -> Option<Replaced> {
         let saved = self.saved.take()?;
         Some(self.commit(saved))
     }
 
-    /// Makes this program the one that packets run through. Copies still queued are the old
-    /// program's and go with it, counted.
+    /// Commits a program. Copies in queues belong to the old program: they are dropped and counted.
     pub(crate) fn commit(&mut self, mut pipeline: Pipeline) -> Replaced {
         self.introduce_ports(&mut pipeline);
         for port in &mut self.ports {
@@ -68,7 +65,7 @@ impl Datapath {
         }
     }
 
-    /// Tells controllers what time alone makes due.
+    /// Sends messages to controllers that are due.
     pub(crate) fn notify_due(&mut self) {
         let Some(pipeline) = self.active.as_mut().filter(|one| one.next_due().is_some()) else {
             return;

@@ -67,7 +67,7 @@ fn a_list_goes_when_it_is_full_or_its_first_message_is_old() {
 }
 
 #[test]
-fn what_was_sent_is_not_sent_again_until_it_is_acknowledged_or_too_long_ago() {
+fn sent_messages_are_not_repeated_before_acknowledgement_or_timeout() {
     let mut digests = enabled(0, 0, 100);
     let first = digests.learn(message(1), 0).expect("sent at once");
     let second = digests.learn(message(2), 10).expect("sent at once");

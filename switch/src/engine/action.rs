@@ -1,4 +1,4 @@
-//! Actions: what they are made of, and their execution.
+//! Actions: their primitives and execution.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;

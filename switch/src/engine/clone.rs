@@ -1,4 +1,4 @@
-//! Clones: copies for the replicas of a session, beside what becomes of the packet itself.
+//! Clones: copies for the replicas of a clone session, in addition to the packet itself.
 
 use std::sync::Arc;
 

@@ -1,8 +1,7 @@
-//! Controller headers: what travels with packets between program and controller (P4Runtime §6.4.6,
-//! §16.1).
+//! Controller headers: metadata of packet-in and packet-out (P4Runtime §6.4.6, §16.1).
 //!
-//! A program marks two header types with `@controller_header`. P4Info tells their fields in order,
-//! and so how metadata values become the bits in front of a packet, and the other way round.
+//! A program marks two header types with `@controller_header`. P4Info lists their fields in order, which defines the encoding
+//! of metadata as bits in front of a packet.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Counters: arrays that a program counts into, and the cells of direct counters.
+//! Counters: indirect counter arrays, and cells of direct counters.
 
 use super::error::ControlError;
 

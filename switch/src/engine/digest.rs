@@ -1,9 +1,8 @@
-//! Digests: values that a program tells the controller (P4Runtime §6.4.9, §9.8).
+//! Digests: values that a program sends to the controller (P4Runtime §6.4.9, §9.8).
 //!
-//! v1model's `digest` takes effect when it is called, with the values of that moment; a packet may
-//! call it more than once, in ingress and in egress. (p4c lets programs call it in egress too, and
-//! simple_switch never sends what they call there.) The interpreter only gathers the values: who
-//! has enabled which digest, and what was sent before, is the control plane's concern.
+//! v1model's `digest` takes effect at the call, with the values of that moment. A packet may call it more than once, in
+//! ingress and in egress (p4c accepts egress; simple_switch ignores such calls). The interpreter only collects the values. The
+//! control plane decides which digests are enabled and which messages are sent.
 
 use std::collections::HashMap;
 

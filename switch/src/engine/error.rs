@@ -1,8 +1,8 @@
-//! What can be wrong with a program and with a control-plane request.
+//! Errors of programs and of control-plane requests.
 
 use std::fmt;
 
-/// Why a program was refused. Nothing of a refused program runs.
+/// Why a program does not load.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// The file is not BMv2 JSON as p4c prints it.
@@ -15,38 +15,38 @@ pub enum LoadError {
         /// What was found and what was expected.
         message: String,
     },
-    /// The program uses something that the format has and this interpreter does not implement.
+    /// The program uses a construct that this interpreter does not implement.
     #[error("{at}: {what} is not supported by this switch")]
     Unsupported {
-        /// The construct, by the name that the format gives it.
+        /// The construct, by its name in the format.
         what: String,
         /// The object that uses it.
         at: String,
     },
-    /// The file contradicts itself: a reference to nothing, a width that does not fit.
+    /// The file is inconsistent, such as an unknown reference or a wrong width.
     #[error("{at}: {what}")]
     Malformed {
-        /// What is wrong.
+        /// The reason.
         what: String,
-        /// The object in which it is wrong.
+        /// The object.
         at: String,
     },
     /// The program and its P4Info describe different things.
     #[error("program and P4Info disagree: {what}")]
     P4Info {
-        /// The object that only one of them has, or that differs.
+        /// The object that is missing or differs.
         what: String,
     },
-    /// The program asks for more than the configured limit.
+    /// The program exceeds a limit.
     #[error("{at}: {what} is {found}, the limit is {limit}")]
     Limit {
-        /// What is too large.
+        /// The limited quantity.
         what: &'static str,
         /// The object.
         at: String,
-        /// What the program asks for.
+        /// The program's value.
         found: u64,
-        /// What the switch allows.
+        /// The limit.
         limit: u64,
     },
 }
@@ -66,7 +66,7 @@ impl LoadError {
         }
     }
 
-    /// Refuses what is more than the limit.
+    /// Checks a value against a limit.
     pub(super) fn check(
         what: &'static str,
         found: u64,
@@ -92,87 +92,87 @@ impl LoadError {
     }
 }
 
-/// The gRPC status that a [`ControlError`] is reported with.
+/// The gRPC status code of a [`ControlError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The request can never be right for this program.
+    /// The request is invalid for this program.
     InvalidArgument,
-    /// The object it names is not there.
+    /// The object does not exist.
     NotFound,
-    /// The object it inserts is there already.
+    /// The object exists.
     AlreadyExists,
     /// The table, group or session table is full.
     ResourceExhausted,
-    /// The program declares it constant.
+    /// The program declares the object constant.
     PermissionDenied,
-    /// Something else refers to it.
+    /// Another object refers to the object.
     FailedPrecondition,
-    /// The specification has it, this switch does not.
+    /// This switch does not implement the request.
     Unimplemented,
 }
 
-/// Why a control-plane request was refused. A refused request changes nothing.
+/// Why a control-plane request is rejected. It then changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// No object of that kind has that id in the P4Info.
+    /// The P4Info has no object of this kind with this id.
     #[error("{kind} {id:#010x} is not in the P4Info")]
     UnknownId {
-        /// What the id should name: `table`, `counter`, …
+        /// Kind of object: `table`, `counter`, …
         kind: &'static str,
         /// The id.
         id: u32,
     },
-    /// A match field that is not there, twice the same, or one that may not be omitted.
+    /// A match field is unknown, given twice or missing.
     #[error("{owner}: match field {field}: {what}")]
     MatchField {
         /// The table or value set, by kind and name.
         owner: String,
         /// The match field's id.
         field: u32,
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
-    /// The priority is missing where one is needed, or given where none is.
+    /// The priority is missing or must not be given.
     #[error("{owner}: priority {priority}: {what}")]
     Priority {
         /// The table, by kind and name.
         owner: String,
         /// The priority given.
         priority: i32,
-        /// What would be right.
+        /// The expected value.
         what: &'static str,
     },
-    /// The action is not one of the table's, or its parameters are not the action's.
+    /// The table does not have the action, or the action does not have these parameters.
     #[error("{owner}: action {action:#010x}: {what}")]
     Action {
         /// The table or action profile, by kind and name.
         owner: String,
         /// The action's id.
         action: u32,
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
-    /// The action is one of the table's, but not where it was used.
+    /// The table does not allow the action there.
     #[error("{owner}: action {action:#010x}: {what}")]
     ActionScope {
         /// The table or action profile, by kind and name.
         owner: String,
         /// The action's id.
         action: u32,
-        /// Where it may be used.
+        /// Where the table allows it.
         what: &'static str,
     },
     /// A value is not canonical or does not fit its width.
     #[error("{what} is {bits} bits wide: {fault}")]
     Value {
-        /// What the value is for.
+        /// The field or parameter.
         what: String,
         /// Its width in bits.
         bits: u32,
-        /// What is wrong with it.
+        /// The reason.
         fault: &'static str,
     },
-    /// The table has no key, so it has only a default entry.
+    /// The table has no key, so only a default entry.
     #[error("table {table} has no key: only its default entry can be changed")]
     Keyless {
         /// The table's name.
@@ -183,7 +183,7 @@ pub enum ControlError {
     Constant {
         /// The table's name.
         table: String,
-        /// What is constant.
+        /// The constant object.
         what: &'static str,
     },
     /// No entry has this key (and priority).
@@ -198,7 +198,7 @@ pub enum ControlError {
         /// The table's name.
         table: String,
     },
-    /// The table holds as many entries as its P4Info size says.
+    /// The table is full: it has as many entries as its size in P4Info.
     #[error("table {table} is full: {size} entries")]
     TableFull {
         /// The table's name.
@@ -218,15 +218,15 @@ pub enum ControlError {
         /// The table's name.
         table: String,
     },
-    /// An action profile is not written like that.
+    /// A write to an action profile is invalid.
     #[error("action profile {profile}: {what}")]
     Profile {
         /// The profile's name.
         profile: String,
-        /// What is wrong, and what would be right.
+        /// The reason and the expected value.
         what: String,
     },
-    /// A set asks for sizes to be counted otherwise than the program says.
+    /// A set uses other size semantics than the program.
     #[error(
         "action profile {profile} counts sizes by {own}, which cannot be changed for one group"
     )]
@@ -246,7 +246,7 @@ pub enum ControlError {
         /// Its id.
         id: u32,
     },
-    /// The action profile has this member or group already.
+    /// The member or group exists.
     #[error("action profile {profile} has {kind} {id} already")]
     SharedExists {
         /// The profile's name.
@@ -256,7 +256,7 @@ pub enum ControlError {
         /// Its id.
         id: u32,
     },
-    /// The member or group cannot go while something refers to it.
+    /// The member or group cannot be deleted because something refers to it.
     #[error("action profile {profile}: {by} refers to {kind} {id}")]
     InUse {
         /// The profile's name.
@@ -265,37 +265,37 @@ pub enum ControlError {
         kind: &'static str,
         /// Its id.
         id: u32,
-        /// What refers to it.
+        /// The object that refers to it.
         by: &'static str,
     },
-    /// The action profile has no room for it.
+    /// The action profile is full.
     #[error("action profile {profile}: {what} would be {found}, the limit is {limit}")]
     ProfileFull {
         /// The profile's name.
         profile: String,
-        /// What there is too much of.
+        /// The limited quantity.
         what: &'static str,
-        /// How much it would be.
+        /// The value after the request.
         found: usize,
-        /// How much there is room for.
+        /// The limit.
         limit: usize,
     },
-    /// The value set would hold more members than its P4Info size says.
+    /// The value set has fewer places than members.
     #[error("value set {set}: {found} members, there is room for {size}")]
     ValueSetFull {
         /// The value set's name.
         set: String,
-        /// How many members it would have.
+        /// Number of members after the request.
         found: usize,
-        /// How many it has room for.
+        /// The value set's size.
         size: usize,
     },
-    /// Two members of a value set are the same.
+    /// Two members of a value set are equal.
     #[error("value set {set}: member {member} is there twice")]
     ValueSetTwice {
         /// The value set's name.
         set: String,
-        /// Which of the members given repeats an earlier one, from 0.
+        /// Position of the member that repeats an earlier one, from 0.
         member: usize,
     },
     /// The table has no direct resource of that kind.
@@ -318,25 +318,25 @@ pub enum ControlError {
         /// The array's size.
         size: usize,
     },
-    /// A meter's rates or bursts contradict each other.
+    /// A meter's rates or bursts are inconsistent.
     #[error("meter {name}: {what}")]
     Meter {
         /// The meter's name.
         name: String,
-        /// What would be right.
+        /// The expected value.
         what: &'static str,
     },
-    /// A multicast group or clone session cannot be so.
+    /// A multicast group or clone session is invalid.
     #[error("{kind} {id}: {what}")]
     Replication {
         /// `multicast group` or `clone session`.
         kind: &'static str,
         /// Its id.
         id: u32,
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
-    /// The multicast group or clone session is not there.
+    /// The multicast group or clone session does not exist.
     #[error("there is no {kind} {id}")]
     NoSuchReplication {
         /// `multicast group` or `clone session`.
@@ -344,7 +344,7 @@ pub enum ControlError {
         /// Its id.
         id: u32,
     },
-    /// The multicast group or clone session is there already.
+    /// The multicast group or clone session exists.
     #[error("{kind} {id} exists already")]
     ReplicationExists {
         /// `multicast group` or `clone session`.
@@ -352,24 +352,24 @@ pub enum ControlError {
         /// Its id.
         id: u32,
     },
-    /// The replication engine holds as much as its limit allows.
+    /// The replication engine is full.
     #[error("{kind} {id}: {what} would be {found}, the limit is {limit}")]
     ReplicationFull {
         /// `multicast group` or `clone session`.
         kind: &'static str,
         /// Its id.
         id: u32,
-        /// What there is too much of.
+        /// The limited quantity.
         what: &'static str,
-        /// How much it would be.
+        /// The value after the request.
         found: usize,
-        /// How much is allowed.
+        /// The limit.
         limit: usize,
     },
 }
 
 impl ControlError {
-    /// The gRPC status of this error, as the P4Runtime specification assigns them.
+    /// Returns the gRPC status code that the P4Runtime specification assigns to this error.
     pub fn kind(&self) -> ErrorKind {
         use ControlError::*;
         match self {

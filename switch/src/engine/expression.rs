@@ -1,9 +1,8 @@
 //! Expressions: evaluation.
 //!
-//! BMv2 computes with integers of any size and cuts them to a field's width when it stores them.
-//! Here an expression is a [`Num`], computed in 128-bit two's complement, which is exact because
-//! `compile` puts it there only if no intermediate value can be wider, or if only low bits of it
-//! are used. Most are narrower still, and become a [`Word`]; the rest is a [`Big`].
+//! BMv2 computes with integers of any size and truncates them to a field's width when it stores them. Here most expressions
+//! are a [`Num`] in 128-bit two's complement, which is exact: `compile` chooses it only if no intermediate value can be wider or
+//! only low bits are used. Narrower ones are a [`Word`], wider ones a [`Big`].
 
 use num_bigint::BigInt;
 

@@ -1,8 +1,7 @@
-//! How much may come of one received packet, in all.
+//! Limit on all descendants of one received packet.
 //!
-//! `Limits::passes` bounds every line of descent, but a pass may order many copies, each of which
-//! goes on by itself. So the copies, resubmits and recirculations of a received packet and of all that
-//! comes of it are also counted together.
+//! `Limits::passes` bounds the depth of descent, but each pass may make many copies. So the copies, resubmits and
+//! recirculations of a received packet and all its descendants are also counted together.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,4 @@
-//! The hash and checksum algorithms of v1model, by the names that p4c prints.
+//! The hash and checksum algorithms of v1model, by their names in p4c's output.
 
 use crc::{CRC_16_ARC, CRC_16_IBM_3740, CRC_32_ISO_HDLC, Crc, Table};
 

@@ -1,4 +1,4 @@
-//! A look at what the program's parser makes of a frame.
+//! Parses a frame with the program's parser, without processing it.
 
 use num_bigint::BigUint;
 

@@ -1,10 +1,9 @@
-//! Where the headers and metadata of a program stand in the packet header vector.
+//! Layout of a program's headers and metadata in the packet header vector.
 //!
-//! The vector is one byte buffer: a validity byte per header instance, the fill of each header
-//! stack, the length of each variable-length field, then all metadata and all headers. Copying a
-//! packet's state is one copy, resetting it another. Headers stand as they are on the wire. A field
-//! of metadata has machine words of its own: a processor reads back at once what it has just
-//! written to the same word, but waits for what it has written to a part of it.
+//! The vector is one byte buffer: a validity byte per header instance, the fill of each header stack, the length of each
+//! variable-length field, then all metadata and all headers. So copying or resetting a packet's state is one memory copy.
+//! Headers have their wire format. Each metadata field has machine words of its own, because a processor stalls when it reads a
+//! word after writing a part of it.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,9 +1,8 @@
 //! Interpreter of p4c's BMv2 JSON for v1model: no I/O, no clock, no threads.
 //!
-//! [`Engine::load`] translates a program once into indexed structures. Frames go in with
-//! [`Engine::ingress`], which orders copies to egress ports; the caller keeps them in its queues
-//! and hands each to [`Engine::egress`] when it leaves. What the control plane reads and writes is
-//! reached by P4Info id. Semantics are those of BMv2's simple_switch.
+//! [`Engine::load`] translates a program once into indexed structures. [`Engine::ingress`] processes a frame and returns
+//! copies for egress ports. The caller queues them and gives each to [`Engine::egress`] when it leaves its queue. The control
+//! plane accesses objects by P4Info id. Semantics are those of BMv2's simple_switch.
 
 mod action;
 mod bits;
@@ -81,23 +80,21 @@ use pipeline::Flow;
 use standard::Standard;
 use trace::{Mark, Symbols};
 
-/// What a program and its packets may use at most.
+/// Limits for a program and its packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Entries of one table, members of one value set; a program that declares more is refused.
+    /// Entries of one table, or members of one value set, that a program may declare.
     pub table_entries: usize,
-    /// Cells of all counter, meter and register arrays together; a register wider than 64 bits
-    /// counts for each 64 of them, and so does a meter's state.
+    /// Cells of all counter, meter and register arrays together. A register cell counts once per 64 bits, as does a meter
+    /// cell's state.
     pub array_cells: usize,
     /// Parser states that one packet may visit.
     pub parser_states: u32,
     /// Jumps that one packet may take in the actions of one pass.
     pub action_jumps: u32,
-    /// Times that one packet may be resubmitted, recirculated or cloned from egress: what it is cloned
-    /// to goes on counting from there.
+    /// Times that one packet may be resubmitted, recirculated or cloned from egress. A clone continues its packet's count.
     pub passes: u32,
-    /// Copies, resubmits and recirculations of one received packet and of all that comes of it, in
-    /// all.
+    /// Copies, resubmits and recirculations of one received packet and its descendants.
     pub descendants: u32,
     /// Multicast groups.
     pub groups: usize,
@@ -105,9 +102,9 @@ pub struct Limits {
     pub sessions: usize,
     /// Replicas of one group or session.
     pub replicas: usize,
-    /// Groups of one action profile, with the sets that entries have to themselves.
+    /// Groups of one action profile, including one-shot sets.
     pub profile_groups: usize,
-    /// Weights of the members in all groups of one action profile, added up.
+    /// Sum of member weights in all groups of one action profile.
     pub profile_weight: usize,
 }
 
@@ -129,12 +126,12 @@ impl Default for Limits {
     }
 }
 
-/// A packet ordered to an egress port.
+/// A copy of a packet for an egress port.
 #[derive(Debug, Clone)]
 pub struct Copy {
     /// Egress port.
     pub port: u16,
-    /// Replication id; what is not a replica has what the program wrote, or 0.
+    /// Replication id. For a copy that is not a replica: the value that the program wrote, or 0.
     pub rid: u16,
     /// Reported as `qid`; the port's one queue is first in, first out.
     pub priority: u8,
@@ -145,22 +142,22 @@ pub struct Copy {
     packet: Arc<Packet>,
 }
 
-/// What all copies of a packet start egress with.
+/// The state with which all copies of a packet start egress.
 #[derive(Debug, Clone, Default)]
 struct Packet {
     /// Headers and metadata after ingress.
     phv: Phv,
     verdict: Verdict,
-    /// What the parser left of the frame.
+    /// The frame's bytes after the parsed headers.
     payload: Vec<u8>,
-    /// Whatever else came of the same received packet.
+    /// The other descendants of the same received packet.
     family: Family,
 }
 
-/// What the queue that a copy leaves knows of it.
+/// A copy's stay in its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueInfo {
-    /// When the copy entered the queue, microseconds since the switch started.
+    /// The time at which the copy entered the queue, in microseconds since the switch started.
     pub enq_timestamp_us: u64,
     /// Packets in the queue when it entered.
     pub enq_qdepth: u32,
@@ -170,13 +167,13 @@ pub struct QueueInfo {
     pub deq_qdepth: u32,
 }
 
-/// Why the program, or a limit, ended a packet.
+/// Why the program or a limit dropped a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DropCause {
     /// The program dropped it (`mark_to_drop`, or an egress port of 511).
     Program,
-    /// Its multicast group has no replicas, or is not there.
+    /// Its multicast group has no replicas or does not exist.
     EmptyGroup,
     /// It visited more parser states than [`Limits::parser_states`].
     ParserLimit,
@@ -184,33 +181,33 @@ pub enum DropCause {
     JumpLimit,
     /// It was resubmitted or recirculated more often than [`Limits::passes`].
     PassLimit,
-    /// More would have come of one received packet than [`Limits::descendants`].
+    /// Its received packet has [`Limits::descendants`] descendants.
     DescendantLimit,
-    /// An `assert` or `assume` of the program did not hold (BMv2 would end itself).
+    /// An `assert` or `assume` of the program failed (BMv2 would exit).
     Assertion,
 }
 
-/// What became of a frame in ingress.
+/// The outcome of ingress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IngressOutcome {
-    /// At least one copy was ordered for the packet itself.
+    /// The packet itself has at least one copy.
     Forwarded,
-    /// None was; clones may have been.
+    /// The packet itself has no copy. Clones may exist.
     Dropped(DropCause),
 }
 
-/// What became of a copy in egress.
+/// The outcome of egress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EgressOutcome {
-    /// Its bytes are in `out`, for the copy's port.
+    /// The frame is in `out`, for the copy's port.
     Sent,
-    /// It went through ingress again; the copies ordered there are among `clones`.
+    /// The copy went through ingress again. Its new copies are among `clones`.
     Recirculated(IngressOutcome),
-    /// It is gone; clones may have been ordered.
+    /// The copy is dropped. Clones may exist.
     Dropped(DropCause),
 }
 
-/// What a program is, once loaded: nothing here changes.
+/// The immutable part of a loaded program.
 struct Program {
     layout: Layout,
     standard: Standard,
@@ -248,7 +245,7 @@ pub struct Engine {
     meter_ids: BTreeMap<u32, usize>,
     register_ids: BTreeMap<u32, usize>,
     value_set_ids: BTreeMap<u32, usize>,
-    /// Positions of tables with idle timeouts.
+    /// Positions of tables that support idle timeouts.
     aging: Vec<usize>,
 }
 
@@ -284,44 +281,42 @@ impl Engine {
         }
     }
 
-    /// What travels with packets between the program and a controller.
+    /// Returns the program's controller headers.
     pub fn controller_headers(&self) -> &Arc<ControllerHeaders> {
         &self.program.controller_headers
     }
 
-    /// The digests that the program may send, in the order of their first calls.
+    /// Returns the digests that the program may send, in the order of their first calls.
     pub fn digests(&self) -> &Arc<[Digest]> {
         &self.program.digests
     }
 
-    /// The digest messages that packets have left behind since this was last called. Those of a
-    /// digest that P4Info does not have are not among them.
+    /// Takes the digest messages since the last call, except those of digests that P4Info does not have.
     pub fn take_learned(&mut self) -> impl Iterator<Item = DigestMessage> {
         self.state.learned.drain(..)
     }
 
-    /// What is written from now on is written at this time, microseconds since the switch started;
-    /// what is read is as old as it is then.
+    /// Sets the time of reads and writes of the control plane, in microseconds since the switch started.
     pub fn set_now(&mut self, now_us: u64) {
         for at in &self.aging {
             self.tables[*at].set_now(now_us);
         }
     }
 
-    /// Packets begin to run through the program: all entries count as hit now.
+    /// Starts processing packets: all entries count as hit now.
     pub fn start(&mut self, now_us: u64) {
         for at in &self.aging {
             self.tables[*at].start(now_us);
         }
     }
 
-    /// When an entry may next become idle, microseconds since the switch started.
+    /// Returns the next time at which an entry may become idle, in microseconds since the switch started.
     pub fn next_idle_us(&self) -> Option<u64> {
         let aging = self.aging.iter().map(|at| &self.tables[*at]);
         aging.filter_map(Table::next_idle_us).min()
     }
 
-    /// The next entry that has become idle by `now_us`, with its table. Its timeout starts anew.
+    /// Returns the next entry that is idle at `now_us`, with its table, and restarts its timeout.
     pub fn pop_idle(&mut self, now_us: u64) -> Option<(&Table, EntryView)> {
         let mut found = None;
         for at in &self.aging {
@@ -333,23 +328,22 @@ impl Engine {
         found.map(|(at, view)| (&self.tables[at], view))
     }
 
-    /// Makes `random` repeat: engines with one seed and the same packets draw the same numbers.
+    /// Seeds `random`. Engines with equal seeds and packets draw the same numbers.
     pub fn seed(&mut self, seed: u64) {
         self.state.rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     }
 
-    /// Copies that were not ordered, and passes through ingress that did not begin, because of
-    /// [`Limits::passes`] and [`Limits::descendants`].
+    /// Returns the number of copies and passes that [`Limits::passes`] and [`Limits::descendants`] prevented.
     pub fn over_limit(&self) -> u64 {
         self.over_limit
     }
 
-    /// All tables of the P4Info, in order of ids.
+    /// Iterates over all tables of the P4Info, in order of ids.
     pub fn tables(&self) -> impl Iterator<Item = &Table> {
         self.table_ids.values().map(|at| &self.tables[*at])
     }
 
-    /// A table by P4Info id.
+    /// Returns a table by P4Info id.
     ///
     /// # Errors
     /// The P4Info has no such table.
@@ -357,7 +351,7 @@ impl Engine {
         Ok(&self.tables[find("table", &self.table_ids, id)?])
     }
 
-    /// A table by P4Info id, to write to.
+    /// Returns a table by P4Info id for writing.
     ///
     /// # Errors
     /// The P4Info has no such table.
@@ -366,19 +360,18 @@ impl Engine {
         Ok(TableMut::new(table, &mut self.profiles))
     }
 
-    /// Bits of an action's parameter, both by P4Info id, as the action has it; `None` if no table
-    /// has the action.
+    /// Returns the width in bits of an action's parameter, both by P4Info id; `None` if no table has the action.
     pub fn param_bits(&self, action: u32, param: u32) -> Option<u32> {
         self.tables()
             .find_map(|table| table.param_bits(action, param))
     }
 
-    /// All action profiles, in order of ids.
+    /// Iterates over all action profiles, in order of ids.
     pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
         self.profile_ids.values().map(|at| &self.profiles[*at])
     }
 
-    /// An action profile by P4Info id.
+    /// Returns an action profile by P4Info id.
     ///
     /// # Errors
     /// The P4Info has no such action profile.
@@ -386,7 +379,7 @@ impl Engine {
         Ok(&self.profiles[find("action profile", &self.profile_ids, id)?])
     }
 
-    /// An action profile by P4Info id, to write to.
+    /// Returns an action profile by P4Info id for writing.
     ///
     /// # Errors
     /// The P4Info has no such action profile.
@@ -394,22 +387,22 @@ impl Engine {
         Ok(&mut self.profiles[find("action profile", &self.profile_ids, id)?])
     }
 
-    /// Says how ports are: members of action profiles that watch one are picked only while it is
-    /// up. Ports count as up until this says otherwise.
+    /// Sets port states. A selector picks a member with a watch port only while that port is up. Ports are up until set
+    /// otherwise.
     pub fn set_ports(&mut self, ports: &[(u16, PortState)]) {
         for profile in &mut self.profiles {
             profile.set_ports(ports);
         }
     }
 
-    /// All indirect counters, in order of ids.
+    /// Iterates over all indirect counters, in order of ids.
     pub fn counters(&self) -> impl Iterator<Item = &Counter> {
         self.counter_ids
             .values()
             .map(|at| &self.state.counters[*at])
     }
 
-    /// An indirect counter by P4Info id.
+    /// Returns an indirect counter by P4Info id.
     ///
     /// # Errors
     /// The P4Info has no such counter.
@@ -417,7 +410,7 @@ impl Engine {
         Ok(&self.state.counters[find("counter", &self.counter_ids, id)?])
     }
 
-    /// An indirect counter by P4Info id, to write to.
+    /// Returns an indirect counter by P4Info id for writing.
     ///
     /// # Errors
     /// The P4Info has no such counter.
@@ -425,12 +418,12 @@ impl Engine {
         Ok(&mut self.state.counters[find("counter", &self.counter_ids, id)?])
     }
 
-    /// All indirect meters, in order of ids.
+    /// Iterates over all indirect meters, in order of ids.
     pub fn meters(&self) -> impl Iterator<Item = &Meter> {
         self.meter_ids.values().map(|at| &self.state.meters[*at])
     }
 
-    /// An indirect meter by P4Info id.
+    /// Returns an indirect meter by P4Info id.
     ///
     /// # Errors
     /// The P4Info has no such meter.
@@ -438,7 +431,7 @@ impl Engine {
         Ok(&self.state.meters[find("meter", &self.meter_ids, id)?])
     }
 
-    /// An indirect meter by P4Info id, to write to.
+    /// Returns an indirect meter by P4Info id for writing.
     ///
     /// # Errors
     /// The P4Info has no such meter.
@@ -446,14 +439,14 @@ impl Engine {
         Ok(&mut self.state.meters[find("meter", &self.meter_ids, id)?])
     }
 
-    /// All registers, in order of ids.
+    /// Iterates over all registers, in order of ids.
     pub fn registers(&self) -> impl Iterator<Item = &Register> {
         self.register_ids
             .values()
             .map(|at| &self.state.registers[*at])
     }
 
-    /// A register by P4Info id.
+    /// Returns a register by P4Info id.
     ///
     /// # Errors
     /// The P4Info has no such register.
@@ -461,7 +454,7 @@ impl Engine {
         Ok(&self.state.registers[find("register", &self.register_ids, id)?])
     }
 
-    /// A register by P4Info id, to write to.
+    /// Returns a register by P4Info id for writing.
     ///
     /// # Errors
     /// The P4Info has no such register.
@@ -469,14 +462,14 @@ impl Engine {
         Ok(&mut self.state.registers[find("register", &self.register_ids, id)?])
     }
 
-    /// All parser value sets, in order of ids.
+    /// Iterates over all parser value sets, in order of ids.
     pub fn value_sets(&self) -> impl Iterator<Item = &ValueSet> {
         self.value_set_ids
             .values()
             .map(|at| &self.state.value_sets[*at])
     }
 
-    /// A parser value set by P4Info id.
+    /// Returns a parser value set by P4Info id.
     ///
     /// # Errors
     /// The P4Info has no such value set.
@@ -484,7 +477,7 @@ impl Engine {
         Ok(&self.state.value_sets[find("value set", &self.value_set_ids, id)?])
     }
 
-    /// A parser value set by P4Info id, to write to.
+    /// Returns a parser value set by P4Info id for writing.
     ///
     /// # Errors
     /// The P4Info has no such value set.
@@ -492,12 +485,12 @@ impl Engine {
         Ok(&mut self.state.value_sets[find("value set", &self.value_set_ids, id)?])
     }
 
-    /// The packet replication engine.
+    /// Returns the packet replication engine.
     pub fn pre(&self) -> &Pre {
         &self.pre
     }
 
-    /// The packet replication engine, to write to.
+    /// Returns the packet replication engine for writing.
     pub fn pre_mut(&mut self) -> &mut Pre {
         &mut self.pre
     }
@@ -512,7 +505,7 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// Positions by P4Info id. Objects that P4Info does not have are left out.
+/// Returns positions by P4Info id, without objects that P4Info does not have.
 fn ids(ids: impl Iterator<Item = u32>) -> BTreeMap<u32, usize> {
     ids.enumerate()
         .filter(|(_, id)| *id != 0)

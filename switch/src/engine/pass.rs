@@ -1,4 +1,4 @@
-//! A packet's way through the switch: ingress, what it asks for at the end of ingress, egress.
+//! A packet's path through the switch: ingress, the decision at its end, egress.
 //!
 //! The order of decisions is simple_switch's: clone; then resubmit, or else multicast, or else
 //! drop, or else one copy to `egress_spec`; after egress clone, then drop, or else recirculate, or
@@ -19,10 +19,10 @@ use super::{
     Copy, DropCause, EgressOutcome, Engine, IngressOutcome, Limits, Packet, Program, QueueInfo,
 };
 
-/// What a packet starts ingress with.
+/// The state with which a packet starts ingress.
 struct Start<'a> {
     frame: &'a [u8],
-    /// `None` where simple_switch leaves the metadata empty: after resubmit and recirculate.
+    /// `None` after resubmit and recirculate, where simple_switch leaves the metadata empty.
     port: Option<u16>,
     kind: InstanceType,
     /// A header vector whose fields of the given list are kept.
@@ -31,7 +31,7 @@ struct Start<'a> {
     family: Family,
 }
 
-/// How one pass through ingress ends.
+/// The end of one pass through ingress.
 enum End {
     Done(IngressOutcome),
     Resubmit {
@@ -42,8 +42,8 @@ enum End {
 }
 
 impl Engine {
-    /// A frame enters at `port`, `now_us` microseconds after the switch started. Copies ordered
-    /// are appended to `copies`.
+    /// Runs parser and ingress for a frame that enters at `port`, `now_us` microseconds after the switch started. Appends copies
+    /// to `copies`.
     pub fn ingress(
         &mut self,
         port: u16,
@@ -98,7 +98,7 @@ impl Engine {
         }
     }
 
-    /// Whether a packet may go through ingress again.
+    /// Checks that a packet may pass ingress again.
     fn admit_pass(&mut self, start: &mut Start) -> Result<(), DropCause> {
         let cause = if start.passes > self.limits.passes {
             DropCause::PassLimit
@@ -111,7 +111,7 @@ impl Engine {
         Err(cause)
     }
 
-    /// How many of the copies that a packet asks for may be.
+    /// Returns how many of the wanted copies the limits allow.
     pub(super) fn admit_copies(&mut self, family: &mut Family, wanted: usize) -> usize {
         // Groups and sessions have few replicas, `Limits::replicas`.
         let wanted = wanted as u32;
@@ -346,8 +346,8 @@ impl Engine {
         (program, machine)
     }
 
-    /// A copy leaves the queue of its port: egress pipeline, deparser. `out` is cleared first;
-    /// copies ordered by clones and recirculation are appended to `clones`.
+    /// Runs egress and deparser for a copy that leaves its queue. Clears `out` and writes the frame to it. Appends clones and
+    /// copies of recirculated packets to `clones`.
     pub fn egress(
         &mut self,
         copy: Copy,
@@ -451,7 +451,7 @@ impl Engine {
         EgressOutcome::Dropped(cause)
     }
 
-    /// A header vector in its initial state.
+    /// Returns a header vector in its initial state.
     pub(super) fn acquire(&mut self) -> Phv {
         let mut phv = self.pool.pop().unwrap_or_default();
         phv.reset(&self.program.layout);
@@ -470,7 +470,7 @@ impl Engine {
         }
     }
 
-    /// Puts together what the copies of a packet share.
+    /// Returns the state that the copies of a packet share.
     pub(super) fn share(
         &mut self,
         phv: Phv,
@@ -490,7 +490,7 @@ impl Engine {
         packet
     }
 
-    /// Keeps what the last copy of a packet leaves, for the next packets.
+    /// Keeps the buffers of a packet's last copy for later packets.
     fn recycle(&mut self, mut packet: Arc<Packet>) {
         if self.packets.len() < MAX_POOL
             && Arc::get_mut(&mut packet).is_some_and(|p| p.payload.capacity() <= MAX_KEPT)
@@ -524,9 +524,9 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Header vectors, and packets, kept for the next packets.
+/// Largest number of header vectors, and of packets, kept for reuse.
 const MAX_POOL: usize = 4096;
-/// Longest payload buffer that is kept.
+/// Largest payload buffer kept for reuse.
 const MAX_KEPT: usize = 1 << 14;
 
 /// Copies fields from one header vector to another.

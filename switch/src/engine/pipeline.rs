@@ -1,4 +1,4 @@
-//! Control flow: tables and conditions, and the order in which a packet meets them.
+//! Control flow of a pipeline: tables and conditions.
 
 use std::collections::HashMap;
 

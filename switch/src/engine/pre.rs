@@ -7,7 +7,7 @@ use super::error::ControlError;
 const GROUP: &str = "multicast group";
 const SESSION: &str = "clone session";
 
-/// One copy of a packet: where it goes and the RID by which egress knows it.
+/// One copy of a packet: its egress port and replication id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Replica {
     /// Egress port.
@@ -16,18 +16,18 @@ pub struct Replica {
     pub rid: u16,
 }
 
-/// What happens to a packet that `clone` names this session for.
+/// A clone session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CloneSession {
-    /// A copy for each.
+    /// One copy is made for each replica.
     pub replicas: Vec<Replica>,
     /// Priority of the copies, reported as `qid`; a port's one queue is first in, first out.
     pub class_of_service: u8,
-    /// Copies are cut to this many bytes; 0 keeps them whole.
+    /// Copies are truncated to this many bytes; 0 keeps them whole.
     pub packet_length_bytes: u32,
 }
 
-/// Multicast groups and clone sessions by id. Reads are in order of ids.
+/// Multicast groups and clone sessions, in order of ids.
 #[derive(Debug, Clone)]
 pub struct Pre {
     groups: BTreeMap<u32, Vec<Replica>>,
@@ -49,19 +49,19 @@ impl Pre {
         }
     }
 
-    /// All multicast groups with their replicas, in the order in which the replicas were written.
+    /// Iterates over multicast groups with their replicas, in the order in which the replicas were written.
     pub fn groups(&self) -> impl Iterator<Item = (u32, &[Replica])> {
         self.groups
             .iter()
             .map(|(id, replicas)| (*id, replicas.as_slice()))
     }
 
-    /// The replicas of one group.
+    /// Returns the replicas of one group.
     pub fn group(&self, id: u32) -> Option<&[Replica]> {
         self.groups.get(&id).map(Vec::as_slice)
     }
 
-    /// Adds a group. Ids are 1..=65535, what `standard_metadata.mcast_grp` can name.
+    /// Adds a group. Ids are 1..=65535, the values of `standard_metadata.mcast_grp`.
     pub fn insert_group(&mut self, id: u32, replicas: Vec<Replica>) -> Result<(), ControlError> {
         self.check(GROUP, id, u32::from(u16::MAX), &replicas)?;
         if self.groups.contains_key(&id) {
@@ -78,7 +78,7 @@ impl Pre {
         Ok(())
     }
 
-    /// Replaces the replicas of a group that exists.
+    /// Replaces the replicas of an existing group.
     pub fn modify_group(&mut self, id: u32, replicas: Vec<Replica>) -> Result<(), ControlError> {
         self.check(GROUP, id, u32::from(u16::MAX), &replicas)?;
         let group = self.groups.get_mut(&id);
@@ -86,14 +86,14 @@ impl Pre {
         Ok(())
     }
 
-    /// Removes a group. Packets that name it from then on are dropped.
+    /// Removes a group. Later packets to it are dropped.
     pub fn delete_group(&mut self, id: u32) -> Result<(), ControlError> {
         let gone = self.groups.remove(&id);
         gone.map(|_| ())
             .ok_or(ControlError::NoSuchReplication { kind: GROUP, id })
     }
 
-    /// Makes a group what it was.
+    /// Restores a group.
     pub(super) fn put_group(&mut self, id: u32, replicas: Option<Vec<Replica>>) {
         match replicas {
             Some(replicas) => self.groups.insert(id, replicas),
@@ -101,7 +101,7 @@ impl Pre {
         };
     }
 
-    /// Makes a session what it was.
+    /// Restores a session.
     pub(super) fn put_session(&mut self, id: u32, session: Option<CloneSession>) {
         match session {
             Some(session) => self.sessions.insert(id, session),
@@ -109,12 +109,12 @@ impl Pre {
         };
     }
 
-    /// All clone sessions.
+    /// Iterates over clone sessions.
     pub fn sessions(&self) -> impl Iterator<Item = (u32, &CloneSession)> {
         self.sessions.iter().map(|(id, session)| (*id, session))
     }
 
-    /// One clone session.
+    /// Returns one clone session.
     pub fn session(&self, id: u32) -> Option<&CloneSession> {
         self.sessions.get(&id)
     }
@@ -136,7 +136,7 @@ impl Pre {
         Ok(())
     }
 
-    /// Replaces a clone session that exists.
+    /// Replaces an existing clone session.
     pub fn modify_session(&mut self, id: u32, session: CloneSession) -> Result<(), ControlError> {
         self.check(SESSION, id, MAX_SESSION, &session.replicas)?;
         let found = self.sessions.get_mut(&id);
@@ -144,7 +144,7 @@ impl Pre {
         Ok(())
     }
 
-    /// Removes a clone session. Clones that name it from then on are not made.
+    /// Removes a clone session. Later clones to it are not made.
     pub fn delete_session(&mut self, id: u32) -> Result<(), ControlError> {
         let gone = self.sessions.remove(&id);
         gone.map(|_| ())
@@ -180,7 +180,7 @@ impl Pre {
     }
 }
 
-/// simple_switch keeps bit 15 of a session id for itself.
+/// Highest session id: simple_switch reserves bit 15.
 const MAX_SESSION: u32 = 0x7fff;
 
 fn full(

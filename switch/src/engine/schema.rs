@@ -1,4 +1,4 @@
-//! The P4Info side of a program: ids, ids' names, and what the control plane may do.
+//! The P4Info of a program: ids, names, and what the control plane may access.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use super::error::LoadError;
 use super::profile::SizeSemantics;
 use super::table::{MatchKind, Scope};
 
-/// A P4Info by the names that the program uses.
+/// A P4Info by the program's names.
 #[derive(Debug, Default)]
 pub(super) struct Schema {
     pub tables: HashMap<String, TableSchema>,
@@ -59,7 +59,7 @@ pub(super) struct FieldSchema {
     pub id: u32,
     pub name: String,
     pub kind: MatchKind,
-    /// Bits, as the control plane sees them; 0 for what is no number to it.
+    /// Width in the control plane, in bits; 0 if values are not numbers there.
     pub width: u32,
 }
 
@@ -166,7 +166,7 @@ impl Schema {
     }
 }
 
-/// Refuses what P4Info may list and this switch does not have.
+/// Rejects objects that this switch does not support.
 fn refuse(p4info: &P4Info) -> Result<(), LoadError> {
     // Strings are translated in entries and members only.
     for header in &p4info.controller_packet_metadata {
@@ -198,7 +198,7 @@ fn refuse(p4info: &P4Info) -> Result<(), LoadError> {
     }
 }
 
-/// Whether the control plane sees values of a type as strings.
+/// True if values of a type are strings in the control plane.
 fn is_string(p4info: &P4Info, named: &Option<P4NamedType>) -> bool {
     let types = p4info.type_info.as_ref().map(|types| &types.new_types);
     let found = types.zip(named.as_ref());

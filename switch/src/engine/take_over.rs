@@ -1,4 +1,4 @@
-//! What packets have counted and written moves from one program to the next.
+//! Moves counters, meters and registers from one program to the next.
 
 use super::error::ControlError;
 use super::value::check_bytes;

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_a_batch_repeats_is_kept_once() {
+    fn repeated_writes_of_a_batch_are_saved_once() {
         let p4info = include_str!("../../tests/programs/testbed.p4info.txtpb");
         let p4info = text::parse(p4info).expect("P4Info");
         let json = include_bytes!("../../tests/programs/testbed.json");

@@ -1,7 +1,7 @@
-//! What reads have found and their clients have not fetched yet.
+//! Responses to reads that clients have not fetched yet.
 //!
-//! An entity takes hundreds of bytes in memory and some tens on the wire, so answers wait as they
-//! go over the wire. Together they have a bound; a client that does not fetch its own loses it.
+//! An entity takes hundreds of bytes in memory and some tens on the wire, so responses wait in encoded form. Their total size
+//! is bounded. A client that does not fetch its response in time loses it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,28 +16,28 @@ use ultima_p4runtime::v1::{self, ReadResponse};
 use super::ResponseStream;
 use super::error::{EntityError, batch_status};
 
-/// Entities in one response.
+/// Largest number of entities in one response.
 const ENTITIES_PER_RESPONSE: usize = 500;
-/// Bytes beyond which a response is sent: far below the 4 MiB that clients accept by default.
+/// Size at which a response is sent, in bytes: far below the clients' default limit of 4 MiB.
 const RESPONSE_BYTES: usize = 1 << 20;
-/// Bytes of one answer.
+/// Largest size of all responses to one read, in bytes.
 pub(super) const ANSWER_BYTES: usize = 256 << 20;
-/// Bytes of all answers together.
+/// Largest size of all waiting responses, in bytes.
 const WAITING_BYTES: usize = 512 << 20;
-/// Room for answers is given out in pieces of this many bytes.
+/// Unit of memory for waiting responses, in bytes.
 const PIECE: usize = 64 << 10;
-/// Time in which a client takes the next response.
+/// Deadline for a client to fetch the next response.
 const FETCH: Duration = Duration::from_secs(60);
 
-/// Room for the answers of all reads.
+/// Returns the memory for all waiting responses.
 pub(super) fn room() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(WAITING_BYTES / PIECE))
 }
 
-/// The answer to a read.
+/// The responses to a read.
 pub(super) struct Answer {
     results: Vec<Result<(), EntityError>>,
-    /// Encoded; the last one still grows.
+    /// Encoded responses. The last one still grows.
     responses: Vec<Vec<u8>>,
     /// Entities in the last response.
     entities: usize,
@@ -47,7 +47,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// To so many requests, all of which succeed until [`Answer::push`] says otherwise.
+    /// Starts the responses to this many requests. All succeed until [`Answer::push`] records an error.
     pub(super) fn new(requests: usize, room: Arc<Semaphore>) -> Answer {
         Answer {
             results: vec![Ok(()); requests],
@@ -59,8 +59,7 @@ impl Answer {
         }
     }
 
-    /// Adds what a request has found. False: that failed, or there is no room, which is its result
-    /// then.
+    /// Adds the entities of a request. Returns false, and records an error, if the request failed or there is no memory.
     pub(super) fn push(&mut self, request: usize, found: Result<Vec<Entity>, EntityError>) -> bool {
         let pushed =
             found.and_then(|found| found.into_iter().try_for_each(|entity| self.append(entity)));
@@ -71,7 +70,7 @@ impl Answer {
         succeeded
     }
 
-    /// The request and those after it fail with this.
+    /// Records an error for a request and all later ones.
     pub(super) fn refuse_from(&mut self, request: usize, error: &EntityError) {
         for result in &mut self.results[request..] {
             *result = Err(error.clone());
@@ -105,7 +104,7 @@ impl Answer {
         let exhausted = |what: String| EntityError::new(Code::ResourceExhausted, what);
         if bytes > ANSWER_BYTES {
             return Err(exhausted(format!(
-                "the answer exceeds {ANSWER_BYTES} bytes; read less at once"
+                "the response exceeds {ANSWER_BYTES} bytes; read less at once"
             )));
         }
         let held = self.held.as_ref().map_or(0, |held| held.num_permits());
@@ -129,7 +128,7 @@ impl Answer {
         Ok(())
     }
 
-    /// Sends it as fast as its client takes it.
+    /// Sends the responses as fast as the client fetches them.
     pub(super) fn stream(self) -> ResponseStream<ReadResponse> {
         let Answer {
             results,
@@ -146,7 +145,7 @@ impl Answer {
                 match sender.send_timeout(response, FETCH).await {
                     Ok(()) => {}
                     Err(mpsc::error::SendTimeoutError::Timeout(_)) => {
-                        let late = format!("the answer was not fetched for {FETCH:?}");
+                        let late = format!("the client fetched no response for {FETCH:?}");
                         end = Some(Status::deadline_exceeded(late));
                         break;
                     }
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_found_is_sent_in_parts() {
+    async fn responses_are_sent_in_parts() {
         let mut answer = Answer::new(2, room());
         assert!(answer.push(0, Ok(counters(1200))));
         assert!(!answer.push(1, Err(EntityError::invalid("no"))));

@@ -1,8 +1,8 @@
-//! Who may write: client arbitration (P4Runtime §5). No I/O: updates go in, notices come out.
+//! Client arbitration (P4Runtime §5), without I/O: takes arbitration updates and returns notices.
 //!
-//! For each role the primary is the live controller whose election id is the highest that the role
-//! has ever seen. When its stream ends there is no primary until a controller says again that it
-//! has an election id at least as high; the switch promotes nobody by itself.
+//! The primary of a role is the connected controller with the highest election id that the role has ever seen. When its stream
+//! ends, the role has no primary until a controller announces an election id that is at least as high. The switch does not
+//! promote a backup by itself.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use ultima_p4runtime::v1::{MasterArbitrationUpdate, Role, Uint128};
 
 use super::unknown_device;
 
-/// Controllers of one role at once.
+/// Largest number of controllers of one role.
 const MAX_CONTROLLERS: usize = 64;
-/// Roles; each is remembered for its highest election id.
+/// Largest number of roles. The switch remembers each role's highest election id.
 const MAX_ROLES: usize = 64;
 
-/// One controller's stream.
+/// Identifies a controller's stream.
 pub(super) type StreamId = u64;
 
 /// A message for a controller.
 pub(super) type Notice = (StreamId, MasterArbitrationUpdate);
 
-/// All roles' controllers.
+/// The controllers of all roles.
 #[derive(Debug)]
 pub(super) struct Arbitration {
     device_id: u64,
@@ -32,7 +32,7 @@ pub(super) struct Arbitration {
 
 #[derive(Debug, Default)]
 struct RoleState {
-    /// The highest election id ever seen, of live controllers or not.
+    /// The highest election id ever seen.
     highest: Option<u128>,
     live: BTreeMap<StreamId, Option<u128>>,
 }
@@ -55,7 +55,7 @@ impl Arbitration {
         }
     }
 
-    /// A controller joins, or changes its election id. An error ends its stream.
+    /// Handles an arbitration update. An error ends the stream.
     pub(super) fn update(
         &mut self,
         stream: StreamId,
@@ -82,7 +82,7 @@ impl Arbitration {
         }
     }
 
-    /// The checks of §5.3, cases 1 and 2.
+    /// Checks an update (§5.3, cases 1 and 2).
     fn admit(
         &self,
         stream: StreamId,
@@ -114,7 +114,7 @@ impl Arbitration {
         let Some(state) = self.roles.get(role) else {
             if self.roles.len() >= MAX_ROLES {
                 return Err(Status::resource_exhausted(format!(
-                    "there are {MAX_ROLES} roles already"
+                    "{MAX_ROLES} roles exist, which is the limit"
                 )));
             }
             return Ok(());
@@ -129,13 +129,13 @@ impl Arbitration {
         }
         if current.is_none() && state.live.len() >= MAX_CONTROLLERS {
             return Err(Status::resource_exhausted(format!(
-                "role `{role}` has {MAX_CONTROLLERS} controllers already"
+                "role `{role}` has {MAX_CONTROLLERS} controllers, which is the limit"
             )));
         }
         Ok(())
     }
 
-    /// A controller's stream has ended.
+    /// Handles the end of a controller's stream.
     pub(super) fn leave(&mut self, stream: StreamId) -> Vec<Notice> {
         let role = self
             .roles
@@ -156,7 +156,7 @@ impl Arbitration {
         }
     }
 
-    /// Whether a request with these values is the primary's (§12, checks 1 and 2).
+    /// Checks that a request is from the primary (§12, checks 1 and 2).
     pub(super) fn check_primary(
         &self,
         device_id: u64,
@@ -180,26 +180,28 @@ impl Arbitration {
             return Ok(());
         }
         Err(Status::permission_denied(match (id, primary) {
-            (None, _) => "the request has no election id, so it is not the primary's".to_owned(),
-            (Some(id), None) => format!("election id {id}: this role has no primary at present"),
+            (None, _) => "the request has no election id: expected the primary's".to_owned(),
+            (Some(id), None) => {
+                format!("election id {id}: the role has no primary; announce an election id first")
+            }
             (Some(id), Some(primary)) => {
-                format!("election id {id} is not the primary's, which is {primary}")
+                format!("election id {id}: expected the primary's, {primary}")
             }
         }))
     }
 
-    /// Whether a stream is the primary's of its role.
+    /// True if a stream belongs to the primary of its role.
     pub(super) fn is_primary(&self, stream: StreamId) -> bool {
         self.primaries().any(|primary| primary == stream)
     }
 
-    /// All roles' primaries. Every role has the whole pipeline, so each of them sends and receives
-    /// packets and notifications.
+    /// Iterates over the primaries of all roles. Every role has the whole pipeline, so each primary sends and receives packets
+    /// and notifications.
     pub(super) fn primaries(&self) -> impl Iterator<Item = StreamId> {
         self.roles.values().filter_map(RoleState::primary)
     }
 
-    /// §5.4: what every live controller of a role is told.
+    /// Returns the notices for all connected controllers of a role (§5.4).
     fn tell_all(&self, role: &str) -> Vec<Notice> {
         let Some(state) = self.roles.get(role) else {
             return Vec::new();
@@ -236,7 +238,7 @@ fn role_name(update: &MasterArbitrationUpdate) -> Result<&str, Status> {
     };
     if role.config.is_some() {
         return Err(Status::invalid_argument(
-            "role.config: this switch knows no scheme of role definitions; leave it unset",
+            "role.config: this switch supports no role definitions; leave it unset",
         ));
     }
     if role.name.len() > 256 {
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_promoted_by_anothers_leaving() {
+    fn no_backup_is_promoted_when_the_primary_leaves() {
         let mut all = Arbitration::new(1);
         all.update(1, &update(Some(5))).expect("joins");
         all.update(2, &update(Some(3))).expect("joins");

@@ -1,7 +1,7 @@
-//! What a program addresses by index: counters, meters and registers (P4Runtime §9.3, §9.4, §9.7).
+//! Counters, meters and registers (P4Runtime §9.3, §9.4, §9.7).
 //!
-//! In writes an omitted index stands for all cells, which are written at once; in reads an id of 0
-//! stands for all arrays as well, and their cells are read step by step.
+//! An omitted index means all cells. A write changes them at once. A read returns them step by step, and an id of 0 means all
+//! arrays.
 
 use std::ops::Range;
 
@@ -15,8 +15,7 @@ use super::scan::Scan;
 use super::table_entry::{counter_cell, counter_data, meter_config, meter_message};
 use crate::engine::{Counter, Engine, Meter, Register};
 
-/// The cells that an index stands for, in an array of this size. One beyond the array is left for
-/// the array to refuse.
+/// Returns the cells of an index in an array of this size. The array itself rejects an index beyond its end.
 fn cells(index: Option<Index>, size: usize) -> Result<Range<u64>, EntityError> {
     match index {
         None => Ok(0..size as u64),
@@ -178,7 +177,7 @@ pub(super) fn read_registers(
     }
 }
 
-/// Hands over the cells of an array from where the walk has come to.
+/// Passes on the cells of an array from the walk's position.
 fn walk(
     array: u32,
     cells: Range<u64>,

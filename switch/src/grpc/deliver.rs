@@ -1,4 +1,4 @@
-//! Brings what the forwarding thread reports to the primary controllers.
+//! Delivers the forwarding thread's messages to primary controllers.
 
 use std::sync::Arc;
 use std::time::Duration;

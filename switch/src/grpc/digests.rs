@@ -33,7 +33,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// An entry without a configuration has that of all zeros (§8.1).
+/// Reads an entry's configuration. A missing one means all zeros (§8.1).
 fn config(entry: &DigestEntry) -> Result<DigestConfig, EntityError> {
     let config = entry.config.unwrap_or_default();
     let negative = |name: &str, value: i64| {
@@ -48,7 +48,7 @@ fn config(entry: &DigestEntry) -> Result<DigestConfig, EntityError> {
     })
 }
 
-/// Reads an enabled digest, or with id 0 all of them.
+/// Reads an enabled digest, or all of them with id 0.
 pub(super) fn read(
     digests: &Digests,
     request: &DigestEntry,

@@ -1,5 +1,4 @@
-//! Direct counters and meters: as part of table entries, and by themselves (P4Runtime §9.1.7,
-//! §9.3.1, §9.4.1).
+//! Direct counters and meters, within table entries and as entities (P4Runtime §9.1.7, §9.3.1, §9.4.1).
 
 use tonic::Code;
 use ultima_p4runtime::v1::entity::Entity;
@@ -18,7 +17,7 @@ use crate::engine::{
 };
 use crate::pipeline::Pipeline;
 
-/// What a table entry's message says of the entry's direct resources.
+/// The direct resources in a table entry's message.
 pub(super) struct Direct {
     counter: Option<CounterCell>,
     meter: Option<MeterConfig>,
@@ -26,7 +25,7 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    /// Checks all of it, so that what is written next can be written as a whole.
+    /// Checks the direct resources before anything is written.
     pub(super) fn of(table: &Table, message: &TableEntry) -> Result<Direct, EntityError> {
         if message.counter_data.is_some() && !table.has_counter() {
             return Err(no_direct(table, "counter"));
@@ -51,7 +50,7 @@ impl Direct {
         })
     }
 
-    /// Writes it: a meter without a configuration goes back to green, a counter without data stays.
+    /// Writes the direct resources. A missing meter configuration resets the meter; a missing counter keeps its value.
     pub(super) fn write(&self, table: &mut TableMut, of: EntryRef) -> Result<(), EntityError> {
         if let Some(value) = self.counter {
             table.set_counter(of, value)?;
@@ -99,7 +98,7 @@ pub(super) fn write_meter(
     Ok(())
 }
 
-/// The entry that a direct resource is of.
+/// The entry of a direct resource.
 struct Target {
     table: u32,
     key: Vec<FieldMatch>,
@@ -110,7 +109,9 @@ struct Target {
 impl Target {
     fn new(of: Option<&TableEntry>) -> Result<Target, EntityError> {
         let of = of.ok_or_else(|| {
-            EntityError::invalid("a direct resource needs the table entry that it is of")
+            EntityError::invalid(
+                "table_entry is not set: expected the entry of the direct resource",
+            )
         })?;
         if of.is_default_action && (!of.r#match.is_empty() || of.priority != 0) {
             return Err(EntityError::invalid(
@@ -132,7 +133,7 @@ impl Target {
         }
     }
 
-    /// Checks that the entry is there.
+    /// Checks that the entry exists.
     fn check(&self, table: &Table) -> Result<(), EntityError> {
         if !self.is_default {
             table.get(&self.key, self.priority)?;
@@ -177,8 +178,8 @@ pub(super) fn read_meters(
     })
 }
 
-/// `push` says nothing where the entry's table has no such resource: that is an error where the
-/// table is named, and no answer where all tables are asked.
+/// Reads direct resources. `push` returns nothing if the table has no such resource: that is an error for a read of one table,
+/// and no result for a read of all tables.
 fn read(
     pipeline: &Pipeline,
     of: &TableEntry,
@@ -213,7 +214,7 @@ fn read(
     })
 }
 
-/// What a meter has counted by colour, as a message.
+/// Converts a meter's counts by colour to a message.
 pub(super) fn counts_message(counts: ColorCounts) -> MeterCounterData {
     MeterCounterData {
         green: Some(counter_data(counts.green)),
@@ -222,17 +223,14 @@ pub(super) fn counts_message(counts: ColorCounts) -> MeterCounterData {
     }
 }
 
-/// Whether a message sets what a meter has counted by colour to zero, the only value that it may
-/// have (§9.4).
+/// True if a message resets a meter's counts by colour. Zero is the only valid value (§9.4).
 pub(super) fn clears_counts(data: Option<&MeterCounterData>) -> Result<bool, EntityError> {
     let Some(data) = data else { return Ok(false) };
     let zero = CounterData::default();
     let colors = [&data.green, &data.yellow, &data.red];
     match colors.into_iter().flatten().all(|color| *color == zero) {
         true => Ok(true),
-        false => Err(EntityError::invalid(
-            "counts by colour can only be set to 0",
-        )),
+        false => Err(EntityError::invalid("counts by colour: expected 0")),
     }
 }
 

@@ -1,13 +1,12 @@
-//! Errors of single updates and requests in a batch, and how they are reported (P4Runtime §10,
-//! §12.3).
+//! Errors of single updates and requests in a batch, and the batch's status (P4Runtime §10, §12.3).
 
 use tonic::{Code, Status};
 use ultima_p4runtime::batch;
 
-use crate::emulation::Refusal;
 use crate::engine::{ControlError, ErrorKind};
+use crate::target::Refusal;
 
-/// What is wrong with one entity of a batch.
+/// The error of one entity in a batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct EntityError {
@@ -34,7 +33,7 @@ impl EntityError {
 
 impl From<Refusal> for EntityError {
     fn from(refusal: Refusal) -> Self {
-        EntityError::new(refusal.code, refusal.to_string())
+        EntityError::new(refusal.code, refusal.message)
     }
 }
 
@@ -55,8 +54,7 @@ impl From<ControlError> for EntityError {
     }
 }
 
-/// The status of a batch: OK when all of it succeeded; otherwise UNKNOWN, with an outcome for each
-/// entity.
+/// Returns the status of a batch: OK if all entities succeeded, otherwise UNKNOWN with an outcome for each entity.
 pub(super) fn batch_status(results: &[Result<(), EntityError>]) -> Result<(), Status> {
     if results.iter().all(Result::is_ok) {
         return Ok(());

@@ -1,7 +1,6 @@
-//! What calls of P4Runtime may take: the length of a message, calls in hand at once, and the time in
-//! which they must be over.
+//! Limits of P4Runtime calls: message length, number of concurrent calls, and deadline.
 //!
-//! What a message may take once it is decoded is bounded by `ultima_p4runtime::bounded`.
+//! `ultima_p4runtime::bounded` limits the memory of a decoded message.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,27 +15,25 @@ use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 use ultima_p4runtime::v1::p4_runtime_server::{P4Runtime, P4RuntimeServer};
 
-/// Longest program with its P4Info, in bytes. P4Runtime's guidelines: enough for any device config
-/// of the target.
+/// Longest program with its P4Info, in bytes.
 const PIPELINE_CONFIG: usize = 64 << 20;
-/// Longest message of a controller's stream: a packet of the longest frame, and its metadata.
+/// Longest message of a controller's stream, in bytes: the longest frame with its metadata.
 const STREAM_MESSAGE: usize = 256 << 10;
-/// Longest request of all other calls; gRPC's own default, so clients expect no more.
+/// Longest request of other calls, in bytes: gRPC's default.
 const REQUEST: usize = 4 << 20;
 
-/// Programs that are received and loaded at once; others wait.
+/// Number of programs that are received and loaded at once. Others wait.
 const PIPELINE_CONFIGS: usize = 2;
-/// Reads that are received and carried out at once; others wait. What they have found has its own
-/// bound.
+/// Number of reads at once. Others wait. Waiting responses have a bound of their own.
 const READS: usize = 8;
-/// The same of all other calls, which never wait for reads to have their place.
+/// Number of other calls at once. They never wait for reads.
 const REQUESTS: usize = 16;
-/// Time for a program.
+/// Deadline for receiving and loading a program.
 const PIPELINE_CONFIG_TIME: Duration = Duration::from_secs(300);
-/// Time for another call: one that sends half a request would keep its place for ever.
+/// Deadline for other calls, so that a client that sends half a request does not block others.
 const REQUEST_TIME: Duration = Duration::from_secs(60);
 
-/// Calls with one limit.
+/// Calls that share limits.
 struct Class<T> {
     server: P4RuntimeServer<T>,
     places: Arc<Semaphore>,
@@ -53,10 +50,10 @@ impl<T> Clone for Class<T> {
     }
 }
 
-/// P4Runtime's server with limits for each call.
+/// P4Runtime's server with the limits of each call.
 pub(crate) struct Limited<T> {
     pipeline_config: Class<T>,
-    /// Streams last; their number is bounded by arbitration.
+    /// Streams have no deadline. Arbitration bounds their number.
     stream: P4RuntimeServer<T>,
     read: Class<T>,
     other: Class<T>,

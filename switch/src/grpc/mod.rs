@@ -1,5 +1,4 @@
-//! The switch's gRPC services: P4Runtime, and beside it gNMI, the port statistics, the traffic manager's
-//! settings and traces of packets.
+//! The switch's gRPC services: P4Runtime, gNMI, port statistics, port control, traffic-manager settings, packet traces.
 
 mod answers;
 mod arbitration;
@@ -61,13 +60,13 @@ pub(crate) use write::apply;
 
 /// The version of the P4Runtime specification that this server follows.
 const API_VERSION: &str = "1.5.0";
-/// Updates of one write and entities of one read: so many that a controller rarely needs two
-/// requests, so few that packets do not wait long for the writes between them.
+/// Largest number of updates of a write and entities of a read: large enough that controllers rarely need two requests, small
+/// enough that packets do not wait long.
 const MAX_ENTITIES: usize = 1 << 14;
-/// Longest request of the services beside P4Runtime, in bytes: settings of all ports, or a frame.
+/// Longest request of services other than P4Runtime, in bytes: settings of all ports, or a frame.
 const MAX_SIDE_REQUEST: usize = 256 << 10;
 
-/// What all calls share.
+/// The state that all calls share.
 pub(crate) struct Service {
     device_id: u64,
     loader: Loader,
@@ -75,12 +74,11 @@ pub(crate) struct Service {
     tallies: Arc<Tallies>,
     opener: PortOpener,
     controllers: Mutex<Controllers>,
-    /// Held shared by what writes, and alone by reads that take several turns on the forwarding
-    /// thread.
+    /// Writes hold it shared. Reads that take several turns of the forwarding thread hold it exclusively.
     between_writes: tokio::sync::RwLock<()>,
-    /// Held by the one read that may ask for that: a write waits for one read at most.
+    /// A read holds it before it locks `between_writes`, so that a write waits for one read at most.
     reading: tokio::sync::Mutex<()>,
-    /// Room for what reads have found.
+    /// Memory for waiting responses to reads.
     answers: Arc<Semaphore>,
 }
 
@@ -106,21 +104,20 @@ impl Service {
         })
     }
 
-    /// Ends all controllers' streams, so that the server can come to an end.
+    /// Ends all controllers' streams, so that the server can stop.
     pub(crate) fn close_streams(&self) {
         self.controllers().close_all();
     }
 
-    /// Every mutation of this state is complete or was refused before it began, so a panic
-    /// elsewhere does not make it worthless.
+    /// Locks the controllers. A poisoned lock is usable: every change of the state is complete or did not begin.
     fn controllers(&self) -> MutexGuard<'_, Controllers> {
         self.controllers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a closure to the forwarding thread if it is the primary's. Checked and sent under one
-    /// lock: whoever becomes the primary later is served later (§5.3).
+    /// Sends a closure to the forwarding thread if the request is from the primary. Checks and sends under one lock, so that a later
+    /// primary is served later (§5.3).
     fn send_as_primary<R: Send + 'static>(
         &self,
         device_id: u64,
@@ -133,7 +130,7 @@ impl Service {
         Ok(self.forwarder.send(action))
     }
 
-    /// Beside P4Runtime, 0 stands for the only device.
+    /// Checks a device id. In services other than P4Runtime, 0 means the only device.
     fn check_device_or_only(&self, device_id: u64) -> Result<(), Status> {
         match device_id {
             0 => Ok(()),
@@ -150,9 +147,7 @@ impl Service {
 }
 
 fn unknown_device(asked: u64, here: u64) -> Status {
-    Status::not_found(format!(
-        "device {asked} is not here; this switch is device {here}"
-    ))
+    Status::not_found(format!("device {asked}: this switch is device {here}"))
 }
 
 fn no_pipeline() -> Status {
@@ -167,28 +162,28 @@ impl From<Stopped> for Status {
     }
 }
 
-/// P4Runtime's server.
+/// Returns P4Runtime's server.
 pub(crate) fn p4runtime_server(service: Arc<Service>) -> Limited<P4RuntimeCalls> {
     Limited::new(P4RuntimeCalls(service))
 }
 
-/// The port statistics' server.
+/// Returns the server for port statistics.
 pub(crate) fn ports_server(service: Arc<Service>) -> PortStatisticsServer<ports::PortCalls> {
     PortStatisticsServer::new(ports::PortCalls(service)).max_decoding_message_size(MAX_SIDE_REQUEST)
 }
 
-/// The traffic manager's server.
+/// Returns the server for traffic-manager settings.
 pub(crate) fn traffic_server(service: Arc<Service>) -> TrafficManagerServer<traffic::TrafficCalls> {
     TrafficManagerServer::new(traffic::TrafficCalls(service))
         .max_decoding_message_size(MAX_SIDE_REQUEST)
 }
 
-/// The traces' server.
+/// Returns the server for packet traces.
 pub(crate) fn trace_server(service: Arc<Service>) -> TraceServer<trace::TraceCalls> {
     TraceServer::new(trace::TraceCalls(service)).max_decoding_message_size(MAX_SIDE_REQUEST)
 }
 
-/// The port control's server.
+/// Returns the server for port control.
 pub(crate) fn port_control_server(
     service: Arc<Service>,
 ) -> PortControlServer<port_control::PortControlCalls> {
@@ -196,14 +191,14 @@ pub(crate) fn port_control_server(
         .max_decoding_message_size(MAX_SIDE_REQUEST)
 }
 
-/// gNMI's server.
+/// Returns gNMI's server.
 pub(crate) fn gnmi_server(service: Arc<Service>) -> GNmiServer<gnmi::GnmiCalls> {
     GNmiServer::new(gnmi::GnmiCalls::new(service)).max_decoding_message_size(MAX_SIDE_REQUEST)
 }
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// Refuses a request of too many entities.
+/// Checks the number of entities in a request.
 fn check_count(count: usize, what: &str) -> Result<(), Status> {
     if count > MAX_ENTITIES {
         return Err(Status::resource_exhausted(format!(

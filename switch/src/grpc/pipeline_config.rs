@@ -124,7 +124,7 @@ impl Service {
         Ok(GetForwardingPipelineConfigResponse { config })
     }
 
-    /// Loads a program, away from both the forwarding thread and the server's threads.
+    /// Loads a program on a thread of its own, so that neither forwarding nor the server waits.
     async fn load(&self, config: Option<ForwardingPipelineConfig>) -> Result<Pipeline, Status> {
         let config = config.ok_or_else(|| Status::invalid_argument("config is not set"))?;
         let loader = self.loader.clone();
@@ -132,7 +132,7 @@ impl Service {
         match loaded {
             Ok(result) => result.map_err(|error| Status::invalid_argument(error.to_string())),
             Err(_) => Err(Status::internal(
-                "loading the program failed; the one before stays",
+                "loading the program failed; the previous one stays active",
             )),
         }
     }
@@ -142,8 +142,7 @@ fn no_saved() -> Status {
     Status::not_found("no config is saved; VERIFY_AND_SAVE one first")
 }
 
-/// Frees what the forwarding thread has no time to free: a program with 10^5 entries takes
-/// milliseconds.
+/// Frees replaced programs outside the forwarding thread: a program with 10^5 entries takes milliseconds.
 struct Reaper(Handle);
 
 impl Reaper {
@@ -152,7 +151,7 @@ impl Reaper {
     }
 }
 
-/// What a response type asks for.
+/// Returns the parts of a config that a response type requests.
 fn select(config: &ForwardingPipelineConfig, wanted: ResponseType) -> ForwardingPipelineConfig {
     let with_p4info = matches!(wanted, ResponseType::All | ResponseType::P4infoAndCookie);
     let with_device = matches!(

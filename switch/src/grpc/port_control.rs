@@ -1,4 +1,4 @@
-//! Ports added and removed over gRPC.
+//! The port control service: adds and removes ports.
 
 use std::io;
 use std::sync::Arc;
@@ -18,8 +18,7 @@ use crate::tm::WireConfig;
 /// The service's calls.
 pub(crate) struct PortControlCalls {
     service: Arc<Service>,
-    /// One port after the other: what two of them would take is refused before the second touches
-    /// it.
+    /// Serializes additions, so that a conflict is found before the second port touches files or sockets.
     adding: Mutex<()>,
 }
 
@@ -29,17 +28,19 @@ impl PortControlCalls {
         PortControlCalls { service, adding }
     }
 
-    /// Opens a port, away from the server's threads: a file system may take its time.
+    /// Opens a port on a blocking thread, since file systems may be slow.
     async fn opened(&self, config: PortConfig) -> Result<NewPort, Status> {
         let service = self.service.clone();
         let opened = tokio::task::spawn_blocking(move || service.opener.open(config)).await;
         match opened {
             Ok(result) => result.map_err(refused),
-            Err(_) => Err(Status::internal("opening the port failed; it is not there")),
+            Err(_) => Err(Status::internal(
+                "opening the port failed; it was not added",
+            )),
         }
     }
 
-    /// Whether the port could be added as things are.
+    /// Checks that the port can be added at present.
     async fn admits(&self, number: u16, interface: Option<u32>) -> Result<(), Status> {
         let admits = move |datapath: &mut Datapath| datapath.admits(number, interface);
         self.service.forwarder.call(admits).await??;
@@ -57,7 +58,7 @@ impl From<AddPortError> for Status {
     }
 }
 
-/// Why a port cannot be opened.
+/// Returns the status for a port that cannot be opened.
 fn refused(error: SwitchError) -> Status {
     let text = error.to_string();
     match error {
@@ -109,7 +110,7 @@ impl PortControl for PortControlCalls {
     }
 }
 
-/// What a request asks for, held to the rules of the command line.
+/// Reads a port's configuration from a request, with the rules of the command line.
 fn config(request: AddPortRequest) -> Result<PortConfig, Status> {
     let AddPortRequest {
         number,

@@ -33,7 +33,7 @@ impl PortStatistics for PortCalls {
     }
 }
 
-/// The statistics as messages.
+/// Converts statistics to messages.
 pub(crate) fn statistics(device_id: u64, snapshot: Snapshot) -> GetResponse {
     GetResponse {
         device_id,
@@ -62,7 +62,7 @@ fn notifications(tallies: &Tallies) -> Notifications {
     }
 }
 
-/// A port's counts as they go over gRPC.
+/// Converts a port's counts to a message.
 pub(super) fn port(port: PortSnapshot) -> Port {
     let at = |place| Some(count(&port.stats, place));
     let held = |packets, bytes| {

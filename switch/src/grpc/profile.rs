@@ -1,4 +1,4 @@
-//! Members and groups of action profiles, and the sets of one-shot entries (P4Runtime §9.2).
+//! Members and groups of action profiles, and one-shot action sets (P4Runtime §9.2).
 
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::v1::action_profile_action::WatchKind as ActionWatch;
@@ -63,7 +63,7 @@ pub(super) fn write_group(
     Ok(())
 }
 
-/// A member as a message.
+/// Converts a member to a message.
 pub(super) fn member_entity(profile: &Profile, id: u32, call: &ActionCall) -> Entity {
     Entity::ActionProfileMember(ActionProfileMember {
         action_profile_id: profile.id(),
@@ -72,7 +72,7 @@ pub(super) fn member_entity(profile: &Profile, id: u32, call: &ActionCall) -> En
     })
 }
 
-/// One member, all of a profile with an id of 0, or with no profile's id all that there are.
+/// Reads one member, all members of a profile (member id 0), or all members (no profile id).
 pub(super) fn read_members(
     engine: &Engine,
     request: &ActionProfileMember,
@@ -99,7 +99,7 @@ pub(super) fn read_members(
     Ok(())
 }
 
-/// As [`read_members`].
+/// Reads groups, like [`read_members`].
 pub(super) fn read_groups(
     engine: &Engine,
     request: &ActionProfileGroup,
@@ -135,7 +135,7 @@ pub(super) fn read_groups(
     Ok(())
 }
 
-/// The id from which a profile's walk goes on.
+/// Returns the id at which a profile's walk continues.
 fn first(scan: &Scan, profile: &Profile) -> u32 {
     u32::try_from(scan.first(profile.id())).unwrap_or(u32::MAX)
 }
@@ -157,11 +157,11 @@ fn id_alone(kind: &str, id: u32) -> EntityError {
     ))
 }
 
-/// What a message says of a one-shot entry's set.
+/// Reads a one-shot action set.
 pub(super) fn one_shot(set: &ActionProfileActionSet) -> Result<OneShot, EntityError> {
     if set.group_action.is_some() {
         return Err(EntityError::unimplemented(
-            "group_action: this switch runs the chosen action only, leave it unset",
+            "group_action: this switch does not support it, leave it unset",
         ));
     }
     let names_mode = match ActionSelectionMode::try_from(set.action_selection_mode) {
@@ -214,7 +214,7 @@ pub(super) fn one_shot(set: &ActionProfileActionSet) -> Result<OneShot, EntityEr
     })
 }
 
-/// A one-shot entry's set as it was written.
+/// Converts a one-shot action set to a message, as it was written.
 pub(super) fn one_shot_message(set: &OneShot) -> ActionProfileActionSet {
     let actions = set.actions.iter().map(|one| {
         #[expect(deprecated, reason = "clients that wrote it want it back")]
@@ -277,7 +277,7 @@ fn weight(weight: i32) -> Result<u32, EntityError> {
     u32::try_from(weight).map_err(|_| EntityError::invalid(format!("weight {weight} is negative")))
 }
 
-/// The port of the older field, where 0 stands for none.
+/// Reads the deprecated port field, where 0 means none.
 fn watch_number(port: i32) -> Result<Option<Watch>, EntityError> {
     match u16::try_from(port) {
         Ok(0) => Ok(None),
@@ -291,7 +291,7 @@ fn watch_number(port: i32) -> Result<Option<Watch>, EntityError> {
     }
 }
 
-/// A port as bytes; none of them stand for no port.
+/// Reads a port in bytes. Empty bytes mean no port.
 fn watch_port(bytes: &[u8]) -> Result<Option<Watch>, EntityError> {
     if bytes.is_empty() {
         return Ok(None);

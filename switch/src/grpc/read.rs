@@ -1,12 +1,9 @@
-//! Read: table entries, arrays and the replication engine, one by one or by wildcard (P4Runtime
-//! §13).
+//! Read: table entries, arrays and the replication engine, by key or wildcard (P4Runtime §13).
 //!
-//! §13.4 has a server lock out writes while it reads, and send the answer before it lets them in
-//! again; a client that fetches slowly, whoever it is, would then keep the primary from writing.
-//! Here a read first finds everything, as fast as packets allow, and sends it when writes go on.
-//! What is found in a single turn of the forwarding thread needs no lock, and that is most. Of the
-//! others there is one at a time, with a bound on what it looks at and finds: a write waits for one
-//! read at most.
+//! §13.4 asks a server to block writes until it has sent the response. A slow client could then keep the primary from writing.
+//! So this server first collects the response and then sends it while writes continue. Most reads take one turn of the
+//! forwarding thread and need no lock. Of longer reads only one runs at a time, with a bound on its steps, so a write waits for
+//! one read at most.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,17 +21,16 @@ use super::{
     ResponseStream, Service, arrays, check_count, digests, direct, no_pipeline, profile,
     replication, strings, value_set,
 };
-use crate::emulation;
 use crate::engine::{ControlError, EntryAction, EntryView, Table};
 use crate::pipeline::Pipeline;
 
-/// Steps of one read: all of a program's largest arrays, several times.
+/// Largest number of steps of one read: several times all of a program's largest arrays.
 const MAX_STEPS: usize = 1 << 14;
 
-/// What one turn of the forwarding thread found: entities by the positions of their requests.
+/// The result of one turn of the forwarding thread: entities by the positions of their requests.
 type Found = Vec<(usize, Result<Vec<Entity>, EntityError>)>;
 
-/// How far a read has come.
+/// The progress of a read.
 #[derive(Debug, Clone, Copy)]
 struct Progress {
     request: usize,
@@ -84,7 +80,7 @@ impl Service {
         Ok(answer.stream())
     }
 
-    /// Reads for one turn of the forwarding thread. `None`: all is read.
+    /// Reads for one turn of the forwarding thread. Returns `None` at the end.
     async fn read_turn(
         &self,
         requests: &Arc<Vec<v1::Entity>>,
@@ -134,7 +130,7 @@ fn read_for_a_turn(pipeline: &Pipeline, requests: &[v1::Entity], progress: &mut 
     turn
 }
 
-/// Appends what one request asks for, until the walk pauses. On an error nothing is appended.
+/// Appends the entities of one request until the walk pauses. Appends nothing on an error.
 pub(super) fn read_some(
     pipeline: &Pipeline,
     request: &v1::Entity,
@@ -143,11 +139,11 @@ pub(super) fn read_some(
 ) -> Result<(), EntityError> {
     let Some(request) = &request.entity else {
         return Err(EntityError::invalid(
-            "the entity is empty: expected one of its kinds",
+            "the entity is empty: expected a table entry or another entity",
         ));
     };
-    if let Some(chip) = pipeline.chip {
-        emulation::check_read(chip, request)?;
+    if let Some(target) = &pipeline.target {
+        target.check_read(request)?;
     }
     let mut request = Cow::Borrowed(request);
     if !pipeline.strings.is_empty() {
@@ -162,7 +158,7 @@ pub(super) fn read_some(
     result
 }
 
-/// All that one request asks for, without strings. What an error leaves is to be taken away.
+/// Appends the entities of one request, with translated values as numbers. The caller removes them after an error.
 pub(super) fn read_raw(
     pipeline: &Pipeline,
     request: &Entity,
@@ -210,7 +206,7 @@ fn none_of(kind: &str, id: u32) -> Result<(), EntityError> {
     }
 }
 
-/// The tables that an id stands for, in order of their ids, from where the walk has come to.
+/// Iterates over the tables of an id, in order, from the walk's position.
 pub(super) fn for_tables(
     pipeline: &Pipeline,
     id: u32,
@@ -232,7 +228,7 @@ pub(super) fn for_tables(
     Ok(())
 }
 
-/// Hands over the entries of a table from where the walk has come to.
+/// Passes on the entries of a table from the walk's position.
 pub(super) fn walk(table: &Table, scan: &mut Scan, mut each: impl FnMut(usize, EntryView)) {
     let first = usize::try_from(scan.first(table.id())).unwrap_or(usize::MAX);
     for (place, view) in table.entries_from(first) {
@@ -284,8 +280,7 @@ fn read_entries(
     })
 }
 
-/// Hands over each entry of a table that passes the request's filters (§9.1.6: what has its default
-/// value filters nothing).
+/// Passes on the entries of a table that match the request's filters. A field with its default value filters nothing (§9.1.6).
 #[expect(deprecated, reason = "clients still filter by controller_metadata")]
 pub(super) fn select(
     table: &Table,

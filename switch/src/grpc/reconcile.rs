@@ -1,11 +1,9 @@
 //! RECONCILE_AND_COMMIT: a new program takes over the state of the old (P4Runtime §14).
 //!
-//! What a controller has written is read from the old program, as any reader would see it, and
-//! written to the new one in the same messages. So the state is preserved exactly where a controller
-//! could have moved it by hand, and refused where it could not. Packets run on meanwhile, through
-//! the old program: reading takes their forwarding thread step by step, writing takes none of it.
-//! What packets change themselves, counters, meters and registers, moves at the very end, between
-//! two packets.
+//! The server reads the controllers' state from the old program and writes the same messages to the new one. So it preserves
+//! exactly the state that a controller could copy itself, and otherwise fails. Meanwhile packets run through the old program:
+//! reading takes turns on the forwarding thread, writing happens elsewhere. Counters, meters and registers, which packets
+//! change, move at the end, between two packets.
 
 use tonic::{Code, Status};
 use ultima_p4runtime::v1::entity::Entity;
@@ -24,11 +22,11 @@ use super::{Service, read, strings, write};
 use crate::engine::Twin;
 use crate::pipeline::Pipeline;
 
-/// What a controller has written to a program, in an order in which it can be written to another:
-/// entries refer to groups, groups to members. Of entries of tables, with their places.
+/// The state that controllers have written to a program, in an order in which it can be written again: members before groups
+/// before entries. Table entries come with their positions.
 pub(super) type State = Vec<(Entity, Option<u32>)>;
 
-/// How far reading it has come.
+/// The progress of reading the state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Progress {
     part: usize,
@@ -46,7 +44,7 @@ impl Progress {
 enum Part {
     /// All entries of all tables but default ones.
     Entries,
-    /// What such a read finds.
+    /// The result of this read.
     Read(Box<Entity>),
 }
 
@@ -94,7 +92,7 @@ fn parts(old: &Pipeline) -> Vec<Part> {
     all.collect()
 }
 
-/// Reads the state for one step. `None`: that was the last one.
+/// Reads the state for one step. Returns `None` after the last one.
 pub(super) fn read_some(
     old: &Pipeline,
     mut progress: Progress,
@@ -145,8 +143,7 @@ fn read_entries(old: &Pipeline, scan: &mut Scan, state: &mut State) -> Result<()
     Ok(())
 }
 
-/// Writes the state of an old program to a new one, freshly loaded, and tells which entries of both
-/// have direct resources.
+/// Writes the state of an old program to a freshly loaded one. Returns the entries that have direct resources in both.
 pub(super) fn write_state(state: State, new: &mut Pipeline) -> Result<Vec<Twin>, EntityError> {
     let mut twins = Vec::new();
     for (entity, place) in state {
@@ -170,7 +167,7 @@ pub(super) fn write_state(state: State, new: &mut Pipeline) -> Result<Vec<Twin>,
     Ok(twins)
 }
 
-/// The same entry in the new program, if it has direct resources there.
+/// Returns the same entry in the new program, if it has direct resources there.
 fn twin(new: &Pipeline, entry: TableEntry, old: u32) -> Option<Twin> {
     let table = new.engine.table(entry.table_id).ok()?;
     if !table.has_counter() && !table.has_meter() {
@@ -189,7 +186,7 @@ fn twin(new: &Pipeline, entry: TableEntry, old: u32) -> Option<Twin> {
     })
 }
 
-/// What packets change moves to the new program, through which they run from then on.
+/// Moves counters, meters and registers to the new program and commits it.
 pub(super) fn take_over(
     old: &mut Pipeline,
     new: &mut Pipeline,
@@ -205,7 +202,7 @@ fn cannot_preserve(error: &EntityError) -> EntityError {
 }
 
 impl Service {
-    /// Writes the running program's state to a new one. Nobody may write meanwhile.
+    /// Writes the active program's state to a new one. The caller blocks writes meanwhile.
     pub(super) async fn reconcile(
         &self,
         mut new: Pipeline,
@@ -233,13 +230,13 @@ impl Service {
         match written.await {
             Ok(written) => written.map_err(invalid),
             Err(_) => Err(Status::internal(
-                "preserving the state failed; the program before stays",
+                "preserving the state failed; the previous program stays active",
             )),
         }
     }
 }
 
-/// Whether an entity differs from what any freshly loaded program has.
+/// True if an entity differs from its initial state.
 fn is_state(entity: &Entity) -> bool {
     match entity {
         Entity::DirectCounterEntry(entry) => entry.data != Some(CounterData::default()),

@@ -110,12 +110,12 @@ fn replica(message: &v1::Replica) -> Result<Replica, EntityError> {
     Ok(Replica { port, rid })
 }
 
-/// The id from which a walk goes on.
+/// Returns the id at which a walk continues.
 fn first(scan: &Scan) -> u32 {
     u32::try_from(scan.first(0)).unwrap_or(u32::MAX)
 }
 
-/// Reads a group or session, or with id 0 all of them. One that is not there is an error.
+/// Reads a group or session, or all of them with id 0. An unknown id is an error.
 pub(super) fn read(
     pipeline: &Pipeline,
     request: &PacketReplicationEngineEntry,
@@ -173,5 +173,7 @@ fn missing(kind: &str, id: u32) -> EntityError {
 }
 
 fn empty() -> EntityError {
-    EntityError::invalid("packet replication entry: expected a multicast group or a clone session")
+    EntityError::invalid(
+        "packet replication engine entry: expected a multicast group or a clone session",
+    )
 }

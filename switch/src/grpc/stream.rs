@@ -1,5 +1,4 @@
-//! StreamChannel: controllers announce themselves, hear who is the primary, send packets and
-//! acknowledge digests (P4Runtime §16).
+//! StreamChannel: arbitration, packet-in and packet-out, digests and their acknowledgements (P4Runtime §16).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,20 +19,18 @@ use super::arbitration::{Arbitration, Notice, StreamId};
 use super::{ResponseStream, Service};
 use crate::datapath::{Datapath, PacketOutError as Refused};
 
-/// Arbitration updates that wait for a controller to read them. One that reads so slowly loses its
-/// stream.
+/// Largest number of waiting arbitration updates. A controller that reads too slowly loses its stream.
 const BACKLOG: usize = 64;
-/// Packets, notifications and stream errors that wait for a controller to read them; what comes
-/// beyond that is dropped.
+/// Largest number of waiting packets, notifications and stream errors. Further ones are dropped.
 const NOTIFICATIONS: usize = 512;
-/// A controller's packets and acknowledgements that wait for the forwarding thread. Then no more of
-/// its messages are read.
+/// Largest number of a controller's packets and acknowledgements that wait for the forwarding thread. Beyond it the server stops
+/// reading the stream.
 const REQUESTS: usize = 64;
 
 type Sender = mpsc::Sender<Result<StreamMessageResponse, Status>>;
 type WeakSender = mpsc::WeakSender<Result<StreamMessageResponse, Status>>;
 
-/// Sends what may be lost, in the room that is left beside arbitration updates.
+/// Sends a message that may be dropped, in the room that arbitration updates leave.
 fn try_notify(sender: &Sender, update: Response) -> bool {
     let message = StreamMessageResponse {
         update: Some(update),
@@ -44,11 +41,11 @@ fn try_notify(sender: &Sender, update: Response) -> bool {
 /// The sending half of a controller's stream.
 struct Stream {
     sender: Sender,
-    /// Dropped with the stream, which wakes the task that reads the controller's requests.
+    /// Dropping it wakes the task that reads the controller's requests.
     _open: oneshot::Sender<()>,
 }
 
-/// Arbitration with the streams that its notices go to.
+/// Arbitration with the controllers' streams.
 pub(super) struct Controllers {
     arbitration: Arbitration,
     streams: HashMap<StreamId, Stream>,
@@ -69,7 +66,7 @@ impl Controllers {
         self.streams.clear();
     }
 
-    /// Whether a request with these values is the primary's.
+    /// Checks that a request is from the primary.
     pub(super) fn check_primary(
         &self,
         device_id: u64,
@@ -99,17 +96,15 @@ impl Controllers {
         self.tell(notices);
     }
 
-    /// Sends under the lock that the arbitration is changed under, so that every controller hears
-    /// of the changes in the order in which they happened. What was written before a change was
-    /// sent to the forwarding thread before it, and what its new primary writes or reads comes
-    /// after (§5.3, 3.2).
+    /// Sends notices under the arbitration's lock, so that every controller receives changes in order. Writes before a change
+    /// reach the forwarding thread before it, and those of the new primary after it (§5.3, 3.2).
     fn tell(&mut self, notices: Vec<Notice>) {
         for (id, update) in notices {
             self.respond(id, Response::Arbitration(update));
         }
     }
 
-    /// Sends what may be lost to all primaries. False: nobody took it.
+    /// Sends a message that may be dropped to all primaries. Returns false if none accepted it.
     fn notify(&self, update: Response) -> bool {
         let primaries = self.arbitration.primaries();
         let streams = primaries.filter_map(|id| self.streams.get(&id));
@@ -131,13 +126,13 @@ impl Controllers {
 }
 
 impl Service {
-    /// Sends what may be lost to all primaries. False: nobody took it.
+    /// Sends a message that may be dropped to all primaries. Returns false if none accepted it.
     pub(super) fn notify(&self, update: Response) -> bool {
         self.controllers().notify(update)
     }
 }
 
-/// Serves one controller until it leaves.
+/// Serves one controller until its stream ends.
 pub(super) fn open(
     service: Arc<Service>,
     mut requests: Streaming<StreamMessageRequest>,
@@ -179,20 +174,20 @@ pub(super) fn open(
     Box::pin(ReceiverStream::new(receiver))
 }
 
-/// What is wrong with a controller's message.
+/// The error of a controller's message.
 type Complaint = (Code, String);
 
-/// A controller as the task that reads its messages knows it.
+/// A controller, for the task that reads its messages.
 struct Client<'a> {
     service: &'a Service,
     id: StreamId,
     end: WeakSender,
-    /// Room for its messages before the forwarding thread.
+    /// Room for messages that wait for the forwarding thread.
     room: Arc<Semaphore>,
 }
 
 impl Client<'_> {
-    /// An error ends the stream.
+    /// Handles a message. An error ends the stream.
     async fn handle(&self, request: StreamMessageRequest) -> Result<(), Status> {
         match request.update {
             Some(Request::Arbitration(update)) => self.arbitrate(&update)?,
@@ -251,8 +246,8 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Hands a primary's message to the forwarding thread, in its turn among the controller's
-    /// writes. What is wrong with it is told by a stream error.
+    /// Sends a primary's message to the forwarding thread, in order with the controller's writes. Reports a failure as a stream
+    /// error.
     async fn hand_over<T: Send + 'static>(
         &self,
         message: T,
@@ -265,7 +260,7 @@ impl Client<'_> {
         };
         let controllers = self.service.controllers();
         if !controllers.arbitration.is_primary(self.id) {
-            let refusal = "packets and acknowledgements are taken from primary controllers only";
+            let refusal = "only a primary controller may send packets and acknowledgements";
             let complaint = (Code::PermissionDenied, refusal.to_owned());
             return complain(&self.end, complaint, details(message));
         }
@@ -299,7 +294,7 @@ fn acknowledge(datapath: &mut Datapath, ack: &DigestListAck) -> Result<(), Compl
     acknowledged.map_err(|error| (Code::InvalidArgument, format!("digest ack: {error}")))
 }
 
-/// Tells a controller what is wrong with its message.
+/// Sends a controller a stream error for its message.
 fn complain(end: &WeakSender, (code, message): Complaint, details: Details) {
     let error = StreamError {
         canonical_code: code as i32,

@@ -1,11 +1,8 @@
-//! Types that the control plane sees as strings (`@p4runtime_translation` with `string`, P4Runtime
-//! §8.4.6, §18.1).
+//! Types with strings in the control plane (`@p4runtime_translation` with `string`, P4Runtime §8.4.6, §18.1).
 //!
-//! Messages are translated before the rest of the server sees them and after it has written them.
-//! A string stands for a number that is given out when it first comes in a write; types of one URI
-//! share their strings. Places that have a number are counted as they are written, so that numbers
-//! that no entry or member has any more are given out again when they run out. What the program's
-//! own entries have is shown as the decimal number.
+//! Requests are translated before the rest of the server sees them, responses afterwards. A string gets a number at its first
+//! write; types of one URI share strings. The server counts the uses of each number and reuses numbers without uses when they
+//! run out. A number in the program's own entries appears as a decimal string.
 
 mod numbers;
 
@@ -31,7 +28,7 @@ use numbers::Numbers;
 
 /// Longest string, in bytes.
 const MAX_LENGTH: usize = 256;
-/// Strings of one URI, if the packet's field has room for more numbers.
+/// Largest number of strings of one URI, if the packet's field is wide enough.
 const MAX_STRINGS: u64 = 1 << 16;
 
 /// The strings of a program's translated types.
@@ -48,41 +45,41 @@ pub(crate) struct Strings {
 #[derive(Debug)]
 struct Type {
     uri: String,
-    /// As many as fit all fields and parameters of these types.
+    /// The numbers that fit all fields and parameters of these types.
     numbers: Numbers,
 }
 
 /// A number of a type, by its position.
 type Use = (usize, u64);
 
-/// The side that a message is translated for.
+/// The direction of a translation.
 enum Side<'a> {
-    /// The switch's. New strings get numbers; each value's is held.
+    /// To the switch, for a write. New strings get numbers, and each value counts as a use.
     Write(&'a mut Strings, &'a mut Vec<Use>),
-    /// The switch's, of a request that changes nothing.
+    /// To the switch, for a read.
     Request(&'a Strings),
-    /// The controller's.
+    /// To the controller.
     Controller(&'a Strings),
 }
 
-/// What has strings of its own.
+/// An object whose values are strings.
 enum Holder {
     Entry(u32, Vec<FieldMatch>, i32),
     DefaultEntry(u32),
     Member(u32, u32),
 }
 
-/// A write under way.
+/// A write in progress.
 pub(super) struct Writing {
     holder: Option<Holder>,
-    /// What the holder had before.
+    /// Uses of the holder before the write.
     before: Vec<Use>,
-    /// What the message has: held until it is known what the holder has afterwards.
+    /// Uses of the message, counted until the end of the write.
     held: Vec<Use>,
 }
 
 impl Strings {
-    /// Those of a freshly loaded program.
+    /// Returns the strings of a freshly loaded program.
     pub(crate) fn new(p4info: &P4Info, engine: &Engine) -> Strings {
         let mut strings = Strings::default();
         for table in &p4info.tables {
@@ -106,8 +103,8 @@ impl Strings {
         strings
     }
 
-    /// The position of a field's or parameter's type, if it is a string. `bits` are those of the
-    /// packet's number; none if the program does not use it.
+    /// Returns the position of a field's or parameter's type, if it is a string. `bits` is the width in the packet, or `None` if
+    /// the program does not use it.
     fn add(
         &mut self,
         p4info: &P4Info,
@@ -148,17 +145,17 @@ impl Strings {
 }
 
 impl Strings {
-    /// From now on, changes may be taken back.
+    /// Starts recording changes for undo.
     pub(super) fn begin(&mut self) {
         self.types.iter_mut().for_each(|one| one.numbers.begin());
     }
 
-    /// The changes stay.
+    /// Accepts the recorded changes.
     pub(super) fn accept(&mut self) {
         self.types.iter_mut().for_each(|one| one.numbers.accept());
     }
 
-    /// Takes the changes back.
+    /// Undoes the recorded changes.
     pub(super) fn undo(&mut self) {
         self.types.iter_mut().for_each(|one| one.numbers.undo());
     }
@@ -176,7 +173,7 @@ impl Strings {
     }
 }
 
-/// Translates what is to be written. `None`: the program has no strings.
+/// Translates an entity to write. Returns `None` if the program has no strings.
 pub(super) fn write(
     pipeline: &mut Pipeline,
     update: UpdateType,
@@ -211,7 +208,7 @@ pub(super) fn write(
 }
 
 impl Writing {
-    /// It is done, or was refused.
+    /// Ends the write, successful or not.
     pub(super) fn end(self, pipeline: &mut Pipeline) {
         let after = self.holder.iter().flat_map(|one| one.uses(pipeline));
         let after: Vec<_> = after.collect();
@@ -222,7 +219,7 @@ impl Writing {
 }
 
 impl Holder {
-    /// Of what an entity writes to. One whose key cannot be is refused, and holds nothing.
+    /// Returns the object that an entity writes to. An entity with an invalid key has none.
     fn of(entity: &Entity) -> Option<Holder> {
         match entity {
             Entity::TableEntry(entry) if entry.is_default_action => {
@@ -239,7 +236,7 @@ impl Holder {
         }
     }
 
-    /// The numbers that it has, each as often as it has it; none if it is not there.
+    /// Returns the object's numbers, each once per use; none if the object does not exist.
     fn uses(&self, pipeline: &Pipeline) -> Vec<Use> {
         let engine = &pipeline.engine;
         let entity = match self {
@@ -260,7 +257,7 @@ impl Holder {
     }
 }
 
-/// The numbers in an entity of the switch's side.
+/// Returns the numbers in an entity of the switch.
 fn uses(strings: &Strings, mut entity: Entity) -> Vec<Use> {
     let mut found = Vec::new();
     let all = values(strings, &mut entity, &mut |at, value| {
@@ -271,7 +268,7 @@ fn uses(strings: &Strings, mut entity: Entity) -> Vec<Use> {
     found
 }
 
-/// Translates what a read asks for.
+/// Translates a read request.
 pub(super) fn request(strings: &Strings, entity: &mut Entity) -> Result<(), EntityError> {
     match strings.is_empty() {
         true => Ok(()),
@@ -279,7 +276,7 @@ pub(super) fn request(strings: &Strings, entity: &mut Entity) -> Result<(), Enti
     }
 }
 
-/// Translates what was read.
+/// Translates the entities of a response.
 pub(super) fn answer(strings: &Strings, found: &mut [Entity]) -> Result<(), EntityError> {
     if strings.is_empty() {
         return Ok(());
@@ -288,7 +285,7 @@ pub(super) fn answer(strings: &Strings, found: &mut [Entity]) -> Result<(), Enti
     found.iter_mut().try_for_each(|entity| side.entity(entity))
 }
 
-/// Entries as the controller sees them. One that cannot be translated is left out.
+/// Translates entries for the controller, without those that have no translation.
 pub(crate) fn with_strings(strings: &Strings, entries: Vec<TableEntry>) -> Vec<TableEntry> {
     let entries = entries.into_iter().filter_map(|entry| {
         let mut entity = [Entity::TableEntry(entry)];
@@ -301,7 +298,7 @@ pub(crate) fn with_strings(strings: &Strings, entries: Vec<TableEntry>) -> Vec<T
     entries.collect()
 }
 
-/// Gives the numbers of the program's own entries their strings.
+/// Assigns strings to the numbers in the program's own entries.
 pub(crate) fn adopt(pipeline: &mut Pipeline) {
     if pipeline.strings.is_empty() {
         return;
@@ -360,7 +357,7 @@ impl Side<'_> {
 }
 
 impl Type {
-    /// The number of a string, a new one if it has none, which one more place has from now on.
+    /// Returns the number of a string, a new one if it has none, and counts one more use.
     fn hold(&mut self, string: &[u8]) -> Result<u64, EntityError> {
         let length = string.len();
         if length == 0 || length > MAX_LENGTH {
@@ -385,8 +382,7 @@ fn number(bytes: &[u8]) -> u64 {
         .fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Hands over every value of a message that is a string to the control plane, with the position of
-/// its type.
+/// Passes on every translated value of a message, with the position of its type.
 fn values(
     strings: &Strings,
     entity: &mut Entity,

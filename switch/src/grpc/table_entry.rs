@@ -1,4 +1,4 @@
-//! Table entries between P4Runtime's messages and the interpreter's types (P4Runtime §9.1).
+//! Conversion of table entries between P4Runtime's messages and the interpreter's types (P4Runtime §9.1).
 
 use ultima_p4runtime::v1::field_match::{self, FieldMatchType};
 use ultima_p4runtime::v1::{self, action::Param, table_action};
@@ -10,7 +10,7 @@ use crate::engine::{
     TableEntry,
 };
 
-/// What a message says of an entry's key.
+/// Reads the key of an entry.
 pub(super) fn key(entry: &v1::TableEntry) -> Result<Vec<FieldMatch>, EntityError> {
     entry.r#match.iter().map(field_match).collect()
 }
@@ -44,7 +44,7 @@ pub(super) fn field_match(field: &v1::FieldMatch) -> Result<FieldMatch, EntityEr
         }
         None => {
             return Err(EntityError::invalid(format!(
-                "match field {} says nothing to match; leave it out if it does not matter",
+                "match field {} has no value; leave it out to match anything",
                 field.field_id
             )));
         }
@@ -55,7 +55,7 @@ pub(super) fn field_match(field: &v1::FieldMatch) -> Result<FieldMatch, EntityEr
     })
 }
 
-/// What a message says of an entry's action.
+/// Reads the action of an entry.
 fn action(action: &v1::TableAction) -> Result<EntryAction, EntityError> {
     match &action.r#type {
         Some(table_action::Type::Action(action)) => Ok(call(action).into()),
@@ -70,7 +70,7 @@ fn action(action: &v1::TableAction) -> Result<EntryAction, EntityError> {
     }
 }
 
-/// A message's action.
+/// Reads an action.
 pub(super) fn call(action: &v1::Action) -> ActionCall {
     let params = action.params.iter();
     ActionCall {
@@ -79,7 +79,7 @@ pub(super) fn call(action: &v1::Action) -> ActionCall {
     }
 }
 
-/// An action as a message.
+/// Converts an action to a message.
 pub(super) fn action_message(call: &ActionCall) -> v1::Action {
     let params = call.params.iter();
     let param = |(id, value): &(u32, Vec<u8>)| Param {
@@ -92,7 +92,7 @@ pub(super) fn action_message(call: &ActionCall) -> v1::Action {
     }
 }
 
-/// A message's entry.
+/// Reads an entry.
 #[expect(
     deprecated,
     reason = "clients still write controller_metadata, and want it back"
@@ -111,7 +111,7 @@ pub(super) fn entry(message: &v1::TableEntry) -> Result<TableEntry, EntityError>
     })
 }
 
-/// A counter as a message.
+/// Converts a counter to a message.
 pub(super) fn counter_data(cell: CounterCell) -> v1::CounterData {
     // The messages are signed; a count that exceeds them would take centuries.
     v1::CounterData {
@@ -120,7 +120,7 @@ pub(super) fn counter_data(cell: CounterCell) -> v1::CounterData {
     }
 }
 
-/// A message's counter.
+/// Reads a counter.
 pub(super) fn counter_cell(data: &v1::CounterData) -> Result<CounterCell, EntityError> {
     let number = |value: i64, name: &str| {
         u64::try_from(value)
@@ -132,7 +132,7 @@ pub(super) fn counter_cell(data: &v1::CounterData) -> Result<CounterCell, Entity
     })
 }
 
-/// A meter as a message.
+/// Converts a meter to a message.
 pub(super) fn meter_message(config: MeterConfig) -> v1::MeterConfig {
     v1::MeterConfig {
         cir: config.cir as i64,
@@ -143,7 +143,7 @@ pub(super) fn meter_message(config: MeterConfig) -> v1::MeterConfig {
     }
 }
 
-/// A message's meter. v1model's meters are of the type that has no excess burst (§9.4).
+/// Reads a meter. v1model's meters have no excess burst (§9.4).
 pub(super) fn meter_config(config: &v1::MeterConfig) -> Result<MeterConfig, EntityError> {
     if config.eburst != 0 {
         return Err(EntityError::invalid(
@@ -162,7 +162,7 @@ pub(super) fn meter_config(config: &v1::MeterConfig) -> Result<MeterConfig, Enti
     })
 }
 
-/// The key of an entry that was read, as a message without anything else.
+/// Converts the key of an entry to a message.
 pub(super) fn key_message(table: &Table, view: &EntryView, is_default: bool) -> v1::TableEntry {
     v1::TableEntry {
         table_id: table.id(),
@@ -173,7 +173,7 @@ pub(super) fn key_message(table: &Table, view: &EntryView, is_default: bool) -> 
     }
 }
 
-/// An entry that has become idle, as a notification names it (§16.4).
+/// Converts an idle entry to a message for a notification (§16.4).
 #[expect(
     deprecated,
     reason = "clients that wrote controller_metadata want it back"
@@ -187,7 +187,7 @@ pub(crate) fn idle_entry(table: &Table, view: &EntryView) -> v1::TableEntry {
     }
 }
 
-/// An entry that was read, as a message without its direct resources.
+/// Converts an entry to a message, without direct resources.
 #[expect(
     deprecated,
     reason = "clients still write controller_metadata, and want it back"
@@ -234,7 +234,7 @@ pub(super) fn match_message(field: &FieldMatch) -> v1::FieldMatch {
     }
 }
 
-/// Whether an entry that was read has this key, whose values need not be canonical.
+/// True if an entry has this key. The key's values need not be canonical.
 pub(super) fn has_key(view: &EntryView, key: &[FieldMatch]) -> bool {
     let same = |have: &FieldMatch, want: &FieldMatch| {
         have.field == want.field
@@ -267,7 +267,7 @@ pub(super) fn has_key(view: &EntryView, key: &[FieldMatch]) -> bool {
             .all(|want| view.entry.key.iter().any(|have| same(have, want)))
 }
 
-/// Equal as big-endian numbers.
+/// True if both are equal as big-endian numbers.
 fn equal(a: &[u8], b: &[u8]) -> bool {
     let trim = |bytes: &[u8]| bytes.iter().take_while(|byte| **byte == 0).count();
     a[trim(a)..] == b[trim(b)..]

@@ -1,4 +1,4 @@
-//! Requests that are nothing a client would send.
+//! Random invalid requests.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -196,6 +196,7 @@ fn successor(old: &mut Pipeline, mut new: Pipeline) -> Pipeline {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(32, 256)))]
     #[test]
     fn garbled_requests_do_no_harm(steps in steps()) {
         harmless(pipeline, &entities(), steps)?;

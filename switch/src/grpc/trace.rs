@@ -1,4 +1,4 @@
-//! The traces' service.
+//! The packet trace service.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::proto::{self, PacketTrace, TraceRequest};
 use crate::trace;
 use crate::trace::tracer::{Pattern, Wanted, WatchId};
 
-/// Traces that a reader may be behind.
+/// Largest number of traces that wait for a reader.
 const BACKLOG: usize = 8;
-/// Packets that one request waits for at most.
+/// Largest number of packets of one request.
 const MAX_COUNT: u32 = 10_000;
-/// How long a request waits if it does not say.
+/// Default time limit of a request.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
-/// How long it waits at most.
+/// Longest time limit of a request.
 const MAX_LIMIT: Duration = Duration::from_secs(3600);
-/// Longest frame that a port takes.
+/// Longest frame that a port accepts.
 const MAX_FRAME: usize = u16::MAX as usize;
 
 /// The service's calls.
@@ -55,7 +55,7 @@ impl Trace for TraceCalls {
     }
 }
 
-/// Sends what is traced until there is no more, the time is up, or the client is gone.
+/// Sends traces until the last one, the time limit, or the end of the client.
 async fn pass_on(
     mut traced: Receiver<trace::PacketTrace>,
     messages: Sender<Result<PacketTrace, Status>>,
@@ -81,7 +81,9 @@ async fn pass_on(
         let Some(trace) = next else { break };
         let message = serde_json::to_vec(&trace)
             .map(|document| PacketTrace { document })
-            .map_err(|error| Status::internal(format!("the trace is no JSON: {error}")));
+            .map_err(|error| {
+                Status::internal(format!("writing the trace as JSON failed: {error}"))
+            });
         if messages.send(message).await.is_err() {
             break;
         }
@@ -89,7 +91,7 @@ async fn pass_on(
     drop(forwarder.send(move |datapath: &mut Datapath| datapath.tracer().unwatch(watch)));
 }
 
-/// What is asked for.
+/// A request.
 enum Order {
     Next(Pattern, u32),
     Frame(Vec<u8>),

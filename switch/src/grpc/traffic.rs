@@ -1,4 +1,4 @@
-//! The traffic manager's service: settings of the ports' queues and wires.
+//! The traffic-manager service: settings of ports' queues and wires.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,10 +57,10 @@ fn port_settings(datapath: &Datapath, wanted: impl Fn(u16) -> bool) -> Vec<PortS
         .collect()
 }
 
-/// Settings of ports that one request may change: packets wait meanwhile.
+/// Largest number of port changes in one request, since packets wait meanwhile.
 const MAX_CHANGES: usize = 4096;
 
-/// Works out all new configurations, then makes them true.
+/// Computes all new configurations, then applies them.
 fn change(datapath: &mut Datapath, changes: &[Change]) -> Result<Vec<PortSettings>, Status> {
     let present: BTreeMap<u16, &WireConfig> = datapath
         .wires()
@@ -106,7 +106,7 @@ fn known(present: &BTreeMap<u16, &WireConfig>, ports: &[u32]) -> Result<Vec<u16>
             .ok_or_else(|| {
                 let there: Vec<String> = present.keys().map(u16::to_string).collect();
                 let there = there.join(", ");
-                Status::not_found(format!("port {port} is not there; there are: {there}"))
+                Status::not_found(format!("there is no port {port}; there are: {there}"))
             })
     };
     ports.iter().map(find).collect()

@@ -1,5 +1,4 @@
-//! All or none: what a batch writes to is kept, and put back if one of its updates fails (P4Runtime
-//! §12.2).
+//! Atomic batches: saves the state that a batch changes, and restores it if an update fails (P4Runtime §12.2).
 
 use std::collections::BTreeMap;
 
@@ -14,11 +13,11 @@ use crate::digests::Enabled;
 use crate::engine::{self, Touched};
 use crate::pipeline::Pipeline;
 
-/// What has been written to, each as it was before the first write.
+/// The changed objects, each in its state before the first write.
 #[derive(Default)]
 pub(super) struct UndoLog {
     engine: engine::UndoLog,
-    /// Whether a controller had set the default entry of a table.
+    /// For each table: true if a controller had set its default entry.
     defaults: BTreeMap<u32, bool>,
     groups: BTreeMap<u32, Option<MulticastGroupEntry>>,
     sessions: BTreeMap<u32, Option<CloneSessionEntry>>,
@@ -26,13 +25,13 @@ pub(super) struct UndoLog {
 }
 
 impl UndoLog {
-    /// Of a batch that begins now.
+    /// Starts a batch.
     pub(super) fn new(pipeline: &mut Pipeline) -> UndoLog {
         pipeline.strings.begin();
         UndoLog::default()
     }
 
-    /// Keeps what an update of this entity is about to change. Nothing is kept of an update that cannot succeed.
+    /// Saves the state that an update of this entity changes. Saves nothing for an update that cannot succeed.
     pub(super) fn keep(&mut self, pipeline: &mut Pipeline, entity: &Entity) {
         match entity {
             Entity::TableEntry(entry) => self.keep_entry(pipeline, entry),
@@ -72,13 +71,13 @@ impl UndoLog {
         }
     }
 
-    /// What was written stays.
+    /// Accepts the changes.
     pub(super) fn accept(self, pipeline: &mut Pipeline) {
         pipeline.strings.accept();
         pipeline.engine.accept(self.engine);
     }
 
-    /// Puts everything back.
+    /// Undoes the changes.
     pub(super) fn undo(self, pipeline: &mut Pipeline) {
         pipeline.strings.undo();
         pipeline.engine.undo(self.engine);
@@ -156,7 +155,7 @@ impl UndoLog {
     }
 }
 
-/// The cell that an index stands for, `Some(None)` for all; `None` where there is none.
+/// Returns the cell of an index, `Some(None)` for all cells, `None` for an invalid index.
 fn cell(index: Option<Index>) -> Option<Option<usize>> {
     match index {
         None => Some(None),

@@ -19,7 +19,7 @@ pub(super) fn write(engine: &mut Engine, entry: &ValueSetEntry) -> Result<(), En
     Ok(set.set(&members)?)
 }
 
-/// One value set, or with an id of 0 all of them. Members cannot be asked for one by one.
+/// Reads one value set, or all of them with id 0. Single members cannot be read.
 pub(super) fn read(
     engine: &Engine,
     request: &ValueSetEntry,

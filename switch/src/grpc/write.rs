@@ -1,4 +1,4 @@
-//! Write: updates of all that a program has, one by one or all or none (P4Runtime §12).
+//! Write: batches of updates, atomic or not (P4Runtime §12).
 
 use std::cmp::Ordering;
 
@@ -15,7 +15,6 @@ use super::undo::UndoLog;
 use super::{
     Service, arrays, check_count, digests, no_pipeline, profile, replication, strings, value_set,
 };
-use crate::emulation;
 use crate::engine::{EntryRef, TableMut};
 use crate::pipeline::Pipeline;
 
@@ -33,9 +32,9 @@ impl Service {
         let _turn = self.between_writes.read().await;
         let answer = self.send_as_primary(device_id, &role, election_id, move |datapath| {
             let pipeline = datapath.target().ok_or_else(no_pipeline)?;
-            if let Some(chip) = pipeline.chip {
-                emulation::check_batch(chip, atomicity)
-                    .map_err(|refusal| Status::new(refusal.code, refusal.to_string()))?;
+            if let Some(target) = &pipeline.target {
+                let checked = target.check_batch(atomicity);
+                checked.map_err(|refusal| Status::new(refusal.code, refusal.message))?;
             }
             match Atomicity::try_from(atomicity) {
                 Ok(Atomicity::ContinueOnError) => {
@@ -57,8 +56,7 @@ impl Service {
     }
 }
 
-/// Applies a batch; if one update fails, those before it are taken back and those after it are not
-/// tried.
+/// Applies a batch. If an update fails, undoes those before it and does not try those after it.
 fn apply_all_or_none(
     pipeline: &mut Pipeline,
     updates: Vec<Update>,
@@ -75,7 +73,7 @@ fn apply_all_or_none(
             EntityError::new(Code::Aborted, message)
         };
         let outcome = |index: usize| match index.cmp(&at) {
-            Ordering::Less => aborted("taken back"),
+            Ordering::Less => aborted("undone"),
             Ordering::Equal => error.clone(),
             Ordering::Greater => aborted("not tried"),
         };
@@ -85,12 +83,12 @@ fn apply_all_or_none(
     vec![Ok(()); count]
 }
 
-/// Applies one update; one that fails changes nothing.
+/// Applies one update. A failed update changes nothing.
 pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), EntityError> {
     apply_logged(pipeline, update, None)
 }
 
-/// The same; what it is about to change is kept in `log`.
+/// Applies one update and saves the state that it changes in `log`.
 fn apply_logged(
     pipeline: &mut Pipeline,
     update: Update,
@@ -106,10 +104,12 @@ fn apply_logged(
     };
     let entity = update.entity.and_then(|entity| entity.entity);
     let Some(mut entity) = entity else {
-        return Err(EntityError::invalid("the entity is empty"));
+        return Err(EntityError::invalid(
+            "the entity is empty: expected a table entry or another entity",
+        ));
     };
-    if let Some(chip) = pipeline.chip {
-        emulation::admit(chip, pipeline.groups.values(), kind, &mut entity)?;
+    if let Some(target) = &pipeline.target {
+        target.admit(&mut pipeline.groups.values(), kind, &mut entity)?;
     }
     let strings = strings::write(pipeline, kind, &mut entity)?;
     if let Some(log) = log {
@@ -173,7 +173,7 @@ fn only_modify(kind: UpdateType, what: &str) -> Result<(), EntityError> {
     }
     let kind = kind.as_str_name();
     Err(EntityError::invalid(format!(
-        "{kind} of a {what}: it is always there, expected MODIFY"
+        "{kind} of a {what}: expected MODIFY, since it always exists"
     )))
 }
 
@@ -211,7 +211,7 @@ fn write_table_entry(
     }
 }
 
-/// Refuses what a table entry may carry and this switch does not have.
+/// Rejects fields of a table entry that this switch does not support.
 fn check_extras(message: &TableEntry) -> Result<(), EntityError> {
     if message.time_since_last_hit.is_some() {
         return Err(EntityError::invalid(
@@ -229,7 +229,7 @@ fn insert(table: &mut TableMut, message: &TableEntry) -> Result<(), EntityError>
     direct.write(table, EntryRef::Keyed(&key, priority))
 }
 
-/// Of a constant entry, which has no action to be modified, only the direct resources change.
+/// Modifies an entry. Of a constant entry, only direct resources can change.
 fn modify(table: &mut TableMut, message: &TableEntry) -> Result<(), EntityError> {
     let new = entry(message)?;
     let direct = Direct::of(table, message)?;
@@ -238,7 +238,7 @@ fn modify(table: &mut TableMut, message: &TableEntry) -> Result<(), EntityError>
     direct.write(table, EntryRef::Keyed(&key, priority))
 }
 
-/// §9.1.3: the default entry is always there; without an action it goes back to the program's.
+/// Writes the default entry, which always exists. Without an action it returns to the program's (§9.1.3).
 fn write_default_entry(
     table: &mut TableMut,
     kind: UpdateType,
@@ -247,7 +247,7 @@ fn write_default_entry(
     if kind != UpdateType::Modify {
         let kind = kind.as_str_name();
         return Err(EntityError::invalid(format!(
-            "{kind} of a default entry: it is always there, expected MODIFY"
+            "{kind} of a default entry: expected MODIFY, since it always exists"
         )));
     }
     if !message.r#match.is_empty() || message.priority != 0 {

@@ -1,5 +1,5 @@
-//! The CPU port: frames that leave through it go to controllers as packet-ins; what controllers
-//! send as packet-outs is handed to the datapath directly.
+//! The CPU port: frames that leave through it become packet-ins. Packet-outs do not pass here; the gRPC server gives them to
+//! the datapath.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::{PortIo, Received};
 use crate::notify::Notifier;
 use crate::tm::{Departure, Medium};
 
-/// What the CPU port is attached to, for people.
+/// Name of the CPU port's attachment.
 pub(crate) const ATTACHMENT: &str = "controller";
 
 /// The CPU port's attachment.

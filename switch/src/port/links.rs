@@ -1,4 +1,4 @@
-//! Whether network interfaces reach their other ends, and news of that (rtnetlink(7), netdevice(7)).
+//! Link states of network interfaces, and notifications of changes (rtnetlink(7), netdevice(7)).
 
 use std::ffi::CStr;
 use std::io;
@@ -11,16 +11,16 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
 };
 
-/// What stands between an interface and its other end.
+/// The link state of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
     /// The interface was removed.
     Gone,
     /// It is administratively down.
     Down,
-    /// It is up, and its other end is not: a cable that is pulled, a veth whose peer is down.
+    /// It is up without a carrier: an unplugged cable, or a veth whose peer is down.
     NoCarrier,
-    /// Nothing.
+    /// It is up and has a carrier.
     Running,
 }
 
@@ -30,7 +30,7 @@ mod ioctl {
 }
 
 impl Link {
-    /// Of the interface with this index; any socket will do to ask.
+    /// Returns the state of the interface with this index. Any socket serves for the request.
     pub(super) fn of(index: libc::c_uint, socket: BorrowedFd<'_>) -> Link {
         // By index, for an interface may get another name.
         let flags = if_indextoname(index).and_then(|name| flags(&name, socket));
@@ -43,7 +43,7 @@ impl Link {
     }
 }
 
-/// Makes the interface with this index go up or down administratively; needs CAP_NET_ADMIN.
+/// Sets the administrative state of the interface with this index. Needs CAP_NET_ADMIN.
 pub(super) fn enable(
     index: libc::c_uint,
     socket: BorrowedFd<'_>,
@@ -63,7 +63,7 @@ pub(super) fn enable(
     Ok(())
 }
 
-/// A request about the interface of this name.
+/// Returns a request for the interface of this name.
 fn request(name: &CStr) -> libc::ifreq {
     // SAFETY: a plain C structure for which all zeros are valid.
     let mut request: libc::ifreq = unsafe { zeroed() };
@@ -85,14 +85,14 @@ fn flags(name: &CStr, socket: BorrowedFd<'_>) -> nix::Result<libc::c_int> {
     Ok(libc::c_int::from(flags))
 }
 
-/// Rings when something about any interface changes.
+/// Notifies of changes of any interface.
 ///
-/// What the messages say is not read: some may be lost when many come at once (netlink(7)). Whoever
-/// hears the bell asks for the present state of the interfaces of interest.
+/// It ignores the contents of messages, because netlink may lose some (netlink(7)). After a notification, query the state of
+/// the interfaces of interest.
 pub(crate) struct LinkNews(OwnedFd);
 
 impl LinkNews {
-    /// Listens from now on.
+    /// Starts listening.
     pub(crate) fn open() -> io::Result<Self> {
         let socket = socket(
             AddressFamily::Netlink,
@@ -105,9 +105,9 @@ impl LinkNews {
         Ok(LinkNews(socket))
     }
 
-    /// Silences the bell; what comes afterwards rings it again.
+    /// Takes pending notifications. Later ones notify again.
     pub(crate) fn take(&self) {
-        /// What comes in faster than this many can be taken rings again.
+        /// Largest number of messages per call; further ones notify again.
         const MOST: usize = 256;
         for _ in 0..MOST {
             match recv(self.0.as_raw_fd(), &mut [0; 16], MsgFlags::MSG_DONTWAIT) {

@@ -1,4 +1,4 @@
-//! Ports: where frames come from and go to.
+//! Port attachments.
 //!
 //! | attachment | module |
 //! | --- | --- |
@@ -30,19 +30,19 @@ use raw::RawPort;
 use replay::{ReplayPlan, ReplayPort};
 use seqpacket::SeqpacketPort;
 
-/// What a call of [`PortIo::receive`] brought.
+/// The result of [`PortIo::receive`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// Frames, and perhaps more to come.
+    /// Frames; there may be more.
     Frames,
-    /// All there was to read, perhaps nothing.
+    /// All pending frames, possibly none.
     Empty,
 }
 
-/// How far the replay of a file is.
+/// The progress of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Replay<'a> {
-    /// There is none.
+    /// The port replays no file.
     None,
     /// There are frames left.
     Running,
@@ -52,21 +52,20 @@ pub(crate) enum Replay<'a> {
     Failed(&'a str),
 }
 
-/// An attachment as the forwarding thread uses it.
+/// An attachment, for the forwarding thread.
 pub(crate) trait PortIo: Medium + Send {
-    /// Makes its files ready to be written.
+    /// Prepares its files for writing.
     fn begin(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Asks `poller` for the events that the port needs in its present state, under its `token`.
+    /// Registers the events that the port needs in its present state with `poller`, under `token`.
     fn register(&mut self, poller: &Epoll, token: u64) -> io::Result<()>;
 
-    /// Also report when frames can be sent again, or stop doing so.
+    /// Starts or stops reports of room to send.
     fn want_writable(&mut self, poller: &Epoll, token: u64, want: bool) -> io::Result<()>;
 
-    /// Hands up to a batch of frames to `each`, in order. A change of state (a peer came or went) is
-    /// registered by itself.
+    /// Passes up to a batch of frames to `each`, in order. Registers changes of state itself, such as a new peer.
     fn receive(
         &mut self,
         poller: &Epoll,
@@ -75,62 +74,60 @@ pub(crate) trait PortIo: Medium + Send {
         each: &mut dyn FnMut(Frame<'_>),
     ) -> Received;
 
-    /// The poller reports an error, which reading does not tell.
+    /// Handles an error that the poller reports and reading does not.
     fn failed(&mut self) {}
 
-    /// Index of the network interface that it is attached to, if it is one.
+    /// Returns the index of its network interface, if it has one.
     fn interface(&self) -> Option<u32> {
         None
     }
 
-    /// Whether it is to be up: an interface may be administratively down.
+    /// True unless the interface is administratively down.
     fn enabled(&self) -> bool {
         true
     }
 
-    /// Makes it go up or down administratively.
+    /// Sets the administrative state.
     fn enable(&mut self, _enabled: bool) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Something about some network interface has changed.
+    /// Handles a change of any network interface.
     fn link_changed(&mut self) {}
 
-    /// How long to wait before the next try when the last [`Medium::send`] stopped short, if the
-    /// poller will not report that there is room again.
+    /// Returns the time to wait before the next [`Medium::send`] after a partial one, if the poller does not report room.
     fn retry_after(&self) -> Option<Nanos> {
         None
     }
 
-    /// Whether a frame sent now would reach somebody.
+    /// True if the port has a peer that can receive frames.
     fn connected(&self) -> bool;
 
-    /// The queues are long: what comes in here can wait a little without being lost. False: it
-    /// cannot.
+    /// Pauses the port's input while queues are long. Returns false if the input cannot wait without loss.
     fn hold_back(&mut self) -> bool {
         false
     }
 
-    /// How far the replay of a file is, if this is one.
+    /// Returns the progress of the replay, if the port replays a file.
     fn replay(&self) -> Replay<'_> {
         Replay::None
     }
 
-    /// Whether what is sent stays in memory until it is flushed.
+    /// True if sent frames stay in memory until a flush.
     fn buffers(&self) -> bool {
         false
     }
 
-    /// Writes out what is buffered.
+    /// Flushes buffers.
     fn flush(&mut self) {}
 
-    /// Frames that the kernel dropped since the last call because they were not read in time.
+    /// Takes the number of frames that the kernel dropped since the last call because they were not read in time.
     fn take_overruns(&mut self) -> u64 {
         0
     }
 }
 
-/// Opens an attachment. No file has changed by it.
+/// Opens an attachment without changing existing files.
 pub(crate) fn open(attach: Attach, replay: ReplayPlan) -> io::Result<Box<dyn PortIo>> {
     Ok(match attach {
         Attach::Interface(name) => Box::new(RawPort::open(&name)?),
@@ -150,12 +147,12 @@ struct Interest {
 }
 
 impl Interest {
-    /// In what comes in, and in the peer's going.
+    /// Interest in arriving frames and in the peer's disconnection.
     fn in_frames() -> Self {
         Self::of(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP)
     }
 
-    /// In room to send.
+    /// Interest in room to send.
     fn in_room() -> Self {
         Self::of(EpollFlags::EPOLLOUT)
     }

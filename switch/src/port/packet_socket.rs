@@ -1,5 +1,4 @@
-//! AF_PACKET sockets as ports need them (packet(7)). The packet tests' runner, an example of this crate,
-//! uses the file for the far ends of ports, too.
+//! AF_PACKET sockets for ports on network interfaces (packet(7)). The crate `ultima-stf` compiles this file too.
 
 use std::io;
 use std::mem::{offset_of, size_of};

@@ -1,7 +1,7 @@
-//! Ports on pcap files: the frames of one enter the switch, those that leave go to another.
+//! Ports on pcap files: frames of one file enter the switch, frames that leave are written to another.
 //!
-//! Frames enter either as fast as the switch takes them, which waits while its queues are long, or
-//! at the times that the file says, counted from the first.
+//! Frames enter as fast as the switch takes them, with pauses while queues are long, or at their times in the file, relative
+//! to the first.
 
 use std::fs::File;
 use std::io;
@@ -23,28 +23,28 @@ use crate::tm::{BATCH, Departure, Medium};
 
 /// libpcap's MAXIMUM_SNAPLEN: no record is longer.
 const MAX_RECORD: u32 = 262_144;
-/// Before queues that are long are looked at again.
+/// Pause of a replay while queues are long.
 const PAUSE: Duration = Duration::from_micros(100);
-/// What a timer is set to that is to ring at once: 0 would turn it off.
+/// Shortest time of a timer, to ring at once: 0 would turn it off.
 const AT_ONCE: Duration = Duration::from_nanos(1);
 
 /// A port on pcap files.
 pub(crate) struct ReplayPort {
     source: Option<Source>,
     sink: Option<Trace>,
-    /// There was a source from the beginning.
+    /// True if the port was opened with a file to replay.
     replays: bool,
     /// See [`ReplayPlan::decisive`].
     decisive: bool,
     failed: Option<String>,
 }
 
-/// What holds for all replays of a switch.
+/// Settings of all replays of a switch.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ReplayPlan {
-    /// From a port's opening to its first frame.
+    /// Time from opening a port to its first frame.
     pub(crate) after: Duration,
-    /// A file that cannot be read to its end ends the switch, which then says why.
+    /// True if a file that cannot be read to its end ends the switch with an error.
     pub(crate) decisive: bool,
 }
 
@@ -55,20 +55,20 @@ struct Source {
     /// Readable when a frame can enter.
     timer: TimerFd,
     interest: Interest,
-    /// When the replay begins, in the times of the file, if they count.
+    /// Mapping of the file's times, for a timed replay.
     pace: Option<Pace>,
-    /// A frame that has been read before its time.
+    /// A frame that was read before its time.
     early: Option<(Instant, Vec<u8>)>,
     records: u64,
 }
 
-/// From times in the file to moments.
+/// Maps times in the file to instants.
 struct Pace {
     start: Instant,
     first: Option<Duration>,
 }
 
-/// What is wrong with a file.
+/// Why a file cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 enum Fault {
     #[error("not a pcap file; pcapng becomes one by `editcap -F pcap`")]
@@ -117,7 +117,7 @@ impl ReplayPort {
         })
     }
 
-    /// The file is at its end, or of no use any more.
+    /// Ends the replay, at the end of the file or with a fault.
     fn end(&mut self, poller: &Epoll, fault: Option<Fault>) {
         let Some(mut source) = self.source.take() else {
             return;
@@ -167,14 +167,14 @@ impl Source {
         Ok(source)
     }
 
-    /// Lets the timer ring in this time, and keep on ringing.
+    /// Sets the timer, which then stays readable.
     fn wait(&self, time: Duration) -> io::Result<()> {
         let time = TimeSpec::from_duration(time.max(AT_ONCE));
         let once = Expiration::OneShot(time);
         Ok(self.timer.set(once, TimerSetTimeFlags::empty())?)
     }
 
-    /// Hands over the next frame if its time has come. `None`: there are no more.
+    /// Passes on the next frame if it is due. Returns `None` at the end of the file.
     fn next(&mut self, each: &mut dyn FnMut(Frame<'_>)) -> Result<Option<Received>, Fault> {
         let record = self.records;
         let failed = |source| Fault::Read { record, source };
@@ -221,7 +221,7 @@ impl Source {
 }
 
 impl Pace {
-    /// When a frame of this time enters: none before the first.
+    /// Returns the instant at which a frame with this time enters, at the earliest that of the first frame.
     fn moment(&mut self, time: Duration) -> Instant {
         let first = *self.first.get_or_insert(time);
         let after = time.saturating_sub(first);

@@ -1,8 +1,7 @@
-//! Virtual ports: Unix sockets of type `SOCK_SEQPACKET`, one Ethernet frame a message.
+//! Virtual ports: Unix sockets of type `SOCK_SEQPACKET`, one Ethernet frame per message.
 //!
-//! Two connected sockets of this type take messages until the sender's send buffer is full,
-//! whatever `net.unix.max_dgram_qlen` says (that limit is for sockets that are not each other's
-//! peer), and then say so: a full port is backpressure, never a drop.
+//! Two connected sockets of this type accept messages until the sender's send buffer is full, and then report that: a full
+//! port causes backpressure, not loss. `net.unix.max_dgram_qlen` does not apply to sockets that are each other's peer.
 
 use std::fs;
 use std::io;
@@ -22,9 +21,9 @@ use super::mmsg::{self, Frame, RxBatch};
 use super::{Interest, PortIo, Received};
 use crate::tm::{Departure, Medium};
 
-/// Asked of the kernel for frames sent and not yet read by the peer; it may give less.
+/// Requested send buffer, in bytes. The kernel may grant less.
 const SEND_BUFFER: usize = 4 * 1024 * 1024;
-/// Peers that may wait for the present one to leave.
+/// Number of peers that may wait for the current one to disconnect.
 const WAITING_PEERS: i32 = 4;
 
 /// A port on a Unix socket.
@@ -35,7 +34,7 @@ pub(crate) struct SeqpacketPort {
     peer_interest: Interest,
 }
 
-/// The listening socket and its file, which goes with it.
+/// A listening socket and its file, which it removes when dropped.
 struct Listener {
     socket: OwnedFd,
     path: PathBuf,
@@ -49,7 +48,7 @@ impl Drop for Listener {
 }
 
 impl SeqpacketPort {
-    /// Listens at `path`. A socket file that nobody listens at any more is replaced.
+    /// Listens at `path`. Replaces an abandoned socket file.
     pub(crate) fn listen(path: PathBuf) -> io::Result<Self> {
         let socket = socket(
             AddressFamily::Unix,
@@ -75,8 +74,7 @@ impl SeqpacketPort {
         })
     }
 
-    /// Takes over the descriptor with this number, inherited from the process that started this
-    /// one.
+    /// Takes ownership of an inherited descriptor.
     pub(crate) fn inherit(fd: RawFd) -> io::Result<Self> {
         // Descriptors 0 to 2 belong to the process; a closed one is nobody's.
         if fd <= 2 {
@@ -107,7 +105,7 @@ impl SeqpacketPort {
         })
     }
 
-    /// The peer is gone: forget it and look for the next.
+    /// Drops the peer's connection and waits for the next peer.
     fn hang_up(&mut self, poller: &Epoll, token: u64) {
         if let Some(peer) = self.peer.take() {
             // Closing removes a descriptor from every poller, so a failure here changes nothing.
@@ -137,7 +135,7 @@ impl SeqpacketPort {
     }
 }
 
-/// Whether the file is a socket that refuses connections: its owner ended without removing it.
+/// True if the file is a socket that refuses connections: its owner ended without removing it.
 fn is_abandoned(path: &Path, address: &UnixAddr) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     is_socket

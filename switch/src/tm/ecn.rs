@@ -1,11 +1,10 @@
-//! Explicit congestion notification (RFC 3168): a frame that met a long queue says so.
+//! Explicit congestion notification (RFC 3168): marks frames that met a long queue.
 
 use ultima_link::EcnThreshold;
 
 use super::Nanos;
 
-/// Whether a copy that found these packets and bytes in its queue, and stayed there for so many
-/// nanoseconds, is to be marked.
+/// True if a copy must be marked that found this many packets and bytes in its queue and stayed there for this time.
 pub(super) fn exceeded(threshold: EcnThreshold, packets: u32, bytes: u32, stay: Nanos) -> bool {
     match threshold {
         EcnThreshold::Packets(threshold) => packets > threshold,
@@ -19,12 +18,11 @@ const ETHERNET: usize = 14;
 const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
-/// Congestion Experienced, in IPv4's second byte; 0 there: the transport is not capable of ECN.
+/// Congestion Experienced, in IPv4's second byte. 0 there means a transport without ECN.
 const CE: u8 = 0b11;
 
-/// Sets Congestion Experienced in a frame that carries IPv4 or IPv6, with any number of VLAN tags,
-/// and whose transport is capable of it. False: it is not, it was marked before, or this is no such
-/// frame; then nothing changes.
+/// Sets Congestion Experienced in an IPv4 or IPv6 frame of an ECN-capable transport, with any number of VLAN tags. Returns
+/// false, and changes nothing, for any other frame and for a marked one.
 pub(super) fn mark(frame: &mut [u8]) -> bool {
     let mut at = ETHERNET;
     loop {
@@ -120,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_capable_is_marked_and_stays_right() {
+    fn ecn_capable_frames_are_marked_with_a_correct_checksum() {
         for tags in [&[][..], &[[0x81, 0x00]], &[[0x88, 0xa8], [0x81, 0x00]]] {
             for (ect, dscp) in [(1, 0x00), (2, 0xb8)] {
                 let mut marked = frame(tags, IPV4, &ipv4(dscp | ect));
@@ -160,7 +158,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever lies there: a header whose sum was right has the right one after it was marked.
+        /// Marking keeps a correct header checksum correct.
         #[test]
         fn any_header_stays_right(mut header in prop::collection::vec(any::<u8>(), 20)) {
             header[0] = 0x45;

@@ -1,4 +1,4 @@
-//! How a frame's delay strays from the configured one.
+//! Random deviation of a frame's delay from the configured one.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use rand::Rng;
 use rand_distr::{Distribution, LogNormal, Normal, Pareto, Uniform};
 use ultima_link::Jitter;
 
-/// A jitter at work on one wire. All in nanoseconds.
+/// The jitter of one wire, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum JitterSampler {
     Uniform(Uniform<f64>),
@@ -16,7 +16,7 @@ pub(super) enum JitterSampler {
 }
 
 impl JitterSampler {
-    /// `None` for what [`Jitter::validate`] refuses.
+    /// Returns `None` for a jitter that [`Jitter::validate`] rejects.
     pub(super) fn new(jitter: Jitter) -> Option<Self> {
         let nanos = |span: Duration| span.as_nanos() as f64;
         Some(match jitter {
@@ -38,7 +38,7 @@ impl JitterSampler {
         })
     }
 
-    /// Nanoseconds to add to the next frame's delay.
+    /// Draws the nanoseconds to add to the next frame's delay.
     pub(super) fn sample(&self, rng: &mut impl Rng) -> f64 {
         match self {
             JitterSampler::Uniform(uniform) => uniform.sample(rng),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn all_but_one_in_ten_thousand_stay_within_reach() {
+    fn all_but_one_frame_in_ten_thousand_stay_within_reach() {
         for text in [
             "uniform:100us",
             "normal:100us",

@@ -1,28 +1,26 @@
-//! Traffic manager: what lies between ingress and the medium, for one egress port.
+//! Traffic manager of one egress port, from ingress to the medium.
 //!
 //! ```text
 //! ordered copy → queue of its priority → egress program → ECN → wire (rate → loss → delay) → medium
 //! ```
 //!
-//! A copy leaves its queue when the wire is free for it, so the egress program sees the queue as it
-//! is then, and a frame that it shortens occupies the wire for its final length only. Nothing here
-//! reads a clock or a socket: time comes in as nanoseconds, frames go out through a trait.
+//! A copy leaves its queue when the wire is free. So the egress program sees the queue at that time, and a frame that it
+//! shortens occupies the wire for its final length. No clock and no sockets: the caller passes the time in nanoseconds, and
+//! frames leave through a trait.
 //!
-//! Backpressure: a medium that takes no more leaves frames on the delay line; a full delay line
-//! stops the dequeuing; a full queue drops its tail, which is counted. Nothing else is ever lost
-//! silently.
+//! Backpressure: frames stay on the delay line while the medium accepts none; a full delay line stops the dequeuing; a full
+//! queue drops its tail and counts it. Every loss is counted.
 //!
-//! A port's configuration changes between two packets: what is queued stays, whatever the new
-//! limits; what is on the wire arrives when it was to arrive; what sets out afterwards meets the new
-//! wire. What can be configured is a [`ultima_link::WireConfig`].
+//! A port's configuration ([`ultima_link::WireConfig`]) changes between two packets. Queued copies stay, regardless of new
+//! limits. Frames on the wire arrive at their old times. Later frames meet the new wire.
 //!
 //! | module | |
 //! | --- | --- |
 //! | `queue` | a queue for each priority |
 //! | `ecn` | threshold and mark |
 //! | `wire` | serialization and the delay line |
-//! | `jitter` | what is random about a wire, beside its loss ([`ultima_link::LossProcess`]) |
-//! | `settings` | the configuration as it goes over gRPC |
+//! | `jitter` | random delay; [`ultima_link::LossProcess`] is random loss |
+//! | `settings` | the configuration in gRPC messages |
 
 mod ecn;
 mod jitter;
@@ -46,55 +44,54 @@ use crate::stats::{Key, Place, PortStats};
 /// Nanoseconds since the switch started.
 pub type Nanos = u64;
 
-/// Frames offered to a medium at once.
+/// Number of frames offered to a medium at once.
 pub(crate) const BATCH: usize = 32;
-/// Copies that one call of [`EgressPort::serve`] takes from the queue, so that no port starves the
-/// others.
+/// The most copies that one call of [`EgressPort::serve`] takes from the queue, so that no port starves the others.
 const TURN: usize = 64;
-/// Buffers kept for reuse, and the largest kept.
+/// Largest number and size of buffers kept for reuse.
 const POOLED: usize = 1024;
 const POOLED_BYTES: usize = 16 * 1024;
 
-/// What became of a frame that was offered to a medium.
+/// The outcome of a frame that was offered to a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Departure {
-    /// The medium has it.
+    /// The medium accepted it.
     Left,
-    /// Nobody is attached.
+    /// The port has no peer.
     NoPeer,
-    /// It is longer than the medium carries, as far as the medium tells.
+    /// It is longer than the medium's MTU, if known.
     Oversize,
 }
 
 /// Where frames go after the wire.
 pub(crate) trait Medium {
-    /// Offers frames in order and reports on each that was taken or lost. Fewer reports than
-    /// frames: the medium takes no more for now and says so itself when that changes.
+    /// Offers frames in order and reports on each that was accepted or lost. With fewer reports than frames, the medium is full;
+    /// it reports itself when it has room.
     fn send(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>);
 }
 
-/// The egress pipeline as the traffic manager sees it.
+/// The egress pipeline.
 pub(crate) trait EgressProgram<C> {
-    /// Runs a copy that leaves its queue at `now`, with `depth` packets left there behind it, and
-    /// writes the frame, if there is one, to `out`.
+    /// Processes a copy that leaves its queue at `now`, with `depth` packets still queued, and writes the frame, if any, to
+    /// `out`.
     fn run(&mut self, copy: Queued<C>, depth: u32, now: Nanos, out: &mut Vec<u8>) -> Verdict;
 }
 
-/// What the egress program did with a copy.
+/// The egress program's decision on a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// There is a frame to send.
+    /// Send the frame.
     Send,
-    /// The copy is gone, for the reason that it is counted under.
+    /// The copy is dropped and counted at this place.
     Gone(Place),
 }
 
-/// Buffers of frames, reused.
+/// A pool of frame buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(Vec<Vec<u8>>);
 
 impl Pool {
-    /// An empty buffer.
+    /// Returns an empty buffer.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.0.pop().unwrap_or_default()
     }
@@ -108,16 +105,16 @@ impl Pool {
     }
 }
 
-/// What a port waits for after it was served.
+/// The condition under which a port needs service again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// More could be done right now; it was another port's turn.
+    /// At once, after the other ports' turn.
     Turn,
-    /// Nothing to do before this moment.
+    /// At this time.
     Until(Nanos),
-    /// The medium takes no more; other work, if any, comes due at the given moment.
+    /// When the medium has room, or at the given time.
     Medium(Option<Nanos>),
-    /// Nothing to do until a copy is queued.
+    /// When a copy is queued.
     Copy,
 }
 
@@ -151,14 +148,13 @@ pub(crate) struct EgressPort<C> {
     config: WireConfig,
     queues: Queues<C>,
     wire: Wire,
-    /// The wire had no room when it was last looked at.
+    /// True if the wire had no room at the last check.
     stalled: bool,
     reports: Vec<Departure>,
 }
 
 impl<C> EgressPort<C> {
-    /// An idle port. The same seed loses the same frames of the same sequence, and delays them by
-    /// the same times.
+    /// Returns an idle port. Equal seeds lose the same frames of a sequence and delay them equally.
     pub(crate) fn new(config: WireConfig, seed: u64) -> Self {
         EgressPort {
             queues: Queues::new(&config),
@@ -169,20 +165,19 @@ impl<C> EgressPort<C> {
         }
     }
 
-    /// What it is configured to.
+    /// Returns the configuration.
     pub(crate) fn config(&self) -> &WireConfig {
         &self.config
     }
 
-    /// Another configuration from `now` on. Serve the port after that: it may do more.
+    /// Sets the configuration from `now` on. Serve the port afterwards: it may have work.
     pub(crate) fn configure(&mut self, config: WireConfig, now: Nanos) {
         self.queues.limit(&config);
         self.wire.configure(&config, now);
         self.config = config;
     }
 
-    /// A copy of `len` bytes is ordered to this port. Priority 0 is the lowest; above the highest
-    /// counts as the highest.
+    /// Queues a copy of `len` bytes. Priority 0 is the lowest; a priority above the highest counts as the highest.
     pub(crate) fn order(
         &mut self,
         copy: C,
@@ -230,14 +225,14 @@ impl<C> EgressPort<C> {
         }
     }
 
-    /// Empties the queues of copies that no program can run any more, and counts them.
+    /// Drops and counts queued copies that no program can process any more.
     pub(crate) fn discard_queue(&mut self, stats: &mut PortStats) {
         while let Some((item, _)) = self.queues.pop(Nanos::MAX) {
             stats.count(Place::Reconfigured, item.key, u64::from(item.len));
         }
     }
 
-    /// Empties queues and wire of a port that goes, and counts what was there.
+    /// Drops and counts everything in queues and on the wire of a port that is removed.
     pub(crate) fn discard_all(&mut self, stats: &mut PortStats) {
         while let Some((item, _)) = self.queues.pop(Nanos::MAX) {
             stats.count(Place::Removed, item.key, u64::from(item.len));
@@ -247,7 +242,7 @@ impl<C> EgressPort<C> {
         }
     }
 
-    /// What the port holds now.
+    /// Returns the copies and bytes that the port holds.
     pub(crate) fn held(&self) -> Held {
         let (in_flight_packets, in_flight_bytes) = self.wire.under_way();
         Held {
@@ -257,7 +252,7 @@ impl<C> EgressPort<C> {
         }
     }
 
-    /// When the next copy may set out; `None` when there is none or the wire has no room for it.
+    /// Returns the earliest time to send the next copy; `None` if there is none or the wire has no room.
     fn next_start(&self, now: Nanos) -> Option<Nanos> {
         if !self.wire.has_room() {
             return None;
@@ -271,7 +266,7 @@ impl<C> EgressPort<C> {
         )
     }
 
-    /// Hands over what has crossed the wire. True when the medium took less than that.
+    /// Delivers frames that have crossed the wire. Returns true if the medium accepted only some of them.
     fn deliver(
         &mut self,
         now: Nanos,
@@ -310,7 +305,7 @@ impl<C> EgressPort<C> {
         }
     }
 
-    /// Starts every transmission whose time has come.
+    /// Starts every transmission that is due.
     fn transmit(
         &mut self,
         now: Nanos,

@@ -1,7 +1,7 @@
 //! The queues in front of an egress port: one for each priority, first in, first out, drop-tail.
 //!
-//! As simple_switch's with `--priority-queues 8`: the highest number goes first and may starve the
-//! others; each queue has the whole limit for itself.
+//! Like simple_switch with `--priority-queues 8`: the highest priority goes first and may starve the others, and each queue
+//! has the whole limit.
 
 use std::collections::VecDeque;
 
@@ -10,20 +10,19 @@ use ultima_link::{MIN_CHARGE, WireConfig};
 use super::Nanos;
 use crate::stats::Key;
 
-/// Priorities of a port, as many as `standard_metadata.priority` (3 bits) can name; 0 is the
-/// lowest.
+/// Number of priorities of a port: the values of `standard_metadata.priority` (3 bits). 0 is the lowest.
 pub const PRIORITIES: usize = 8;
 
-/// A copy in a queue, with what the program may ask about its stay there.
+/// A queued copy, with the facts that a program may read in egress.
 #[derive(Debug)]
 pub struct Queued<C> {
     /// The copy itself.
     pub copy: C,
-    /// Its length in bytes when it was ordered, before the egress program.
+    /// Its length in bytes before egress.
     pub len: u32,
     /// Statistics key of the frame that it is a copy of.
     pub key: Key,
-    /// When it was queued.
+    /// The time at which it was queued.
     pub enqueued_at: Nanos,
     /// Packets that were in its queue before it.
     pub depth_at_enqueue: u32,
@@ -40,7 +39,7 @@ pub struct Occupancy {
     pub bytes: u64,
 }
 
-/// What a frame counts for against a limit in bytes.
+/// Returns the bytes that a frame counts against a limit.
 pub(super) fn charge(len: u64) -> u64 {
     len.max(MIN_CHARGE)
 }
@@ -66,14 +65,14 @@ impl<C> Queue<C> {
 #[derive(Debug)]
 pub(super) struct Queues<C> {
     by_priority: [Queue<C>; PRIORITIES],
-    /// Bit p: there is something of priority p.
+    /// Bit p is set if the queue of priority p is not empty.
     waiting: u8,
     max_bytes: u64,
     max_packets: usize,
 }
 
 impl<C> Queues<C> {
-    /// Empty queues with the limits of `config`.
+    /// Returns empty queues with the limits of `config`.
     pub(super) fn new(config: &WireConfig) -> Self {
         let mut queues = Queues {
             by_priority: std::array::from_fn(|_| Queue {
@@ -89,14 +88,14 @@ impl<C> Queues<C> {
         queues
     }
 
-    /// Other limits from here on. What is queued stays.
+    /// Sets the limits. Queued copies stay.
     pub(super) fn limit(&mut self, config: &WireConfig) {
         self.max_bytes = config.queue_bytes;
         self.max_packets = config.queue_packets.map_or(usize::MAX, |n| n as usize);
     }
 
-    /// Appends a copy to the queue of its priority (above the highest: to the highest), or hands it
-    /// back when it does not fit.
+    /// Appends a copy to the queue of its priority, or returns it if it does not fit. A priority above the highest counts as the
+    /// highest.
     pub(super) fn push(
         &mut self,
         copy: C,
@@ -126,8 +125,7 @@ impl<C> Queues<C> {
         Ok(())
     }
 
-    /// Takes the copy that goes first at `at`: of those queued by then, the oldest of the highest
-    /// priority. With it, the packets left in its queue.
+    /// Takes the oldest copy of the highest priority that was queued by `at`, with the number of packets left in its queue.
     pub(super) fn pop(&mut self, at: Nanos) -> Option<(Queued<C>, u32)> {
         let mut left = self.waiting;
         while left != 0 {
@@ -150,7 +148,7 @@ impl<C> Queues<C> {
         None
     }
 
-    /// When the oldest copy of all was queued.
+    /// Returns the time at which the oldest copy was queued.
     pub(super) fn oldest(&self) -> Option<Nanos> {
         let mut left = self.waiting;
         let mut oldest = None;
@@ -164,7 +162,7 @@ impl<C> Queues<C> {
         oldest
     }
 
-    /// What each queue holds, by priority.
+    /// Returns the occupancy of each queue, by priority.
     pub(super) fn occupancy(&self) -> [Occupancy; PRIORITIES] {
         std::array::from_fn(|priority| self.by_priority[priority].occupancy())
     }
@@ -241,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_later_does_not_go_before() {
+    fn later_copies_do_not_overtake() {
         let mut queues = queues(1000, None);
         assert!(queues.push('a', 1, 100, Key::NONE, 10).is_ok());
         assert!(queues.push('b', 6, 100, Key::NONE, 20).is_ok());

@@ -1,4 +1,4 @@
-//! A wire's configuration as it goes over gRPC.
+//! Conversion between a wire's configuration and its gRPC messages.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use ultima_link::{EcnThreshold, Jitter, Loss, WireChange, WireConfig, WireError}
 use crate::proto::{self, Change, Settings};
 use crate::proto::{ecn::Threshold, jitter::Distribution, loss::Model};
 
-/// Why settings are refused.
+/// Why settings are invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SettingsError {
-    /// A choice that was not made.
-    #[error("{0}: one of its kinds must be set")]
+    /// A oneof without a value.
+    #[error("{0}: no kind is set, expected one")]
     Kind(&'static str),
     /// A number that does not fit.
     #[error("loss.field: offset {0}: expected an offset within a frame")]
     Offset(u64),
-    /// A name in a mask that is none.
-    #[error("mask: `{0}` is no setting; there are: {names}", names = NAMES.join(", "))]
+    /// An unknown name in a mask.
+    #[error("mask: unknown setting `{0}`: expected one of {names}", names = NAMES.join(", "))]
     Name(String),
-    /// What no wire can do.
+    /// Settings that a wire cannot have.
     #[error(transparent)]
     Wire(#[from] WireError),
 }
 
-/// The settings that a mask can name, as they are called in `traffic_manager.proto`.
+/// Names of settings in a mask, as in `traffic_manager.proto`.
 pub const NAMES: [&str; 8] = [
     "rate_bps",
     "delay_ns",
@@ -37,11 +37,11 @@ pub const NAMES: [&str; 8] = [
     "ecn",
 ];
 
-/// The configuration that `present` becomes when the settings that `mask` names (all without one)
-/// are changed to those in `settings`.
+/// Returns the configuration `present` with the settings in `mask` (all, if the mask is empty) replaced by those in
+/// `settings`.
 ///
 /// # Errors
-/// If the result could not be, or the mask names what there is not.
+/// The result is invalid, or the mask contains an unknown name.
 pub fn merge(
     present: &WireConfig,
     settings: Settings,
@@ -69,7 +69,7 @@ pub fn merge(
     Ok(merged)
 }
 
-/// The request that makes a change true of some ports; of all if there are none.
+/// Returns the request to apply a change to these ports, or to all if none are given.
 pub fn request(change: &WireChange, ports: Vec<u32>) -> Change {
     let mut wire = WireConfig::default();
     change.apply(&mut wire);
@@ -97,7 +97,7 @@ impl From<&WireConfig> for Settings {
     }
 }
 
-/// Validated.
+/// Validates the settings.
 impl TryFrom<Settings> for WireConfig {
     type Error = SettingsError;
 
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_out_comes_back() {
+    fn settings_survive_conversion() {
         for wire in [wire(), WireConfig::default()] {
             let back = WireConfig::try_from(Settings::from(&wire));
             assert_eq!(back, Ok(wire));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_change_names_is_what_a_mask_can_name() {
+    fn changes_and_masks_have_the_same_names() {
         let all: WireChange = wire().to_string().parse().expect("as it is shown");
         assert_eq!(all.names(), NAMES);
     }
@@ -366,7 +366,7 @@ mod tests {
             jitter: Some(proto::Jitter::default()),
             ..Settings::default()
         };
-        assert!(refused(jitter, &["jitter"]).contains("jitter: one of its kinds"));
+        assert!(refused(jitter, &["jitter"]).contains("jitter: no kind is set"));
         // Each is possible, but not together with what is there.
         let far = WireConfig {
             delay: Duration::from_secs(60),

@@ -283,7 +283,7 @@ fn a_full_medium_backs_up_into_the_queue() {
 }
 
 #[test]
-fn nobody_attached_and_frames_too_long_are_counted() {
+fn frames_without_peer_and_too_long_frames_are_counted() {
     let mut bench = Bench::new(WireConfig::default(), 0);
     bench.order(vec![0; 9001], 0);
     bench.order(vec![0xff; 60], 0);

@@ -1,5 +1,4 @@
-//! The wire behind an egress port: it is busy while a frame is serialized, loses some, and delays
-//! the rest.
+//! The wire of an egress port: serialization, loss and delay.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,27 +12,27 @@ use super::jitter::JitterSampler;
 use super::queue::charge;
 use crate::stats::Key;
 
-/// Bytes that a wire without rate or delay may hold for its socket.
+/// Most bytes that a wire without rate or delay holds for its socket.
 const STAGED_BYTES: u64 = 64 * 1024;
-/// Bytes under way on a wire that has a delay and no rate to bound them.
+/// Most bytes in flight on a wire with a delay and without a rate.
 const UNRATED_BYTES: u64 = 32 * 1024 * 1024;
-/// The longest serialization: a frame at 1 bit/s takes less.
+/// Upper bound of a frame's serialization, even at 1 bit/s.
 const MAX_SERIALIZATION: Nanos = u64::MAX / 4;
 const MAX_DELAY_NANOS: f64 = MAX_DELAY.as_nanos() as f64;
 
-/// A frame under way.
+/// A frame in flight.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) frame: Vec<u8>,
     pub(super) key: Key,
-    /// When it reaches the other end.
+    /// The time of arrival.
     pub(super) due: Nanos,
 }
 
-/// What a wire did with a frame.
+/// The outcome of a frame that was given to a wire.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Carried {
-    /// On its way.
+    /// In flight.
     Under,
     /// Lost; the buffer comes back for reuse.
     Lost(Vec<u8>),
@@ -52,9 +51,9 @@ pub(super) struct Wire {
     jitter_rng: Xoshiro256PlusPlus,
     /// End of the last frame's serialization.
     free_at: Nanos,
-    /// When that frame is due, if it was not lost.
+    /// The time of arrival of that frame, if it was not lost.
     last_due: Option<Nanos>,
-    /// In the order in which they arrive.
+    /// Frames in the order of arrival.
     line: VecDeque<InFlight>,
     line_bytes: u64,
     line_charged: u64,
@@ -85,9 +84,8 @@ impl Wire {
         wire
     }
 
-    /// Holds for every frame that sets out from now on; those under way arrive when they were to
-    /// arrive. What is left to be serialized of the present one goes at the new rate. A loss model
-    /// that stays keeps its state.
+    /// Sets the configuration for later frames. Frames in flight arrive at their old times. The rest of the current serialization
+    /// uses the new rate. An unchanged loss model keeps its state.
     pub(super) fn configure(&mut self, config: &WireConfig, now: Nanos) {
         self.delay = nanos(config.delay);
         self.jitter = config.jitter.and_then(JitterSampler::new);
@@ -136,22 +134,22 @@ impl Wire {
         self.free_at = free_at;
     }
 
-    /// Whether another frame may set out, as far as memory goes.
+    /// True if the wire has memory for another frame.
     pub(super) fn has_room(&self) -> bool {
         self.line_charged < self.line_limit
     }
 
-    /// When the wire is done with the last frame it took.
+    /// Returns the end of the last serialization.
     pub(super) fn free_at(&self) -> Nanos {
         self.free_at
     }
 
-    /// A sender that had to wait for room starts no earlier than now.
+    /// Delays the next frame to `now` or later, after the sender waited for room.
     pub(super) fn not_before(&mut self, now: Nanos) {
         self.free_at = self.free_at.max(now);
     }
 
-    /// Takes a frame whose first bit is sent at `start`.
+    /// Carries a frame whose first bit is sent at `start`.
     pub(super) fn carry(&mut self, frame: Vec<u8>, key: Key, start: Nanos) -> Carried {
         self.free_at = start.saturating_add(self.serialization(frame.len()));
         // Every process sees every frame: one model's draws do not depend on another's outcome.
@@ -171,7 +169,7 @@ impl Wire {
         Carried::Under
     }
 
-    /// Puts a frame on the line and says when it is due in the end.
+    /// Inserts a frame and returns its final time of arrival.
     fn insert(&mut self, mut flight: InFlight) -> Nanos {
         let last = self.line.back().map_or(0, |flight| flight.due);
         if flight.due < last && self.reorder {
@@ -187,17 +185,17 @@ impl Wire {
         due
     }
 
-    /// When the next frame reaches the other end.
+    /// Returns the next time of arrival.
     pub(super) fn next_due(&self) -> Option<Nanos> {
         self.line.front().map(|flight| flight.due)
     }
 
-    /// The frames that have reached the other end, in order.
+    /// Iterates over frames that have arrived, in order.
     pub(super) fn arrived(&self, now: Nanos) -> impl Iterator<Item = &InFlight> {
         self.line.iter().take_while(move |flight| flight.due <= now)
     }
 
-    /// Takes the first frame off the line.
+    /// Removes the first frame.
     pub(super) fn take(&mut self) -> Option<InFlight> {
         let flight = self.line.pop_front()?;
         self.line_bytes -= flight.frame.len() as u64;
@@ -205,7 +203,7 @@ impl Wire {
         Some(flight)
     }
 
-    /// Frames and bytes on the line.
+    /// Returns the frames and bytes in flight.
     pub(super) fn under_way(&self) -> (u64, u64) {
         (self.line.len() as u64, self.line_bytes)
     }

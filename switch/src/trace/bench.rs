@@ -1,4 +1,4 @@
-//! Traces without a running switch: a program, its entries, and frames one by one.
+//! Traces without a running switch: a program, its entries, and single frames.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
@@ -14,17 +14,17 @@ use crate::engine::{EgressOutcome, Engine, Limits, QueueInfo};
 use crate::grpc;
 use crate::pipeline::{ConfigError, Pipeline};
 
-/// A program on a bench: all ports are there, every queue is empty, nothing is lost on a wire.
+/// A program without a switch: all ports exist, queues are empty, wires lose nothing.
 pub struct Bench {
     pipeline: Pipeline,
-    /// Frames so far: each enters a second after the one before it, so that meters have tokens.
+    /// Number of frames so far. Frames enter one second apart, so that meters have tokens.
     entered: u64,
 }
 
-/// Why a bench refuses.
+/// Why a bench rejects its input.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// The P4Info is not P4Info.
+    /// The P4Info cannot be parsed.
     #[error("P4Info: {0}")]
     P4Info(#[from] text::TextError),
     /// The program does not load.
@@ -33,9 +33,9 @@ pub enum BenchError {
     /// An update cannot be applied.
     #[error("update {number}: {what}")]
     Update {
-        /// Counted from 1.
+        /// Number of the update, from 1.
         number: usize,
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
     /// A port that no frame can enter.
@@ -47,7 +47,7 @@ impl Bench {
     /// Loads a program.
     ///
     /// # Errors
-    /// It does not load, or is not the P4Info's.
+    /// The program does not load, or does not fit the P4Info.
     pub fn new(files: ProgramFiles, limits: Limits) -> Result<Bench, BenchError> {
         let p4info: P4Info = text::parse(&files.p4info)?;
         let config = ForwardingPipelineConfig {
@@ -62,10 +62,10 @@ impl Bench {
         })
     }
 
-    /// Applies the updates of a request in order; who sends it does not matter.
+    /// Applies the updates of a request in order. Ignores role and election id.
     ///
     /// # Errors
-    /// The first update that is refused. Those before it are applied.
+    /// The first invalid update. Those before it are applied.
     pub fn write(&mut self, request: WriteRequest) -> Result<(), BenchError> {
         for (index, update) in request.updates.into_iter().enumerate() {
             grpc::apply(&mut self.pipeline, update).map_err(|error| BenchError::Update {
@@ -76,7 +76,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Sends a frame in at a port, and all copies out.
+    /// Processes a frame that enters at a port, with all its copies.
     ///
     /// # Errors
     /// There is no such port.

@@ -1,10 +1,10 @@
-//! One packet's way through the switch, for people and for programs.
+//! Packet traces.
 //!
-//! A [`PacketTrace`] is all that parser, tables, actions, traffic manager and deparser did for one
-//! packet and its copies. As JSON it is what serde makes of it; [`text`] is for reading.
+//! A [`PacketTrace`] records everything that parser, tables, actions, traffic manager and deparser did for one packet and its
+//! copies. serde writes it as JSON; [`text`] prints it for people.
 //!
-//! [`Bench`] traces packets through a program that no switch runs; a running switch does it over
-//! gRPC (`proto/ultima/switch/v1/trace.proto`).
+//! [`Bench`] traces packets through a program without a switch. A running switch serves traces over gRPC
+//! (`proto/ultima/switch/v1/trace.proto`).
 
 mod bench;
 mod text;
@@ -22,11 +22,10 @@ pub use text::text;
 use crate::engine::DropCause;
 use crate::engine::trace::Recorder;
 
-/// The version of the document that a trace is in JSON; it changes when something is removed from
-/// it or means something else.
+/// Version of the JSON document. It changes when a member is removed or changes its meaning.
 pub const VERSION: u32 = 1;
 
-/// What happened to a packet that entered.
+/// The trace of a packet that entered the switch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketTrace {
     /// [`VERSION`].
@@ -35,47 +34,47 @@ pub struct PacketTrace {
     pub port: u16,
     /// Microseconds since the switch started.
     pub at_us: u64,
-    /// As it entered.
+    /// The frame on arrival.
     pub frame: Octets,
-    /// Why ingress ordered no copy for the packet itself; left out if it did.
+    /// Why ingress made no copy of the packet itself; absent if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped: Option<DropCause>,
-    /// Whether all copies were followed to their end, and no event is missing.
+    /// True if all copies were followed to their end and no event is missing.
     pub complete: bool,
-    /// Events that were too many, or too large, to keep.
+    /// Number of events that were too many or too large to keep.
     pub omitted: u64,
     /// The copies that were followed, by number.
     pub copies: Vec<CopyTrace>,
-    /// What happened, in order of time.
+    /// Events in order of time.
     pub events: Vec<Step>,
 }
 
-/// What became of a copy.
+/// A copy and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyTrace {
     /// Its number, from 1.
     pub copy: u16,
-    /// The copy that it was ordered for, 0 for the packet that entered.
+    /// Number of the copy from which it was made; 0 is the packet that entered.
     pub of: u16,
     /// Egress port.
     pub port: u16,
     /// Replication id.
     pub rid: u16,
-    /// Why it was ordered.
+    /// Why it was made.
     #[serde(flatten)]
     pub origin: Origin,
-    /// What became of it.
+    /// The outcome.
     pub fate: Fate,
     /// Why egress dropped it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<DropCause>,
-    /// The frame that left the deparser; left out when there is too much to keep.
+    /// The deparsed frame; absent if the trace is too large.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame: Option<Octets>,
 }
 
 impl PacketTrace {
-    /// Puts together what was recorded of a packet.
+    /// Returns the trace of a recorded packet.
     fn new(port: u16, at_us: u64, frame: Vec<u8>, recorder: Recorder) -> PacketTrace {
         let (events, omitted) = recorder.into_steps();
         let mut trace = PacketTrace {

@@ -1,4 +1,4 @@
-//! A trace as text: the packet first, then each copy by itself, in the order of their numbers.
+//! Prints a trace as text: the packet first, then each copy, in the order of their numbers.
 
 use std::fmt::{self, Display, Write};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::engine::DropCause;
 
-/// The trace for people to read: lines of text, each ended.
+/// Returns a trace as lines of text.
 pub fn text(trace: &PacketTrace) -> String {
     let mut page = Page::default();
     page.line(format_args!(
@@ -46,7 +46,7 @@ pub fn text(trace: &PacketTrace) -> String {
 #[derive(Default)]
 struct Page {
     text: String,
-    /// What the lines of the current stage are indented by.
+    /// Indentation of the current stage.
     indent: &'static str,
 }
 
@@ -55,7 +55,7 @@ impl Page {
         writeln!(self.text, "{text}").expect("writing to a string succeeds");
     }
 
-    /// A line of the current stage, with the place in the source behind it.
+    /// Prints a line of the current stage, followed by its source position.
     fn step(&mut self, text: impl Display, source: Option<&Source>) {
         let indent = self.indent;
         match source {
@@ -66,7 +66,7 @@ impl Page {
         }
     }
 
-    /// Bytes, sixteen to a line.
+    /// Prints bytes, sixteen per line.
     fn dump(&mut self, bytes: &[u8]) {
         for (row, chunk) in bytes.chunks(16).enumerate() {
             let mut line = format!("    {:04x} ", row * 16);

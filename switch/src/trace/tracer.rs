@@ -1,7 +1,6 @@
-//! Traces of a running switch: who waits for packets, and which packets are under way.
+//! Traces of a running switch: requests that wait for packets, and packets that are followed.
 //!
-//! Owned by the forwarding thread. What is not traced costs it one look at an empty list for each
-//! frame that enters.
+//! The forwarding thread owns it. Without requests it costs one check of an empty list per frame.
 
 use std::collections::HashMap;
 use std::num::NonZeroU16;
@@ -13,17 +12,17 @@ use crate::engine::Copy;
 use crate::engine::trace::{Mark, Recorder};
 use crate::stats::Place;
 
-/// Requests that wait for packets at one time.
+/// Largest number of requests that wait for packets.
 const MAX_WATCHES: usize = 16;
-/// Packets that are followed at one time.
+/// Largest number of packets that are followed.
 const MAX_OPEN: usize = 64;
 
-/// Bytes that a frame must have to be traced.
+/// Bytes that a traced frame must have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Pattern {
-    /// Where they start in the frame.
+    /// Offset in the frame.
     pub(crate) offset: usize,
-    /// The bits wanted.
+    /// The required bits.
     pub(crate) value: Vec<u8>,
     /// The bits that matter; as long as `value`.
     pub(crate) mask: Vec<u8>,
@@ -43,12 +42,12 @@ impl Pattern {
     }
 }
 
-/// Which packets somebody waits for.
+/// The packets of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Wanted {
-    /// The next ones to enter that have the pattern, and how many.
+    /// The next packets with the pattern, and their number.
     Next(Pattern, u32),
-    /// The one that is put in for it.
+    /// The packet that the request injects.
     Injected,
 }
 
@@ -69,23 +68,23 @@ struct Open {
     port: u16,
     at_us: u64,
     frame: Vec<u8>,
-    /// Not here while the engine has it.
+    /// The recorder; `None` while the engine has it.
     recorder: Option<Box<Recorder>>,
-    /// Copies that have not come to their end.
+    /// Number of copies that are still followed.
     under_way: usize,
-    /// Room for the trace: whoever reads slowly gets fewer of them.
+    /// Reserved room for the trace in its channel. A slow reader gets fewer traces.
     permit: OwnedPermit<PacketTrace>,
 }
 
-/// Too many requests wait, or too many packets are followed.
+/// Too many requests or followed packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{MAX_WATCHES} requests wait for packets or {MAX_OPEN} packets are followed, the most at one \
-     time: try again when one of them has ended"
+    "{MAX_WATCHES} requests wait for packets or {MAX_OPEN} packets are followed, which is the limit; \
+     try again when one has ended"
 )]
 pub(crate) struct TooMany;
 
-/// Who waits, and what is under way.
+/// Requests that wait for packets, and packets that are followed.
 #[derive(Default)]
 pub(crate) struct Tracer {
     watches: Vec<Watch>,
@@ -95,12 +94,12 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// Whether nobody waits and nothing is under way.
+    /// True if there are no requests and no followed packets.
     pub(crate) fn is_idle(&self) -> bool {
         self.watches.is_empty() && self.open.is_empty()
     }
 
-    /// Waits for packets at a port. The channel's receiver ends when the last one is traced.
+    /// Adds a request for packets at a port. The channel closes after the last trace.
     pub(crate) fn watch(
         &mut self,
         port: u16,
@@ -122,14 +121,14 @@ impl Tracer {
         Ok(id)
     }
 
-    /// Waits no longer; what is under way is handed out as it is.
+    /// Removes a request and sends the traces of its followed packets as they are.
     pub(crate) fn unwatch(&mut self, id: WatchId) {
         self.watches.retain(|watch| watch.id != id);
         let ended: Vec<_> = self.open.extract_if(|_, open| open.watch == id).collect();
         ended.into_iter().for_each(|(_, open)| open.finish());
     }
 
-    /// Whether the frame that enters is to be traced: then what records it.
+    /// Returns a recorder if the arriving frame must be traced.
     pub(crate) fn admit(
         &mut self,
         port: u16,
@@ -176,7 +175,7 @@ impl Tracer {
         Some(recorder)
     }
 
-    /// A number that no open trace has.
+    /// Returns an unused trace number.
     fn free_id(&mut self) -> NonZeroU16 {
         loop {
             self.trace_ids = self.trace_ids.wrapping_add(1);
@@ -187,14 +186,14 @@ impl Tracer {
         }
     }
 
-    /// A copy enters egress: what records it, if its trace is still open.
+    /// Returns the recorder of a copy that enters egress, if its trace is still open.
     pub(crate) fn resume(&mut self, mark: Mark, now_us: u64) -> Option<Box<Recorder>> {
         let mut recorder = self.open.get_mut(&mark.trace)?.recorder.take()?;
         recorder.follow(mark.copy, now_us);
         Some(recorder)
     }
 
-    /// The engine has done what it had to do for now, and has ordered these copies.
+    /// Takes the recorder back from the engine, with the copies that it made.
     pub(crate) fn suspend(&mut self, recorder: Box<Recorder>, copies: &[Copy]) {
         let trace = recorder.trace();
         let Some(open) = self.open.get_mut(&trace) else {
@@ -205,7 +204,7 @@ impl Tracer {
         open.under_way += copies.iter().filter(ours).count();
     }
 
-    /// The packet itself is through ingress: that is all if it left no copies.
+    /// Records the end of the packet's ingress. Without copies the trace is complete.
     pub(crate) fn entered(&mut self, recorder: Box<Recorder>, copies: &[Copy]) {
         let trace = recorder.trace();
         self.suspend(recorder, copies);
@@ -252,7 +251,7 @@ impl Open {
     }
 }
 
-/// What being counted at a place means for a copy; `None` where its way goes on.
+/// Returns the outcome of a copy that is counted at a place; `None` if it continues.
 fn fate_at(place: Place) -> Option<Fate> {
     Some(match place {
         Place::Left => Fate::Left,
@@ -371,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_at_the_end_is_handed_out_unfinished() {
+    fn unfinished_traces_are_sent_at_the_end() {
         let mut tracer = Tracer::default();
         let (sender, mut receiver) = mpsc::channel(1);
         let id = tracer.watch(1, Wanted::Next(all(), 1), sender).unwrap();

@@ -3,7 +3,7 @@
 use num_bigint::{BigInt, BigUint, Sign};
 use proptest::prelude::*;
 
-use crate::program;
+use super::program;
 
 /// Reads fields off a packet, bit by bit.
 #[derive(Default)]
@@ -186,7 +186,7 @@ fn expected(o: &Operands) -> Vec<(&'static str, u32, BigUint)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(40, 300)))]
     #[test]
     fn every_operation_wraps_and_saturates_as_the_language_says(
         operands in prop::collection::vec(operands(), 8),
@@ -211,7 +211,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_cut_short_has_no_operands_and_is_dropped() {
+fn truncated_frames_are_dropped() {
     let mut testbed = program!("arithmetic");
     assert_eq!(testbed.send(5, &[0; 40]), []);
 }

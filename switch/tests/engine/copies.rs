@@ -1,12 +1,12 @@
-//! What becomes of packets after a pipeline, and what actions keep.
+//! Copies, clones, resubmission and recirculation; counters, meters and registers of actions.
 
 use ultima_switch::engine::{
     CloneSession, ControlError, CounterCell, DropCause, EgressOutcome, EntryRef, ErrorKind,
     IngressOutcome, MeterConfig, QueueInfo, Replica,
 };
 
-use crate::control::{Testbed, bytes, exact};
-use crate::program;
+use super::control::{Testbed, bytes, exact};
+use super::program;
 
 /// A frame with orders for the program.
 fn frame(order: u8, argument: u8, port: u16, value: u32) -> Vec<u8> {
@@ -216,7 +216,7 @@ fn recirculation_takes_the_packet_as_it_was_sent() {
 }
 
 #[test]
-fn what_is_recirculated_is_not_cut() {
+fn recirculated_packets_are_not_truncated() {
     let mut testbed = program!("copies");
     let whole = Said {
         passes: 1,
@@ -229,7 +229,7 @@ fn what_is_recirculated_is_not_cut() {
 const DESCENDANTS: usize = 4096;
 
 #[test]
-fn what_comes_of_one_packet_is_bounded_in_all() {
+fn descendants_of_one_packet_are_bounded() {
     let mut testbed = program!("copies");
     let twice = vec![replica(4, 1), replica(4, 2)];
     let pre = testbed.engine.pre_mut();

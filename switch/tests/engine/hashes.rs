@@ -1,6 +1,6 @@
 //! The algorithms of `hash` and of checksums.
 
-use crate::program;
+use super::program;
 
 /// Packets, and what simple_switch 1.15.5 puts in front of them, in hexadecimal.
 const PACKETS: [(&str, &str); 6] = [

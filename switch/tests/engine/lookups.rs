@@ -1,9 +1,9 @@
-//! Tables: which entry wins, and what the control plane may do.
+//! Tables: the winning entry, and writes of the control plane.
 
 use ultima_switch::engine::{ActionCall, ErrorKind, FieldMatch, Match, TableEntry};
 
-use crate::control::{Testbed, bytes, exact, lpm};
-use crate::program;
+use super::control::{Testbed, bytes, exact, lpm};
+use super::program;
 
 fn ternary(value: u128, mask: u128) -> Match {
     Match::Ternary {
@@ -352,7 +352,7 @@ fn validity_is_a_key() {
 }
 
 #[test]
-fn what_is_written_is_read_in_order() {
+fn entries_are_read_in_order() {
     let mut testbed = program!("lookups");
     let (table, action) = ("Lookups.masked", "Lookups.set_masked");
     let id = testbed.table(table);

@@ -1,8 +1,8 @@
-//! What parsers do, and how they end.
+//! Parsers: operations, transitions and errors.
 
 use ultima_switch::engine::{DropCause, IngressOutcome};
 
-use crate::program;
+use super::program;
 
 const NO_ERROR: u8 = 0;
 const PACKET_TOO_SHORT: u8 = 1;
@@ -101,7 +101,7 @@ fn one_member_of_a_union_is_valid() {
 }
 
 #[test]
-fn what_is_skipped_is_gone() {
+fn skipped_bytes_are_removed() {
     assert_eq!(
         report(&[5, 16, 1, 2, 3, 4]),
         ([NO_ERROR, 0, 0, 0], vec![5, 16, 3, 4])

@@ -1,4 +1,4 @@
-//! Action profiles and selectors: who is picked, and what the control plane may do.
+//! Action profiles and selectors: the picked member, and writes of the control plane.
 //!
 //! Where the members picked are listed, they are those that simple_switch 1.15.5 picks after the
 //! same requests in the same order.
@@ -8,8 +8,8 @@ use ultima_switch::engine::{
     PortState, Profile, SizeUnit, TableEntry, Watch, WeightedCall,
 };
 
-use crate::control::{Testbed, bytes, exact, lpm};
-use crate::program;
+use super::control::{Testbed, bytes, exact, lpm};
+use super::program;
 
 const SHARED: (u8, &str) = (1, "Choose.shared_action");
 const EXACT: (u8, &str) = (2, "Choose.spread_exact");
@@ -546,7 +546,7 @@ fn the_switch_has_limits_of_its_own() {
 }
 
 #[test]
-fn what_cannot_be_right_is_refused() {
+fn invalid_writes_are_rejected() {
     use ErrorKind::*;
     let mut testbed = spread();
     let call = testbed.call("Choose.answer", &[1]);

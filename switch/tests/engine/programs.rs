@@ -1,16 +1,16 @@
-//! The compiled test program is what p4c makes of its source.
+//! The compiled test programs match their sources.
 
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::Command;
 
-/// The compiler that made the files; another version may print something else.
+/// The compiler of the committed files. Another version may print other bytes.
 const COMPILER: &str = "p4c-bm2-ss";
 const VERSION: &str = "Version 1.2.5.16 (SHA: 34b86e9bac";
 
-/// Written past `println!`, whose output the test harness hides when a test passes.
+/// Prints to standard error itself: the test harness hides the output of `eprintln!` in a test that passes.
 fn skipped(reason: &str) {
-    // There is nobody to tell if standard error is closed.
+    // Standard error may be closed.
     let _ = writeln!(io::stderr(), "skipped: {reason}");
 }
 
@@ -23,7 +23,7 @@ fn the_compiled_test_programs_are_up_to_date() {
             return;
         }
     };
-    // It prints its version to standard error.
+    // p4c prints its version to standard error.
     if !String::from_utf8_lossy(&version.stderr).contains(VERSION) {
         skipped(&format!("{COMPILER} is not {VERSION}"));
         return;
@@ -32,7 +32,7 @@ fn the_compiled_test_programs_are_up_to_date() {
     let out = tempfile::tempdir().expect("temporary folder");
     for program in ["testbed", "controller"] {
         let (json, p4info) = (format!("{program}.json"), format!("{program}.p4info.txtpb"));
-        // In its folder: p4c writes the path of the source into what it prints.
+        // p4c runs in the source's folder because its output contains the source's path.
         let output = Command::new(COMPILER)
             .current_dir(&sources)
             .args(["--arch", "v1model", "--p4runtime-files"])
@@ -47,12 +47,12 @@ fn the_compiled_test_programs_are_up_to_date() {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        for name in [json, p4info] {
-            let compiled = std::fs::read_to_string(out.path().join(&name)).expect("compiled");
-            let committed = std::fs::read_to_string(sources.join(&name)).expect("committed");
+        let read = |folder: &Path, name: &str| std::fs::read(folder.join(name)).expect("readable");
+        let compact = ultima_p4::normal::json(&read(out.path(), &json));
+        for (name, compiled) in [(&json, compact), (&p4info, read(out.path(), &p4info))] {
             assert!(
-                compiled == committed,
-                "{name} differs: compile tests/programs/{program}.p4 again"
+                compiled == read(&sources, name),
+                "{name} differs: compile tests/programs/{program}.p4 again, then remove white space from its JSON"
             );
         }
     }

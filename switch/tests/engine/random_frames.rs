@@ -1,5 +1,4 @@
-//! Frames of any content and length through every program: nothing panics, and the two ends of
-//! the engine agree on what is there.
+//! Random frames through every program: nothing panics, and both ends of the engine agree.
 
 use std::num::NonZeroU16;
 
@@ -9,8 +8,8 @@ use ultima_switch::engine::{
     CloneSession, EgressOutcome, IngressOutcome, MeterConfig, QueueInfo, Replica,
 };
 
-use crate::control::{Testbed, exact, lpm};
-use crate::program;
+use super::control::{Testbed, exact, lpm};
+use super::program;
 
 /// A copies program in which every order does something.
 fn copies() -> Testbed {
@@ -180,7 +179,7 @@ fn packets() -> impl Strategy<Value = Vec<Vec<u8>>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(8, 60)))]
 
     #[test]
     fn copies_survives(frames in frames(0..25)) {
@@ -203,16 +202,21 @@ proptest! {
     }
 
     #[test]
+    fn ultima_survives(frames in packets()) {
+        run(&mut ultima(), &frames)?;
+    }
+}
+
+proptest! {
+    // Each case loads ten engines.
+    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(3, 60)))]
+
+    #[test]
     fn recording_changes_nothing(frames in frames(0..25), packets in packets()) {
         agree(copies(), copies(), &frames)?;
         agree(program!("parsing"), program!("parsing"), &frames)?;
         agree(program!("arithmetic"), program!("arithmetic"), &frames)?;
         agree(program!("lookups"), program!("lookups"), &frames)?;
         agree(ultima(), ultima(), &packets)?;
-    }
-
-    #[test]
-    fn ultima_survives(frames in packets()) {
-        run(&mut ultima(), &frames)?;
     }
 }

@@ -1,4 +1,4 @@
-//! Programs that are refused, and what is said of them.
+//! Invalid programs and their errors.
 
 use serde_json::{Value, json};
 use ultima_p4runtime::config::v1::P4Info;
@@ -53,7 +53,7 @@ fn extended(pointer: &str, name: &str, value: Value) -> String {
 }
 
 #[test]
-fn what_is_not_known_is_refused_by_name() {
+fn unknown_constructs_are_rejected_by_name() {
     let action = "/actions/1/primitives/1";
     assert_eq!(
         changed(&format!("{action}/op"), json!("teleport")),
@@ -227,7 +227,7 @@ fn a_program_must_match_its_p4info() {
 }
 
 #[test]
-fn what_is_not_json_is_refused_with_its_place() {
+fn invalid_json_is_rejected_with_its_place() {
     let p4info = P4Info::default();
     let error = Engine::load(b"{\n \"headers\": [,]}", &p4info, Limits::default()).unwrap_err();
     assert!(matches!(error, LoadError::Json { line: 2, .. }), "{error}");

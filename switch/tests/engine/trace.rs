@@ -1,4 +1,4 @@
-//! Traces of our own programs, frame by frame, without a running switch.
+//! Traces of the test programs, frame by frame, without a running switch.
 
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::names::Names;
@@ -299,7 +299,7 @@ fn a_unicast_packet_from_parser_to_wire() {
 }
 
 #[test]
-fn what_an_entry_asks_for_of_every_match_kind() {
+fn every_match_kind_is_traced() {
     let (mut bench, names) = bench(program!("testbed"));
     let acl = names.table("IngressPipe.acl").unwrap();
     let entry = acl
@@ -555,7 +555,7 @@ fn drops_say_why() {
 }
 
 #[test]
-fn what_loops_ends_at_the_limits_and_says_so() {
+fn loops_end_at_the_limits_and_are_traced() {
     let (mut copies, _) = bench(program!("copies"));
     let jumps = trace(&mut copies, 1, &orders(13, 255, 100_000));
     assert_eq!(jumps.dropped, Some(DropCause::JumpLimit));
@@ -585,7 +585,7 @@ fn too_many_copies_are_not_followed() {
 }
 
 #[test]
-fn what_actions_keep_is_shown() {
+fn counters_meters_and_registers_are_traced() {
     let (mut bench, _) = bench(program!("copies"));
     let added = trace(&mut bench, 1, &orders(7, 2, 5));
     let events = of(&added, 0);

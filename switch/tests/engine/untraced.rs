@@ -1,45 +1,15 @@
-//! What tracing costs those who do not trace: no allocation.
+//! A packet that is not traced causes no allocation for tracing.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::num::NonZeroU16;
 
 use ultima_p4runtime::text;
 use ultima_switch::engine::trace::Recorder;
 use ultima_switch::engine::{Engine, Limits, QueueInfo};
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: all calls are passed on to the system's allocator as they come.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that ends has no counter any more.
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations(work: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.get();
-    work();
-    ALLOCATIONS.get() - before
-}
+use super::memory::allocations;
 
 #[test]
-fn nothing_is_allocated_for_what_nobody_asked_for() {
+fn tracing_allocates_only_while_it_is_on() {
     let json = include_bytes!("../programs/copies.json");
     let p4info = include_str!("../programs/copies.p4info.txtpb");
     let p4info = text::parse(p4info).unwrap();

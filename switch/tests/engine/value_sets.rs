@@ -1,9 +1,9 @@
-//! Parser value sets: which packets their members let through, and what members may be.
+//! Parser value sets: matching packets, and valid members.
 
 use ultima_switch::engine::{ErrorKind, FieldMatch, Match, ValueSet};
 
-use crate::control::{Testbed, bytes, exact, lpm};
-use crate::program;
+use super::control::{Testbed, bytes, exact, lpm};
+use super::program;
 
 const BY_KIND: u8 = 1;
 const BY_FLOW: u8 = 2;
@@ -156,7 +156,7 @@ fn a_member_of_nothing_matches_everything() {
 }
 
 #[test]
-fn what_a_set_refuses_leaves_it_as_it_was() {
+fn rejected_writes_leave_a_set_unchanged() {
     let mut testbed = program!("value_sets");
     let kinds = set(&mut testbed, "Read.kinds");
     kinds.set(&[kind(9)]).unwrap();

@@ -1,6 +1,6 @@
-//! Controllers' streams: who is the primary, and what the others may do.
+//! Arbitration: the primary controller, and the rights of backups.
 
-use crate::common::{Bed, Controller, DEVICE};
+use crate::served::common::{Bed, Controller, DEVICE};
 use tonic::Code;
 use ultima_p4runtime::v1::{
     self, CapabilitiesRequest, PacketOut, ReadRequest, Update, WriteRequest,
@@ -115,7 +115,7 @@ async fn a_bad_announcement_ends_the_stream() {
 }
 
 #[tokio::test]
-async fn what_the_stream_does_not_carry_is_answered() {
+async fn invalid_stream_messages_are_answered() {
     let bed = Bed::new(1).await;
     let mut controller = bed.controller().await;
     let packet = PacketOut {

@@ -1,6 +1,6 @@
-//! Batches of which all or none is done (P4Runtime §12.2).
+//! Atomic batches (P4Runtime §12.2).
 
-use crate::common::{Bed, Controller, bare, controller_program, group, probe};
+use crate::served::common::{Bed, Controller, bare, controller_program, group, probe};
 use tonic::{Code, Status};
 use ultima_p4runtime::batch;
 use ultima_p4runtime::replication::{Replica, clone_session};
@@ -50,7 +50,7 @@ async fn everything(controller: &mut Controller) -> Vec<Kind> {
         ultima_p4runtime::v1::MulticastGroupEntry::default().into(),
         DigestEntry::default().into(),
     ];
-    let names = crate::common::names();
+    let names = crate::served::common::names();
     let forward = names.table("IngressPipe.forward").expect("table");
     requests.push(
         TableEntry {

@@ -1,4 +1,4 @@
-//! What one client may take of the switch, and of the time of others.
+//! Limits on the memory and time that one client can use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use ultima_p4runtime::v1::{
     CounterEntry, Entity, PacketOut, ReadRequest, RegisterEntry, TableEntry, Update,
 };
 
-use crate::common::{Bed, Controller, DEVICE};
+use crate::served::common::{Bed, Controller, DEVICE};
 
 const A: u64 = 0x0200_0000_0001;
 
@@ -67,7 +67,8 @@ async fn a_write_waits_for_few_of_the_reads_before_it() {
         CounterEntry::default().into(),
         RegisterEntry::default().into(),
     ];
-    let requests: Vec<Entity> = all.iter().cycle().take(2000).cloned().collect();
+    let requests = ultima_testing::per_run(400, 2000);
+    let requests: Vec<Entity> = all.iter().cycle().take(requests).cloned().collect();
     let found = Arc::new(AtomicUsize::new(0));
     let mut readers = tokio::task::JoinSet::new();
     for election_id in 0..READERS as u128 {

@@ -1,6 +1,6 @@
 //! Digests from packets to controllers and back (P4Runtime §9.8).
 
-use crate::common::{Bed, Controller, bare, controller_program};
+use crate::served::common::{Bed, Controller, bare, controller_program};
 use tonic::Code;
 use ultima_p4runtime::v1::digest_entry::Config;
 use ultima_p4runtime::v1::stream_error::Details;

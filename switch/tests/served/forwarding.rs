@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{
+use crate::served::common::{
     Bed, Controller, Peer, accounted, bare, group, number, packets, pipeline_config, probe, program,
 };
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
@@ -92,7 +92,7 @@ async fn a_group_gets_one_copy_each_and_egress_tells_them_apart() {
 }
 
 #[tokio::test]
-async fn what_the_limits_stop_is_counted_and_stays_counted() {
+async fn copies_beyond_the_limits_stay_counted() {
     let copies = ProgramFiles {
         json: include_bytes!("../programs/copies.json").to_vec(),
         p4info: include_str!("../programs/copies.p4info.txtpb").to_owned(),
@@ -318,7 +318,7 @@ async fn a_listening_port_serves_one_peer_after_the_other() {
     let bed = Bed {
         switch,
         peers: [(1, one)].into(),
-        names: crate::common::names(),
+        names: crate::served::common::names(),
     };
     bed.controller()
         .await
@@ -408,7 +408,7 @@ async fn empty_messages_are_not_the_end_even_of_a_peer_that_has_left() {
     let bed = Bed {
         switch: Switch::start(config).await.expect("starts"),
         peers: [].into(),
-        names: crate::common::names(),
+        names: crate::served::common::names(),
     };
     while bed.port(1).await.connected {}
     let entered = bed.port(1).await.entered.expect("counted");
@@ -416,7 +416,7 @@ async fn empty_messages_are_not_the_end_even_of_a_peer_that_has_left() {
 }
 
 #[tokio::test]
-async fn what_a_program_draws_at_random_follows_the_seed() {
+async fn random_numbers_of_a_program_follow_the_seed() {
     let drawn = async |seed| {
         let program = ProgramFiles {
             json: include_bytes!("../programs/copies.json").to_vec(),
@@ -485,7 +485,7 @@ async fn without_a_program_frames_are_counted_and_dropped() {
     let bed = Bed {
         switch,
         peers: [(1, peer)].into(),
-        names: crate::common::names(),
+        names: crate::served::common::names(),
     };
     bed.peers[&1].send(&probe(A, 0, 1, 60));
     let port = bed.entered(1, 1).await;

@@ -1,4 +1,4 @@
-//! gNMI: ports told as they change, and interfaces set.
+//! gNMI: notifications of port changes, and setting of interfaces.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use ultima_gnmi::v0::{
     Subscription, SubscriptionList, SubscriptionMode, TypedValue, Update,
 };
 
-use crate::common::{Bed, PATIENCE};
-use crate::interfaces::{Host, in_namespace, ip, running_interface_and_socket};
+use crate::served::common::{Bed, PATIENCE};
+use crate::served::interfaces::{Host, in_namespace, ip, running_interface_and_socket};
 
 async fn client(bed: &Bed) -> GNmiClient<Channel> {
     let address = format!("http://{}", bed.switch.grpc_addr());
@@ -205,7 +205,7 @@ async fn subscriptions_have_modes() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_or_too_much_is_refused() {
+async fn unknown_paths_and_large_requests_are_rejected() {
     let bed = Bed::new(1).await;
     let mut client = client(&bed).await;
     let mut get = async |path: Vec<Path>, encoding: Encoding| {

@@ -1,6 +1,6 @@
 //! Idle entries over P4Runtime (§9.1.8, §16.4).
 
-use crate::common::{Bed, Controller, bare, controller_program};
+use crate::served::common::{Bed, Controller, bare, controller_program};
 use tonic::Code;
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::stream_message_response::Update as Response;
@@ -108,7 +108,7 @@ async fn ages_are_read_where_they_are_asked_for() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused() {
+async fn invalid_timeouts_are_rejected() {
     let (bed, mut controller) = bed().await;
     let with_age = TableEntry {
         time_since_last_hit: Some(IdleTimeout::default()),

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{
+use crate::served::common::{
     Bed, Controller, PATIENCE, Peer, accounted, bare, group, names, packets, probe, program,
 };
 use nix::sched::{CloneFlags, unshare};
@@ -514,7 +514,10 @@ fn an_interface_serves_one_port() {
             panic!("one interface at two ports");
         };
         let text = error.to_string();
-        assert!(text.contains("port 2: lo is port 1's already"), "{text}");
+        assert!(
+            text.contains("port 2: lo is already attached to port 1"),
+            "{text}"
+        );
 
         let once = config(vec![interface(1, "lo")]);
         let switch = Switch::start(once).await.expect("starts");
@@ -529,7 +532,7 @@ fn an_interface_serves_one_port() {
         assert_eq!(refused.code(), tonic::Code::AlreadyExists);
         assert_eq!(
             refused.message(),
-            "port 2: lo is port 1's already; an interface serves one port"
+            "port 2: lo is already attached to port 1; an interface serves one port"
         );
         switch.stop().await.expect("stops");
     });

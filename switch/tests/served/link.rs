@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::common::{Peer, accounted, number, packets, probe};
+use crate::served::common::{Peer, accounted, number, packets, probe};
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
 use ultima_switch::proto::{GetResponse, SetSettingsRequest};
 use ultima_switch::tm::settings::request;

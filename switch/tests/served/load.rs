@@ -1,9 +1,9 @@
-//! Writes and reads in great numbers while packets flow, without a lost packet.
+//! Large writes and reads while packets flow, without packet loss.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::common::{Bed, Controller, bare, controller_program, packets};
+use crate::served::common::{Bed, Controller, bare, controller_program, packets};
 use ultima_p4runtime::v1::write_request::Atomicity;
 use ultima_p4runtime::v1::{TableEntry, Update};
 use ultima_switch::WireConfig;

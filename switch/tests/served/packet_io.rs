@@ -1,6 +1,6 @@
 //! Packets between controllers and the program (P4Runtime §16.1).
 
-use crate::common::{Bed, Controller, bare, controller_program, packets};
+use crate::served::common::{Bed, Controller, bare, controller_program, packets};
 use tonic::Code;
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::replication::{Replica, clone_session};
@@ -177,7 +177,7 @@ async fn only_primaries_send_and_receive_packets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_no_controller_takes_is_counted_and_holds_nothing_up() {
+async fn packets_without_a_controller_are_counted_and_do_not_block() {
     let bed = bed(Some(CPU_PORT)).await;
     let mut controller = bed.controller().await;
     let reason = [("reason", 1u8.into())];

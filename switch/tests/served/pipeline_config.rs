@@ -1,6 +1,8 @@
-//! Setting programs over P4Runtime, and what a running packet sees of changes.
+//! Setting programs over P4Runtime, also while packets flow.
 
-use crate::common::{Bed, Controller, DEVICE, bare, group, packets, pipeline_config, probe};
+use crate::served::common::{
+    Bed, Controller, DEVICE, bare, group, packets, pipeline_config, probe,
+};
 use tonic::Code;
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::v1::entity::Entity as Kind;
@@ -260,7 +262,10 @@ async fn a_packet_sees_all_of_a_batch_or_nothing() {
     bed.entered(1, 400).await;
     for port in [2u16, 3] {
         for _ in 0..packets(&bed.port(port).await.ordered) {
-            at.insert(crate::common::number(&bed.peers[&port].receive()), port);
+            at.insert(
+                crate::served::common::number(&bed.peers[&port].receive()),
+                port,
+            );
         }
     }
     assert_eq!(at.len(), 400);
@@ -277,7 +282,7 @@ async fn a_packet_sees_all_of_a_batch_or_nothing() {
 
 #[tokio::test]
 async fn ingress_and_egress_of_a_packet_see_the_same_batches() {
-    const ROUNDS: u64 = 300;
+    let rounds: u64 = ultima_testing::per_run(30, 300);
     /// Frames sent while one batch is written.
     const FRAMES: u64 = 20;
     let bed = Bed::new(3).await;
@@ -291,7 +296,7 @@ async fn ingress_and_egress_of_a_packet_see_the_same_batches() {
     };
     controller.insert(batch(2).map(Entity::from).to_vec()).await;
     let mut received = [0; 2];
-    for round in 1..=ROUNDS {
+    for round in 1..=rounds {
         for number in 0..FRAMES {
             bed.peers[&1].send(&probe(A, 0, number as u32, 60));
         }
@@ -308,5 +313,5 @@ async fn ingress_and_egress_of_a_packet_see_the_same_batches() {
             *received = ordered;
         }
     }
-    assert_eq!(received.iter().sum::<u64>(), ROUNDS * FRAMES);
+    assert_eq!(received.iter().sum::<u64>(), rounds * FRAMES);
 }

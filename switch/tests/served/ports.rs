@@ -1,10 +1,10 @@
-//! Ports that come and go while a switch forwards.
+//! Adding and removing ports while a switch forwards.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use crate::common::{Bed, DEVICE, PATIENCE, Peer, accounted, bare, packets, probe};
+use crate::served::common::{Bed, DEVICE, PATIENCE, Peer, accounted, bare, packets, probe};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -102,7 +102,7 @@ async fn a_port_comes_and_goes_and_comes_again() {
 }
 
 #[tokio::test]
-async fn what_is_queued_at_a_removed_port_is_counted() {
+async fn copies_queued_at_a_removed_port_are_counted() {
     let bed = Bed::new(2).await;
     bed.controller()
         .await

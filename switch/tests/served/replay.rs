@@ -5,7 +5,7 @@ use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::common::{Controller, bare, names, probe, program};
+use crate::served::common::{Controller, bare, names, probe, program};
 use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use tempfile::TempDir;

@@ -1,10 +1,10 @@
-//! What a switch refuses to start with: one line that says what, where, and what would be right.
+//! Errors at the start of a switch, on one line each.
 
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-use crate::common::{Peer, bare, program};
+use crate::served::common::{Peer, bare, program};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
 use ultima_switch::{
     Attach, Loss, PortConfig, PortSpec, ProgramFiles, Switch, SwitchConfig, WireConfig,

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::authority::Authority;
-use crate::common::{DEVICE, bare};
+use crate::served::authority::Authority;
+use crate::served::common::{DEVICE, bare};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use ultima_p4runtime::v1::CapabilitiesRequest;
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;

@@ -11,7 +11,7 @@ use ultima_switch::proto::{Next, PacketTrace as Message, Pattern, TraceRequest};
 use ultima_switch::trace::{Event, Fate, Origin, PacketTrace, text};
 use ultima_switch::{Attach, Loss, PortConfig, Switch, SwitchConfig, WireConfig};
 
-use crate::common::{Bed, DEVICE, PATIENCE, bare, group, probe};
+use crate::served::common::{Bed, DEVICE, PATIENCE, bare, group, probe};
 
 async fn client(switch: &Switch) -> TraceClient<Channel> {
     let address = format!("http://{}", switch.grpc_addr());
@@ -218,7 +218,7 @@ async fn a_trace_ends_when_its_time_is_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_traced_is_refused() {
+async fn invalid_requests_are_rejected() {
     let bed = Bed::new(2).await;
     let mut client_of = client(&bed.switch).await;
     let mut refused = async |request: TraceRequest| {
@@ -270,7 +270,7 @@ async fn what_cannot_be_traced_is_refused() {
         "a mask of 1 bytes for a value of 2: expected as many, or none"
     );
 
-    let (ours, _peer) = crate::common::Peer::pair();
+    let (ours, _peer) = crate::served::common::Peer::pair();
     let port = PortConfig {
         number: 1,
         attach: Attach::Socket(ours),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Bed, DEVICE, accounted, bare, number, packets, probe};
+use crate::served::common::{Bed, DEVICE, accounted, bare, number, packets, probe};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use ultima_p4runtime::replication::{Replica, clone_session};
@@ -102,7 +102,7 @@ async fn settings_are_read_and_changed_by_name() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_changes_nothing() {
+async fn invalid_settings_change_nothing() {
     let bed = Bed::new(2).await;
     let mut client = client(&bed).await;
     let before = get(&mut client).await;
@@ -120,17 +120,17 @@ async fn what_cannot_be_changes_nothing() {
         (
             change(&[3], &good, &["rate_bps"]),
             Code::NotFound,
-            "port 3 is not there; there are: 1, 2",
+            "there is no port 3; there are: 1, 2",
         ),
         (
             change(&[65537], &good, &["rate_bps"]),
             Code::NotFound,
-            "port 65537",
+            "there is no port 65537",
         ),
         (
             change(&[2], &good, &["rate"]),
             Code::InvalidArgument,
-            "port 2: mask: `rate`",
+            "port 2: mask: unknown setting `rate`",
         ),
         (
             change(&[1], &fast, &["rate_bps"]),

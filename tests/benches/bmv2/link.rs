@@ -1,4 +1,4 @@
-//! A host's end of a link: frames out at a given rate, frames counted, frames timed.
+//! A host's end of a link, which sends frames at a rate, and counts and times received ones.
 
 use std::fs;
 use std::io;
@@ -13,9 +13,9 @@ use nix::sys::socket::{
     sendmmsg, setsockopt, socket, sockopt,
 };
 
-/// Frames handed to the kernel at once. BMv2 loses larger bursts at its input before they reach P4.
+/// The number of frames in a burst. BMv2 loses larger bursts at its input.
 const BURST: usize = 16;
-/// Gaps that are slept away; shorter ones are spun away, because no sleep is shorter.
+/// The shortest gap to sleep in. In shorter gaps the thread spins.
 const SLEEP: Duration = Duration::from_micros(100);
 
 /// An interface of this network namespace, opened for whole frames.
@@ -24,7 +24,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Opens the interface to send. What arrives there is not copied for anybody.
+    /// Opens the interface to send only, so that the kernel copies no received frames.
     pub fn sender(interface: &str) -> io::Result<Self> {
         Self::open(interface, None)
     }
@@ -44,12 +44,12 @@ impl Link {
         bind(socket.as_raw_fd(), &link_address(interface)?)?;
         setsockopt(&socket, sockopt::SndBuf, &(8 << 20))?;
         let link = Self { socket };
-        // What other interfaces brought before the socket was bound to this one.
+        // Discards frames that came before the socket was bound to this interface.
         link.drain();
         Ok(link)
     }
 
-    /// Discards what has arrived.
+    /// Discards received frames.
     pub fn drain(&self) {
         let mut frame = [0; 64];
         while recv(self.socket.as_raw_fd(), &mut frame, MsgFlags::MSG_DONTWAIT).is_ok() {}
@@ -61,7 +61,7 @@ impl Link {
         Ok(())
     }
 
-    /// The next frame's length, as soon as it is there; spins for it.
+    /// Spins until a frame arrives; returns its length.
     pub fn receive(&self, frame: &mut [u8], patience: Duration) -> io::Result<usize> {
         let start = Instant::now();
         loop {
@@ -73,8 +73,8 @@ impl Link {
         }
     }
 
-    /// Sends a frame again and again for `span`, `rate` times a second or as fast as the kernel
-    /// takes it. Tells how often it was sent.
+    /// Sends a frame repeatedly for `span`, `rate` times a second or as fast as the kernel accepts it. Returns the number of
+    /// frames.
     pub fn generate(&self, frame: &[u8], rate: f64, span: Duration) -> io::Result<u64> {
         let mut headers = MultiHeaders::<()>::preallocate(BURST, None);
         let parts = [[io::IoSlice::new(frame)]; BURST];
@@ -120,16 +120,16 @@ fn link_address(interface: &str) -> io::Result<LinkAddr> {
         .ok_or_else(|| io::Error::other(format!("there is no interface {interface}")))
 }
 
-/// Frames that these interfaces have received since they exist, all together.
+/// The number of frames that these interfaces have received.
 pub fn received(interfaces: &[String]) -> io::Result<u64> {
-    // Of the calling thread's namespace; /proc/net is of the process's first thread.
+    // The namespace of this thread; /proc/net is that of the process's first thread.
     let table = fs::read_to_string("/proc/thread-self/net/dev")?;
     let counts = table.lines().filter_map(|line| {
         let (name, counts) = line.split_once(':')?;
         if !interfaces.iter().any(|wanted| wanted == name.trim()) {
             return None;
         }
-        // Bytes, packets, ... in proc_pid_net(5).
+        // The columns are bytes, packets and more (proc_pid_net(5)).
         counts.split_whitespace().nth(1)?.parse::<u64>().ok()
     });
     Ok(counts.sum())

@@ -1,24 +1,18 @@
-//! The embedded switch beside BMv2: `cargo bench -p ultima-tests --bench bmv2`, as root, with
+//! Compares the embedded switch with BMv2: `cargo bench -p ultima-tests --bench bmv2`, as root, with
 //! `simple_switch_grpc` on the PATH or named by `--bmv2`.
 //!
-//! Both get the same program and the same entries from the same controller, nine interfaces each
-//! (veth, in a namespace of its own), and the same frames, in turns: every round measures every
-//! quantity at BMv2 and at the embedded switch before the next begins, and the ratio is taken per
-//! round.
+//! Both have the same program, entries and controller, nine veth interfaces each in its own namespace, and get the same frames
+//! in turns. Each round measures every quantity at both switches, and has its own ratio.
 //!
-//! - *Rates* are counted by the receiving interfaces; nobody reads the frames there. One thread
-//!   sends with sendmmsg, 16 frames at most at a time, at rising rates. "Most received" is the
-//!   highest rate received at any of them; "without loss" the highest at which every frame arrived
-//!   and the switch was not behind when the sender stopped.
-//!   Where other work shares the machine, the frames per second of the threads' CPU time still tell
-//!   what a core does.
-//! - *Latency* is the time from before the call that sends a frame to after the call that has
-//!   received it (of a multicast: the last copy), on the same thread, which spins; "back to back"
-//!   sends the next frame at once, "1,000/s" after a pause in which the switch falls asleep.
-//! - *Table writes* are entries of the table of jobs, inserted and deleted in batches of 500, one
-//!   request after the other, while frames flow at a fixed rate.
+//! - *Rates* come from the counters of the receiving interfaces. One thread sends with sendmmsg, up to 16 frames at a time, at
+//!   rising rates. "Most received" is the highest received rate; "without loss" is the highest at which every frame arrived and
+//!   the switch kept up. Frames per second of CPU time are comparable on a busy machine, too.
+//! - *Latency* is the time from the call that sends a frame to the end of the call that receives it, or the last copy of a
+//!   multicast. One spinning thread does both. "back to back" sends the next frame at once; "1,000/s" pauses so that the switch
+//!   sleeps.
+//! - *Table writes* insert and delete entries of the table of jobs, in batches of 500, while frames flow at a fixed rate.
 //!
-//! The sender stays on the first CPU; the switches may use all.
+//! The sender runs on the first CPU; the switches may use all.
 
 use std::io;
 use std::path::PathBuf;
@@ -36,14 +30,15 @@ use ultima_tests::stage::Target;
 
 mod link;
 mod report;
+mod threads;
 mod trial;
 
 use report::{Row, percentile};
 use trial::{Bench, RECEIVERS, Rates, Traffic, WRITES_FOR, Writes};
 
-/// Between two frames of the slow latency measurement.
+/// The pause between frames in the slow latency measurement.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Frames a second that flow while tables are written: what BMv2 carries, and what it does not.
+/// The rates of frames while tables are written: one that BMv2 carries, and one that it does not.
 const WHILE_WRITING: [f64; 2] = [4_000.0, 50_000.0];
 
 /// Measures the embedded switch and BMv2 side by side.
@@ -67,7 +62,7 @@ struct Arguments {
     /// Only flood the embedded switch for some seconds, for a profiler to look at
     #[arg(long, value_name = "SECONDS", requires = "alone", value_parser = clap::value_parser!(u64).range(1..=60))]
     flood: Option<u64>,
-    /// What `cargo bench` adds
+    /// The argument that `cargo bench` adds
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -78,7 +73,7 @@ enum Trial {
     Rates(Traffic, Duration),
     Latency(Traffic, usize, Duration),
     Flood(Traffic, Duration),
-    /// At this many frames a second.
+    /// Frames per second.
     Writes(f64),
 }
 
@@ -89,7 +84,7 @@ enum Sample {
     Writes(Writes),
 }
 
-/// A switch that waits for its turn.
+/// A switch that waits for its measurements.
 struct Contestant {
     trials: Sender<Trial>,
     samples: Receiver<io::Result<Sample>>,
@@ -103,7 +98,7 @@ fn main() -> ExitCode {
     let program = if arguments.alone {
         None
     } else {
-        let Some(program) = arguments.bmv2.clone().or_else(needs::bmv2) else {
+        let Some(program) = arguments.bmv2.clone().or_else(needs::bmv2_installed) else {
             return ExitCode::SUCCESS;
         };
         Some(program)
@@ -210,7 +205,7 @@ fn measure(program: Option<PathBuf>, arguments: &Arguments) -> io::Result<()> {
     })
 }
 
-/// As much as the sender can, of every traffic in turn.
+/// Sends each kind of traffic as fast as the sender can.
 fn flood(embedded: &Contestant, span: Duration) -> io::Result<()> {
     for traffic in Traffic::all() {
         let [_, sample] = both(None, embedded, Trial::Flood(traffic, span))?;
@@ -234,7 +229,7 @@ fn name(traffic: Traffic) -> String {
     }
 }
 
-/// The same measurement at BMv2, if it is there, and then at the embedded switch.
+/// Measures BMv2, if present, and then the embedded switch.
 fn both(
     bmv2: Option<&Contestant>,
     embedded: &Contestant,
@@ -251,10 +246,10 @@ fn both(
     Ok([bmv2.map(turn).transpose()?, Some(turn(embedded)?)])
 }
 
-/// Runs a switch, and measures it whenever it is its turn.
+/// Runs a switch, and takes measurements on request.
 fn compete(target: &Target, todo: Receiver<Trial>, done: Sender<io::Result<Sample>>) {
     target.run(Fabric::wide(RECEIVERS + 1), &[trial::JOB], move |stage| {
-        // Its threads have been started, on all CPUs; this one sends.
+        // The switch's threads run on all CPUs; this thread sends.
         let result = first_cpu_only().and_then(|()| Bench::new(stage));
         let bench = match result {
             Ok(bench) => bench,

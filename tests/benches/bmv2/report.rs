@@ -1,16 +1,16 @@
-//! The table: BMv2, the embedded switch, their ratio, each as a median with its range over rounds.
+//! The table: BMv2, the embedded switch and their ratio, each as the median and the range over rounds.
 
 use std::fmt;
 
 /// A quantity measured at both switches, round by round.
 pub struct Row {
-    /// What it is.
+    /// Its name.
     pub name: String,
     /// BMv2's values.
     pub bmv2: Vec<f64>,
-    /// The embedded switch's, of the same rounds.
+    /// The embedded switch's values, of the same rounds.
     pub embedded: Vec<f64>,
-    /// Digits behind the point.
+    /// The number of decimal places.
     pub digits: usize,
 }
 
@@ -45,7 +45,7 @@ fn spread(values: &[f64], digits: usize) -> String {
     format!("{median:.digits$} ({least:.digits$}–{most:.digits$})")
 }
 
-/// The value below which this share of sorted values lies, in per cent.
+/// A percentile of sorted values.
 pub fn percentile(sorted: &[f64], percent: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     let at = (last as f64 * percent / 100.0).round() as usize;

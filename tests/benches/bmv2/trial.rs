@@ -1,4 +1,4 @@
-//! What is measured at one switch: rates and latencies.
+//! Measures one switch: rates, latencies and table writes.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -9,42 +9,42 @@ use ultima_tests::stage::Stage;
 use ultima_wire::Kind;
 
 use crate::link::{self, Link};
+use crate::threads::cpu_time;
 
-/// Receivers of a multicast; the fabric has one host more.
+/// The number of receivers of a multicast. The fabric has one more host.
 pub const RECEIVERS: u8 = 8;
 /// The job on all hosts.
 pub const JOB: &str = "{ name: wide, members: [h1, h2, h3, h4, h5, h6, h7, h8, h9] }";
 
-/// Offered first, frames a second.
+/// The first offered rate, in frames per second.
 const FIRST_RATE: f64 = 4_000.0;
-/// From one offered rate to the next.
+/// The factor between offered rates.
 const STEP: f64 = 1.4;
-/// A rate is sustained when the switch is this close behind when the sender stops, and loses
-/// nothing.
+/// The largest backlog at the end of a sustained rate, which loses no frame.
 const BEHIND: f64 = 0.02;
-/// How often the interval around the highest sustained rate is halved.
+/// The number of bisections for the highest sustained rate.
 const HALVINGS: usize = 5;
-/// Longer than this, no frame is on its way through an idle machine.
+/// The time without a frame after which an idle switch has no frame left.
 const QUIET: Duration = Duration::from_millis(50);
-/// A frame that takes longer is lost.
+/// The time after which a frame is lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long tables are written while frames flow.
+/// The duration of table writes.
 pub const WRITES_FOR: Duration = Duration::from_secs(3);
-/// Numbers of jobs that nobody has, whose entries come and go; so many are a batch.
+/// Numbers of jobs that do not exist, for the entries of one batch.
 const IDLE_JOBS: RangeInclusive<u16> = 1000..=1499;
 
-/// What is sent.
+/// A kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// To all other hosts, or to one.
+    /// True for multicast to all other hosts.
     pub multicast: bool,
     /// The frame's length in bytes.
     pub bytes: usize,
 }
 
 impl Traffic {
-    /// All that is measured, long frames first.
+    /// All kinds, long frames first.
     pub fn all() -> impl Iterator<Item = Traffic> {
         [1400, 128]
             .into_iter()
@@ -52,19 +52,19 @@ impl Traffic {
     }
 }
 
-/// Frames a second, out of the switch.
+/// Frames per second that leave the switch.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
-    /// The highest that lost nothing.
+    /// The highest rate without loss.
     pub lossless: f64,
-    /// The highest whatever was offered.
+    /// The highest rate.
     pub most: f64,
-    /// At that, per second that the switch's threads computed: what one core does.
+    /// The highest rate per second of CPU time of the switch.
     pub per_cpu_second: f64,
 }
 
 impl Rates {
-    /// Of a switch that is not there.
+    /// The value for a missing switch.
     pub const UNKNOWN: Rates = Rates {
         lossless: f64::NAN,
         most: f64::NAN,
@@ -75,21 +75,21 @@ impl Rates {
 /// Table writes while frames flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Writes {
-    /// Updates done a second.
+    /// Updates per second.
     pub per_second: f64,
-    /// Frames that did not come out of the switch.
+    /// Lost frames.
     pub lost: f64,
 }
 
 impl Writes {
-    /// Of a switch that is not there.
+    /// The value for a missing switch.
     pub const UNKNOWN: Writes = Writes {
         per_second: f64::NAN,
         lost: f64::NAN,
     };
 }
 
-/// A switch with a job on it, and its hosts' links.
+/// A switch with a job, and its hosts' links.
 pub struct Bench {
     stage: Stage,
     sender: Link,
@@ -97,7 +97,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Takes over the hosts' ends of the links, after a look at what comes out of them.
+    /// Opens the hosts' ends of the links, after a check of the forwarded frames.
     pub fn new(mut stage: Stage) -> io::Result<Self> {
         check(&mut stage);
         stage.testbed.release_ends();
@@ -116,7 +116,7 @@ impl Bench {
         })
     }
 
-    /// Offers more and more until no more comes out, then looks for the highest rate without loss.
+    /// Raises the offered rate until the received rate stops rising, then finds the highest rate without loss.
     pub fn rates(&self, traffic: Traffic, span: Duration) -> io::Result<Rates> {
         let frame = frame(&self.stage, traffic);
         let copies = if traffic.multicast {
@@ -136,7 +136,7 @@ impl Bench {
             } else {
                 high = high.min(offered);
             }
-            // Offered rates above what the sender can do bring no more.
+            // The sender cannot reach a higher rate.
             without_gain = if run.rate > most.rate * 1.02 {
                 0
             } else {
@@ -163,7 +163,7 @@ impl Bench {
         })
     }
 
-    /// Offers as much as the sender can.
+    /// Sends as fast as possible.
     pub fn flood(&self, traffic: Traffic, span: Duration) -> io::Result<Rates> {
         let run = self.run(&frame(&self.stage, traffic), f64::MAX, span, 1.0)?;
         Ok(Rates {
@@ -175,14 +175,15 @@ impl Bench {
 
     fn run(&self, frame: &[u8], offered: f64, span: Duration, copies: f64) -> io::Result<Run> {
         let before = link::received(&self.receivers)?;
-        // The first part fills queues and caches; the rate is that of the second.
+        // The first part fills queues and caches. The second part is measured.
         let warm_up = span / 4;
         let mut sent = self.sender.generate(frame, offered, warm_up)?;
-        let computed = self.stage.testbed.cpu_time();
+        let switches = self.stage.testbed.processes();
+        let computed = cpu_time(&switches);
         let (start, at_start) = (Instant::now(), link::received(&self.receivers)?);
         sent += self.sender.generate(frame, offered, span)?;
         let (took, at_end) = (start.elapsed(), link::received(&self.receivers)?);
-        let computed = self.stage.testbed.cpu_time() - computed;
+        let computed = cpu_time(&switches) - computed;
         let after = self.quiet()?;
         let expected = sent as f64 * copies;
         let behind = expected - (at_end - before) as f64;
@@ -191,13 +192,12 @@ impl Bench {
             per_cpu_second: (at_end - at_start) as f64 / computed.as_secs_f64(),
             sustained: (after - before) as f64 >= expected
                 && behind <= expected * BEHIND
-                // The sender itself must have kept up, too.
+                // The sender must have kept up, too.
                 && sent as f64 >= offered * (warm_up + span).as_secs_f64() * 0.97,
         })
     }
 
-    /// Writes table entries as fast as the switch takes them, batch after batch, while frames flow
-    /// at a fixed rate.
+    /// Writes batches of table entries as fast as the switch accepts them, while frames flow at a fixed rate.
     pub fn writes(&self, rate: f64) -> io::Result<Writes> {
         let traffic = Traffic {
             multicast: false,
@@ -227,7 +227,7 @@ impl Bench {
         })
     }
 
-    /// Waits until nothing arrives any more.
+    /// Waits until no frame arrives.
     fn quiet(&self) -> io::Result<u64> {
         let mut count = link::received(&self.receivers)?;
         loop {
@@ -240,8 +240,7 @@ impl Bench {
         }
     }
 
-    /// Sends frames one by one, the next one `pause` after the last has arrived at all its
-    /// receivers; how long each took.
+    /// Sends frames one by one, each `pause` after the last has arrived at all receivers; returns the latencies.
     pub fn latencies(
         &self,
         traffic: Traffic,
@@ -278,22 +277,22 @@ impl Bench {
 
 #[derive(Clone, Copy, Default)]
 struct Run {
-    /// Frames received a second.
+    /// Frames received per second.
     rate: f64,
-    /// The same per second that the switch computed.
+    /// Frames received per second of CPU time of the switch.
     per_cpu_second: f64,
-    /// None was lost, and the switch kept up.
+    /// True if no frame was lost and the switch kept up.
     sustained: bool,
 }
 
 impl Run {
-    /// The one with the higher rate.
+    /// Returns the trial with the higher rate.
     fn or(self, other: Run) -> Run {
         if other.rate > self.rate { other } else { self }
     }
 }
 
-/// Whether the switch does what is to be measured: every frame, byte by byte.
+/// Checks every forwarded frame byte by byte before measuring.
 fn check(stage: &mut Stage) {
     let job = stage.jobs[0].clone();
     for traffic in [false, true] {

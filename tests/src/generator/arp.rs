@@ -11,22 +11,22 @@ const ETHERNET: usize = MutableEthernetPacket::minimum_packet_size();
 /// An ARP frame.
 #[derive(Clone, Debug)]
 pub struct Arp {
-    /// The frame's source, which is the sender's own address.
+    /// The frame's source: the sender's MAC address.
     pub sender_mac: MacAddr,
     /// The frame's destination.
     pub dst_mac: MacAddr,
     /// Request or reply.
     pub operation: ArpOperation,
-    /// The sender's address.
+    /// The sender's IPv4 address.
     pub sender_ip: Ipv4Addr,
-    /// What a reply is sent to; zero in requests.
+    /// The target's MAC address; zero in requests.
     pub target_mac: MacAddr,
-    /// The address that is asked for.
+    /// The target's IPv4 address.
     pub target_ip: Ipv4Addr,
 }
 
 impl Arp {
-    /// "Who has `target`? Tell me."
+    /// A request for the MAC address of `target`.
     pub fn request(sender_mac: MacAddr, sender_ip: Ipv4Addr, target_ip: Ipv4Addr) -> Self {
         Self {
             sender_mac,
@@ -38,7 +38,7 @@ impl Arp {
         }
     }
 
-    /// What answers this request: "`mac` has."
+    /// The reply with `mac` to this request.
     pub fn reply(&self, mac: MacAddr) -> Self {
         Self {
             sender_mac: mac,
@@ -50,7 +50,7 @@ impl Arp {
         }
     }
 
-    /// The frame.
+    /// The bytes of the frame.
     pub fn emit(&self) -> Vec<u8> {
         let mut frame = vec![0; ETHERNET + MutableArpPacket::minimum_packet_size()];
         let mut ethernet = MutableEthernetPacket::new(&mut frame).expect("room is made above");

@@ -1,4 +1,4 @@
-//! UDP over IPv4 over Ethernet; Ultima packets are such datagrams.
+//! UDP over IPv4 over Ethernet, as Ultima packets are.
 
 use std::net::SocketAddrV4;
 
@@ -12,14 +12,14 @@ use super::Ipv4;
 
 const HEADER: usize = MutableUdpPacket::minimum_packet_size();
 
-/// What stands in a datagram's checksum field.
+/// The value of a datagram's checksum field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UdpChecksum {
-    /// The right checksum.
+    /// The correct checksum.
     Right,
-    /// 0: the sender computed none (RFC 768).
+    /// 0, which means no checksum (RFC 768).
     None,
-    /// Wrong by this much, in ones' complement: what corruption in the datagram looks like.
+    /// Wrong by this much in ones' complement, as after corruption.
     OffBy(u16),
 }
 
@@ -34,11 +34,11 @@ pub struct Datagram {
     pub src: SocketAddrV4,
     /// Destination address and port.
     pub dst: SocketAddrV4,
-    /// Time to live, hops.
+    /// The time to live, in hops.
     pub ttl: u8,
     /// The checksum field.
     pub checksum: UdpChecksum,
-    /// What UDP's length field says beyond the truth.
+    /// The error of UDP's length field.
     pub length_error: i16,
     /// The payload.
     pub payload: Vec<u8>,
@@ -48,7 +48,7 @@ impl Datagram {
     /// The datagram as the payload of an IPv4 packet.
     ///
     /// # Panics
-    /// If it is longer than UDP can say.
+    /// If it is too long for UDP.
     pub fn packet(&self) -> Ipv4 {
         let mut bytes = vec![0; HEADER + self.payload.len()];
         bytes[HEADER..].copy_from_slice(&self.payload);
@@ -79,7 +79,7 @@ impl Datagram {
         }
     }
 
-    /// The frame.
+    /// The bytes of the frame.
     pub fn emit(&self) -> Vec<u8> {
         self.packet().emit()
     }
@@ -90,8 +90,7 @@ impl Datagram {
         u16::from_be_bytes([bytes[6], bytes[7]])
     }
 
-    /// What a switch makes of it: one hop less to live, one more in the Ultima header if it has one, addressed to
-    /// `mac`.
+    /// The datagram after a switch: a smaller TTL, one more hop in the Ultima header if it has one, and the destination `mac`.
     pub fn forwarded(&self, mac: MacAddr) -> Self {
         let mut payload = self.payload.clone();
         if let Ok((mut header, _)) = Header::parse(&payload) {
@@ -106,7 +105,7 @@ impl Datagram {
         }
     }
 
-    /// What a switch makes of it that cuts its payload: flags as `flag` sets them, no checksum.
+    /// The datagram after a switch trims its payload: with flags from `flag`, and without a checksum.
     ///
     /// # Panics
     /// If the payload is not an Ultima packet.
@@ -121,8 +120,7 @@ impl Datagram {
         }
     }
 
-    /// What a switch makes of it for one member of the group that it went to: forwarded, and
-    /// readdressed to the member's address and port.
+    /// The copy for a member of the group, with the member's address and port.
     pub fn delivered(&self, mac: MacAddr, to: SocketAddrV4) -> Self {
         Self {
             dst: to,
@@ -130,7 +128,7 @@ impl Datagram {
         }
     }
 
-    /// The same datagram with another Ultima header in front of what follows the present one.
+    /// The same datagram with another Ultima header.
     ///
     /// # Panics
     /// If the payload is not an Ultima packet without a tag.
@@ -151,7 +149,7 @@ pub fn ultima(header: &Header, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// 0 means "none" and is sent as its other form in ones' complement (RFC 768).
+/// Replaces 0, which means no checksum, by 0xFFFF, which is equal in ones' complement (RFC 768).
 fn never_none(checksum: u16) -> u16 {
     match checksum {
         0 => 0xffff,
@@ -183,7 +181,7 @@ mod tests {
         }
     }
 
-    /// What tests expect of a switch has checksums that another implementation finds right.
+    /// libpnet accepts the checksums of the datagrams that tests expect.
     #[test]
     fn etherparse_agrees_with_libpnet() {
         let bytes: Vec<u8> = (0..=255).cycle().take(1500).collect();

@@ -21,29 +21,29 @@ pub struct Ipv4 {
     pub src: Ipv4Addr,
     /// Destination address.
     pub dst: Ipv4Addr,
-    /// Type of service: class, and ECN in the lowest two bits.
+    /// DSCP, and ECN in the lowest two bits.
     pub tos: u8,
-    /// Time to live, hops.
+    /// The time to live, in hops.
     pub ttl: u8,
-    /// The fragments of one packet share it.
+    /// The identification, which the fragments of a packet share.
     pub identification: u16,
     /// `Ipv4Flags::DontFragment`, `Ipv4Flags::MoreFragments`, or 0.
     pub flags: u8,
-    /// Where the fragment stands in the packet, in units of 8 bytes.
+    /// The offset of the fragment, in units of 8 bytes.
     pub fragment_offset: u16,
-    /// Raw options; a multiple of 4 bytes.
+    /// Raw options, a multiple of 4 bytes.
     pub options: Vec<u8>,
-    /// What the payload is.
+    /// The protocol of the payload.
     pub protocol: IpNextHeaderProtocol,
     /// The payload.
     pub payload: Vec<u8>,
 }
 
 impl Ipv4 {
-    /// The frame, with the right header checksum.
+    /// The bytes of the frame, with the correct header checksum.
     ///
     /// # Panics
-    /// If it is longer than IPv4's total length can say, or the options than the header's.
+    /// If the packet or its options are too long for IPv4.
     pub fn emit(&self) -> Vec<u8> {
         let header = HEADER + self.options.len();
         let total = header + self.payload.len();
@@ -74,7 +74,7 @@ impl Ipv4 {
         frame
     }
 
-    /// What a router makes of it: one hop less to live, addressed to `mac`.
+    /// The packet after a router: a smaller TTL, and the destination `mac`.
     pub fn forwarded(&self, mac: MacAddr) -> Self {
         Self {
             dst_mac: mac,

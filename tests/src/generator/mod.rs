@@ -1,7 +1,7 @@
 //! The packet generator: frames of every kind, valid and forged, built by libpnet's packet types.
 //!
-//! Frames are values until they are sent, so that what should arrive is said as what was sent with a
-//! field changed, and all checksums are computed anew, not updated as a switch updates them.
+//! Frames are values. An expected frame is the sent one with changed fields and newly computed checksums, unlike in a switch,
+//! which updates checksums.
 
 mod arp;
 mod datagram;

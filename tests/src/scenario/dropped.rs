@@ -1,10 +1,9 @@
-//! Admitted packets, and copies of them, that a switch has nowhere to send: dropped, each in one counter.
+//! Admitted packets, and copies, that a switch cannot send: it drops each and counts it once.
 
 use super::{Scenario, Scene};
 use crate::job::Job;
 
-/// Multicast of every rank of the right job, which has no group; its unicast, and the other job's multicast,
-/// are as ever.
+/// Every rank of the right job, which has no group, multicasts. Its unicast and the other job's multicast arrive.
 pub fn without_a_group(scene: Scene<'_>) -> Scenario {
     let Scene { left, right, .. } = scene;
     let scenario = right.ranks().fold(
@@ -19,8 +18,8 @@ pub fn without_a_group(scene: Scene<'_>) -> Scenario {
         .multicast(scene, left, 2, &left.gather(2, b"data"))
 }
 
-/// Multicast of every rank of a job, one of whose ranks has no address on the switch. Its own copy is still its
-/// own, and its unicast arrives.
+/// Every rank of a job multicasts, and one rank has no address on the switch. Its own copy is still dropped as such, and its
+/// unicast arrives.
 pub fn to_an_unknown_rank(scene: Scene<'_>, job: &Job, unknown: u16) -> Scenario {
     job.ranks().filter(|rank| *rank != unknown).fold(
         Scenario::new("copies for a rank that the switch doesn't know").multicast(

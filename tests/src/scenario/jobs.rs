@@ -1,4 +1,4 @@
-//! Two jobs on one switch, which do not see each other's packets.
+//! Two jobs on one switch do not get each other's packets.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -15,7 +15,7 @@ pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
     ]
 }
 
-/// The second host is in both jobs: what each sends and receives is its own job's.
+/// The second host has members of both jobs. Each sends and receives packets of its own job.
 fn taking_turns(scene: Scene<'_>) -> Scenario {
     let Scene { left, right, .. } = scene;
     assert_eq!(
@@ -57,7 +57,7 @@ fn any_group_is_the_own(scene: Scene<'_>) -> Scenario {
     )
 }
 
-/// What one job's member sends under the other's name, or to the other's member, is refused.
+/// The switch rejects packets of one job's member in the name of the other job, or to the other job's member.
 fn crossing(scene: Scene<'_>) -> Scenario {
     let Scene { left, right, .. } = scene;
     let (third, fourth) = (left.host_of(3), right.host_of(1));
@@ -71,7 +71,7 @@ fn crossing(scene: Scene<'_>) -> Scenario {
         dst: right.members[1].address,
         ..left.scatter(3, 2, b"left")
     };
-    // The same host, but the port of its rank in the other job.
+    // The same host, with the port of its rank in the other job.
     let to_neighbour = Datagram {
         dst: right.members[0].address,
         ..left.scatter(3, 2, b"left")

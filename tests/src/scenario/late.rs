@@ -1,4 +1,4 @@
-//! Packets whose receivers wait no longer, or not for long.
+//! Late packets, and packets with little time left.
 
 use ultima_p4::names::counter;
 use ultima_wire::{Header, Key, Kind, SwitchFlags, Ticks};
@@ -7,7 +7,7 @@ use super::{Scenario, Scene};
 use crate::generator::Datagram;
 use crate::job::Job;
 
-/// What is left of a budget of this many ticks, about ten minutes, is more than nothing.
+/// A budget in ticks, about ten minutes, which does not run out.
 const LONG: u32 = 1 << 29;
 
 pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
@@ -23,7 +23,7 @@ pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
     ]
 }
 
-/// A datagram of no time, as a switch leaves it.
+/// The datagram that a switch makes of a late one.
 fn late(sent: &Datagram) -> Datagram {
     sent.cut(|flags| flags.late = true)
 }
@@ -36,7 +36,7 @@ fn with_budget(job: &Job, kind: Kind, source: u16, budget: u32) -> Header {
 }
 
 impl Scenario {
-    /// A SCATTER of rank 2's to rank 0 and a GATHER of it arrive as `arrives` says, each copy lost here as late.
+    /// A SCATTER of rank 2 to rank 0 and a GATHER of rank 2 arrive as `arrives` returns, and each copy counts as late.
     fn late(
         self,
         scene: Scene<'_>,
@@ -58,7 +58,7 @@ impl Scenario {
             .count(counter::OWN_COPY, job.counter, 1, bytes)
     }
 
-    /// A GATHER of rank 2's arrives flagged, and nothing else is done to it.
+    /// A GATHER of rank 2 arrives with the flag and no other change.
     fn late_without_values(self, scene: Scene<'_>, sent: &Datagram) -> Self {
         let job = scene.left;
         let bytes = sent.emit().len();
@@ -146,19 +146,19 @@ fn sealed_data_keeps_its_tag(scene: Scene<'_>) -> Scenario {
         })
 }
 
-/// Only the flag says it, and the checksum stays: there are no values to lose.
+/// A packet without values gets the flag only, and keeps its checksum.
 fn nothing_to_cut(scene: Scene<'_>) -> Scenario {
     let [_, gather] = both(scene.left, 0, b"");
     Scenario::new("late data without a payload").late_without_values(scene, &gather)
 }
 
-/// What an earlier switch cut because its port was full was lost there, and for that: it is not late here.
+/// A packet that an earlier switch trimmed is not late at this one.
 fn lost_before(scene: Scene<'_>) -> Scenario {
     let [_, gather] = both(scene.left, 0, b"");
     Scenario::new("data cut before").multicast(scene, scene.left, 2, &gather.cut(|_| ()))
 }
 
-/// A switch that cuts a packet says so in it, which holds whatever is there.
+/// The flag of a trimmed packet counts, whatever payload the packet has.
 fn said_to_be_lost(scene: Scene<'_>) -> Scenario {
     let [_, gather] = both(scene.left, 0, b"data");
     let (mut header, _) = Header::parse(&gather.payload).expect("an Ultima packet");
@@ -167,7 +167,7 @@ fn said_to_be_lost(scene: Scene<'_>) -> Scenario {
     Scenario::new("data that says that it was cut").multicast(scene, scene.left, 2, &said)
 }
 
-/// What one switch has said no other takes back, and hops do not begin anew.
+/// A switch keeps the flags and the hops of earlier switches.
 fn flags_stay(scene: Scene<'_>) -> Scenario {
     let job = scene.left;
     let header = Header {
@@ -183,7 +183,7 @@ fn flags_stay(scene: Scene<'_>) -> Scenario {
     Scenario::new("flags of switches before").multicast(scene, job, 2, &sent)
 }
 
-/// Nobody waits for a slot in these: they are never late.
+/// Packets of other kinds carry no slots and are never late.
 fn other_kinds(scene: Scene<'_>) -> Scenario {
     let job = scene.left;
     [Kind::Feedback, Kind::Report, Kind::Control]

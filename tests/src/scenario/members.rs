@@ -1,4 +1,4 @@
-//! What members of a job send to each other.
+//! Packets between members of a job.
 
 use ultima_wire::{Header, Kind, Ticks, frame};
 
@@ -45,7 +45,7 @@ fn gather_from_all(name: &str, scene: Scene<'_>, job: &Job) -> Scenario {
 }
 
 fn every_kind(scene: Scene<'_>, job: &Job) -> Scenario {
-    // A PROBE goes no further than the first switch.
+    // The first switch answers a PROBE.
     let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Probe);
     kinds.fold(
         Scenario::new("every kind, to the group"),
@@ -60,7 +60,7 @@ fn tagged(scene: Scene<'_>, job: &Job) -> Scenario {
     Scenario::new("a tag goes through untouched").multicast(scene, job, 3, &sent)
 }
 
-/// From nothing, over odd lengths, to a jumbo frame.
+/// Payloads from no byte to a jumbo frame, with odd lengths.
 fn payload_lengths(scene: Scene<'_>, job: &Job) -> Scenario {
     let lengths = [0, 1, 2, 3, 63, 64, 65, 1383, 1384, 1420, 1421, 8919, 8920];
     lengths.into_iter().fold(
@@ -84,11 +84,10 @@ fn no_checksum(scene: Scene<'_>, job: &Job) -> Scenario {
         .multicast(scene, job, 2, &without(job.gather(2, b"odd")))
 }
 
-/// The checksum that a copy's new address would make 0 is sent as 0xFFFF; and one that is 0xFFFF
-/// is updated like any other.
+/// A checksum that a copy's new address makes 0 is sent as 0xFFFF (RFC 768), and 0xFFFF is updated like any other.
 fn checksum_that_becomes_zero(scene: Scene<'_>, job: &Job) -> Scenario {
     let header = Header {
-        // So long that no switch writes its own queue there.
+        // Longer than any time in this switch's queue.
         path_queue: Ticks::MAX,
         ..job.header(Kind::Gather, 2, 2)
     };
@@ -110,7 +109,7 @@ fn checksum_that_becomes_zero(scene: Scene<'_>, job: &Job) -> Scenario {
     scenario
 }
 
-/// The checksum is updated, not computed anew: what was wrong before is wrong by as much after.
+/// The switch updates the checksum (RFC 1624), so that a wrong one stays wrong by the same amount.
 fn corruption_stays_visible(scene: Scene<'_>, job: &Job) -> Scenario {
     let errors = [1, 0x0100, 0x8000, 0xfffe];
     errors.into_iter().fold(
@@ -137,7 +136,7 @@ fn corruption_stays_visible(scene: Scene<'_>, job: &Job) -> Scenario {
     )
 }
 
-/// TTL and ports of the source, and the MAC address that it was sent to, are the sender's choice.
+/// The sender may choose the TTL, its port, and the destination MAC address.
 fn other_headers_stay(scene: Scene<'_>, job: &Job) -> Scenario {
     [2, 3, 64, 255]
         .into_iter()

@@ -1,7 +1,6 @@
-//! What is sent through the switch, and what must come of it: data, run on every target alike.
+//! Scenarios: frames to send and their expected effects, as data, for every target.
 //!
-//! A [`Scenario`] is a few frames, each with all that must arrive for it and all that must be counted.
-//! Nothing else may arrive, and nothing else may be counted.
+//! A [`Scenario`] has a few frames with all expected arrivals and counts. Any other arrival or count is an error.
 
 mod dropped;
 mod jobs;
@@ -18,6 +17,7 @@ pub use dropped::{to_an_unknown_rank, without_a_group};
 pub use run::{Outcome, in_any_order, run, shown};
 
 use ultima_p4::names::counter;
+use ultima_testing::full;
 
 use crate::counters::{Cell, Counts};
 use crate::fabric::{Fabric, HostId};
@@ -25,28 +25,28 @@ use crate::generator::{Datagram, Ipv4};
 use crate::job::Job;
 use crate::testbed::Arrivals;
 
-/// The job that stands for "none that this switch knows" in counters.
+/// The counter index of packets of unknown jobs.
 const UNKNOWN_JOB: u32 = 0;
 
-/// One frame and what it causes.
+/// One frame and the arrivals that it causes.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The host that sends it.
     pub from: HostId,
     /// The frame.
     pub frame: Vec<u8>,
-    /// What all hosts receive for it.
+    /// The frames that hosts receive for it.
     pub arrivals: Arrivals,
 }
 
-/// Frames, and what they must cause.
+/// Frames with their expected effects.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What is tried, in a few words.
+    /// A short description.
     pub name: String,
-    /// One frame after the other.
+    /// The frames, in order.
     pub steps: Vec<Step>,
-    /// What all of them add to the counters.
+    /// The counts of all frames.
     pub counts: Counts,
 }
 
@@ -59,6 +59,14 @@ pub struct Scene<'a> {
     pub left: &'a Job,
     /// Rank 0 on the second host, 1 on the fourth.
     pub right: &'a Job,
+}
+
+/// The scenarios that show that a switch works after a change: those of members in a quick run, all in a full run.
+pub fn recheck(scene: Scene<'_>) -> Vec<Scenario> {
+    match full() {
+        true => star(scene),
+        false => members::scenarios(scene),
+    }
 }
 
 /// All scenarios for one switch.
@@ -126,14 +134,14 @@ impl Scenario {
         self
     }
 
-    /// A switch sends a job's packet of so many bytes out of a port.
+    /// A switch sends a job's packet of `bytes` out of a port.
     fn delivered(self, switch: usize, job: &Job, port: u16, bytes: usize) -> Self {
         let share = job.shares[&(switch, port)];
         self.count_at(switch, counter::DELIVERED, job.counter, 1, bytes)
             .count_at(switch, counter::SHARE_SENT, share, 1, bytes)
     }
 
-    /// The only switch sends a rank its packet of so many bytes.
+    /// The only switch sends a packet of `bytes` to a rank.
     fn delivered_to(self, scene: Scene<'_>, job: &Job, rank: u16, bytes: usize) -> Self {
         let port = scene.fabric.host(job.host_of(rank)).port;
         self.delivered(0, job, port, bytes)
@@ -161,12 +169,12 @@ impl Scenario {
         .delivered_to(scene, job, owner, bytes)
     }
 
-    /// A rank's packet to the group arrives at all ranks but itself, addressed to each.
+    /// A rank's packet to the group arrives at all other ranks, addressed to each.
     fn multicast(self, scene: Scene<'_>, job: &Job, source: u16, sent: &Datagram) -> Self {
         self.multicast_but(&[], scene, job, source, sent)
     }
 
-    /// A rank's packet to the group arrives at all ranks but itself and those that the switch doesn't know.
+    /// A rank's packet to the group arrives at all other ranks that the switch knows.
     fn multicast_but(
         self,
         unknown: &[u16],
@@ -197,7 +205,7 @@ impl Scenario {
             )
     }
 
-    /// Admission lets a job's packet in, and then it has no way to go.
+    /// A job's packet is admitted and has no route.
     fn admitted_unrouted(self, scene: Scene<'_>, job: &Job, from: HostId, frame: Vec<u8>) -> Self {
         let bytes = frame.len();
         self.unrouted(scene, from, frame)
@@ -205,27 +213,27 @@ impl Scenario {
             .count(counter::RECEIVED, job.counter, 1, bytes)
     }
 
-    /// Admission refuses a packet and counts it for a job, or for none.
+    /// A packet is rejected and counted for a job, or for unknown jobs.
     fn rejected(self, from: HostId, frame: Vec<u8>, job: u32) -> Self {
         let bytes = frame.len();
         self.step(from, frame, vec![])
             .count(counter::REJECTED, job, 1, bytes)
     }
 
-    /// A frame that is none of Ultima's reaches another host.
+    /// A frame that is not Ultima's reaches another host.
     fn forwarded(self, scene: Scene<'_>, from: HostId, to: HostId, sent: &Ipv4) -> Self {
         let arrives = sent.forwarded(scene.fabric.host(to).mac).emit();
         self.step(from, sent.emit(), vec![(to, arrives)])
     }
 
-    /// A frame that has no way to go.
+    /// A frame has no route.
     fn unrouted(self, scene: Scene<'_>, from: HostId, frame: Vec<u8>) -> Self {
         let (port, bytes) = (scene.fabric.host(from).port, frame.len());
         self.step(from, frame, vec![])
             .count(counter::UNROUTED, port.into(), 1, bytes)
     }
 
-    /// A frame that is not valid IPv4, or not one of ours to look at.
+    /// A frame counts as malformed.
     fn malformed(self, scene: Scene<'_>, from: HostId, frame: Vec<u8>) -> Self {
         let (port, bytes) = (scene.fabric.host(from).port, frame.len());
         self.step(from, frame, vec![])

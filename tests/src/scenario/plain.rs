@@ -1,4 +1,4 @@
-//! What is none of Ultima's: forwarded, answered, or dropped.
+//! Packets that are not Ultima's: forwarded, answered, or dropped.
 
 use std::net::Ipv4Addr;
 
@@ -50,7 +50,7 @@ fn between_all_hosts(scene: Scene<'_>) -> Scenario {
     )
 }
 
-/// The checksum is the receiver's business, and so is a length that does not fit.
+/// A switch ignores a wrong UDP checksum and a wrong UDP length.
 fn udp(scene: Scene<'_>) -> Scenario {
     let sent = datagram(scene, b"question");
     let variants = [
@@ -133,7 +133,7 @@ fn tcp_and_icmp(scene: Scene<'_>) -> Scenario {
         )
 }
 
-/// A packet of a version to come, of another magic, or not over UDP is plain traffic.
+/// A packet with another version or magic, or not over UDP, is plain traffic.
 fn nearly_ultima(scene: Scene<'_>) -> Scenario {
     let sent = scene.left.scatter(2, 0, b"data");
     let with_byte = |at: usize, value: u8| {
@@ -170,7 +170,7 @@ fn jumbo(scene: Scene<'_>) -> Scenario {
     )
 }
 
-/// No route, or no time to live left.
+/// Packets without a route or without time to live.
 fn end_of_the_way(scene: Scene<'_>) -> Scenario {
     let sent = datagram(scene, b"question").packet();
     let nowhere = [
@@ -207,7 +207,7 @@ fn end_of_the_way(scene: Scene<'_>) -> Scenario {
     })
 }
 
-/// Frames of other protocols: a router for IPv4 has nothing to do with them, tagged ones included.
+/// Frames of other protocols, and tagged frames, which an IPv4 router drops.
 fn not_ipv4(scene: Scene<'_>) -> Scenario {
     let frame = datagram(scene, b"question").emit();
     let with_type = |ether_type: u16| {
@@ -236,9 +236,9 @@ fn not_ipv4(scene: Scene<'_>) -> Scenario {
     })
 }
 
-/// Options would hide a UDP header from admission, so nothing with options passes.
+/// IPv4 options would hide the UDP header from admission, so the switch drops packets with options.
 fn options(scene: Scene<'_>) -> Scenario {
-    // No-operation and end of list; record route, with room for one address.
+    // No-operation and end of list; record route with room for one address.
     let lists: [&[u8]; 3] = [&[1, 1, 1, 0], &[7, 7, 4, 0, 0, 0, 0, 0], &[1; 40]];
     lists
         .into_iter()
@@ -262,8 +262,8 @@ fn options(scene: Scene<'_>) -> Scenario {
         })
 }
 
-/// Every bit of the IPv4 header flipped without its checksum; then a header length and a version
-/// that are none, with the right one.
+/// Every bit of the IPv4 header flipped with the old checksum; then a wrong header length and a wrong version with a correct
+/// checksum.
 fn bad_header(scene: Scene<'_>) -> Scenario {
     let left = scene.left;
     let frame = left.gather(2, b"data").emit();
@@ -282,7 +282,7 @@ fn bad_header(scene: Scene<'_>) -> Scenario {
             let was = u16::from(forged[14]) << 8;
             forged[14] = first;
             let checksum = u16::from_be_bytes([forged[24], forged[25]]);
-            // The checksum's ones' complement sum gains what the word lost.
+            // Corrects the checksum for the changed word (RFC 1624).
             let sum = u32::from(checksum) + u32::from(was) + u32::from(!change);
             let folded = (sum & 0xffff) + (sum >> 16);
             let right = ((folded & 0xffff) + (folded >> 16)) as u16;
@@ -320,7 +320,7 @@ fn arp(scene: Scene<'_>) -> Scenario {
             target_ip: Ipv4Addr::new(10, 0, 0, 99),
             ..known.clone()
         },
-        // A host that announces itself, one that looks whether its address is free, an answer.
+        // A gratuitous request, a probe for a free address, and an answer.
         Arp {
             target_ip: asking.ip,
             ..known.clone()

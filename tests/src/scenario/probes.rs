@@ -18,7 +18,7 @@ pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
     ]
 }
 
-/// The answer to a probe: in the name of whom it was sent to, its room filled.
+/// The answer to a probe, in the name of its destination, with the report in its payload.
 pub(super) fn answer(job: &Job, sent: &Datagram, source: u16, report: &Report) -> Datagram {
     let (header, room) = Header::parse(&sent.payload).expect("an Ultima packet");
     let header = Header {
@@ -50,7 +50,7 @@ impl Scenario {
             .delivered_to(scene, job, source, bytes)
     }
 
-    /// A rank's packet is sent three times to another in an operation of its own, and then that other asks.
+    /// A rank sends a packet three times to another in a new operation, and then the other sends a probe.
     fn sent_and_asked(self, scene: Scene<'_>, source: u16, owner: u16, bucket: u16) -> Self {
         let job = scene.left;
         let of = |sent: Datagram| {
@@ -75,20 +75,20 @@ impl Scenario {
     }
 }
 
-/// Each asks about an operation that nobody else takes part in, so that nothing else counts.
+/// Each rank probes an operation of its own, so that other packets do not count.
 fn from_each_rank(scene: Scene<'_>) -> Scenario {
     let left = scene.left;
     left.ranks().fold(
         Scenario::new("each rank asks what its port was sent"),
         |scenario, owner| {
             let source = (owner + 2) % 4;
-            // Each time a newer one, whatever ran before.
+            // A newer operation than any before.
             scenario.sent_and_asked(scene, source, owner, 0xff00 + owner)
         },
     )
 }
 
-/// Nothing but who asks decides who answers.
+/// The first switch answers, whatever the destination.
 fn to_anybody(scene: Scene<'_>) -> Scenario {
     let job = scene.left;
     let everybody = [
@@ -115,7 +115,7 @@ fn of_another_operation(scene: Scene<'_>) -> Scenario {
         .answered(scene, 3, &sent, &nothing_known(scene, 3))
 }
 
-/// About an operation that nothing was sent in.
+/// A probe of an operation without packets.
 fn unheard_of(probe: Datagram) -> Datagram {
     let (header, _) = Header::parse(&probe.payload).expect("an Ultima packet");
     probe.with_header(&Header {
@@ -131,7 +131,7 @@ fn nothing_known(scene: Scene<'_>, rank: u16) -> Report {
     }
 }
 
-/// Without room, with a tag that an answer would break, or under another's name.
+/// A probe without room for the report, one with a tag, which an answer would break, and one in another rank's name.
 fn refused(scene: Scene<'_>) -> Scenario {
     let job = scene.left;
     let genuine = job.probe(2, 0);
@@ -147,7 +147,7 @@ fn refused(scene: Scene<'_>) -> Scenario {
         source: 3,
         ..header
     });
-    // Ethernet's padding is no room.
+    // Ethernet's padding does not count as room.
     let padded = [&short.emit()[..], &[0; 8]].concat();
     let frames = [short.emit(), sealed.emit(), other.emit(), padded];
     frames.into_iter().fold(

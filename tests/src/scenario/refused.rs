@@ -1,4 +1,4 @@
-//! Forged packets: each differs from an admitted one in one thing.
+//! Forged packets: each differs from an admitted one in one field.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -26,7 +26,7 @@ pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
     ]
 }
 
-/// What the others are forged from.
+/// The admitted packets.
 fn genuine(scene: Scene<'_>) -> [Datagram; 2] {
     [
         scene.left.scatter(2, 0, b"data"),
@@ -61,7 +61,7 @@ fn wrong_header(scene: Scene<'_>) -> Scenario {
         |header| header.epoch = 0,
         |header| header.source = 0,
         |header| header.source = 3,
-        // No rank of the job, then those that mean something: no rank, and a trunk's RID.
+        // A rank that the job does not have, and two reserved ones: no rank, and the RID of a trunk.
         |header| header.source = 4,
         |header| header.source = 0x7fff,
         |header| header.source = 0xffff,
@@ -89,7 +89,7 @@ fn wrong_header(scene: Scene<'_>) -> Scenario {
         })
 }
 
-/// No job of this number, as far as the switch knows: counted, but for nobody.
+/// The number of an unknown job, which is counted for no job.
 fn unknown_job(scene: Scene<'_>) -> Scenario {
     let known = [scene.left.id, scene.right.id];
     let unknown = [0, 0x1234, 0xffff]
@@ -126,7 +126,7 @@ fn wrong_source_address(scene: Scene<'_>) -> Scenario {
         })
 }
 
-/// Unicast to a host without a rank, to no host, and to a member's host but not to its rank's port.
+/// Unicast to a host without a rank, to no host, and to a wrong port of a member's host.
 fn no_member(scene: Scene<'_>) -> Scenario {
     let left = scene.left;
     let [scatter, _] = genuine(scene);
@@ -149,7 +149,7 @@ fn no_member(scene: Scene<'_>) -> Scenario {
         })
 }
 
-/// UDP says more or less than IPv4 carries.
+/// The length of UDP is larger or smaller than that of IPv4.
 fn lengths_that_lie(scene: Scene<'_>) -> Scenario {
     let lies = [-64, -12, -5, -1, 1, 2, 1000, i16::MAX];
     lies.into_iter().fold(
@@ -177,13 +177,13 @@ fn fragment(packet: &Ipv4, from: usize, to: usize) -> Ipv4 {
     }
 }
 
-/// The first fragment claims what the others could change, and is refused. A later one shows no UDP header: it is
-/// carried like any IPv4 packet, and without the first nobody can put it together.
+/// The switch rejects the first fragment: later ones could change its content. It forwards a later fragment, which has no UDP
+/// header and cannot be reassembled without the first.
 fn fragments(scene: Scene<'_>) -> Scenario {
     let left = scene.left;
     let [scatter, gather] = genuine(scene).map(|sent| sent.packet());
     let (from, to) = (left.host_of(2), left.host_of(0));
-    // The 8 bytes in which Ultima begins, its header but for the end, and all of it, which says whose it is.
+    // The first 8 bytes of the Ultima header, the header without its end, and the whole header.
     let firsts = [(16, UNKNOWN_JOB), (56, UNKNOWN_JOB), (60, left.counter)];
     let scenario = firsts
         .into_iter()
@@ -199,8 +199,8 @@ fn fragments(scene: Scene<'_>) -> Scenario {
     scenario.unrouted(scene, from, fragment(&gather, 16, 24).emit())
 }
 
-/// No fragment may hide the bytes by which Ultima is known: not a first one that ends before them, nor one that
-/// begins with them, be it to complete such a first one or to write over what another has shown.
+/// No fragment may hide Ultima's magic: neither a first one that ends before it, nor a later one that starts with it, which
+/// could complete or overwrite a first one.
 fn fragments_that_hide_ultima(scene: Scene<'_>) -> Scenario {
     let left = scene.left;
     let from = left.host_of(2);
@@ -209,7 +209,7 @@ fn fragments_that_hide_ultima(scene: Scene<'_>) -> Scenario {
         Scenario::new("fragments that hide what they are of"),
         |scenario, packet| {
             let whole = packet.payload.len();
-            // None that IPv4 knows has an end in the middle of 8 bytes, but there are receivers that round down.
+            // A fragment's length is a multiple of 8 bytes (RFC 791), but some receivers round down.
             let firsts = (0..16).map(|end| (0, end));
             let seconds = [9, 15, 16, 24, whole].map(|end| (8, end));
             firsts
@@ -219,14 +219,14 @@ fn fragments_that_hide_ultima(scene: Scene<'_>) -> Scenario {
                 })
         },
     );
-    // What the frame is filled up with is none of the fragment's bytes.
+    // The frame's padding is not part of the fragment.
     let [scatter, _] = &packets;
     let mut filled = fragment(scatter, 0, 8).emit();
     filled.extend_from_slice(&[0; 18]);
     scenario.malformed(scene, from, filled)
 }
 
-/// What is none of Ultima's arrives in fragments that show it, and so do those of other protocols, however small.
+/// Fragments of other UDP packets that show their first bytes are forwarded, as are fragments of other protocols.
 fn fragments_of_others(scene: Scene<'_>) -> Scenario {
     let (from, to) = (scene.left.host_of(2), scene.left.host_of(0));
     let packet = plain(scene.fabric, from, to, 5001, vec![7; 40]).packet();
@@ -248,7 +248,7 @@ fn fragments_of_others(scene: Scene<'_>) -> Scenario {
         })
 }
 
-/// Admitted, but at the end of its way: neither the group nor routing sees it.
+/// An admitted packet without time to live is neither replicated nor routed.
 fn no_time_to_live(scene: Scene<'_>) -> Scenario {
     let left = scene.left;
     let from = left.host_of(2);

@@ -1,4 +1,4 @@
-//! Running scenarios.
+//! Runs scenarios.
 
 use std::fmt::Write as _;
 
@@ -9,19 +9,19 @@ use crate::stage::Stage;
 use crate::stamps::unstamped;
 use crate::testbed::Arrivals;
 
-/// What a target made of a scenario.
+/// The effects of a scenario on a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What arrived for each frame.
+    /// The arrivals for each frame.
     pub arrivals: Vec<Arrivals>,
-    /// What was counted for all of them.
+    /// The counts of all frames.
     pub counts: Counts,
 }
 
-/// Sends a scenario's frames, one after the other, and checks what comes of them.
+/// Sends a scenario's frames one by one, and checks arrivals and counts.
 ///
 /// # Panics
-/// Where what arrives or what is counted is not what the scenario says; the message shows both.
+/// If arrivals or counts differ from the scenario's. The message has both.
 pub fn run(stage: &mut Stage, scenario: &Scenario) -> Outcome {
     let before = stage.counts();
     let mut arrivals = Vec::new();
@@ -62,8 +62,7 @@ pub fn run(stage: &mut Stage, scenario: &Scenario) -> Outcome {
     Outcome { arrivals, counts }
 }
 
-/// In which order a switch makes the copies of one packet is its own business: arrivals of one
-/// frame in an order of bytes. What came for one frame and what for the next stays apart.
+/// Sorts the arrivals for one frame: a switch may make copies in any order.
 pub fn in_any_order(mut arrivals: Arrivals) -> Arrivals {
     arrivals
         .values_mut()
@@ -71,7 +70,7 @@ pub fn in_any_order(mut arrivals: Arrivals) -> Arrivals {
     arrivals
 }
 
-/// Frames by host, for those who look for a difference.
+/// Frames by host, as text.
 pub fn shown(fabric: &Fabric, arrivals: &Arrivals) -> String {
     let mut text = String::new();
     for (host, frames) in arrivals {

@@ -1,14 +1,14 @@
-//! Packets that end too early.
+//! Truncated packets.
 
 use super::{Scenario, Scene, UNKNOWN_JOB};
 use crate::generator::Datagram;
 use crate::testbed::plain;
 
-/// Shortest frame that an interface sends: a whole Ethernet header.
+/// The length of the shortest frame that an interface sends: an Ethernet header.
 const SHORTEST: usize = 14;
-/// Through the IPv4 header.
+/// The length of Ethernet and IPv4 headers.
 const IPV4_END: usize = 14 + 20;
-/// What tells an Ultima packet: magic and version.
+/// The length of Ultima's magic and version.
 const MARK: usize = 3;
 
 pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
@@ -20,7 +20,7 @@ pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
     ]
 }
 
-/// The frame ends anywhere, the headers say what they said: counted, and nothing else.
+/// Frames cut at any length, with unchanged headers, which the switch counts and drops.
 fn cut_frames(scene: Scene<'_>) -> Scenario {
     let from = scene.left.host_of(2);
     let packets = [
@@ -43,7 +43,7 @@ fn cut_frames(scene: Scene<'_>) -> Scenario {
     )
 }
 
-/// The datagram is whole, the Ultima header in it is not. Without the mark it is another protocol's.
+/// Whole datagrams with a truncated Ultima header. Without the magic they are plain traffic.
 fn short_datagrams(scene: Scene<'_>) -> Scenario {
     let left = scene.left;
     let (from, to) = (left.host_of(2), left.host_of(0));
@@ -66,7 +66,7 @@ fn short_datagrams(scene: Scene<'_>) -> Scenario {
     })
 }
 
-/// IPv4 and UDP end before the Ultima header does; the frame goes on with it, as if it were padding.
+/// IPv4 and UDP end before the Ultima header, whose rest is in the frame's padding.
 fn header_behind_the_datagram(scene: Scene<'_>) -> Scenario {
     let left = scene.left;
     let from = left.host_of(2);
@@ -85,7 +85,7 @@ fn header_behind_the_datagram(scene: Scene<'_>) -> Scenario {
     })
 }
 
-/// What stands behind the IPv4 packet is the link's; it goes along.
+/// The switch forwards the padding after the IPv4 packet.
 fn padding(scene: Scene<'_>) -> Scenario {
     let (from, to) = (scene.left.host_of(2), scene.left.host_of(3));
     let sent = plain(scene.fabric, from, to, 53, b"short".to_vec());

@@ -1,4 +1,4 @@
-//! A job across two switches: one copy crosses the trunk, and the far switch makes the rest.
+//! A job across two switches: one copy crosses the trunk, and the far switch makes copies for its ranks.
 
 use std::net::SocketAddrV4;
 
@@ -55,8 +55,8 @@ impl Across<'_> {
         scenario
     }
 
-    /// The copy for the trunk counts as delivered where it leaves, as received where it comes in;
-    /// its way back is closed, and what would take it counts as own copy there.
+    /// The copy for the trunk counts as delivered at the first switch and as received at the second, which does not send it back
+    /// and counts that as its own copy.
     fn gather(self) -> Scenario {
         let Self { job, .. } = self;
         job.ranks().fold(
@@ -66,7 +66,7 @@ impl Across<'_> {
                 let bytes = sent.emit().len();
                 let others = job.ranks().filter(|rank| *rank != source);
                 let (near, far) = (self.switch_of(source), self.other_than(source));
-                // One for each rank, at its own switch, and one for all behind the trunk.
+                // One copy for each rank of the switch, and one for the trunk.
                 let scenario = others.clone().fold(scenario, |scenario, rank| {
                     let switch = self.switch_of(rank);
                     scenario.delivered(switch, job, self.port_toward(switch, rank), bytes)
@@ -88,7 +88,7 @@ impl Across<'_> {
         )
     }
 
-    /// Each hop takes one: what has two left reaches the near switch's hosts only.
+    /// Each hop takes one of the TTL: a packet with two left reaches the near switch's hosts only.
     fn ttl_ends_at_the_trunk(self) -> Scenario {
         let Self { job, .. } = self;
         let sent = Datagram {
@@ -140,8 +140,7 @@ impl Across<'_> {
         )
     }
 
-    /// A rank of the far switch, forged at the near one, and the reverse: with its own address, and with
-    /// the rank's.
+    /// Packets in the name of a rank at the other switch, with the sender's own address and with the rank's.
     fn forged(self) -> Scenario {
         let Self { job, .. } = self;
         let last = job.ranks().next_back().expect("a job has members");
@@ -165,7 +164,7 @@ impl Across<'_> {
         scenario
     }
 
-    /// What arrives at these ranks of what another sent.
+    /// The arrivals at these ranks for another rank's packet.
     fn at(
         self,
         source: u16,
@@ -193,14 +192,14 @@ impl Across<'_> {
         1 - self.switch_of(rank)
     }
 
-    /// A switch's port to the other.
+    /// A switch's port to the other switch.
     fn trunk_at(self, switch: usize) -> u16 {
         let ends = self.fabric.trunks[0];
         let end = ends.into_iter().find(|(at, _)| *at == switch);
         end.expect("the trunk has an end at each switch").1
     }
 
-    /// Where a switch sends what is for a rank.
+    /// A switch's port to a rank.
     fn port_toward(self, switch: usize, rank: u16) -> u16 {
         if self.switch_of(rank) == switch {
             self.fabric.host(self.job.host_of(rank)).port
@@ -210,7 +209,7 @@ impl Across<'_> {
     }
 }
 
-/// A datagram after all hops to a host, at the address that it has there.
+/// The datagram that arrives at a host after all hops, with this destination.
 pub fn carried(
     sent: &Datagram,
     fabric: &Fabric,

@@ -1,12 +1,13 @@
-//! Building testbeds, of BMv2s and of embedded switches.
+//! Builds testbeds of BMv2s and of embedded switches.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use tokio::runtime::{Builder, Runtime};
 
+use ultima_emulation::Tofino;
 use ultima_p4runtime::tofino::TOFINO;
-use ultima_switch::{Attach, Emulation};
+use ultima_switch::Attach;
 
 use super::{RunningSwitch, Testbed};
 use crate::bmv2::Bmv2;
@@ -27,7 +28,7 @@ impl Testbed {
         })
     }
 
-    /// Kills a BMv2 and starts it again at the same interfaces, without a program.
+    /// Kills a BMv2 and starts it again on the same interfaces, without a program.
     ///
     /// # Panics
     /// If it does not start.
@@ -61,8 +62,7 @@ impl Testbed {
         })
     }
 
-    /// As [`Testbed::of_embedded_on_interfaces`], with switches that look like Tofinos to whoever controls them. Ports are
-    /// device ports.
+    /// As [`Testbed::of_embedded_on_interfaces`], with emulated Tofinos. Port numbers are device ports.
     ///
     /// # Panics
     /// If the fabric cannot be built.
@@ -71,15 +71,11 @@ impl Testbed {
         Self::build(fabric, links, |runtime, switch, ports| {
             let attach = |(port, name)| (port, Attach::Interface(name));
             let ports = ports.into_iter().map(attach).collect();
-            let emulation = Emulation {
-                chip: &TOFINO,
-                program: ultima_p4::v1model().device_config.to_vec(),
-            };
-            Embedded::emulating(runtime, switch, ports, Some(emulation))
+            Embedded::emulating(runtime, switch, ports, Some(Tofino(&TOFINO)))
         })
     }
 
-    /// Embedded switches with pairs of Unix sockets, for which nobody needs privileges.
+    /// Embedded switches on pairs of Unix sockets, which need no privileges.
     ///
     /// # Panics
     /// If the fabric cannot be built.
@@ -91,7 +87,7 @@ impl Testbed {
         })
     }
 
-    /// Embedded switches with pairs of Unix sockets; the hosts' ends are the caller's, by host.
+    /// Embedded switches on pairs of Unix sockets; returns the hosts' ends, too.
     ///
     /// # Panics
     /// If the fabric cannot be built.
@@ -119,7 +115,7 @@ impl Testbed {
         mut links: Links<P>,
         start: impl Fn(&Runtime, usize, Vec<(u16, P)>) -> S,
     ) -> Self {
-        // Its threads are started here, and so are in the caller's network namespace.
+        // The runtime's threads inherit the caller's network namespace.
         let runtime = Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -141,7 +137,7 @@ impl Testbed {
     }
 }
 
-/// All links of a fabric: the hosts' ends, and what is left for the switches to attach.
+/// The links of a fabric: the hosts' ends and the switches' ends.
 struct Links<P> {
     host_ends: Vec<Box<dyn HostEnd>>,
     /// Switch, port, and the switch's end.
@@ -149,7 +145,7 @@ struct Links<P> {
 }
 
 impl<P> Links<P> {
-    /// One switch's ends with the ports that they belong to.
+    /// Removes the ends of one switch; returns them with their ports.
     fn take(&mut self, switch: usize) -> Vec<(u16, P)> {
         self.switch_ends
             .extract_if(.., |(at, _, _)| *at == switch)
@@ -164,7 +160,7 @@ fn interface(switch: usize, port: u16) -> String {
 }
 
 impl Links<String> {
-    /// Pairs of interfaces; the switches' ends by name.
+    /// Links of pairs of interfaces.
     fn of_interfaces(fabric: &Fabric) -> Self {
         let mut switch_ends = Vec::new();
         let host_ends = (fabric.hosts.iter())
@@ -189,7 +185,7 @@ impl Links<String> {
 }
 
 impl Links<OwnedFd> {
-    /// Pairs of sockets.
+    /// Links of pairs of sockets.
     fn of_sockets(fabric: &Fabric) -> Self {
         let mut switch_ends = Vec::new();
         let host_ends = (fabric.hosts.iter())

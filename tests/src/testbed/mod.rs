@@ -1,4 +1,4 @@
-//! Switches with hosts' ends of links, and what comes out of them.
+//! Running switches, and hosts that send and receive frames.
 
 mod build;
 
@@ -16,49 +16,48 @@ use crate::host_end::HostEnd;
 use crate::job::GATEWAY;
 use crate::stamps::unstamped;
 
-/// What each host received, in order.
+/// The frames that each host received, in order.
 pub type Arrivals = BTreeMap<HostId, Vec<Vec<u8>>>;
 
-/// Frames that may be on their way into a switch at once. BMv2 loses bursts of more than 32 at
-/// its input, before P4 sees them; each burst is followed by a sentinel for every host.
+/// The number of frames sent in a burst, which sentinels follow. BMv2 loses bursts of more than 32 at its input.
 const BURST: usize = 16;
 
-/// How long what is sent again and again may take to come.
+/// The deadline for a frame that is sent repeatedly.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// UDP's discard service (RFC 863): sentinels go there.
+/// The port of sentinels: UDP's discard service (RFC 863).
 const DISCARD: u16 = 9;
 
-/// A switch that runs, of whatever make, and ends when this is dropped.
+/// A running switch. Dropping it ends the switch.
 pub trait RunningSwitch {
-    /// Ends, and all connections to it.
+    /// Ends the switch and all connections to it.
     fn end(self: Box<Self>, runtime: &Runtime);
 
-    /// Where its P4Runtime server listens.
+    /// The address of its P4Runtime server.
     fn grpc(&self) -> SocketAddr;
 
-    /// How long its threads that forward have computed.
-    fn cpu_time(&self) -> Duration;
+    /// The id of its process.
+    fn process(&self) -> u32;
 }
 
 /// A fabric of running switches.
 pub struct Testbed {
-    /// What is linked to what.
+    /// Switches, hosts and links.
     pub fabric: Fabric,
     ends: Vec<Box<dyn HostEnd>>,
     switches: Vec<Box<dyn RunningSwitch>>,
     sentinels: u64,
-    /// Where asynchronous work of the test runs; its threads are in the testbed's namespace.
+    /// The runtime for asynchronous work. Its threads are in the testbed's network namespace.
     pub runtime: Runtime,
 }
 
 impl Testbed {
-    /// Where the switches' P4Runtime servers listen.
+    /// The addresses of the switches' P4Runtime servers.
     pub fn grpc(&self) -> Vec<SocketAddr> {
         self.switches.iter().map(|switch| switch.grpc()).collect()
     }
 
-    /// As [`Testbed::exchange_stamped`], without what is different each time, see [`crate::stamps`].
+    /// As [`Testbed::exchange_stamped`], without [`crate::stamps`], which differ in each run.
     ///
     /// # Panics
     /// If a sentinel is lost.
@@ -70,9 +69,8 @@ impl Testbed {
         arrivals
     }
 
-    /// Sends frames from one host, one after the other, and returns all that comes out of the fabric for
-    /// them. Nothing is timed: a plain datagram follows to every host, and as queues keep their
-    /// order, what has not come before it does not come.
+    /// Sends frames from one host, and returns the frames that all hosts receive. There is no timeout: a sentinel to every host
+    /// follows, and queues keep the order, so no frame comes after it.
     ///
     /// # Panics
     /// If a sentinel is lost.
@@ -80,7 +78,7 @@ impl Testbed {
         let mut arrivals = Arrivals::new();
         let mut bursts = frames.chunks(BURST);
         loop {
-            // Without frames, too: for what was injected.
+            // Without frames, collects the effects of injected ones.
             for frame in bursts.next().unwrap_or_default() {
                 self.send(from, frame);
             }
@@ -91,7 +89,7 @@ impl Testbed {
         }
     }
 
-    /// Sends frames from one host and looks at nothing: the next exchange returns what comes of them.
+    /// Sends frames from one host. The next exchange returns the frames that arrive for them, too.
     ///
     /// # Panics
     /// If they cannot be sent.
@@ -109,7 +107,7 @@ impl Testbed {
         }
     }
 
-    /// Sends a sentinel to every host and adds what they receive before it.
+    /// Sends a sentinel to every host, and adds the frames that arrive before it.
     fn collect(&mut self, from: HostId, arrivals: &mut Arrivals) {
         self.sentinels += 1;
         let mark = format!("sentinel {}", self.sentinels);
@@ -137,7 +135,7 @@ impl Testbed {
         }
     }
 
-    /// Ends a switch, as if its process were killed: its ports and its server are gone.
+    /// Ends a switch, as if its process were killed.
     ///
     /// # Panics
     /// If there is no such switch.
@@ -145,7 +143,7 @@ impl Testbed {
         self.switches.remove(switch).end(&self.runtime);
     }
 
-    /// Sends frames from one host, one each millisecond, until another has received one that `is_it`; returns how long that took.
+    /// Sends a frame each millisecond from one host until another receives one that `is_it` accepts; returns the elapsed time.
     ///
     /// # Panics
     /// If none comes in ten seconds.
@@ -173,7 +171,7 @@ impl Testbed {
                     Ok(frame) if is_it(&frame) => break Ok(begun.elapsed()),
                     Ok(_) if begun.elapsed() > PATIENCE => break Err("none is it".to_owned()),
                     Ok(_) => {}
-                    // Somebody has stopped this process and let it go on.
+                    // This process was stopped and continued.
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) => break Err(error.to_string()),
                 }
@@ -183,23 +181,26 @@ impl Testbed {
         })
     }
 
-    /// How long the threads that forward, of all switches, have computed.
-    pub fn cpu_time(&self) -> Duration {
-        self.switches.iter().map(|switch| switch.cpu_time()).sum()
+    /// The ids of the switches' processes.
+    pub fn processes(&self) -> Vec<u32> {
+        self.switches
+            .iter()
+            .map(|switch| switch.process())
+            .collect()
     }
 
-    /// Closes the hosts' ends, whose interfaces are then the caller's alone.
+    /// Closes the hosts' ends, so that the caller can open their interfaces.
     pub fn release_ends(&mut self) {
         self.ends.clear();
     }
 
-    /// A datagram that is none of Ultima's.
+    /// A datagram that is not Ultima's.
     pub fn plain(&self, from: HostId, to: HostId, port: u16, payload: Vec<u8>) -> Datagram {
         plain(&self.fabric, from, to, port, payload)
     }
 }
 
-/// A datagram between two hosts that is none of Ultima's.
+/// A datagram between two hosts that is not Ultima's.
 pub fn plain(fabric: &Fabric, from: HostId, to: HostId, port: u16, payload: Vec<u8>) -> Datagram {
     let (from, to) = (fabric.host(from), fabric.host(to));
     Datagram {

@@ -1,4 +1,8 @@
-//! Counts are exact: what hosts sent is what arrived, and every cause of loss, packet by packet.
+//! Counters are exact: the packets that hosts sent are those that arrived and those that each cause lost.
+
+mod audit;
+mod model;
+mod traffic;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -6,10 +10,6 @@ use std::net::SocketAddr;
 use ultima_p4::names::counter;
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
 use ultima_switch::proto::{Change, SetSettingsRequest, Settings};
-use ultima_tests::accounts::audit::{Audit, Ledger};
-use ultima_tests::accounts::model::{Arrived, Meter, Model, Told};
-use ultima_tests::accounts::traffic::{self, GRANULE};
-use ultima_tests::accounts::{STEP, THRESHOLD};
 use ultima_tests::counters::Count;
 use ultima_tests::fabric::{Fabric, HostId, device_id, switch_name};
 use ultima_tests::job::Job;
@@ -20,14 +20,29 @@ use ultima_tests::stamps::header;
 use ultima_tests::testbed::Arrivals;
 use ultima_wire::{Header, Kind, Report, Ticks};
 
-/// On all three switches, on the outer two only, and without a group.
+use self::audit::{Audit, Ledger};
+use self::model::{Arrived, Meter, Model, Told};
+use self::traffic::GRANULE;
+
+/// The number of losses of one operation at one port after which a switch reports it, for all jobs.
+const THRESHOLD: u32 = 3;
+/// The step of all packets.
+const STEP: u32 = 5;
+/// The number of operations, which are buckets of the step. A job has as many cells.
+const BUCKETS: u16 = 8;
+/// Bytes of a trimmed frame.
+const CUT: usize = ultima_wire::frame::FRAME_OVERHEAD + ultima_wire::HEADER_LEN;
+/// Bytes of the digest and the tag, which a trimmed frame may keep.
+const SEAL: usize = 16;
+
+/// A job on all three switches, one on the outer two, and one without a multicast group.
 const JOBS: [&str; 3] = [
     "name: wide, members: [h1, h1, h2, h3, h4, h5, h6, h5]",
     "name: ends, members: [h2, h6, h5]",
     "name: plain, members: [h1, h3], gather: unicast",
 ];
 const SEED: u64 = 7;
-/// Packets of each rank.
+/// The number of packets of each rank.
 const PACKETS: usize = 80;
 
 fn row<T: Send>(target: &Target, test: impl FnOnce(Stage) -> T + Send) -> T {
@@ -36,9 +51,9 @@ fn row<T: Send>(target: &Target, test: impl FnOnce(Stage) -> T + Send) -> T {
     target.run(Fabric::row(), &jobs, test)
 }
 
-/// What all that arrived says of itself, by host and packet.
+/// The headers of the frames that arrived, by host and packet.
 type Seen = BTreeMap<(HostId, u32), Vec<Arrived>>;
-/// What probes brought back, by packet.
+/// The answers to probes, by packet.
 type Reports = BTreeMap<u32, Vec<Report>>;
 
 fn read(arrivals: &Arrivals) -> (Seen, Reports) {
@@ -68,11 +83,11 @@ fn read(arrivals: &Arrivals) -> (Seen, Reports) {
     (seen, reports)
 }
 
-/// Every packet, every count, every answer and every word to the controller.
-fn add_up(target: &Target) {
+/// Compares arrivals, counters, answers to probes and reports to the controller with the model.
+fn counters_add_up(target: &Target) {
     row(target, |mut stage| {
         let (fabric, jobs) = (stage.testbed.fabric.clone(), stage.jobs.clone());
-        // A trunk, and hosts' ports at either end, are full after so many packets of medium size.
+        // A trunk and the hosts' ports at either end are full after some packets of medium size.
         let granule = GRANULE as i64;
         let full = |unmarked: i64, taken: i64| Meter {
             unmarked: unmarked * granule + 16,
@@ -182,15 +197,15 @@ fn add_up(target: &Target) {
     });
 }
 
-/// Whose unicast crosses all switches, and to whom.
+/// The rank whose unicast crosses all switches, and its receiver.
 const SOURCE: u16 = 2;
 const OWNER: u16 = 6;
 
-/// SCATTERs from the first switch to the last whose time runs out on the way, nobody knows where.
+/// SCATTERs from the first switch to the last, whose budgets run out at any switch.
 fn running_out(job: &Job) -> Vec<Vec<u8>> {
     let scatter = |slot: u32| {
         let header = Header {
-            // From a tick to an eighth of a second.
+            // One tick to an eighth of a second.
             budget: Ticks(1 << (slot % 18)),
             slot,
             packet_number: slot,
@@ -202,8 +217,8 @@ fn running_out(job: &Job) -> Vec<Vec<u8>> {
     (0..120).map(scatter).collect()
 }
 
-/// What one switch trims no other calls late, wherever its time ends: the trunk behind the first takes nothing.
-/// Returns how many packets' time ended behind it.
+/// A packet that one switch trims is not late at the next. The trunk behind the first switch carries no payload. Returns the
+/// number of packets whose budget ran out behind it.
 fn trimmed_before_late(target: &Target, slow: impl Fn(&Stage) + Sync) -> usize {
     row(target, |mut stage| {
         let (fabric, jobs) = (stage.testbed.fabric.clone(), stage.jobs.clone());
@@ -236,7 +251,7 @@ fn trimmed_before_late(target: &Target, slow: impl Fn(&Stage) + Sync) -> usize {
     })
 }
 
-/// Unicast across all switches whose time runs out on the way, nobody knows where: each is late once.
+/// A packet is late at one switch only. Returns the number of packets that were late behind the first switch.
 fn late_on_the_way(target: &Target, slow: impl Fn(&Stage) + Sync) -> u64 {
     row(target, |mut stage| {
         let (fabric, jobs) = (stage.testbed.fabric.clone(), stage.jobs.clone());
@@ -276,7 +291,7 @@ fn late_on_the_way(target: &Target, slow: impl Fn(&Stage) + Sync) -> u64 {
     })
 }
 
-/// Sets the rate of the port of a switch that an embedded switch's test slows down, none for any, and its queue.
+/// Sets the rate and the queue of a port of an embedded switch; `None` is no limit.
 fn set(stage: &Stage, at: usize, port: u16, rate_bps: Option<u64>, queue_packets: Option<u32>) {
     let grpc: SocketAddr = stage.testbed.grpc()[at];
     let change = Change {
@@ -299,15 +314,15 @@ fn set(stage: &Stage, at: usize, port: u16, rate_bps: Option<u64>, queue_packets
     });
 }
 
-/// A port whose queue is full drops what the equations then lack, and nothing else.
+/// The packets that a full queue drops are the difference in the equations.
 #[test]
-fn what_queues_drop_is_the_difference() {
+fn packets_dropped_by_a_queue_are_the_difference() {
     row(&Target::Sockets, |mut stage| {
         let (fabric, jobs) = (stage.testbed.fabric.clone(), stage.jobs.clone());
         let job = &jobs[0];
         let (source, packets) = (2, 40);
         let before = stage.counts();
-        // A frame takes 40 ms, and four wait.
+        // A frame takes 40 ms, and the queue holds four.
         set(&stage, 0, 9, Some(200_000), Some(4));
         let frames: Vec<Vec<u8>> = (0..packets)
             .map(|slot| {
@@ -356,7 +371,7 @@ fn what_queues_drop_is_the_difference() {
         assert_eq!([none, no], [Count::default(); 2]);
         assert!(dropped.packets > 0, "the queue was never full");
         assert_eq!(dropped.bytes, 1000 * dropped.packets);
-        // Two ranks at the first switch; behind the trunk five, of what it let through.
+        // Two ranks are at the first switch, and five behind the trunk.
         let through = u64::from(packets) - dropped.packets;
         assert_eq!(arrived, 2 * u64::from(packets) + 5 * through);
         let said = stage.controller.telemetry(&stage.testbed, "wide", 0);
@@ -364,20 +379,12 @@ fn what_queues_drop_is_the_difference() {
     });
 }
 
-#[test]
-fn add_up_on_embedded() {
-    add_up(&Target::Sockets);
+on_both! {
+    counters_add_up;
 }
 
 #[test]
-fn add_up_on_bmv2() {
-    if let Some(program) = needs::bmv2() {
-        add_up(&Target::Bmv2(program));
-    }
-}
-
-#[test]
-fn late_on_the_way_on_embedded() {
+fn a_packet_is_late_once_on_embedded() {
     // A frame takes 10 ms at the second switch.
     let late = late_on_the_way(&Target::Sockets, |stage| {
         set(stage, 1, 9, Some(250_000), None)
@@ -386,8 +393,8 @@ fn late_on_the_way_on_embedded() {
 }
 
 #[test]
-fn trimmed_before_late_on_embedded() {
-    // A cut frame takes 3 ms at the second switch.
+fn a_trimmed_packet_is_not_late_on_embedded() {
+    // A trimmed frame takes 3 ms at the second switch.
     let over = trimmed_before_late(&Target::Sockets, |stage| {
         set(stage, 1, 9, Some(250_000), None)
     });
@@ -395,14 +402,14 @@ fn trimmed_before_late_on_embedded() {
 }
 
 #[test]
-fn trimmed_before_late_on_bmv2() {
+fn a_trimmed_packet_is_not_late_on_bmv2() {
     if let Some(program) = needs::bmv2() {
         trimmed_before_late(&Target::Bmv2(program), |_| ());
     }
 }
 
 #[test]
-fn late_on_the_way_on_bmv2() {
+fn a_packet_is_late_once_on_bmv2() {
     if let Some(program) = needs::bmv2() {
         late_on_the_way(&Target::Bmv2(program), |_| ());
     }

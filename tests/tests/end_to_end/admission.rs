@@ -1,16 +1,15 @@
-//! A rank's admission entry is deleted on the switch, and the rank goes silent, whatever it sends.
+//! A switch drops every packet of a rank without an admission entry.
 
 use ultima_p4::names::counter;
 use ultima_tests::counters::{Cell, Count};
-use ultima_tests::needs;
 use ultima_tests::operator::Operator;
 use ultima_tests::stage::{Stage, Target};
 use ultima_tests::testbed::Arrivals;
 
-/// The rank that is silenced; another sits on the same host.
+/// The rank that loses its entry. Another rank is on the same host.
 const SILENCED: u16 = 1;
 
-fn goes_silent(target: &Target) {
+fn a_rank_without_admission_is_not_heard(target: &Target) {
     target.star(|mut stage| {
         let operator = stage
             .testbed
@@ -73,7 +72,7 @@ fn goes_silent(target: &Target) {
     });
 }
 
-/// Each rank of a job sends to every other and to the group. Returns how many frames arrive of each.
+/// Each rank of a job sends to every other and to the group. Returns the number of frames that arrive from each.
 fn says(stage: &mut Stage, job: usize) -> Vec<usize> {
     let job = stage.jobs[job].clone();
     let heard = |arrivals: Arrivals| arrivals.values().map(Vec::len).sum::<usize>();
@@ -89,14 +88,6 @@ fn says(stage: &mut Stage, job: usize) -> Vec<usize> {
         .collect()
 }
 
-#[test]
-fn embedded() {
-    goes_silent(&Target::Sockets);
-}
-
-#[test]
-fn bmv2() {
-    if let Some(program) = needs::bmv2() {
-        goes_silent(&Target::Bmv2(program));
-    }
+on_both! {
+    a_rank_without_admission_is_not_heard;
 }

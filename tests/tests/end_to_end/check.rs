@@ -1,8 +1,11 @@
-//! `ultima job check`: every hop is broken on purpose, and the check names it.
+//! `ultima job check`: the tests break every hop, and the check names it.
+
+mod crew;
 
 use ultima_controller::api::{CheckJobResponse, Finding, Hop, Path};
-use ultima_tests::crew::Crew;
 use ultima_tests::fabric::{Fabric, HostId};
+
+use self::crew::Crew;
 
 const RING: [HostId; 3] = [HostId(0), HostId(1), HostId(2)];
 
@@ -39,11 +42,11 @@ fn paths(paths: &[(u32, u32, bool)]) -> Vec<Path> {
 }
 
 #[test]
-fn a_job_that_works_has_no_findings() {
+fn a_working_job_has_no_findings() {
     let check = ring(&[]).check();
     assert_eq!(check.findings, []);
     assert_eq!(check.attending, [0, 1, 2]);
-    // Six pairs, each way addressed and by group.
+    // Six pairs of ranks, by unicast and by group.
     assert_eq!(check.ways.len(), 12);
     for way in &check.ways {
         assert_eq!(
@@ -55,12 +58,12 @@ fn a_job_that_works_has_no_findings() {
 }
 
 #[test]
-fn a_link_that_is_not_plugged_in() {
+fn a_check_names_an_unplugged_link() {
     h2_is_not_plugged_in(&ring(&[RING[1]]).check());
 }
 
 #[test]
-fn traffic_of_others_does_not_hide_where_packets_stop() {
+fn other_traffic_does_not_hide_an_unplugged_link() {
     h2_is_not_plugged_in(&ring(&[RING[1]]).check_amid_traffic(0, 2));
 }
 
@@ -74,14 +77,14 @@ fn h2_is_not_plugged_in(check: &CheckJobResponse) {
     } else {
         (link, port)
     };
-    assert_found(port, Hop::FirstPort, ("s1", 2), "h2 sends");
+    assert_found(port, Hop::FirstPort, ("s1", 2), "no packet from h2");
     assert_eq!(port.paths.len(), 4);
-    assert_found(link, Hop::Link, ("s1", 2), "does not come to h2");
+    assert_found(link, Hop::Link, ("s1", 2), "do not arrive at h2");
     assert_eq!(link.paths.len(), 4);
 }
 
 #[test]
-fn a_source_that_is_not_admitted() {
+fn a_check_names_a_missing_admission() {
     let crew = ring(&[]);
     crew.sabotage(0, async |operator, fabric, job| {
         operator.silence(fabric, job, 2).await
@@ -92,7 +95,7 @@ fn a_source_that_is_not_admitted() {
             finding,
             Hop::Admission,
             ("s1", 3),
-            "rejects rank 2's packets",
+            "rejects packets of rank 2",
         );
     }
     let closed: usize = check
@@ -104,7 +107,7 @@ fn a_source_that_is_not_admitted() {
 }
 
 #[test]
-fn a_job_without_its_group() {
+fn a_check_names_a_missing_group() {
     let crew = ring(&[]);
     crew.sabotage(0, async |operator, _, job| operator.disband(job).await);
     let check = crew.check();
@@ -122,7 +125,7 @@ fn a_job_without_its_group() {
 }
 
 #[test]
-fn a_rank_without_an_address() {
+fn a_check_names_a_missing_address() {
     let crew = ring(&[]);
     crew.sabotage(0, async |operator, _, job| operator.forget(job, 1).await);
     let finding = only(crew.check());
@@ -131,10 +134,10 @@ fn a_rank_without_an_address() {
 }
 
 #[test]
-fn a_member_that_has_gone() {
+fn a_check_names_a_member_without_a_session() {
     let mut crew = ring(&[]);
     crew.kill(2);
-    // The controller notices that in its own time.
+    // The controller notices the end of the session later.
     let check = loop {
         let check = crew.check();
         if check.attending == [0, 1] {
@@ -146,9 +149,9 @@ fn a_member_that_has_gone() {
     assert!(finding.what.contains("rank 2 on h3"), "{finding:?}");
 }
 
-/// It forwards, and what it counts is not known.
+/// The switch forwards, but the controller cannot read its counters.
 #[test]
-fn a_switch_that_is_away() {
+fn a_check_names_a_disconnected_switch() {
     let crew = Crew::start(Fabric::pair(), "pair", &[HostId(0), HostId(2)], &[]);
     let check = crew.check_without(1);
     assert_eq!(check.ways.len(), 4);
@@ -156,22 +159,21 @@ fn a_switch_that_is_away() {
         assert_eq!(way.full_came, way.sent, "{way:?}");
     }
     let finding = only(check);
-    assert_found(&finding, Hop::Switch, ("s2", 0), "does not reach s2");
+    assert_found(&finding, Hop::Switch, ("s2", 0), "cannot reach s2");
     assert_eq!(finding.paths, []);
     assert_eq!(crew.check().findings, []);
 }
 
-/// Between two switches: the way from the first to the second is closed by the second's rule for what comes over
-/// the trunk.
+/// The second switch lacks the admission entry for a rank's packets from the trunk.
 #[test]
-fn a_trunk_where_nothing_is_admitted() {
+fn a_check_names_a_missing_admission_at_a_trunk() {
     let crew = Crew::start(Fabric::pair(), "pair", &[HostId(1), HostId(3)], &[]);
     assert_eq!(crew.check().findings, []);
     crew.sabotage(1, async |operator, _, job| {
         operator.silence_at(9, job, 0).await
     });
     for finding in crew.check().findings {
-        assert_found(&finding, Hop::Admission, ("s2", 9), "rank 0's packets");
+        assert_found(&finding, Hop::Admission, ("s2", 9), "packets of rank 0");
         assert!(finding.paths.iter().all(|path| path.from == 0));
     }
 }

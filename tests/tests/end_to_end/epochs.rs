@@ -1,4 +1,4 @@
-//! A job gets other members: from then on switches carry its new epoch, and nothing of the old one.
+//! After a change of members, switches carry the new epoch and drop the old one.
 
 use ultima_p4::names::counter;
 use ultima_tests::counters::Cell;
@@ -9,24 +9,24 @@ use ultima_tests::stage::{Stage, Target};
 const TRAIN: &str = "{ name: train, members: [h1, h2, h3] }";
 
 on_both! {
-    old_packets_are_fenced_off, embedded, bmv2;
+    packets_of_the_old_epoch_are_rejected;
 }
 
-fn old_packets_are_fenced_off(target: &Target) {
+fn packets_of_the_old_epoch_are_rejected(target: &Target) {
     target.run(Fabric::star(), &[TRAIN], |mut stage| {
         let old = stage.jobs[0].clone();
         assert_eq!(heard(&mut stage, &old), 2);
 
-        // Ranks follow the new order, so that what the old epoch says of them is wrong.
+        // The ranks are in a new order, so packets of the old epoch have wrong ranks.
         let members = ["h4", "h2", "h1", "h3"];
         let new = stage.controller.resize(&stage.testbed, "train", &members);
         assert_eq!((old.epoch, new.epoch), (1, 2));
         assert_eq!(heard(&mut stage, &new), 3, "the new epoch is carried");
         let of_new = refused(&mut stage, &new, new.counter);
         assert_eq!(of_new, (3, 0), "and nothing of it refused");
-        // The job's number before that is nobody's.
+        // No job has the old number.
         assert_eq!(refused(&mut stage, &old, 0), (0, 1));
-        // Somebody who knows the new number and not the epoch.
+        // A packet with the new number and the old epoch.
         let mixed = Job {
             epoch: old.epoch,
             ..new.clone()
@@ -35,7 +35,7 @@ fn old_packets_are_fenced_off(target: &Target) {
     });
 }
 
-/// How many copies arrive of one GATHER of rank 0, and by how much the job's count of refused packets rises.
+/// The number of copies of one GATHER of rank 0 that arrive, and of its packets that the switch rejects.
 fn refused(stage: &mut Stage, job: &Job, index: u32) -> (usize, u64) {
     let cell = Cell {
         switch: 0,

@@ -1,17 +1,16 @@
-//! Jobs come and go on a switch that carries others.
+//! Jobs are created and deleted on switches with other jobs.
 
 use ultima_p4::names::counter;
 use ultima_tests::controller::{LEFT, RIGHT};
 use ultima_tests::counters::{Cell, Count};
 use ultima_tests::generator::Datagram;
 use ultima_tests::job::Job;
-use ultima_tests::needs;
 use ultima_tests::operator::VirtualQueue;
 use ultima_tests::scenario;
 use ultima_tests::stage::{Stage, Target};
 use ultima_wire::{Key, Kind, Ticks};
 
-fn come_and_go(target: &Target) {
+fn a_deleted_job_can_be_created_again(target: &Target) {
     target.star(|mut stage| {
         let [left, right] = [0, 1].map(|job: usize| stage.jobs[job].clone());
         assert_eq!(heard(&mut stage, &left), 3);
@@ -53,13 +52,13 @@ fn come_and_go(target: &Target) {
                 "a new job starts at zero: {counts:?}"
             );
         }
-        // As good as new: everything holds for it that held for the first.
+        // All scenarios hold for the new job.
         stage.jobs[0] = again;
-        for scenario in scenario::star(stage.scene()) {
+        for scenario in scenario::recheck(stage.scene()) {
             scenario::run(&mut stage, &scenario);
         }
 
-        // Gone, both: plain traffic, which the sentinels are, is all that is carried.
+        // Without jobs, the switch carries plain traffic only, such as the sentinels.
         stage.controller.delete(&stage.testbed, "right");
         stage.controller.delete(&stage.testbed, "left");
         for job in stage.jobs.clone() {
@@ -74,14 +73,14 @@ fn come_and_go(target: &Target) {
     });
 }
 
-/// What the controller says of a job's counters is what the switches have.
-fn are_counted(target: &Target) {
+/// The controller's counters of a job equal those of the switches.
+fn the_controller_reads_the_counters_of_a_job(target: &Target) {
     target.pair(|mut stage| {
         let job = stage.jobs[0].clone();
         for scenario in scenario::pair(&stage.testbed.fabric, &job) {
             scenario::run(&mut stage, &scenario);
         }
-        // Each switch loses the address of a rank of its own, so that no cause stays at zero.
+        // Each switch loses the address of one of its ranks, so that no counter stays at zero.
         for (switch, rank) in [(0, 1), (1, 3)] {
             stage.operate(switch, async |operator| operator.forget(&job, rank).await);
         }
@@ -122,7 +121,7 @@ fn are_counted(target: &Target) {
     });
 }
 
-/// On each switch a packet is late, one is trimmed, one keeps its tag, one has no time to live, and a probe is answered.
+/// Each switch marks a packet late, trims one, cuts one behind its tag, drops one without time to live, and answers a probe.
 fn lose_by_every_cause(stage: &mut Stage, job: &Job) {
     for (switch, source, owner) in [(0, 0, 2), (1, 3, 4)] {
         let to = stage.testbed.fabric.host(job.host_of(owner));
@@ -146,19 +145,11 @@ fn lose_by_every_cause(stage: &mut Stage, job: &Job) {
     }
 }
 
-#[test]
-fn are_counted_on_embedded() {
-    are_counted(&Target::Sockets);
+on_both! {
+    the_controller_reads_the_counters_of_a_job;
 }
 
-#[test]
-fn are_counted_on_bmv2() {
-    if let Some(program) = needs::bmv2() {
-        are_counted(&Target::Bmv2(program));
-    }
-}
-
-/// How many copies arrive of one GATHER of rank 0.
+/// The number of copies of one GATHER of rank 0 that arrive.
 fn heard(stage: &mut Stage, job: &Job) -> usize {
     let frame = job.gather(0, b"data").emit();
     stage
@@ -169,14 +160,6 @@ fn heard(stage: &mut Stage, job: &Job) -> usize {
         .sum()
 }
 
-#[test]
-fn come_and_go_on_embedded() {
-    come_and_go(&Target::Sockets);
-}
-
-#[test]
-fn come_and_go_on_bmv2() {
-    if let Some(program) = needs::bmv2() {
-        come_and_go(&Target::Bmv2(program));
-    }
+on_both! {
+    a_deleted_job_can_be_created_again;
 }

@@ -1,4 +1,4 @@
-//! What a job loses, by cause: cut where a port cannot carry it, lost before the switch; counted, told once, asked for.
+//! A job's losses by cause: trimmed at a full port, or lost before the switch. Counted, reported once, and readable by probes.
 
 use ultima_controller::api;
 use ultima_controller::job::{Epoch, JobId, Rank};
@@ -13,9 +13,9 @@ use ultima_wire::{Header, Kind, Report};
 
 use crate::slots::{FRAME_CUT, Seen, VALUES, at, gathers, send};
 
-/// Losses of one operation at one place at which the controller is told.
+/// The number of losses of one operation at one port after which the switch reports it.
 const THRESHOLD: u32 = 3;
-/// The left job of [`ultima_tests::controller::LEFT`], with that threshold.
+/// [`ultima_tests::controller::LEFT`] with that threshold.
 const LEFT: &str = "{ name: left, members: [h1, h1, h2, h3], loss_threshold: 3 }";
 const RIGHT: &str = "{ name: right, members: [h2, h4] }";
 fn star<T: Send>(target: &Target, test: impl FnOnce(Stage, Operator) -> T + Send) -> T {
@@ -27,7 +27,7 @@ fn star<T: Send>(target: &Target, test: impl FnOnce(Stage, Operator) -> T + Send
     })
 }
 
-/// Rank 3's port takes four packets, two of them unmarked: all others lose nothing, and it is told once.
+/// Rank 3's port carries four packets, two of them unmarked. Other ports lose nothing, and the switch reports once.
 fn only_the_slow_port_is_trimmed(target: &Target) {
     star(target, |mut stage, mut operator| {
         let left = stage.jobs[0].clone();
@@ -64,8 +64,8 @@ fn only_the_slow_port_is_trimmed(target: &Target) {
             upstream_lost: 0,
         };
         assert_eq!(told, [expected]);
-        // What is sent to the port then is lost too, and of this operation nothing is told any more: the next
-        // that is told is of another.
+        // The port loses more packets of this operation, which the switch does not report again: its next report is of
+        // another operation.
         send(&mut stage, &left, 2, &gathers(&left, 2, (7, 1), 10));
         send(&mut stage, &left, 2, &gathers(&left, 2, (7, 2), 10));
         let told = stage.testbed.runtime.block_on(operator.losses());
@@ -77,7 +77,7 @@ fn only_the_slow_port_is_trimmed(target: &Target) {
             }]
         );
 
-        // The slow host asks what it lost of the first.
+        // The slow host probes the losses of the first operation.
         let header = Header {
             step: 7,
             bucket: 1,
@@ -103,7 +103,7 @@ fn only_the_slow_port_is_trimmed(target: &Target) {
     });
 }
 
-/// What a probe brings back.
+/// Sends a probe; returns the answer.
 pub fn ask(stage: &mut Stage, job: &Job, rank: u16, probe: &Datagram) -> Report {
     let from = job.host_of(rank);
     let mut arrivals = stage.testbed.exchange(from, &[probe.emit()]);
@@ -116,7 +116,7 @@ pub fn ask(stage: &mut Stage, job: &Job, rank: u16, probe: &Datagram) -> Report 
     Report::parse(payload).expect("a report")
 }
 
-/// One job has taken all of its share of a port that both use: the other loses nothing, and plain traffic neither.
+/// One job has used up its share of a port of two jobs. The other job loses nothing.
 fn a_job_keeps_to_its_share(target: &Target) {
     star(target, |mut stage, operator| {
         let [left, right] = [0, 1].map(|job: usize| stage.jobs[job].clone());
@@ -129,7 +129,7 @@ fn a_job_keeps_to_its_share(target: &Target) {
             operator
                 .limit(VirtualQueue::Share(share), frame, frame)
                 .await;
-            // The port has room for eight: what the share's queue refuses must not take any of it.
+            // The port has room for eight packets, which trimmed packets of the share must not use.
             operator
                 .limit(VirtualQueue::Port(port), 8 * frame, 8 * frame)
                 .await;
@@ -146,7 +146,7 @@ fn a_job_keeps_to_its_share(target: &Target) {
     });
 }
 
-/// Numbers that a source skips are lost before the switch, unless they come late.
+/// Packet numbers that a source skips are lost before the switch, unless they come late.
 fn gaps_are_upstream_losses(target: &Target) {
     star(target, |mut stage, mut operator| {
         let left = stage.jobs[0].clone();
@@ -160,14 +160,14 @@ fn gaps_are_upstream_losses(target: &Target) {
             left.scatter(source, 0, b"data").with_header(&header).emit()
         };
         let before = stage.counts();
-        // (packet numbers, operation): the numbering wraps.
+        // Packet numbers, which wrap around, and the operation.
         let sent: [(&[u32], u16); 5] = [
             (&[u32::MAX - 2, u32::MAX - 1, u32::MAX, 0, 1], 1),
             // 2 is lost; 1,000 are lost but two come late.
             (&[3, 1004, 500, 501, 1005], 2),
-            // Too far, forward and back: counted anew, from 0 if that is near.
+            // A jump too far forward, and back: the count starts again, from 0 if that is near.
             (&[1005 + (1 << 12) + 1, 7, 8], 3),
-            // So that what came before cannot come any more.
+            // Earlier numbers cannot come any more.
             (&[8 + 64], 4),
             (&[72 + (1 << 12)], 5),
         ];
@@ -204,7 +204,7 @@ fn gaps_are_upstream_losses(target: &Target) {
             late: 0,
             upstream_lost,
         };
-        // All that was missing when the packet came, but for those among the 64 numbers that end with its own.
+        // All missing numbers, except those among the last 64.
         let told = [
             expected(2, 1 + 1000 - 63),
             expected(4, 7),
@@ -222,8 +222,8 @@ fn gaps_are_upstream_losses(target: &Target) {
     });
 }
 
-/// A full port marks IP packets, too, whatever they carry, if their transport understands it; and cuts none but data.
-fn marks_reach_ip(target: &Target) {
+/// A full port marks the ECN field of any IP packet that supports it, and trims data only.
+fn a_full_port_marks_ecn(target: &Target) {
     star(target, |mut stage, operator| {
         let left = stage.jobs[0].clone();
         let (from, to) = (left.host_of(2), left.host_of(3));
@@ -234,7 +234,7 @@ fn marks_reach_ip(target: &Target) {
         let scatter = left.scatter(2, 3, &[7; VALUES]);
         let feedback = left.multicast(Kind::Feedback, 2, &[7; 4]);
         for sent in [plain, scatter, feedback] {
-            // RFC 3168: not capable, capable in two ways, marked before. The upper bits are the class of service.
+            // RFC 3168: Not-ECT, ECT(1), ECT(0), CE. The upper bits are the DSCP.
             for (tos, marked) in [(0xb8, 0xb8), (0xb9, 0xbb), (0x02, 0x03), (0x03, 0x03)] {
                 let mut packet = sent.packet();
                 packet.tos = tos;
@@ -253,11 +253,11 @@ fn marks_reach_ip(target: &Target) {
     });
 }
 
-/// The controller says what was lost where: by port, by source, by operation, at each of two switches.
-fn the_controller_knows(target: &Target) {
+/// The controller knows the losses of each switch by port, by source and by operation.
+fn the_controller_knows_losses_by_port_source_and_operation(target: &Target) {
     target.pair(|mut stage| {
         let job = stage.jobs[0].clone();
-        // The trunk takes one packet of each operation, the slow host's port at the far switch none.
+        // The trunk carries three packets, the slow host's port at the far switch none.
         let (source, slow) = (0, 4);
         let [(near, trunk), (far, _)] = stage.testbed.fabric.trunks[0];
         let port = stage.testbed.fabric.host(job.host_of(slow)).port;
@@ -270,13 +270,12 @@ fn the_controller_knows(target: &Target) {
         stage.operate(far, async |operator| operator.limit(queue, 1, 1).await);
 
         let mut frames = gathers(&job, source, (3, 0), 72);
-        // So many packets in a row never reach the switch; as it remembers 64 numbers, the first three will not come
-        // any more.
+        // 66 packets in a row never reach the switch. It remembers 64 numbers, so the first three are lost for good.
         let lost = 66;
         frames.drain(3..3 + lost);
         send(&mut stage, &job, source, &frames);
 
-        // The trunk's share, the slow port and the source, each once.
+        // One report each of the trunk's share, the slow port and the source.
         let telemetry = stage.controller.telemetry(&stage.testbed, "across", 3);
         let packets = |count: &Option<api::Count>| count.map_or(0, |count| count.packets);
         let [one, other] = &telemetry.switches[..] else {
@@ -301,7 +300,7 @@ fn the_controller_knows(target: &Target) {
                 .map(|port| (port.peer.clone(), packets(&port.trimmed)))
                 .collect()
         };
-        // What the trunk has cut already is not cut, nor counted, again.
+        // Packets that the trunk has trimmed are not trimmed or counted again.
         assert_eq!(lossy(one), [("s2".to_owned(), 3)]);
         assert_eq!(lossy(other), [("h4".to_owned(), 3)]);
         let lost_of: Vec<(u32, u64)> = (telemetry.switches.iter())
@@ -347,9 +346,9 @@ fn the_controller_knows(target: &Target) {
 }
 
 on_both! {
-    only_the_slow_port_is_trimmed, only_the_slow_port_is_trimmed_on_embedded, only_the_slow_port_is_trimmed_on_bmv2;
-    a_job_keeps_to_its_share, a_job_keeps_to_its_share_on_embedded, a_job_keeps_to_its_share_on_bmv2;
-    marks_reach_ip, marks_reach_ip_on_embedded, marks_reach_ip_on_bmv2;
-    the_controller_knows, the_controller_knows_on_embedded, the_controller_knows_on_bmv2;
-    gaps_are_upstream_losses, gaps_are_upstream_losses_on_embedded, gaps_are_upstream_losses_on_bmv2;
+    only_the_slow_port_is_trimmed;
+    a_job_keeps_to_its_share;
+    a_full_port_marks_ecn;
+    the_controller_knows_losses_by_port_source_and_operation;
+    gaps_are_upstream_losses;
 }

@@ -1,17 +1,22 @@
-//! The crates together, on the embedded switch and, where it is installed, on BMv2: packets, jobs, other parties' clients.
+//! All crates together, on the embedded switch and on BMv2.
 
-/// Each test on the embedded switch, and on BMv2 where it is installed.
+/// Tests of this name on the embedded switch, and on BMv2.
 macro_rules! on_both {
-    ($($test:ident, $embedded:ident, $bmv2:ident;)*) => {$(
-        #[test]
-        fn $embedded() {
-            $test(&ultima_tests::stage::Target::Sockets);
-        }
+    ($($test:ident;)*) => {$(
+        mod $test {
+            use ultima_tests::needs;
+            use ultima_tests::stage::Target;
 
-        #[test]
-        fn $bmv2() {
-            if let Some(program) = ultima_tests::needs::bmv2() {
-                $test(&ultima_tests::stage::Target::Bmv2(program));
+            #[test]
+            fn on_embedded() {
+                super::$test(&Target::Sockets);
+            }
+
+            #[test]
+            fn on_bmv2() {
+                if let Some(program) = needs::bmv2() {
+                    super::$test(&Target::Bmv2(program));
+                }
             }
         }
     )*};

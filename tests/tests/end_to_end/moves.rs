@@ -1,4 +1,4 @@
-//! A spine is lost while members talk: what goes to the group and to each other finds its way again.
+//! A spine fails: multicast and unicast of a job take another path.
 
 use ultima_tests::fabric::Fabric;
 use ultima_tests::stage::Target;
@@ -8,10 +8,10 @@ const TRAIN: &str = "{ name: train, members: [h1, h2, h3, h4] }";
 const SPINE: usize = 2;
 
 #[test]
-fn gather_comes_again_when_its_spine_is_killed() {
+fn a_job_takes_another_spine_when_its_spine_fails() {
     Target::Sockets.run(Fabric::spines(), &[TRAIN], |mut stage| {
         let job = stage.jobs[0].clone();
-        // On different leaves.
+        // Hosts on different leaves.
         let ends = [job.host_of(0), job.host_of(2)];
         let gather =
             |mark: &str, number: u32| job.gather(0, format!("{mark} {number}").as_bytes()).emit();
@@ -29,7 +29,7 @@ fn gather_comes_again_when_its_spine_is_killed() {
             |it| says(it, "moved"),
         );
         eprintln!("GATHER came again {gone:?} after its spine was killed");
-        // And what members send to each other, whichever spine it took.
+        // Unicast between members, which used either spine.
         for to in [2, 3] {
             let ends = [job.host_of(0), job.host_of(to)];
             let scatter = |number: u32| {

@@ -1,5 +1,4 @@
-//! What switches remember of operations and of sources: cells that operations take from each other, jobs that begin
-//! anew, packets that come twice.
+//! The state of operations and sources in switches: shared cells, restarted jobs, duplicated packets.
 
 use ultima_p4::names::counter;
 use ultima_tests::controller::LEFT;
@@ -11,12 +10,12 @@ use ultima_wire::{Header, Kind, Report, Ticks};
 
 use crate::losses::ask;
 
-/// Whose packets, and to whom.
+/// The sending rank, and the receiving one.
 const SOURCE: u16 = 2;
 const OWNER: u16 = 0;
-/// The latest numbers of a source, among which what is missing may still come.
+/// The number of the latest packet numbers of a source that a switch remembers.
 const REMEMBERED: usize = 64;
-/// Losses of which the controller is told.
+/// A job whose switches report operations with three losses.
 const THRESHOLD: &str = "{ name: left, members: [h1, h1, h2, h3], loss_threshold: 3 }";
 
 fn star<T: Send>(target: &Target, test: impl FnOnce(Stage) -> T + Send) -> T {
@@ -24,7 +23,7 @@ fn star<T: Send>(target: &Target, test: impl FnOnce(Stage) -> T + Send) -> T {
     target.run(fabric, &[THRESHOLD], test)
 }
 
-/// Sends packets with each rank's numbers in turn, from 0 on.
+/// Sends packets, and counts the packet numbers of each rank.
 struct Sender {
     job: Job,
     next: [u32; 4],
@@ -60,12 +59,12 @@ impl Sender {
         stage.testbed.exchange(self.job.host_of(SOURCE), &frames);
     }
 
-    /// The next of the source's packets are lost.
+    /// Skips the next packets of the source.
     fn lose(&mut self, packets: u32) {
         self.next[usize::from(SOURCE)] += packets;
     }
 
-    /// What the switch says to the owner: whether it knows the operation, and what was sent, trimmed and late.
+    /// The switch's answer to a probe of the owner: packets sent, trimmed and late. `None` if it does not know the operation.
     fn known(&mut self, stage: &mut Stage, operation: (u32, u16)) -> Option<[u32; 3]> {
         let header = self.header(Kind::Probe, OWNER, operation);
         let probe = self.job.probe(OWNER, 0).with_header(&header);
@@ -76,7 +75,7 @@ impl Sender {
     }
 }
 
-/// The owner's port takes nothing, or all.
+/// Lets the owner's port carry nothing or everything.
 fn limit(stage: &Stage, job: &Job, nothing: bool) {
     let port = stage.testbed.fabric.host(job.host_of(OWNER)).port;
     let queue = VirtualQueue::Port(port);
@@ -89,12 +88,12 @@ fn limit(stage: &Stage, job: &Job, nothing: bool) {
 const ON: Ticks = Ticks::MAX;
 const LATE: Ticks = Ticks(0);
 
-fn take_cells_from_each_other(target: &Target) {
+fn a_newer_operation_takes_the_cell_of_an_older_one(target: &Target) {
     star(target, |mut stage| {
         let job = stage.jobs[0].clone();
         let mut sender = Sender { job, next: [0; 4] };
         let job = sender.job.clone();
-        // All but the last two are in one cell.
+        // All operations but the last two share a cell.
         let [first, second, third, older, beside, next] =
             [(7, 1), (23, 1), (39, 1), (38, 0), (7, 2), (8, 1)];
 
@@ -106,9 +105,9 @@ fn take_cells_from_each_other(target: &Target) {
         assert_eq!(sender.known(&mut stage, beside), Some([1, 1, 0]));
         assert_eq!(sender.known(&mut stage, next), Some([1, 0, 1]));
 
-        // Before an operator is told in the controller's place.
+        // The controller has the report before an operator becomes primary.
         stage.controller.telemetry(&stage.testbed, "left", 1);
-        // A newer one begins with nothing, and the first is forgotten.
+        // A newer operation starts at zero, and the first one is forgotten.
         limit(&stage, &job, false);
         sender.data(&mut stage, second, &[ON, ON]);
         assert_eq!(sender.known(&mut stage, second), Some([2, 0, 0]));
@@ -119,11 +118,11 @@ fn take_cells_from_each_other(target: &Target) {
         sender.data(&mut stage, second, &[ON, LATE]);
         sender.data(&mut stage, third, &[LATE, ON, ON, ON]);
         assert_eq!(sender.known(&mut stage, third), Some([4, 3, 1]));
-        // What comes late of an older one is not counted, nor takes the cell.
+        // A late packet of an older operation is not counted and does not take the cell.
         sender.data(&mut stage, older, &[ON]);
         assert_eq!(sender.known(&mut stage, older), None);
         assert_eq!(sender.known(&mut stage, third), Some([4, 3, 1]));
-        // Two windows back: the job's members have begun anew.
+        // A step two windows back: the job's members have restarted.
         sender.data(&mut stage, first, &[ON, ON, ON]);
         assert_eq!(sender.known(&mut stage, first), Some([3, 3, 0]));
         assert_eq!(sender.known(&mut stage, third), None);
@@ -137,8 +136,8 @@ fn take_cells_from_each_other(target: &Target) {
     });
 }
 
-/// A job that gets the places of one that was deleted gets none of its counts.
-fn belong_to_their_job(target: &Target) {
+/// A job that gets the cells of a deleted job starts at zero.
+fn a_job_starts_without_the_state_of_a_deleted_one(target: &Target) {
     star(target, |mut stage| {
         let operation = (7, 1);
         let lose = |stage: &mut Stage| {
@@ -176,13 +175,12 @@ fn belong_to_their_job(target: &Target) {
     });
 }
 
-/// A source's losses are its operation's alone, and an older one's are not counted any more.
-fn keep_losses_apart(target: &Target) {
+/// The losses of a source belong to one operation, and those of an older operation are not counted.
+fn losses_belong_to_one_operation(target: &Target) {
     star(target, |mut stage| {
         let job = stage.jobs[0].clone();
         let mut sender = Sender { job, next: [0; 4] };
-        // All in one cell, see above; the numbers are lost before the first packet of the operation, and cannot come
-        // any more after its last.
+        // All operations share a cell. Numbers are skipped before an operation's first packet, and forgotten after its last.
         for (operation, lost) in [
             ((7, 1), 2),
             ((23, 1), 2),
@@ -198,7 +196,7 @@ fn keep_losses_apart(target: &Target) {
     });
 }
 
-/// The first lossy operations of which the controller is told, at least so many: step, bucket, losses before the switch.
+/// Step, bucket and losses before the switch of at least so many reported operations.
 fn told(stage: &Stage, operations: usize) -> Vec<((u32, u32), u32)> {
     let told = stage
         .controller
@@ -207,8 +205,8 @@ fn told(stage: &Stage, operations: usize) -> Vec<((u32, u32), u32)> {
     told.collect()
 }
 
-/// Gaps that packets of no operation show are no operation's, and take no other's cell, which is that of step 0, too.
-fn are_not_of_control(target: &Target) {
+/// Losses before packets of no operation belong to no operation and take no cell, not even that of step 0.
+fn losses_before_control_packets_belong_to_no_operation(target: &Target) {
     star(target, |mut stage| {
         let job = stage.jobs[0].clone();
         let mut sender = Sender { job, next: [0; 4] };
@@ -232,8 +230,8 @@ fn are_not_of_control(target: &Target) {
     });
 }
 
-/// Packets that overtake each other are no losses; the controller is told of one when it cannot come any more.
-fn are_not_of_order(target: &Target) {
+/// Packets that overtake each other are no losses. A loss is reported when the number is forgotten.
+fn reordered_packets_are_not_lost(target: &Target) {
     let fabric = ultima_tests::fabric::Fabric::star();
     target.run(fabric, &[LEFT], |mut stage| {
         let job = stage.jobs[0].clone();
@@ -251,36 +249,36 @@ fn are_not_of_order(target: &Target) {
             let frames: Vec<Vec<u8>> = numbers.iter().map(frame).collect();
             stage.testbed.exchange(job.host_of(SOURCE), &frames);
         };
-        // One after the other overtakes its neighbour, the first of all at once, too.
+        // Each second packet overtakes its neighbour.
         let pairs: Vec<u32> = (0..100).map(|number| number ^ 1).collect();
         send(&pairs, 1);
-        // The next operation's overtake the last's of this one, of which one is as late as it can be.
+        // Packets of the next operation overtake those of this one; one is as late as possible.
         let late: Vec<u32> = (101..=163).chain([100]).collect();
         send(&late, 2);
         send(&[164], 1);
         send(&[168, 169], 3);
         send(&[165, 166, 167], 2);
-        // 170 is lost, and known to be 64 later.
+        // 170 is lost, which is known 64 numbers later.
         let lost: Vec<u32> = (171..=233).collect();
         send(&lost, 4);
         send(&[234], 5);
         send(&[235], 5);
-        // So is 236, and 237 has its last chance.
+        // 236 is lost, and 237 is as late as possible.
         let lost: Vec<u32> = (238..=300).chain([237, 301]).collect();
         send(&lost, 6);
         assert_eq!(told(&stage, 2), [((7, 4), 1), ((7, 6), 1)]);
     });
 }
 
-/// All numbers of a source that were passed over.
+/// The number of packet numbers that a source skipped.
 fn gaps(counts: &Counts, source: u32) -> u64 {
     counter::gap_cells(source)
         .map(|(array, index, missing)| crate::slots::at(counts, array, index) * missing)
         .sum()
 }
 
-/// Each number counts once, and what comes twice is no loss regained.
-fn come_twice(target: &Target) {
+/// Each number counts once, and a duplicate does not make up for a loss.
+fn each_packet_number_counts_once(target: &Target) {
     star(target, |mut stage| {
         let job = stage.jobs[0].clone();
         let before = stage.counts();
@@ -309,23 +307,23 @@ fn come_twice(target: &Target) {
             )
             .upstream_lost
         };
-        // Under way for long: what comes from before is as if it had come.
+        // A numbering that started long ago: older numbers count as received.
         let n = (3 << 20) + 5000;
         send(&mut stage, &mut (n..n + 70));
         send(&mut stage, &mut [n + 69, n + 6].into_iter());
-        // Nobody remembers the first; as nothing was lost, there is nothing to regain.
+        // The switch has forgotten the first number; nothing was lost before.
         send(&mut stage, &mut [n].into_iter());
         assert_eq!(lost(&mut stage, n + 70), 0);
-        // Eight are lost, of which one comes late, and again.
+        // Eight are lost; one of them comes late, twice.
         send(&mut stage, &mut [n + 79, n + 75, n + 75].into_iter());
         assert_eq!(lost(&mut stage, n + 80), 7);
-        // 63 are lost, and the first of them is the last that is remembered.
+        // 63 are lost; the first is the oldest that the switch remembers.
         send(&mut stage, &mut [n + 144, n + 81, n + 81].into_iter());
         assert_eq!(lost(&mut stage, n + 145), 7 + 62);
-        // 64 are lost: the one before them is forgotten, the first comes late.
+        // 64 are lost; the first comes late, and the number before it is forgotten.
         send(&mut stage, &mut [n + 210, n + 146, n + 210].into_iter());
         assert_eq!(lost(&mut stage, n + 211), 7 + 62 + 63);
-        // A new numbering in the middle, and one that has just begun.
+        // A new numbering, and one that has just started.
         let m = (9 << 20) + 4096;
         send(&mut stage, &mut [m, m - 1, m - 63].into_iter());
         assert_eq!(lost(&mut stage, m + 1), 7 + 62 + 63);
@@ -344,10 +342,10 @@ fn come_twice(target: &Target) {
 }
 
 on_both! {
-    take_cells_from_each_other, take_cells_from_each_other_on_embedded, take_cells_from_each_other_on_bmv2;
-    belong_to_their_job, belong_to_their_job_on_embedded, belong_to_their_job_on_bmv2;
-    keep_losses_apart, keep_losses_apart_on_embedded, keep_losses_apart_on_bmv2;
-    are_not_of_control, are_not_of_control_on_embedded, are_not_of_control_on_bmv2;
-    are_not_of_order, are_not_of_order_on_embedded, are_not_of_order_on_bmv2;
-    come_twice, come_twice_on_embedded, come_twice_on_bmv2;
+    a_newer_operation_takes_the_cell_of_an_older_one;
+    a_job_starts_without_the_state_of_a_deleted_one;
+    losses_belong_to_one_operation;
+    losses_before_control_packets_belong_to_no_operation;
+    reordered_packets_are_not_lost;
+    each_packet_number_counts_once;
 }

@@ -1,13 +1,12 @@
-//! Bursts: a switch keeps the order in which a host's packets came, in every queue.
+//! Switches keep the order of a host's packets in every queue.
 
 use ultima_tests::fabric::HostId;
-use ultima_tests::needs;
 use ultima_tests::stage::Target;
 
-/// Slots that a rank multicasts in a row.
+/// The number of slots that a rank multicasts in a row.
 const SLOTS: u32 = 500;
 
-fn is_kept(target: &Target) {
+fn packets_keep_their_order(target: &Target) {
     target.pair(|mut stage| {
         let job = stage.jobs[0].clone();
         let source = 2;
@@ -32,7 +31,7 @@ fn is_kept(target: &Target) {
                     further.emit()
                 })
                 .collect();
-            // Other ranks' copies come to the same host.
+            // Copies for other ranks come to the same host.
             let port = job.members[usize::from(rank)].address.port().to_be_bytes();
             let arrived = arrivals[&host].iter().filter(|frame| frame[36..38] == port);
             assert!(arrived.eq(&expected), "rank {rank}");
@@ -40,14 +39,6 @@ fn is_kept(target: &Target) {
     });
 }
 
-#[test]
-fn embedded() {
-    is_kept(&Target::Sockets);
-}
-
-#[test]
-fn bmv2() {
-    if let Some(program) = needs::bmv2() {
-        is_kept(&Target::Bmv2(program));
-    }
+on_both! {
+    packets_keep_their_order;
 }

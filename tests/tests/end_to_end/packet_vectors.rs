@@ -1,4 +1,4 @@
-//! The P4 program's parser reads Ultima headers as docs/packet.md and Rust have them, field by field.
+//! The P4 program's parser and `ultima-wire` agree on every field of the header, as docs/packet.md defines them.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ fn program() -> Engine {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What the program's parser finds in the Ultima header of a frame.
+/// The fields that the program's parser reads from the Ultima header of a frame.
 fn read(program: &mut Engine, frame: &[u8]) -> Fields {
     let parsed = program
         .parse(frame)
@@ -60,12 +60,12 @@ fn read(program: &mut Engine, frame: &[u8]) -> Fields {
         .collect()
 }
 
-/// What is not told by any [`Header`], in the fields of one with these.
+/// Adds the fields that a [`Header`] does not have.
 fn with_constants(mut fields: Fields, auth: bool) -> Fields {
     fields.insert("magic".into(), ultima_wire::MAGIC.into());
     fields.insert("version".into(), ultima_wire::VERSION.into());
     fields.insert("auth".into(), auth.into());
-    // What only the ends tell apart: the highest of the flags that switches do not read.
+    // Switches do not read `exact`: it is the highest of their reserved bits.
     let exact = fields.remove("exact").unwrap_or(0);
     fields.insert("host_reserved".into(), exact << 4);
     fields
@@ -93,14 +93,14 @@ fn the_program_reads_the_vectors() {
     }
 }
 
-/// Fields that the vectors leave zero, or alike, are different here.
+/// All fields are random; in the vectors, some are zero or equal.
 #[test]
-fn the_program_reads_what_rust_writes() {
+fn the_program_reads_random_headers_of_ultima_wire() {
     let mut program = program();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     for _ in 0..1000 {
         let header = header(&mut random);
-        // With room for what a PROBE asks.
+        // A REPORT's payload follows the header.
         let mut frame = vec![0; FRAME_OVERHEAD + HEADER_LEN + Report::LEN];
         header.emit(&mut frame[FRAME_OVERHEAD..]);
         let endpoints = Endpoints {
@@ -117,7 +117,7 @@ fn the_program_reads_what_rust_writes() {
     }
 }
 
-/// Any header without a tag.
+/// A random header without a tag.
 fn header(random: &mut Xoshiro256PlusPlus) -> Header {
     let dtypes = [Dtype::None, Dtype::F32, Dtype::Bf16, Dtype::F16];
     Header {

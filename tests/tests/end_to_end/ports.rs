@@ -1,5 +1,4 @@
-//! An interface between two switches goes down while members talk: its switch tells, and trees leave it; and stay away when it is
-//! back.
+//! An interface between two switches goes down: trees leave it, and do not return when it is up again.
 
 use std::process::Command;
 use std::thread::sleep;
@@ -10,7 +9,7 @@ use ultima_tests::needs;
 use ultima_tests::stage::{Stage, Target};
 
 const TRAIN: &str = "{ name: train, members: [h1, h2, h3, h4] }";
-/// How long the controller may take to trust an interface again.
+/// The deadline for the controller to use an interface again.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn link(interface: &str, state: &str) {
@@ -23,7 +22,7 @@ fn link(interface: &str, state: &str) {
     );
 }
 
-/// The spine of a job's tree, by name.
+/// The name of the spine in a job's tree.
 fn spine(stage: &Stage, job: &str) -> String {
     let job = stage
         .testbed
@@ -36,7 +35,7 @@ fn spine(stage: &Stage, job: &str) -> String {
     spine.expect("leaves meet at a spine").clone()
 }
 
-/// What of each switch is not in use.
+/// The elements of all switches that are not in use.
 fn health(stage: &Stage) -> String {
     let switches = stage
         .testbed
@@ -49,13 +48,13 @@ fn health(stage: &Stage) -> String {
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !done() {
-        assert!(Instant::now() < end, "waited in vain until {what}");
+        assert!(Instant::now() < end, "timed out: {what}");
         sleep(Duration::from_millis(10));
     }
 }
 
 #[test]
-fn trees_leave_an_interface_that_is_down() {
+fn a_tree_leaves_an_interface_that_is_down() {
     if !needs::interfaces() {
         return;
     }
@@ -80,13 +79,13 @@ fn trees_leave_an_interface_that_is_down() {
             .send_until(ends, |n| gather("moved", n), |it| says(it, "moved"));
         eprintln!("GATHER came again {gone:?} after {interface} went down");
         assert_eq!(spine(&stage, "train"), other);
-        // Both ends say so, the one that was set down and the one that has no carrier.
+        // Both ends report it: one is set down, and one has no carrier.
         until("both ends are told", || {
             let told = health(&stage);
             told.contains("s1/") && told.contains(&format!("{first}/1"))
         });
 
-        // It is back, and trusted after a while. The tree stays where it is; another job takes the spine that has none.
+        // After a while, the controller uses the interface again. The tree stays, and a new job takes the free spine.
         link(interface, "up");
         until("it is trusted again", || health(&stage).is_empty());
         assert_eq!(spine(&stage, "train"), other);

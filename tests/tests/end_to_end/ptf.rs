@@ -1,5 +1,5 @@
-//! What the owner of a chip runs on it, `p4/ptf/vectors.py` under PyPI's PTF, run on the embedded switch and on its emulation of a
-//! Tofino behind Stratum.
+//! `p4/ptf/vectors.py`, which an owner of a chip runs with PyPI's PTF, on the embedded switch and on its emulation of a Tofino
+//! behind Stratum.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const DEVICE_PORTS: [u16; 4] = [132, 140, 56, 48];
 
 #[test]
 fn every_vector_holds_on_the_embedded_switch() {
-    let Some(ptf) = needs::ptf() else { return };
+    let Some(ptf) = ptf() else { return };
     netns::within(|| {
         let testbed = Testbed::of_embedded_on_interfaces(Fabric::star());
         run(&ptf, &testbed, "v1model", &p4().join("compiled/v1model"));
@@ -24,7 +24,7 @@ fn every_vector_holds_on_the_embedded_switch() {
 
 #[test]
 fn every_vector_holds_on_the_emulation_of_a_tofino() {
-    let Some(ptf) = needs::ptf() else { return };
+    let Some(ptf) = ptf() else { return };
     let compiled = emulated();
     netns::within(|| {
         let mut fabric = Fabric::star();
@@ -36,11 +36,16 @@ fn every_vector_holds_on_the_emulation_of_a_tofino() {
     });
 }
 
+/// The path of PTF, in a full run.
+fn ptf() -> Option<PathBuf> {
+    needs::full_run().then(needs::ptf).flatten()
+}
+
 fn p4() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../p4")
 }
 
-/// The folder that docs/testbed.md has one make for the emulation.
+/// The folder of compiled files that docs/testbed.md describes for the emulation.
 fn emulated() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("there is a place for files");
     fs::create_dir(folder.path().join("pipe")).expect("in the folder");
@@ -56,7 +61,7 @@ fn emulated() -> tempfile::TempDir {
     folder
 }
 
-/// Runs PTF in the testbed's namespace, at its hosts' ends of the links.
+/// Runs PTF in the testbed's namespace, at the hosts' ends of the links.
 fn run(ptf: &Path, testbed: &Testbed, target: &str, compiled: &Path) {
     let scratch = tempfile::tempdir().expect("there is a place for PTF's logs");
     let hosts = &testbed.fabric.hosts;
@@ -69,7 +74,7 @@ fn run(ptf: &Path, testbed: &Testbed, target: &str, compiled: &Path) {
         ports.join(",")
     );
     let mut command = Command::new(ptf);
-    // Nothing is written beside the sources.
+    // Python writes no files beside the sources.
     command
         .current_dir(scratch.path())
         .env("PYTHONDONTWRITEBYTECODE", "1")

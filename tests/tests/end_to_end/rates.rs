@@ -1,4 +1,4 @@
-//! What the controller makes of links' rates: virtual queues of ports, and of jobs that share them.
+//! The controller sets virtual queues from the rates of links: of ports, and of jobs that share a port.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,20 @@ use ultima_wire::Header;
 
 use crate::slots::{Seen, at, gathers, send};
 
-/// h4's port takes four slots at once, two of them unmarked, and then next to nothing: 0.95 bytes a second, which is
-/// taken as 1.
+/// h4's port carries four slots at once, two of them unmarked, and then 0.95 bytes a second, rounded to 1.
 const SLOW: &str = "rate: 8, queue: 4k";
-/// h2's port, where a rank of either job is, takes 46 at once.
+/// h2's port, with a rank of each job, carries 46 slots at once.
 const SHARED: &str = "rate: 8, queue: 64k";
-/// Frames of slots have 1,094 bytes; the bounds are one frame of 1,514 more than a quarter and three of the queue.
+/// A slot's frame has 1,094 bytes. The bounds are a quarter and three quarters of the queue, plus one frame of 1,514.
 const SLOW_QUEUE: [i64; 4] = [1, 1024 + 1514, 1, 3072 + 1514];
 const SHARED_QUEUE: [i64; 4] = [1, 16_384 + 1514, 1, 49_152 + 1514];
 
-/// The virtual queues that the first switch keeps.
+/// The virtual queues of the first switch.
 fn queues(stage: &Stage) -> BTreeMap<VirtualQueue, [i64; 4]> {
     stage.operate(0, async |operator| operator.virtual_queues().await)
 }
 
-/// A burst over what one port's link can carry is cut there and nowhere else.
+/// A burst is trimmed at the port of a slow link, and at no other port.
 fn a_burst_is_trimmed_where_its_link_is_slow(target: &Target) {
     let fabric = Fabric::star().tell((0, 4), SLOW).tell((0, 3), "rate: 100G");
     target.run(
@@ -51,8 +50,8 @@ fn a_burst_is_trimmed_where_its_link_is_slow(target: &Target) {
     );
 }
 
-/// One of two jobs floods the port that they share: it keeps to its part, and of what the other sends within its own
-/// nothing is lost. Alone again, it has no limit but the port's.
+/// One of two jobs floods the port that they share. The other loses nothing within its own share. A job alone at a port has
+/// the port's limit only.
 fn jobs_divide_a_port_by_weight(target: &Target) {
     let fabric = Fabric::star().tell((0, 2), SHARED);
     let jobs = [
@@ -90,7 +89,7 @@ fn jobs_divide_a_port_by_weight(target: &Target) {
 
         stage.controller.delete(&stage.testbed, "right");
         assert_eq!(queues(&stage), BTreeMap::from([port]));
-        // The places of those that have gone are given to others, who meet no meter there.
+        // A new job gets the cells of the deleted one, without a meter.
         let again = stage
             .controller
             .create(&stage.testbed, "{ name: again, members: [h3, h4] }");
@@ -106,9 +105,9 @@ fn jobs_divide_a_port_by_weight(target: &Target) {
     });
 }
 
-/// A controller that is replaced leaves meters behind. The next one clears those of shares, which are of no job of its own,
-/// and leaves those of ports as they are: links have not changed, and what their queues hold drains by itself.
-fn another_controller_leaves_ports_their_queues(target: &Target) {
+/// A new controller clears the meters of shares, which belong to no job of its own. It keeps those of ports: the links have
+/// not changed, and their queues drain by themselves.
+fn a_new_controller_keeps_the_queues_of_ports(target: &Target) {
     let fabric = Fabric::star().tell((0, 2), SHARED).tell((0, 4), SLOW);
     target.run(fabric, &[LEFT, RIGHT], |mut stage| {
         let right = stage.jobs[1].clone();
@@ -122,16 +121,16 @@ fn another_controller_leaves_ports_their_queues(target: &Target) {
             (VirtualQueue::Port(4), SLOW_QUEUE),
         ];
         assert_eq!(queues(&stage), BTreeMap::from(ports));
-        // Nothing had drained from the slow port's queue, which takes nothing in a second.
+        // The slow port's queue has not drained, at one byte per second.
         let right = stage.controller.create(&stage.testbed, RIGHT);
         let seen = send(&mut stage, &right, 0, &gathers(&right, 0, (1, 1), 10));
         assert_eq!(seen, Seen::from([(1, [0, 10, 10])]));
     });
 }
 
-/// Where queues drain at line rate, data is trimmed exactly if it was longer in its queue than its link's takes to
-/// trim, which it says itself: here any time at all.
-fn queue_time_decides(target: &Target) {
+/// With `line_rate_queues`, a packet is trimmed if its time in the queue, which its header has, exceeds the link's limit: here
+/// any time.
+fn the_time_in_the_queue_decides(target: &Target) {
     let mut fabric = Fabric::star().tell((0, 3), "rate: 100000G");
     fabric.line_rate_queues = true;
     target.run(fabric, &[LEFT], |mut stage| {
@@ -159,8 +158,8 @@ fn queue_time_decides(target: &Target) {
 }
 
 on_both! {
-    a_burst_is_trimmed_where_its_link_is_slow, a_burst_is_trimmed_where_its_link_is_slow_on_embedded, a_burst_is_trimmed_where_its_link_is_slow_on_bmv2;
-    jobs_divide_a_port_by_weight, jobs_divide_a_port_by_weight_on_embedded, jobs_divide_a_port_by_weight_on_bmv2;
-    another_controller_leaves_ports_their_queues, another_controller_leaves_ports_their_queues_on_embedded, another_controller_leaves_ports_their_queues_on_bmv2;
-    queue_time_decides, queue_time_decides_on_embedded, queue_time_decides_on_bmv2;
+    a_burst_is_trimmed_where_its_link_is_slow;
+    jobs_divide_a_port_by_weight;
+    a_new_controller_keeps_the_queues_of_ports;
+    the_time_in_the_queue_decides;
 }

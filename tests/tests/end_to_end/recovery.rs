@@ -1,16 +1,14 @@
-//! What the controller makes of switches that are not as it expects them.
+//! The controller handles switches with unexpected entries.
 
 use std::collections::BTreeSet;
 
 use ultima_p4::names::job;
 use ultima_tests::controller::{ACROSS, LEFT, RIGHT};
-use ultima_tests::needs;
 use ultima_tests::scenario;
 use ultima_tests::stage::{Stage, Target};
 
-/// A controller is replaced: the new one knows of no job, and none of the old one's is left. What it then
-/// installs works as on a new switch; each copy is sent once.
-fn starts_from_nothing(target: &Target) {
+/// A controller without a store replaces another: it removes the old jobs, and installs new ones as on an empty switch.
+fn a_controller_without_a_store_removes_old_jobs(target: &Target) {
     target.star(|stage| {
         let Stage {
             jobs,
@@ -32,27 +30,18 @@ fn starts_from_nothing(target: &Target) {
             controller,
             testbed,
         };
-        for scenario in scenario::star(stage.scene()) {
+        for scenario in scenario::recheck(stage.scene()) {
             scenario::run(&mut stage, &scenario);
         }
     });
 }
 
-#[test]
-fn starts_from_nothing_on_embedded() {
-    starts_from_nothing(&Target::Sockets);
+on_both! {
+    a_controller_without_a_store_removes_old_jobs;
 }
 
-#[test]
-fn starts_from_nothing_on_bmv2() {
-    if let Some(program) = needs::bmv2() {
-        starts_from_nothing(&Target::Bmv2(program));
-    }
-}
-
-/// The second of two switches refuses the job's announcement, when groups and replicas are already
-/// on both: nothing of the job stays on either.
-fn undoes_half_a_job(target: &Target) {
+/// The second of two switches rejects a job's entry after both have its groups: neither switch keeps anything of the job.
+fn a_half_installed_job_is_removed(target: &Target) {
     target.pair(|mut stage| {
         stage.controller.delete(&stage.testbed, "across");
         stage.operate(1, async |operator| operator.occupy_jobs(1..=100).await);
@@ -75,19 +64,11 @@ fn undoes_half_a_job(target: &Target) {
     });
 }
 
-/// What each switch holds.
+/// The entries of each switch.
 fn holdings(stage: &Stage) -> [BTreeSet<String>; 2] {
     [0, 1].map(|switch| stage.operate(switch, async |operator| operator.holdings().await))
 }
 
-#[test]
-fn undoes_half_a_job_on_embedded() {
-    undoes_half_a_job(&Target::Sockets);
-}
-
-#[test]
-fn undoes_half_a_job_on_bmv2() {
-    if let Some(program) = needs::bmv2() {
-        undoes_half_a_job(&Target::Bmv2(program));
-    }
+on_both! {
+    a_half_installed_job_is_removed;
 }

@@ -1,4 +1,4 @@
-//! A job at work with a forger in its fabric, who sends from a member's port in its name, as a program on its host may.
+//! A job with a forger, who sends packets in the name of a member from that member's port, as a program on its host can.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,18 +14,18 @@ use ultima_tests::testbed::Testbed;
 use ultima_wire::{Header, Key};
 
 const RANKS: u16 = 3;
-/// The rank whose port the forger has.
+/// The rank whose port the forger uses.
 const FORGED: u16 = 2;
-/// A slot for each shard.
+/// Each shard has one slot.
 const VALUES: usize = 100 * RANKS as usize;
 const ID: OperationId = OperationId { step: 0, bucket: 0 };
-/// Nobody's value.
+/// A value that no rank sends.
 const LIE: f32 = 1e6;
-/// A bound that even a busy machine meets.
+/// A bound that a busy machine meets.
 const T_B: Duration = Duration::from_secs(20);
 
-/// A forger's contributions to the others' shards and aggregate of its own, each sealed under these keys: frames that
-/// are right but for that.
+/// Forged contributions to the others' shards, and a forged aggregate, each sealed with these keys. The frames are correct
+/// otherwise.
 fn forgeries(job: &Job, keys: &[Option<Key>]) -> Vec<Vec<u8>> {
     let lies = LIE.to_le_bytes().repeat(VALUES / usize::from(RANKS));
     let scatter = (0..RANKS)
@@ -55,8 +55,8 @@ fn forgeries(job: &Job, keys: &[Option<Key>]) -> Vec<Vec<u8>> {
     keys.iter().flat_map(forge).collect()
 }
 
-/// What the ranks average with forgeries in front of what they send, and how many datagrams each refused for their seal,
-/// and in all.
+/// Averages with forged packets sent first. Returns, for each rank, the result, the number of datagrams rejected for their
+/// seal, and the number of all rejected datagrams.
 fn average(yaml: &str, keys: &[Option<Key>]) -> Vec<(Vec<f32>, u64, u64)> {
     let (testbed, ends) = Testbed::of_embedded_with_hosts(Fabric::star());
     let controller = Controller::start(&testbed);
@@ -81,7 +81,7 @@ fn average(yaml: &str, keys: &[Option<Key>]) -> Vec<(Vec<f32>, u64, u64)> {
         let collective = Collective::over_port(config, membership.port(end));
         collectives.push(collective.unwrap_or_else(|error| panic!("{error}")));
     }
-    // They are in front of what the rank itself sends by that port.
+    // The forged packets are ahead of the rank's own packets at that port.
     let mut forger = forger.expect("one of the ranks");
     for frame in forgeries(&job, keys) {
         forger.write_all(&frame).expect("the port takes frames");
@@ -104,24 +104,24 @@ fn average(yaml: &str, keys: &[Option<Key>]) -> Vec<(Vec<f32>, u64, u64)> {
 }
 
 #[test]
-fn in_a_sealed_job_a_forgery_is_counted_and_no_more() {
+fn a_sealed_job_rejects_and_counts_forged_packets() {
     let keys = [None, Some(Key(*b"none of the jobs"))];
     let yaml = "{ name: train, members: [h1, h2, h3], sealed: true }";
     for (rank, (values, seal, rejected)) in (0..).zip(average(yaml, &keys)) {
         assert!(values.iter().all(|value| *value == 1.0), "{values:?}");
-        // A contribution and an aggregate, each without a tag and with another.
+        // A contribution and an aggregate, each without a tag and with a wrong one.
         let forged = if rank == FORGED { 0 } else { 4 };
         assert_eq!((seal, rejected), (forged, forged), "rank {rank}");
     }
 }
 
-/// So that the test above tells something: the same packets are taken where no key is asked for.
+/// The counterpart of the test above: without sealing, the ranks accept the same packets.
 #[test]
-fn in_a_job_that_is_not_sealed_a_forgery_is_taken() {
+fn a_job_that_is_not_sealed_accepts_forged_packets() {
     let yaml = "{ name: train, members: [h1, h2, h3] }";
     for (rank, (values, _, rejected)) in (0..).zip(average(yaml, &[None])) {
         let lied = values.iter().filter(|value| **value > 1.0).count();
-        // The shards of ranks 0 and 1, and what those two were told of rank 2's.
+        // The shards of ranks 0 and 1, and on those ranks also the aggregate of rank 2.
         let expected = if rank == FORGED { 200 } else { 300 };
         assert_eq!((lied, rejected), (expected, 0), "rank {rank}");
     }

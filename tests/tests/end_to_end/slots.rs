@@ -1,4 +1,4 @@
-//! Slots that a rank multicasts, and how their copies arrive: whole, marked, or cut.
+//! Slots that a rank multicasts, and copies that arrive whole, marked or trimmed.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use ultima_tests::stamps::header;
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{HEADER_LEN, Header, Kind};
 
-/// Bytes of a frame whose payload was cut.
+/// Bytes of a trimmed frame.
 pub const FRAME_CUT: usize = FRAME_OVERHEAD + HEADER_LEN;
 /// Bytes of a slot's values.
 pub const VALUES: usize = 1000;
 
-/// Multicasts of a rank in an operation.
+/// The GATHER frames of a rank in an operation.
 pub fn gathers(job: &Job, source: u16, (step, bucket): (u32, u16), slots: u32) -> Vec<Vec<u8>> {
     let datagram = |slot| {
         let header = Header {
@@ -30,10 +30,10 @@ pub fn gathers(job: &Job, source: u16, (step, bucket): (u32, u16), slots: u32) -
     (0..slots).map(|slot| datagram(slot).emit()).collect()
 }
 
-/// For each rank, how many copies arrived whole, marked, and cut.
+/// For each rank, the number of copies that arrived whole, marked and trimmed.
 pub type Seen = BTreeMap<u16, [u64; 3]>;
 
-/// Sends frames of a rank and checks each copy: whole, or cut as a switch should.
+/// Sends frames of a rank, and checks that each copy is whole or trimmed correctly.
 pub fn send(stage: &mut Stage, job: &Job, source: u16, frames: &[Vec<u8>]) -> Seen {
     let mut seen = Seen::new();
     let arrivals = stage.testbed.exchange(job.host_of(source), frames);
@@ -57,7 +57,7 @@ pub fn send(stage: &mut Stage, job: &Job, source: u16, frames: &[Vec<u8>]) -> Se
     seen
 }
 
-/// Packets of a counter's cell at the first switch.
+/// The packets in a counter's cell of the first switch.
 pub fn at(counts: &Counts, array: &'static str, index: u32) -> u64 {
     let cell = Cell {
         switch: 0,

@@ -1,4 +1,4 @@
-//! Two leaves under two spines: jobs get a spine each for their multicast, and their unicast uses both.
+//! Two leaves and two spines: each job has one spine for its multicast, and uses both for unicast.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,11 @@ const TWO: &str = "{ name: two, members: [h1, h2, h3, h4] }";
 /// The fabric's spines.
 const SPINES: [usize; 2] = [2, 3];
 
-/// How long packets may take. Sentinels don't show when all have come: they take one of several ways.
+/// The deadline for packets. A sentinel takes one of several paths, so it does not follow all packets.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 on_both! {
-    each_job_has_a_spine, embedded, bmv2;
+    each_job_has_a_spine;
 }
 
 fn each_job_has_a_spine(target: &Target) {
@@ -33,11 +33,11 @@ fn each_job_has_a_spine(target: &Target) {
         }
         let counts = stage.counts().since(&before);
         let packets = |array, job: &Job| SPINES.map(|spine| count(&counts, spine, array, job));
-        // Each rank multicasts once; of the copies one crosses the job's spine.
+        // Each rank multicasts once, and one copy crosses the job's spine.
         assert_eq!(packets(counter::REPLICATED, &jobs[0]), [6, 0]);
         assert_eq!(packets(counter::REPLICATED, &jobs[1]), [0, 4]);
-        // Of each leaf the first host is behind one spine for the other leaf, with two ranks of the first job, and the second
-        // host behind the other.
+        // Packets to each leaf's first host, with two ranks of the first job, take one spine; those to the second host the
+        // other.
         assert_eq!(packets(counter::UNICAST, &jobs[0]), [2 * 6, 6]);
         assert_eq!(packets(counter::UNICAST, &jobs[1]), [4, 4]);
         for job in &jobs {
@@ -48,7 +48,7 @@ fn each_job_has_a_spine(target: &Target) {
     });
 }
 
-/// One rank sends a SCATTER to each other and a GATHER to all: each arrives once, and nothing else does.
+/// One rank sends a SCATTER to each other rank and a GATHER to all: each arrives once, and nothing else arrives.
 fn all_reach_all(stage: &mut Stage, job: &Job, source: u16) {
     let from = job.host_of(source);
     let gather = job.gather(source, b"gathered");
@@ -69,7 +69,7 @@ fn all_reach_all(stage: &mut Stage, job: &Job, source: u16) {
     while frames_in(&arrivals) < frames_in(&expected) && Instant::now() < until {
         add(&mut arrivals, stage.testbed.exchange(from, &[]));
     }
-    // Ways differ in length: what comes to a host comes in any order.
+    // Paths differ, so packets arrive in any order.
     for frames in arrivals.values_mut().chain(expected.values_mut()) {
         frames.sort_unstable();
     }

@@ -1,20 +1,19 @@
-//! What switches write of the time that a packet spent in them.
+//! The time that a packet spends in switches, which they write into its header.
 
 use std::time::Instant;
 
-use ultima_tests::needs;
 use ultima_tests::stage::Target;
 use ultima_tests::stamps::header;
 use ultima_wire::{Header, Kind, Ticks, frame};
 
 /// About a quarter of an hour.
 const BUDGET: u32 = 1 << 30;
-/// Packets sent.
+/// The number of packets sent.
 const PACKETS: u32 = 200;
 
-/// The budget shrinks, by no more than the time that passed; the longest queue is kept; each switch counts as one hop.
-/// And the checksum is right.
-fn are_true(target: &Target) {
+/// The budget shrinks by at most the elapsed time. The header keeps the longest time in a queue, and counts each switch as
+/// one hop. The checksum is correct.
+fn stamps_match_the_time_in_switches(target: &Target) {
     target.pair(|mut stage| {
         let job = stage.jobs[0].clone();
         let source = 2;
@@ -23,7 +22,7 @@ fn are_true(target: &Target) {
             .map(|slot| {
                 let header = Header {
                     budget: Ticks(BUDGET),
-                    // Half of them were in a long queue before.
+                    // Half of the packets were in a long queue before.
                     path_queue: Ticks(slot % 2 * BUDGET),
                     slot,
                     ..job.header(Kind::Gather, source, source)
@@ -55,7 +54,7 @@ fn are_true(target: &Target) {
                 if slot % 2 == 0 {
                     assert!(path_queue.0 <= elapsed, "{path_queue:?} of {elapsed} us");
                     queued += u32::from(path_queue.0 > 0);
-                    // A packet is not only queued.
+                    // A packet spends time outside of queues, too.
                     beyond_queue += u32::from(hops == 1 && residence > path_queue.0);
                 } else {
                     assert_eq!(path_queue.0, BUDGET);
@@ -71,14 +70,6 @@ fn are_true(target: &Target) {
     });
 }
 
-#[test]
-fn are_true_on_embedded() {
-    are_true(&Target::Sockets);
-}
-
-#[test]
-fn are_true_on_bmv2() {
-    if let Some(program) = needs::bmv2() {
-        are_true(&Target::Bmv2(program));
-    }
+on_both! {
+    stamps_match_the_time_in_switches;
 }

@@ -1,5 +1,8 @@
-//! P4Runtime clients of others' making: one reads a counter by name while traffic flows, and reads what was
-//! sent; PyPI's p4runtime-shell and finsy do all that a controller does.
+//! Third-party clients: PyPI's p4runtime reads a counter while traffic flows; p4runtime-shell and finsy do what a controller
+//! does; pygnmi reads over gNMI.
+
+mod counter_client;
+mod scripted;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -7,14 +10,15 @@ use std::thread;
 use ultima_p4::names::counter;
 use ultima_tests::counters::{Cell, Count};
 use ultima_tests::needs;
-use ultima_tests::scripted::{self, Pushed};
 use ultima_tests::stage::Target;
-use ultima_tests::third_party::CounterClient;
 
-/// Different counts that the client must have seen before the traffic ends.
+use self::counter_client::CounterClient;
+use self::scripted::Pushed;
+
+/// The number of different counts that the client reads before the traffic ends.
 const READINGS: usize = 20;
 
-fn reads_while_traffic_flows(target: &Target) {
+fn p4runtime_reads_a_counter_while_traffic_flows(target: &Target) {
     target.star(|mut stage| {
         let job = stage.jobs[0].clone();
         let cell = Cell {
@@ -72,7 +76,7 @@ fn reads_while_traffic_flows(target: &Target) {
     });
 }
 
-/// Raises a flag when it goes, by whatever way.
+/// Sets a flag when it is dropped.
 struct Raise<'a>(&'a AtomicBool);
 
 impl Drop for Raise<'_> {
@@ -97,33 +101,34 @@ fn ours() -> Pushed<'static> {
 }
 
 #[test]
-fn p4runtime_shell() {
+fn p4runtime_shell_controls_a_switch() {
+    if !needs::full_run() {
+        return;
+    }
     let python = needs::shell_python();
     scripted::run("shell.py", "p4runtime-shell", &python, &CONTROLLER);
     scripted::run("ultima_shell.py", "p4runtime-shell", &python, &ours());
 }
 
 #[test]
-fn finsy() {
+fn finsy_controls_a_switch() {
+    if !needs::full_run() {
+        return;
+    }
     let python = needs::finsy_python();
     scripted::run("finsy_client.py", "finsy", &python, &CONTROLLER);
     scripted::run("ultima_finsy.py", "finsy", &python, &ours());
 }
 
 #[test]
-fn pygnmi() {
+fn pygnmi_reads_a_switch() {
+    if !needs::full_run() {
+        return;
+    }
     let python = needs::gnmi_python();
     scripted::run("gnmi.py", "pygnmi", &python, &CONTROLLER);
 }
 
-#[test]
-fn embedded() {
-    reads_while_traffic_flows(&Target::Sockets);
-}
-
-#[test]
-fn bmv2() {
-    if let Some(program) = needs::bmv2() {
-        reads_while_traffic_flows(&Target::Bmv2(program));
-    }
+on_both! {
+    p4runtime_reads_a_counter_while_traffic_flows;
 }

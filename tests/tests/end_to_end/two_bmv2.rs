@@ -1,5 +1,4 @@
-//! The controller over two real BMv2s: a job comes, works, is put right when somebody takes something away, survives that
-//! one of them is killed, and goes.
+//! The controller and two BMv2s: it creates a job, repairs drift, restores a restarted switch, and deletes the job.
 
 use ultima_controller::p4rt::ELECTION_ID;
 use ultima_p4runtime::replication::multicast_group;
@@ -10,7 +9,7 @@ use ultima_tests::needs;
 use ultima_tests::scenario;
 use ultima_tests::stage::{Stage, Target};
 
-/// What is not as it should be, by switch; with `mend` it was put right.
+/// The drift of each switch, which `mend` repairs.
 fn differences(stage: &Stage, mend: bool) -> [Vec<String>; 2] {
     let client = stage.controller.client();
     let asked = async {
@@ -40,7 +39,7 @@ fn is_whole(stage: &mut Stage) {
     }
 }
 
-/// Takes a job's group away under the controller's own election id: it stays the primary and is not told.
+/// Deletes a job's group with the controller's own election id, which stays primary and gets no notification.
 fn take_group(stage: &Stage, switch: usize) {
     let grpc = stage.testbed.grpc()[switch];
     let entity = multicast_group(stage.jobs[0].group, []).expect("a group");
@@ -58,7 +57,7 @@ fn take_group(stage: &Stage, switch: usize) {
 }
 
 #[test]
-fn a_job_lives_on_two_bmv2s() {
+fn a_job_survives_drift_and_the_restart_of_a_bmv2() {
     let Some(program) = needs::bmv2() else { return };
     Target::Bmv2(program.clone()).pair(|mut stage| {
         is_whole(&mut stage);

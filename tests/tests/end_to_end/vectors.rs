@@ -1,4 +1,6 @@
-//! The vectors of `p4/vectors/`, which the owner of a chip runs on it with `p4/ptf/`.
+//! The vectors of `p4/vectors/`, which an owner of a chip runs with `p4/ptf/`.
+
+mod files;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,25 +17,26 @@ use ultima_tests::counters::CounterReader;
 use ultima_tests::fabric::{Fabric, HostId, device_id, switch_name};
 use ultima_tests::stage::Target;
 use ultima_tests::testbed::Testbed;
-use ultima_tests::vectors::{self, Counted, Told, Vectors};
 
-/// How long a switch may take to tell of a loss.
+use self::files::{Counted, Told, Vectors};
+
+/// The deadline for a switch to report a loss.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 on_both! {
-    all_hold, all_hold_on_the_embedded_switch, all_hold_on_bmv2;
+    all_vectors_hold;
 }
 
-fn all_hold(target: &Target) {
-    for (name, vectors) in vectors::all() {
-        // Each on a switch of its own: BMv2 keeps a group's copies when it is given another program.
+fn all_vectors_hold(target: &Target) {
+    for (name, vectors) in files::all() {
+        // Each file has its own switch: BMv2 keeps the replicas of a group when it gets another program.
         target.bare(Fabric::star(), |mut testbed| {
             run(&mut testbed, &name, &vectors)
         });
     }
 }
 
-/// Hears what a switch tells.
+/// Receives the digests of a switch.
 struct Listener<'a> {
     digests: Receiver<DigestList>,
     digest: &'a Digest,
@@ -50,7 +53,7 @@ impl<'a> Listener<'a> {
         }
     }
 
-    /// The next operation's losses.
+    /// The next operation with losses.
     async fn next(&mut self) -> Told {
         while self.waiting.is_empty() {
             let list = timeout(PATIENCE, self.digests.recv()).await;
@@ -89,7 +92,7 @@ fn run(testbed: &mut Testbed, name: &str, vectors: &Vectors) {
         tls: None,
         packing: Default::default(),
     };
-    let setup = vectors::setup();
+    let setup = files::setup();
     let entries = setup.iter().chain([&vectors.entries]);
     let updates = entries.flat_map(|entries| entries.updates(program.names()));
     let updates = updates.collect();
@@ -120,7 +123,7 @@ fn run(testbed: &mut Testbed, name: &str, vectors: &Vectors) {
             checked.unwrap_or_else(|why| panic!("{name}, {}, {number}: {why}", step.name));
         }
         for told in &step.tells {
-            // What is told at another step comes before it, and is another.
+            // A report of another step would come first, and differ.
             let next = testbed.runtime.block_on(listener.next());
             assert_eq!(&next, told, "{name}, {}", step.name);
         }

@@ -1,10 +1,11 @@
-//! `ultima lab`: a fabric with real hosts on this machine.
+//! `ultima lab`: runs a fabric on this machine, with a network namespace for each host.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode};
 use std::{env, io};
+use ultima_console::input;
 
 use anyhow::{Context, Result};
 use ultima_controller::fabric;
@@ -16,9 +17,11 @@ mod traffic;
 pub use traffic::{Arguments as TrafficArguments, run as run_traffic};
 
 use super::controller_address;
-use crate::output::{self, Output};
+use ultima_console::output::{self, Output};
 
-/// Makes a fabric with real hosts on this machine: each is a network namespace with the kernel's own sockets
+/// Run a fabric on this machine, with a network namespace for each host
+///
+/// Programs on the hosts use the kernel's sockets, as on real machines. Labs need root and iproute2.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     ultima lab up topologies/star4.yaml\n  \
@@ -32,69 +35,73 @@ pub struct Arguments {
 #[derive(clap::Subcommand)]
 enum Command {
     Up(Up),
-    /// Show what runs in one lab, or in all; exit code 1 if something of it does not
-    #[command(after_help = "Example: ultima lab status star4 -o json")]
+    /// Show the processes, hosts and wires of labs; the exit code is 1 if a process or namespace is missing
+    #[command(after_help = "Examples:\n  \
+        ultima lab status\n  \
+        ultima lab status star4 -o json")]
     Status {
-        /// The lab; without a name all of them
+        /// Name of the lab [default: all labs]
         name: Option<LabName>,
         #[command(flatten)]
         output: Output,
     },
     Exec(Exec),
-    /// End a lab: its processes, namespaces and interfaces, whatever is left of it
+    /// Stop a lab: end its processes and delete its namespaces and interfaces
     #[command(after_help = "Example: ultima lab down star4")]
     Down {
-        /// The lab; may be left out where there is one
+        /// Name of the lab; optional if there is only one
         name: Option<LabName>,
     },
-    /// Print what a fabric becomes, checked and with everything that it leaves out
+    /// Show the lab that a fabric file describes, with all defaults, and start nothing
     ///
-    /// JSON and YAML have all of it, the table hosts and the wires of links that are impaired.
+    /// The table lists the hosts and the impaired links; JSON and YAML contain everything.
     #[command(after_help = "Example: ultima lab plan topologies/star4.yaml -o json")]
     Plan {
-        /// The fabric, as YAML; `-` reads standard input
+        /// YAML file of the fabric; `-` reads standard input
         file: PathBuf,
         #[command(flatten)]
         output: Output,
     },
 }
 
-/// Makes a lab of a fabric: namespaces, links, switches, wires, controller, the fabric's own traffic.
+/// Start a lab: namespaces, links, switches, the controller, and the fabric's background traffic
 ///
-/// It runs until `ultima lab down`. Needs root.
+/// The lab runs in the background until `ultima lab down`. Needs root.
 #[derive(clap::Args)]
-#[command(after_help = "Example: ultima lab up topologies/dumbbell.yaml --switch bmv2 --name slow")]
+#[command(after_help = "Examples:\n  \
+    ultima lab up topologies/star4.yaml\n  \
+    ultima lab up topologies/dumbbell.yaml --switch bmv2 --name slow")]
 struct Up {
-    /// The fabric, as YAML; `-` reads standard input
+    /// YAML file of the fabric; `-` reads standard input
     file: PathBuf,
-    /// Which switch to run: embedded or bmv2 (simple_switch_grpc on the PATH)
+    /// Switch to run: embedded (this program) or bmv2 (simple_switch_grpc, which must be on the PATH)
     #[arg(long, value_name = "KIND", default_value_t = SwitchKind::Embedded)]
     switch: SwitchKind,
-    /// What to call the lab [default: as the file, without .yaml]
+    /// Name of the lab [default: the name of the file without .yaml]
     #[arg(long)]
     name: Option<LabName>,
 }
 
-/// Runs a command on a host of a lab, or beside its switches; its exit code is the command's.
+/// Run a command on a host or switch of a lab; the exit code is that of the command
 ///
-/// The command finds the controller's address in ULTIMA_CONTROLLER, its host's name as the machine's name, and the
-/// other hosts by name.
+/// The environment variable ULTIMA_CONTROLLER has the controller's address. The hostname is the name of the host, and
+/// the names of the other hosts resolve to their addresses.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     ultima lab exec h1 -- ping -c 3 h2\n  \
     ultima lab exec --name star4 s1 -- ultima switch tm show --grpc 127.0.0.1:9559")]
 struct Exec {
-    /// The lab; may be left out where there is one
+    /// Name of the lab; optional if there is only one
     #[arg(long)]
     name: Option<LabName>,
-    /// The host, or a switch
+    /// Name of the host or switch
     host: String,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// Command and its arguments, after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-/// Does it.
+/// Runs the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         Command::Up(arguments) => return up(&arguments),
@@ -106,7 +113,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             output::print(&show::removed(&name, removed))?;
         }
         Command::Plan { file, output } => {
-            let fabric = fabric::parse(&super::read_text(&file)?, &super::name_of(&file))?;
+            let fabric = fabric::parse(&input::read_text(&file)?, &input::name_of(&file))?;
             let plan = Plan::new(&"lab".parse()?, &fabric)?;
             output::print(&output.print(&plan, || show::plan(&plan))?)?;
         }
@@ -119,9 +126,9 @@ fn up(arguments: &Up) -> Result<ExitCode> {
         Some(name) => name.clone(),
         None => name_of(&arguments.file)?,
     };
-    let text = super::read_text(&arguments.file)?;
+    let text = input::read_text(&arguments.file)?;
     let programs = Programs {
-        ultima: std::env::current_exe().context("cannot find this program's own file")?,
+        ultima: std::env::current_exe().context("cannot determine the path of this program")?,
         switch: arguments.switch,
     };
     let cancel = Cancel::default();
@@ -139,7 +146,7 @@ fn up(arguments: &Up) -> Result<ExitCode> {
     })?;
     match made {
         Err(LabError::Interrupted) => {
-            eprintln!("error: interrupted; nothing of lab {name} is left");
+            eprintln!("error: interrupted; lab {name} was removed again");
             Ok(crate::exit::Exit::Interrupted.into())
         }
         made => {
@@ -149,7 +156,7 @@ fn up(arguments: &Up) -> Result<ExitCode> {
     }
 }
 
-/// A lab is called as its fabric's file.
+/// The default name of a lab: the name of its fabric file.
 fn name_of(file: &Path) -> Result<LabName> {
     let stem = file.file_stem().unwrap_or_default();
     Ok(stem.to_string_lossy().parse()?)
@@ -169,7 +176,7 @@ fn status(name: Option<LabName>, output: Output) -> Result<ExitCode> {
     })
 }
 
-/// Becomes the command, or says why not.
+/// Replaces this process with the command; returns only on failure.
 fn exec(arguments: &Exec) -> anyhow::Error {
     let entered = one(arguments.name.clone()).and_then(|lab| {
         ultima_lab::enter(&lab, &arguments.host)?;
@@ -195,17 +202,17 @@ fn exec(arguments: &Exec) -> anyhow::Error {
     }
 }
 
-/// PATH with this program's folder, so that `ultima agent` is found on hosts as it was here.
+/// `PATH` with this program's folder, so that hosts find `ultima`.
 fn path_with_ultima() -> OsString {
     let path = env::var_os("PATH").unwrap_or_default();
     let own = env::current_exe().ok();
     let own = own.as_deref().and_then(Path::parent);
     let folders = env::split_paths(&path).chain(own.map(Path::to_owned));
-    // Only a folder with a colon in its name cannot be listed.
+    // Fails only for a folder with a colon in its name.
     env::join_paths(folders).unwrap_or(path)
 }
 
-/// The lab that was named, or the only one.
+/// The named lab, or the only one.
 fn one(name: Option<LabName>) -> Result<LabName, LabError> {
     match (name, ultima_lab::names()?) {
         (Some(name), _) => Ok(name),

@@ -1,9 +1,9 @@
-//! Labs as people read them.
+//! Labs as text.
 
 use ultima_lab::{LabName, Plan, Removed, Status, SwitchKind};
 
 use crate::command::controller_address;
-use crate::output::table;
+use ultima_console::output::table;
 
 fn counted(number: usize, one: &str) -> String {
     match number {
@@ -23,7 +23,7 @@ fn wires(plan: &Plan) -> usize {
     plan.links.iter().filter(|link| link.wire.is_some()).count()
 }
 
-/// What a new lab consists of, and what to do with it.
+/// Describes a new lab, with the next commands to try.
 pub fn up(name: &LabName, switch: SwitchKind, plan: &Plan) -> String {
     let (hosts, switches) = (plan.hosts.len(), plan.switches.len());
     let mut text = format!(
@@ -38,14 +38,14 @@ pub fn up(name: &LabName, switch: SwitchKind, plan: &Plan) -> String {
         text += &format!("  ultima lab exec --name {name} {from} -- ping -c 3 {to}\n");
     }
     text += &format!(
-        "  export {}={}    # for ultima job\n  ultima lab down {name}\n",
+        "  export {}={}    # for ultima job and fabric\n  ultima lab down {name}\n",
         controller_address::VARIABLE,
         ultima_lab::controller_address(name),
     );
     text
 }
 
-/// What a lab has left.
+/// Describes what `ultima lab down` removed.
 pub fn removed(name: &LabName, removed: Removed) -> String {
     format!(
         "lab {name} is down: {} stopped, {} deleted\n",
@@ -54,10 +54,10 @@ pub fn removed(name: &LabName, removed: Removed) -> String {
     )
 }
 
-/// Labs, one after the other.
+/// The status of labs, one after the other.
 pub fn status(labs: &[Status]) -> String {
     if labs.is_empty() {
-        return "no lab is up\n".to_owned();
+        return "no labs\n".to_owned();
     }
     let labs: Vec<String> = labs.iter().map(one).collect();
     labs.join("\n")
@@ -66,17 +66,17 @@ pub fn status(labs: &[Status]) -> String {
 fn one(lab: &Status) -> String {
     let (Some(state), Some(plan)) = (&lab.state, &lab.plan) else {
         return format!(
-            "lab {0} was left half-way; clear it away with `ultima lab down {0}`\n",
+            "lab {0} is incomplete; remove it with `ultima lab down {0}`\n",
             lab.name
         );
     };
-    let standing = match (state.complete, lab.is_well()) {
+    let status = match (state.complete, lab.is_well()) {
         (true, true) => "up",
-        (true, false) => "up, but not all of it is there",
-        (false, _) => "left half-way",
+        (true, false) => "degraded",
+        (false, _) => "incomplete",
     };
     let mut text = format!(
-        "lab {}: {standing}; {} on {}\ncontroller {}\n\n",
+        "lab {}: {status}; {} on {}\ncontroller {}\n\n",
         lab.name,
         state.file.display(),
         state.switch,
@@ -87,23 +87,23 @@ fn one(lab: &Status) -> String {
             process.started.role.clone(),
             process.started.process.pid.to_string(),
             match process.runs {
-                true => "runs".to_owned(),
-                false => "ended".to_owned(),
+                true => "running".to_owned(),
+                false => "exited".to_owned(),
             },
             process.started.log.display().to_string(),
         ]
     });
-    text += &table(["PROCESS", "PID", "STATE", "LOG"], rows);
-    text + "\n" + &consists_of(plan, &lab.missing)
+    text += &table(["PROCESS", "PID", "STATUS", "LOG"], rows);
+    text + "\n" + &hosts_and_wires(plan, &lab.missing)
 }
 
-/// What a lab would consist of.
+/// The hosts and wires of a planned lab.
 pub fn plan(plan: &Plan) -> String {
-    consists_of(plan, &[])
+    hosts_and_wires(plan, &[])
 }
 
-/// Its hosts, of which these namespaces are missing, and its wires.
-fn consists_of(plan: &Plan, missing: &[String]) -> String {
+/// The hosts of a lab, with `missing` namespaces, and its wires.
+fn hosts_and_wires(plan: &Plan, missing: &[String]) -> String {
     let rows = plan.hosts.iter().map(|host| {
         [
             host.name.clone(),
@@ -112,7 +112,7 @@ fn consists_of(plan: &Plan, missing: &[String]) -> String {
             host.mtu.to_string(),
             match missing.contains(&host.namespace) {
                 false => host.namespace.clone(),
-                true => "gone".to_owned(),
+                true => "missing".to_owned(),
             },
         ]
     });
@@ -126,13 +126,13 @@ fn consists_of(plan: &Plan, missing: &[String]) -> String {
                 wire.grpc.to_string(),
                 wire.a_to_b.to_string(),
                 match wire.a_to_b == wire.b_to_a {
-                    true => "the same".to_owned(),
+                    true => "same".to_owned(),
                     false => wire.b_to_a.to_string(),
                 },
             ])
         });
         text += "\n";
-        text += &table(["WIRE", "SETTINGS AT", "THERE", "BACK"], rows);
+        text += &table(["WIRE", "GRPC", "A-TO-B", "B-TO-A"], rows);
     }
     text
 }

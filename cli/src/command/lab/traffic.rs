@@ -1,11 +1,11 @@
-//! What labs run beside jobs, and what the Mininet launcher asks for; none of it is for people.
+//! Hidden commands for labs and the Mininet launcher: background traffic and interface settings.
 
 use std::net::SocketAddr;
 
 use anyhow::Result;
 use ultima_lab::flow;
 
-/// One end of a fabric's own traffic.
+/// One end of background traffic, or an interface setting.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -14,19 +14,19 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum End {
-    /// Sends to ADDR for ever
+    /// Send to ADDRESS until killed
     Send(Flow),
-    /// Receives at ADDR for ever
+    /// Receive at ADDRESS until killed
     Receive(Flow),
-    /// Turns the offloads of interfaces off
+    /// Turn off the offloads of interfaces
     Offloads {
-        /// The interfaces, in this namespace
+        /// Interfaces of this namespace
         #[arg(required = true)]
         interfaces: Vec<String>,
     },
-    /// Has interfaces of a host take what comes from its own address: from one of its ranks, by the switch, to another
+    /// Let interfaces accept packets from the host's own address: one rank of the host sends to another through the switch
     AcceptLocal {
-        /// The interfaces, in this namespace
+        /// Interfaces of this namespace
         #[arg(required = true)]
         interfaces: Vec<String>,
     },
@@ -35,12 +35,12 @@ enum End {
 #[derive(clap::Args)]
 struct Flow {
     address: SocketAddr,
-    /// UDP at this rate, in bits per second; otherwise TCP
+    /// Send UDP at this rate, in bits per second [default: TCP at any rate]
     #[arg(long)]
     udp_rate: Option<u64>,
 }
 
-/// Does it until it is killed.
+/// Runs the command.
 pub fn run(arguments: Arguments) -> Result<()> {
     match arguments.end {
         End::Send(Flow { address, udp_rate }) => match udp_rate {

@@ -1,4 +1,4 @@
-//! `ultima switch`: the embedded switch as a process of its own, and commands for one that runs.
+//! `ultima switch`: runs the embedded switch, and controls running ones.
 
 use std::process::ExitCode;
 
@@ -11,18 +11,20 @@ mod server;
 mod tm;
 mod trace;
 
-/// Runs the embedded switch: a P4Runtime target that executes what p4c's BMv2 backend prints.
+/// Run the embedded P4 software switch, or control a running one
 ///
-/// Each port has queues in front of its egress pipeline and a wire behind it, in the direction out of the
-/// switch. Their settings are perfect by default; options below change those of all ports, --tm FILE and
-/// --wire those of some, `ultima switch tm` those of a switch that runs.
+/// The switch is a P4Runtime target for programs compiled by p4c's BMv2 backend.
+///
+/// Each port has queues before its egress pipeline and an emulated wire behind it, in the direction out of the switch.
+/// By default wires are perfect. The options under "Queues and wires" change all ports, --tm and --wire single ports,
+/// and `ultima switch tm` the ports of a running switch. Without a subcommand the switch runs until interrupted.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:\n  \
     ultima switch --grpc 127.0.0.1:9559 -i 1@veth1 -i 2@veth2\n  \
-    ultima switch --program ultima.json --p4info ultima.p4info.txtpb -i 1@unix:/run/p1.sock --loss 0.01\n  \
+    ultima switch -i 1@unix:/run/p1.sock -i 2@unix:/run/p2.sock --loss 0.01\n  \
     ultima switch -i 1@veth1 -i 2@veth2 --wire 2:rate=1G,delay=1ms,jitter=normal:100us\n  \
-    ultima switch --program my.json --p4info my.p4info.txtpb -i 1@pcap:in.pcap -i 2@pcap:,out.pcap --exit-when-done\n  \
+    ultima switch --program a.json --p4info a.txtpb -i 1@pcap:in.pcap,out.pcap --exit-when-done\n  \
     ultima switch --emulate tofino -i 132@veth1 -i 140@veth2")]
 pub struct Arguments {
     #[command(subcommand)]
@@ -31,7 +33,7 @@ pub struct Arguments {
     run: run::Options,
 }
 
-/// What can be asked of a switch that runs; without any of these, one is run.
+/// Commands for a running switch; without a subcommand, runs a switch.
 #[derive(clap::Subcommand)]
 enum Command {
     Port(port::Arguments),
@@ -39,7 +41,7 @@ enum Command {
     Trace(trace::Options),
 }
 
-/// Does what was asked.
+/// Runs the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         None => run::run(arguments.run)?,

@@ -1,4 +1,4 @@
-//! `ultima switch port`: the ports of a switch that runs.
+//! `ultima switch port`: the ports of a running switch.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -12,10 +12,11 @@ use ultima_switch::{Attach, PortSpec, WireConfig};
 
 use super::server::Server;
 use crate::command::wire_options::WireOptions;
-use crate::output::{self, Output};
+use ultima_console::output::{self, Output};
 
-/// Adds ports to a switch that runs, removes some, and lists them
+/// Add, remove and list the ports of a running switch
 #[derive(clap::Args)]
+#[command(after_help = "Example: ultima switch port list --grpc 127.0.0.1:9559")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -23,14 +24,14 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Attach a port, while the others forward
+    /// Attach a port while the others keep forwarding
     #[command(after_help = "Examples:\n  \
         ultima switch port add 3@veth3 --grpc 127.0.0.1:9559\n  \
         ultima switch port add 4@unix:/run/p4.sock --rate 1G\n  \
-        ultima switch port add 5@pcap:seen.pcap,/tmp/out.pcap")]
+        ultima switch port add 5@pcap:in.pcap,out.pcap")]
     Add {
-        /// PORT@INTERFACE, PORT@unix:PATH, PORT@pcap:IN,OUT or PORT@pcap-timed:IN,OUT, all on the switch's
-        /// machine, where relative paths count from the folder that it was started in; OUT must not be there yet
+        /// PORT@INTERFACE, PORT@unix:PATH, PORT@pcap:IN,OUT or PORT@pcap-timed:IN,OUT on the switch's machine. Paths are
+        /// relative to the working directory of the switch; OUT must not exist
         #[arg(value_name = "PORT@WHERE")]
         port: PortSpec,
         #[command(flatten)]
@@ -38,9 +39,10 @@ enum Command {
         #[command(flatten)]
         server: Server,
     },
-    /// Detach a port and show all that it has counted; what is queued there is lost, and counted
+    /// Detach a port and show its counters; queued frames are dropped and counted
+    #[command(after_help = "Example: ultima switch port remove 3")]
     Remove {
-        /// Its number
+        /// Port number
         #[arg(value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_PORT)))]
         port: u16,
         #[command(flatten)]
@@ -48,7 +50,8 @@ enum Command {
         #[command(flatten)]
         server: Server,
     },
-    /// Show the ports, and what came in, left and was lost there
+    /// List the ports with their packet counters
+    #[command(after_help = "Example: ultima switch port list --grpc 127.0.0.1:9559")]
     List {
         #[command(flatten)]
         output: Output,
@@ -57,7 +60,7 @@ enum Command {
     },
 }
 
-/// Makes one request and prints what came of it.
+/// Runs the command.
 pub fn run(arguments: Arguments) -> Result<()> {
     let text = match arguments.command {
         Command::Add { port, wire, server } => {
@@ -107,7 +110,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
     Ok(output::print(&text)?)
 }
 
-/// All that is counted at a port, under the names of the service's messages.
+/// All counters of a port, named as in the gRPC service.
 fn object(port: &Port) -> Value {
     let drops = port.drops.clone().unwrap_or_default();
     let queue = |queue: &Queue| json!({ "priority": queue.priority, "packets": queue.packets, "bytes": queue.bytes });
@@ -154,12 +157,12 @@ fn count(count: &Option<Count>) -> Value {
 fn table(ports: Vec<Port>) -> String {
     let header = [
         "PORT",
-        "ATTACHED TO",
-        "PEER",
+        "ATTACHED-TO",
+        "CONNECTED",
         "IN",
-        "LOST IN",
+        "LOST-IN",
         "OUT",
-        "LOST OUT",
+        "LOST-OUT",
         "QUEUED",
     ];
     let packets = |count: &Option<Count>| count.as_ref().map_or(0, |count| count.packets);
@@ -174,7 +177,7 @@ fn table(ports: Vec<Port>) -> String {
             reconfigured,
             removed,
         } = port.drops.unwrap_or_default();
-        // What the program dropped, it was told to drop.
+        // Drops by the program are not losses.
         let lost_in = [&port.no_program, &port.too_long, &port.overrun];
         let lost_out = [&queue, &wire, &no_peer, &oversize, &reconfigured, &removed];
         let sum =

@@ -1,4 +1,4 @@
-//! The two files of a program.
+//! The files of a P4 program: compiled JSON and P4Info.
 
 use std::fs;
 use std::path::Path;
@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::{Context, Error, Result};
 use ultima_switch::ProgramFiles;
 
-use crate::command::{name_of, read_text};
+use ultima_console::input::{name_of, read_text};
 
-/// Where a program and its P4Info are.
+/// The paths of a program and its P4Info.
 #[derive(Clone, Copy)]
 pub struct ProgramPaths<'a> {
     json: &'a Path,
@@ -16,13 +16,13 @@ pub struct ProgramPaths<'a> {
 }
 
 impl<'a> ProgramPaths<'a> {
-    /// Both, if they are given.
+    /// The paths, if both are given.
     pub fn given(json: Option<&'a Path>, p4info: Option<&'a Path>) -> Option<Self> {
         let (json, p4info) = json.zip(p4info)?;
         Some(ProgramPaths { json, p4info })
     }
 
-    /// Reads both.
+    /// Reads both files.
     pub fn read(self) -> Result<ProgramFiles> {
         Ok(ProgramFiles {
             json: fs::read(self.json).with_context(|| name_of(self.json))?,
@@ -30,12 +30,12 @@ impl<'a> ProgramPaths<'a> {
         })
     }
 
-    /// An error in the program, with its file.
+    /// Adds the program's path to an error.
     pub fn in_json(self, error: impl Into<Error>) -> Error {
         error.into().context(name_of(self.json))
     }
 
-    /// An error in the P4Info, with its file.
+    /// Adds the P4Info's path to an error.
     pub fn in_p4info(self, error: impl Into<Error>) -> Error {
         error.into().context(name_of(self.p4info))
     }

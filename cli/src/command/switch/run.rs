@@ -2,82 +2,81 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Error, Result, bail};
-use ultima_p4runtime::tofino;
+use ultima_emulation::Tofino;
+use ultima_p4runtime::tofino::{self, Chip};
 use ultima_switch::config::MAX_PORT;
 use ultima_switch::stats::StatsKey;
 use ultima_switch::tls::{IdentityFiles, TlsFiles};
 use ultima_switch::tm::WireChange;
-use ultima_switch::{
-    Attach, Emulation, PortConfig, PortSpec, Switch, SwitchConfig, SwitchError, WireConfig,
-};
+use ultima_switch::{Attach, PortConfig, PortSpec, Switch, SwitchConfig, SwitchError, WireConfig};
 
 use super::program::ProgramPaths;
 use crate::command::traffic_file::TrafficFile;
 use crate::command::wire_options::WireOptions;
-use crate::{output, process, units};
+use crate::process;
+use ultima_console::{output, units};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Where P4Runtime, the port statistics and the traffic manager's settings are served; port 0 takes any free one
+    /// Address for P4Runtime, port statistics and traffic manager settings; port 0 selects a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9559", value_parser = units::listen_address)]
     grpc: SocketAddr,
-    /// Serve over TLS only, with this certificate (PEM)
+    /// Certificate of the switch (PEM); enables TLS
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Its private key (PEM)
+    /// Private key of --tls-cert (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Serve only clients with a certificate of these authorities (PEM)
+    /// Accept only clients with a certificate of these authorities (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_ca: Option<PathBuf>,
-    /// P4Runtime's device id
+    /// P4Runtime device id
     #[arg(long, value_name = "ID", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     device_id: u64,
-    /// Program to run until a controller sets one, as p4c's BMv2 backend printed it
+    /// P4 program to run until a controller sets one: the JSON file of p4c's BMv2 backend
     #[arg(long, value_name = "FILE", requires = "p4info")]
     program: Option<PathBuf>,
-    /// Its P4Info, in text format
+    /// P4Info of --program, in text format
     #[arg(long, value_name = "FILE", requires = "program")]
     p4info: Option<PathBuf>,
-    /// Emulate another target, for tests of controllers: its ports, its limits, and what Stratum takes and keeps there. What
-    /// forwards is Ultima's program for v1model, whatever a controller sets
+    /// Emulate another target's ports, limits and Stratum behaviour, for tests of controllers. Packets are always forwarded
+    /// by Ultima's v1model program
     #[arg(long, value_name = "TARGET", value_enum, conflicts_with_all = ["program", "cpu_port"])]
     emulate: Option<Emulated>,
-    /// A port: PORT@INTERFACE, PORT@unix:PATH (SOCK_SEQPACKET), PORT@fd:NUMBER, or PORT@pcap:IN,OUT for
-    /// files whose frames enter as fast as the switch takes them (pcap-timed: at the times in the file)
-    /// and that what leaves is written to; either may be left out
+    /// Port: PORT@INTERFACE, PORT@unix:PATH (SOCK_SEQPACKET), PORT@fd:NUMBER, or PORT@pcap:IN,OUT, which replays the file IN
+    /// at full speed (pcap-timed: at its timestamps) and writes leaving frames to OUT; IN or OUT may be empty. Repeatable
     #[arg(short = 'i', long = "interface", value_name = "PORT@WHERE")]
     ports: Vec<PortSpec>,
-    /// The port to the controllers: what leaves through it becomes a packet-in, packet-outs enter there
+    /// Port for P4Runtime packet-in and packet-out [default: none]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_PORT)))]
     cpu_port: Option<u16>,
 
     #[command(flatten)]
     wires: WireOptions,
-    /// Settings of ports from YAML, over those of all ports: `default: {rate: 10G}` and
-    /// `ports: {3: {delay: 1ms}}`
+    /// YAML file of port settings, which override the options for all ports (`ultima schema tm` prints its schema)
     #[arg(long, value_name = "FILE", help_heading = "Queues and wires")]
     tm: Option<PathBuf>,
-    /// Settings of one port, over all others: PORT:NAME=VALUE[,NAME=VALUE...]; may be repeated
+    /// Settings of one port, which override all others: PORT:NAME=VALUE[,NAME=VALUE...]. Repeatable
     #[arg(long = "wire", value_name = "PORT:SETTINGS", value_parser = port_wire, help_heading = "Queues and wires")]
     port_wires: Vec<(u16, WireChange)>,
-    /// Decides which frames are lost, how jitter delays them, and what programs draw at random
+    /// Seed for loss, jitter and the program's random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Break port statistics down by the frame's byte at OFFSET under MASK (hexadecimal)
+    /// Split port statistics by the value of the frame's byte at OFFSET under MASK (hexadecimal), such as 44:0f
     #[arg(long, value_name = "OFFSET:MASK", value_parser = stats_key)]
     stats_key: Option<StatsKey>,
-    /// Keep what each port saw, as PORT_in.pcap and PORT_out.pcap in this folder; those of an earlier run are replaced
+    /// Folder for pcap files of each port, PORT_in.pcap and PORT_out.pcap; existing files are replaced
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
 
-    /// Replay pcap files so long after the start: time to write entries
+    /// Delay before pcap files are replayed, so that a controller can write table entries first
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = units::duration)]
     replay_after: Duration,
-    /// End when every pcap file is replayed and nothing of it is queued or on a wire any more
+    /// Exit when all pcap files are replayed and all frames have left queues and wires
     #[arg(long)]
     exit_when_done: bool,
 
@@ -85,28 +84,25 @@ pub struct Options {
     die_with_parent: bool,
 }
 
-/// What a switch can look like to its controller.
+/// A target that the switch can emulate.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Emulated {
-    /// A Tofino behind Stratum
+    /// Tofino with Stratum
     Tofino,
-    /// A Tofino 2
+    /// Tofino 2 with Stratum
     Tofino2,
 }
 
 impl Emulated {
-    fn emulation(self) -> Emulation {
-        Emulation {
-            chip: match self {
-                Emulated::Tofino => &tofino::TOFINO,
-                Emulated::Tofino2 => &tofino::TOFINO2,
-            },
-            program: ultima_p4::v1model().device_config.to_vec(),
+    fn chip(self) -> &'static Chip {
+        match self {
+            Emulated::Tofino => &tofino::TOFINO,
+            Emulated::Tofino2 => &tofino::TOFINO2,
         }
     }
 }
 
-/// Serves until it is interrupted.
+/// Runs a switch until interrupted.
 pub fn run(options: Options) -> Result<()> {
     if options.die_with_parent {
         process::die_with_parent()?;
@@ -122,10 +118,10 @@ pub fn run(options: Options) -> Result<()> {
     )?;
     let is_file = |port: &PortConfig| matches!(port.attach, Attach::Pcap(_));
     if !options.replay_after.is_zero() && !ports.iter().any(is_file) {
-        bail!("--replay-after: no pcap file is replayed; give one with -i PORT@pcap:IN,OUT");
+        bail!("--replay-after: no port replays a pcap file; add one with -i PORT@pcap:IN,OUT");
     }
     if options.exit_when_done && !ports.iter().any(is_file) {
-        bail!("--exit-when-done: no pcap file is replayed; give one with -i PORT@pcap:IN,OUT");
+        bail!("--exit-when-done: no port replays a pcap file; add one with -i PORT@pcap:IN,OUT");
     }
     let tls = match (options.tls_cert, options.tls_key) {
         (Some(cert), Some(key)) => Some(TlsFiles {
@@ -146,7 +142,7 @@ pub fn run(options: Options) -> Result<()> {
         pcap_dir: options.pcap,
         replay_after: options.replay_after,
         exit_when_done: options.exit_when_done,
-        emulation: options.emulate.map(Emulated::emulation),
+        target: options.emulate.map(|it| Arc::new(Tofino(it.chip())) as _),
         ..SwitchConfig::default()
     };
     tokio::runtime::Builder::new_multi_thread()
@@ -157,15 +153,17 @@ pub fn run(options: Options) -> Result<()> {
             let started = Switch::start(config).await;
             let switch = started.map_err(|error| with_file(error, paths))?;
             if let Some(emulated) = options.emulate {
-                let chip = emulated.emulation().chip.name;
-                eprintln!("ultima switch: an emulation of a {chip}; what forwards is the program for v1model");
+                let chip = emulated.chip().name;
+                eprintln!(
+                    "ultima switch: emulates a {chip}; packets are forwarded by the v1model program"
+                );
             }
             output::print(&format!("listening on {}\n", switch.grpc_addr()))?;
             Ok(switch.run_until(crate::command::interrupted()).await?)
         })
 }
 
-/// An error in a program's file with the file's name.
+/// Adds the file's name to an error in a program.
 fn with_file(error: SwitchError, paths: Option<ProgramPaths<'_>>) -> Error {
     match (&error, paths) {
         (SwitchError::P4Info(_), Some(paths)) => paths.in_p4info(error),
@@ -174,8 +172,7 @@ fn with_file(error: SwitchError, paths: Option<ProgramPaths<'_>>) -> Error {
     }
 }
 
-/// The ports with their wires: perfect ones, changed by the options for all, by the file's default, by what the
-/// file says of the port and by the port's own option, in this order.
+/// The ports with their wires. Later settings override earlier ones: options for all ports, the file's default, the file's port, `--wire`.
 fn with_wires(
     ports: Vec<PortSpec>,
     all: &WireChange,
@@ -188,7 +185,7 @@ fn with_wires(
         None => TrafficFile::default(),
     };
     if let Some((number, _)) = own.iter().find(|(number, _)| !numbers.contains(number)) {
-        bail!("--wire {number}: there is no port {number}; give it with -i {number}@WHERE");
+        bail!("--wire {number}: no port {number}; add it with -i {number}@WHERE");
     }
     let with_wire = |port: PortSpec| {
         let own = own.iter().filter(|(number, _)| *number == port.number);

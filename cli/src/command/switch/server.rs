@@ -1,4 +1,4 @@
-//! The server that commands for a running switch talk to.
+//! The connection of commands to a running switch.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use ultima_p4runtime::tls::{ClientTls, IdentityFiles};
 use ultima_p4runtime::transport::{endpoint, one_line, root_cause};
 
 use crate::exit::Exit;
-use crate::units;
+use ultima_console::units;
 
-/// How long a switch may take to answer.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+/// The request timeout.
+pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a switch serves gRPC, and how it is spoken to.
+/// The address of a running switch, and the TLS files to reach it.
 #[derive(clap::Args)]
 pub struct Server {
-    /// Where the switch serves gRPC
+    /// Address of the running switch
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9559", value_parser = units::authority)]
     grpc: String,
-    /// Speak TLS; the switch's certificate must name HOST and be of one of these authorities (PEM)
+    /// Use TLS; the switch's certificate must name HOST and be signed by one of these authorities (PEM)
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     ca: Option<PathBuf>,
-    /// Our own certificate, for a switch that serves known clients only (PEM)
+    /// Client certificate, for a switch with --tls-ca (PEM)
     #[arg(long, value_name = "FILE", requires_all = ["ca", "key"], help_heading = HEADING)]
     cert: Option<PathBuf>,
-    /// Its private key (PEM)
+    /// Private key of --cert (PEM)
     #[arg(long, value_name = "FILE", requires = "cert", help_heading = HEADING)]
     key: Option<PathBuf>,
 }
@@ -35,21 +35,21 @@ pub struct Server {
 const HEADING: &str = "TLS";
 
 impl Server {
-    /// Runs a conversation that may take [`PATIENCE`].
+    /// Runs requests that must complete within [`TIMEOUT`].
     ///
     /// # Errors
-    /// The conversation's, or that it took longer.
-    pub fn ask<T>(&self, conversation: impl Future<Output = Result<T>>) -> Result<T> {
+    /// An error of the requests, or a timeout.
+    pub fn ask<T>(&self, requests: impl Future<Output = Result<T>>) -> Result<T> {
         let runtime = crate::command::runtime()?;
         runtime
-            .block_on(async { tokio::time::timeout(PATIENCE, conversation).await })
-            .unwrap_or_else(|_| Err(self.silent()))
+            .block_on(async { tokio::time::timeout(TIMEOUT, requests).await })
+            .unwrap_or_else(|_| Err(self.timed_out()))
     }
 
     /// Connects.
     ///
     /// # Errors
-    /// A file for TLS is of no use, or nobody answers.
+    /// A TLS file is invalid, or the switch does not answer.
     pub async fn connect(&self) -> Result<Channel> {
         let identity = match (&self.cert, &self.key) {
             (Some(cert), Some(key)) => Some(IdentityFiles {
@@ -62,46 +62,48 @@ impl Server {
         let tls = self.ca.as_ref().map(load).transpose().context("TLS")?;
         let endpoint = endpoint(&self.grpc, tls.as_ref())
             .map_err(|_| anyhow!("--grpc {}: expected HOST:PORT", self.grpc))?;
-        let connected = tokio::time::timeout(PATIENCE, endpoint.connect()).await;
-        connected.map_err(|_| self.silent())?.map_err(|error| {
+        let connected = tokio::time::timeout(TIMEOUT, endpoint.connect()).await;
+        connected.map_err(|_| self.timed_out())?.map_err(|error| {
             let over = if tls.is_some() { " over TLS" } else { "" };
             let (grpc, cause) = (&self.grpc, root_cause(&error));
-            Exit::NoAnswer
+            Exit::Unavailable
                 .because(format!("no switch answers at {grpc}{over}: {cause}"))
                 .into()
         })
     }
 
-    /// What to say of a call of `service` that failed.
+    /// The error for a failed call of `service`.
     pub fn failed(&self, service: &str, status: &Status) -> anyhow::Error {
         use std::error::Error as _;
         let grpc = &self.grpc;
         let said = one_line(status.message());
         match (status.source(), status.code()) {
-            // Made here, not there: the transport failed.
+            // The client made this status: the transport failed.
             (Some(cause), _) => {
                 let cause = root_cause(cause);
                 let hint = match (&self.ca, &self.cert) {
-                    (None, _) => "if it serves TLS, give --ca FILE",
-                    (Some(_), None) => "if it serves known clients only, give --cert and --key",
-                    (Some(_), Some(_)) => "it may not know the authority of --cert",
+                    (None, _) => "if the switch uses TLS, pass --ca FILE",
+                    (Some(_), None) => {
+                        "if the switch requires a client certificate, pass --cert and --key"
+                    }
+                    (Some(_), Some(_)) => "the switch may not trust the authority of --cert",
                 };
-                Exit::NoAnswer
+                Exit::Unavailable
                     .because(format!("{grpc}: the connection broke: {cause}; {hint}"))
                     .into()
             }
             (None, Code::Unimplemented) => anyhow!(
-                "{grpc}: the server there has no {service}; expected an `ultima switch` that runs"
+                "{grpc}: the server has no {service} service; expected a running `ultima switch`"
             ),
             (None, code) if said.is_empty() => anyhow!("{grpc}: {code}"),
-            (None, Code::NotFound) => Exit::NotThere.because(format!("{grpc}: {said}")).into(),
+            (None, Code::NotFound) => Exit::NotFound.because(format!("{grpc}: {said}")).into(),
             (None, _) => anyhow!("{grpc}: {said}"),
         }
     }
 
-    fn silent(&self) -> anyhow::Error {
-        Exit::NoAnswer
-            .because(format!("{}: no answer within {PATIENCE:?}", self.grpc))
+    fn timed_out(&self) -> anyhow::Error {
+        Exit::Unavailable
+            .because(format!("{}: no answer within {TIMEOUT:?}", self.grpc))
             .into()
     }
 }

@@ -1,4 +1,4 @@
-//! `ultima switch tm`: the traffic manager of a switch or wire that runs.
+//! `ultima switch tm`: the traffic manager of a running switch or wire.
 
 use std::path::PathBuf;
 
@@ -15,10 +15,11 @@ use super::server::Server;
 use crate::command::traffic_file::TrafficFile;
 use crate::command::wire_options::WireOptions;
 use crate::exit::Exit;
-use crate::output::{self, Output};
+use ultima_console::output::{self, Output};
 
-/// Shows and changes the queues and wires of a switch, or of `ultima wire`, that runs
+/// Show and change the queues and wires of a running `ultima switch` or `ultima wire`
 #[derive(clap::Args)]
+#[command(after_help = "Example: ultima switch tm set --port 3 --rate 1G --delay 2ms")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -32,17 +33,17 @@ enum Command {
         #[command(flatten)]
         target: Target,
     },
-    /// Change settings of ports, all at once, while packets flow
+    /// Change the settings of ports atomically, without interrupting traffic
     ///
-    /// What is queued stays; frames on the wire arrive when they were to arrive.
+    /// Queued frames stay queued; frames already on a wire keep their arrival times.
     #[command(after_help = "Examples:\n  \
         ultima switch tm set --port 3 --rate 1G --delay 2ms --jitter normal:200us\n  \
         ultima switch tm set --loss none\n  \
-        ultima switch tm set --tm FILE")]
+        ultima switch tm set --tm tm.yaml")]
     Set {
         #[command(flatten)]
         target: Target,
-        /// Settings of ports from YAML, before those of the options
+        /// YAML file of port settings, which the options override (`ultima schema tm` prints its schema)
         #[arg(long, value_name = "FILE")]
         tm: Option<PathBuf>,
         #[command(flatten)]
@@ -54,14 +55,14 @@ enum Command {
 struct Target {
     #[command(flatten)]
     server: Server,
-    /// A port; may be repeated [default: all]
+    /// Port number. Repeatable [default: all ports]
     #[arg(long = "port", value_name = "PORT")]
     ports: Vec<u32>,
     #[command(flatten)]
     output: Output,
 }
 
-/// Makes one request and prints what came of it.
+/// Runs the command.
 pub fn run(arguments: Arguments) -> Result<()> {
     let (target, changes) = match arguments.command {
         Command::Show { target } => (target, None),
@@ -81,7 +82,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
             }
             add(&wire.change()?, target.ports.clone());
             if changes.is_empty() {
-                bail!("nothing to change: give a setting, such as --rate 1G, or --tm FILE");
+                bail!("no settings to change; pass an option such as --rate 1G, or --tm FILE");
             }
             (target, Some(changes))
         }
@@ -109,13 +110,20 @@ pub fn run(arguments: Arguments) -> Result<()> {
         .collect::<Result<_>>()?;
     if let Some(missing) = (target.ports.iter()).find(|asked| wires.iter().all(|w| w.0 != **asked))
     {
-        bail!(Exit::NotThere.because(format!("port {missing} is not there")));
+        bail!(Exit::NotFound.because(format!("the switch has no port {missing}")));
     }
     let ports: Vec<_> = wires.iter().map(object).collect();
     let text = target.output.print(&ports, || {
         output::table(
             [
-                "PORT", "AT", "RATE", "DELAY", "JITTER", "LOSS", "QUEUE", "ECN",
+                "PORT",
+                "ATTACHED-TO",
+                "RATE",
+                "DELAY",
+                "JITTER",
+                "LOSS",
+                "QUEUE",
+                "ECN",
             ],
             wires.iter().map(row),
         )
@@ -128,7 +136,7 @@ type Wire = (u32, String, WireConfig);
 
 fn wire(port: PortSettings) -> Result<Wire> {
     let wire = WireConfig::try_from(port.settings.unwrap_or_default())
-        .with_context(|| format!("the switch says of port {}", port.port))?;
+        .with_context(|| format!("the switch sent invalid settings for port {}", port.port))?;
     Ok((port.port, port.attachment, wire))
 }
 
@@ -159,7 +167,7 @@ fn row((port, attachment, wire): &Wire) -> [String; 8] {
     ]
 }
 
-/// Numbers in base units, models as they are written as options.
+/// Numbers in base units; models as the options take them.
 fn object((port, attachment, wire): &Wire) -> serde_json::Value {
     let loss: Vec<String> = wire.loss.iter().map(ToString::to_string).collect();
     json!({

@@ -1,4 +1,4 @@
-//! `ultima switch trace`: shows one packet's way through a switch that runs, or through a program.
+//! `ultima switch trace`: shows how a running switch, or a program alone, processes a packet.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,60 +18,60 @@ use ultima_switch::proto::{Next, Pattern, TraceRequest};
 use ultima_switch::trace::{Bench, BenchError, Octets, PacketTrace, text};
 
 use super::program::ProgramPaths;
-use super::server::{PATIENCE, Server};
-use crate::command::{name_of, read_text};
+use super::server::{Server, TIMEOUT};
 use crate::exit::Exit;
-use crate::output::{self, Output};
-use crate::units;
+use ultima_console::input::{name_of, read_text};
+use ultima_console::output::{self, Output};
+use ultima_console::units;
 
-/// A document has at most a few mebibytes of frames and values; this is far beyond.
+/// The largest trace document; real ones have a few mebibytes.
 const MAX_DOCUMENT: usize = 64 << 20;
 
-/// Shows one packet's way through parser, tables, actions, queues and deparser.
+/// Show how a packet passes the parser, tables, actions, queues and deparser
 ///
-/// Of a switch that runs: the next packets that enter a port, or one that is put in there. With
-/// `--program`, of a program by itself, whose tables `--entries` fill.
+/// On a running switch: traces the next packets that enter a port, or a packet that --frame or --pcap injects. With
+/// --program: runs a program without a switch, with the table entries of --entries. The exit code is 1 if fewer packets
+/// arrive than --count.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     ultima switch trace --port 1 --count 3 --match 12:0800\n  \
     ultima switch trace --port 1 --pcap seen.pcap:7 -o json\n  \
-    ultima switch trace --program my.json --p4info my.p4info.txtpb --entries my.txtpb --port 1 --frame 0200…")]
+    ultima switch trace --program a.json --p4info a.txtpb --entries e.txtpb --port 1 --pcap in.pcap")]
 pub struct Options {
-    /// Port at which the packet enters
+    /// Ingress port of the packet
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_PORT)))]
     port: u16,
     #[command(flatten)]
     server: Server,
-    /// Trace so many packets
+    /// Number of packets to trace
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     count: u32,
-    /// Only packets that have these bytes at OFFSET; MASK says which of their bits matter
+    /// Trace only packets with these bytes at OFFSET; MASK selects the bits to compare
     #[arg(long = "match", value_name = "OFFSET:HEX[/MASK]", value_parser = pattern)]
     pattern: Option<Pattern>,
-    /// How long to wait for packets and for what becomes of them
+    /// How long to wait for packets and the end of their processing
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration)]
     wait: Duration,
-    /// Put this frame in, as if it had come in at the port
+    /// Inject this frame, as if it had arrived at the port
     #[arg(long, value_name = "HEX", value_parser = frame, conflicts_with_all = ["pattern", "count"])]
     frame: Option<Octets>,
-    /// Put in the Nth frame of a pcap file, from 1 [default: the first]
+    /// Inject the Nth frame of a pcap file, counted from 1 [default for N: 1]
     #[arg(long, value_name = "FILE[:N]", conflicts_with_all = ["frame", "pattern", "count"])]
     pcap: Option<String>,
-    /// Trace through this program, without a switch
+    /// Program to run without a switch: the JSON file of p4c's BMv2 backend
     #[arg(long, value_name = "FILE", requires = "p4info", conflicts_with_all = ["grpc", "ca", "pattern", "count", "wait"])]
     program: Option<PathBuf>,
-    /// Its P4Info, in text format
+    /// P4Info of --program, in text format
     #[arg(long, value_name = "FILE", requires = "program")]
     p4info: Option<PathBuf>,
-    /// What to write to its tables, groups and sessions first: a P4Runtime WriteRequest in text
-    /// format
+    /// Entries for tables, groups and clone sessions of --program: a P4Runtime WriteRequest in text format
     #[arg(long, value_name = "FILE", requires = "program")]
     entries: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
 
-/// Prints the traces; 1 if fewer packets came than were asked for.
+/// Prints the traces. The exit code is 1 if fewer packets arrived than expected.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let frame = match (&options.frame, &options.pcap) {
         (Some(frame), _) => Some(frame.0.clone()),
@@ -82,7 +82,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     match ProgramPaths::given(program, p4info) {
         Some(paths) => {
             let Some(frame) = frame else {
-                bail!("--program needs the packet: expected --frame or --pcap");
+                bail!("--program needs a packet; pass --frame or --pcap");
             };
             let trace = offline(options, paths, &frame)?;
             print(options, &serde_json::to_vec(&trace)?)?;
@@ -127,9 +127,9 @@ async fn live(options: &Options, frame: Option<Vec<u8>>) -> Result<ExitCode> {
         time_limit_ms: wait.max(1),
     };
     let failed = |status| options.server.failed("traces", &status);
-    // The switch itself keeps the time; this is for one that is gone.
-    let deadline = Instant::now() + options.wait + PATIENCE;
-    let gone = |_| Exit::NoAnswer.because("the switch stopped answering".to_owned());
+    // The switch itself ends the trace after `wait`; this deadline is for a switch that is gone.
+    let deadline = Instant::now() + options.wait + TIMEOUT;
+    let gone = |_| Exit::Unavailable.because("the switch does not answer any more");
     let answer = timeout_at(deadline, client.packets(request)).await;
     let answer = answer.map_err(gone)?.map_err(failed)?;
     let mut traces = answer.into_inner();
@@ -150,15 +150,15 @@ async fn live(options: &Options, frame: Option<Vec<u8>>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a trace that is given as its JSON document.
+/// Prints a trace, given as its JSON document.
 fn print(options: &Options, document: &[u8]) -> Result<()> {
-    let trace: PacketTrace =
-        serde_json::from_slice(document).context("the switch sent a trace of another version")?;
+    let trace: PacketTrace = serde_json::from_slice(document)
+        .context("the trace is invalid; the switch has another version than this program")?;
     let page = (options.output.format()).print_one(&trace, || text(&trace) + "\n")?;
     Ok(output::print(&page)?)
 }
 
-/// A frame of `FILE` or `FILE:N`.
+/// Reads a frame from `FILE` or `FILE:N`.
 fn from_pcap(spec: &str) -> Result<Vec<u8>> {
     let (path, number) = match spec.rsplit_once(':') {
         Some((path, number)) if !Path::new(spec).exists() => {
@@ -167,7 +167,7 @@ fn from_pcap(spec: &str) -> Result<Vec<u8>> {
                 .ok()
                 .filter(|number| *number > 0)
                 .ok_or_else(|| {
-                    anyhow!("{spec}: expected FILE or FILE:N with N the number of a frame, from 1")
+                    anyhow!("{spec}: expected FILE or FILE:N, with frame number N from 1")
                 })?;
             (path, number)
         }
@@ -185,10 +185,10 @@ fn from_pcap(spec: &str) -> Result<Vec<u8>> {
             return Ok(packet.data.into_owned());
         }
     }
-    bail!("{path}: there is no frame {number}, it has {frames}")
+    bail!("{path}: no frame {number}; the file has {frames}")
 }
 
-/// Pairs of hexadecimal digits, spaces and colons between them left out.
+/// Parses pairs of hexadecimal digits; spaces and colons are ignored.
 fn octets(digits: &str) -> Option<Vec<u8>> {
     let digits: String = digits.chars().filter(|c| !matches!(c, ' ' | ':')).collect();
     Octets::parse(&digits)

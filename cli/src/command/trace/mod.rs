@@ -1,13 +1,13 @@
-//! `ultima trace`: one operation of a trace as a time–sequence picture and as a summary.
+//! `ultima trace`: shows one operation of a trace as a summary and as a time–sequence plot.
 //!
 //! | file | |
 //! | --- | --- |
-//! | `read.rs` | a trace's lines |
-//! | `operation.rs` | what is known of one operation at one rank |
-//! | `summary.rs` | the same as text |
-//! | `picture.rs` | the same as a picture |
-//! | `svg.rs` | a picture's elements |
-//! | `scale.rs` | times on an axis |
+//! | `read.rs` | parses the lines of a trace |
+//! | `operation.rs` | one operation at one rank |
+//! | `summary.rs` | its summary as text |
+//! | `picture.rs` | its plot |
+//! | `svg.rs` | SVG elements |
+//! | `scale.rs` | the time axis |
 
 mod operation;
 mod picture;
@@ -22,30 +22,30 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use ultima_host::OperationId;
 
-use crate::output;
 use read::TraceReader;
+use ultima_console::output;
 
-/// Shows one operation of a trace: as text, and drawn against time
+/// Show one AllReduce operation of a trace file as a summary, or as an SVG plot
 ///
-/// Agents, the demo and simulations write traces with --trace; docs/trace.md has the format and says how to read the
-/// picture.
+/// `ultima agent`, `ultima demo` and `ultima-research sim` write traces with `--trace`. docs/trace.md describes the
+/// format and the plot.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     ultima trace rank0.jsonl --list\n  \
     ultima trace rank0.jsonl --operation 17:0 --svg step17.svg")]
 pub struct Arguments {
-    /// The trace
+    /// Trace file (JSON lines)
     file: PathBuf,
-    /// The operation, of bucket 0 unless said [default: the one that took longest]
+    /// Operation to show; BUCKET defaults to 0 [default: the slowest operation]
     #[arg(long, value_name = "STEP[:BUCKET]", value_parser = id)]
     operation: Option<OperationId>,
-    /// At which rank, where the trace has several [default: where it took longest]
+    /// Rank to show, for a trace of several ranks [default: the slowest rank]
     #[arg(long, value_name = "RANK")]
     rank: Option<u16>,
-    /// Draw it
-    #[arg(long, value_name = "OUT")]
+    /// File for an SVG plot of the operation
+    #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// List the trace's operations instead
+    /// List all operations of the trace instead
     #[arg(long, conflicts_with_all = ["operation", "svg"])]
     list: bool,
 }
@@ -58,7 +58,7 @@ fn id(text: &str) -> Result<OperationId, String> {
     }
 }
 
-/// Prints what was asked for, and draws it.
+/// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let file = &arguments.file;
     let index = operation::Index::read(TraceReader::open(file)?)?;

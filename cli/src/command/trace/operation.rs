@@ -1,4 +1,4 @@
-//! What a trace tells of one operation at one rank.
+//! The records of one operation at one rank, from a trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,34 +9,34 @@ use ultima_host::{ClosedBy, Layout, OperationId, Phase, Rotation, Time};
 
 use super::read::TraceReader;
 
-/// Which operation, at which rank.
+/// An operation and a rank.
 pub type Which = (OperationId, u16);
 
-/// What a list of operations has of one.
+/// A list entry for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When it started.
+    /// Start time.
     pub started: Time,
-    /// How it ended; none where the trace ends before.
+    /// The end; none if the trace stops before.
     pub ended: Option<End>,
 }
 
 /// An operation's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// From its start.
+    /// Time since the start.
     pub after: Duration,
-    /// What ended it.
+    /// The reason of the end.
     pub by: ClosedBy,
-    /// What closed the worst slot of the rank's own shard.
+    /// The reason for closing the rank's own shard: that of its worst slot.
     pub shard: ClosedBy,
-    /// Contributions that the own shard lacks.
+    /// Contributions missing in the own shard.
     pub lost_contributions: u64,
-    /// Aggregates that are missing.
+    /// Missing aggregates of other shards.
     pub lost_aggregates: u64,
 }
 
-/// All operations of a trace whose start is in it.
+/// The operations whose start is in the trace.
 #[derive(Debug, Default)]
 pub struct Index(BTreeMap<Which, Entry>);
 
@@ -80,109 +80,109 @@ impl Index {
         }
     }
 
-    /// The operations, at one rank or at all.
+    /// The operations at one rank, or at all ranks.
     pub fn entries(&self, rank: Option<u16>) -> impl Iterator<Item = (Which, Entry)> + '_ {
         let all = self.0.iter().map(|(which, entry)| (*which, *entry));
         all.filter(move |((_, at), _)| rank.is_none_or(|rank| rank == *at))
     }
 
-    /// The one that is meant, of these the one that took longest.
+    /// The slowest of the operations that match `id` and `rank`.
     ///
     /// # Errors
-    /// There is none, and there are others.
+    /// No operation matches; the error describes the trace.
     pub fn choose(&self, id: Option<OperationId>, rank: Option<u16>) -> Result<Which> {
-        let meant = self
+        let matching = self
             .entries(rank)
             .filter(|((it, _), _)| id.is_none_or(|id| id == *it));
-        let longest = meant.max_by_key(|(_, entry)| entry.ended.map(|end| end.after));
+        let longest = matching.max_by_key(|(_, entry)| entry.ended.map(|end| end.after));
         if let Some((which, _)) = longest {
             return Ok(which);
         }
         let (first, last) = (self.0.keys().next(), self.0.keys().next_back());
         let Some(((first, _), (last, _))) = first.zip(last) else {
-            bail!("no operation starts in it");
+            bail!("the trace contains no start of an operation");
         };
         let ranks: BTreeSet<u16> = self.0.keys().map(|which| which.1).collect();
         let ranks: Vec<String> = ranks.iter().map(u16::to_string).collect();
         bail!(
-            "no such operation; it has {first} to {last}, at rank {}; see --list",
+            "no such operation; the trace has {first} to {last}, at rank {}; see --list",
             ranks.join(", ")
         );
     }
 }
 
-/// A packet that came for the operation.
+/// A packet received for the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Came {
-    /// When.
+pub struct Received {
+    /// Arrival time.
     pub at: Time,
     /// Contribution or aggregate.
     pub phase: Phase,
-    /// Who sent it.
+    /// The sender's rank.
     pub source: u16,
-    /// The slot's place in the order of the source's contributions; of an aggregate, the slot.
+    /// Of a contribution: its position in the sender's order. Of an aggregate: its slot.
     pub position: u32,
-    /// What became of it.
+    /// How the receiver used it.
     pub fate: Fate,
 }
 
-/// A packet that left.
+/// A packet sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// When.
+    /// Send time.
     pub at: Time,
     /// Contribution or aggregate.
     pub phase: Phase,
-    /// Of an aggregate: the slot.
+    /// The slot of an aggregate.
     pub slot: u32,
 }
 
-/// A slot of the own shard that closed.
+/// A closed slot of the own shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// When.
+    /// Closing time.
     pub at: Time,
-    /// Which.
+    /// The slot.
     pub slot: u32,
-    /// By what.
+    /// The reason.
     pub by: ClosedBy,
 }
 
 /// An operation at one rank.
 #[derive(Debug)]
 pub struct Operation {
-    /// The trace's.
+    /// The trace's header.
     pub head: Head,
-    /// Which one.
+    /// The operation.
     pub id: OperationId,
-    /// At which rank.
+    /// The rank.
     pub rank: u16,
-    /// When it started.
+    /// Start time.
     pub started: Time,
-    /// How its bucket was cut.
+    /// The division of its bucket into shards and slots.
     pub layout: Layout,
-    /// How long the own shard would have waited.
+    /// Bound of the own shard.
     pub t_s: Duration,
-    /// How long the operation would have waited.
+    /// Bound of the operation.
     pub t_b: Duration,
-    /// How long it would have waited once everyone's last packets had begun to come, by phase.
+    /// Early bound by phase: the time from the first of everyone's last packets.
     pub t_c: [Option<Duration>; 2],
-    /// What came, in order.
-    pub came: Vec<Came>,
-    /// What left, in order.
+    /// Packets received, in order.
+    pub received: Vec<Received>,
+    /// Packets sent, in order.
     pub sent: Vec<Sent>,
-    /// Slots, in the order in which they closed.
+    /// Slots in the order of their closing.
     pub closed: Vec<Closed>,
-    /// Bounds that passed.
+    /// Bounds that have passed.
     pub timers: Vec<(Time, Timer)>,
-    /// How it ended.
+    /// The end.
     pub ended: Option<End>,
-    /// Records that are not in the trace.
+    /// Records that the trace's writer dropped.
     pub dropped: u64,
 }
 
 impl Operation {
-    /// Reads one operation's records; it starts in the trace.
+    /// Reads the records of an operation whose start is in the trace.
     pub fn read(mut trace: TraceReader, which: Which) -> Result<Self> {
         let mut operation: Option<Self> = None;
         while let Some(record) = trace.next_record()? {
@@ -191,7 +191,7 @@ impl Operation {
             }
             if let Some(operation) = &mut operation {
                 if !operation.add(&record) {
-                    bail!("{}: a slot that the shard has not", trace.place());
+                    bail!("{}: slot out of range", trace.place());
                 }
             } else if matches!(record.happened, Happened::Started { .. }) {
                 operation = Some(Self::new(trace.head().clone(), &record));
@@ -199,7 +199,7 @@ impl Operation {
         }
         match operation {
             Some(operation) => Ok(operation),
-            None => bail!("{}: it changed while it was read", trace.place()),
+            None => bail!("{}: the file changed while it was read", trace.place()),
         }
     }
 
@@ -213,7 +213,7 @@ impl Operation {
             t_s: Duration::ZERO,
             t_b: Duration::ZERO,
             t_c: [None; 2],
-            came: Vec::new(),
+            received: Vec::new(),
             sent: Vec::new(),
             closed: Vec::new(),
             timers: Vec::new(),
@@ -235,7 +235,7 @@ impl Operation {
         operation
     }
 
-    /// False if the record has a slot that its shard has not.
+    /// Adds a record; false if its slot is out of range.
     fn add(&mut self, record: &Record) -> bool {
         let at = record.time;
         match record.happened {
@@ -258,7 +258,7 @@ impl Operation {
                     Phase::Scatter => self.rotation(source).position(slot, slots),
                     Phase::Gather => slot,
                 };
-                self.came.push(Came {
+                self.received.push(Received {
                     at,
                     phase,
                     source,
@@ -307,7 +307,7 @@ impl Operation {
         self.head.rotation(self.id, source)
     }
 
-    /// Seconds from the start; less than 0 for what came before.
+    /// Seconds since the start; negative before it.
     pub fn after(&self, at: Time) -> f64 {
         match at < self.started {
             true => -self.started.since(at).as_secs_f64(),
@@ -315,7 +315,7 @@ impl Operation {
         }
     }
 
-    /// Packets that `source` owed this rank in a phase.
+    /// The number of packets that `source` had to send to this rank in a phase.
     pub fn owed(&self, phase: Phase, source: u16) -> u32 {
         match phase {
             Phase::Scatter => self.layout.slots(self.rank),
@@ -329,7 +329,7 @@ impl Operation {
         (0..self.head.ranks).filter(move |other| *other != rank)
     }
 
-    /// What came in a phase, by source and position: what became of the copy that counts most.
+    /// The packets of a phase by source and position; of several copies the one that counts most.
     pub fn slots(&self, phase: Phase) -> Vec<Vec<Option<Fate>>> {
         let worth = |fate| match fate {
             Fate::InTime => 3,
@@ -344,7 +344,7 @@ impl Operation {
         let mut slots: Vec<Vec<Option<Fate>>> = (0..self.head.ranks)
             .map(|source| vec![None; owed(source)])
             .collect();
-        for came in self.came.iter().filter(|came| came.phase == phase) {
+        for came in self.received.iter().filter(|came| came.phase == phase) {
             let of_source = slots.get_mut(usize::from(came.source));
             if let Some(slot) = of_source.and_then(|s| s.get_mut(came.position as usize))
                 && slot.is_none_or(|before| worth(came.fate) > worth(before))
@@ -355,31 +355,31 @@ impl Operation {
         slots
     }
 
-    /// When the last packet of a phase came in time, by source.
+    /// Arrival of the last packet of a phase that was in time, by source.
     pub fn last(&self, phase: Phase) -> Vec<Option<Time>> {
         let mut last = vec![None; usize::from(self.head.ranks)];
         let counted =
-            (self.came.iter()).filter(|came| came.phase == phase && came.fate == Fate::InTime);
+            (self.received.iter()).filter(|came| came.phase == phase && came.fate == Fate::InTime);
         for came in counted {
             last[usize::from(came.source)] = Some(came.at);
         }
         last
     }
 
-    /// When the last slot of the own shard closed, if all did.
+    /// Closing time of the last slot of the own shard, if all have closed.
     pub fn shard_closed(&self) -> Option<Time> {
         let whole = self.closed.len() == self.layout.slots(self.rank) as usize;
         self.closed.last().filter(|_| whole).map(|closed| closed.at)
     }
 
-    /// Where it was, for whom it may concern.
+    /// A title with trace, operation and rank.
     pub fn title(&self) -> String {
         let Self { head, id, rank, .. } = self;
         format!("{}: {id} at rank {rank} of {}", origin(head), head.ranks)
     }
 }
 
-/// Whether a trace is of a real network, and whose it is.
+/// The trace's title, marked as real or simulated.
 fn origin(head: &Head) -> String {
     match head.clock {
         Clock::Real => format!("Real: {}", head.title),

@@ -1,30 +1,30 @@
-//! An operation drawn: time to the right, a band for each rank, in it the slots from top to bottom.
+//! The plot of an operation: time to the right, a band for each rank, slots from top to bottom within a band.
 
 use ultima_host::trace::{Fate, Timer};
 use ultima_host::{ClosedBy, Phase, Time};
 
-use super::operation::{Came, Operation};
+use super::operation::{Operation, Received};
 use super::scale::{TimeScale, text as time};
 use super::summary::{bounds, ending, shown};
 use super::svg::{Anchor, Colour, Shape, Style, Svg};
 
 const WIDTH: f64 = 1120.0;
-/// The times' axis, from its left end to its right end.
+/// The ends of the time axis.
 const LEFT: f64 = 118.0;
 const RIGHT: f64 = 960.0;
-/// Where what never came is marked.
+/// Where lost packets are marked.
 const LOST_AT: f64 = RIGHT + 16.0;
 const COUNT_AT: f64 = RIGHT + 34.0;
-/// Title, sentence, bounds and legend.
+/// Height of title, summary, bounds and legend.
 const HEAD: f64 = 122.0;
-/// Over a panel: its name, and the names of lines.
+/// Height above a panel for its name and the names of lines.
 const OVER_PANEL: f64 = 58.0;
-/// Under the lower one: the axis.
+/// Height of the axis below the lower panel.
 const FOOT: f64 = 52.0;
 const BETWEEN: f64 = 18.0;
 const BAND_GAP: f64 = 3.0;
 
-/// Colours that people with any colour vision tell apart (Okabe and Ito, 2008).
+/// Colours that are distinct with any colour vision (Okabe and Ito, 2008).
 const BLUE: Colour = "#0072b2";
 const SKY: Colour = "#56b4e9";
 const ORANGE: Colour = "#e69f00";
@@ -43,7 +43,7 @@ const SMALL: Style = Style {
     bold: false,
 };
 
-/// A kind of mark: what it is called, and how it looks.
+/// A kind of mark with its name in the legend.
 struct MarkKind {
     name: &'static str,
     shape: Shape,
@@ -60,28 +60,28 @@ const fn kind(name: &'static str, shape: Shape, size: f64, colour: Colour) -> Ma
     }
 }
 
-const IN_TIME: MarkKind = kind("came in time", Shape::Dot, 2.6, BLUE);
-const CUT: MarkKind = kind("cut by a switch", Shape::Cross, 5.0, ORANGE);
+const IN_TIME: MarkKind = kind("in time", Shape::Dot, 2.6, BLUE);
+const TRIMMED: MarkKind = kind("trimmed by a switch", Shape::Cross, 5.0, ORANGE);
 const LATE: MarkKind = kind("late", Shape::Dot, 4.0, RED);
-const DUPLICATE: MarkKind = kind("came again", Shape::Dot, 2.6, PURPLE);
-const NEVER: MarkKind = kind("never came", Shape::Dash, 10.0, RED);
+const DUPLICATE: MarkKind = kind("duplicate", Shape::Dot, 2.6, PURPLE);
+const LOST: MarkKind = kind("lost", Shape::Dash, 10.0, RED);
 const SENT: MarkKind = kind("sent", Shape::Dot, 2.0, SKY);
 const CLOSED: MarkKind = kind("slot closed, complete", Shape::Dot, 3.2, GREEN);
-const CLOSED_LACKING: MarkKind = kind("slot closed without some", Shape::Cross, 4.0, BLACK);
+const CLOSED_INCOMPLETE: MarkKind = kind("slot closed, incomplete", Shape::Cross, 4.0, BLACK);
 
-/// All kinds, as the legend has them.
+/// All kinds in the order of the legend.
 const KINDS: [MarkKind; 8] = [
     IN_TIME,
-    CUT,
+    TRIMMED,
     LATE,
     DUPLICATE,
-    NEVER,
+    LOST,
     SENT,
     CLOSED,
-    CLOSED_LACKING,
+    CLOSED_INCOMPLETE,
 ];
 
-/// The place of one band's slots.
+/// The position of one band.
 #[derive(Clone, Copy)]
 struct Band {
     top: f64,
@@ -97,18 +97,18 @@ impl Band {
     }
 }
 
-/// A picture being drawn of an operation.
+/// A plot in progress.
 struct Picture<'a> {
     svg: Svg,
     operation: &'a Operation,
     scale: TimeScale,
     ranks: Vec<u16>,
     band: f64,
-    /// Packets that came when the axis has ended.
+    /// The number of packets that arrived after the end of the axis.
     beyond: usize,
 }
 
-/// The picture of `operation`, as SVG.
+/// Plots `operation` as SVG.
 pub fn draw(operation: &Operation) -> String {
     let ranks = shown(operation);
     let bands = ranks.len() + 1;
@@ -136,12 +136,12 @@ pub fn draw(operation: &Operation) -> String {
     picture.svg.finish()
 }
 
-/// From the start, or what came before, to a little after the end.
+/// The time axis: from the start, or an earlier packet, to shortly after the end.
 fn scale(operation: &Operation) -> TimeScale {
     let times = || {
-        let came = operation.came.iter().map(|came| came.at);
+        let received = operation.received.iter().map(|it| it.at);
         let sent = operation.sent.iter().map(|sent| sent.at);
-        came.chain(sent).map(|at| operation.after(at))
+        received.chain(sent).map(|at| operation.after(at))
     };
     let latest = times().fold(0.0, f64::max);
     let end = operation
@@ -176,7 +176,7 @@ impl Picture<'_> {
         self.svg.marks(points, kind.shape, kind.size, kind.colour);
     }
 
-    /// Bands and times.
+    /// Draws the bands and the time axis.
     fn grid(&mut self, top: f64, bottom: f64, numbers: bool) {
         for number in (0..=self.ranks.len()).step_by(2) {
             let at = (LEFT, top + self.band * number as f64);
@@ -202,7 +202,7 @@ impl Picture<'_> {
                 ..SMALL
             };
             let at = ((LEFT + RIGHT) / 2.0, bottom + 36.0);
-            let text = format!("time since the operation's start at this rank, {unit}");
+            let text = format!("time since the start of the operation at this rank, {unit}");
             self.svg.text(at, &text, style);
         }
     }
@@ -211,11 +211,11 @@ impl Picture<'_> {
         let (name, how) = match phase {
             Phase::Scatter => (
                 "Contributions (SCATTER) to this rank's shard",
-                "in a band from top to bottom: slots in the order in which their source sends them",
+                "top to bottom in a band: slots in the order in which the source sends them",
             ),
             Phase::Gather => (
-                "Aggregates (GATHER) of the others' shards",
-                "in a band from top to bottom: slots by number",
+                "Aggregates (GATHER) of the other shards",
+                "top to bottom in a band: slots by number",
             ),
         };
         let title = Style {
@@ -239,9 +239,9 @@ impl Picture<'_> {
             self.label(band, &format!("rank {rank}"));
             self.packets(phase, rank, band);
             let of_rank = &slots[usize::from(rank)];
-            let never = (0u32..).zip(of_rank).filter(|(_, fate)| fate.is_none());
-            let never: Vec<_> = never.map(|(at, _)| (LOST_AT, band.y(at))).collect();
-            self.marks(&NEVER, &never);
+            let lost = (0u32..).zip(of_rank).filter(|(_, fate)| fate.is_none());
+            let lost: Vec<_> = lost.map(|(at, _)| (LOST_AT, band.y(at))).collect();
+            self.marks(&LOST, &lost);
             let in_time = of_rank.iter().filter(|fate| **fate == Some(Fate::InTime));
             let count = in_time.count() as u32;
             let text = match count == owed {
@@ -253,7 +253,7 @@ impl Picture<'_> {
         }
     }
 
-    /// What this rank does in a phase: it sends its contributions; its own slots close, and it sends them.
+    /// Draws this rank's own band: the contributions that it sends, or its own slots as they close and are sent.
     fn own_band(&mut self, phase: Phase, top: f64) {
         let operation = self.operation;
         let sent = || operation.sent.iter().filter(|sent| sent.phase == phase);
@@ -277,7 +277,7 @@ impl Picture<'_> {
                     .map(|sent| (self.x(sent.at), band.y(sent.slot)))
                     .collect();
                 self.marks(&SENT, &points);
-                for (kind, complete) in [(CLOSED, true), (CLOSED_LACKING, false)] {
+                for (kind, complete) in [(CLOSED, true), (CLOSED_INCOMPLETE, false)] {
                     let closed = operation.closed.iter();
                     let closed = closed.filter(|c| (c.by == ClosedBy::Complete) == complete);
                     let points: Vec<_> = closed
@@ -293,21 +293,21 @@ impl Picture<'_> {
 
     fn packets(&mut self, phase: Phase, rank: u16, band: Band) {
         let operation = self.operation;
-        let of_band = |came: &&Came| (came.phase, came.source) == (phase, rank);
+        let of_band = |it: &&Received| (it.phase, it.source) == (phase, rank);
         for (kind, fates) in [
             (DUPLICATE, &[Fate::Duplicate][..]),
             (IN_TIME, &[Fate::InTime]),
             (LATE, &[Fate::Late]),
-            (CUT, &[Fate::CutTrimmed, Fate::CutLate]),
+            (TRIMMED, &[Fate::CutTrimmed, Fate::CutLate]),
         ] {
-            let those = operation.came.iter().filter(of_band);
-            let those = those.filter(|came| fates.contains(&came.fate));
-            let (seen, beyond): (Vec<&Came>, Vec<&Came>) =
-                those.partition(|came| operation.after(came.at) <= self.scale.to);
+            let those = operation.received.iter().filter(of_band);
+            let those = those.filter(|it| fates.contains(&it.fate));
+            let (seen, beyond): (Vec<&Received>, Vec<&Received>) =
+                those.partition(|it| operation.after(it.at) <= self.scale.to);
             self.beyond += beyond.len();
             let points: Vec<_> = seen
                 .iter()
-                .map(|came| (self.x(came.at), band.y(came.position)))
+                .map(|it| (self.x(it.at), band.y(it.position)))
                 .collect();
             self.marks(&kind, &points);
         }
@@ -327,7 +327,7 @@ impl Picture<'_> {
         self.svg.text(at, text, Style { colour, ..SMALL });
     }
 
-    /// Start, bounds, own shard's close and end, through a panel.
+    /// Draws lines through a panel: start, bounds, closing of the own shard, end.
     fn lines(&mut self, top: f64, bottom: f64, named: bool) {
         let operation = self.operation;
         let mut lines: Vec<(f64, String, (Colour, f64, &str))> =
@@ -355,7 +355,7 @@ impl Picture<'_> {
         }
         lines.retain(|line| self.scale.shows(line.0));
         lines.sort_by(|one, other| one.0.total_cmp(&other.0));
-        // Names stand in two rows, where they have room.
+        // Names are in two rows to avoid overlaps.
         let mut free = [LEFT - 60.0; 2];
         for (after, name, look) in lines {
             let x = self.x_after(after);
@@ -409,17 +409,17 @@ impl Picture<'_> {
         let others = usize::from(operation.head.ranks) - 1;
         if others > self.ranks.len() {
             notes.push(format!(
-                "{} of {others} other ranks are shown: those that lack most, then those that came last",
+                "{} of {others} other ranks: those with most losses, then the slowest",
                 self.ranks.len()
             ));
         }
         if self.beyond > 0 {
             let end = time(self.scale.to);
-            notes.push(format!("{} packets came after {end}", self.beyond));
+            notes.push(format!("{} packets arrived after {end}", self.beyond));
         }
         if operation.dropped > 0 {
             notes.push(format!(
-                "{} records are missing: the trace's writer did not keep up",
+                "{} records are missing because the trace's writer did not keep up",
                 operation.dropped
             ));
         }

@@ -1,4 +1,4 @@
-//! A trace, line by line.
+//! Parses a trace, line by line.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -7,35 +7,35 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use ultima_host::trace::{self, Head, Record};
 
-/// Bytes of a line: its longest ones have a few hundred.
+/// The longest line, in bytes; real ones have a few hundred.
 const MAX_LINE: u64 = 64 << 10;
 
-/// Reads a trace's lines; errors name file and line.
+/// Reads the lines of a trace. Errors name file and line.
 pub struct TraceReader {
     path: PathBuf,
     lines: BufReader<File>,
-    /// Of the line that was read last, from 1.
+    /// The number of the last line, from 1.
     number: u64,
     line: String,
     head: Head,
 }
 
 impl TraceReader {
-    /// Opens a file and reads its first line.
+    /// Opens a file and reads its first line, the header.
     ///
     /// # Errors
-    /// It cannot be read, or is no trace.
+    /// The file cannot be read or is not a trace.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| path.display().to_string())?;
         let mut lines = BufReader::with_capacity(1 << 20, file);
         let mut line = String::new();
         let place = || format!("{}:1", path.display());
         if !next_line(&mut lines, &mut line).with_context(place)? {
-            bail!("{}: empty; expected a trace, see docs/trace.md", place());
+            bail!("{}: empty file; expected a trace (docs/trace.md)", place());
         }
         Ok(Self {
             head: trace::read_head(line.trim_end())
-                .with_context(|| format!("{}: expected a trace, see docs/trace.md", place()))?,
+                .with_context(|| format!("{}: not a trace (docs/trace.md)", place()))?,
             path: path.to_owned(),
             lines,
             number: 1,
@@ -43,12 +43,12 @@ impl TraceReader {
         })
     }
 
-    /// What the first line says.
+    /// The header.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// The next record; none at the end. A last line that was not written to its end is none.
+    /// The next record; none at the end, also if the last line is incomplete.
     ///
     /// # Errors
     /// A line is not a record.
@@ -65,18 +65,18 @@ impl TraceReader {
         }
     }
 
-    /// The last line's file and number.
+    /// File and number of the last line.
     pub fn place(&self) -> String {
         format!("{}:{}", self.path.display(), self.number)
     }
 }
 
-/// Reads a line with its end; false at the file's end.
+/// Reads a line with its line break; false at the end of the file.
 fn next_line(from: &mut impl BufRead, line: &mut String) -> Result<bool> {
     line.clear();
     let read = from.by_ref().take(MAX_LINE).read_line(line)?;
     if read as u64 == MAX_LINE && !line.ends_with('\n') {
-        bail!("longer than {MAX_LINE} bytes");
+        bail!("line longer than {MAX_LINE} bytes");
     }
     Ok(read > 0)
 }

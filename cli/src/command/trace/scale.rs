@@ -1,15 +1,15 @@
-//! Times on an axis, and as text.
+//! The time axis, and times as text.
 
-/// Seconds that an axis shows, in a unit that makes short numbers.
+/// A time axis in seconds, labelled in a suitable unit.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeScale {
-    /// At its left end.
+    /// The left end.
     pub from: f64,
-    /// At its right end.
+    /// The right end.
     pub to: f64,
 }
 
-/// A unit of time: seconds in it, and its name.
+/// A unit of time: its length in seconds, and its name.
 type Unit = (f64, &'static str);
 
 fn unit(seconds: f64) -> Unit {
@@ -21,22 +21,22 @@ fn unit(seconds: f64) -> Unit {
 }
 
 impl TimeScale {
-    /// What its numbers are in.
+    /// The unit of its labels.
     pub fn unit(&self) -> Unit {
         unit(self.to.max(-self.from))
     }
 
-    /// The place of a time, from 0 to 1; what is beyond is at the end.
+    /// The position of a time, clamped to 0 to 1.
     pub fn share(&self, seconds: f64) -> f64 {
         ((seconds - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
     }
 
-    /// Whether it shows a time.
+    /// True if a time is on the axis.
     pub fn shows(&self, seconds: f64) -> bool {
         (self.from..=self.to).contains(&seconds)
     }
 
-    /// Round times on the axis, some six to ten, each with its number in [`TimeScale::unit`]s.
+    /// About six to ten round times on the axis, with labels in [`TimeScale::unit`].
     pub fn marks(&self) -> Vec<(f64, String)> {
         let (second, _) = self.unit();
         let (from, to) = (self.from / second, self.to / second);
@@ -56,7 +56,7 @@ impl TimeScale {
     }
 }
 
-/// A time with four digits or so.
+/// A time with three significant digits.
 pub fn text(seconds: f64) -> String {
     let (second, name) = unit(seconds.abs());
     let value = seconds / second;

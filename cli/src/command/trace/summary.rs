@@ -1,4 +1,4 @@
-//! An operation, and a trace's operations, as text.
+//! An operation, and the list of a trace's operations, as text.
 
 use std::fmt::Write;
 
@@ -7,9 +7,9 @@ use ultima_host::{ClosedBy, Phase, Time};
 
 use super::operation::{Entry, Operation, Which};
 use super::scale::text as time;
-use crate::output::table;
+use ultima_console::output::table;
 
-/// Ranks that are named one by one; of more, those that lack most and come last.
+/// The most ranks that are shown one by one: those with most losses, then the slowest.
 pub const RANKS_SHOWN: usize = 24;
 
 /// A row for each operation.
@@ -18,11 +18,11 @@ pub fn list(operations: impl Iterator<Item = (Which, Entry)>) -> String {
         "STEP",
         "BUCKET",
         "RANK",
-        "TOOK",
-        "CLOSED BY",
-        "SHARD CLOSED BY",
-        "CONTRIBUTIONS LOST",
-        "AGGREGATES LOST",
+        "DURATION",
+        "ENDED-BY",
+        "SHARD-CLOSED-BY",
+        "LOST-CONTRIBUTIONS",
+        "LOST-AGGREGATES",
     ];
     let rows = operations.map(|((id, rank), entry)| {
         let end = |of: &dyn Fn(super::operation::End) -> String| match entry.ended {
@@ -43,11 +43,11 @@ pub fn list(operations: impl Iterator<Item = (Which, Entry)>) -> String {
     table(header, rows)
 }
 
-/// How an operation ended, in a sentence.
+/// A sentence about the end of an operation.
 pub fn ending(operation: &Operation) -> String {
     let shard = match operation.shard_closed() {
         Some(at) => format!("own shard closed after {}", time(operation.after(at))),
-        None => "own shard did not close".to_owned(),
+        None => "own shard not closed".to_owned(),
     };
     match operation.ended {
         Some(end) => format!(
@@ -56,11 +56,11 @@ pub fn ending(operation: &Operation) -> String {
             end.by.name(),
             end.shard.name(),
         ),
-        None => format!("its end is not in the trace; {shard}"),
+        None => format!("end not in the trace; {shard}"),
     }
 }
 
-/// The bounds that it had.
+/// The time bounds of an operation.
 pub fn bounds(operation: &Operation) -> String {
     let Operation { t_s, t_b, t_c, .. } = operation;
     let mut text = format!(
@@ -77,20 +77,20 @@ pub fn bounds(operation: &Operation) -> String {
     text
 }
 
-/// Everything in numbers.
+/// The full summary of an operation.
 pub fn text(operation: &Operation) -> String {
     let mut text = format!("{}\n{}\n", operation.title(), ending(operation));
     let slots = operation.layout.slots(operation.rank);
     let _ = writeln!(
         text,
-        "{} values, {slots} slots of the own shard; {}",
+        "{} values, {slots} slots in the own shard; {}",
         operation.layout.len(),
         bounds(operation)
     );
     if operation.dropped > 0 {
         let _ = writeln!(
             text,
-            "{} records are not in the trace, whose writer did not keep up: what follows counts too little",
+            "{} records are missing because the trace's writer did not keep up: the counts below are too low",
             operation.dropped
         );
     }
@@ -107,18 +107,18 @@ fn phases(operation: &Operation) -> String {
     let header = [
         "PHASE",
         "SENT",
-        "OWED",
-        "IN TIME",
-        "CUT",
+        "EXPECTED",
+        "IN-TIME",
+        "TRIMMED",
         "LATE",
         "DUPLICATE",
-        "NEVER CAME",
+        "LOST",
     ];
     let row = |(phase, name): (Phase, &str)| {
         let sent = operation.sent.iter().filter(|sent| sent.phase == phase);
         let came = |fates: &[Fate]| {
-            let of_phase = operation.came.iter().filter(|came| came.phase == phase);
-            let those = of_phase.filter(|came| fates.contains(&came.fate));
+            let of_phase = operation.received.iter().filter(|it| it.phase == phase);
+            let those = of_phase.filter(|it| fates.contains(&it.fate));
             those.count().to_string()
         };
         let slots = operation.slots(phase);
@@ -138,7 +138,7 @@ fn phases(operation: &Operation) -> String {
     table(header, phases.into_iter().map(row))
 }
 
-/// Slots of the own shard by what closed them, with the times of the first and the last.
+/// The slots of the own shard by reason of closing, with the first and the last time.
 fn closed(operation: &Operation) -> String {
     let rows = ClosedBy::ALL.into_iter().filter_map(|by| {
         let at: Vec<Time> = (operation.closed.iter())
@@ -153,10 +153,10 @@ fn closed(operation: &Operation) -> String {
             time(operation.after(*last)),
         ])
     });
-    table(["OWN SLOTS CLOSED BY", "SLOTS", "FIRST", "LAST"], rows)
+    table(["OWN-SLOTS-CLOSED-BY", "SLOTS", "FIRST", "LAST"], rows)
 }
 
-/// A row for each rank, or for those that matter most.
+/// A row for each rank, or for the most interesting ones.
 fn sources(operation: &Operation) -> String {
     let phases = [Phase::Scatter, Phase::Gather];
     let slots = phases.map(|phase| operation.slots(phase));
@@ -181,14 +181,14 @@ fn sources(operation: &Operation) -> String {
     if others > shown.len() {
         let _ = writeln!(
             text,
-            "{} of {others} ranks: those that lack most, then those that came last",
+            "{} of {others} ranks: those with most losses, then the slowest",
             shown.len()
         );
     }
     text
 }
 
-/// The ranks that are shown one by one, in order.
+/// The ranks that are shown one by one, in rank order.
 pub fn shown(operation: &Operation) -> Vec<u16> {
     let phases = [Phase::Scatter, Phase::Gather];
     let slots = phases.map(|phase| operation.slots(phase));

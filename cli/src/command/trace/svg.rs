@@ -1,20 +1,19 @@
-//! A picture's elements. A trace has thousands of marks: those of one kind are one path of dots, a tenth of what an
-//! element for each would take.
+//! SVG elements. All marks of one kind are one path: a trace has thousands, and an element for each would take ten times the space.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// A colour as SVG has it.
+/// An SVG colour.
 pub type Colour = &'static str;
 
-/// A picture that is being drawn.
+/// An SVG file in progress.
 pub struct Svg {
     width: f64,
     height: f64,
     body: String,
 }
 
-/// Where text stands from its point.
+/// The position of a text relative to its point.
 #[derive(Clone, Copy)]
 pub enum Anchor {
     Start,
@@ -22,7 +21,7 @@ pub enum Anchor {
     End,
 }
 
-/// How a text looks.
+/// The style of a text.
 #[derive(Clone, Copy)]
 pub struct Style {
     pub size: f64,
@@ -31,7 +30,7 @@ pub struct Style {
     pub bold: bool,
 }
 
-/// What a mark looks like.
+/// The shape of a mark.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     Dot,
@@ -40,7 +39,7 @@ pub enum Shape {
 }
 
 impl Svg {
-    /// An empty picture, in pixels.
+    /// An empty picture with its size in pixels.
     pub fn new(width: f64, height: f64) -> Self {
         Self {
             width,
@@ -49,14 +48,14 @@ impl Svg {
         }
     }
 
-    /// A filled rectangle.
+    /// Adds a filled rectangle.
     pub fn rectangle(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), fill: Colour) {
         self.add(format_args!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{fill}\"/>"
         ));
     }
 
-    /// A line; `dashes` is empty for a solid one.
+    /// Adds a line; `dashes` is empty for a solid one.
     pub fn line(
         &mut self,
         (x1, y1): (f64, f64),
@@ -73,7 +72,7 @@ impl Svg {
         ));
     }
 
-    /// Text, whose baseline is at `y`.
+    /// Adds a text with its baseline at `y`.
     pub fn text(&mut self, (x, y): (f64, f64), text: &str, style: Style) {
         let anchor = match style.anchor {
             Anchor::Start => "start",
@@ -92,9 +91,9 @@ impl Svg {
         ));
     }
 
-    /// Marks of one kind at points, those at the same half pixel once.
+    /// Adds marks of one kind. Points within the same half pixel are drawn once.
     pub fn marks(&mut self, points: &[(f64, f64)], shape: Shape, size: f64, colour: Colour) {
-        // Half pixels are the picture's resolution, so that its length has a bound whatever the trace has.
+        // A resolution of half a pixel bounds the file's size for any trace.
         let half = |v: f64| (v * 2.0).round() as i64;
         let points: BTreeSet<(i64, i64)> = points.iter().map(|p| (half(p.0), half(p.1))).collect();
         if points.is_empty() {
@@ -125,7 +124,7 @@ impl Svg {
         ));
     }
 
-    /// The whole picture.
+    /// The complete SVG file.
     pub fn finish(self) -> String {
         let Self {
             width,
@@ -145,7 +144,7 @@ impl Svg {
     }
 }
 
-/// Text as XML has it; what XML cannot have is left out.
+/// Escapes text for XML, and drops characters that XML does not allow.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -166,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_cannot_become_elements() {
+    fn texts_are_escaped() {
         assert_eq!(
             escaped("<b a=\"1\">&\u{7}"),
             "&lt;b a=&quot;1&quot;&gt;&amp;"
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_at_one_place_are_drawn_once() {
+    fn marks_at_the_same_point_are_drawn_once() {
         let mut svg = Svg::new(10.0, 10.0);
         svg.marks(
             &[(1.0, 2.0), (1.1, 2.1), (3.0, 2.0)],

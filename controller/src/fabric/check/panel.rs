@@ -1,4 +1,4 @@
-//! From a switch's port map and ports in YAML to its front panel.
+//! Builds a switch's front panel from its port map and ports in YAML.
 
 use serde_yaml::Spanned;
 
@@ -12,7 +12,7 @@ use crate::fabric::{SwitchId, SwitchPort};
 use crate::target::{BOARDS, Fec, FrontPanelPorts, PortNumber, Ports, Speed, Target};
 
 impl Checker<'_> {
-    /// A switch's front panel with the ports that its file sets; none where the target has none.
+    /// A switch's front panel with the ports in the file; none if the target has none.
     pub(super) fn panel(
         &self,
         field: &str,
@@ -55,7 +55,7 @@ impl Checker<'_> {
         Ok(Some(panel))
     }
 
-    /// That the file sets nothing of a front panel.
+    /// Checks that the file has no front-panel settings.
     fn no_panel(
         &self,
         field: &str,
@@ -80,7 +80,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The number of a port that a link names; one of a front panel is taken into use if it is not yet.
+    /// The number of a port that a link names. Adds the port to the front panel if it is not in use
+    /// yet.
     pub(super) fn port_number(
         &mut self,
         switch: SwitchId,
@@ -102,7 +103,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What the ports at a link's ends are set to; none where neither is on a front panel.
+    /// The speed of the ports at a link's ends; none if neither is on a front panel.
     pub(super) fn speed(&self, ends: [LinkEnd; 2]) -> Result<Option<Speed>, FabricProblem> {
         let setting = |end: LinkEnd| {
             let LinkEnd::Port(SwitchPort { switch, port }) = end else {
@@ -127,7 +128,7 @@ impl Checker<'_> {
     }
 }
 
-/// A port that is a number.
+/// The number of a port that is named by its number.
 fn flat_port(
     target: &'static Target,
     switch: &str,
@@ -144,7 +145,7 @@ fn flat_port(
     })
 }
 
-/// Reads what one switch's file says of its front panel.
+/// Reads one switch's front-panel settings.
 struct Reader<'a, 'b> {
     checker: &'a Checker<'b>,
     field: &'a str,
@@ -203,7 +204,7 @@ impl Reader<'_, '_> {
         })
     }
 
-    /// Takes one port into use, or all channels of a connector that is broken out.
+    /// Adds one port, or all channels of a broken-out connector.
     fn ports(
         &self,
         panel: &mut FrontPanel,
@@ -253,7 +254,7 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    /// Channels of a connector, the lanes of each, and their speed.
+    /// The channels of a connector, the lanes of each, and their speed.
     fn breakout(
         &self,
         text: &Spanned<String>,

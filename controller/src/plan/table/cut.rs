@@ -1,4 +1,4 @@
-//! `mirrors.session`: by which sessions packets that are cut go on.
+//! Table `mirrors.session`: the mirror sessions of trimmed packets.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use ultima_p4runtime::names::{EntryBuilder, EntryError};
 use super::Row;
 use crate::target::PortNumber;
 
-/// What is cut at `egress` goes on by this session.
+/// Trimmed packets at `egress` use this session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cut {
-    /// Key: the port that the packet leaves by.
+    /// Key: the egress port.
     pub egress: PortNumber,
-    /// Key: whether it has digest and tag, which stay.
+    /// Key: true if the packet has digest and tag, which are kept.
     pub sealed: bool,
-    /// The mirror session.
+    /// The mirror session's id.
     pub session: u32,
 }
 

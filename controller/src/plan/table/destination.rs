@@ -1,4 +1,4 @@
-//! `admission.destination`: where a job's unicast may go.
+//! Table `admission.destination`: the destinations of a job's unicast packets.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -9,7 +9,7 @@ use ultima_p4runtime::names::{EntryBuilder, EntryError};
 use super::Row;
 use crate::job::JobId;
 
-/// `job`'s packets may go to `ip` and `udp_port`, where one of its ranks listens.
+/// Packets of `job` may go to `ip` and `udp_port`, which belong to one of its ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Destination {
     /// Key: the job in the packet.

@@ -1,4 +1,4 @@
-//! `jobs.job`: which jobs the switch knows.
+//! Table `jobs.job`: the jobs that the switch knows.
 
 use std::fmt;
 
@@ -13,11 +13,11 @@ use crate::job::{CounterIndex, GroupId, JobId};
 pub struct JobRow {
     /// Key: the job in the packet.
     pub job: JobId,
-    /// Its place in the counter arrays.
+    /// The index in the counter arrays.
     pub counter: CounterIndex,
-    /// Its group; without one its multicast is dropped.
+    /// The multicast group; without one, multicast packets are dropped.
     pub group: Option<GroupId>,
-    /// Losses of one operation at one place of which the controller is told; 0 for never.
+    /// Losses of one operation at one hop at which the switch reports it; 0 for never.
     pub loss_threshold: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The program's tables, one file each: typed rows, and how they become entries.
+//! The program's tables, one file each, as typed rows.
 
 mod cut;
 mod destination;
@@ -25,7 +25,7 @@ use ultima_p4runtime::v1::TableEntry;
 
 use super::SchemaError;
 
-/// The names of those that every program has.
+/// The tables that every program has.
 pub const NAMES: [&str; 8] = [
     JobRow::TABLE,
     Source::TABLE,
@@ -37,7 +37,7 @@ pub const NAMES: [&str; 8] = [
     QueueTime::TABLE,
 ];
 
-/// One row of one table.
+/// A row of a table.
 pub(super) trait Row {
     /// The table's full name.
     const TABLE: &'static str;
@@ -45,16 +45,16 @@ pub(super) trait Row {
     /// Adds the key.
     fn key<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError>;
 
-    /// Adds what a hit does.
+    /// Adds the action.
     fn action<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError>;
 
-    /// The whole row, to be written.
+    /// The whole entry, for writing.
     fn entry(&self, names: &Names) -> Result<TableEntry, SchemaError> {
         let entry = self.key(names.table(Self::TABLE)?.entry())?;
         Ok(self.action(entry)?.build()?)
     }
 
-    /// The row's key alone, to be removed.
+    /// The entry's key, for removing.
     fn bare_key(&self, names: &Names) -> Result<TableEntry, SchemaError> {
         Ok(self.key(names.table(Self::TABLE)?.entry())?.key()?)
     }

@@ -1,4 +1,4 @@
-//! `arp.neighbor`: hosts for which the switch answers ARP.
+//! Table `arp.neighbor`: hosts for which the switch answers ARP.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -9,10 +9,10 @@ use ultima_p4runtime::names::{EntryBuilder, EntryError};
 use super::Row;
 use crate::mac::MacAddr;
 
-/// Who asks for `ip` is told `mac`.
+/// ARP requests for `ip` are answered with `mac`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Neighbor {
-    /// Key: the address asked for.
+    /// Key: the requested address.
     pub ip: Ipv4Addr,
     /// The host's MAC address.
     pub mac: MacAddr,

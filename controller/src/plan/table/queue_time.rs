@@ -1,4 +1,4 @@
-//! `queue.queue_time`: how long packets may be queued at a port.
+//! Table `queue.queue_time`: bounds of the queueing time at a port.
 
 use std::fmt;
 
@@ -9,10 +9,11 @@ use super::Row;
 use crate::plan::VirtualQueue;
 use crate::target::PortNumber;
 
-/// At `egress`, what was queued for longer than its virtual queue's bounds take is marked and trimmed.
+/// Packets at `egress` that were queued longer than the virtual queue's bounds are marked or
+/// trimmed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QueueTime {
-    /// Key: the port that the packet leaves by.
+    /// Key: the egress port.
     pub egress: PortNumber,
     /// The port's virtual queue.
     pub queue: VirtualQueue,

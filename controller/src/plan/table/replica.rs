@@ -1,4 +1,4 @@
-//! `delivery.replica`: how a copy is addressed to its rank.
+//! Table `delivery.replica`: the addresses of a replica.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -10,18 +10,18 @@ use super::Row;
 use crate::job::{JobId, Rank};
 use crate::mac::MacAddr;
 
-/// The copy of `job`'s packet for `rank` goes to these addresses.
+/// The replica of `job`'s packet for `rank` gets these addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Replica {
     /// Key: the job in the packet.
     pub job: JobId,
-    /// Key: the copy's RID.
+    /// Key: the replica's RID.
     pub rank: Rank,
     /// The MAC address of the rank's host.
     pub mac: MacAddr,
-    /// Its IPv4 address.
+    /// The IPv4 address of the rank's host.
     pub ip: Ipv4Addr,
-    /// The port on which the rank listens.
+    /// The rank's UDP port.
     pub udp_port: u16,
 }
 

@@ -1,4 +1,4 @@
-//! `routing.route`: IPv4 forwarding to hosts.
+//! Table `routing.route`: IPv4 routes to hosts.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -13,11 +13,11 @@ use crate::target::PortNumber;
 /// Packets to the host `to` leave by `port`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
-    /// Key: the packet's IPv4 destination, all 32 bits of it.
+    /// Key: the packet's IPv4 destination, all 32 bits.
     pub to: Ipv4Addr,
-    /// Where it leaves.
+    /// The egress port.
     pub port: PortNumber,
-    /// The host's MAC address, also where a trunk is in between: no switch has one of its own.
+    /// The host's MAC address, also behind a trunk: switches have no MAC addresses.
     pub mac: MacAddr,
 }
 

@@ -1,4 +1,4 @@
-//! `shares.share`: where a job's counts at an egress port stand.
+//! Table `shares.share`: the index of a job's counters at an egress port.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use super::Row;
 use crate::job::{JobId, ShareIndex};
 use crate::target::PortNumber;
 
-/// What of `job` leaves by `egress` is counted, metered and remembered at `index`.
+/// Packets of `job` at `egress` are counted and metered at `index`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
     /// Key: the job in the packet.
     pub job: JobId,
-    /// Key: the port that the packet leaves by.
+    /// Key: the egress port.
     pub egress: PortNumber,
-    /// The place.
+    /// The index.
     pub index: ShareIndex,
 }
 

@@ -1,4 +1,4 @@
-//! `admission.source`: who may send for a job, and by which port it must come in.
+//! Table `admission.source`: the admitted senders of a job, and their ingress ports.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -10,10 +10,10 @@ use super::Row;
 use crate::job::{Epoch, JobId, Rank, SourceIndex};
 use crate::target::PortNumber;
 
-/// `rank` may send for `job` from `ip`, and its packets come in at `ingress`.
+/// `rank` may send for `job` from `ip`, by ingress port `ingress`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
-    /// Key: the host's port on its own switch, on others the trunk toward it.
+    /// Key: the host's port on its own switch; on others, the trunk toward it.
     pub ingress: PortNumber,
     /// Key: the job in the packet.
     pub job: JobId,
@@ -23,7 +23,7 @@ pub struct Source {
     pub rank: Rank,
     /// Key: the packet's IPv4 source.
     pub ip: Ipv4Addr,
-    /// Where its losses stand, if its host is linked to this switch.
+    /// The index of the source's loss counters, if its host is linked to this switch.
     pub index: Option<SourceIndex>,
 }
 

@@ -1,4 +1,5 @@
-//! Before it leads, a controller lets as many others as needed accept its term, and learns from them what was promised.
+//! Claiming a term: enough other controllers accept it, and the claimant copies what they have
+//! stored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,97 +14,101 @@ use super::peer::{self, Peer, Standing};
 use crate::p4rt::Term;
 use crate::store::{History, StoreError, Stored};
 
-/// Why a controller does not lead although switches have no primary.
+/// The reason why a controller does not lead although the switches have no primary.
 #[derive(Debug, thiserror::Error)]
 pub enum NotClaimed {
-    /// Another one leads: what switches say is not so any more, or it is about to notice.
+    /// Another controller leads: the switches' answers are outdated, or it is about to notice.
     #[error("the controller at {address} is primary; stop that one first")]
     Led {
-        /// Where that is.
+        /// Its address.
         address: String,
     },
-    /// Two controllers have the same number, or one is named twice, or this one asks itself.
+    /// Two controllers have the same number: one is named twice, this one is its own peer, or a
+    /// store was copied.
     #[error(
-        "the controller at {address} has the same number as {other}; name each of the others once with --peers, and give none a copy of another one's --state"
+        "the controller at {address} has the same number as {other}; name each other controller once with --peers, and give each controller its own --state"
     )]
-    Twin {
-        /// Where the one is.
+    SameNumber {
+        /// The first controller's address.
         address: String,
-        /// Which is the other.
+        /// The second controller.
         other: String,
     },
-    /// Another one counts otherwise, or has another fabric or program.
-    #[error("the controller at {address} says: {refusal}")]
+    /// Another controller has another number of controllers or copies, or another fabric or
+    /// program.
+    #[error("the controller at {address} is not of this group: {refusal}")]
     OtherGroup {
-        /// Where that is.
+        /// Its address.
         address: String,
-        /// In what.
+        /// The difference.
         refusal: String,
     },
-    /// Too few others answer.
+    /// Too few controllers agree.
     #[error(
-        "{granted} of {quorum} controllers have agreed that it leads{refusals}; start the others, or say --lead-anyway, by which promises may be lost"
+        "only {granted} of {quorum} controllers agree that this one leads{refusals}; start the others, or pass --force-lead (changes that only they have stored are lost)"
     )]
     Quorum {
-        /// How many, itself included.
+        /// Controllers that agree, including this one.
         granted: usize,
-        /// How many are needed.
+        /// Controllers that are needed.
         quorum: usize,
-        /// What those said that did not.
+        /// The answers of the others.
         refusals: String,
     },
-    /// Somebody has led, and nothing of that is known here or to those that have agreed: their disks are new.
+    /// The switches had a primary, but all controllers that agree have empty stores: their disks
+    /// are new.
     #[error(
-        "switches have had a primary, and this controller's store is as new as those of the others that answer; start all others, among them the one that led, or say --lead-anyway, by which all that it promised is lost"
+        "this controller's store and those of all that answer are empty, but the switches already had a primary; start all others, among them the previous primary, or pass --force-lead (its jobs are lost)"
     )]
     New,
-    /// A later primary has promised something that nobody here knows.
+    /// A later primary may have committed changes that no store here has.
     #[error(
-        "switches have had a primary of term {latest}, and what it promised is not known here; start that controller, or say --lead-anyway, by which that is lost"
+        "the switches had a primary of term {latest}, whose changes are not stored here; start that controller, or pass --force-lead (its changes are lost)"
     )]
     Unknown {
-        /// Its term.
+        /// That primary's term.
         latest: Term,
     },
-    /// Another one has claimed a term meanwhile.
+    /// Another controller has claimed a term meanwhile.
     #[error("another controller has claimed term {accepted}")]
     Late {
-        /// That.
+        /// Its term.
         accepted: Term,
     },
-    /// The store.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What one of the others says: whether anything was ever kept in its store, or why it does not agree.
+/// Another controller's vote: true if its store was ever changed, or why it does not agree.
 type Vote = Result<bool, String>;
 
-/// What this controller goes by when it counts votes.
+/// The claimant's conditions for counting votes.
 struct Poll {
-    /// Whether anything was ever kept in its own store.
+    /// True if its own store was ever changed.
     knows: bool,
-    /// Whether another controller has led.
+    /// True if another controller has led.
     others_led: bool,
     lead_anyway: bool,
 }
 
 impl Member {
-    /// Claims the next term. If that is granted the store has whatever was promised before.
+    /// Claims the next term. On success the store has every committed change.
     pub(super) async fn claim(&self, lookout: &Lookout) -> Result<Term, NotClaimed> {
         let store = &self.store;
         let (accepted, history) = (store.accepted()?, store.history()?);
         let seen = lookout.latest();
-        // Whoever bids so high is none of us, and leads at that switch whatever we claim.
+        // A forged term: its primary keeps that switch whatever this group claims.
         let seen = seen.filter(|latest| !latest.is_leap_from(accepted));
         let poll = Poll {
             knows: !history.is_new(),
             others_led: seen.is_some_and(|latest| latest.by != store.controller()),
             lead_anyway: self.lead_anyway.load(Ordering::Acquire),
         };
-        // Asked before they are to accept anything: a term in which nobody leads then costs the primary its own.
+        // Before any of them accepts a term: a term without a leader would depose the primary for
+        // nothing.
         let standings = peer::standings(&self.peers).await;
-        self.tell_apart(&standings)?;
+        self.check_numbers(&standings)?;
         let votes = (self.peers.iter().zip(&standings)).map(|(peer, standing)| match standing {
             Ok(standing) => self.vote_of(peer, standing),
             Err(status) => Ok(Err(refusal(peer, status.message()))),
@@ -138,11 +143,11 @@ impl Member {
         let theirs = theirs.into_iter().flatten();
         let newest: Option<(History, Stored)> = theirs.max_by_key(|(at, _)| *at);
         if let Some((at, stored)) = newest {
-            tracing::info!(%at, "taking what another controller has stored");
+            tracing::info!(%at, "copying a newer store from another controller");
             let replace = move |store: &crate::store::Store| store.replace(term, at, &stored);
             self.in_store(replace).await?;
         }
-        // Where nothing is promised to be on others' disks, the last primary may be the only one that knows.
+        // Without copies, only the last primary may have its changes.
         let known = store.history()?.term;
         let is_known = self.group.copies > 0 || latest <= known;
         match is_known || poll.lead_anyway {
@@ -151,21 +156,22 @@ impl Member {
         }
     }
 
-    /// Two with one number would count as one here, and as two there.
-    fn tell_apart(&self, standings: &[Result<Standing, Status>]) -> Result<(), NotClaimed> {
+    /// Refuses two controllers with the same number: they would count twice here and once
+    /// elsewhere.
+    fn check_numbers(&self, standings: &[Result<Standing, Status>]) -> Result<(), NotClaimed> {
         let mut known = BTreeMap::from([(self.store.controller(), "this one".to_owned())]);
         for (peer, standing) in self.peers.iter().zip(standings) {
             let Ok(standing) = standing else { continue };
             let other = format!("the one at {}", peer.address);
             if let Some(other) = known.insert(standing.controller, other) {
                 let address = peer.address.clone();
-                return Err(NotClaimed::Twin { address, other });
+                return Err(NotClaimed::SameNumber { address, other });
             }
         }
         Ok(())
     }
 
-    /// What is made of how another one stands.
+    /// Derives a vote from another controller's standing.
     fn vote_of(&self, peer: &Peer, standing: &Standing) -> Result<Vote, NotClaimed> {
         let address = || peer.address.clone();
         if standing.is_primary {
@@ -180,10 +186,10 @@ impl Member {
         Ok(Ok(!standing.history.is_new()))
     }
 
-    /// Whether so many agree as are needed.
+    /// Checks for a quorum.
     ///
-    /// A store in which nothing was ever changed may be on a disk that has replaced another one: it does not vouch for what was
-    /// promised. That does not matter where no other controller has led, or where all of the group agree.
+    /// An empty store may be on a replaced disk, so it does not vouch for earlier commits. It
+    /// counts if no other controller has led, or if the whole group agrees.
     fn count(&self, poll: &Poll, votes: &[Vote]) -> Result<(), NotClaimed> {
         let agree = votes.iter().filter(|vote| vote.is_ok()).count();
         let is_any_as_good = agree == self.peers.len() || !poll.others_led && !poll.knows;
@@ -203,7 +209,7 @@ impl Member {
             .zip(votes)
             .filter_map(|(peer, vote)| match vote {
                 Ok(knows) if counts(*knows) => None,
-                Ok(_) => Some(refusal(peer, "its store is new")),
+                Ok(_) => Some(refusal(peer, "its store is empty")),
                 Err(refusal) => Some(refusal.clone()),
             });
         Err(NotClaimed::Quorum {
@@ -213,7 +219,7 @@ impl Member {
         })
     }
 
-    /// Uses the store off the threads that others wait for.
+    /// Accesses the store on a thread for blocking work.
     pub(super) async fn in_store<T: Send + 'static>(
         &self,
         use_it: impl FnOnce(&crate::store::Store) -> Result<T, StoreError> + Send + 'static,
@@ -224,7 +230,7 @@ impl Member {
     }
 }
 
-/// As one of those in [`NotClaimed::Quorum`].
+/// One part of [`NotClaimed::Quorum`]'s list.
 fn refusal(peer: &Peer, why: impl std::fmt::Display) -> String {
     format!("; {}: {why}", peer.address)
 }

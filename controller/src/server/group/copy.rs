@@ -1,11 +1,11 @@
-//! Stores' contents and changes as messages.
+//! Encoding a store's contents and changes as messages, and decoding them.
 
 use crate::api::{self, copy::Part};
 use crate::p4rt::Term;
 use crate::server::journal::Entry;
 use crate::store::{Change, History, JobRecord, Store, StoreError, Stored};
 
-/// The largest message: a change may be about all jobs.
+/// The largest message: a change may concern all jobs.
 pub const MAX_MESSAGE: usize = 64 << 20;
 
 impl From<Term> for api::Term {
@@ -44,20 +44,20 @@ fn message(part: Part) -> api::Copy {
     api::Copy { part: Some(part) }
 }
 
-/// All that a store holds, as messages.
+/// A store's contents, as messages.
 pub fn contents(history: History, stored: &Stored) -> impl Iterator<Item = api::Copy> + '_ {
     let contents = Part::Contents(api::Contents {
         history: Some(history.into()),
         last_id: stored.last_id.into(),
         drained: stored.drained.clone(),
-        // Their ids have 16 bits.
+        // Job ids have 16 bits.
         jobs: stored.jobs.len() as u32,
     });
     let jobs = stored.jobs.iter().map(|job| Part::Job(json(job)));
     std::iter::once(contents).chain(jobs).map(message)
 }
 
-/// A change as a message.
+/// A change, as a message.
 pub fn changed(entry: &Entry) -> api::Copy {
     message(Part::Changed(api::Changed {
         history: Some(entry.at.into()),
@@ -69,32 +69,32 @@ fn json(value: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("records and changes are numbers, names and lists of these")
 }
 
-/// What was sent is no copy of a store.
+/// A message that is not part of a store's contents.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// It is of another version, or broken.
-    #[error("what it sent cannot be read: {0}; let all controllers be of one version")]
+    /// The message is malformed, or of another version.
+    #[error("cannot decode the message: {0}; run the same version on all controllers")]
     Unreadable(#[from] serde_json::Error),
-    /// It says something that no store holds, or not in this order.
-    #[error("it sent {0}; let all controllers be of one version")]
+    /// The message has impossible contents, or is out of order.
+    #[error("unexpected message: {0}; run the same version on all controllers")]
     Disorder(&'static str),
-    /// It cannot be kept here.
+    /// It cannot be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What is made of a message.
+/// The result of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// More of it is to come.
+    /// Incomplete: more messages follow.
     More,
-    /// Everything.
+    /// The whole store.
     All(History, Stored),
     /// A change.
     Change(History, Change),
 }
 
-/// Puts a store's contents together.
+/// Assembles a store's contents from messages.
 #[derive(Debug, Default)]
 pub struct Assembly(Option<(History, u32, Stored)>);
 
@@ -102,7 +102,7 @@ impl Assembly {
     /// Takes the next message.
     ///
     /// # Errors
-    /// It is not what comes next.
+    /// The message is malformed or out of order.
     pub fn take(&mut self, message: api::Copy) -> Result<Piece, CopyError> {
         match (message.part, self.0.take()) {
             (Some(Part::Contents(contents)), None) => {
@@ -127,12 +127,12 @@ impl Assembly {
                 let at = changed.history.unwrap_or_default().into();
                 Ok(Piece::Change(at, serde_json::from_slice(&changed.change)?))
             }
-            (None, _) => Err(CopyError::Disorder("nothing that is known here")),
-            (Some(_), _) => Err(CopyError::Disorder("pieces in another order")),
+            (None, _) => Err(CopyError::Disorder("unknown content")),
+            (Some(_), _) => Err(CopyError::Disorder("pieces out of order")),
         }
     }
 
-    /// Whether nothing was begun.
+    /// True if no contents are incomplete.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -148,7 +148,7 @@ impl Assembly {
     }
 }
 
-/// Keeps a piece that a primary sent; how far the store is then, once a piece is whole.
+/// Stores a primary's message. Returns the store's position after a complete one.
 pub fn keep(store: &Store, piece: Piece) -> Result<Option<History>, CopyError> {
     let at = match piece {
         Piece::More => return Ok(None),
@@ -158,7 +158,7 @@ pub fn keep(store: &Store, piece: Piece) -> Result<Option<History>, CopyError> {
         }
         Piece::Change(at, change) => {
             if !store.follow(at, &change)? {
-                return Err(CopyError::Disorder("a change after one that never came"));
+                return Err(CopyError::Disorder("a change after a gap"));
             }
             at
         }
@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Sends all that `from` holds.
+    /// Copies the contents of `from`.
     fn send(from: &Store, to: &Store) -> Result<Option<History>, CopyError> {
         let (history, stored) = from.snapshot()?;
         let mut assembly = Assembly::default();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_holds_what_the_primary_holds() {
+    fn a_follower_has_what_the_primary_has() {
         let [primary, standby] = [(); 2].map(|()| Store::in_memory().unwrap());
         primary.commit(term(1), &drain("s1")).unwrap();
         assert_eq!(
@@ -207,7 +207,7 @@ mod tests {
         let piece = assembly.take(message.clone()).unwrap();
         assert_eq!(keep(&standby, piece).unwrap(), Some(at));
         assert_eq!(standby.snapshot().unwrap(), primary.snapshot().unwrap());
-        // One that was left out is noticed.
+        // A missing change is detected.
         primary.commit(term(1), &drain("s3")).unwrap();
         let change = drain("s4");
         let at = primary.commit(term(1), &change).unwrap();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_from_a_term_before_the_accepted_one() {
+    fn changes_of_an_earlier_term_are_refused() {
         let [old, standby] = [(); 2].map(|()| Store::in_memory().unwrap());
         old.commit(term(1), &drain("s1")).unwrap();
         assert!(standby.accept(term(2)).unwrap());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_messages_are_refused() {
         let take = |parts: Vec<Part>| {
             let mut assembly = Assembly::default();
             let mut taken = parts.into_iter().map(|part| assembly.take(message(part)));
@@ -245,11 +245,8 @@ mod tests {
         for (parts, says) in [
             (vec![contents(1 << 16, 1)], "more jobs than there are ids"),
             (vec![contents(0, 1 << 16)], "a job id of more than 16 bits"),
-            (
-                vec![contents(1, 1), contents(1, 1)],
-                "pieces in another order",
-            ),
-            (vec![Part::Job(b"{}".to_vec())], "pieces in another order"),
+            (vec![contents(1, 1), contents(1, 1)], "pieces out of order"),
+            (vec![Part::Job(b"{}".to_vec())], "pieces out of order"),
             (
                 vec![contents(1, 1), Part::Job(b"{}".to_vec())],
                 "missing field",

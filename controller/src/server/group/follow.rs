@@ -1,4 +1,4 @@
-//! Copying what the primary promises.
+//! Following the primary: a standby copies its store and its changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::peer::{self, Peer};
 use crate::api::{self, follow_request::Event};
 use crate::store::StoreError;
 
-/// How often the others are asked which of them is primary.
+/// How often a standby without a primary asks the others which of them is primary.
 const PAUSE: Duration = Duration::from_millis(200);
-/// What ends sooner, for the same reason as before, is not told again.
+/// A shorter connection that ends for the same reason as the last one is not logged again.
 const BRIEF: Duration = Duration::from_secs(1);
 
-/// Why a controller does not follow another any more.
+/// The reason why following a primary has ended.
 #[derive(Debug, thiserror::Error)]
 enum FollowError {
     #[error("{}", .0.message())]
@@ -35,9 +35,9 @@ fn request(event: Event) -> api::FollowRequest {
 }
 
 impl Member {
-    /// Follows whichever of the others is primary, for ever.
+    /// Follows the present primary, forever.
     pub(super) async fn follow_the_primary(&self) {
-        let mut told = None;
+        let mut logged = None;
         loop {
             let standings = peer::standings(&self.peers).await;
             let primaries = self.peers.iter().zip(standings);
@@ -51,14 +51,14 @@ impl Member {
                 self.know_primary(None);
                 let (primary, term) = (&peer.address, standing.term);
                 match followed {
-                    Ok(()) => tracing::info!(primary, %term, "it leads no more"),
+                    Ok(()) => tracing::info!(primary, %term, "the primary has stepped down"),
                     Err(error) => {
-                        let problem = format!("does not follow {primary}: {error}");
-                        if begun.elapsed() > BRIEF || told.as_ref() != Some(&problem) {
+                        let problem = format!("cannot follow the primary at {primary}: {error}");
+                        if begun.elapsed() > BRIEF || logged.as_ref() != Some(&problem) {
                             tracing::warn!("{problem}");
                         }
                         self.know_problem(Some(problem.clone()));
-                        told = Some(problem);
+                        logged = Some(problem);
                     }
                 }
             }
@@ -66,7 +66,7 @@ impl Member {
         }
     }
 
-    /// Copies what a primary has and changes, until it ends or another one's term is accepted.
+    /// Copies a primary's store and changes until it ends or another controller's term is accepted.
     async fn follow(&self, peer: &Peer) -> Result<(), FollowError> {
         let mut granted = self.granted.subscribe();
         let shape = self.shape;
@@ -79,16 +79,16 @@ impl Member {
             history: Some(self.store.history()?.into()),
             accepted: Some(self.store.accepted()?.into()),
         };
-        let (told, requests) = mpsc::channel(16);
+        let (acknowledge, requests) = mpsc::channel(16);
         // The channel is new and has room for it.
-        let _ = told.try_send(request(Event::Following(first)));
+        let _ = acknowledge.try_send(request(Event::Following(first)));
         let mut copies = peer.follow(ReceiverStream::new(requests)).await?;
         self.know_primary(Some(peer.address.clone()));
         tracing::info!(primary = peer.address, "following");
         let mut assembly = Assembly::default();
         loop {
             let copy = tokio::select! {
-                // Nothing comes from this one any more that may be kept.
+                // The old primary's changes must not be stored after the new term was accepted.
                 _ = granted.changed() => return Ok(()),
                 copy = copies.message() => copy?,
             };
@@ -98,8 +98,8 @@ impl Member {
             let kept = tokio::task::spawn_blocking(move || copy::keep(&store, piece)).await;
             let kept = kept.expect("the store does not panic, and nobody cancels it")?;
             if let Some(at) = kept {
-                // Where nobody listens any more the next message says why.
-                let _ = told.send(request(Event::Stored(at.into()))).await;
+                // If the primary has closed the channel, the next message tells why.
+                let _ = acknowledge.send(request(Event::Stored(at.into()))).await;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Before the control API: only who leads answers.
+//! The entrance to a group's control API: only the primary serves it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use super::member::Member;
 use crate::api::control_server::SERVICE_NAME;
 use crate::client::PRIMARY;
 
-/// Hands calls to the controller while it leads, and says who does while it stands by.
+/// Passes calls to the controller while it is primary; as a standby it answers with the primary's
+/// address.
 #[derive(Clone)]
 pub struct Gate {
     member: Arc<Member>,
@@ -32,19 +33,19 @@ impl NamedService for Gate {
     const NAME: &'static str = SERVICE_NAME;
 }
 
-/// What one that stands by says to everything.
+/// The answer of a standby.
 fn refusal(primary: Option<&str>) -> Status {
     let mut status = Status::unavailable(match primary {
         Some(primary) => {
-            format!("this controller stands by; ask the primary, which is at {primary}")
+            format!("this controller is a standby; ask the primary at {primary}")
         }
         None => {
-            "this controller stands by and knows of no primary at present; ask again, or another"
+            "this controller is a standby and knows no primary; try again, or ask another controller"
                 .into()
         }
     });
     let primary = MetadataValue::try_from(primary.unwrap_or_default());
-    // An address that is connected to is one.
+    // An address of a connected peer is valid metadata.
     let primary = primary.unwrap_or_else(|_| MetadataValue::from_static(""));
     status.metadata_mut().insert(PRIMARY, primary);
     status

@@ -1,4 +1,4 @@
-//! What the switches say of who leads them.
+//! Observing which controller is primary at each switch, without taking part in the arbitration.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,38 +11,41 @@ use crate::fabric::Fabric;
 use crate::p4rt::{Device, ELECTION_ID, Mastership, Observer, Term};
 use crate::server::switch::device_of;
 
-/// How long a switch may take to answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The pause before a switch that did not is asked again.
+/// Timeout of a connection to a switch.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The pause before a switch is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What one switch says.
+/// A switch's answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Says {
-    /// Nothing at present.
+enum Primacy {
+    /// No answer at present.
     #[default]
-    Nothing,
+    Unknown,
     /// It has a primary.
     Led,
-    /// It has none: only this is a reason to take over.
+    /// It has no primary. Only this is a reason to take over.
     Vacant,
 }
 
-impl Says {
-    /// What a switch that tells us this says, and the latest term that it knows of: term 0 of a controller that leads alone.
-    fn of(standing: &Mastership) -> (Says, Option<Term>) {
+impl Primacy {
+    /// Interprets an arbitration answer. Also returns the latest term known to the switch: term 0
+    /// for a controller that leads alone.
+    fn of(standing: &Mastership) -> (Primacy, Option<Term>) {
         match standing {
-            // Somebody who looks on like us, where nobody has led yet or the highest that is there is made primary.
-            Mastership::Primary => (Says::Vacant, None),
-            Mastership::Backup { highest, .. } if *highest < ELECTION_ID => (Says::Vacant, None),
-            Mastership::Backup { highest, .. } => (Says::Led, term_of(*highest)),
-            Mastership::Vacant { highest } => (Says::Vacant, term_of(*highest)),
-            Mastership::Lost { .. } => (Says::Nothing, None),
+            // Another observer is its primary: no controller has led yet, or the switch promotes
+            // the highest bidder.
+            Mastership::Primary => (Primacy::Vacant, None),
+            Mastership::Backup { highest, .. } if *highest < ELECTION_ID => (Primacy::Vacant, None),
+            Mastership::Backup { highest, .. } => (Primacy::Led, term_of(*highest)),
+            Mastership::Vacant { highest } => (Primacy::Vacant, term_of(*highest)),
+            Mastership::Lost { .. } => (Primacy::Unknown, None),
         }
     }
 }
 
-/// Whose election id it is, if a controller's: of one that leads alone the switch does not say which.
+/// The term of an election id, if it is a controller's. The id of a single controller does not tell
+/// which.
 fn term_of(election_id: u128) -> Option<Term> {
     match election_id {
         ELECTION_ID => Some(Term::default()),
@@ -52,90 +55,95 @@ fn term_of(election_id: u128) -> Option<Term> {
 
 #[derive(Debug)]
 struct Seen {
-    switches: Vec<Says>,
+    switches: Vec<Primacy>,
     /// The latest term of all, if there was one.
     latest: Option<Term>,
 }
 
-/// Streams to all switches of a fabric that change nothing there. They end with it.
+/// Observing connections to all switches of a fabric. Dropping it closes them.
 pub struct Lookout {
     seen: Arc<Mutex<Seen>>,
-    news: watch::Receiver<()>,
+    changed: watch::Receiver<()>,
     _observers: JoinSet<()>,
 }
 
 impl Lookout {
-    /// Begins to look on.
+    /// Connects to all switches.
     pub fn start(fabric: &Fabric) -> Self {
         let seen = Arc::new(Mutex::new(Seen {
-            switches: vec![Says::default(); fabric.switches().len()],
+            switches: vec![Primacy::default(); fabric.switches().len()],
             latest: None,
         }));
-        let (told, news) = watch::channel(());
+        let (notify, changed) = watch::channel(());
         let mut observers = JoinSet::new();
         for (at, switch) in fabric.switches().iter().enumerate() {
-            let (seen, told) = (Arc::clone(&seen), told.clone());
+            let (seen, notify) = (Arc::clone(&seen), notify.clone());
             let device = device_of(switch);
             observers.spawn(async move {
-                observe(device, |(says, term)| {
+                observe(device, |(primacy, term)| {
                     let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    seen.switches[at] = says;
+                    seen.switches[at] = primacy;
                     seen.latest = seen.latest.max(term);
                     drop(seen);
-                    told.send_replace(());
+                    notify.send_replace(());
                 })
                 .await
             });
         }
         Lookout {
             seen,
-            news,
+            changed,
             _observers: observers,
         }
     }
 
-    /// How many switches say that they have no primary.
+    /// The number of switches that report no primary.
     pub fn vacant(&self) -> usize {
-        self.count(Says::Vacant)
+        self.count(Primacy::Vacant)
     }
 
-    /// Whether more than half of all switches say that they have no primary.
+    /// True if more than half of all switches report no primary.
     pub fn is_vacant(&self) -> bool {
         let switches = self.with_seen(|seen| seen.switches.len());
         self.vacant() * 2 > switches
     }
 
-    /// The latest term that a switch has told of: 0 of a controller that leads alone, none where no controller is known to have led.
+    /// The latest term that a switch has reported: 0 of a controller that leads alone, none if no
+    /// controller has led.
     pub fn latest(&self) -> Option<Term> {
         self.with_seen(|seen| seen.latest)
     }
 
-    /// Returns when more than half of all switches say whether they have a primary.
+    /// Returns when more than half of all switches report whether they have a primary.
     pub async fn wait_for_most(&self) {
-        let mut news = self.news.clone();
-        // It does not end while this does not.
-        let _ = news
+        let mut changed = self.changed.clone();
+        // The sender lives as long as this.
+        let _ = changed
             .wait_for(|()| {
                 self.with_seen(|seen| {
-                    let silent = seen.switches.iter().filter(|says| **says == Says::Nothing);
+                    let silent = seen
+                        .switches
+                        .iter()
+                        .filter(|primacy| **primacy == Primacy::Unknown);
                     silent.count() * 2 < seen.switches.len()
                 })
             })
             .await;
     }
 
-    /// Returns when more than half of all switches have said all the time for that long that they have no primary.
+    /// Returns when more than half of all switches have reported no primary for the whole time
+    /// `grace`.
     pub async fn wait_for_vacancy(&self, grace: Duration) {
-        let mut news = self.news.clone();
+        let mut changed = self.changed.clone();
         loop {
             while !self.is_vacant() {
-                if news.changed().await.is_err() {
+                if changed.changed().await.is_err() {
                     std::future::pending().await
                 }
             }
             let filled = async {
                 while self.is_vacant() {
-                    if news.changed().await.is_err() {
+                    if changed.changed().await.is_err() {
                         std::future::pending().await
                     }
                 }
@@ -146,34 +154,40 @@ impl Lookout {
         }
     }
 
-    fn count(&self, what: Says) -> usize {
-        self.with_seen(|seen| seen.switches.iter().filter(|says| **says == what).count())
+    fn count(&self, what: Primacy) -> usize {
+        self.with_seen(|seen| {
+            seen.switches
+                .iter()
+                .filter(|primacy| **primacy == what)
+                .count()
+        })
     }
 
     fn with_seen<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
-        // Nothing panics while it holds the lock.
+        // No thread panics while it holds the lock.
         look(&self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Tells what a switch says, whenever it says something else, for ever.
-async fn observe(device: Device, tell: impl Fn((Says, Option<Term>))) {
+/// Observes a switch and reports each change, forever.
+async fn observe(device: Device, tell: impl Fn((Primacy, Option<Term>))) {
     loop {
-        match Observer::connect(&device, PATIENCE).await {
+        match Observer::connect(&device, CONNECT_TIMEOUT).await {
             Ok(observer) => {
                 let mut standing = observer.standing();
                 loop {
-                    let says = standing.borrow_and_update().clone();
-                    tell(Says::of(&says));
-                    if matches!(says, Mastership::Lost { .. }) || standing.changed().await.is_err()
+                    let primacy = standing.borrow_and_update().clone();
+                    tell(Primacy::of(&primacy));
+                    if matches!(primacy, Mastership::Lost { .. })
+                        || standing.changed().await.is_err()
                     {
                         break;
                     }
                 }
             }
-            Err(error) => tracing::debug!(switch = device.name, %error, "says nothing"),
+            Err(error) => tracing::debug!(switch = device.name, %error, "no answer"),
         }
-        tell((Says::Nothing, None));
+        tell((Primacy::Unknown, None));
         sleep(PAUSE).await;
     }
 }
@@ -193,17 +207,21 @@ mod tests {
         let lost = Mastership::Lost {
             reason: String::new(),
         };
-        for (standing, says, latest) in [
-            (Mastership::Primary, Says::Vacant, None),
-            (backup(17), Says::Vacant, None),
-            (backup(ELECTION_ID), Says::Led, Some(Term::default())),
-            (backup(u128::MAX), Says::Led, None),
-            (backup(id), Says::Led, Some(term)),
-            (Mastership::Vacant { highest: id }, Says::Vacant, Some(term)),
-            (Mastership::Vacant { highest: 0 }, Says::Vacant, None),
-            (lost, Says::Nothing, None),
+        for (standing, primacy, latest) in [
+            (Mastership::Primary, Primacy::Vacant, None),
+            (backup(17), Primacy::Vacant, None),
+            (backup(ELECTION_ID), Primacy::Led, Some(Term::default())),
+            (backup(u128::MAX), Primacy::Led, None),
+            (backup(id), Primacy::Led, Some(term)),
+            (
+                Mastership::Vacant { highest: id },
+                Primacy::Vacant,
+                Some(term),
+            ),
+            (Mastership::Vacant { highest: 0 }, Primacy::Vacant, None),
+            (lost, Primacy::Unknown, None),
         ] {
-            assert_eq!(Says::of(&standing), (says, latest), "{standing:?}");
+            assert_eq!(Primacy::of(&standing), (primacy, latest), "{standing:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One of several controllers, at work: it stands by, leads, and stands by again.
+//! One of several controllers: it is a standby, becomes primary, and becomes a standby again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,17 +25,18 @@ use crate::store::Store;
 
 /// How long a switch may take to accept a new primary before that begins without it.
 const TAKE_OVER: Duration = Duration::from_secs(1);
-/// How often a primary asks the others whether one of them leads: switches may be out of reach, and the others not.
+/// How often a primary asks the others whether one of them leads: its switches may be unreachable
+/// while the others are not.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What a controller is at present.
+/// The present role of a controller.
 pub enum Role {
-    /// It stands by.
+    /// It is a standby.
     Standby {
-        /// Where the primary is that it follows.
+        /// The address of the primary that it follows.
         primary: Option<String>,
     },
-    /// It leads.
+    /// It is primary.
     Primary {
         controller: Arc<Controller>,
         service: ControlServer<ControlService>,
@@ -46,29 +47,30 @@ pub enum Role {
 pub struct Member {
     config: Config,
     pub(super) group: Group,
-    /// In what all of them are to be alike.
+    /// The parameters in which all of them must agree.
     pub(super) shape: Shape,
     pub(super) store: Arc<Store>,
     pub(super) peers: Vec<Peer>,
-    /// Whether it leads the next time also when promises of others may be lost by that.
+    /// True if the next claim may lose committed changes.
     pub(super) lead_anyway: AtomicBool,
-    /// That it has accepted another one's term.
+    /// Notified when it has accepted another controller's term.
     pub(super) granted: watch::Sender<()>,
     role: watch::Sender<Role>,
-    /// What the switches say, while it stands by.
+    /// Observes the switches while it is a standby.
     lookout: Mutex<Option<Arc<Lookout>>>,
-    /// Why it does not lead although it would have to, or who does not follow although it would have to.
+    /// Why it does not lead although it should, or why another controller does not follow although
+    /// it should.
     problem: Mutex<Option<String>>,
 }
 
-/// A task that ends when nobody needs it any more.
+/// A task that ends when this is dropped.
 struct Task(JoinHandle<()>);
 
 impl Task {
-    /// Ends it now: it does nothing any more when this returns.
+    /// Ends it; it has stopped when this returns.
     async fn end(mut self) {
         self.0.abort();
-        // That it was cancelled, or has panicked and said so.
+        // The result is either the cancellation or a panic that was logged.
         let _ = (&mut self.0).await;
     }
 }
@@ -102,7 +104,7 @@ impl Member {
         })
     }
 
-    /// Stands by and leads in turn, for ever.
+    /// Alternates between standby and primary, forever.
     pub async fn work(self: Arc<Self>) {
         loop {
             let term = self.stand_by().await;
@@ -110,13 +112,14 @@ impl Member {
             if let Err(error) = self.lead(term).await {
                 self.set_problem(Some(format!("cannot lead: {error}")));
                 self.step_down();
-                // Somebody else may be able to.
+                // Another controller may be able to lead.
                 sleep(self.group.grace * 2).await;
             }
         }
     }
 
-    /// Copies what the primary promises until switches need another one, and others agree that it is this one.
+    /// Follows the primary until the switches need another one and enough controllers agree to this
+    /// one.
     async fn stand_by(self: &Arc<Self>) -> Term {
         let lookout = Arc::new(Lookout::start(&self.config.fabric));
         *self.lookout() = Some(Arc::clone(&lookout));
@@ -127,11 +130,12 @@ impl Member {
                 async move { follower.follow_the_primary().await },
             ));
             match self.lead_anyway.load(Ordering::Acquire) {
-                // Switches may not notice that their primary is gone.
+                // The switches may not notice that their primary is gone.
                 true => lookout.wait_for_most().await,
                 false => lookout.wait_for_vacancy(grace).await,
             }
-            // Whoever knows more goes first, and among equals the one with the greatest number.
+            // The controller with the latest store goes first, and among equals the one with the
+            // greatest number.
             let Ok(ours) = self.store.history() else {
                 sleep(grace).await;
                 continue;
@@ -184,7 +188,7 @@ impl Member {
             service,
         });
         self.set_problem(None);
-        tracing::info!("leads since term {term}");
+        tracing::info!(%term, "leading");
         let mut ticks = interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let later = loop {
@@ -200,32 +204,32 @@ impl Member {
                     if let Some(later) = primaries.map(|other| other.term).max() {
                         controller.journal.outrank(later);
                     }
-                    self.set_problem(self.stranger(&others));
+                    self.set_problem(self.mismatch(&others));
                 },
             }
         };
-        tracing::warn!(%term, %later, "another controller leads");
+        tracing::warn!(%term, %later, "another controller has claimed a later term");
         self.step_down();
-        // Else the next term that it claims may be one before that, which others would refuse.
+        // Otherwise its next claim may be of an earlier term, which the others would refuse.
         if let Err(error) = self.in_store(move |store| store.accept(later)).await {
-            tracing::warn!(%error, "a later term is not kept");
+            tracing::warn!(%error, "cannot store the later term");
         }
         Ok(())
     }
 
-    /// The first of the others that is none of this group, and why.
-    fn stranger(&self, others: &[Result<Standing, Status>]) -> Option<String> {
+    /// The first other controller that is not of this group, and why.
+    fn mismatch(&self, others: &[Result<Standing, Status>]) -> Option<String> {
         let mut all = self.peers.iter().zip(others);
         all.find_map(|(peer, other)| {
             let refusal = self.shape.refusal_of(other.as_ref().ok()?.shape)?;
             Some(format!(
-                "the controller at {} does not follow: {refusal}",
+                "the controller at {} cannot follow: {refusal}",
                 peer.address
             ))
         })
     }
 
-    /// Leads no more: what is asked from now on goes to the primary, and what is going on is ended.
+    /// Stops leading: pending calls end, and later ones go to the primary.
     pub fn step_down(&self) {
         let role = self.role.send_replace(Role::Standby { primary: None });
         if let Role::Primary { controller, .. } = role {
@@ -233,7 +237,7 @@ impl Member {
         }
     }
 
-    /// The controller, while it leads.
+    /// The controller, while it is primary.
     pub fn primary(&self) -> Option<Arc<Controller>> {
         match &*self.role.borrow() {
             Role::Primary { controller, .. } => Some(Arc::clone(controller)),
@@ -241,7 +245,8 @@ impl Member {
         }
     }
 
-    /// What answers calls of the control API, while it leads at most of the switches; else where the primary is, if that is known.
+    /// The control API, while this controller is primary at most switches; otherwise the primary's
+    /// address, if known.
     pub fn service(&self) -> Result<ControlServer<ControlService>, Option<String>> {
         match &*self.role.borrow() {
             Role::Primary {
@@ -255,7 +260,7 @@ impl Member {
         }
     }
 
-    /// Remembers where the primary is.
+    /// Records the primary's address.
     pub(super) fn know_primary(&self, address: Option<String>) {
         if address.is_some() {
             self.set_problem(None);
@@ -269,21 +274,21 @@ impl Member {
         });
     }
 
-    /// How many switches say that they have no primary, while it stands by.
+    /// The number of switches that report no primary, while this controller is a standby.
     pub(super) fn vacant(&self) -> usize {
         self.lookout()
             .as_ref()
             .map_or(0, |lookout| lookout.vacant())
     }
 
-    /// How many switches the fabric has.
+    /// The number of switches in the fabric.
     pub(super) fn switches(&self) -> usize {
         self.config.fabric.switches().len()
     }
 
-    /// What it counts and measures as OpenMetrics text.
+    /// The metrics as OpenMetrics text.
     pub(super) fn metrics_text(&self) -> String {
-        // Where its store cannot be read there is nothing to say of it: the log does.
+        // If the store cannot be read there is no standing; the log has the error.
         let standing = standing_of_member(self).ok().map(GroupStanding::from);
         match (self.primary(), standing) {
             (Some(controller), standing) => controller.metrics_text_of(standing),
@@ -292,13 +297,14 @@ impl Member {
         }
     }
 
-    /// Why it does not lead although it would have to, or who does not follow although it would have to.
+    /// Why it does not lead although it should, or why another controller does not follow although
+    /// it should.
     pub(super) fn problem(&self) -> Option<String> {
         let problem = self.problem.lock();
         problem.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Tells a new problem once.
+    /// Records a problem and logs it if it is new.
     fn set_problem(&self, problem: Option<String>) {
         if let Some(new) = &problem
             && self.problem().as_ref() != Some(new)
@@ -308,14 +314,14 @@ impl Member {
         self.know_problem(problem);
     }
 
-    /// Remembers a problem for whoever asks.
+    /// Records a problem for later requests.
     pub(super) fn know_problem(&self, problem: Option<String>) {
         let mut known = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         *known = problem;
     }
 
     fn lookout(&self) -> std::sync::MutexGuard<'_, Option<Arc<Lookout>>> {
-        // Nothing panics while it holds the lock.
+        // No thread panics while it holds the lock.
         self.lookout.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

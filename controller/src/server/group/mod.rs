@@ -1,9 +1,11 @@
-//! Several controllers for one fabric: one is primary, the others copy what it promises and stand by.
+//! Several controllers for one fabric: one is primary, the others follow its store as standbys.
 //!
-//! Switches decide who is primary, by P4Runtime arbitration: a [`Lookout`](lookout) sees what they say. A
-//! [`Member`](member::Member) stands by, claims a [term](crate::p4rt::Term) when most switches have no primary, leads in it
-//! until a later one is known, and stands by again. What it promises is in a [journal](super::journal) that others
-//! [copy](follow), and asks for with a [claim](claim) before it leads.
+//! The switches decide which controller is primary, by P4Runtime arbitration; a
+//! [`Lookout`](lookout) observes their answers. A [`Member`](member::Member) is a standby at first.
+//! When most switches have no primary it claims a [term](crate::p4rt::Term), leads until a later
+//! term is known, and is a standby again. The primary's committed changes are in a
+//! [journal](super::journal) that the others [follow](follow); a [claim](claim) collects them
+//! before a controller leads.
 
 mod claim;
 pub mod copy;
@@ -31,56 +33,55 @@ use gate::Gate;
 use member::Member;
 pub(super) use replication::{ReplicationService, Who};
 
-/// How long most switches are without a primary before another takes over, unless the group says otherwise. A primary whose
-/// connections break is back sooner.
+/// Default of [`Group::grace`]. A primary whose connections break reconnects sooner.
 pub const GRACE: Duration = Duration::from_secs(1);
 
-/// The controllers of a fabric, as one of them sees it.
+/// The controllers of a fabric, from the view of one of them.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// The others, each where it serves the control API.
+    /// The addresses of the others' control APIs.
     pub peers: Vec<String>,
-    /// How many of them have stored what a primary promises, at most all.
+    /// How many of them must store a change before it is committed, at most all.
     pub copies: usize,
-    /// For how long most switches say that they have no primary before one takes over.
+    /// How long most switches must report that they have no primary before a standby takes over.
     pub grace: Duration,
-    /// Whether this one leads also when promises of others may be lost by that.
+    /// True to lead even if committed changes may be lost.
     pub lead_anyway: bool,
 }
 
-/// In what all controllers of a group have to be alike: what one promises is only known to who leads next if both count the same
-/// way, and only kept by one that has the same fabric and program.
+/// The parameters in which all controllers of a group must agree. A change is known to the next
+/// primary only if both count copies the same way, and is usable only with the same fabric and
+/// program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// How many controllers there are.
+    /// The number of controllers.
     pub controllers: u32,
-    /// How many of them have stored what the primary promises, besides that.
+    /// How many of them, besides the primary, must store a change.
     pub copies: u32,
-    /// The [digest](crate::fabric::Fabric::digest) of its fabric; 0 of one that does not say it, as it is of an earlier version, or leads alone.
+    /// The [digest](crate::fabric::Fabric::digest) of the fabric; 0 for a controller that runs alone.
     pub fabric: u64,
-    /// The [cookie](crate::program::Program::cookie) of its program; 0 likewise.
+    /// The [cookie](crate::program::Program::cookie) of the program; 0 for a controller that runs alone.
     pub program: u64,
 }
 
 impl Shape {
-    /// Why one of a group of this shape has nothing to do with one of another.
+    /// Why controllers with these two shapes cannot form a group.
     pub fn refusal_of(self, other: Shape) -> Option<String> {
         let counts = |it: Shape| (it.controllers, it.copies);
         if counts(self) != counts(other) {
             return Some(format!(
-                "this is a group of {self}, and not of {other}; start all with the same --copies, and all others as --peers"
+                "the groups differ, {self} and {other}; start all controllers with the same --copies, each with all others as --peers"
             ));
         }
-        let differ = |one: u64, two: u64| one != 0 && two != 0 && one != two;
         let (one, two) = (self.fabric, other.fabric);
-        if differ(one, two) {
+        if one != two {
             return Some(format!(
-                "this is a group with fabric {one:016x}, and not {two:016x}; start all with the same --fabric, the primary last"
+                "the fabrics differ, {one:016x} and {two:016x}; start all controllers with the same --fabric, the primary last"
             ));
         }
         let (one, two) = (self.program, other.program);
-        differ(one, two).then(|| {
-            format!("this is a group with program {one:016x}, and not {two:016x}; start all of one version with the same --program, the primary last")
+        (one != two).then(|| {
+            format!("the programs differ, {one:016x} and {two:016x}; start all controllers in one version with the same --program, the primary last")
         })
     }
 }
@@ -92,12 +93,13 @@ impl fmt::Display for Shape {
             copies,
             ..
         } = self;
-        write!(f, "{controllers} with --copies {copies}")
+        write!(f, "{controllers} controllers with --copies {copies}")
     }
 }
 
 impl Group {
-    /// A group that promises what all have stored but one, and all of two: whichever ends, the others know it.
+    /// A group with these peers in which a change needs copies on half of them, rounded up: it
+    /// survives the loss of any one controller.
     pub fn new(peers: Vec<String>) -> Self {
         Group {
             copies: peers.len().div_ceil(2),
@@ -108,7 +110,7 @@ impl Group {
     }
 
     fn shape(&self, config: &Config) -> Shape {
-        // Command lines have room for far fewer.
+        // A command line has room for far fewer than 2³² peers.
         Shape {
             controllers: self.peers.len() as u32 + 1,
             copies: self.copies as u32,
@@ -117,8 +119,8 @@ impl Group {
         }
     }
 
-    /// How many controllers, this one included, are to be asked before one leads, so that one of them knows whatever was
-    /// promised: all but as many as have stored it besides the primary.
+    /// How many controllers, including this one, must agree before one leads, so that one of them
+    /// has every committed change: all except as many as need to store it besides the primary.
     fn quorum(&self) -> usize {
         match self.copies {
             0 => 1,
@@ -127,7 +129,7 @@ impl Group {
     }
 }
 
-/// A controller that stands by, or leads. Dropping it leaves the switches as they are and ends everything else.
+/// A controller of a group. Dropping it ends everything except the switches' forwarding.
 pub struct MemberHandle {
     address: Listen,
     member: Arc<Member>,
@@ -136,10 +138,11 @@ pub struct MemberHandle {
     work: JoinHandle<()>,
 }
 
-/// Serves the control API as one of several controllers: begins as one that stands by, and leads when switches have no primary.
+/// Serves the control API as one of several controllers: as a standby, and as primary when the
+/// switches have none.
 ///
 /// # Errors
-/// The address is taken, the store is none, or the group makes no sense.
+/// The address is taken, the store cannot be opened, or the group is inconsistent.
 pub async fn serve_in(config: Config, group: Group) -> Result<MemberHandle, ServeError> {
     if group.copies > group.peers.len() {
         return Err(ServeError::Copies {
@@ -164,7 +167,7 @@ pub async fn serve_in(config: Config, group: Group) -> Result<MemberHandle, Serv
         .add_service(ReplicationServer::new(replication));
     let (stop, stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(listener.serve(server, async {
-        // Either way the handle is gone.
+        // An error means that the handle was dropped, which also stops the server.
         let _ = stopped.await;
     }));
     let work = tokio::spawn({
@@ -181,12 +184,12 @@ pub async fn serve_in(config: Config, group: Group) -> Result<MemberHandle, Serv
 }
 
 impl MemberHandle {
-    /// Where the control API listens.
+    /// The address of the control API.
     pub fn address(&self) -> &Listen {
         &self.address
     }
 
-    /// Returns why it has ended by itself, which it should not: it neither stands by nor leads any more.
+    /// Returns the reason when the controller has ended without being stopped, which is a defect.
     pub async fn ended(&mut self) -> String {
         let ended = tokio::select! {
             work = &mut self.work => work.err().map(|error| error.to_string()),
@@ -195,21 +198,22 @@ impl MemberHandle {
                 Err(error) => Some(error.to_string()),
             },
         };
-        ended.unwrap_or_else(|| "its listener has ended".into())
+        ended.unwrap_or_else(|| "the listener has ended".into())
     }
 
-    /// What it counts and measures, now and later, as OpenMetrics text: how it stands in its group, and while it leads all that one alone has.
+    /// Returns a function for the present metrics as OpenMetrics text: the controller's role, and
+    /// while it is primary everything that a single controller reports.
     pub fn metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
         let member = Arc::clone(&self.member);
         move || member.metrics_text()
     }
 
-    /// The controller, while it leads.
+    /// The controller, while it is primary.
     pub fn primary(&self) -> Option<Arc<Controller>> {
         self.member.primary()
     }
 
-    /// Stops serving; calls that wait are ended. The switches keep what they have.
+    /// Stops serving and ends pending calls. The switches keep their entries.
     pub async fn stop(mut self) {
         self.end();
         drop(self.stop.take());
@@ -236,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_knows_something_else_is_none_of_the_group() {
+    fn controllers_with_another_fabric_or_program_cannot_join() {
         let shape = Shape {
             controllers: 2,
             copies: 1,
@@ -251,7 +255,7 @@ mod tests {
         assert_eq!(
             fabric.as_deref(),
             Some(
-                "this is a group with fabric 00000000000000ab, and not 00000000000000ac; start all with the same --fabric, the primary last"
+                "the fabrics differ, 00000000000000ab and 00000000000000ac; start all controllers with the same --fabric, the primary last"
             )
         );
         let program = refusal(Shape {
@@ -260,18 +264,11 @@ mod tests {
         });
         let program = program.expect("another program");
         assert!(program.contains("with the same --program"), "{program}");
-        // Of a version that does not say them.
-        let earlier = Shape {
-            fabric: 0,
-            program: 0,
-            ..shape
-        };
-        assert_eq!([refusal(shape), refusal(earlier)], [None, None]);
-        assert_eq!(earlier.refusal_of(shape), None);
+        assert_eq!(refusal(shape), None);
     }
 
     #[test]
-    fn who_is_asked_and_who_has_stored_it_have_one_in_common() {
+    fn every_quorum_has_a_controller_that_stored_the_change() {
         for others in 0..6 {
             for copies in 1..=others {
                 let peers = vec![String::new(); others];
@@ -279,7 +276,8 @@ mod tests {
                     copies,
                     ..Group::new(peers)
                 };
-                // The primary and `copies` others have it; of all these at least one is asked.
+                // The primary and `copies` others have stored the change; the quorum must include
+                // one of them.
                 let (all, have) = (others + 1, copies + 1);
                 assert!(group.quorum() + have > all, "{others} {copies}");
                 assert!(group.quorum() - 1 + have <= all, "no more than needed");

@@ -1,4 +1,4 @@
-//! Another controller of the group.
+//! A client for another controller of the group.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use crate::client;
 use crate::p4rt::Term;
 use crate::store::{History, Stored};
 
-/// How long it may take to say how it stands.
+/// Timeout of a request for its standing.
 const ANSWER: Duration = Duration::from_millis(500);
-/// How long it may take to accept a claim and to send what it has.
+/// Timeout of a claim, including the transfer of its store.
 const CLAIM: Duration = Duration::from_secs(3);
-/// How often it is asked whether it is there while it has nothing to say, and how long it may take to answer.
+/// Interval of keepalive pings on an idle connection, and the timeout for their answers.
 const KEEPALIVE: Duration = Duration::from_secs(1);
 
-/// One of the other controllers.
+/// Another controller.
 pub struct Peer {
-    /// Where it is.
+    /// Its address.
     pub address: String,
     rpc: ReplicationClient<Channel>,
 }
 
-/// How one stands.
+/// Another controller's standing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     pub is_primary: bool,
@@ -38,13 +38,13 @@ pub struct Standing {
     pub shape: Shape,
 }
 
-/// Why a claim is not accepted.
+/// The reason why a claim is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// It says no, or nothing.
+    /// It refuses, or does not answer.
     #[error("{}", .0.message())]
     Status(#[from] Status),
-    /// It sends something else than its store.
+    /// It sends something other than its store.
     #[error(transparent)]
     Copy(#[from] CopyError),
 }
@@ -56,10 +56,10 @@ fn within<T>(timeout: Duration, message: T) -> Request<T> {
 }
 
 impl Peer {
-    /// The controller at `address`, which is connected to when it is asked something.
+    /// The controller at `address`. Connects with the first request.
     ///
     /// # Errors
-    /// It is no address.
+    /// The address is malformed.
     pub fn new(address: String) -> Result<Self, tonic::transport::Error> {
         let endpoint = client::endpoint(&address)?
             .connect_timeout(ANSWER)
@@ -75,7 +75,7 @@ impl Peer {
         })
     }
 
-    /// How it stands.
+    /// Asks for its standing.
     pub async fn standing(&self) -> Result<Standing, Status> {
         let request = within(ANSWER, api::GetStandingRequest {});
         let standing = self.rpc.clone().get_standing(request).await?.into_inner();
@@ -93,7 +93,7 @@ impl Peer {
         })
     }
 
-    /// Asks it to accept a term; what it has, if that is later than `history`.
+    /// Asks it to accept a term. Returns its store if that is later than `history`.
     pub async fn claim(
         &self,
         term: Term,
@@ -119,7 +119,7 @@ impl Peer {
         }
         match assembly.is_empty() {
             true => Ok(None),
-            false => Err(CopyError::Disorder("less than all that it has").into()),
+            false => Err(CopyError::Disorder("an incomplete store").into()),
         }
     }
 
@@ -132,7 +132,7 @@ impl Peer {
     }
 }
 
-/// How all of them stand, in the order of `peers`.
+/// The standings of all peers, in the order of `peers`.
 pub async fn standings(peers: &[Peer]) -> Vec<Result<Standing, Status>> {
     join_all(peers.iter().map(Peer::standing)).await
 }

@@ -1,4 +1,4 @@
-//! What controllers say to each other.
+//! The gRPC service `Replication`, by which controllers follow each other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,18 +19,18 @@ use crate::server::controller::Controller;
 use crate::server::journal::{Feed, Journal};
 use crate::store::History;
 
-/// How long one who follows may take to say who it is.
+/// How long a follower may take to send its first message.
 const FIRST_WORD: Duration = Duration::from_secs(5);
 
-/// Who answers.
+/// The controller behind the service.
 pub enum Who {
-    /// A controller that leads alone.
+    /// A single controller.
     Alone(Arc<Controller>),
     /// One of several.
     Member(Arc<Member>),
 }
 
-/// Serves the calls by which controllers stand by for each other.
+/// Serves the calls between the controllers of a group.
 pub struct ReplicationService {
     who: Who,
 }
@@ -44,14 +44,14 @@ impl ReplicationService {
         match &self.who {
             Who::Member(member) => Ok(member),
             Who::Alone(_) => Err(Status::failed_precondition(
-                "this controller leads alone; start it with --peers to let others stand by",
+                "this controller runs alone; start it with --peers to allow standbys",
             )),
         }
     }
 }
 
-/// Refuses one of another group.
-fn alike(member: &Member, other: Shape) -> Result<(), Status> {
+/// Refuses a controller of another group.
+fn check_shape(member: &Member, other: Shape) -> Result<(), Status> {
     match member.shape.refusal_of(other) {
         Some(refusal) => Err(Status::failed_precondition(refusal)),
         None => Ok(()),
@@ -91,13 +91,13 @@ fn standing_of(controller: &Controller) -> Result<api::GetStandingResponse, Stat
         switches_told: led as u32,
         problem: match role {
             Role::Primary => String::new(),
-            _ => "was primary, and is so at no more than half of the switches".into(),
+            _ => "no longer primary at more than half of the switches".into(),
         },
         ..Default::default()
     })
 }
 
-/// How one of several stands.
+/// The standing of one of several controllers.
 pub(super) fn standing_of_member(member: &Member) -> Result<api::GetStandingResponse, Status> {
     if let Some(controller) = member.primary() {
         let mut standing = standing_of(&controller)?;
@@ -158,17 +158,17 @@ impl Replication for ReplicationService {
             fabric,
             program,
         };
-        alike(member, shape)?;
+        check_shape(member, shape)?;
         let term = Term::from(term.unwrap_or_default());
         let known = History::from(history.unwrap_or_default());
         let primary = member.primary();
         if primary.as_ref().is_some_and(|it| it.journal.leads()) {
-            return Err(Status::failed_precondition("it is primary and leads"));
+            return Err(Status::failed_precondition("this controller is primary"));
         }
         let accepted = member.in_store(move |store| store.accept(term)).await;
         if !accepted.map_err(internal)? {
             let accepted = member.store.accepted().map_err(internal)?;
-            let text = format!("it has accepted term {accepted}");
+            let text = format!("this controller has accepted term {accepted}");
             return Err(Status::failed_precondition(text));
         }
         member.granted.send_replace(());
@@ -199,13 +199,14 @@ impl Replication for ReplicationService {
         let member = self.member()?;
         let mut requests = request.into_inner();
         let first = timeout(FIRST_WORD, requests.message()).await;
-        let first = first.map_err(|_| Status::deadline_exceeded("nobody said who follows"))?;
+        let first =
+            first.map_err(|_| Status::deadline_exceeded("no Following arrived within 5 s"))?;
         let Some(Event::Following(following)) = first?.and_then(|request| request.event) else {
             return Err(Status::invalid_argument(
-                "the first message must say who follows: a Following",
+                "the first message must be a Following",
             ));
         };
-        let not_primary = || Status::unavailable("it is not primary");
+        let not_primary = || Status::unavailable("this controller is not primary");
         let api::Following {
             controllers,
             copies,
@@ -219,10 +220,10 @@ impl Replication for ReplicationService {
             fabric,
             program,
         };
-        alike(member, shape)?;
+        check_shape(member, shape)?;
         if following.controller == member.store.controller() {
             return Err(Status::failed_precondition(
-                "who follows has this one's number; give none a copy of another one's --state",
+                "the follower has the number of this controller; give each controller its own --state",
             ));
         }
         let controller = member.primary().ok_or_else(not_primary)?;
@@ -242,7 +243,7 @@ impl Replication for ReplicationService {
     }
 }
 
-/// Sends who follows what there is, and what comes, until either side ends.
+/// Sends a follower the snapshot and then every change, until either side ends.
 async fn send(feed: Feed, copies: mpsc::Sender<Result<api::Copy, Status>>) {
     let Feed { all, mut changes } = feed;
     if let Some((history, stored)) = all {
@@ -264,7 +265,7 @@ async fn send(feed: Feed, copies: mpsc::Sender<Result<api::Copy, Status>>) {
     }
 }
 
-/// Hears what who follows has stored, until it goes.
+/// Receives a follower's acknowledgements until it ends.
 async fn hear(journal: Arc<Journal>, who: u32, mut requests: Streaming<api::FollowRequest>) {
     while let Ok(Some(request)) = requests.message().await {
         if let Some(Event::Stored(at)) = request.event {

@@ -1,8 +1,9 @@
-//! Journals for tests.
+//! A journal for tests.
 
 use super::*;
 
-/// The journal of a primary of two, empty, where `leads` says whether it leads still: the other one has to store what is promised.
+/// The journal of a primary with one follower, which must store every change. `leads` tells whether
+/// the switches still accept the primary.
 pub fn primary_of_two(leads: impl Fn() -> bool + Send + Sync + 'static) -> Arc<Journal> {
     let lead = Lead {
         term: Term { number: 3, by: 1 },

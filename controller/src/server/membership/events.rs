@@ -1,4 +1,4 @@
-//! What happens to jobs' members, for whoever wants to know.
+//! Events of jobs' members, for watchers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,13 +9,13 @@ use crate::api::MembershipEvent;
 use crate::api::membership_event::Kind;
 use crate::job::{Job, JobId, Rank};
 
-/// How many events wait for one who listens slowly; who misses some is told how things are instead.
+/// Events that wait for a slow watcher. One that misses some receives the present state instead.
 const WAITING: usize = 64;
 
-/// What happened to which job.
+/// A job's name and an event of its members.
 pub type Event = (Arc<str>, MembershipEvent);
 
-/// Passes on what happens, until the controller stops.
+/// Distributes events until the controller stops.
 #[derive(Debug)]
 pub struct Events(Mutex<Option<broadcast::Sender<Event>>>);
 
@@ -26,50 +26,50 @@ impl Default for Events {
 }
 
 impl Events {
-    /// What happens from now on; none any more where the controller is being stopped.
+    /// Subscribes to events from now on; none if the controller is stopping.
     pub fn listen(&self) -> Option<broadcast::Receiver<Event>> {
         let events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         events.as_ref().map(broadcast::Sender::subscribe)
     }
 
-    /// Nothing happens any more.
+    /// Ends all subscriptions.
     pub fn end(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     fn tell(&self, event: Event) {
         if let Some(events) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            // Nobody may listen.
+            // An error means that nobody is subscribed.
             let _ = events.send(event);
         }
     }
 }
 
 impl Controller {
-    /// Something happened to a member of an epoch that is on switches.
-    pub(in super::super) fn tell_of_member(&self, id: JobId, rank: Rank, kind: Kind, reason: &str) {
+    /// Reports an event of a member in an installed epoch.
+    pub(in super::super) fn report_member(&self, id: JobId, rank: Rank, kind: Kind, reason: &str) {
         let job = self
             .registry()
             .get(id)
             .map(|record| Arc::clone(&record.job));
         if let Some(job) = job {
-            self.tell_of(&job, kind, Some(rank), None, reason.to_owned());
+            self.report(&job, kind, Some(rank), None, reason.to_owned());
         }
     }
 
-    /// Something happened to such an epoch.
-    pub(super) fn tell_of_epoch(&self, id: JobId, kind: Kind, first: Option<u32>, reason: String) {
+    /// Reports an event of an installed epoch.
+    pub(super) fn report_epoch(&self, id: JobId, kind: Kind, first: Option<u32>, reason: String) {
         let job = self
             .registry()
             .get(id)
             .map(|record| Arc::clone(&record.job));
         if let Some(job) = job {
-            self.tell_of(&job, kind, None, first, reason);
+            self.report(&job, kind, None, first, reason);
         }
     }
 
-    /// The same where it may be gone already.
-    pub(in super::super) fn tell_of(
+    /// Reports an event of an epoch that may be gone.
+    pub(in super::super) fn report(
         &self,
         job: &Job,
         kind: Kind,
@@ -87,6 +87,6 @@ impl Controller {
             reason,
         };
         self.events.tell((job.name.as_str().into(), event));
-        self.attendants.tell_news(job.id);
+        self.sessions.notify(job.id);
     }
 }

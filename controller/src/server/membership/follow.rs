@@ -1,4 +1,4 @@
-//! A change on its way, from its installation to the end of the old epoch.
+//! Carrying out a change of members, from its installation to the removal of the old epoch.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,54 +12,55 @@ use super::super::jobs::epoch_in_span;
 use super::super::journal::KeepError;
 use super::super::registry::Record;
 use super::preparation::{Preparation, Unmade};
-use super::{rest, suspects};
-use crate::api::attend_response::Order as Word;
+use super::{pause_after_scan, suspects};
+use crate::api::attend_response::Order as Message;
 use crate::api::membership_event::Kind;
 use crate::api::{BeginEpoch, CallOffEpoch};
 use crate::fabric::HostId;
 use crate::job::{Job, JobId, Rank};
 use crate::membership::{Phase, Step};
 
-/// The pause before something is tried again that could not be kept: too few other controllers have stored it, or switches obey nobody for a
-/// moment. Where another controller leads from now on, this one is closed, and everything that follows changes with it.
+/// The pause before a step is retried that could not be stored, because too few controllers follow
+/// or the switches accept no primary. If another controller leads from now on this one is closed,
+/// and the new one continues the change.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Whether there is more to do.
+/// What to do after a step.
 #[derive(PartialEq, Eq)]
 enum Then {
-    /// At once.
+    /// Take the next steps at once.
     Again,
-    /// When something has happened.
+    /// Wait for an event.
     Wait,
-    /// Nothing.
+    /// End: the change is over.
     Over,
 }
 
-/// What becomes of the members of an epoch, by its number.
+/// The message for members of an epoch, with that epoch's id.
 type Prepared = (Arc<Preparation>, JobId);
 
 impl Controller {
-    /// Takes up all changes that were on their way when the controller ended.
+    /// Continues all changes that were in progress when the controller stopped.
     pub(in super::super) fn follow_changes(self: &Arc<Self>) {
         let changing = self.registry().changing();
         changing.into_iter().for_each(|id| self.follow_change(id));
     }
 
-    /// Follows a change, by the number of the epoch that comes.
+    /// Starts the task that carries out a change, by the id of the next epoch.
     pub(super) fn follow_change(self: &Arc<Self>, id: JobId) {
         let controller = Arc::clone(self);
         self.in_background(async move { controller.follow_to_the_end(id).await });
     }
 
     async fn follow_to_the_end(self: Arc<Self>, id: JobId) {
-        let mut news = self.attendants.news();
+        let mut events = self.sessions.listen();
         loop {
             let now = Instant::now();
             let looked = {
                 let mut registry = self.registry();
                 let view = registry
                     .get(id)
-                    .map(|next| registry.view(&self.attendants, next));
+                    .map(|next| registry.view(&self.sessions, next));
                 let record = registry.get_mut(id);
                 record.and_then(|record| {
                     let (change, of) = (record.change.as_mut()?, record.origin.as_ref()?.of);
@@ -71,9 +72,9 @@ impl Controller {
             };
             let took = now.elapsed();
             let mut then = Then::Wait;
-            let mut told = None;
+            let mut announced = None;
             for step in steps {
-                then = self.take(id, step, &mut told).await;
+                then = self.take(id, step, &mut announced).await;
                 if then == Then::Over {
                     return;
                 }
@@ -81,40 +82,46 @@ impl Controller {
             if then == Then::Again {
                 continue;
             }
-            rest(took).await;
+            pause_after_scan(took).await;
             let epochs = [id, of];
             tokio::select! {
-                happens = news.next_of(&epochs) => if !happens { return },
+                happens = events.next_of(&epochs) => if !happens { return },
                 () = sleep_until(due.into()) => {}
             }
         }
     }
 
-    /// Takes a step; `told` is what those have been told that were told before what becomes of them, in the same round.
-    async fn take(self: &Arc<Self>, id: JobId, step: Step, told: &mut Option<Prepared>) -> Then {
+    /// Takes a step. `announced` caches the message that all members of the old epoch receive in this
+    /// round.
+    async fn take(
+        self: &Arc<Self>,
+        id: JobId,
+        step: Step,
+        announced: &mut Option<Prepared>,
+    ) -> Then {
         match step {
             Step::Prepare(rank) => {
-                if told.is_none() {
+                if announced.is_none() {
                     let known = self.of_next(id, |next| {
                         Some((Unmade::of(next)?, next.origin.as_ref()?.of))
                     });
-                    *told = known.map(|(unmade, of)| (Arc::new(unmade.make(self)), of));
+                    *announced = known.map(|(unmade, of)| (Arc::new(unmade.make(self)), of));
                 }
-                if let Some((preparation, of)) = told {
-                    self.attendants.prepare(*of, rank, preparation);
+                if let Some((preparation, of)) = announced {
+                    self.sessions.prepare(*of, rank, preparation);
                 }
             }
             Step::Begin(rank) => {
                 let known = self.of_next(id, |next| {
                     Some((next.origin.as_ref()?.of, beginning(next)?))
                 });
-                if let Some((of, word)) = known {
-                    self.attendants.tell(of, rank, Word::Begin(word));
+                if let Some((of, message)) = known {
+                    self.sessions.tell(of, rank, Message::Begin(message));
                 }
             }
             Step::Welcome(rank) => {
-                if let Some(word) = self.of_next(id, beginning) {
-                    self.attendants.tell(id, rank, Word::Begin(word));
+                if let Some(message) = self.of_next(id, beginning) {
+                    self.sessions.tell(id, rank, Message::Begin(message));
                 }
             }
             Step::Decide(first) => return self.decide(id, first).await,
@@ -123,7 +130,7 @@ impl Controller {
                 return Then::Over;
             }
             Step::CallOff(reason) => {
-                self.call_off(id, reason).await;
+                self.cancel(id, reason).await;
                 return Then::Over;
             }
             Step::Fence => {
@@ -134,7 +141,7 @@ impl Controller {
         Then::Wait
     }
 
-    /// The span that we are in is of this epoch.
+    /// Records this epoch in the current span.
     fn in_span_of(&self, id: JobId) {
         if let Some(next) = self.registry().get(id) {
             in_span(&next.job);
@@ -148,24 +155,25 @@ impl Controller {
     #[tracing::instrument(name = "decide", skip_all, fields(job, id, epoch, first))]
     async fn decide(self: &Arc<Self>, id: JobId, first: u32) -> Then {
         self.in_span_of(id);
-        // Then some may have kept it, and lead next: it can neither be told nor called off.
+        // A failed write may be stored by followers, one of which may lead next. Then the change
+        // can be neither announced nor cancelled.
         let mut may_be_kept = false;
         loop {
             match self.seats.decide(id, first).await {
                 Ok(()) => break,
                 Err(KeepError::Store(error)) if !may_be_kept => {
-                    self.call_off(id, format!("it could not be kept: {error}"))
+                    self.cancel(id, format!("the decision could not be stored: {error}"))
                         .await;
                     return Then::Over;
                 }
                 Err(error) => {
                     may_be_kept = true;
-                    tracing::warn!(%error, "a new epoch is not decided yet");
+                    tracing::warn!(%error, "cannot store the decision for a new epoch; retrying");
                     sleep(AGAIN).await;
                 }
             }
         }
-        let told = {
+        let announced = {
             let mut registry = self.registry();
             let record = registry.get_mut(id);
             record.and_then(|record| {
@@ -179,7 +187,7 @@ impl Controller {
                 ))
             })
         };
-        let Some((job, of, left_out)) = told else {
+        let Some((job, of, left_out)) = announced else {
             return Then::Over;
         };
         tracing::info!(
@@ -190,16 +198,16 @@ impl Controller {
         );
         self.metrics.changed(true);
         self.meet(id);
-        self.tell_of(&job, Kind::Decided, None, Some(first), String::new());
+        self.report(&job, Kind::Decided, None, Some(first), String::new());
         for (rank, why) in left_out {
-            self.tell_of_member(of, rank, Kind::LeftOut, &why);
+            self.report_member(of, rank, Kind::LeftOut, &why);
         }
         Then::Again
     }
 
-    /// The epoch that was to come is taken back; the one before goes on.
+    /// Cancels a change: removes the next epoch. The current one continues.
     #[tracing::instrument(name = "call_off", skip_all, fields(job, id, epoch))]
-    async fn call_off(&self, id: JobId, reason: String) {
+    async fn cancel(&self, id: JobId, reason: String) {
         self.in_span_of(id);
         let Some(of) = self.withdraw(id).await else {
             return;
@@ -209,23 +217,23 @@ impl Controller {
             job = next.name,
             epoch = next.epoch.0,
             reason,
-            "a change is called off"
+            "change cancelled"
         );
-        self.tell_of_no_change(before, &next, reason);
+        self.report_cancelled(before, &next, reason);
     }
 
-    /// Says that an epoch is not to be: to whoever asks how its job is, in the epoch before, and to whoever watches it.
-    pub(in super::super) fn tell_of_no_change(&self, before: JobId, next: &Job, reason: String) {
+    /// Records and reports a cancelled change: in the job's state and to its watchers.
+    pub(in super::super) fn report_cancelled(&self, before: JobId, next: &Job, reason: String) {
         if let Some(record) = self.registry().get_mut(before) {
-            record.unchanged = Some(format!("epoch {} was called off: {reason}", next.epoch.0));
+            record.unchanged = Some(format!("epoch {} was cancelled: {reason}", next.epoch.0));
             record.evict_not_before = Some(Instant::now() + suspects::AGAIN);
         }
         self.metrics.changed(false);
-        self.attendants.tell_news(before);
-        self.tell_of(next, Kind::CalledOff, None, None, reason);
+        self.sessions.notify(before);
+        self.report(next, Kind::CalledOff, None, None, reason);
     }
 
-    /// Makes the change without members that did not answer.
+    /// Begins the change again without the members that did not answer.
     async fn leave_out(self: &Arc<Self>, id: JobId, ranks: Vec<Rank>) {
         let known = self.of_next(id, |next| next.origin.clone());
         let (Some(origin), Some((before, next))) = (known, self.withdraw(id).await) else {
@@ -246,18 +254,18 @@ impl Controller {
         gone.extend(left_out.map(|(rank, why)| (*rank, why.clone())));
         let terms = origin.terms;
         if let Err(error) = self.change_again(before, hosts, gone, terms).await {
-            self.tell_of_no_change(before, &next, error.to_string());
+            self.report_cancelled(before, &next, error.to_string());
         }
     }
 
-    /// Takes an epoch that is not decided off the switches, and tells its job's members, however long that takes; the number of the epoch
-    /// before, and what it was. None where it is gone.
+    /// Removes an undecided epoch from the switches and notifies the members, however long that
+    /// takes. Returns the previous epoch's id and the removed epoch; none if it is gone.
     async fn withdraw(&self, id: JobId) -> Option<(JobId, Arc<Job>)> {
         loop {
             match self.try_to_withdraw(id).await {
                 Ok(withdrawn) => return withdrawn,
                 Err(error) => {
-                    tracing::warn!(id = id.0, %error, "an epoch that was called off is still kept");
+                    tracing::warn!(id = id.0, %error, "cannot remove a cancelled epoch; retrying");
                     sleep(AGAIN).await;
                 }
             }
@@ -281,16 +289,17 @@ impl Controller {
         self.take_off(&changes, id)
             .await
             .map_err(|error| unkept(&job, error))?;
-        self.attendants
-            .tell_all(of, &Word::CallOff(CallOffEpoch {}));
+        self.sessions
+            .tell_all(of, &Message::CallOff(CallOffEpoch {}));
         Ok(Some((of, job)))
     }
 
-    /// Takes the old epoch off the switches, however long that takes: its packets are admitted no more.
+    /// Removes the old epoch from the switches, which then drop its packets, however long that
+    /// takes.
     #[tracing::instrument(name = "fence", skip_all, fields(job, id, epoch))]
     async fn fence(&self, id: JobId) {
         while let Err(error) = self.try_to_fence(id).await {
-            tracing::warn!(id = id.0, %error, "an epoch that is over is still kept");
+            tracing::warn!(id = id.0, %error, "cannot remove an epoch that is over; retrying");
             sleep(AGAIN).await;
         }
     }
@@ -309,16 +318,16 @@ impl Controller {
             taken_off.map_err(|error| unkept(of, error))?;
         }
         self.registry().end_change(id);
-        self.attendants.tell_news(id);
+        self.sessions.notify(id);
         if let Some(of) = of {
             tracing::info!(job = of.name, epoch = of.epoch.0, "an epoch is over");
-            self.tell_of(&of, Kind::Fenced, None, None, String::new());
+            self.report(&of, Kind::Fenced, None, None, String::new());
         }
         Ok(())
     }
 }
 
-/// The span that we are in is of a job in one of its epochs.
+/// Records this epoch and its job in the current span.
 pub(super) fn in_span(job: &Job) {
     epoch_in_span(job).record("job", &job.name);
 }
@@ -328,7 +337,7 @@ fn unkept(job: &Job, error: KeepError) -> JobRequestError {
     JobRequestError::Store { name, error }
 }
 
-/// From which operation on an epoch is its job's.
+/// The message with the epoch's first operation, once it is decided.
 pub(super) fn beginning(next: &Record) -> Option<BeginEpoch> {
     Some(BeginEpoch {
         job_id: next.job.id.0.into(),

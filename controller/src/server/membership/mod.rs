@@ -1,14 +1,15 @@
-//! Jobs that get other members while they run.
+//! Changes of a job's members while it runs: requests to resize and evict.
 //!
-//! Here a change is asked for; `follow` makes it, `words` is what members hear and say of it, `preparation` the longest of that, `suspects` is who
-//! asks for one where members are gone, `events` is what others hear.
+//! `follow` carries a change out, `member_messages` exchanges messages with members, `preparation` builds the
+//! longest of these, `suspects` evicts failed members, `cancel` cancels changes, and `events`
+//! notifies watchers.
 
-mod calling_off;
+mod cancel;
 mod events;
 mod follow;
+mod member_messages;
 mod preparation;
 mod suspects;
-mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use tokio::time::sleep;
 use tracing::Span;
 
 pub use events::{Event, Events};
+pub use member_messages::{FromMember, Opened};
 pub use preparation::Preparation;
-pub use words::{Attends, Said};
 
 use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;
@@ -33,21 +34,21 @@ use crate::membership::{Lost, Origin, Succession, Terms};
 use crate::metrics::EvictedBy;
 use crate::store::{JobRecord, OriginRecord, SeatRecord};
 
-/// How long newcomers may take to join unless the request says otherwise.
+/// Default time for new members to join.
 pub const JOIN_WAIT: Duration = Duration::from_secs(60);
 
-/// Which member is meant.
+/// The member to evict.
 #[derive(Clone, Debug)]
 pub enum Evictee {
-    /// The one with that rank.
+    /// The member of that rank.
     Rank(u32),
-    /// The only one on that host.
+    /// The only member on that host.
     Host(String),
 }
 
-/// Gives others their turn after a look that has taken so long: whatever happens to one member is a reason to look at all of its job, and while
-/// many come or answer one after the other most looks would be for nothing.
-async fn rest(looked: Duration) {
+/// Pauses after a scan that has taken `looked`. Every event of a member triggers a scan of its
+/// whole job, so a burst of events would otherwise trigger mostly useless scans.
+async fn pause_after_scan(looked: Duration) {
     sleep(4 * looked).await;
 }
 
@@ -55,18 +56,19 @@ async fn rest(looked: Duration) {
 struct Wanted {
     /// Their hosts, in rank order.
     hosts: Vec<HostId>,
-    /// Who of those that there are may stay.
+    /// Current members that may stay.
     stay: BTreeSet<Rank>,
-    /// Why the others go, where there is more to say than that they do.
+    /// Reasons why other members go, if there is one to report.
     reasons: Vec<(Rank, String)>,
 }
 
 impl Controller {
-    /// Gives a job other members: a new epoch on all switches that it needs, or on none. What follows, follows by itself. Only where the job
-    /// has this number in packets, if one is given.
+    /// Changes a job's members: installs a new epoch on all switches that it needs, or on none. The
+    /// rest of the change continues in the background. If `number` is given the job must have that
+    /// id.
     ///
     /// # Errors
-    /// See [`JobRequestError`]: the job is as it was.
+    /// See [`JobRequestError`]: the job is unchanged.
     #[tracing::instrument(name = "resize", skip_all, fields(job = name, id, epoch, switches))]
     pub async fn resize_job(
         self: &Arc<Self>,
@@ -79,10 +81,11 @@ impl Controller {
         self.begin_change(name, terms, want).await
     }
 
-    /// A job that could be resized so now, as far as its members are concerned, and its new members' hosts.
+    /// Checks a resize as far as the members are concerned. Returns the job and the new members'
+    /// hosts.
     ///
     /// # Errors
-    /// As of [`resize_job`](Self::resize_job), those of switches' limits apart.
+    /// As [`resize_job`](Self::resize_job), except the limits of switches.
     pub(super) fn may_resize(
         &self,
         registry: &Registry,
@@ -105,11 +108,11 @@ impl Controller {
         })
     }
 
-    /// Takes a member's place away, and with it those of members that have left. Only where the job is in this epoch, and has this number in
-    /// packets; 0 for either where that is not said.
+    /// Removes a member, and all members that have left. The job must be in this epoch and have
+    /// this id, if these are not 0.
     ///
     /// # Errors
-    /// See [`JobRequestError`]: the job is as it was.
+    /// See [`JobRequestError`]: the job is unchanged.
     #[tracing::instrument(name = "evict", skip_all, fields(job = name, id, epoch, switches))]
     pub async fn evict(
         self: &Arc<Self>,
@@ -119,7 +122,7 @@ impl Controller {
     ) -> Result<JobState, JobRequestError> {
         let reason = match reason {
             "" => "it was evicted".to_owned(),
-            reason => format!("it was evicted: {}", tame(reason)),
+            reason => format!("it was evicted: {}", sanitize(reason)),
         };
         let terms = Terms {
             join: JOIN_WAIT,
@@ -135,7 +138,8 @@ impl Controller {
         Ok(state)
     }
 
-    /// The same for suspects, by the epoch's number; those of them that nobody has to suspect any more stay.
+    /// The same for suspected members, by the epoch's id. Members that are no longer suspected
+    /// stay.
     #[tracing::instrument(name = "evict", skip_all, fields(job, id, epoch, switches))]
     async fn evict_all(
         self: &Arc<Self>,
@@ -146,9 +150,9 @@ impl Controller {
         let name = self.name_in_span(id);
         let want = |registry: &Registry, record: &Record| match record.job.id == id {
             true => {
-                // It may have waited for other changes meanwhile.
+                // The request may have waited for other changes.
                 let (mut suspicion, now) = (record.suspicion.clone(), Instant::now());
-                suspicion.look(&registry.seen(&self.attendants, record), now);
+                suspicion.look(&registry.seen(&self.sessions, record), now);
                 let bound = record.job.eviction.bound();
                 let still = bound.map(|bound| suspicion.overdue(bound, now));
                 let still = still.unwrap_or_default();
@@ -168,7 +172,7 @@ impl Controller {
         Ok(state)
     }
 
-    /// Members on these hosts, and of those that there are not these.
+    /// Begins another change to these hosts, without these current members.
     #[tracing::instrument(name = "resize", skip_all, fields(job, id, epoch, switches))]
     async fn change_again(
         self: &Arc<Self>,
@@ -190,7 +194,8 @@ impl Controller {
         self.begin_change(&name, terms, want).await
     }
 
-    /// The name of the job of this epoch, which the span that we are in says; empty where there is none any more.
+    /// The name of this epoch's job, which it also records in the current span; empty if the job is
+    /// gone.
     fn name_in_span(&self, id: JobId) -> String {
         let name = self
             .registry()
@@ -236,7 +241,7 @@ impl Controller {
         }
     }
 
-    /// Installs a new epoch and lets it be followed.
+    /// Installs a new epoch and starts the task that follows the change.
     async fn begin_change(
         self: &Arc<Self>,
         name: &str,
@@ -289,13 +294,13 @@ impl Controller {
                 .named(name)
                 .map(|record| state_of(&registry, record))
         };
-        self.tell_of_epoch(id, Kind::Installed, None, String::new());
+        self.report_epoch(id, Kind::Installed, None, String::new());
         self.follow_change(id);
         state
     }
 }
 
-/// A job that may get other members now, where they sit, and who becomes what.
+/// A job whose members may change now, their hosts, and the mapping from old to new ranks.
 fn succeed<'r>(
     registry: &'r Registry,
     name: &str,
@@ -322,12 +327,12 @@ fn succeed<'r>(
     } = want(registry, record)?;
     let from: Vec<HostId> = of.members.iter().map(|member| member.host).collect();
     let free: BTreeSet<Rank> = record.seats.free().collect();
-    // Of several the first counts.
+    // If a rank has several reasons the first counts.
     let reasons: BTreeMap<Rank, String> = reasons.into_iter().rev().collect();
     let why = |rank: Rank| {
         let reason = reasons.get(&rank).cloned();
         reason.unwrap_or_else(|| match free.contains(&rank) {
-            true => "nobody had joined, and the job was resized without it".to_owned(),
+            true => "the rank was free, and the job was resized without it".to_owned(),
             false => "the job was resized without it".to_owned(),
         })
     };
@@ -340,12 +345,12 @@ fn succeed<'r>(
     Ok((record, hosts, succession))
 }
 
-/// Whether all members have joined.
+/// True if all members have joined.
 fn has_begun(record: &Record) -> bool {
     record.seats.free().next().is_none()
 }
 
-/// Whether a job is still in the epoch, and has the number in packets, by which it was seen; 0 where that is not said.
+/// Checks that a job is still in this epoch and has this id, if these are not 0.
 fn is_as_seen(record: &Record, epoch: u32, number: u32) -> Result<(), JobRequestError> {
     let job = &record.job;
     let is = |seen: u32, now: u16| seen == 0 || seen == u32::from(now);
@@ -358,7 +363,7 @@ fn is_as_seen(record: &Record, epoch: u32, number: u32) -> Result<(), JobRequest
     }
 }
 
-/// Members on these hosts, and of those that there are all that have joined.
+/// Members on these hosts; all current members that have joined may stay.
 fn to_members(
     record: &Record,
     hosts: &[HostId],
@@ -367,7 +372,8 @@ fn to_members(
     is_as_seen(record, 0, number.unwrap_or_default())?;
     let stay: BTreeSet<Rank> = joined(record).collect();
     let now = record.job.members.iter().map(|member| member.host);
-    // A place that somebody has left comes free again by another epoch; of any other nothing would change, taken or not.
+    // A new epoch frees the places of members that left. Without such a place, nothing would
+    // change.
     let has_left = record.seats.states().any(|seat| seat == Seat::Left);
     if now.eq(hosts.iter().copied()) && !has_left {
         let name = record.job.name.clone();
@@ -380,7 +386,7 @@ fn to_members(
     })
 }
 
-/// Ranks that somebody has taken.
+/// Ranks that have joined.
 fn joined(record: &Record) -> impl Iterator<Item = Rank> + '_ {
     let joined = record
         .seats
@@ -389,7 +395,7 @@ fn joined(record: &Record) -> impl Iterator<Item = Rank> + '_ {
     joined.map(|(rank, _)| rank)
 }
 
-/// All members but these and those that have left.
+/// All members except these and those that have left.
 fn without(record: &Record, gone: &[(Rank, String)]) -> Wanted {
     let left = |rank: Rank| record.seats.state(rank) == Some(Seat::Left);
     let named: BTreeSet<Rank> = gone.iter().map(|(rank, _)| *rank).collect();
@@ -408,8 +414,8 @@ fn is_of(grid: &str, name: &str) -> bool {
     Line::of(name).is_some_and(|(of, _)| of == grid)
 }
 
-/// The beginning of what somebody says, without what would spoil a line.
-fn tame(text: &str) -> String {
+/// A client's text, shortened and without control characters, for one line.
+fn sanitize(text: &str) -> String {
     const LONGEST: usize = 200;
     text.chars()
         .filter(|it| !it.is_control())

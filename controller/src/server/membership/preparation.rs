@@ -1,4 +1,5 @@
-//! What all members of an epoch are told of the next: made once, and turned into a message for one after the other.
+//! The message that announces a new epoch to the members of the old one: built once, and completed
+//! for each member.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,18 +10,18 @@ use crate::api::{JoinResponse, PrepareEpoch, prepare_epoch};
 use crate::job::{Job, Rank};
 use crate::membership::Succession;
 
-/// What becomes of an epoch's members in the next.
+/// A new epoch, for the members of the previous one.
 #[derive(Debug)]
 pub struct Preparation {
-    /// The one that comes.
+    /// The new epoch.
     job: Arc<Job>,
     succession: Arc<Succession>,
-    /// A place in it, but for what is each member's own. It lists all members.
+    /// The answer for a new member, without the fields of a single member. It lists all members.
     seat: JoinResponse,
 }
 
 impl Preparation {
-    /// How many members are listed in what a member of the epoch before is told.
+    /// The number of members listed in the message for this rank of the previous epoch.
     pub fn entries(&self, rank: Rank) -> usize {
         match self.succession.becomes(rank) {
             Some(_) => self.seat.members.len(),
@@ -30,8 +31,9 @@ impl Preparation {
 }
 
 impl Controller {
-    /// A member of the epoch before would take what it is told, and waits for room for that.
-    pub(in super::super) fn waits_to_be_told(&self, of: &Preparation, rank: Rank) {
+    /// Records that a member of the previous epoch is ready to receive its message, which waits for
+    /// room.
+    pub(in super::super) fn waits_to_send(&self, of: &Preparation, rank: Rank) {
         let mut registry = self.registry();
         if let Some(change) = registry
             .get_mut(of.job.id)
@@ -41,20 +43,20 @@ impl Controller {
         }
     }
 
-    /// It has been told.
-    pub(in super::super) fn is_told(&self, of: &Preparation, rank: Rank) {
-        let is_news = {
+    /// Records that the message was sent.
+    pub(in super::super) fn is_sent(&self, of: &Preparation, rank: Rank) {
+        let is_new = {
             let mut registry = self.registry();
             let record = registry.get_mut(of.job.id);
             let change = record.and_then(|it| it.change.as_mut());
             change.is_some_and(|change| change.told(rank, Instant::now()))
         };
-        if is_news {
-            self.attendants.tell_news(of.job.id);
+        if is_new {
+            self.sessions.notify(of.job.id);
         }
     }
 
-    /// What a member of the epoch before is told.
+    /// The message for a member of the previous epoch.
     pub(in super::super) fn prepared(&self, of: &Preparation, rank: Rank) -> PrepareEpoch {
         let place = match of.succession.becomes(rank) {
             Some(rank) => {
@@ -74,14 +76,14 @@ impl Controller {
     }
 }
 
-/// What a [`Preparation`] is made of: taken with the registry locked, and made into one without.
+/// The input of a [`Preparation`]: copied while the registry is locked, processed afterwards.
 pub struct Unmade {
     next: JobState,
     succession: Arc<Succession>,
 }
 
 impl Unmade {
-    /// Of an epoch that comes, or has come; none of a job's first.
+    /// From the record of a new epoch; none for a job's first.
     pub fn of(next: &Record) -> Option<Self> {
         Some(Unmade {
             next: state_alone(next),

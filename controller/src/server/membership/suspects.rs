@@ -1,4 +1,4 @@
-//! Members that are gone: who is suspected, and who loses its place for it.
+//! Failed members: who is suspected, and who is evicted for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -6,34 +6,34 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, sleep_until};
 
-use super::super::attendants::Attendants;
 use super::super::controller::{Controller, lock};
 use super::super::error::JobRequestError;
 use super::super::registry::{Registry, Stage};
+use super::super::sessions::Sessions;
 use super::follow::in_span;
-use super::rest;
+use super::pause_after_scan;
 use crate::api::membership_event::Kind;
 use crate::job::{JobId, Rank};
 use crate::membership::{Lost, Terms, Turned};
 use crate::names::some_of;
 
-/// How long an eviction that was refused, or called off, is not tried again.
+/// The pause after an eviction that was refused or cancelled.
 pub(super) const AGAIN: Duration = Duration::from_secs(5);
 
-/// How long members may take to find a controller that has taken over, or was started again: they notice only after some seconds that the
-/// one that they attend has gone, and not all at once.
+/// How long members may take to find a controller that has taken over or restarted: they detect the
+/// loss of their session only after some seconds, and at different times.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// What one look at a job brings.
+/// The result of a scan of a job.
 #[derive(Debug, Default)]
 struct Look {
     turned: Vec<Turned>,
-    /// Who is to be evicted. Nobody else is of this job until that has come to an end.
+    /// Members to evict. The job is excluded from further evictions until this one has ended.
     overdue: Vec<Rank>,
     due: Option<Instant>,
 }
 
-/// When to look at jobs again although nothing happens.
+/// The times at which jobs are scanned even without an event.
 #[derive(Debug, Default)]
 struct Dues {
     by_job: BTreeMap<JobId, Instant>,
@@ -56,17 +56,17 @@ impl Dues {
         self.by_time.first().map(|(due, _)| *due)
     }
 
-    /// The jobs that it is time for.
+    /// The jobs that are due at `now`.
     fn due_by(&self, now: Instant) -> impl Iterator<Item = JobId> + '_ {
         let due = self.by_time.iter().take_while(move |(due, _)| *due <= now);
         due.map(|(_, id)| *id)
     }
 }
 
-/// Suspects of a job that are being evicted, until this is dropped: however that ends, the job is looked at again then.
+/// An eviction in progress. However it ends, dropping it allows the next one and triggers a scan.
 struct Evicting {
     registry: Arc<Mutex<Registry>>,
-    attendants: Arc<Attendants>,
+    sessions: Arc<Sessions>,
     id: JobId,
 }
 
@@ -75,14 +75,14 @@ impl Drop for Evicting {
         if let Some(record) = lock(&self.registry).get_mut(self.id) {
             record.is_evicting = false;
         }
-        self.attendants.tell_news(self.id);
+        self.sessions.notify(self.id);
     }
 }
 
 impl Controller {
-    /// Looks at who is there, of each job whenever that may have changed.
+    /// Scans jobs for suspects, each whenever its members' states may have changed.
     pub(in super::super) async fn keep_suspecting(self: Arc<Self>) {
-        let mut news = self.attendants.news();
+        let mut events = self.sessions.listen();
         let all = |registry: &Registry| registry.iter().map(|it| it.job.id).collect();
         let mut ids: BTreeSet<JobId> = all(&self.registry());
         if !ids.is_empty() {
@@ -95,27 +95,28 @@ impl Controller {
             for id in ids {
                 dues.set(id, self.suspect(id, begun));
             }
-            rest(begun.elapsed()).await;
+            pause_after_scan(begun.elapsed()).await;
             let wait = async {
                 match dues.first() {
                     Some(due) => sleep_until(due.into()).await,
                     None => std::future::pending().await,
                 }
             };
-            let told = tokio::select! {
-                told = news.next() => match told {
-                    Some(told) => told,
+            let changed = tokio::select! {
+                changed = events.next() => match changed {
+                    Some(changed) => changed,
                     None => return,
                 },
                 () = wait => Vec::new(),
             };
             let registry = self.registry();
-            let concerned = told.into_iter().filter_map(|id| registry.current_of(id));
+            let concerned = changed.into_iter().filter_map(|id| registry.current_of(id));
             ids = concerned.chain(dues.due_by(Instant::now())).collect();
         }
     }
 
-    /// Looks at one job, says what has turned out, and evicts who is to be; when to look again although nothing happens.
+    /// Scans one job, reports changes and evicts overdue suspects. Returns the time of the next
+    /// scan without an event.
     fn suspect(self: &Arc<Self>, id: JobId, now: Instant) -> Option<Instant> {
         let Look {
             turned,
@@ -123,16 +124,16 @@ impl Controller {
             due,
         } = self.look_for_suspects(id, now);
         if !turned.is_empty() {
-            self.tell_of_suspects(id, turned);
+            self.report_suspects(id, turned);
         }
         if !overdue.is_empty() {
             let controller = Arc::clone(self);
             let evicting = Evicting {
                 registry: Arc::clone(&self.registry),
-                attendants: Arc::clone(&self.attendants),
+                sessions: Arc::clone(&self.sessions),
                 id,
             };
-            // On a task of its own: a switch that is slow for this job is no reason not to look at others.
+            // A task of its own: a slow switch must not delay scans of other jobs.
             self.in_background(async move {
                 let _evicting = evicting;
                 controller.evict_suspects(id, &overdue).await;
@@ -142,7 +143,7 @@ impl Controller {
     }
 
     #[tracing::instrument(name = "suspect", skip_all, fields(job, id, epoch))]
-    fn tell_of_suspects(&self, id: JobId, turned: Vec<Turned>) {
+    fn report_suspects(&self, id: JobId, turned: Vec<Turned>) {
         if let Some(record) = self.registry().get(id) {
             in_span(&record.job);
         }
@@ -151,16 +152,18 @@ impl Controller {
                 Turned::Suspected(rank) => (rank, Kind::Suspected),
                 Turned::Cleared(rank) => (rank, Kind::Cleared),
             };
-            let is_suspected = kind == Kind::Suspected;
-            tracing::info!(rank = rank.0, is_suspected, "a member");
-            self.tell_of_member(id, rank, kind, "");
+            match kind {
+                Kind::Suspected => tracing::info!(rank = rank.0, "member suspected"),
+                _ => tracing::info!(rank = rank.0, "member no longer suspected"),
+            }
+            self.report_member(id, rank, kind, "");
         }
     }
 
     fn look_for_suspects(&self, id: JobId, now: Instant) -> Look {
         let mut registry = self.registry();
         let current = registry.get(id).filter(|it| it.stage == Stage::Current);
-        let Some(seen) = current.map(|it| registry.seen(&self.attendants, it)) else {
+        let Some(seen) = current.map(|it| registry.seen(&self.sessions, it)) else {
             return Look::default();
         };
         let is_changing = registry.next_of(id).is_some();
@@ -171,7 +174,7 @@ impl Controller {
             turned: record.suspicion.look(&seen, now),
             ..Look::default()
         };
-        // A change that is on its way comes first, and so does an eviction that is asked for; its end is news.
+        // A change in progress or a requested eviction takes precedence; its end triggers a scan.
         let is_free = !is_changing && record.change.is_none() && !record.is_evicting;
         let bound = record.job.eviction.bound().filter(|_| is_free);
         look.due = record.suspicion.due(bound, now);
@@ -208,26 +211,26 @@ impl Controller {
         let gone = ranks.iter().map(|rank| (*rank, why.clone())).collect();
         let terms = Terms {
             join: super::JOIN_WAIT,
-            // Who does not answer either has its own time before it is evicted.
+            // A member that does not answer during the eviction gets its own time as a suspect.
             lost: Lost::CallOff,
         };
         let error = match self.evict_all(id, gone, terms).await {
-            // They have come back while this waited.
+            // They came back while this waited.
             Ok(_) | Err(JobRequestError::SameMembers { .. }) => return,
             Err(error) => error,
         };
-        tracing::warn!(%error, "suspected members keep their places");
+        tracing::warn!(%error, "suspected members were not evicted");
         if let Some(record) = self.registry().get_mut(id) {
-            record.unchanged = Some(format!("suspected members keep their places: {error}"));
+            record.unchanged = Some(format!("suspected members were not evicted: {error}"));
             record.evict_not_before = Some(Instant::now() + AGAIN);
         }
     }
 }
 
-/// Why suspects are not evicted although it is time.
+/// Why overdue suspects are not evicted.
 fn unsure(kept: &[Rank]) -> String {
     format!(
-        "suspected members keep their places: no more than half of the members are in touch with the controller, and those hear rank {}",
+        "suspected members were not evicted: at most half of the members have a session with the controller, and these receive packets from rank {}",
         some_of(kept)
     )
 }
@@ -240,9 +243,9 @@ mod tests {
     use crate::program::Program;
     use crate::routing::Routes;
 
-    /// Who is suspected of a job whose eviction nobody ends would keep its place for ever.
+    /// A job whose eviction never ends could not evict its suspects later.
     #[tokio::test]
-    async fn an_eviction_ends_however_its_task_does() {
+    async fn an_eviction_ends_even_if_its_task_panics_or_is_aborted() {
         let text = include_str!("../../../../topologies/star4.yaml");
         let fabric = fabric::parse(text, "star4.yaml").unwrap();
         let program = Program::v1model().unwrap();
@@ -251,13 +254,13 @@ mod tests {
         let (job, plan) = registry.propose(&fabric, program.names(), &spec).unwrap();
         let id = registry.add(&fabric, job, plan).job.id;
         let registry = Arc::new(Mutex::new(registry));
-        let attendants = Arc::<Attendants>::default();
-        let mut news = attendants.news();
+        let sessions = Arc::<Sessions>::default();
+        let mut events = sessions.listen();
         for panics in [true, false] {
             lock(&registry).get_mut(id).unwrap().is_evicting = true;
             let evicting = Evicting {
                 registry: Arc::clone(&registry),
-                attendants: Arc::clone(&attendants),
+                sessions: Arc::clone(&sessions),
                 id,
             };
             let task = tokio::spawn(async move {
@@ -270,12 +273,16 @@ mod tests {
             }
             assert_eq!(task.await.unwrap_err().is_panic(), panics);
             assert!(!lock(&registry).get(id).unwrap().is_evicting);
-            assert_eq!(news.next().await, Some(vec![id]), "it is looked at again");
+            assert_eq!(
+                events.next().await,
+                Some(vec![id]),
+                "the job is scanned again"
+            );
         }
     }
 
     #[test]
-    fn a_job_is_looked_at_when_it_was_last_said_to() {
+    fn a_job_is_scanned_at_its_latest_due_time() {
         let (mut dues, start) = (Dues::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let of = |dues: &Dues, seconds| dues.due_by(at(seconds)).collect::<Vec<_>>();
@@ -286,7 +293,7 @@ mod tests {
         assert_eq!(of(&dues, 5), [two, one]);
         dues.set(two, Some(at(7)));
         assert_eq!((dues.first(), of(&dues, 6)), (Some(at(5)), vec![one]));
-        // The same once more.
+        // Setting the same time again changes nothing.
         dues.set(two, Some(at(7)));
         dues.set(one, None);
         assert_eq!((dues.first(), of(&dues, 7)), (Some(at(7)), vec![two]));

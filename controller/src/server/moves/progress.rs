@@ -1,4 +1,5 @@
-//! A move that is under way.
+//! A reroute in progress: what has been written to which switch, and which switches are left
+//! behind.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,31 +19,32 @@ use crate::server::error::BringUpError;
 use crate::server::registry::Wanted;
 use crate::server::switch::Desired;
 
-/// How long a switch may take for one call of a move, and for a round, with as much more for each update as [`EACH`] says. One that takes longer is
-/// left behind: the others go on without it. With what a failure takes to count as one, and what a change takes to make way, they are where
-/// they should be in under a second although one takes nothing.
-const PATIENCE: Duration = Duration::from_millis(300);
-/// One that manages fewer than a thousand updates a second is not waited for.
-const EACH: Duration = Duration::from_millis(1);
-/// Updates of one call: as many as a switch that is waited for has long done when patience with the call ends. So one that takes nothing is known however
-/// much it is to get.
-const CALL: usize = 70;
+/// Timeout of one call of a reroute, and of a round, plus [`PER_UPDATE`] for each update. The reroute
+/// continues without a switch that takes longer. Together with the detection of the failure and the
+/// end of a change in progress, all other switches are done in less than a second.
+const CALL_TIMEOUT: Duration = Duration::from_millis(300);
+/// The slowest switch that is waited for: a thousand updates a second.
+const PER_UPDATE: Duration = Duration::from_millis(1);
+/// Updates per call: so few that a switch of the slowest accepted rate answers well within the
+/// timeout. A switch that hangs is thus detected after one call, however many updates it is to get.
+const UPDATES_PER_CALL: usize = 70;
 
-fn patience(updates: usize) -> Duration {
-    PATIENCE + EACH * updates.try_into().unwrap_or(u32::MAX)
+fn timeout_of(updates: usize) -> Duration {
+    CALL_TIMEOUT + PER_UPDATE * updates.try_into().unwrap_or(u32::MAX)
 }
 
-/// What has been written so far: what a switch on which something fails is to hold then, as the others count on it.
+/// The rounds written so far. They determine the desired state of a switch on which a write fails.
 pub struct Progress<'a> {
     controller: &'a Controller,
     before: Desired<'a>,
     done: Vec<Round>,
-    /// Switches that have not answered in time. They are put right in the background when all others are done.
+    /// Switches that have not answered in time. They are resynced in the background after the
+    /// reroute.
     behind: BTreeSet<SwitchId>,
 }
 
 impl<'a> Progress<'a> {
-    /// Nothing is written yet: switches hold what was wanted before.
+    /// A reroute from this desired state, with nothing written.
     pub fn new(controller: &'a Controller, before: Wanted) -> Self {
         Progress {
             before: Desired {
@@ -55,84 +57,86 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// How many updates that were.
+    /// The number of updates so far.
     pub fn updates(&self) -> usize {
         self.done.iter().flat_map(Round::values).map(Vec::len).sum()
     }
 
-    /// The switches that are connected and have answered in time so far.
+    /// The clients of the connected switches that have answered in time so far.
     fn clients(&self) -> Clients {
         let clients = self.controller.connected().into_iter();
         let clients = clients.filter(|(id, _)| !self.behind.contains(id));
         clients
-            .map(|(id, client)| (id, Arc::new(client.brisk(CALL, PATIENCE))))
+            .map(|(id, client)| (id, Arc::new(client.brisk(UPDATES_PER_CALL, CALL_TIMEOUT))))
             .collect()
     }
 
-    /// Ports are divided among all that use them before, or will.
+    /// Divides ports among the jobs that use them before or after the reroute.
     pub async fn divide(&mut self) {
         let clients = self.clients();
         let late = self.divided(&clients, &self.before).await;
         self.leave_behind(&late);
     }
 
-    /// All rounds are done: ports are divided among those that use them now, and a switch that may hold something else is looked at. Returns
-    /// those that do not answer [in time](patience), or have not before: nobody waits for them once more.
+    /// Ends the reroute after its last round: divides ports among the jobs that use them now, and
+    /// resyncs dirty switches. Returns all switches that have not answered [in time](timeout_of).
     pub async fn end(mut self) -> BTreeSet<SwitchId> {
         let desired = self.controller.desired();
-        let in_doubt = |id: &SwitchId| self.controller.switches[id.0].is_in_doubt();
-        let (doubtful, sound): (Clients, Clients) =
-            (self.clients().into_iter()).partition(|(id, _)| in_doubt(id));
-        let put_right = doubtful.iter().map(|(id, client)| {
+        let is_dirty = |id: &SwitchId| self.controller.switches[id.0].is_dirty();
+        let (dirty, sound): (Clients, Clients) =
+            (self.clients().into_iter()).partition(|(id, _)| is_dirty(id));
+        let resync = dirty.iter().map(|(id, client)| {
             let switch = &self.controller.switches[id.0];
-            let put_right = switch.reconcile(client, &desired);
-            in_time(PATIENCE, (*id, put_right), "not put right")
+            let resync = switch.reconcile(client, &desired);
+            in_time(CALL_TIMEOUT, (*id, resync), "resync failed")
         });
-        let (late, divided) = tokio::join!(join_all(put_right), self.divided(&sound, &desired));
+        let (late, divided) = tokio::join!(join_all(resync), self.divided(&sound, &desired));
         let late = late.into_iter().flatten().chain(divided).collect();
         self.leave_behind(&late);
         self.behind
     }
 
-    /// The rounds that are left are not written. Returns the switches on which they, and what was left behind before, are to be put right.
+    /// Skips the remaining rounds. Returns the switches to resync: those of the remaining rounds,
+    /// and those left behind before.
     pub fn abandon(mut self, left: impl Iterator<Item = SwitchId>) -> BTreeSet<SwitchId> {
         self.behind.extend(left);
         let behind: Vec<SwitchId> = self.behind.iter().copied().collect();
-        self.controller.doubt(&behind);
+        self.controller.mark_dirty(&behind);
         self.behind
     }
 
-    /// Divides ports as it is `desired`; returns the switches that do not answer [in time](patience).
+    /// Divides ports as `desired`. Returns the switches that do not answer [in time](timeout_of).
     async fn divided(&self, clients: &Clients, desired: &Desired<'_>) -> BTreeSet<SwitchId> {
         let names = self.controller.program().names();
         let divided = clients.iter().map(|(id, client)| {
             let switch = &self.controller.switches[id.0];
             let division = desired.division(*id);
-            let most = patience(division.len());
+            let most = timeout_of(division.len());
             let divided = switch.divide(client, names, division);
             in_time(
                 most,
                 (*id, divided),
-                "shares of ports are not as they should be",
+                "cannot write the shares of switch ports",
             )
         });
         let late = join_all(divided).await;
         late.into_iter().flatten().collect()
     }
 
-    /// Writes a round on all its switches that are connected; the others get everything when they are, and so does who does not answer
-    /// [in time](patience). A switch on which something fails is looked at and made what it is to be after this round, before the next.
+    /// Writes a round to all its switches that are connected and answer [in time](timeout_of); the
+    /// others are resynced later. A switch on which an update fails is resynced to the state after
+    /// this round at once.
     pub async fn write(&mut self, round: Round) {
         let clients = self.clients();
         let so_far = &*self;
         let writes = round.iter().filter_map(|(id, changes)| {
             let Some(client) = clients.get(id) else {
-                so_far.controller.doubt(&[*id]);
+                so_far.controller.mark_dirty(&[*id]);
                 return None;
             };
             Some(async move {
-                let written = so_far.write_or_put_right(*id, client, changes);
-                let in_time = timeout(patience(changes.len()), written).await;
+                let written = so_far.write_or_resync(*id, client, changes);
+                let in_time = timeout(timeout_of(changes.len()), written).await;
                 (in_time != Ok(true)).then_some(*id)
             })
         });
@@ -141,21 +145,22 @@ impl<'a> Progress<'a> {
         self.done.push(round);
     }
 
-    /// What was written to these may be done yet, or not. They are put right after the end.
+    /// Marks switches as dirty whose writes have no known result. They are resynced after the
+    /// reroute.
     fn leave_behind(&mut self, late: &BTreeSet<SwitchId>) {
         for id in late {
             let switch = &self.controller.switches[id.0];
-            switch.doubt();
+            switch.mark_dirty();
             tracing::warn!(
                 switch = switch.name(),
-                "left behind: it has not answered in time"
+                "no answer in time; the switch is resynced after the reroute"
             );
             self.behind.insert(*id);
         }
     }
 
-    /// Whether it has answered all that it was asked for.
-    async fn write_or_put_right(
+    /// Returns true if the switch has answered every call.
+    async fn write_or_resync(
         &self,
         id: SwitchId,
         client: &SwitchClient,
@@ -167,11 +172,11 @@ impl<'a> Progress<'a> {
         if error.is_given_up() {
             return false;
         }
-        tracing::warn!(%error, "a move is put right");
-        let Err(error) = self.put_right(id, client, changes).await else {
+        tracing::warn!(%error, "an update of the reroute failed; resyncing the switch");
+        let Err(error) = self.resync(id, client, changes).await else {
             return true;
         };
-        tracing::warn!(%error, "not put right");
+        tracing::warn!(%error, "resync failed");
         !error.is_given_up()
     }
 
@@ -190,8 +195,8 @@ impl<'a> Progress<'a> {
         switch.change(client, names, updates, Order::AsGiven).await
     }
 
-    /// Makes a switch hold what it should after all rounds so far and these changes.
-    async fn put_right(
+    /// Resyncs a switch to the state after all rounds so far and these changes.
+    async fn resync(
         &self,
         id: SwitchId,
         client: &SwitchClient,
@@ -205,14 +210,15 @@ impl<'a> Progress<'a> {
         }
         let switch = &self.controller.switches[id.0];
         switch.hold(client, names, (held, division)).await?;
-        // Of counters nothing is held: those that begin with a new number are not to go on where an old one ended.
+        // The desired state has no counters; a counter of a new id must not continue from an old
+        // value.
         let is_counter = |change: &&Change| matches!(change, Change::Put(Entity::Counter(_)));
         let counters: Vec<Change> = changes.iter().filter(is_counter).cloned().collect();
         self.write_changes(id, client, &counters).await
     }
 }
 
-/// Waits so long for what a switch does; returns the switch if that is not enough.
+/// Waits for a switch. Returns the switch if it has not answered within `most`.
 async fn in_time<T>(
     most: Duration,
     (id, done): (SwitchId, impl Future<Output = Result<T, BringUpError>>),
@@ -247,15 +253,17 @@ mod tests {
     use crate::fabric::damping::GRACE;
     use crate::p4rt::{HURRIED, IN_FLIGHT};
 
-    /// A part fails while a switch hangs in a change, and takes nothing of the move either: what remains is for what others write.
+    /// An element fails while a switch hangs in a change and then in the reroute. Writing to the
+    /// others must fit into what is left of the second.
     #[test]
-    fn who_hangs_in_a_change_and_in_the_move_after_it_leaves_time_for_that() {
+    fn a_switch_that_hangs_in_a_change_and_in_the_reroute_leaves_time_for_the_others() {
         let (makes_way, is_taken_back) = (GRACE.max(HURRIED), HURRIED);
-        let all = makes_way + is_taken_back + PATIENCE;
+        let all = makes_way + is_taken_back + CALL_TIMEOUT;
         assert!(all <= Duration::from_millis(850), "{all:?}");
-        // The new trees are stored meanwhile.
-        assert!(HURRIED <= PATIENCE);
-        // Who is as fast as is asked for answers the last of the calls that begin together, too.
-        assert!(PATIENCE > EACH * (IN_FLIGHT * CALL) as u32);
+        // The new trees are stored during the first round.
+        assert!(HURRIED <= CALL_TIMEOUT);
+        // A switch of the slowest accepted rate also answers the last of the calls that begin
+        // together.
+        assert!(CALL_TIMEOUT > PER_UPDATE * (IN_FLIGHT * UPDATES_PER_CALL) as u32);
     }
 }

@@ -1,4 +1,5 @@
-//! Random fabrics, and what happens to them in any order: what switches hold while all of it moves.
+//! Property tests: random fabrics, and random failures and drains in any order. The switches'
+//! entries are checked after every update of every reroute.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -19,10 +20,10 @@ use crate::target::PortNumber;
 use crate::testing::{Case, cases, fabric_of, spec, tight_cases};
 use crate::tree::JobTree;
 
-/// Made once, and not for each case.
+/// Compiled once, not for each case.
 static PROGRAM: LazyLock<Program> = LazyLock::new(|| Program::v1model().unwrap());
 
-/// What a switch does by what was written to it.
+/// A model of a switch: it forwards by the entries written to it.
 #[derive(Default)]
 struct Switch {
     held: HashSet<Entity>,
@@ -31,7 +32,7 @@ struct Switch {
     copies: HashMap<GroupId, Vec<Copy>>,
     admitted: HashSet<(PortNumber, JobId, Rank)>,
     destinations: HashSet<(JobId, Ipv4Addr)>,
-    /// The groups that there is room for.
+    /// The limit of multicast groups.
     room: usize,
 }
 
@@ -43,7 +44,7 @@ impl Switch {
         }
     }
 
-    /// What of this switch has the key of `entity`.
+    /// The entry with the same key as `entity`.
     fn like(&self, entity: &Entity) -> Option<Entity> {
         let is_like = |held: &&Entity| match (held, entity) {
             (Entity::Route(held), Entity::Route(it)) => held.to == it.to,
@@ -54,7 +55,8 @@ impl Switch {
         self.held.iter().find(is_like).cloned()
     }
 
-    /// As P4Runtime has it: nothing comes twice, and nothing changes or goes that is not there.
+    /// Applies a change under P4Runtime's rules: no insert of an existing entry, no modify or
+    /// delete of a missing one.
     fn change(&mut self, change: &Change) {
         match change {
             Change::Put(Entity::Counter(_)) => {}
@@ -105,21 +107,21 @@ impl Switch {
     }
 }
 
-/// How a move goes.
+/// The conditions of a reroute, which decide what must arrive.
 struct How {
-    /// Which trees there were.
+    /// The trees before it.
     trees: Trees,
-    /// Groups that have neither tree in between.
+    /// Groups that have neither the old nor the new tree at some point.
     lossy: HashSet<GroupId>,
-    /// Jobs whose old ways make room for new ones.
+    /// Jobs whose old paths are removed first to make room.
     yields: HashSet<JobId>,
-    /// A switch to which nothing comes.
+    /// A switch that receives no updates.
     away: Option<SwitchId>,
-    /// Whether something that was in use carries nothing: nobody can say what arrives.
+    /// True if an element in use has failed: then no delivery is guaranteed.
     is_broken: bool,
 }
 
-/// The trees that jobs had before a move.
+/// The jobs' trees before a reroute.
 type Trees = BTreeMap<JobId, Option<JobTree>>;
 
 struct World {
@@ -127,7 +129,7 @@ struct World {
     registry: Registry,
     health: Health,
     switches: Vec<Switch>,
-    /// Changes so far, which also choose what is looked at.
+    /// Updates so far; also the source of pseudo-random choices.
     changes: usize,
 }
 
@@ -178,8 +180,9 @@ impl World {
         self.registry.remove(&self.fabric, id);
     }
 
-    /// A part is left alone, or used again: everything works on, all the time. Where `may_refuse` nothing happens if some job has no room
-    /// elsewhere. Nothing comes to the switch that is `away` meanwhile, until it is back in the end.
+    /// Drains or undrains an element; every packet must arrive all the time. If `may_refuse`,
+    /// nothing happens if a job has no room elsewhere. The switch `away` receives no updates until
+    /// the end.
     fn drain(&mut self, part: Part, drained: bool, may_refuse: bool, away: Option<SwitchId>) {
         let lost = Health::default();
         let mut health = self.health.clone();
@@ -201,7 +204,7 @@ impl World {
         self.is_as_planned();
     }
 
-    /// A switch that was away is given all that it should hold, and what waited for it is done.
+    /// Resyncs a switch that was away, and finishes the reroutes that waited for it.
     fn come_back(&mut self, away: SwitchId) {
         let wanted = self.registry.wanted();
         let entities = plan::of_fabric(&self.fabric, &wanted.routes, away);
@@ -214,14 +217,14 @@ impl World {
         self.go_over(None, &Health::default());
     }
 
-    /// A part carries nothing from now on; it is in use again when it is [not drained](Self::drain).
+    /// Fails an element. [`drain`](Self::drain) with `false` repairs it.
     fn fail(&mut self, part: Part) {
         self.health.fail(part);
         self.go_over(None, &[part].into_iter().collect());
         self.is_as_planned();
     }
 
-    /// Everything moves to where it is to be now, but for what the switch that is away makes wait.
+    /// Reroutes everything for the present health, except for jobs that must wait for `away`.
     fn go_over(&mut self, away: Option<SwitchId>, lost: &Health) {
         let before = Arc::clone(self.registry.routes());
         let trees: Trees = (self.registry.iter())
@@ -232,7 +235,7 @@ impl World {
         let unfinished: HashSet<JobId> = unfinished.map(|record| record.job.id).collect();
         let names = PROGRAM.names();
         let refit = (self.registry).refit(&self.fabric, names, self.health.clone());
-        let moved = self.registry.become_of(refit);
+        let moved = self.registry.adopt(refit);
         let after = Arc::clone(self.registry.routes());
         let room = Room {
             fabric: &self.fabric,
@@ -285,7 +288,8 @@ impl World {
         }
     }
 
-    /// Groups that have neither tree in between: after some round not all of their copies of before, and not all of after it.
+    /// Groups that have neither tree at some point: after some round both the old and the new tree
+    /// lack replicas.
     fn lossy(&self, rounds: &[Round]) -> HashSet<GroupId> {
         type Copies = HashMap<(SwitchId, GroupId), Vec<Copy>>;
         let mut now = Copies::new();
@@ -350,7 +354,8 @@ impl World {
         }
     }
 
-    /// Writes a round, switch by switch in any mixture, and sends packets in between.
+    /// Writes a round, interleaving the switches pseudo-randomly, and sends packets after each
+    /// update.
     fn write(&mut self, round: &Round, how: &How) {
         let mut left: Vec<(SwitchId, std::slice::Iter<'_, Change>)> = (round.iter())
             .map(|(id, changes)| (*id, changes.iter()))
@@ -372,7 +377,7 @@ impl World {
         }
     }
 
-    /// One packet of each job to all and one to one other member: they arrive, and do not go round.
+    /// Sends a multicast and a unicast packet of each job. Both must arrive, and must not loop.
     fn send(&self, how: &How) {
         for record in self.registry.iter() {
             let job = &record.job;
@@ -383,7 +388,7 @@ impl World {
             let others = (0..ranks)
                 .filter(|rank| *rank != from)
                 .collect::<BTreeSet<_>>();
-            // Who was not in the tree, or will not be, has no claim to it meanwhile.
+            // Only members that are in the old and the new tree must be reached meanwhile.
             let trees = [how.trees[&job.id].as_ref(), job.tree()];
             let in_tree = |rank: &usize| {
                 let home = self.fabric.host(job.members[*rank].host).attached.switch;
@@ -405,7 +410,8 @@ impl World {
                     job.name
                 );
             }
-            // Who is away does not admit what comes by new ways; nor does it anywhere else where these lead through it.
+            // A switch that is away does not admit packets from new paths, so paths through it are
+            // not checked.
             let home = self.fabric.host(job.members[to].host).attached.switch;
             if how.away != Some(home) {
                 self.unicast(job, from, to, how.away);
@@ -418,7 +424,7 @@ impl World {
         let (mut arriving, mut heard, mut hops) = (vec![start], BTreeSet::new(), 0);
         while let Some(at) = arriving.pop() {
             hops += 1;
-            assert!(hops < 1000, "{} goes round", job.name);
+            assert!(hops < 1000, "{} loops", job.name);
             let switch = &self.switches[at.switch.0];
             let admitted = switch
                 .admitted
@@ -439,8 +445,8 @@ impl World {
         heard
     }
 
-    /// One packet to another member arrives. What becomes of it is not said where it comes to, or back to, the switch that is `away`: that
-    /// has only its old ways.
+    /// Sends a packet to another member. Paths through the switch `away`, which has only old
+    /// entries, are not checked further.
     fn unicast(&self, job: &Job, from: usize, to: usize, away: Option<SwitchId>) {
         let [source, target] = [from, to].map(|rank| self.fabric.host(job.members[rank].host));
         let mut at = source.attached;
@@ -468,10 +474,11 @@ impl World {
             }
             at = self.fabric.across(leaving).expect("a trunk");
         }
-        panic!("{from} of {} goes round", job.name);
+        panic!("{from} of {} loops", job.name);
     }
 
-    /// Every switch holds what planning from nothing for what is up says, with the trees and numbers that jobs have.
+    /// Every switch has exactly the entries of a plan from scratch for the present health, with the
+    /// jobs' trees and ids.
     fn is_as_planned(&self) {
         let routes = Routes::new(&self.fabric, self.health.clone());
         let mut jobs: BTreeMap<SwitchId, Vec<Entity>> = BTreeMap::new();
@@ -492,7 +499,8 @@ impl World {
     }
 }
 
-/// What happens, each by a number that chooses what it happens to, and one that chooses who is away.
+/// Random events: a kind, an index that chooses its subject, and an index that chooses the switch
+/// away.
 fn events() -> impl Strategy<Value = Vec<(u8, prop::sample::Index, prop::sample::Index)>> {
     let any = any::<prop::sample::Index>;
     prop::collection::vec((0u8..12, any(), any()), 1..14)
@@ -500,7 +508,7 @@ fn events() -> impl Strategy<Value = Vec<(u8, prop::sample::Index, prop::sample:
 
 fn run(case: &Case, events: &[(u8, prop::sample::Index, prop::sample::Index)]) {
     let mut world = World::new(case.fabric.clone());
-    // Operators leave switches alone; they don't switch them off.
+    // Operators drain transit through a switch, not the switch itself.
     let parts: BTreeSet<Part> = (case.failures.iter())
         .map(|part| match *part {
             Part::Switch(switch) => Part::Transit(switch),
@@ -520,7 +528,7 @@ fn run(case: &Case, events: &[(u8, prop::sample::Index, prop::sample::Index)]) {
             10.. => world.fail(parts[index.index(parts.len())]),
             kind => {
                 let part = parts[index.index(parts.len())];
-                // An operator's wish may be refused; what fails does not ask.
+                // A drain may be refused; a failure is not.
                 let away = (*kind >= 8).then_some(away);
                 world.drain(part, kind % 2 == 0, kind % 3 != 0, away);
             }
@@ -529,10 +537,11 @@ fn run(case: &Case, events: &[(u8, prop::sample::Index, prop::sample::Index)]) {
     world.is_as_planned();
 }
 
-/// h0 on s0 and h1 on s1, which have a link, and a longer way over s2 and s3. While that link is drained s0 sends by s2; when it is in use
-/// again s2 sends what is for h1 by s0, which has not heard of it.
+/// h0 is on s0 and h1 on s1. The two have a link, and a longer path over s2 and s3. While the link
+/// is drained, s0 sends by s2. When it is in use again, s2 sends packets for h1 to s0, which is
+/// away and still sends them to s2.
 #[test]
-fn a_switch_that_does_not_follow_may_get_back_what_it_sends() {
+fn a_switch_that_is_away_may_receive_its_own_packets() {
     let trunks = [(0, 1, ""), (0, 2, ""), (2, 3, ""), (3, 1, "")];
     let mut world = World::new(fabric_of(4, &[(0, 1), (1, 1)], &trunks));
     let (s0, link, h1) = (SwitchId(0), Part::Trunk(TrunkId(0)), HostId(1));
@@ -552,9 +561,10 @@ fn a_switch_that_does_not_follow_may_get_back_what_it_sends() {
     world.is_as_planned();
 }
 
-/// A job whose trees together have a circle, where one switch is away: it keeps its old tree until that is back, and does not go round then either.
+/// The job's old and new tree together contain a loop while one switch is away. The job keeps its
+/// old tree until that switch is back, and packets never loop.
 #[test]
-fn what_has_kept_its_old_tree_goes_over_without_a_circle() {
+fn a_job_that_kept_its_old_tree_changes_over_without_a_loop() {
     let hosts = [
         (7, 1),
         (4, 2),
@@ -604,12 +614,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(32, 2000)))]
 
     #[test]
-    fn nothing_is_lost_while_everything_moves(case in cases(12), events in events()) {
+    fn no_packet_is_lost_during_reroutes(case in cases(12), events in events()) {
         run(&case, &events);
     }
 
     #[test]
-    fn nobody_is_asked_for_room_that_is_not_there(case in tight_cases(12), events in events()) {
+    fn no_switch_gets_more_entries_than_it_has_room_for(case in tight_cases(12), events in events()) {
         run(&case, &events);
     }
 }

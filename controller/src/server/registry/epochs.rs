@@ -1,4 +1,4 @@
-//! A job's epochs, one beside the other.
+//! A job's epochs in the registry: the current one, and one before or after it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::job::{Epoch, Job, JobId, JobSpec, Rank};
 use crate::ledger::Refusal;
 use crate::membership::{Attendance, Origin, Seen, View};
 use crate::plan::JobPlan;
-use crate::server::attendants::Attendants;
 use crate::server::error::JobRequestError;
 use crate::server::seats::{Attempt, Seat, Seats};
+use crate::server::sessions::Sessions;
 
 impl Registry {
-    /// What a job needs for another epoch with members on these hosts.
+    /// Plans another epoch of a job with members on these hosts.
     ///
     /// # Errors
-    /// There is no place for it, or no number.
+    /// The job does not fit, or no epoch or id is left.
     pub fn propose_next(
         &self,
         fabric: &Fabric,
@@ -36,7 +36,8 @@ impl Registry {
         })
     }
 
-    /// An epoch that is installed beside the one that its job is in. Members that stay have their seats in it.
+    /// Adds an epoch that is installed next to the job's current one. Members that stay have their
+    /// seats.
     pub fn add_next(
         &mut self,
         fabric: &Fabric,
@@ -49,7 +50,7 @@ impl Registry {
         self.insert((job, plan), seats, Some(origin))
     }
 
-    /// From `first` on the job is in the epoch that came.
+    /// Makes the next epoch the current one, from operation `first` on.
     pub fn decide(&mut self, coming: JobId, first: u32) {
         let Some(origin) = self.jobs.get_mut(&coming).and_then(|it| it.origin.as_mut()) else {
             return;
@@ -66,11 +67,11 @@ impl Registry {
         }
     }
 
-    /// Which epochs are over, of jobs that were kept, and whose changes are.
+    /// Determines, after a restore, which epochs are over and which changes are still in progress.
     pub(super) fn find_leaving(&mut self) {
         let before = |record: &Record| {
             let of = record.origin.as_ref()?.of;
-            // Numbers are given out again at last: another job may have got it.
+            // Ids are reused at some time: another job may have got this one.
             let is_its =
                 |it: &&Record| it.job.name == record.job.name && it.job.epoch < record.job.epoch;
             self.jobs.get(&of).filter(is_its).map(|_| of)
@@ -95,7 +96,7 @@ impl Registry {
         }
     }
 
-    /// The change that makes this epoch its job's is over, or the epoch is not to be.
+    /// Ends the change to this epoch.
     pub fn end_change(&mut self, id: JobId) {
         let Some(record) = self.jobs.get_mut(&id) else {
             return;
@@ -108,18 +109,18 @@ impl Registry {
         }
     }
 
-    /// The epoch that follows one.
+    /// The epoch that follows this one, while its change is in progress.
     pub fn next_of(&self, id: JobId) -> Option<&Record> {
         self.jobs.get(self.following.get(&id)?)
     }
 
-    /// The epoch of that number, if it is one that comes.
+    /// The epoch with this id, if it is a next one.
     pub fn coming(&self, id: JobId) -> Option<Arc<Job>> {
         let record = self.jobs.get(&id)?;
         (record.stage == Stage::Coming).then(|| Arc::clone(&record.job))
     }
 
-    /// The epoch that a job is in, by the number of one that is on switches.
+    /// The current epoch of the job that has this id in any of its epochs.
     pub fn current_of(&self, id: JobId) -> Option<JobId> {
         let record = self.jobs.get(&id)?;
         match record.stage {
@@ -129,7 +130,7 @@ impl Registry {
         }
     }
 
-    /// All of a job's epochs that are on switches, the one that it is in last.
+    /// All installed epochs of a job, the current one last.
     pub fn epochs_of(&self, name: &str) -> Vec<JobId> {
         let of = |stage: Stage| {
             let records = self.all_of(name);
@@ -141,21 +142,21 @@ impl Registry {
         beside.chain(of(Stage::Current)).collect()
     }
 
-    /// A job in the epoch with that number, if that is on switches.
+    /// A job in this epoch, if it is installed.
     pub fn in_epoch(&self, name: &str, epoch: u32) -> Option<&Record> {
         let is = |record: &&Record| u32::from(record.job.epoch.0) == epoch;
         self.all_of(name).find(is)
     }
 
-    /// The same where that epoch has `number` in packets, or 0 is asked for: where an epoch was called off the next one that is tried has
-    /// its place among epochs, not its number in packets.
+    /// A job in this epoch with this id, or any id if `number` is 0: after a cancelled change, the
+    /// next one has the same epoch and another id.
     pub fn numbered(&self, name: &str, epoch: u32, number: u32) -> Option<&Record> {
         let record = self.in_epoch(name, epoch);
         record.filter(|record| number == 0 || u32::from(record.job.id.0) == number)
     }
 
-    /// The epoch in which whoever joins from `host` gets a rank: the one in which it has one already, as it asks again, then the one that comes
-    /// where that has one free, else the one that the job is in.
+    /// The epoch in which a member on `host` gets a rank: the one in which this attempt already has
+    /// a rank, then the next one if it has a free rank there, else the current one.
     pub fn open_to(
         &mut self,
         name: &str,
@@ -177,13 +178,13 @@ impl Registry {
         Ok(self.jobs.get_mut(&id).expect("found just now"))
     }
 
-    /// The epochs whose changes are not over.
+    /// The epochs whose changes are in progress.
     pub fn changing(&self) -> Vec<JobId> {
         self.following.values().copied().collect()
     }
 
-    /// Who is in touch, for a change.
-    pub fn view(&self, attendants: &Attendants, next: &Record) -> View {
+    /// The members' sessions, for a change.
+    pub fn view(&self, sessions: &Sessions, next: &Record) -> View {
         let Some(origin) = &next.origin else {
             return View::default();
         };
@@ -195,21 +196,22 @@ impl Registry {
                 .collect()
         });
         View {
-            old: attendants.attendances(origin.of),
-            new: attendants.attendances(next.job.id),
+            old: sessions.attendances(origin.of),
+            new: sessions.attendances(next.job.id),
             left: left.unwrap_or_default(),
         }
     }
 
-    /// What is seen of the members of the epoch that a job is in. Who has not gone over yet is in touch as well.
-    pub fn seen(&self, attendants: &Attendants, record: &Record) -> Seen {
+    /// The members' sessions, for the failure detector. A member that is still in the previous
+    /// epoch counts.
+    pub fn seen(&self, sessions: &Sessions, record: &Record) -> Seen {
         let joined = record
             .seats
             .by_rank()
             .filter(|(_, seat)| *seat == Seat::Joined);
-        let mut attending: BTreeMap<Rank, Attendance> = attendants.attendances(record.job.id);
+        let mut attending: BTreeMap<Rank, Attendance> = sessions.attendances(record.job.id);
         if let (Some(_), Some(origin)) = (&record.change, &record.origin) {
-            let before = attendants.attendances(origin.of).into_iter();
+            let before = sessions.attendances(origin.of).into_iter();
             let still = before.filter_map(|(old, at)| Some((origin.succession.becomes(old)?, at)));
             attending.extend(still);
         }
@@ -220,10 +222,10 @@ impl Registry {
     }
 }
 
-/// A job with members on these hosts, and the epoch that it is in then.
+/// The specification of a job with members on these hosts, and its next epoch.
 ///
 /// # Errors
-/// There is no number for another epoch.
+/// No epoch is left.
 pub fn next_spec(
     fabric: &Fabric,
     job: &Job,
@@ -246,7 +248,7 @@ pub fn next_spec(
     Ok((spec, epoch))
 }
 
-/// Of who stays taken, of who comes free.
+/// The seats of a new epoch: joined for members that stay, free for new ones.
 pub fn seats_of(job: &Job, origin: &Origin) -> Seats {
     let seat = |was: &Option<Rank>| match was {
         Some(_) => (Seat::Joined, Attempt::default()),
@@ -272,10 +274,10 @@ mod tests {
     enum Event {
         Create(u8),
         Delete(Index),
-        /// Another epoch, of a job that is not changing.
+        /// A new epoch of a job without a change in progress.
         Change(Index),
         Decide(Index),
-        /// What is decided is over, or what is not is called off.
+        /// The end of a decided change, or the cancellation of another.
         End(Index),
     }
 
@@ -297,7 +299,7 @@ mod tests {
     }
 
     impl World {
-        /// Numbers are given out anew after a few.
+        /// A world whose ids wrap around after a few jobs.
         fn new() -> Self {
             let text = include_str!("../../../../topologies/star4.yaml");
             let fabric = fabric::parse(text, "star4.yaml").unwrap();
@@ -356,7 +358,7 @@ mod tests {
                     let hosts: Vec<HostId> = of.members.iter().map(|it| it.host).collect();
                     let names = self.program.names();
                     let next = registry.propose_next(&self.fabric, names, &of, &hosts);
-                    // Numbers may have run out.
+                    // Ids may have run out.
                     let Ok((job, plan)) = next else { return };
                     let why = |_: Rank| String::new();
                     let origin = Origin {
@@ -395,7 +397,7 @@ mod tests {
             }
         }
 
-        /// What is found by looking at all records is what the registry finds.
+        /// Compares the registry's indexes with a scan of all records.
         fn look(&self) {
             let all = &self.registry.jobs;
             let mut changing: Vec<JobId> = (all.iter())
@@ -434,7 +436,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(16, 1000)))]
         #[test]
-        fn what_follows_an_epoch_is_what_changes_from_it(
+        fn indexes_match_a_scan_of_all_records(
             events in prop::collection::vec(event(), 0..60),
         ) {
             let mut world = World::new();
@@ -442,7 +444,7 @@ mod tests {
                 world.happens(event);
                 world.look();
             }
-            // As when all of that was kept.
+            // As after a restore.
             world.registry.find_leaving();
             world.look();
         }

@@ -1,4 +1,4 @@
-//! What becomes of all jobs when something goes down, comes back or is drained.
+//! Planning all jobs again after an element has failed, come back, or been drained.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::moves::Moved;
 use crate::plan::JobPlan;
 use crate::routing::Routes;
 
-/// How a job stands.
+/// A job's plan and the reasons why it is not better.
 #[derive(Clone, Debug)]
 struct Standing {
     job: Arc<Job>,
@@ -33,7 +33,7 @@ impl Standing {
     }
 }
 
-/// What all jobs would become.
+/// The plans of all jobs for another health of the fabric.
 #[derive(Debug)]
 pub struct Refit {
     routes: Arc<Routes>,
@@ -42,7 +42,7 @@ pub struct Refit {
 }
 
 impl Refit {
-    /// Plans these jobs anew, and those that could not move again as long as others make room.
+    /// Plans these jobs again, and then the waiting ones as long as others make room.
     fn plan(&mut self, fabric: &Fabric, names: &Names, mut due: Vec<JobId>) {
         loop {
             let mut has_changed = false;
@@ -58,7 +58,7 @@ impl Refit {
         self.ledger.settle();
     }
 
-    /// Whether it needs something else than before.
+    /// Plans one job. Returns true if its plan has changed.
     fn plan_one(&mut self, fabric: &Fabric, names: &Names, id: JobId) -> bool {
         let Some(standing) = self.jobs.get_mut(&id) else {
             return false;
@@ -88,8 +88,8 @@ impl Refit {
 }
 
 impl Registry {
-    /// What becomes of all jobs when this is how the fabric stands. Where that is as it was only those are planned anew that could not
-    /// move, or have not moved to the end.
+    /// Plans all jobs for a fabric of this health. If the health has not changed, only jobs that
+    /// wait for room, or have old paths left, are planned.
     pub fn refit(&self, fabric: &Fabric, names: &Names, health: Health) -> Refit {
         let is_same = *self.routes.health() == health;
         let unfinished =
@@ -110,15 +110,15 @@ impl Registry {
         refit
     }
 
-    /// The first job that could not be moved off what it would be moved off now, and why.
+    /// The first job that would have to wait for room because of this change, and the refusal.
     pub fn refused<'a>(&self, refit: &'a Refit) -> Option<(&'a str, &'a Refusal)> {
         let stays_now = |id: &JobId| self.get(*id).is_some_and(|record| record.stays.is_some());
         let mut jobs = refit.jobs.iter().filter(|(id, _)| !stays_now(id));
         jobs.find_map(|(_, it)| Some((it.job.name.as_str(), it.stays.as_ref()?)))
     }
 
-    /// All jobs become that. Returns those that have something else than before.
-    pub fn become_of(&mut self, refit: Refit) -> Vec<Moved> {
+    /// Adopts the plans. Returns the jobs whose plans have changed.
+    pub fn adopt(&mut self, refit: Refit) -> Vec<Moved> {
         let Refit {
             routes,
             ledger,
@@ -142,8 +142,8 @@ impl Registry {
         moved
     }
 
-    /// A job has moved only in part: `plan` is what it has on switches until `switches` are known to have its new ways, and `job` is it
-    /// with all numbers that it uses.
+    /// Records that a job has changed over only in part: `plan` is what its switches have until
+    /// `switches` are known to have the new paths, and `job` has the ids of both.
     pub fn linger(
         &mut self,
         fabric: &Fabric,
@@ -159,13 +159,13 @@ impl Registry {
         record.lingers = switches;
     }
 
-    /// The switches for whose sake jobs have old ways still.
+    /// The switches for which jobs keep their old paths.
     pub fn awaited(&self) -> BTreeSet<SwitchId> {
         let lingers = self.jobs.values().flat_map(|record| &record.lingers);
         lingers.copied().collect()
     }
 
-    /// Whether some job would move if it had room, or has not moved to the end.
+    /// True if a job waits for room, or keeps old paths.
     pub fn is_waiting(&self) -> bool {
         let mut jobs = self.jobs.values();
         jobs.any(|record| record.stays.is_some() || !record.lingers.is_empty())

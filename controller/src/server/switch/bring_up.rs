@@ -1,4 +1,4 @@
-//! How a switch is connected to, gets our program, and comes back.
+//! Connecting to a switch, installing the program, and reconnecting.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::plan::LossSession;
 use crate::reconcile::Held;
 use crate::server::error::BringUpError;
 
-/// How long one attempt to reconnect may take.
+/// Timeout of an attempt to reconnect.
 const RECONNECT: Duration = Duration::from_secs(1);
-/// The pause after an attempt that failed.
+/// The pause after a failed attempt.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The longest of pauses that become longer.
+/// The longest pause of an exponential backoff.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 impl ManagedSwitch {
-    /// A new connection as primary; not used for anything before [`bring_up`](Self::bring_up).
+    /// Connects as primary. [`bring_up`](Self::bring_up) must follow before the connection is used.
     pub async fn connect(&self, patience: Duration) -> Result<SwitchClient, BringUpError> {
         self.connect_by((Instant::now() + patience, patience)).await
     }
@@ -36,7 +36,8 @@ impl ManagedSwitch {
         Ok(client.measured(self.metrics.writes_to(self.name())))
     }
 
-    /// [Gives](Self::load) the switch our program, and makes it [hold](Self::come_up) what it should.
+    /// [Installs](Self::load) the program, and [makes](Self::come_up) the switch match the desired
+    /// state.
     pub async fn bring_up(
         &self,
         client: SwitchClient,
@@ -48,15 +49,16 @@ impl ManagedSwitch {
         Ok(())
     }
 
-    /// A new connection as primary when the controller starts: one that is broken off is tried again for as long as `patience` says.
+    /// Connects as primary when the controller starts, and retries broken connections for as long
+    /// as `patience`.
     pub async fn connect_first(&self, patience: Duration) -> Result<SwitchClient, BringUpError> {
         let deadline = Instant::now() + patience;
         let connect = || self.connect_by((deadline, patience));
-        self.insist(deadline, BringUpError::is_break, connect).await
+        self.retry(deadline, BringUpError::is_break, connect).await
     }
 
-    /// The same of [bringing it up](Self::bring_up): what fails is tried again, with new connections, for as long as `patience` says from when
-    /// it failed first.
+    /// As [`bring_up`](Self::bring_up). Retries temporary failures with new connections for as long
+    /// as `patience` from the first one.
     pub async fn bring_up_first(
         &self,
         client: SwitchClient,
@@ -65,21 +67,22 @@ impl ManagedSwitch {
     ) -> Result<(), BringUpError> {
         match self.bring_up(client, desired).await {
             Err(error) if error.may_pass() => {
-                tracing::debug!(switch = self.name(), %error, "tried again");
+                tracing::debug!(switch = self.name(), %error, "bring-up failed; retrying");
                 let again = || async {
                     sleep(PAUSE).await;
                     let client = self.connect(RECONNECT).await?;
                     self.bring_up(client, desired).await
                 };
                 let deadline = Instant::now() + patience;
-                self.insist(deadline, BringUpError::may_pass, again).await
+                self.retry(deadline, BringUpError::may_pass, again).await
             }
             done => done,
         }
     }
 
-    /// Tries until it succeeds, or fails in a way that does not pass, or there is no time left for a pause before the next attempt.
-    async fn insist<T, F: Future<Output = Result<T, BringUpError>>>(
+    /// Retries `attempt` until it succeeds, fails permanently, or no time is left before
+    /// `deadline`.
+    async fn retry<T, F: Future<Output = Result<T, BringUpError>>>(
         &self,
         deadline: Instant,
         passes: impl Fn(&BringUpError) -> bool,
@@ -89,7 +92,7 @@ impl ManagedSwitch {
         loop {
             match attempt().await {
                 Err(error) if passes(&error) && Instant::now() + pause < deadline => {
-                    tracing::debug!(switch = self.name(), %error, "tried again");
+                    tracing::debug!(switch = self.name(), %error, "attempt failed; retrying");
                     sleep(pause).await;
                     pause = (2 * pause).min(LONGEST_PAUSE);
                 }
@@ -98,8 +101,8 @@ impl ManagedSwitch {
         }
     }
 
-    /// Gives the switch our program, unless it has it. That may take a minute, as a chip is reset with all its ports; what
-    /// the switch should hold may change meanwhile.
+    /// Installs the program unless the switch has it. That may take a minute, because a chip is
+    /// reset with all its ports; the desired state may change meanwhile.
     #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
     pub async fn load(
         &self,
@@ -111,9 +114,9 @@ impl ManagedSwitch {
         if cookie == Some(desired.program.cookie()) {
             return Ok(Found::OurProgram);
         }
-        // Translated first: a program without our tables is refused before it is put to work.
+        // Translated first: a program without our tables is refused before it is installed.
         desired.on(self.id)?;
-        self.doubt();
+        self.mark_dirty();
         let names = desired.program.names();
         self.clear_replication(client, names, cookie.is_some())
             .await?;
@@ -125,7 +128,8 @@ impl ManagedSwitch {
         Ok(Found::Another)
     }
 
-    /// Makes a switch that has our program hold what it should. What is as it should be is not written. Nothing else may change what it should hold meanwhile.
+    /// Makes a switch with the right program match the desired state, which must not change
+    /// meanwhile. Writes only differences.
     #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
     pub async fn come_up(
         &self,
@@ -135,13 +139,14 @@ impl ManagedSwitch {
     ) -> Result<(), BringUpError> {
         match found {
             Found::OurProgram => self.look(client, desired).await,
-            // A new program holds nothing yet; not every switch says so when it is asked.
+            // A new program has no entries. Not every switch reports that correctly, so it is not
+            // read.
             Found::Another => {
                 let names = desired.program.names();
                 let wanted = desired.on(self.id)?;
                 let made = self.make(client, names, &Held::default(), &wanted).await;
                 match made {
-                    // What was to go went too late, or was written by a call that nobody waits for any more.
+                    // An entry disappeared too late, or an interrupted call has written it.
                     Err(error) if error.is_outdated() => self.hold(client, names, wanted).await,
                     made => made,
                 }
@@ -150,7 +155,7 @@ impl ManagedSwitch {
         }
     }
 
-    /// Connects again, however long it takes; `failed` is told why it takes longer.
+    /// Reconnects, however long it takes. Calls `failed` after each failed attempt.
     pub async fn reconnect(&self, failed: impl Fn(&BringUpError)) -> SwitchClient {
         loop {
             match self.connect(RECONNECT).await {
@@ -163,9 +168,10 @@ impl ManagedSwitch {
         }
     }
 
-    /// Removes all multicast groups that a switch tells of, and our clone session. BMv2 empties its tables for a new
-    /// program but keeps the replication engine's nodes; groups that were written again would then send twice.
-    /// A switch without a program, or one that cannot list its groups, has nothing to remove.
+    /// Removes all multicast groups that a switch reports, and our clone session. BMv2 clears its
+    /// tables for a new program but keeps the nodes of its replication engine; rewritten groups
+    /// would then replicate twice. A switch without a program, or one that cannot list its groups,
+    /// has nothing to remove.
     async fn clear_replication(
         &self,
         client: &SwitchClient,
@@ -197,9 +203,9 @@ impl ManagedSwitch {
         Ok(())
     }
 
-    /// Remembers why the switch is not back yet, and pauses.
+    /// Records why the switch is not connected, and pauses.
     pub async fn failed(&self, error: &BringUpError) {
-        tracing::debug!(switch = self.name(), %error, "not back yet");
+        tracing::debug!(switch = self.name(), %error, "reconnect failed");
         self.with_state(|state| state.connection = Err(error.to_string()));
         sleep(PAUSE).await;
     }

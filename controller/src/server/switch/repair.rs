@@ -1,4 +1,5 @@
-//! Whether a switch holds what it should, and how it is made to.
+//! Reconciling a switch: reading its entries, comparing them with the desired state, and writing
+//! the differences.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +14,11 @@ use crate::reconcile::{self, Diff, Held, Room};
 use crate::server::error::BringUpError;
 
 impl ManagedSwitch {
-    /// Whether the switch still has our program. If somebody has given it another one meanwhile the connection counts as lost: it is
-    /// brought up anew with the next.
+    /// Checks that the switch still has this controller's program. If not, the connection counts as
+    /// lost, and the switch is brought up again with the next one.
     ///
     /// # Errors
-    /// It has another one, or cannot be asked.
+    /// It has another program, or does not answer.
     pub async fn has_program(
         &self,
         client: &SwitchClient,
@@ -35,29 +36,29 @@ impl ManagedSwitch {
         Err(error)
     }
 
-    /// Looks at what the switch holds. What is not as it should be is told, once; it is put right if it may be our own doing, or
-    /// repairs are wanted.
+    /// Compares the switch with the desired state and logs new drift. Repairs it if the controller
+    /// may have caused it, or if repairs are enabled.
     #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
     pub async fn look(
         &self,
         client: &SwitchClient,
         desired: &Desired<'_>,
     ) -> Result<(), BringUpError> {
-        let (diff, mended) = match desired.repair || self.may_differ() {
-            true => (self.reconcile(client, desired).await?, "put right"),
-            false => (self.diff(client, desired).await?, "not as it should be"),
+        let (diff, message) = match desired.repair || self.may_differ() {
+            true => (self.reconcile(client, desired).await?, "drift repaired"),
+            false => (self.diff(client, desired).await?, "drift found"),
         };
         self.metrics.differed(self.name(), diff.differences().len());
         let names = desired.program.names();
         let found = diff.differences().iter();
         let found = found.map(|it| it.describe(names).to_string()).collect();
-        for what in self.with_state(|state| news(&mut state.told, found)) {
-            tracing::warn!(switch = self.name(), %what, "{mended}");
+        for what in self.with_state(|state| new_drift(&mut state.known_drift, found)) {
+            tracing::warn!(switch = self.name(), %what, "{message}");
         }
         Ok(())
     }
 
-    /// In what the switch is not as it should be.
+    /// The drift of the switch.
     pub async fn diff(
         &self,
         client: &SwitchClient,
@@ -73,7 +74,7 @@ impl ManagedSwitch {
         Ok(diff)
     }
 
-    /// Looks at what the switch holds and mends what is not as it should be; returns that.
+    /// Resyncs the switch. Returns the drift.
     #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
     pub async fn reconcile(
         &self,
@@ -84,8 +85,8 @@ impl ManagedSwitch {
         self.hold(client, desired.program.names(), wanted).await
     }
 
-    /// Makes the switch hold exactly this; returns what was not so. Where a write of before is done between the look and the repair, both are done
-    /// once more.
+    /// Makes the switch have exactly these entries. Returns the drift. Tries once more if an
+    /// earlier write took effect between the read and the repair.
     pub async fn hold(
         &self,
         client: &SwitchClient,
@@ -116,7 +117,7 @@ impl ManagedSwitch {
         held.map_err(|error| self.unreadable(error))
     }
 
-    /// Makes of what it holds what it should hold; returns the difference.
+    /// Writes the differences between `held` and the desired entries. Returns them.
     pub(super) async fn make(
         &self,
         client: &SwitchClient,
@@ -125,11 +126,11 @@ impl ManagedSwitch {
         (wanted, division): &(Held, Division),
     ) -> Result<Diff, BringUpError> {
         let diff = Diff::between(held, wanted, self.target);
-        self.doubt();
+        self.mark_dirty();
         let limits = self.limits;
         let rounds = diff.updates(held, Room { names, limits });
         match rounds.iter().map(Vec::len).sum::<usize>() {
-            // They take one call together.
+            // Together they take one call.
             ..=BATCH => {
                 self.change(client, names, rounds.concat(), Order::AsGiven)
                     .await?
@@ -141,7 +142,7 @@ impl ManagedSwitch {
             }
         }
         self.with_state(|state| {
-            state.in_doubt = false;
+            state.is_dirty = false;
             let shares = division.iter().map(|(at, queue)| (*at, Some(*queue)));
             state.shares = shares.collect();
         });
@@ -149,11 +150,11 @@ impl ManagedSwitch {
     }
 }
 
-/// What of `found` was not there the last time, when it was `told`.
-fn news(told: &mut BTreeSet<String>, found: BTreeSet<String>) -> Vec<String> {
-    let news = found.difference(told).cloned().collect();
-    *told = found;
-    news
+/// The entries of `found` that are new since the last call.
+fn new_drift(known_drift: &mut BTreeSet<String>, found: BTreeSet<String>) -> Vec<String> {
+    let new_drift = found.difference(known_drift).cloned().collect();
+    *known_drift = found;
+    new_drift
 }
 
 #[cfg(test)]
@@ -161,14 +162,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stays_wrong_is_told_once() {
-        let mut told = BTreeSet::new();
-        let mut look =
-            |found: &[&str]| news(&mut told, found.iter().map(|it| it.to_string()).collect());
+    fn persistent_drift_is_logged_once() {
+        let mut known_drift = BTreeSet::new();
+        let mut look = |found: &[&str]| {
+            new_drift(
+                &mut known_drift,
+                found.iter().map(|it| it.to_string()).collect(),
+            )
+        };
         assert_eq!(look(&["a", "b"]), ["a", "b"]);
         assert_eq!(look(&["a", "b"]), [""; 0]);
         assert_eq!(look(&["b", "c"]), ["c"]);
         assert_eq!(look(&[]), [""; 0]);
-        assert_eq!(look(&["a"]), ["a"], "it has come back");
+        assert_eq!(look(&["a"]), ["a"], "the drift has come back");
     }
 }

@@ -1,12 +1,13 @@
 //! The requests that an emulated Tofino rejects, and the fields that it does not keep.
 
 use tonic::Status;
+use ultima_emulation::Tofino;
 use ultima_p4runtime::tofino::TofinoProgram;
 use ultima_p4runtime::v1::packet_replication_engine_entry::Type;
 use ultima_p4runtime::v1::{
     Entity, SetForwardingPipelineConfigRequest, Update, WriteRequest, entity,
 };
-use ultima_switch::emulation::{self, Refusal};
+use ultima_switch::target::{Refusal, Target as _};
 
 use super::State;
 use crate::target::Target;
@@ -18,13 +19,13 @@ fn status(refusal: Refusal) -> Status {
 pub fn check_batch(target: Target, request: &WriteRequest) -> Result<(), Status> {
     match target.chip() {
         None => Ok(()),
-        Some(chip) => emulation::check_batch(chip, request.atomicity).map_err(status),
+        Some(chip) => Tofino(chip).check_batch(request.atomicity).map_err(status),
     }
 }
 
 pub fn check_read(target: Target, wanted: &Entity) -> Result<(), Status> {
     match (target.chip(), &wanted.entity) {
-        (Some(chip), Some(wanted)) => emulation::check_read(chip, wanted).map_err(status),
+        (Some(chip), Some(wanted)) => Tofino(chip).check_read(wanted).map_err(status),
         _ => Ok(()),
     }
 }
@@ -53,12 +54,12 @@ pub fn admit(target: Target, state: &State, update: &mut Update) -> Result<(), R
     else {
         return Ok(());
     };
-    let groups = state.held.values().filter_map(|held| match &held.entity {
+    let mut groups = state.held.values().filter_map(|held| match &held.entity {
         Some(entity::Entity::PacketReplicationEngineEntry(entry)) => match &entry.r#type {
             Some(Type::MulticastGroupEntry(group)) => Some(group),
             _ => None,
         },
         _ => None,
     });
-    emulation::admit(chip, groups, kind, entity)
+    Tofino(chip).admit(&mut groups, kind, entity)
 }

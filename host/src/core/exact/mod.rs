@@ -1,23 +1,23 @@
-//! Exact operations: what is lost is asked for until it is there, and what is not all there is no result.
+//! Exact operations: losses are repaired, and an incomplete operation has no result.
 //!
-//! The two phases are the bounded operation's: contributions go to owners, aggregates to everyone, in the same packets
-//! with the flag EXACT. Only a slot never closes without all of its contributions, and nothing is taken for zero: an
-//! owner asks sources, a receiver owners (CONTROL), at once when something is known to be gone and after a while when
-//! nothing comes, then twice as long each time, until it is here or the operation's limit has passed, which is an
-//! error.
+//! The two phases are the bounded operation's: contributions go to owners, aggregates to all ranks, in the
+//! same packets with the flag EXACT. But a slot closes only with all of its contributions, and nothing is
+//! replaced by zero. An owner requests missing slots from sources, a receiver from owners (CONTROL): at once
+//! if a loss is known, else after a wait that doubles each time, until the slot arrives or the operation's
+//! limit passes, which is an error.
 //!
-//! A rank that has the result says so (FEEDBACK) and goes on answering until all others said so too, or have
-//! started a later step, or its limit has passed once more: an operation that all contribute to ends nowhere before it
-//! has started everywhere, so that whoever lacks something of it has given up by then.
+//! A rank with the result announces it (FEEDBACK). It answers requests until all others have announced it, or
+//! have started a later step, or its limit has passed once more. An operation to which all ranks contribute
+//! ends nowhere before it has started everywhere, so any rank with missing slots has given up by then.
 //!
-//! | file | what it knows |
+//! | file | content |
 //! | --- | --- |
 //! | `operation.rs` | one operation: states, packets, its end |
-//! | `want.rs` | what one rank still has to deliver, and when it is asked for |
-//! | `answer.rs` | what one rank asked for, and how often it gets it |
+//! | `want.rs` | slots that one rank still has to deliver, and when to request them |
+//! | `repeats.rs` | slots that one rank requested, and how often it gets them |
 
-mod answer;
 mod operation;
+mod repeats;
 mod want;
 
 use std::time::Duration;
@@ -32,11 +32,11 @@ use crate::stats::{Phases, Rejection};
 use crate::time::Time;
 
 use super::Destination;
-use super::congestion::{Queues, Told};
+use super::congestion::{CongestionReport, Queues};
 use super::packet::{self, Payload, Written};
 use operation::{Body, ExactOperation, Outgoing};
 
-/// What values are on the wire, whatever the job's buckets are: nothing is rounded.
+/// Type of exact values in packets, whatever the job's element is: no rounding.
 const ELEMENT: Element = Element::F32;
 
 /// A result, or why there is none.
@@ -73,12 +73,12 @@ impl ExactOperations {
         self.counters
     }
 
-    /// Packets of operations that are not over.
+    /// Packet counters of operations that are not finished.
     pub(super) fn phases(&self) -> impl Iterator<Item = &Phases> {
         self.operations.iter().map(ExactOperation::phases)
     }
 
-    /// One that has not ended.
+    /// An operation that has not ended.
     pub(super) fn running(&self) -> Option<OperationId> {
         let running = self.operations.iter().find(|o| o.is_running())?;
         Some(running.id)
@@ -88,7 +88,7 @@ impl ExactOperations {
         self.operations.iter().any(|o| o.id == id)
     }
 
-    /// A packet came of a bounded operation with the same id.
+    /// Notes a packet of a bounded operation with the same id.
     pub(super) fn differs(&mut self, id: OperationId, source: u16) {
         self.operations
             .iter_mut()
@@ -96,7 +96,7 @@ impl ExactOperations {
             .for_each(|o| o.differs(source));
     }
 
-    /// Takes a packet with the flag EXACT of an operation that is here; false if it is not.
+    /// Gives a packet with the flag EXACT to its operation. Returns false if that is not here.
     pub(super) fn receive(
         &mut self,
         now: Time,
@@ -117,7 +117,7 @@ impl ExactOperations {
         Ok(here)
     }
 
-    /// A rank asks for what did not come.
+    /// Handles a rank's request for missing slots.
     pub(super) fn request(
         &mut self,
         now: Time,
@@ -131,7 +131,7 @@ impl ExactOperations {
         }
     }
 
-    /// What ended since this was last called.
+    /// Returns the next operation that ended.
     pub(super) fn settle(&mut self, now: Time) -> Option<(OperationId, Ended)> {
         let mut ended = self.operations.iter_mut();
         let (id, ended) = ended.find_map(|o| Some((o.id, o.settle(now)?)))?;
@@ -142,7 +142,7 @@ impl ExactOperations {
         Some((id, ended))
     }
 
-    /// Forgets what nobody needs any more; returns the packets counted.
+    /// Removes operations that no rank needs, and returns their packet counters.
     pub(super) fn retire(&mut self, now: Time, past: impl Fn(u16, u32) -> bool) -> Phases {
         let over = |o: &mut ExactOperation| o.is_over(now, |rank| past(rank, o.id.step));
         let mut phases = Phases::default();
@@ -152,7 +152,7 @@ impl ExactOperations {
         phases
     }
 
-    /// Forgets everything.
+    /// Removes all operations.
     pub(super) fn shut_down(&mut self) -> Phases {
         let mut phases = Phases::default();
         for operation in self.operations.drain(..) {
@@ -161,7 +161,7 @@ impl ExactOperations {
         phases
     }
 
-    /// An operation of a later step starts.
+    /// Stops repeated notices, because an operation of a later step starts.
     pub(super) fn stop_repeating(&mut self) {
         self.operations
             .iter_mut()
@@ -173,7 +173,7 @@ impl ExactOperations {
         self.operations.iter().map(ExactOperation::due).min()
     }
 
-    /// When there is something to send, if nothing else happens.
+    /// When a packet will be ready to send, if nothing else happens.
     pub(super) fn ready_at(&self) -> Option<Time> {
         self.operations
             .iter()
@@ -181,28 +181,28 @@ impl ExactOperations {
             .min()
     }
 
-    /// When nobody who lives can need anything of them any more; none where nobody does.
+    /// When the last rank that still responds can no longer need anything. None if no rank needs anything.
     pub(super) fn needed_until(&self, past: impl Fn(u16, u32) -> bool) -> Option<Time> {
         let until = |o: &ExactOperation| o.needed_until(|rank| past(rank, o.id.step));
         self.operations.iter().filter_map(until).max()
     }
 
-    /// Whether others may be waiting for something that only this rank has.
+    /// True if another rank may wait for data that only this rank has.
     pub(super) fn may_be_needed(&self, past: impl Fn(u16, u32) -> bool) -> bool {
         let needed = |o: &ExactOperation| o.may_be_needed(|rank| past(rank, o.id.step));
         self.operations.iter().any(needed)
     }
 
-    /// Writes what is told of queues, as a packet of an operation that runs, to the front of `buf`.
-    pub(super) fn tell(
+    /// Writes a congestion report, as a packet of a running operation, to the front of `buf`.
+    pub(super) fn write_report(
         &self,
         config: &Config,
         when: (Time, u8),
-        told: &Told,
+        report: &CongestionReport,
         buf: &mut [u8],
     ) -> Option<Written> {
         let operation = self.operations.iter().find(|o| o.is_running())?;
-        let outgoing = operation.told(told);
+        let outgoing = operation.congestion(report);
         Some(write(config, when, operation.id, &outgoing, buf).1)
     }
 
@@ -237,7 +237,7 @@ fn feedback(queues: Queues, notice: bool) -> Feedback {
     }
 }
 
-/// Writes a packet, which says how many senders at once this rank can take, to the front of `buf`.
+/// Writes a packet to the front of `buf`, with this rank's incast limit.
 fn write(
     config: &Config,
     (now, incast): (Time, u8),
@@ -248,10 +248,10 @@ fn write(
     let kind = match outgoing.body {
         Body::Values { kind, .. } => kind,
         Body::Request(_) => Kind::Control,
-        Body::Notice | Body::Told(..) => Kind::Feedback,
+        Body::Notice | Body::Congestion(..) => Kind::Feedback,
     };
     let mut header = Header {
-        // It is never too late.
+        // It is never late.
         budget: Ticks::MAX,
         step: id.step,
         bucket: id.bucket,
@@ -291,7 +291,7 @@ fn write(
             feedback(Queues::default(), true).emit(&mut buf[start..]);
             (kind, Written::whole(start + Feedback::LEN))
         }
-        Body::Told(queues, echoed) => {
+        Body::Congestion(queues, echoed) => {
             header.echoed = echoed;
             let start = header.emit(buf);
             feedback(queues, false).emit(&mut buf[start..]);

@@ -1,4 +1,4 @@
-//! One exact operation at one rank, from its start until nobody can need anything of it any more.
+//! One exact operation at one rank, from its start until no other rank can need it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,20 +15,20 @@ use crate::stats::{Phases, Rejection};
 use crate::time::Time;
 
 use super::super::Destination;
-use super::super::congestion::{Queues, Told};
+use super::super::congestion::{CongestionReport, Queues};
 use super::super::early::count;
 use super::super::outbox::Turn;
 use super::super::packet::{self, Payload};
 use super::ELEMENT;
-use super::answer::Answers;
+use super::repeats::Repeats;
 use super::want::{Spacing, Want};
 
-/// How often at least the word is sent that this rank has the result.
+/// Minimum number of notices that this rank has the result.
 const NOTICE_COPIES: u32 = 3;
 
-/// A rank that lacks something and does not ask for as many of its longest waits is gone. Ours: where half of all
-/// packets are lost, that many requests in a row are once in 16 times.
-const PATIENCE: u32 = 4;
+/// After this many of its longest waits without a request, a rank with missing slots counts as gone. Our
+/// choice: if half of all packets are lost, that many consecutive requests are lost once in 16 times.
+const LONGEST_WAITS: u32 = 4;
 
 /// See the table of states in `docs/transport.md`.
 pub(super) struct ExactOperation {
@@ -41,27 +41,27 @@ pub(super) struct ExactOperation {
     spacing: Spacing,
     started: Time,
     limit: Duration,
-    /// The limit; once it has ended, when it is forgotten.
+    /// The limit. After the end: when to remove the operation.
     until: Time,
     ended: bool,
-    /// What this rank contributes, and over its own shard, slot by slot as they close, the aggregates.
+    /// This rank's contribution. In its own shard, aggregates replace it slot by slot as they close.
     own: Vec<f32>,
-    /// The others' contributions to this rank's shard, one source after the other.
+    /// The others' contributions to this rank's shard, by source.
     received: Vec<f32>,
-    /// By slot of this rank's shard: contributions that are missing.
+    /// By slot of this rank's shard: number of missing contributions.
     open: Vec<u16>,
     result: Vec<f32>,
-    /// What is not here of results, in slots.
+    /// Number of missing slots of the result.
     missing: u32,
     peers: Vec<Peer>,
     rotation: Rotation,
     tour: Tour,
     /// SCATTER packets that were never sent.
     scatter: u64,
-    /// Slots that closed and were not sent to all.
+    /// Closed slots that were not sent to all ranks.
     closed: VecDeque<u32>,
     turn: Turn,
-    /// Packets of GATHER owed and not sent, closed or not.
+    /// GATHER packets owed and not sent, closed or not.
     gather_left: u64,
     notice: Option<Notice>,
     requests: u64,
@@ -69,17 +69,17 @@ pub(super) struct ExactOperation {
     phases: Phases,
 }
 
-/// Another rank; of this rank's own place nothing is used.
+/// The state of another rank. This rank's own entry is unused.
 struct Peer {
     contributions: Want,
     aggregates: Want,
-    asked_contributions: Answers,
-    asked_aggregates: Answers,
+    asked_contributions: Repeats,
+    asked_aggregates: Repeats,
     heard: bool,
-    /// When a packet of it came last; the start before any.
+    /// Time of its last packet; the start before the first.
     last: Time,
     differs: bool,
-    /// It has the result.
+    /// True if it has the result.
     done: bool,
 }
 
@@ -108,8 +108,9 @@ pub(super) enum Body<'a> {
     },
     Request(RepairRequest<'a>),
     Notice,
-    /// What packets to this rank met, and the time of the one that is answered.
-    Told(Queues, Ticks),
+    /// A congestion report: the queues that packets to this rank met, and the time of the packet that it
+    /// answers.
+    Congestion(Queues, Ticks),
 }
 
 impl ExactOperation {
@@ -146,8 +147,8 @@ impl ExactOperation {
             Peer {
                 contributions: Want::new(contributions, spacing, now),
                 aggregates: Want::new(aggregates, spacing, now),
-                asked_contributions: Answers::default(),
-                asked_aggregates: Answers::default(),
+                asked_contributions: Repeats::default(),
+                asked_aggregates: Repeats::default(),
                 heard: false,
                 last: now,
                 differs: false,
@@ -208,13 +209,13 @@ impl ExactOperation {
         &self.phases
     }
 
-    /// What the sender of a refused packet runs under this id is not this operation.
+    /// Notes that the sender of a rejected packet runs another operation under this id.
     pub(super) fn differs(&mut self, source: u16) {
         let peer = &mut self.peers[usize::from(source)];
         (peer.heard, peer.differs) = (true, true);
     }
 
-    /// Takes a SCATTER, GATHER, REPAIR or FEEDBACK. Nothing changes where it is refused.
+    /// Handles a SCATTER, GATHER, REPAIR or FEEDBACK. A rejected packet changes nothing.
     pub(super) fn receive(
         &mut self,
         now: Time,
@@ -270,7 +271,7 @@ impl ExactOperation {
         Ok(())
     }
 
-    /// Checks a packet with a slot's values, or cut; returns the slot's place.
+    /// Checks a packet with a slot's values, or without its payload. Returns the slot's range.
     fn check(&self, header: &Header, payload: Payload<'_>) -> Result<Range<usize>, Rejection> {
         let (contributes, contributions) = match header.kind {
             Kind::Scatter => (self.exact.contributes(header.source, self.rank), 1),
@@ -300,7 +301,7 @@ impl ExactOperation {
         }
     }
 
-    /// Where the contribution of `source` to a slot of this rank's shard is kept.
+    /// Range of the contribution of `source` to a slot of this rank's shard.
     fn received_at(&self, source: u16, place: Range<usize>) -> Range<usize> {
         let before = (0..source).filter(|&other| other != self.rank);
         let index = match self.exact {
@@ -312,7 +313,7 @@ impl ExactOperation {
         start..start + place.len()
     }
 
-    /// Every contribution to `slot` is in.
+    /// Closes `slot`, whose contributions have all arrived.
     fn close(&mut self, slot: u32) {
         let place = self.layout.slot(self.rank, slot);
         let sources = (0..self.ranks).filter(|&rank| self.exact.contributes(rank, self.rank));
@@ -328,7 +329,7 @@ impl ExactOperation {
                         .zip(values)
                         .for_each(|(sum, value)| *sum += value);
                 }
-                // Its very bits.
+                // Bit by bit.
                 Exact::Broadcast { .. } | Exact::AllGather => sum.copy_from_slice(values),
             }
         }
@@ -342,7 +343,7 @@ impl ExactOperation {
         self.missing -= 1;
     }
 
-    /// Another rank asks for what did not come. What cannot be sent is not: it asks again.
+    /// Handles another rank's request. Slots that cannot be sent are skipped; the rank requests them again.
     pub(super) fn request(&mut self, now: Time, header: &Header, request: RepairRequest<'_>) {
         let round = (now, self.spacing.first / 2);
         let wanted = (request.first, request.wanted);
@@ -364,14 +365,14 @@ impl ExactOperation {
                 peer.asked_aggregates.ask(round, slots, wanted, closed);
             }
             Requested::Contributions => {
-                // Before all were sent once, none is lost as far as this rank knows.
+                // Until all were sent once, this rank knows of no loss.
                 let sent = self.scatter == 0 && self.exact.contributes(self.rank, to);
                 peer.asked_contributions.ask(round, slots, wanted, |_| sent);
             }
         }
     }
 
-    /// Ends the operation if it has everything or its limit has passed.
+    /// Ends the operation if it is complete or its limit has passed.
     pub(super) fn settle(
         &mut self,
         now: Time,
@@ -381,7 +382,8 @@ impl ExactOperation {
             return None;
         }
         self.ended = true;
-        // Whoever runs it has started by now, unless only one rank contributes, and ends as long after at the latest.
+        // Every participant has started by now, unless only one rank contributes, and ends within another
+        // limit.
         self.until = now + self.limit;
         let duration = now.since(self.started);
         if !complete {
@@ -421,13 +423,13 @@ impl ExactOperation {
         }
     }
 
-    /// When [`ExactOperation::settle`] or forgetting it is due.
+    /// When [`ExactOperation::settle`] is due, or removal.
     pub(super) fn due(&self) -> Time {
         self.until
     }
 
-    /// Whether nobody can need anything of it: all others have the result by their own word, or by `past`, which tells
-    /// who has left its step; or whoever lacks it has given up.
+    /// True if no rank can need anything of it: each other rank has reported the result, has left the step
+    /// (`past`), or has given up.
     pub(super) fn is_over(&self, now: Time, past: impl Fn(u16) -> bool) -> bool {
         let unsent = !self.closed.is_empty() || self.notice.is_some();
         self.ended && (now >= self.until || !unsent && self.all_done(past))
@@ -438,26 +440,27 @@ impl ExactOperation {
         peers.all(|(rank, peer)| rank == self.rank || peer.done || past(rank))
     }
 
-    /// When nobody who lives can need anything of it any more, for a rank that leaves: who lacks something asks again and
-    /// again, and is gone if it does not. Of a broadcast ranks may start only after this.
+    /// For a rank that leaves: when the last rank that still responds can no longer need anything. A rank
+    /// with missing slots requests them again and again; one that does not is gone. Ranks may start a
+    /// broadcast only after this.
     pub(super) fn needed_until(&self, past: impl Fn(u16) -> bool) -> Option<Time> {
-        let patience = self.spacing.longest * PATIENCE;
+        let silence = self.spacing.longest * LONGEST_WAITS;
         let all_contribute = !matches!(self.exact, Exact::Broadcast { .. });
         let peers = (0u16..).zip(&self.peers);
         let lacking = peers.filter(|(rank, peer)| *rank != self.rank && !peer.done && !past(*rank));
         let until = lacking.map(|(_, peer)| match peer.heard || all_contribute {
-            true => self.until.min(peer.last + patience),
+            true => self.until.min(peer.last + silence),
             false => self.until,
         });
         until.max()
     }
 
-    /// Whether others may be waiting for something of it, or have not been told that this rank is done.
+    /// True if another rank may wait for data, or has not been notified that this rank is done.
     pub(super) fn may_be_needed(&self, past: impl Fn(u16) -> bool) -> bool {
         !self.ended || !self.closed.is_empty() || self.notice.is_some() || !self.all_done(past)
     }
 
-    /// A later step started: its packets say what notices do.
+    /// Stops notices: packets of the later step that started say the same.
     pub(super) fn stop_repeating(&mut self) {
         if self.ended {
             self.notice = None;
@@ -470,7 +473,7 @@ impl ExactOperation {
         self.scatter > 0 || !self.closed.is_empty() || self.peers.iter().any(asked)
     }
 
-    /// When there is something to send, if nothing else happens.
+    /// When a packet will be ready to send, if nothing else happens.
     pub(super) fn ready_at(&self) -> Option<Time> {
         if self.has_data() {
             return Some(Time::ZERO);
@@ -485,7 +488,7 @@ impl ExactOperation {
             .min()
     }
 
-    /// The next packet, counted as sent: what was never sent, what was asked for, requests, the notice.
+    /// The next packet, counted as sent. Order: first transmissions, repeats, requests, the notice.
     pub(super) fn transmit(
         &mut self,
         now: Time,
@@ -609,17 +612,18 @@ impl ExactOperation {
         None
     }
 
-    /// A FEEDBACK about queues.
-    pub(super) fn told(&self, told: &Told) -> Outgoing<'static> {
+    /// A FEEDBACK that reports congestion.
+    pub(super) fn congestion(&self, report: &CongestionReport) -> Outgoing<'static> {
         Outgoing {
-            to: told.to,
+            to: report.to,
             owner: self.rank,
             slots: self.layout.slots(self.rank),
-            body: Body::Told(told.queues, told.echoed),
+            body: Body::Congestion(report.queues, report.echoed),
         }
     }
 
-    /// Says that this rank has the result, until all others have it, and a few times at least.
+    /// The next notice that this rank has the result. Notices repeat until all others have the result, and a
+    /// few times at least.
     fn next_notice(&mut self, now: Time, past: impl Fn(u16) -> bool) -> Option<Outgoing<'_>> {
         let done = self.all_done(past);
         let notice = self.notice.as_mut().filter(|notice| notice.due <= now)?;
@@ -640,7 +644,7 @@ impl ExactOperation {
         })
     }
 
-    /// What it counted, once it is over: what it still owed is never sent.
+    /// The counters of a finished operation. Packets still owed count as never sent.
     pub(super) fn into_phases(mut self) -> Phases {
         self.phases.scatter.never_sent += self.scatter;
         self.phases.gather.never_sent += self.gather_left;

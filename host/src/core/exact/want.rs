@@ -1,4 +1,4 @@
-//! What one rank has still to deliver, and when it is asked for.
+//! The slots that one rank still has to deliver, and the times of requests for them.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use ultima_wire::bitmap;
 use crate::bits::Bits;
 use crate::time::Time;
 
-/// How long requests wait for each other.
+/// Intervals between requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spacing {
-    /// From the last packet that came to the first request.
+    /// From the last arrival to the first request.
     pub(super) first: Duration,
-    /// Every further one waits twice as long as the one before, up to this.
+    /// Each further interval is twice the one before, up to this.
     pub(super) longest: Duration,
 }
 
 impl Spacing {
-    /// t_B divided by this is the first wait, as between notices.
+    /// The first interval is t_B divided by this, as between notices.
     const FIRST: u32 = 16;
-    /// Bounds on it, where t_B is far from a network's round trip.
+    /// Bounds on it, for a t_B that is far from the network's round trip.
     const SHORTEST: Duration = Duration::from_micros(500);
     const LONGEST_FIRST: Duration = Duration::from_millis(50);
-    /// The longest wait, in first ones.
+    /// The longest interval, in first ones.
     const GROWTH: u32 = 16;
 
     pub(super) fn of(t_b: Duration) -> Self {
@@ -33,13 +33,13 @@ impl Spacing {
         }
     }
 
-    /// How long after the word that something is gone it is asked for: others may be on their way.
+    /// Delay of a request after a loss is known: more packets may be in flight.
     fn grace(self) -> Duration {
         self.first / 8
     }
 }
 
-/// The slots that come from one rank in one phase.
+/// The slots that one rank has to deliver in one phase.
 pub(super) struct Want {
     here: Bits,
     slots: u32,
@@ -47,7 +47,7 @@ pub(super) struct Want {
     spacing: Spacing,
     wait: Duration,
     due: Time,
-    /// The first slot that this round of requests has not asked for.
+    /// The first slot that this round of requests has not covered.
     cursor: u32,
 }
 
@@ -66,12 +66,12 @@ impl Want {
         }
     }
 
-    /// Slots that are not here.
+    /// Number of missing slots.
     pub(super) fn missing(&self) -> u32 {
         self.missing
     }
 
-    /// A slot came; false if it was here.
+    /// Notes an arrived slot. Returns false if it was here.
     pub(super) fn insert(&mut self, slot: u32, now: Time) -> bool {
         if !self.here.insert(slot as usize) {
             return false;
@@ -83,7 +83,7 @@ impl Want {
         true
     }
 
-    /// Something of what is missing is known to be gone.
+    /// Notes that a missing slot is known to be lost.
     pub(super) fn gone(&mut self, now: Time) {
         self.due = self.due.min(now + self.spacing.grace());
     }
@@ -93,8 +93,8 @@ impl Want {
         (self.missing > 0).then_some(self.due)
     }
 
-    /// The next request if one is due: its first slot; the bitmap of those missing from there on, of `room` bytes at
-    /// most, is in `wanted`.
+    /// The next request, if one is due: its first slot. Writes the bitmap of missing slots from there on, at
+    /// most `room` bytes, to `wanted`.
     pub(super) fn request(&mut self, now: Time, room: usize, wanted: &mut Vec<u8>) -> Option<u32> {
         if self.due()? > now {
             return None;
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_name_what_is_missing_and_wait_longer_each_time() {
+    fn requests_name_missing_slots_and_wait_longer_each_time() {
         let spacing = Spacing::of(Duration::from_millis(16));
         let mut want = Want::new(40, spacing, Time::ZERO);
         for slot in (0..40).filter(|slot| slot % 3 != 0) {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_all_does_not_ask() {
+    fn a_complete_rank_sends_no_requests() {
         let mut want = Want::new(1, Spacing::of(Duration::from_secs(1)), Time::ZERO);
         assert!(want.insert(0, Time::ZERO) && want.missing() == 0);
         assert_eq!(want.due(), None);

@@ -1,4 +1,4 @@
-//! From nodes and actions to code.
+//! Compiles nodes and actions to code.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,7 @@
-//! Pipelines as code: the nodes of the flow, their conditions and the actions' primitives as one
-//! list of small operations and jumps.
+//! Compiled pipelines: tables, conditions and primitives as one list of small operations and jumps.
 //!
-//! Packets run through this. Those that are traced run through [`Flow`](super::pipeline::Flow),
-//! which still has the program's own structure; a test holds the two together.
+//! This code processes packets. [`Flow`](super::pipeline::Flow), which keeps the program's structure, processes traced packets;
+//! a test checks that both agree.
 
 mod compile;
 

@@ -1,4 +1,4 @@
-//! Bounds of expressions: what tells whether a machine integer will do.
+//! Bounds of expressions, which decide whether a machine integer suffices.
 
 use num_bigint::{BigInt, Sign};
 

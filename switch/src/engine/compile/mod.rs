@@ -1,10 +1,9 @@
 //! Expressions: translation from the file.
 //!
-//! Every integer expression is translated for a [`Need`]: exactly, or only the low bits that its
-//! user keeps. Sums, products, bit operations and left shifts need only low bits of their operands
-//! to give low bits of their result, and p4c masks nearly every one of them, so nearly all of a
-//! program is 128-bit arithmetic, and nearly all of p4c's masks are not needed. Where 128 bits
-//! could overflow, a [`Bound`] tells, and the expression becomes a [`Big`].
+//! Every integer expression is translated for a [`Need`]: its exact value, or only the low bits that its user keeps. The low
+//! bits of sums, products, bit operations and left shifts depend only on the low bits of their operands, and p4c masks nearly
+//! every one of them. So 128-bit arithmetic suffices for nearly all expressions, and most of p4c's masks are redundant. If a
+//! [`Bound`] shows that 128 bits could overflow, the expression becomes a [`Big`].
 
 mod bound;
 mod integer;

@@ -1,4 +1,4 @@
-//! Headers, stacks and fields that expressions name.
+//! References of expressions to headers, stacks and fields.
 
 use super::super::bits::{MAX_NARROW, Slot};
 use super::super::error::LoadError;

@@ -1,7 +1,6 @@
 //! The BMv2 JSON format, version 2, as p4c prints it (behavioral-model's `docs/JSON_format.md`).
 //!
-//! Attributes that are not listed here are refused, not skipped. Those that describe the source
-//! only are listed and dropped.
+//! The loader rejects attributes that are not listed here. Attributes that only describe the source are listed and ignored.
 
 mod term;
 

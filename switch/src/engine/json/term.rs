@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_by_name() {
+    fn unknown_terms_are_rejected_by_name() {
         let term = json!({"type": "extern", "value": "x"});
         let error = Term::parse(&term, "action a").unwrap_err();
         assert_eq!(

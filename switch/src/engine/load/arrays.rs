@@ -1,4 +1,4 @@
-//! Counter, meter and register arrays, and the rest of what outlives packets.
+//! Loads counter, meter and register arrays, and other state that outlives packets.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Loading: from the two files to an engine.
+//! Loads an engine from a program's JSON and P4Info.
 
 mod arrays;
 mod profile;

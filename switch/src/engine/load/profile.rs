@@ -1,4 +1,4 @@
-//! Action profiles: the file knows their selectors, P4Info their sizes, their tables the actions.
+//! Loads action profiles: selectors from the file, sizes from P4Info, actions from their tables.
 
 use super::super::Limits;
 use super::super::checksum::Calculation;

@@ -1,4 +1,4 @@
-//! Tables and the flow between them.
+//! Loads tables and the control flow between them.
 
 use std::cell::Cell;
 use std::collections::HashSet;

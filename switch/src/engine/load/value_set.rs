@@ -1,4 +1,4 @@
-//! Parser value sets: the file knows their names, P4Info the rest.
+//! Loads parser value sets: names from the file, everything else from P4Info.
 
 use super::super::Limits;
 use super::super::bits::MAX_KEY_BITS;

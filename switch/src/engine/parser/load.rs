@@ -1,4 +1,4 @@
-//! Parsers: translation from the file.
+//! Loads parsers.
 
 use std::collections::HashMap;
 

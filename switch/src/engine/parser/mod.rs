@@ -1,4 +1,4 @@
-//! The parser: states, what they do to the packet, and where they go.
+//! The parser: states, their operations and transitions.
 
 mod load;
 mod trace;

@@ -1,4 +1,4 @@
-//! Parsers: what is recorded of them.
+//! Traces of parsers.
 
 use super::super::action::Machine;
 use super::super::key::word_count;

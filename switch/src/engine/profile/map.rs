@@ -1,4 +1,4 @@
-//! A map by id whose changes can be taken back.
+//! A map by id whose changes can be undone.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;

@@ -1,10 +1,8 @@
-//! Action profiles: actions that entries of one or more tables share, each by itself or in groups
-//! from which a selector picks by a hash.
+//! Action profiles: actions that table entries share, as members or as groups from which a selector picks by a hash.
 //!
-//! BMv2 picks the n-th of a group's members in the order of its own member handles, n being the
-//! hash modulo their number; a member of weight w has w handles. Handles are numbered here as
-//! there, so that both pick the same member for a packet when they were written in the same order.
-//! A group without a live member does nothing, as P4Runtime has it (§9.2.4, `NoAction`).
+//! BMv2 picks member number (hash modulo count) in the order of its member handles. A member of weight w has w handles. This
+//! switch numbers handles in the same way, so both pick the same member after equal writes. A group without a live member
+//! executes `NoAction` (P4Runtime §9.2.4).
 
 mod map;
 mod slots;
@@ -19,7 +17,7 @@ use super::checksum::Calculation;
 use super::error::ControlError;
 use super::table::{ActionCall, Owner, Signature};
 
-/// How the sizes of a selector are counted (P4Runtime §6.4.3).
+/// Size semantics of a selector (P4Runtime §6.4.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SizeSemantics {
     /// By the weights of members in groups.
@@ -28,31 +26,31 @@ pub(super) enum SizeSemantics {
     SumOfMembers { max_weight: u32 },
 }
 
-/// What the program says of a profile.
+/// A profile's declaration in the program.
 #[derive(Debug)]
 pub(super) struct Declaration {
-    /// Its P4Info id.
+    /// The profile's P4Info id.
     pub id: u32,
     pub name: String,
-    /// What its tables may do; they have the same actions.
+    /// The actions of its tables, which all have the same actions.
     pub actions: Vec<Signature>,
     pub selector: Option<Selector>,
-    /// Members it has room for; with a selector, also the sum over all groups.
+    /// Largest number of members; with a selector, also the size of all groups together.
     pub size: usize,
-    /// Groups it may have, from the switch's limits.
+    /// Largest number of groups, from the switch's limits.
     pub max_groups: usize,
-    /// Weights of all groups together, from the switch's limits.
+    /// Largest sum of weights of all groups, from the switch's limits.
     pub max_weight: usize,
 }
 
-/// What picks a member of a group.
+/// The selector of a profile.
 #[derive(Debug)]
 pub(super) struct Selector {
     pub hash: Calculation,
     pub semantics: SizeSemantics,
-    /// Size of a group; 0 if the program does not say.
+    /// Largest size of a group; 0 if the program sets none.
     pub max_group_size: usize,
-    /// Members have no weight, so all have the same.
+    /// True if members have no weights.
     pub weights_disallowed: bool,
 }
 
@@ -63,20 +61,20 @@ pub struct Profile {
     members: Map<Member>,
     /// Positions of groups by id.
     group_ids: Map<u32>,
-    /// Named groups, and the sets that entries have to themselves.
+    /// Groups, and one-shot sets of entries.
     groups: Slots<Group>,
     /// Members by BMv2's handles.
     copies: Slots<Bound>,
-    /// Entries that have a set to themselves.
+    /// Number of entries with a one-shot set.
     one_shots: usize,
     used: Used,
-    /// `one_shots` and `used` before changes that may be taken back.
+    /// `one_shots` and `used` before changes that may be undone.
     before: Option<(usize, Used)>,
     /// Ports that are not up.
     ports: BTreeMap<u16, PortState>,
 }
 
-/// What groups and sets take, all together.
+/// The total size of groups and sets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Used {
     /// In the unit of the selector's sizes.
@@ -95,11 +93,11 @@ struct Bound {
 #[derive(Debug, Clone)]
 struct Member {
     bound: Bound,
-    /// As many as its greatest weight, at least one.
+    /// One per unit of the member's greatest weight, at least one.
     copies: Arc<Vec<u32>>,
-    /// Entries that refer to it.
+    /// Number of entries that refer to it.
     entries: usize,
-    /// The weights that it has in groups, and in how many groups it has each.
+    /// The member's weights in groups, each with the number of groups.
     weights: BTreeMap<u32, usize>,
 }
 
@@ -112,7 +110,7 @@ struct Group {
     ways: Arc<[(u32, Option<u16>)]>,
     /// Copies whose port is up.
     live: Arc<[u32]>,
-    /// Entries that refer to it.
+    /// Number of entries that refer to it.
     entries: usize,
 }
 
@@ -121,42 +119,42 @@ struct Group {
 pub struct GroupMember {
     /// The member's id.
     pub member: u32,
-    /// Its share among the members' weights: 1 or more, 0 where the program disallows weights.
+    /// Its weight: 1 or more, or 0 if the program disallows weights.
     pub weight: u32,
-    /// The port without which it is not picked.
+    /// The port that must be up for the selector to pick it.
     pub watch: Option<Watch>,
 }
 
-/// A port that a member of a group needs.
+/// A port that a group member watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watch {
     /// The port.
     pub port: u16,
-    /// Whether it was given in the message's older field, `watch`, and is to be read there.
+    /// True if it was written in the deprecated field `watch`, so that reads return it there.
     pub deprecated: bool,
 }
 
-/// How a port is, to those who watch it.
+/// The state of a watched port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortState {
-    /// It is there and reaches somebody.
+    /// The port has a peer.
     Up,
-    /// It is there and reaches nobody.
+    /// The port has no peer.
     Down,
-    /// The switch has no such port; nobody can start to watch it.
+    /// The switch has no such port. New members cannot watch it.
     Absent,
 }
 
-/// A group as it is read.
+/// A group, for reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupView {
-    /// Its members, in the order in which they were given.
+    /// Members in the order in which they were written.
     pub members: Vec<GroupMember>,
-    /// Its greatest size as it was given; 0 stands for the program's.
+    /// Largest size, as written; 0 means the program's.
     pub max_size: u32,
 }
 
-/// What an entry refers to.
+/// The target of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
     /// A copy of a member.
@@ -180,33 +178,33 @@ impl Profile {
         }
     }
 
-    /// Its P4Info id.
+    /// The profile's P4Info id.
     pub fn id(&self) -> u32 {
         self.declared.id
     }
 
-    /// Its P4Info name.
+    /// Returns its P4Info name.
     pub fn name(&self) -> &str {
         &self.declared.name
     }
 
-    /// Whether it has groups.
+    /// True if it has groups.
     pub fn has_selector(&self) -> bool {
         self.declared.selector.is_some()
     }
 
-    /// All members by id, values canonical.
+    /// Iterates over members by id, with canonical values.
     pub fn members(&self) -> impl Iterator<Item = (u32, ActionCall)> + '_ {
         self.members_from(0)
     }
 
-    /// Members by id, from this one on.
+    /// Iterates over members by id, starting at `first`.
     pub fn members_from(&self, first: u32) -> impl Iterator<Item = (u32, ActionCall)> + '_ {
         let members = self.members.range(first..);
         members.map(|(id, member)| (*id, self.call(&member.bound)))
     }
 
-    /// The action of a member.
+    /// Returns the action of a member.
     ///
     /// # Errors
     /// There is no such member.
@@ -216,18 +214,18 @@ impl Profile {
         Ok(self.call(&member.bound))
     }
 
-    /// All groups by id.
+    /// Iterates over groups by id.
     pub fn groups(&self) -> impl Iterator<Item = (u32, GroupView)> + '_ {
         self.groups_from(0)
     }
 
-    /// Groups by id, from this one on.
+    /// Iterates over groups by id, starting at `first`.
     pub fn groups_from(&self, first: u32) -> impl Iterator<Item = (u32, GroupView)> + '_ {
         let groups = self.group_ids.range(first..);
         groups.filter_map(|(id, at)| Some((*id, self.groups.get(*at)?.view())))
     }
 
-    /// A group.
+    /// Returns a group.
     ///
     /// # Errors
     /// There is no such group.
@@ -237,8 +235,8 @@ impl Profile {
         Ok(group.view())
     }
 
-    /// The action that runs for an entry: its position among the profile's, and its arguments.
-    /// `None` when the entry's group has no live member.
+    /// Returns the action of an entry: its position among the profile's actions, and its arguments. `None` if the entry's group
+    /// has no live member.
     #[inline]
     pub(super) fn choose(
         &self,
@@ -258,8 +256,8 @@ impl Profile {
         Some((bound.action, &bound.args))
     }
 
-    /// Says how ports are: members that watch one are picked only while it is up. Ports count as
-    /// up until this says otherwise.
+    /// Sets port states. A selector picks a member with a watch port only while that port is up. Ports are up until set
+    /// otherwise.
     pub(super) fn set_ports(&mut self, ports: &[(u16, PortState)]) {
         for (port, state) in ports {
             match state {
@@ -272,7 +270,7 @@ impl Profile {
         }
     }
 
-    /// From now on, writes may be taken back; no port comes or goes until that is decided.
+    /// Starts recording writes for undo. Port states must not change until the end.
     pub(super) fn begin(&mut self) {
         self.members.begin();
         self.group_ids.begin();
@@ -281,7 +279,7 @@ impl Profile {
         self.before = Some((self.one_shots, self.used));
     }
 
-    /// What was written stays.
+    /// Accepts the recorded writes.
     pub(super) fn accept(&mut self) {
         self.members.accept();
         self.group_ids.accept();
@@ -290,7 +288,7 @@ impl Profile {
         self.before = None;
     }
 
-    /// Takes back what was written, at the cost of what it touched.
+    /// Undoes the recorded writes.
     pub(super) fn undo(&mut self) {
         self.members.undo();
         self.group_ids.undo();

@@ -1,4 +1,4 @@
-//! Numbered places: the lowest free number is given out first, as BMv2 numbers its handles.
+//! Allocates numbers, the lowest free one first, like BMv2's handles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_taken_back_leaves_no_trace(
+        fn undo_restores_slots(
             first in prop::collection::vec((0u8..8, any::<u8>()), 0..20),
             second in prop::collection::vec((0u8..12, any::<u8>()), 0..20),
         ) {

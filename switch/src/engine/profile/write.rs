@@ -1,4 +1,4 @@
-//! What the control plane writes to an action profile (P4Runtime §9.2).
+//! Writes to action profiles (P4Runtime §9.2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,8 +14,7 @@ impl Profile {
     /// Adds a member.
     ///
     /// # Errors
-    /// The id is 0 or taken, the action is not one of the profile's, the profile is full, or its
-    /// tables are written with sets.
+    /// The id is 0 or in use, the profile does not have the action, the profile is full, or its tables use one-shot sets.
     pub fn insert_member(&mut self, id: u32, call: &ActionCall) -> Result<(), ControlError> {
         self.check_id(MEMBER, id)?;
         self.check_named()?;
@@ -38,10 +37,10 @@ impl Profile {
         Ok(())
     }
 
-    /// Replaces a member's action, in all groups and entries that it is part of.
+    /// Replaces a member's action, also for its groups and entries.
     ///
     /// # Errors
-    /// There is no such member, or the action is not one of the profile's.
+    /// There is no such member, or the profile does not have the action.
     pub fn modify_member(&mut self, id: u32, call: &ActionCall) -> Result<(), ControlError> {
         let missing = self.missing(MEMBER, id);
         if !self.members.contains_key(&id) {
@@ -81,12 +80,11 @@ impl Profile {
         Ok(())
     }
 
-    /// Adds a group of members that are there. `max_size` of 0 stands for the program's.
+    /// Adds a group of existing members. A `max_size` of 0 means the program's.
     ///
     /// # Errors
-    /// The profile has no selector, the id is 0 or taken, a member is not there or there twice, a
-    /// weight or the size is not allowed, there is no room, or the profile's tables are written
-    /// with sets.
+    /// The profile has no selector, the id is 0 or in use, a member is unknown or given twice, a weight or size is invalid, the
+    /// profile is full, or its tables use one-shot sets.
     pub fn insert_group(
         &mut self,
         id: u32,
@@ -126,10 +124,10 @@ impl Profile {
         Ok(())
     }
 
-    /// Replaces the members of a group. `max_size` must be what it was inserted with.
+    /// Replaces the members of a group. `max_size` must not change.
     ///
     /// # Errors
-    /// As of an insertion; or there is no such group.
+    /// As for an insertion, or there is no such group.
     pub fn modify_group(
         &mut self,
         id: u32,
@@ -151,7 +149,7 @@ impl Profile {
         Ok(())
     }
 
-    /// Removes a group; its members stay.
+    /// Removes a group, but not its members.
     ///
     /// # Errors
     /// There is no such group, or an entry refers to it.
@@ -167,10 +165,10 @@ impl Profile {
         Ok(())
     }
 
-    /// Refers an entry to what its action says, which is given back in canonical form.
+    /// Acquires the target of an entry's action. Returns it with the action in canonical form.
     ///
     /// # Errors
-    /// It names what is not there, or is a set that cannot be.
+    /// The action refers to an unknown member or group, or is an invalid set.
     pub(in crate::engine) fn acquire(
         &mut self,
         action: &EntryAction,
@@ -202,7 +200,7 @@ impl Profile {
         }
     }
 
-    /// Ends what `acquire` began.
+    /// Releases a target of `acquire`.
     pub(in crate::engine) fn release(&mut self, choice: Choice, action: &EntryAction) {
         match (choice, action) {
             (_, EntryAction::Member(id)) => {
@@ -228,7 +226,7 @@ impl Profile {
         }
     }
 
-    /// Makes the members and the group of a set that one entry has to itself.
+    /// Creates the members and the group of a one-shot set.
     fn acquire_set(&mut self, set: &OneShot) -> Result<(Choice, OneShot), ControlError> {
         let selector = self.selector()?;
         if !self.members.is_empty() || !self.group_ids.is_empty() {
@@ -292,8 +290,8 @@ impl Profile {
         Ok((Choice::Group(at), OneShot { actions, ..*set }))
     }
 
-    /// Gives a group its members, which have been checked. Copies come and go as in BMv2: first
-    /// those that are missing, then those that no group needs any more, both in order of ids.
+    /// Sets a group's members, which have been checked. Handles change as in BMv2: missing ones are added first, then unused ones
+    /// are removed, both in order of ids.
     fn fill(&mut self, at: u32, members: Vec<GroupMember>, used: Used) {
         let Some(group) = self.groups.get_mut(at) else {
             return;
@@ -354,7 +352,7 @@ impl Profile {
         }
     }
 
-    /// What a group of these members takes, in place of `before`.
+    /// Returns the size of a group of these members, in place of `before`.
     fn check_group(
         &self,
         id: u32,
@@ -386,7 +384,7 @@ impl Profile {
         Ok(used)
     }
 
-    /// §9.2.2: a port to watch must be there.
+    /// Checks that a watched port exists (§9.2.2).
     fn check_watch(&self, watch: Option<Watch>) -> Result<(), ControlError> {
         let absent = |watch: &Watch| self.ports.get(&watch.port) == Some(&PortState::Absent);
         match watch.filter(absent) {
@@ -429,7 +427,7 @@ impl Profile {
         Ok(Used { size, weight })
     }
 
-    /// Checks that there is room when a group takes `used` in place of `before`.
+    /// Checks the profile's size when a group takes `used` in place of `before`.
     fn check_used(&self, used: Used, before: Used) -> Result<(), ControlError> {
         let size = (self.used.size - before.size).saturating_add(used.size);
         let weight = (self.used.weight - before.weight).saturating_add(used.weight);
@@ -462,7 +460,7 @@ impl Profile {
             .ok_or_else(|| self.wrong("it has no selector: expected members, not groups or sets"))
     }
 
-    /// Checks that members and groups may be written (§9.2.3: not beside sets).
+    /// Checks that members and groups may be written: not together with one-shot sets (§9.2.3).
     fn check_named(&self) -> Result<(), ControlError> {
         match self.one_shots {
             0 => Ok(()),
@@ -522,7 +520,7 @@ impl Profile {
 }
 
 impl GroupMember {
-    /// Its weight; all have the same where the program disallows weights.
+    /// Returns the weight, which is equal for all members if the program disallows weights.
     fn share(&self) -> u32 {
         self.weight.max(1)
     }

@@ -1,5 +1,4 @@
-//! Direct resources: the counter and the meter that every entry of a table has, the default entry
-//! too.
+//! Direct resources: the counter and meter of every entry of a table, including the default entry.
 
 use super::super::counter::CounterCell;
 use super::super::error::ControlError;
@@ -9,19 +8,19 @@ use super::{Entry, FieldMatch, Table};
 /// An entry of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryRef<'a> {
-    /// The one with this key and priority.
+    /// The entry with this key and priority.
     Keyed(&'a [FieldMatch], i32),
     /// The default entry.
     Default,
 }
 
 impl Table {
-    /// Whether its entries have a counter.
+    /// True if entries have a direct counter.
     pub fn has_counter(&self) -> bool {
         self.declared.has_counter
     }
 
-    /// Whether its entries have a meter.
+    /// True if entries have a direct meter.
     pub fn has_meter(&self) -> bool {
         self.declared.meter.is_some()
     }
@@ -38,12 +37,11 @@ impl Table {
         Ok(())
     }
 
-    /// Configures the meter of an entry; `None` removes the configuration. That of the default
-    /// entry colours packets only while it is configured: BMv2, which cannot configure it, does not
-    /// meter what no entry matches.
+    /// Configures the meter of an entry; `None` removes the configuration. The default entry's meter is active only while it is
+    /// configured: BMv2 cannot configure it and does not meter misses.
     ///
     /// # Errors
-    /// The table has no direct meter, there is no such entry, or the rates contradict each other.
+    /// The table has no direct meter, there is no such entry, or the rates are inconsistent.
     pub fn set_meter(
         &mut self,
         of: EntryRef,
@@ -53,7 +51,7 @@ impl Table {
         self.meter_mut(of)?.configure(&name, config)
     }
 
-    /// Sets what the meter of an entry has counted by colour to zero.
+    /// Resets the counts by colour of an entry's meter.
     ///
     /// # Errors
     /// The table has no direct meter, or there is no such entry.
@@ -88,7 +86,7 @@ impl Table {
 }
 
 impl Entry {
-    /// Takes the direct counter and meter of the same entry in another program.
+    /// Copies the direct counter and meter of the same entry in another program.
     fn take_over(&mut self, old: &Entry, counter: bool, meter: bool) {
         if counter {
             self.counter = old.counter;
@@ -100,7 +98,7 @@ impl Entry {
 }
 
 impl Table {
-    /// Takes the direct resources of an entry over from the same table of another program.
+    /// Copies the direct resources of an entry from the same table of another program.
     pub(in crate::engine) fn take_over(&mut self, place: u32, old: &Table, old_place: u32) {
         let (counter, meter) = self.common(old);
         let entry = self.entries.get_mut(place as usize);
@@ -110,13 +108,13 @@ impl Table {
         }
     }
 
-    /// The same of the default entry.
+    /// Copies the direct resources of the default entry from the same table of another program.
     pub(in crate::engine) fn take_over_default(&mut self, old: &Table) {
         let (counter, meter) = self.common(old);
         self.default.take_over(&old.default, counter, meter);
     }
 
-    /// Whether both have direct counters, and meters of one unit.
+    /// Returns whether both tables have direct counters, and whether both have direct meters with one unit.
     fn common(&self, old: &Table) -> (bool, bool) {
         let unit = |table: &Table| table.declared.meter.map(|meter| meter.unit);
         let meter = unit(self).is_some() && unit(self) == unit(old);

@@ -1,4 +1,4 @@
-//! What a table finds for a packet, in terms of its entries.
+//! Describes a table lookup in terms of entries, for traces.
 
 use super::super::counter::CounterCell;
 use super::super::key::word_count;
@@ -6,12 +6,12 @@ use super::super::profile::Profile;
 use super::super::trace::{KeyField, Matched, Value, Via};
 use super::{EntryAction, Lookup, Match, Matcher, Table, TableAction, Target};
 
-/// What a lookup would find.
+/// The result of a lookup, for a trace.
 pub(in crate::engine) struct Explained<'a> {
     pub hit: bool,
     pub key: Vec<KeyField>,
     pub priority: Option<i32>,
-    /// Where a table with an action profile has its action from.
+    /// The member or group of the action, in a table with an action profile.
     pub via: Option<Via>,
     pub action: Option<&'a TableAction>,
     pub args: &'a [u8],
@@ -20,7 +20,7 @@ pub(in crate::engine) struct Explained<'a> {
 }
 
 impl Table {
-    /// Looks a packet up as [`Table::apply`] does, and leaves no trace in the table.
+    /// Looks up a packet like [`Table::apply`], without changing the table.
     pub(in crate::engine) fn explain<'a>(
         &'a self,
         profiles: &'a [Profile],

@@ -1,57 +1,55 @@
-//! Idle timeouts: which entries no packet has hit for as long as the controller asked (P4Runtime
-//! §9.1.8).
+//! Idle timeouts: finds entries that no packet has hit for their timeout (P4Runtime §9.1.8).
 //!
-//! A packet's hit is one store. An alarm stands for the moment at which an entry may have become
-//! idle; only when it goes off is it looked up when the entry was last hit, and if that was later
-//! than the alarm knew, the alarm is put off. So neither hits nor entries without a timeout cost
-//! more than that, and nothing ever goes through all entries.
+//! A hit is one store of the time. Each entry with a timeout has an alarm at the earliest time at which it may be idle. When
+//! the alarm is due, the entry's last hit is checked, and a later hit moves the alarm. So hits stay cheap, and no step scans all
+//! entries.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::{EntryView, Table};
 
-/// The shortest timeout that is kept; one that is set shorter is taken for this. Microseconds.
+/// Shortest timeout, in microseconds. Replaces a shorter one.
 const SHORTEST_US: u64 = 1_000;
-/// Alarms that may be there in vain beside those of live entries.
-const IN_VAIN: usize = 1_024;
+/// Number of obsolete alarms to keep before cleaning up.
+const OBSOLETE: usize = 1_024;
 
-/// When entries may become idle.
+/// Alarms: times at which entries may become idle.
 #[derive(Debug, Default)]
 pub(super) struct Alarms {
     heap: BinaryHeap<Reverse<Alarm>>,
-    /// Of the last alarm set.
+    /// Number of the last alarm.
     number: u64,
-    /// Live entries with a timeout, or a few more.
+    /// Number of entries with a timeout, or slightly more.
     armed: usize,
-    /// Now, microseconds since the switch started.
+    /// The current time, in microseconds since the switch started.
     pub(super) now_us: u64,
 }
 
-/// In order of time.
+/// An alarm, ordered by time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Alarm {
     at_us: u64,
-    /// The entry's own number of its alarm; another stands for an alarm set since.
+    /// The alarm's number. If the entry has another number, this alarm is obsolete.
     number: u64,
     entry: u32,
-    /// The moment from which on the entry has not been hit, as far as the alarm knows.
+    /// The last known hit of the entry.
     since_us: u64,
 }
 
-/// What an entry of a table with idle timeouts knows of its hits.
+/// Hits and timeout of an entry.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Age {
-    /// When it was last hit, or else inserted. Microseconds since the switch started.
+    /// Time of the last hit or the insertion, in microseconds since the switch started.
     pub(super) last_hit_us: u64,
-    /// The timeout as it was written, nanoseconds; 0 for none.
+    /// The timeout as written, in nanoseconds; 0 means none.
     pub(super) timeout_ns: u64,
-    /// The number of its alarm.
+    /// Number of the entry's alarm.
     alarm: u64,
 }
 
 impl Age {
-    /// Of an entry that is inserted now.
+    /// Returns the age of an entry that is inserted now.
     pub(super) fn new(now_us: u64, timeout_ns: u64) -> Age {
         Age {
             last_hit_us: now_us,
@@ -66,17 +64,17 @@ impl Age {
 }
 
 impl Table {
-    /// Whether the program supports idle timeouts for its entries.
+    /// True if the table supports idle timeouts.
     pub fn has_idle_timeouts(&self) -> bool {
         self.declared.idle_timeouts
     }
 
-    /// What is written from now on is written at this time.
+    /// Sets the time of reads and writes of the control plane.
     pub(in crate::engine) fn set_now(&mut self, now_us: u64) {
         self.alarms.now_us = now_us;
     }
 
-    /// All entries count as hit now: packets begin to run through the table.
+    /// Starts processing packets: all entries count as hit now.
     pub(in crate::engine) fn start(&mut self, now_us: u64) {
         self.set_now(now_us);
         for at in 0..self.entries.len() as u32 {
@@ -87,7 +85,7 @@ impl Table {
         }
     }
 
-    /// Sets the alarm of the entry at this place, from now on. The one before is in vain.
+    /// Sets the alarm of the entry at this position. Its previous alarm becomes obsolete.
     pub(super) fn arm(&mut self, at: u32) {
         let alarms = &mut self.alarms;
         let Some(entry) = &mut self.entries[at as usize] else {
@@ -105,7 +103,7 @@ impl Table {
             entry: at,
             since_us: alarms.now_us,
         }));
-        if alarms.heap.len() > 2 * alarms.armed + IN_VAIN {
+        if alarms.heap.len() > 2 * alarms.armed + OBSOLETE {
             self.drop_vain_alarms();
         }
     }
@@ -120,12 +118,12 @@ impl Table {
         self.alarms.armed = self.alarms.heap.len();
     }
 
-    /// When an entry may next become idle, microseconds since the switch started.
+    /// Returns the next time at which an entry may become idle, in microseconds since the switch started.
     pub(in crate::engine) fn next_idle_us(&self) -> Option<u64> {
         self.alarms.heap.peek().map(|alarm| alarm.0.at_us)
     }
 
-    /// The next entry that has become idle by `now_us`. Its timeout starts anew.
+    /// Returns the next entry that is idle at `now_us`, and restarts its timeout.
     pub(in crate::engine) fn pop_idle(&mut self, now_us: u64) -> Option<EntryView> {
         self.set_now(now_us);
         while self.next_idle_us().is_some_and(|at| at <= now_us) {

@@ -1,27 +1,26 @@
-//! Ranges of one field, to find the best one that holds a value: a search tree by lower ends,
-//! balanced at random (Seidel, Aragon: treaps, 1996), in which every node knows the highest upper
-//! end and the best rank below it. A search leaves out what cannot hold the value or cannot be
-//! better than what it has.
+//! Finds the best range that contains a value: a search tree by lower bounds, balanced at random (treap; Seidel, Aragon 1996).
+//! Every node knows the highest upper bound and the best rank in its subtree, so a search skips subtrees that cannot contain
+//! the value or a better range.
 
 use super::matcher::{Candidate, Range};
 
-/// A range and whose it is.
+/// A range and its entry.
 #[derive(Debug)]
 pub(super) struct Interval {
     pub low: u64,
     pub high: u64,
     pub candidate: Candidate,
-    /// What else must hold.
+    /// Further ranges that must match.
     pub ranges: Box<[Range]>,
 }
 
 #[derive(Debug)]
 struct Node {
     interval: Interval,
-    /// The highest upper end and the best candidate of this node and all below it.
+    /// Highest upper bound and best candidate of this subtree.
     highest: u64,
     best: Candidate,
-    /// Higher ones are nearer to the root.
+    /// Random level. Higher ones are nearer to the root.
     level: u64,
     left: Option<Box<Node>>,
     right: Option<Box<Node>>,
@@ -35,7 +34,7 @@ pub(super) struct Intervals {
 
 type Link = Option<Box<Node>>;
 
-/// What nodes are in order of. No two intervals have the same place.
+/// Sort key of nodes, unique for each interval.
 type Place = (u64, u64, Candidate);
 
 impl Interval {
@@ -61,25 +60,24 @@ impl Intervals {
         self.root = Some(insert(self.root.take(), node));
     }
 
-    /// The candidate with these very ranges and priority.
+    /// Returns the candidate with these ranges and priority.
     pub fn find(&self, low: u64, high: u64, priority: i32, ranges: &[Range]) -> Option<Candidate> {
         find(&self.root, (low, high, priority), ranges)
     }
 
-    /// Removes the interval of a candidate that [`Intervals::find`] gave.
+    /// Removes the interval of a candidate of [`Intervals::find`].
     pub fn remove(&mut self, low: u64, high: u64, candidate: Candidate) {
         self.root = remove(self.root.take(), &(low, high, candidate));
     }
 
-    /// Replaces `best` by the best interval that holds `value`, if that is better, and if all that
-    /// else must hold of the key does.
+    /// Replaces `best` by the best interval that contains `value` and whose further ranges match, if that is better.
     #[inline]
     pub fn search(&self, value: u64, key: &[u64], best: &mut Option<Candidate>) {
         search(&self.root, value, key, best);
     }
 }
 
-/// Spreads numbers in a row over all 64 bits (the finalizer of SplitMix64).
+/// Spreads consecutive numbers over all 64 bits (the finalizer of SplitMix64).
 fn scramble(number: u64) -> u64 {
     let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -88,7 +86,7 @@ fn scramble(number: u64) -> u64 {
 }
 
 impl Node {
-    /// Brings what it knows of the nodes below it up to date.
+    /// Updates the facts about the subtree.
     fn update(&mut self) {
         (self.highest, self.best) = (self.interval.high, self.interval.candidate);
         for below in [&self.left, &self.right].into_iter().flatten() {
@@ -116,7 +114,7 @@ fn insert(link: Link, mut new: Box<Node>) -> Box<Node> {
     node
 }
 
-/// The nodes before a place and the others.
+/// Splits a tree at a sort key.
 fn split(link: Link, place: &Place) -> (Link, Link) {
     let Some(mut node) = link else {
         return (None, None);
@@ -134,7 +132,7 @@ fn split(link: Link, place: &Place) -> (Link, Link) {
     }
 }
 
-/// One tree of two, all of the first before all of the second.
+/// Joins two trees, the first entirely before the second.
 fn join(left: Link, right: Link) -> Link {
     match (left, right) {
         (None, link) | (link, None) => link,

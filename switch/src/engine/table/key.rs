@@ -1,4 +1,4 @@
-//! The key of a table: which fields, how they match, and how entries are encoded.
+//! The key of a table: its fields, their match kinds, and the encoding of entries.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::super::value::{canonical, check_bytes};
 use super::entry::{FieldMatch, Match};
 use super::matcher::{EntryKey, Matcher, Range};
 
-/// How a field matches, as P4Info says.
+/// The match kind of a field in P4Info.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum MatchKind {
     Exact,
@@ -20,7 +20,7 @@ pub(in crate::engine) enum MatchKind {
     Optional,
 }
 
-/// Whose key it is, for errors.
+/// The owner of a key, for errors.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) enum Owner<'a> {
     Table(&'a str),
@@ -41,13 +41,13 @@ impl fmt::Display for Owner<'_> {
 /// A field of a key.
 #[derive(Debug)]
 pub(in crate::engine) struct KeyField {
-    /// Its P4Info id.
+    /// The field's P4Info id.
     pub id: u32,
-    /// Its P4Info name.
+    /// The field's P4Info name.
     pub name: String,
     pub kind: MatchKind,
     pub slot: Slot,
-    /// Bits of the control plane's numbers, where they are not those of the slot.
+    /// Width in the control plane, if it differs from the slot's.
     pub outer_width: Option<u32>,
     /// The header whose invalidity makes the field zero in lookups; `None` for `$valid$`.
     pub header: Option<usize>,
@@ -59,7 +59,7 @@ pub(in crate::engine) struct KeyField {
 #[derive(Debug)]
 pub(in crate::engine) struct Key {
     pub fields: Vec<KeyField>,
-    /// What each word is read from.
+    /// Sources of the key's words.
     parts: Vec<Part>,
     words: usize,
 }
@@ -69,7 +69,7 @@ pub(in crate::engine) struct Key {
 struct Part {
     /// At most 64 bits, unsigned.
     slot: Slot,
-    /// The header whose invalidity makes it zero.
+    /// The header whose invalidity makes the word zero.
     header: Option<u32>,
     mask: u64,
 }
@@ -88,7 +88,7 @@ impl Key {
         }
     }
 
-    /// Whether entries need a priority.
+    /// True if entries need a priority.
     pub fn has_priority(&self) -> bool {
         use MatchKind::*;
         self.fields

@@ -1,4 +1,4 @@
-//! Lookup structures, from key words to the position of an entry.
+//! Lookup structures: map key words to the position of an entry.
 
 use std::cmp::Reverse;
 
@@ -13,18 +13,18 @@ pub(super) type Words = Box<[u64]>;
 pub(in crate::engine) struct EntryKey {
     /// Zero where `mask` is; zero in range fields.
     pub value: Words,
-    /// The bits that must be equal; zero in range fields.
+    /// The bits to compare; zero in range fields.
     pub mask: Words,
-    /// The range fields that matter.
+    /// The range fields, without those that match anything.
     pub ranges: Vec<Range>,
-    /// Bits of the longest-prefix field that matter; 0 if there is none.
+    /// Prefix length of the longest-prefix field; 0 if there is none.
     pub prefix_len: u32,
     /// The highest wins; 0 where entries cannot overlap or the longest prefix wins.
     pub priority: i32,
 }
 
 impl EntryKey {
-    /// What tells which of two entries that both match wins.
+    /// Decides which of two matching entries wins.
     pub(super) fn rank(&self) -> i32 {
         match self.priority {
             0 => self.prefix_len as i32,
@@ -38,7 +38,7 @@ impl EntryKey {
         Some((range.at, range.low[0], range.high[0]))
     }
 
-    /// The ranges that say more than [`EntryKey::first_range`].
+    /// The ranges other than [`EntryKey::first_range`].
     pub(super) fn further_ranges(&self) -> &[Range] {
         match self.ranges.split_first() {
             Some((first, further)) if first.low.len() == 1 => further,
@@ -63,8 +63,8 @@ impl Range {
     }
 }
 
-/// An entry among others that may match the same packets. The best compares greatest: of entries
-/// with one priority the oldest wins, P4Runtime leaves the choice to the target.
+/// An entry that competes with others. The best one compares greatest. Of entries with equal priority the oldest wins;
+/// P4Runtime leaves that choice to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate {
     pub priority: i32,
@@ -72,14 +72,14 @@ pub(super) struct Candidate {
     pub entry: u32,
 }
 
-/// The structure that suits a table's match kinds.
+/// The lookup structure for a table's match kinds.
 #[derive(Debug)]
 pub(in crate::engine) enum Matcher {
-    /// No key: nothing ever matches.
+    /// No key: no entry matches.
     Keyless,
     Exact(WordMap<u32>),
     Lpm(Lpm),
-    /// Ternary, optional and range fields, whatever else there is.
+    /// Keys with ternary, optional or range fields.
     Ternary(Ternary),
 }
 
@@ -109,7 +109,7 @@ impl Matcher {
         })
     }
 
-    /// The entry that matches. `scratch` is working memory.
+    /// Returns the matching entry. `scratch` is working memory.
     #[inline]
     pub fn lookup(&self, key: &[u64], scratch: &mut Vec<u64>) -> Option<u32> {
         match self {
@@ -123,7 +123,7 @@ impl Matcher {
         }
     }
 
-    /// The entry that was inserted under this very key.
+    /// Returns the entry with exactly this key.
     pub fn find(&self, key: &EntryKey) -> Option<u32> {
         match self {
             Matcher::Keyless => None,
@@ -136,7 +136,7 @@ impl Matcher {
         }
     }
 
-    /// Adds an entry whose key is not there.
+    /// Adds an entry with a new key.
     pub fn insert(&mut self, key: &EntryKey, entry: u32) {
         match self {
             Matcher::Keyless => {}
@@ -149,7 +149,7 @@ impl Matcher {
         }
     }
 
-    /// Removes an entry by the key it was inserted under.
+    /// Removes the entry with exactly this key.
     pub fn remove(&mut self, key: &EntryKey) {
         match self {
             Matcher::Keyless => {}
@@ -162,11 +162,10 @@ impl Matcher {
     }
 }
 
-/// The widest field that a trie is built for; wider ones, which no network has, are matched as
-/// ternary.
+/// Widest field for a trie, in bits. Wider fields are matched as ternary.
 const MAX_TRIE_BITS: u32 = 256;
 
-/// Longest prefix match, perhaps beside exact fields: a trie for each value of these.
+/// Longest prefix match: a trie for each value of the exact fields.
 #[derive(Debug)]
 pub(in crate::engine) struct Lpm {
     /// Where the field starts in the key, the most significant bit of the first word being 0.

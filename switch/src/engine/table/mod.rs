@@ -40,7 +40,7 @@ pub(super) use matcher::{EntryKey, Matcher};
 /// The next node of a pipeline; `None` is its end.
 pub(super) type Next = Option<usize>;
 
-/// An action as a table uses it.
+/// An action of a table.
 #[derive(Debug, Clone)]
 pub(super) struct TableAction {
     pub signature: Signature,
@@ -53,19 +53,19 @@ pub(super) struct TableAction {
 /// What happens on a match.
 #[derive(Debug, Clone)]
 enum Target {
-    /// An action of the entry's own.
+    /// An action in the entry itself.
     Own {
         /// Position among the table's actions.
         action: usize,
         args: Box<[u8]>,
     },
-    /// What the table's action profile has there.
+    /// A member or group of the table's action profile.
     Shared { choice: Choice, asked: EntryAction },
-    /// Nothing: no entry of a table with an action profile matched.
+    /// Nothing, on a miss in a table with an action profile.
     Nothing,
 }
 
-/// What happens on a match, and who asked for it.
+/// The action of a match, with its arguments and metadata.
 #[derive(Debug, Clone)]
 struct Entry {
     target: Target,
@@ -76,9 +76,9 @@ struct Entry {
     controller_metadata: u64,
     metadata: Vec<u8>,
     is_const: bool,
-    /// In tables with idle timeouts only.
+    /// Only used in tables with idle timeouts.
     age: Age,
-    /// Entries are read in the order in which they were inserted.
+    /// Position in the order of insertion, which is the order of reads.
     order: u64,
 }
 
@@ -107,25 +107,25 @@ pub(super) struct DirectMeter {
     pub color: Slot,
 }
 
-/// What the program says of a table.
+/// A table's declaration in the program.
 #[derive(Debug)]
 pub(super) struct Declaration {
-    /// Its P4Info id; 0 for a table that the compiler made and P4Info does not have.
+    /// The table's P4Info id; 0 for a table that the compiler added.
     pub id: u32,
     pub name: String,
     pub key: Key,
     pub actions: Vec<TableAction>,
-    /// Where entries take their actions from, if they have none of their own.
+    /// The action profile, if entries refer to one.
     pub indirect: Option<Indirect>,
     /// Position of the default action among `actions`, and its arguments; `None` with `indirect`.
     pub default: Option<(usize, Vec<Vec<u8>>)>,
     pub default_is_const: bool,
     pub is_const: bool,
-    /// Entries it has room for.
+    /// Largest number of entries.
     pub size: usize,
     pub has_counter: bool,
     pub meter: Option<DirectMeter>,
-    /// Whether entries may have an idle timeout.
+    /// True if entries may have an idle timeout.
     pub idle_timeouts: bool,
 }
 
@@ -136,9 +136,9 @@ pub(super) struct Indirect {
     pub profile: usize,
     /// Positions of its actions among the table's.
     pub actions: Vec<usize>,
-    /// What follows an entry without a live member.
+    /// The next node after a hit without a live member.
     pub on_hit: Next,
-    /// What follows a miss. BMv2 runs no action then, so no action's own branch is taken.
+    /// The next node after a miss, on which BMv2 executes no action.
     pub on_miss: Next,
 }
 
@@ -147,7 +147,7 @@ pub(super) struct Indirect {
 pub struct Table {
     declared: Declaration,
     matcher: Matcher,
-    /// Slots keep their position while their entry lives: the matcher refers to it.
+    /// Entries by position. The matcher refers to positions, so an entry keeps its own.
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     default: Entry,
@@ -155,12 +155,12 @@ pub struct Table {
     alarms: Alarms,
 }
 
-/// What a packet brings to a lookup, and working memory.
+/// A packet's input to a lookup, with working memory.
 pub(super) struct Lookup<'a> {
     pub phv: &'a Phv,
     pub layout: &'a Layout,
     pub payload: &'a [u8],
-    /// Bytes that counters and meters count.
+    /// Length in bytes, for counters and meters.
     pub length: u32,
     pub now_us: u64,
     pub key: &'a mut Vec<u64>,
@@ -168,15 +168,14 @@ pub(super) struct Lookup<'a> {
     pub scratch: &'a mut Vec<u8>,
 }
 
-/// What a packet found.
+/// The result of a lookup.
 pub(super) struct Found<'a> {
-    /// `None` where nothing runs: in tables with an action profile, on a miss and for a group
-    /// without a live member.
+    /// `None` in a table with an action profile on a miss, and for a group without a live member.
     pub action: Option<&'a TableAction>,
     pub args: &'a [u8],
-    /// The node that follows.
+    /// The next node.
     pub next: Next,
-    /// What the direct meter says, and where to write it.
+    /// The direct meter's colour, and the field for it.
     pub color: Option<(Slot, Color)>,
 }
 
@@ -196,24 +195,24 @@ impl Table {
         })
     }
 
-    /// Its P4Info id; 0 for a table that the compiler made and P4Info does not have.
+    /// Returns the table's P4Info id; 0 for a table that the compiler added.
     pub fn id(&self) -> u32 {
         self.declared.id
     }
 
-    /// Its P4Info name.
+    /// Returns the table's P4Info name.
     pub fn name(&self) -> &str {
         &self.declared.name
     }
 
-    /// Bits of a match field as the packet has it.
+    /// Returns the width of a match field in the packet, in bits.
     pub fn field_bits(&self, field: u32) -> Option<u32> {
         let mut fields = self.declared.key.fields.iter();
         let found = fields.find(|known| known.id == field)?;
         Some(found.slot.width)
     }
 
-    /// Bits of a parameter of one of its actions as the action has it.
+    /// Returns the width of an action's parameter, in bits.
     pub(super) fn param_bits(&self, action: u32, param: u32) -> Option<u32> {
         let mut actions = self.declared.actions.iter();
         let action = actions.find(|known| known.signature.id == action)?;
@@ -221,22 +220,22 @@ impl Table {
         Some(params.find(|known| known.id == param)?.slot.width)
     }
 
-    /// Number of entries, without the default entry.
+    /// Returns the number of entries, without the default entry.
     pub fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// Whether it has no entry but the default.
+    /// True if the table has no entry but the default.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether entries of this table have a priority.
+    /// True if entries of this table have a priority.
     pub fn has_priority(&self) -> bool {
         self.declared.key.has_priority()
     }
 
-    /// Looks a packet up, counts and meters it.
+    /// Looks up a packet, and updates direct counters and meters.
     #[inline(always)]
     pub(super) fn apply<'a>(
         &'a mut self,
@@ -290,8 +289,8 @@ impl Table {
         }
     }
 
-    /// What the table comes to if it can do but one thing: p4c makes a table without a key for
-    /// every statement of a control block, and P4Info has none of these.
+    /// Returns the table's only action, if it has one: p4c adds a table without a key, which P4Info does not have, for each
+    /// statement of a control block.
     pub(super) fn only_action(&self) -> Option<Node> {
         let declared = &self.declared;
         let is_fixed = declared.id == 0 && declared.key.fields.is_empty();
@@ -309,7 +308,7 @@ impl Table {
         })
     }
 
-    /// The nodes that may follow it.
+    /// Returns the nodes that may follow the table.
     pub(super) fn branches(&self) -> Vec<Next> {
         let actions = self.declared.actions.iter();
         let indirect = self.declared.indirect.iter();
@@ -319,48 +318,48 @@ impl Table {
             .collect()
     }
 
-    /// All entries but the default, oldest first.
+    /// Iterates over entries without the default entry, oldest first.
     pub fn entries(&self) -> impl Iterator<Item = EntryView> + '_ {
         let mut live: Vec<_> = self.entries.iter().flatten().collect();
         live.sort_by_key(|entry| entry.order);
         live.into_iter().map(|entry| self.view(entry))
     }
 
-    /// All entries but the default from a place on, with their places: to go through many of them
-    /// in several steps. Entries come and go in between as they are written.
+    /// Iterates over entries and their positions, starting at `place`, without the default entry. Supports reads in several steps,
+    /// between which entries may change.
     pub fn entries_from(&self, place: usize) -> impl Iterator<Item = (usize, EntryView)> + '_ {
         let places = self.entries.iter().enumerate().skip(place);
         places.filter_map(|(at, entry)| Some((at, self.view(entry.as_ref()?))))
     }
 
-    /// The entry with this key and priority.
+    /// Returns the entry with this key and priority.
     ///
     /// # Errors
-    /// There is no such entry, or the key or priority is not one of the table's.
+    /// There is no such entry, or the key or priority is invalid for the table.
     pub fn get(&self, key: &[FieldMatch], priority: i32) -> Result<EntryView, ControlError> {
         Ok(self.view(self.live(self.find(key, priority)?)))
     }
 
-    /// The place of the entry with this key and priority, which it keeps as long as it is there.
+    /// Returns the position of the entry with this key and priority. An entry keeps its position.
     ///
     /// # Errors
-    /// As of [`Table::get`].
+    /// As for [`Table::get`].
     pub fn place_of(&self, key: &[FieldMatch], priority: i32) -> Result<u32, ControlError> {
         self.find(key, priority)
     }
 
-    /// The default entry; its key is empty.
+    /// Returns the default entry, with an empty key.
     pub fn default_entry(&self) -> EntryView {
         self.view(&self.default)
     }
 
-    /// The position of its action profile, if it has one.
+    /// Returns the position of the table's action profile, if it has one.
     pub(super) fn profile(&self) -> Option<usize> {
         let indirect = self.declared.indirect.as_ref()?;
         Some(indirect.profile)
     }
 
-    /// A free place for an entry.
+    /// Returns a free position.
     fn place(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
@@ -404,7 +403,7 @@ impl Table {
         default.expect("it was checked when the program was loaded")
     }
 
-    /// An action of an entry's own.
+    /// Resolves an action in an entry.
     fn own(&self, call: &ActionCall, forbidden: Scope) -> Result<Target, ControlError> {
         let owner = Owner::Table(&self.declared.name);
         let actions = &self.declared.actions;
@@ -472,7 +471,7 @@ impl Declaration {
         Ok(Entry::new(target))
     }
 
-    /// The action that a table's profile has for an entry, as a position among the table's.
+    /// Returns the action of an entry's member or group, as a position among the table's actions.
     fn shared<'a>(
         &self,
         target: &Target,

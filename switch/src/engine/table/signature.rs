@@ -1,4 +1,4 @@
-//! What an action asks of the control plane: its id, its parameters, where it may be used.
+//! An action for the control plane: its id, its parameters, and where tables allow it.
 
 use super::super::bits::{SLACK, Slot};
 use super::super::error::ControlError;
@@ -6,7 +6,7 @@ use super::super::value::check_bytes;
 use super::entry::ActionCall;
 use super::key::Owner;
 
-/// An action as the control plane calls it.
+/// An action for the control plane.
 #[derive(Debug, Clone)]
 pub(in crate::engine) struct Signature {
     /// Its P4Info id.
@@ -23,7 +23,7 @@ pub(in crate::engine) struct TableParam {
     /// Its P4Info id.
     pub id: u32,
     pub name: String,
-    /// Where it stands among the arguments.
+    /// Its place among the arguments.
     pub slot: Slot,
 }
 
@@ -36,7 +36,7 @@ pub(in crate::engine) enum Scope {
 }
 
 impl Signature {
-    /// Checks that the action may stand where `forbidden` may not.
+    /// Checks the action's scope.
     pub fn check_scope(&self, owner: Owner, forbidden: Scope) -> Result<(), ControlError> {
         if self.scope != forbidden {
             return Ok(());
@@ -90,7 +90,7 @@ impl Signature {
         Ok(args.into())
     }
 
-    /// The call that has these arguments, values canonical.
+    /// Returns the call with these arguments, in canonical form.
     pub fn call(&self, args: &[u8]) -> ActionCall {
         let params = self.params.iter();
         ActionCall {

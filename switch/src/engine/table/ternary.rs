@@ -11,7 +11,7 @@ use super::interval::{Interval, Intervals};
 use super::matcher::{Candidate, EntryKey, Words};
 use super::words::WordMap;
 
-/// Entries by any masks and ranges.
+/// Entries with masks and ranges.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Ternary {
     /// Tuples keep their number while they have entries.
@@ -35,9 +35,9 @@ struct Tuple {
 /// Entries with the same masked value. They differ in priority or in their ranges.
 #[derive(Debug, Default)]
 struct Bucket {
-    /// Those without ranges, the best last.
+    /// Entries without ranges, the best last.
     plain: Plain,
-    /// Those with ranges, by the first field that has one: its first word in the key.
+    /// Entries with ranges, by the first word of their first range field.
     ranges: Vec<(usize, Intervals)>,
 }
 
@@ -223,7 +223,7 @@ impl Ternary {
         number
     }
 
-    /// Moves a tuple to where its highest priority puts it; without one it is in no order.
+    /// Moves a tuple to the place of its highest priority, or removes an empty one from the order.
     fn reorder(&mut self, tuple: usize, before: Option<i32>, after: Option<i32>) {
         if before == after {
             return;

@@ -1,8 +1,6 @@
-//! Match fields whose numbers the control plane sees at another width than the packet has
-//! (`@p4runtime_translation`, P4Runtime §18.1).
+//! Match fields with different widths for control plane and packet (`@p4runtime_translation`, P4Runtime §18.1).
 //!
-//! The number is the same on both sides, so a value of one side is one of the other padded with
-//! zeros, and every kind of match can be carried over.
+//! The number is the same on both sides; only the padding differs. So every match kind can be converted.
 
 use num_bigint::BigUint;
 
@@ -13,10 +11,10 @@ use super::entry::Match;
 use super::key::{KeyField, Owner};
 
 impl KeyField {
-    /// A match as the packet's field has it; `None` if every value of that field matches.
+    /// Converts a match to the packet's width. `None` if it matches every value.
     ///
     /// # Errors
-    /// The match cannot be right at the control plane's width, or no packet could match it.
+    /// The match is invalid at the control plane's width, or no packet can match it.
     pub(super) fn carried_over(
         &self,
         owner: Owner,

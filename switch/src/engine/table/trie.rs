@@ -1,12 +1,12 @@
-//! Longest prefix match on one field: a trie that takes [`STRIDE`] bits at a step, its nodes
-//! compressed by two bitmaps (Eatherton, Varghese, Dittia: Tree Bitmap, CCR 2004). Lookups and
-//! updates take as many steps as the longest prefix has strides, however many prefixes there are.
+//! Longest prefix match on one field: a trie with [`STRIDE`] bits per step whose nodes are compressed by two bitmaps
+//! (Eatherton, Varghese, Dittia: Tree Bitmap, CCR 2004). Lookups and updates take as many steps as the longest prefix has
+//! strides, independent of the number of prefixes.
 
 /// Bits of one step: the prefixes that end within it, 2^6 - 1, are one word's bits, and so are its
 /// continuations, 2^6.
 const STRIDE: u32 = 6;
 
-/// What a node knows of the prefixes that share the bits on the way to it.
+/// A node: the prefixes that share the bits on the path to it.
 #[derive(Debug, Default)]
 pub(super) struct Trie {
     /// A bit for each prefix that ends here, by [`position`].
@@ -19,8 +19,7 @@ pub(super) struct Trie {
     nodes: Vec<Trie>,
 }
 
-/// Prefixes that end within a stride by the bit that stands for them: the empty one, then those of
-/// one bit, then those of two.
+/// Returns the bit of a prefix that ends within a stride: first the empty prefix, then those of one bit, then those of two.
 fn position(stride: usize, bits: u32) -> u32 {
     (1 << bits) - 1 + (stride >> (STRIDE - bits)) as u32
 }
@@ -52,7 +51,7 @@ fn stride(words: &[u64], at: u32) -> usize {
     (bits >> (64 - STRIDE)) as usize
 }
 
-/// Bits set below a position: where its element stands in a list.
+/// Returns the number of bits set below a position, which is its element's index in a list.
 fn rank(bitmap: u64, position: u32) -> usize {
     (bitmap & ((1 << position) - 1)).count_ones() as usize
 }
@@ -62,7 +61,7 @@ impl Trie {
         self.ends == 0 && self.branches == 0
     }
 
-    /// The entry with the longest prefix of a value, which starts at bit `at` of the words.
+    /// Returns the entry with the longest prefix of a value, which starts at bit `at` of the words.
     #[inline]
     pub fn lookup(&self, words: &[u64], mut at: u32) -> Option<u32> {
         let (mut node, mut best) = (self, None);
@@ -81,7 +80,7 @@ impl Trie {
         best.map(|(node, position)| node.entries[rank(node.ends, position)])
     }
 
-    /// The entry of this very prefix of `bits` bits.
+    /// Returns the entry with exactly this prefix of `bits` bits.
     pub fn find(&self, words: &[u64], mut at: u32, mut bits: u32) -> Option<u32> {
         let mut node = self;
         while bits >= STRIDE {
@@ -97,7 +96,7 @@ impl Trie {
         found.then(|| node.entries[rank(node.ends, position)])
     }
 
-    /// Adds a prefix that is not there.
+    /// Adds a new prefix.
     pub fn insert(&mut self, words: &[u64], mut at: u32, mut bits: u32, entry: u32) {
         let mut node = self;
         while bits >= STRIDE {
@@ -115,7 +114,7 @@ impl Trie {
         node.entries.insert(rank(node.ends, position), entry);
     }
 
-    /// Removes a prefix that is there, and the nodes that led only to it.
+    /// Removes an existing prefix, and nodes that lead only to it.
     pub fn remove(&mut self, words: &[u64], at: u32, bits: u32) {
         let next = stride(words, at);
         if bits < STRIDE {

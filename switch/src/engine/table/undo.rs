@@ -1,19 +1,19 @@
-//! Entries as they were before they were written to (see the engine's `undo`).
+//! Saved entries, to undo writes (see the engine's `undo`).
 
 use super::super::error::ControlError;
 use super::matcher::EntryKey;
 use super::{Entry, FieldMatch, Owner, Table};
 
-/// An entry as it was, or that there was none.
+/// A saved entry, or its absence.
 #[derive(Debug)]
 pub(in crate::engine) struct SavedEntry(Option<Entry>);
 
-/// The default entry as it was.
+/// The saved default entry.
 #[derive(Debug)]
 pub(in crate::engine) struct SavedDefault(Entry);
 
 impl Table {
-    /// The key by which an entry is kept, however its values are written.
+    /// Returns the canonical key of an entry.
     pub(in crate::engine) fn key_of(
         &self,
         key: &[FieldMatch],
@@ -24,18 +24,18 @@ impl Table {
         Ok(key)
     }
 
-    /// Keeps what the entry with this key is.
+    /// Saves the entry with this key.
     pub(in crate::engine) fn save(&self, key: &EntryKey) -> SavedEntry {
         let at = self.matcher.find(key);
         SavedEntry(at.map(|at| self.live(at).clone()))
     }
 
-    /// Keeps what the default entry is.
+    /// Saves the default entry.
     pub(in crate::engine) fn save_default(&self) -> SavedDefault {
         SavedDefault(self.default.clone())
     }
 
-    /// Puts an entry back. What it refers to in an action profile is put back with the profile.
+    /// Restores an entry. The profile restores its members and groups itself.
     pub(in crate::engine) fn restore(&mut self, key: &EntryKey, SavedEntry(entry): SavedEntry) {
         let at = match (&entry, self.matcher.find(key)) {
             (_, Some(at)) => at,
@@ -54,7 +54,7 @@ impl Table {
         self.arm(at);
     }
 
-    /// Puts the default entry back.
+    /// Restores the default entry.
     pub(in crate::engine) fn restore_default(&mut self, SavedDefault(entry): SavedDefault) {
         self.default = entry;
     }

@@ -1,5 +1,4 @@
-//! Hash tables from the words of a key to values. Short keys stand in the table itself, so that a
-//! lookup follows no pointer.
+//! Hash tables from key words to values. Short keys are stored inline, so a lookup follows no pointer.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -46,7 +45,7 @@ impl<const N: usize> Hash for Short<N> {
     }
 }
 
-/// Runs an expression on the map, whatever its keys are, with `$key` made to be one of them.
+/// Evaluates an expression on the map for any key type, with `$key` converted to it.
 macro_rules! with_map {
     ($self:expr, $words:expr, |$map:ident, $key:ident| $result:expr, $empty:expr) => {
         match $self {
@@ -76,7 +75,7 @@ macro_rules! with_map {
 }
 
 impl<V> WordMap<V> {
-    /// The value of a key.
+    /// Returns the value of a key.
     #[inline]
     pub fn get(&self, key: &[u64]) -> Option<&V> {
         if let WordMap::Long(map) = self {
@@ -85,7 +84,7 @@ impl<V> WordMap<V> {
         with_map!(self, key.iter().copied(), |map, key| map.get(key), None)
     }
 
-    /// The value of the words of `key` that `mask` leaves. `scratch` is working memory.
+    /// Returns the value of `key` under `mask`. `scratch` is working memory.
     #[inline]
     pub fn get_masked(&self, key: &[u64], mask: &[u64], scratch: &mut Vec<u64>) -> Option<&V> {
         let words = key.iter().zip(mask).map(|(key, mask)| key & mask);
@@ -107,7 +106,7 @@ impl<V> WordMap<V> {
 }
 
 impl<V: Default> WordMap<V> {
-    /// The value of a key, the default if it was not there.
+    /// Returns the value of a key, and inserts the default if it is missing.
     pub fn entry(&mut self, key: &[u64]) -> &mut V {
         if let WordMap::Empty = self {
             *self = match key.len() {

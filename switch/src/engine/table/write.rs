@@ -1,4 +1,4 @@
-//! What the control plane writes to a table.
+//! Writes to tables.
 
 use std::ops::{Deref, DerefMut};
 
@@ -6,7 +6,7 @@ use super::super::error::ControlError;
 use super::super::profile::Profile;
 use super::{Age, Entry, EntryAction, FieldMatch, Owner, Scope, Table, TableEntry, Target};
 
-/// A table to write to, with the action profile that its entries refer to.
+/// A table for writing, with its action profile.
 #[derive(Debug)]
 pub struct TableMut<'a> {
     table: &'a mut Table,
@@ -44,8 +44,8 @@ impl<'a> TableMut<'a> {
     /// Adds an entry.
     ///
     /// # Errors
-    /// The key, priority or action is not one of the table's, the entry exists, the table is full
-    /// or constant, or its action profile does not have what the entry refers to.
+    /// The key, priority or action is invalid for the table, the entry exists, the table is full or constant, or its action
+    /// profile does not have the entry's member or group.
     pub fn insert(&mut self, entry: TableEntry) -> Result<(), ControlError> {
         if self.table.declared.is_const {
             return Err(self.constant("its list of entries"));
@@ -53,7 +53,7 @@ impl<'a> TableMut<'a> {
         self.add(entry, false)
     }
 
-    /// Adds an entry of the program's own.
+    /// Adds an entry of the program.
     pub(in crate::engine) fn insert_initial(
         &mut self,
         entry: TableEntry,
@@ -108,11 +108,11 @@ impl<'a> TableMut<'a> {
         Ok(())
     }
 
-    /// Replaces action, arguments, metadata and idle timeout of the entry with this key and
-    /// priority; its counter and meter stay, and an idle timeout starts anew if it is another. Without an action, nothing is replaced.
+    /// Replaces action, arguments, metadata and idle timeout of the entry with this key and priority. Counter and meter stay. A
+    /// changed idle timeout restarts. Without an action, nothing is replaced.
     ///
     /// # Errors
-    /// There is no such entry, it is constant, or the action is not one of the table's.
+    /// There is no such entry, it is constant, or the table does not have the action.
     pub fn modify(&mut self, entry: TableEntry) -> Result<(), ControlError> {
         let at = self.table.find(&entry.key, entry.priority)?;
         let Some(action) = &entry.action else {
@@ -148,7 +148,7 @@ impl<'a> TableMut<'a> {
         Ok(())
     }
 
-    /// Removes all entries that are not the program's own and restores the program's default.
+    /// Removes all entries except the program's and restores the program's default entry.
     pub fn clear(&mut self) {
         for at in 0..self.table.entries.len() {
             let entry = self.table.entries[at].as_ref();
@@ -170,12 +170,11 @@ impl<'a> TableMut<'a> {
         self.release(&entry.target);
     }
 
-    /// Sets the default entry; `None`, or an entry without an action, restores the program's.
-    /// Key and priority of the entry are not looked at.
+    /// Sets the default entry. `None`, or an entry without an action, restores the program's. Ignores the entry's key and
+    /// priority.
     ///
     /// # Errors
-    /// The program declares it constant, as all tables with an action profile do, or the action is
-    /// not one of the table's.
+    /// The default entry is constant, as in all tables with an action profile, or the table does not have the action.
     pub fn set_default(&mut self, entry: Option<TableEntry>) -> Result<(), ControlError> {
         if self.table.declared.default_is_const {
             return Err(self.constant("the default action"));
@@ -200,7 +199,7 @@ impl<'a> TableMut<'a> {
         Ok(())
     }
 
-    /// What an entry with this action does on a match.
+    /// Resolves the action of an entry.
     fn target(&mut self, action: &EntryAction) -> Result<Target, ControlError> {
         match (&mut self.profile, action) {
             (None, EntryAction::Call(call)) => self.table.own(call, Scope::DefaultOnly),

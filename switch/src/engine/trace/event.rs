@@ -1,7 +1,7 @@
-//! What a trace consists of: typed events, as JSON by serde.
+//! The events of a trace, which serde writes as JSON.
 //!
-//! Names are those of the program as p4c compiled it: `ethernet.dst` for `hdr.ethernet.dst`, and
-//! without the struct for metadata of the program's own, which p4c gathers in `scalars`.
+//! Names are those of the compiled program: `ethernet.dst` for `hdr.ethernet.dst`. Metadata of the program, which p4c moves to
+//! `scalars`, has no struct name.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use super::super::DropCause;
 use super::value::{Octets, Value};
 
-/// Where the P4 source has what happens.
+/// A position in the P4 source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// The file, as it was named to the compiler.
+    /// The file, as given to the compiler.
     pub file: String,
     /// Counted from 1.
     pub line: u32,
-    /// What stands there; the compiler shortens it.
+    /// The source text, shortened by the compiler.
     pub text: String,
 }
 
@@ -30,23 +30,23 @@ pub struct Named {
     pub value: Value,
 }
 
-/// How a packet came to its pass through ingress.
+/// Why a packet passes ingress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrival {
-    /// From a port.
+    /// It arrived at a port.
     Entered,
-    /// `resubmit`: the frame as it came, from ingress.
+    /// `resubmit`, from ingress, with the frame on arrival.
     Resubmitted,
-    /// `recirculate`: the frame as it would have left, from egress.
+    /// `recirculate`, from egress, with the deparsed frame.
     Recirculated,
 }
 
-/// Why a copy was ordered.
+/// Why a copy was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Origin {
-    /// The packet itself, to `egress_spec`.
+    /// The packet itself, for `egress_spec`.
     Unicast,
     /// A replica of a multicast group.
     Multicast {
@@ -60,7 +60,7 @@ pub enum Origin {
     },
 }
 
-/// A match field of a table's key, as the packet had it.
+/// A match field of a table's key, with the packet's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyField {
     /// Its P4Info name.
@@ -69,12 +69,12 @@ pub struct KeyField {
     pub kind: String,
     /// The packet's value.
     pub value: Value,
-    /// What the entry asks of it; left out where there is none or where it does not matter.
+    /// The entry's match; absent on a miss or if the entry matches any value.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub matched: Option<Matched>,
 }
 
-/// What an entry asks of a field.
+/// An entry's match on a field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Matched {
@@ -82,14 +82,14 @@ pub enum Matched {
     Prefix {
         /// The prefix, the other bits zero.
         prefix: Value,
-        /// Bits that matter.
+        /// Length of the prefix.
         prefix_len: u32,
     },
     /// Some bits of a value.
     Masked {
-        /// The bits wanted.
+        /// The value.
         entry: Value,
-        /// The bits that matter.
+        /// The mask.
         mask: Value,
     },
     /// A range.
@@ -106,7 +106,7 @@ pub enum Matched {
     },
 }
 
-/// What an entry of a table with an action profile refers to.
+/// The target of an entry in a table with an action profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Via {
@@ -120,7 +120,7 @@ pub enum Via {
         /// Its id.
         group: u32,
     },
-    /// A set of the entry's own, from which the selector picks an action.
+    /// A one-shot set, from which the selector picks an action.
     Set,
 }
 
@@ -143,7 +143,7 @@ pub struct Call {
     pub params: Vec<Named>,
 }
 
-/// Packets and bytes that a counter cell has counted, this packet included.
+/// Packets and bytes of a counter cell, including this packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
     /// Packets.
@@ -152,15 +152,15 @@ pub struct Counted {
     pub bytes: u64,
 }
 
-/// What happened to a packet.
+/// An event in the processing of a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// A pass through parser and ingress starts.
     Ingress {
-        /// How the packet came here.
+        /// Why the packet passes ingress.
         arrival: Arrival,
-        /// The port it came from; none when it did not come from one.
+        /// The ingress port; absent if it did not arrive at a port.
         #[serde(skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
         /// Length of the frame.
@@ -191,21 +191,21 @@ pub enum Event {
     },
     /// The parser chooses the next state.
     Select {
-        /// What it looks at; empty for an unconditional transition.
+        /// The key; empty for an unconditional transition.
         key: Vec<Named>,
         /// The case that was taken: `default`, a value, a value under a mask, or a value set's name.
         case: String,
-        /// The state; `accept` for the parser's end.
+        /// The next state; `accept` at the parser's end.
         next: String,
     },
-    /// An error ends the parser; the packet goes on to ingress with it in `parser_error`.
+    /// An error ends the parser. The packet continues to ingress with `parser_error` set.
     ParserError {
         /// The program's name for it.
         error: String,
         /// Bytes consumed before.
         at: usize,
     },
-    /// The parser is done.
+    /// The parser ends.
     Parsed {
         /// Bytes consumed.
         bytes: usize,
@@ -216,41 +216,40 @@ pub enum Event {
     Verify {
         /// The field that holds it.
         field: String,
-        /// What the packet has.
+        /// The packet's checksum.
         value: Value,
-        /// What it should have.
+        /// The correct checksum.
         computed: Value,
     },
     /// A condition of the program.
     Condition {
         /// The compiler's name for it.
         name: String,
-        /// Whether it holds.
+        /// The result.
         holds: bool,
     },
     /// A table is applied.
     Table {
         /// Its P4 name.
         name: String,
-        /// Its key, with what the entry that was hit asks of it.
+        /// The key, with the matching entry's match on each field.
         key: Vec<KeyField>,
-        /// Whether an entry matched.
+        /// True if an entry matched.
         hit: bool,
-        /// The entry's priority, where the table has priorities.
+        /// The entry's priority, if the table has priorities.
         #[serde(skip_serializing_if = "Option::is_none")]
         priority: Option<i32>,
-        /// Where the action is from, in a table with an action profile.
+        /// The member or group of the action, in a table with an action profile.
         #[serde(skip_serializing_if = "Option::is_none")]
         via: Option<Via>,
-        /// What is executed; nothing on a miss in a table with an action profile, and for a group
-        /// without a live member.
+        /// The executed action; absent on a miss in a table with an action profile, and for a group without a live member.
         #[serde(skip_serializing_if = "Option::is_none")]
         action: Option<Call>,
         /// The entry's direct counter, or that of the default entry.
         #[serde(skip_serializing_if = "Option::is_none")]
         counter: Option<Counted>,
     },
-    /// Statements of a control that are in no table.
+    /// Statements of a control outside tables.
     Statements {
         /// The compiler's name for them.
         name: String,
@@ -259,11 +258,11 @@ pub enum Event {
     Write {
         /// Header and field.
         field: String,
-        /// Before.
+        /// The value before.
         old: Value,
-        /// After.
+        /// The value after.
         new: Value,
-        /// The header is not valid: the packet will not have it.
+        /// True if the header is not valid, so that the packet will not contain the field.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         invalid: bool,
     },
@@ -271,7 +270,7 @@ pub enum Event {
     Validity {
         /// Its name.
         header: String,
-        /// After.
+        /// The value after.
         valid: bool,
     },
     /// A counter counts.
@@ -280,19 +279,19 @@ pub enum Event {
         counter: String,
         /// The cell.
         index: Value,
-        /// What the cell holds now; none outside the array.
+        /// The cell's counts; absent outside the array.
         #[serde(skip_serializing_if = "Option::is_none")]
         cell: Option<Counted>,
     },
     /// A meter is executed; the colour is written to a field.
     Meter {
-        /// Its P4 name; none for the direct meter of the table that was applied last.
+        /// Its P4 name; absent for the direct meter of the last table.
         #[serde(skip_serializing_if = "Option::is_none")]
         meter: Option<String>,
-        /// The cell; none for a direct meter.
+        /// The cell; absent for a direct meter.
         #[serde(skip_serializing_if = "Option::is_none")]
         index: Option<Value>,
-        /// 0 green, 1 yellow, 2 red; none outside the array.
+        /// 0 green, 1 yellow, 2 red; absent outside the array.
         #[serde(skip_serializing_if = "Option::is_none")]
         color: Option<u8>,
     },
@@ -302,7 +301,7 @@ pub enum Event {
         register: String,
         /// The cell.
         index: Value,
-        /// What it holds; none outside the array.
+        /// The value; absent outside the array.
         #[serde(skip_serializing_if = "Option::is_none")]
         value: Option<Value>,
     },
@@ -312,10 +311,10 @@ pub enum Event {
         register: String,
         /// The cell.
         index: Value,
-        /// Before; none outside the array.
+        /// The value before; absent outside the array.
         #[serde(skip_serializing_if = "Option::is_none")]
         old: Option<Value>,
-        /// After; none outside the array.
+        /// The value after; absent outside the array.
         #[serde(skip_serializing_if = "Option::is_none")]
         new: Option<Value>,
     },
@@ -342,39 +341,39 @@ pub enum Event {
     },
     /// `assert` or `assume`.
     Assert {
-        /// Whether it holds; the packet ends if not.
+        /// The result. If false, the packet is dropped.
         holds: bool,
     },
     /// `log_msg`.
     Log {
-        /// Its text, values filled in.
+        /// The text with its values.
         text: String,
     },
-    /// A clone is wanted of a session that is not there or has no replicas.
+    /// A clone to a session that does not exist or has no replicas.
     NoSession {
         /// The session's id.
         session: u32,
     },
-    /// A copy is ordered to a port.
+    /// A copy for a port is made.
     Ordered {
-        /// Its number in this trace; 0 if it is one too many to be followed.
+        /// Its number in this trace; 0 if there are too many copies to follow.
         number: u16,
         /// Egress port.
         port: u16,
         /// Replication id.
         rid: u16,
-        /// Why.
+        /// The reason.
         #[serde(flatten)]
         origin: Origin,
     },
-    /// Clones that the limits do not allow: one pass too many, or too many descendants.
+    /// Clones beyond the limits on passes or descendants.
     CloneRefused {
-        /// Replicas of the session that were not ordered.
+        /// Number of replicas that were not made.
         replicas: usize,
     },
-    /// Replicas that are too many descendants of one packet.
+    /// Replicas beyond the limit on descendants.
     ReplicasRefused {
-        /// Replicas of the group that were not ordered.
+        /// Number of replicas that were not made.
         replicas: usize,
     },
     /// A copy leaves its queue, and egress starts.
@@ -383,7 +382,7 @@ pub enum Event {
         port: u16,
         /// Replication id.
         rid: u16,
-        /// Packets that were in the queue before it.
+        /// Number of packets in the queue before it.
         depth: u32,
         /// Microseconds in the queue.
         queued_us: u32,
@@ -394,39 +393,39 @@ pub enum Event {
     Update {
         /// The field that holds it.
         field: String,
-        /// Before.
+        /// The value before.
         old: Value,
-        /// After.
+        /// The value after.
         new: Value,
     },
-    /// The deparser puts the frame together.
+    /// The deparser builds the frame.
     Deparse {
         /// Headers in order.
         headers: Vec<String>,
-        /// Bytes of payload behind them.
+        /// Bytes of payload.
         payload: usize,
-        /// Bytes that truncation cut off.
+        /// Bytes removed by truncation.
         cut: usize,
         /// Length of the frame.
         bytes: usize,
-        /// The frame; left out when there is too much to keep.
+        /// The frame; absent if the trace is too large.
         #[serde(skip_serializing_if = "Option::is_none")]
         frame: Option<Octets>,
     },
-    /// The program, or a limit of the switch, ends the packet.
+    /// The program or a limit of the switch drops the packet.
     Dropped {
-        /// Why.
+        /// The reason.
         cause: DropCause,
     },
-    /// What became of a copy behind egress, or in the queue.
+    /// The outcome of a copy.
     Fate {
-        /// That.
+        /// The outcome.
         fate: Fate,
     },
 }
 
 impl Event {
-    /// About how many bytes it keeps beyond what every event does.
+    /// Returns the approximate size of the event's values, in bytes.
     pub(super) fn weight(&self) -> usize {
         let all = |values: &[Named]| values.iter().map(|named| named.value.len()).sum();
         match self {
@@ -451,23 +450,23 @@ impl Event {
     }
 }
 
-/// What became of a copy.
+/// The outcome of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
     /// It left its port.
     Left,
-    /// The program, or a limit of the switch, dropped it.
+    /// The program or a limit of the switch dropped it.
     Dropped,
-    /// It went through ingress again, and its own way ended there.
+    /// It was recirculated, and ended there.
     Recirculated,
     /// The queue of its port was full.
     QueueFull,
-    /// The wire behind the port lost it.
+    /// The port's wire lost it.
     LostOnWire,
-    /// Nobody was attached to the port.
+    /// The port had no peer.
     NoPeer,
-    /// It was longer than the port's medium carries.
+    /// It was longer than the medium's MTU.
     Oversize,
     /// The port does not exist.
     NoPort,
@@ -475,21 +474,21 @@ pub enum Fate {
     Reconfigured,
     /// Still queued or on the wire when its port was removed.
     PortRemoved,
-    /// It was still under way when the trace ended.
+    /// It was in flight when the trace ended.
     UnderWay,
 }
 
-/// An event, whose it is, and where it comes from.
+/// An event with its copy, time and source position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// 0 for the packet that entered, else the number of one of its copies.
     pub copy: u16,
     /// Microseconds since the switch started.
     pub at_us: u64,
-    /// The place in the P4 source, if the compiler wrote it down.
+    /// The position in the P4 source, if the compiler recorded it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }

@@ -1,4 +1,4 @@
-//! Tables and conditions: what is recorded of them.
+//! Traces of tables and conditions.
 
 use super::super::action::{Action, Machine};
 use super::super::meter::Color;
@@ -8,7 +8,7 @@ use super::event::{Call, Counted, Event, Named};
 use super::value::Value;
 
 impl Machine<'_> {
-    /// Records what a table is about to find.
+    /// Records a table lookup before it happens.
     #[cold]
     pub(in crate::engine) fn looked_up(
         &mut self,
@@ -52,7 +52,7 @@ impl Machine<'_> {
         });
     }
 
-    /// Records how a condition turned out.
+    /// Records the result of a condition.
     #[cold]
     pub(in crate::engine) fn tested(&mut self, node: usize, holds: bool) {
         if let Some(recorder) = &mut self.state.trace {
@@ -64,7 +64,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Records that an action is called without a table.
+    /// Records a call of an action outside tables.
     #[cold]
     pub(in crate::engine) fn called(&mut self, node: usize, action: usize, name: &str) {
         if let Some(recorder) = &mut self.state.trace {

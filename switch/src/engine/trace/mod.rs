@@ -1,11 +1,11 @@
-//! What happens to a packet, step by step, for those who ask.
+//! Records the processing of a packet step by step.
 //!
-//! [`Engine::record`] puts a [`Recorder`] in; all that the engine then does for a packet is written
-//! down until [`Engine::recorded`] takes it out again. Copies that are ordered in between carry a
-//! [`Mark`], so that whoever keeps them in queues can go on with the same recorder when they leave.
+//! [`Engine::record`] installs a [`Recorder`], which records everything that the engine does for a packet until
+//! [`Engine::recorded`] removes it. Copies that are made in between carry a [`Mark`], so that the caller can continue with the
+//! same recorder when they leave their queues.
 //!
-//! Without a recorder nothing is looked up, compared or allocated for it: the loops that run
-//! actions and tables exist twice, and the one without hooks is the one that packets usually take.
+//! Without a recorder, tracing costs no lookup, comparison or allocation: the loops for actions and tables exist twice, with
+//! and without hooks.
 
 mod event;
 mod flow;
@@ -28,57 +28,56 @@ use super::bits::Slot;
 use super::layout::Layout;
 use super::phv::Phv;
 
-/// Events of one packet and its copies that are kept, as long as they have less than a mebibyte of
-/// values; what ends copies is kept beyond that.
+/// Largest number of events of one packet and its copies. Outcomes of copies are kept beyond it.
 pub const MAX_EVENTS: usize = 4096;
-/// Bytes of values and frames of one packet that are kept.
+/// Largest size of the values and frames of one packet, in bytes.
 const MAX_BYTES: usize = 1 << 20;
-/// Copies of one packet that are followed.
+/// Largest number of copies of one packet that are followed.
 pub const MAX_COPIES: u16 = 512;
 
-/// Which trace a copy belongs to, and its number there.
+/// A copy's trace and number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mark {
-    /// The number of the trace, the caller's.
+    /// The trace's number, chosen by the caller.
     pub trace: NonZeroU16,
     /// 0 for the packet that entered, else the number of a copy.
     pub copy: u16,
 }
 
-/// What is recorded of one packet.
+/// The record of one packet.
 #[derive(Debug)]
 pub struct Recorder {
     trace: NonZeroU16,
-    /// Whose events come next.
+    /// The copy of the next events.
     copy: u16,
     /// Numbers given to copies.
     copies: u16,
     now_us: u64,
     steps: Vec<Step>,
-    /// What the steps weigh.
+    /// Size of the events.
     bytes: usize,
     omitted: u64,
     symbols: Arc<Symbols>,
-    /// Whose primitives run.
+    /// The owner of the current primitives.
     code: Code,
-    /// Where in the source the next event comes from.
+    /// Source position of the next event.
     source: Option<Source>,
     before: steps::Before,
 }
 
-/// Whose primitives run.
+/// The owner of primitives.
 #[derive(Debug, Clone, Copy)]
 enum Code {
-    /// Nobody's that the source shows.
+    /// None with a source position.
     None,
-    /// An action's.
+    /// An action.
     Action(usize),
     /// An operation of a parser state.
     Op { state: usize, op: usize },
 }
 
 impl Recorder {
-    /// Begins with the packet that enters.
+    /// Starts a record with the packet that enters.
     pub fn new(trace: NonZeroU16) -> Recorder {
         Recorder {
             trace,
@@ -95,18 +94,17 @@ impl Recorder {
         }
     }
 
-    /// The number of this trace.
+    /// Returns the trace's number.
     pub fn trace(&self) -> NonZeroU16 {
         self.trace
     }
 
-    /// What comes next happens to this copy, at this time in microseconds.
+    /// Sets the copy and time, in microseconds, of the next events.
     pub fn follow(&mut self, copy: u16, now_us: u64) {
         (self.copy, self.now_us) = (copy, now_us);
     }
 
-    /// Adds what happened outside the engine. It is what ends a copy's way or a part of it, and is
-    /// kept when there are too many events.
+    /// Adds an event from outside the engine: the outcome of a copy or of a stage. It is kept beyond the limit on events.
     pub fn conclude(&mut self, event: Event) {
         let (copy, at_us, source) = (self.copy, self.now_us, self.source.take());
         self.bytes += event.weight();
@@ -118,22 +116,22 @@ impl Recorder {
         });
     }
 
-    /// All events so far, in order, and how many there were beyond [`MAX_EVENTS`].
+    /// Returns all events in order, and the number of omitted events.
     pub fn into_steps(self) -> (Vec<Step>, u64) {
         (self.steps, self.omitted)
     }
 
-    /// The program's names.
+    /// Returns the program's names.
     pub(super) fn symbols(&self) -> Arc<Symbols> {
         self.symbols.clone()
     }
 
-    /// Whether there is no room for more than what ends copies.
+    /// True if only outcomes of copies are still kept.
     fn is_full(&self) -> bool {
         self.steps.len() >= MAX_EVENTS || self.bytes >= MAX_BYTES
     }
 
-    /// A parser state is entered.
+    /// Records the entry into a parser state.
     pub(super) fn enter_state(&mut self, state: usize, at: usize) {
         let symbols = self.symbols();
         let symbol = &symbols.states[state];
@@ -142,18 +140,18 @@ impl Recorder {
         self.note(Event::State { name, at });
     }
 
-    /// An operation of a parser state comes next.
+    /// Announces an operation of a parser state.
     pub(super) fn enter_op(&mut self, state: usize, op: usize) {
         self.code = Code::Op { state, op };
         self.source = self.source_of(0);
     }
 
-    /// The primitives of an action come next.
+    /// Announces the primitives of an action.
     pub(super) fn enter_action(&mut self, action: usize) {
         self.code = Code::Action(action);
     }
 
-    /// Where the source has a primitive of what runs.
+    /// Returns the source position of a primitive.
     fn source_of(&self, primitive: usize) -> Option<Source> {
         let symbols = &self.symbols;
         match self.code {
@@ -173,7 +171,7 @@ impl Recorder {
         }
     }
 
-    /// Numbers a copy that is ordered; `None` if it is one too many to be followed.
+    /// Numbers a new copy; `None` if there are too many to follow.
     pub(super) fn order(&mut self, port: u16, rid: u16, origin: Origin) -> Option<Mark> {
         let number = self.copies + 1;
         if number > MAX_COPIES {
@@ -200,24 +198,24 @@ impl Recorder {
 }
 
 impl Engine {
-    /// Records what is done from now on.
+    /// Starts recording.
     pub fn record(&mut self, mut recorder: Box<Recorder>) {
         recorder.symbols = self.program.symbols.clone();
         self.state.trace = Some(recorder);
     }
 
-    /// Who records now.
+    /// Returns the active recorder.
     pub fn recorder(&mut self) -> Option<&mut Recorder> {
         self.state.trace.as_deref_mut()
     }
 
-    /// Ends recording; what [`Engine::record`] was given comes back.
+    /// Ends recording and returns the recorder of [`Engine::record`].
     pub fn recorded(&mut self) -> Option<Box<Recorder>> {
         self.state.trace.take()
     }
 }
 
-/// The fields of a header as a packet has them.
+/// Returns a packet's fields of a header.
 pub(super) fn fields(layout: &Layout, phv: &Phv, header: usize) -> Vec<Named> {
     let fields = layout.shape(header).fields.iter().enumerate();
     fields
@@ -235,7 +233,7 @@ fn field_value(layout: &Layout, phv: &Phv, header: usize, field: usize) -> Value
     }
 }
 
-/// The name of the field that stands at a slot.
+/// Returns the name of the field at a slot.
 fn field_at(layout: &Layout, slot: Slot) -> String {
     for (header, instance) in layout.instances.iter().enumerate() {
         let fields = layout.shape(header).fields.iter().enumerate();

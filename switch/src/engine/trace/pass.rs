@@ -1,4 +1,4 @@
-//! Checksums and the deparser: what is recorded of them.
+//! Traces of checksums and the deparser.
 
 use super::super::DropCause;
 use super::super::checksum::Checksum;
@@ -9,7 +9,7 @@ use super::value::{Octets, Value};
 use super::{MAX_BYTES, Recorder, field_at};
 
 impl Recorder {
-    /// Records what a checksum is and should be.
+    /// Records the actual and the correct checksum.
     pub(in crate::engine) fn verified(
         &mut self,
         at: usize,
@@ -26,7 +26,7 @@ impl Recorder {
         });
     }
 
-    /// Records what a checksum was and will be.
+    /// Records a checksum before and after its update.
     pub(in crate::engine) fn updated(
         &mut self,
         at: usize,
@@ -48,7 +48,7 @@ impl Recorder {
         self.source = symbols.checksums.get(at).cloned().flatten();
     }
 
-    /// Records the frame that the deparser made.
+    /// Records the deparsed frame.
     pub(in crate::engine) fn deparsed(
         &mut self,
         layout: &Layout,
@@ -68,7 +68,7 @@ impl Recorder {
         });
     }
 
-    /// Records that the packet or copy ends here.
+    /// Records the end of the packet or copy.
     pub(in crate::engine) fn dropped(&mut self, cause: DropCause) {
         self.source = None;
         self.conclude(Event::Dropped { cause });

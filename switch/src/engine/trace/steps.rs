@@ -1,4 +1,4 @@
-//! Primitives: what they are about to do, and what they have done.
+//! Traces of primitives, before and after execution.
 
 use super::super::action::{Instruction, Machine};
 use super::super::bits::Slot;
@@ -9,15 +9,15 @@ use super::event::{Counted, Event};
 use super::value::Value;
 use super::{Recorder, field_value, symbols};
 
-/// What is remembered of the packet while a primitive runs.
+/// The packet's state before a primitive.
 #[derive(Debug, Default)]
 pub(super) struct Before {
     phv: Phv,
-    /// The field that the primitive is for: its write is shown even if nothing changes.
+    /// The primitive's target field, whose write is recorded even if its value stays.
     target: Option<Slot>,
     /// The cell of a counter, meter or register.
     index: i128,
-    /// What the cell held.
+    /// The cell's value.
     cell: Option<Value>,
 }
 
@@ -51,7 +51,7 @@ impl Machine<'_> {
         (before.target, before.index, before.cell) = (target, index, cell);
     }
 
-    /// Records what a primitive has changed.
+    /// Records the changes of a primitive.
     #[cold]
     pub(in crate::engine) fn after(&mut self, instruction: &Instruction) {
         if self
@@ -76,7 +76,7 @@ impl Machine<'_> {
         self.state.trace = Some(recorder);
     }
 
-    /// The event of a primitive that needs none of its results.
+    /// Returns the event of a primitive if it does not depend on the result.
     fn announced(&self, instruction: &Instruction, args: &[u8]) -> Option<Event> {
         let env = self.env(args);
         let primitive = |name: &str, argument: Option<i128>| {
@@ -192,14 +192,14 @@ impl Machine<'_> {
 }
 
 impl Recorder {
-    /// Remembers the packet, to see what changes.
+    /// Saves the packet's state, to find changes.
     pub(in crate::engine) fn watch(&mut self, phv: &Phv) {
         let before = &mut self.before;
         before.phv.bytes.clone_from(&phv.bytes);
         before.target = None;
     }
 
-    /// Records all that has changed since the packet was looked at last.
+    /// Records all changes since the last saved state.
     pub(in crate::engine) fn changes(&mut self, layout: &Layout, phv: &Phv) {
         let before = std::mem::take(&mut self.before);
         let source = self.source.take();

@@ -1,11 +1,11 @@
-//! What a program is called in its source: kept for traces, not used to run it.
+//! Names and source positions of a program, for traces only.
 
 use serde_json::Value as Json;
 
 use super::super::json;
 use super::event::Source;
 
-/// Names and source positions, by the positions of what the engine made of them.
+/// Names and source positions, by positions in the engine.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Symbols {
     /// Parser states.
@@ -25,9 +25,9 @@ pub(in crate::engine) struct StateSymbol {
     pub name: String,
     pub source: Option<Source>,
     pub ops: Vec<Option<Source>>,
-    /// What each part of the transition key is.
+    /// The parts of the transition key.
     pub key: Vec<String>,
-    /// What the transitions before the default one ask for.
+    /// The cases of the transitions before the default one.
     pub cases: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ pub(in crate::engine) struct NodeSymbol {
 }
 
 impl Symbols {
-    /// Collects them in the order in which the engine numbers what they belong to.
+    /// Collects them in the engine's order.
     pub fn new(file: &json::Program) -> Symbols {
         let states = file.parsers.iter().flat_map(|parser| &parser.parse_states);
         let nodes = file.pipelines.iter().flat_map(|pipeline| {
@@ -134,8 +134,8 @@ fn key_name(part: &Json) -> String {
     }
 }
 
-/// A field's full name. p4c gathers the program's own metadata and local variables in a header
-/// that the source does not have.
+/// Returns a field's full name. p4c moves the program's metadata and local variables to a header that the source does not
+/// have.
 pub(super) fn field_name(header: &str, field: &str) -> String {
     match header {
         "scalars" => field.to_owned(),

@@ -163,7 +163,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4000))]
+        #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(400, 4000)))]
         #[test]
         fn code_agrees_with_its_tree(
             tree in tree(),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_stays_a_tree() {
+    fn wide_expressions_stay_trees() {
         let wide = Num::Field(Slot::new(0, 100, false));
         assert!(Word::of_num(&wide, None).is_none());
         assert!(Word::of_num(&wide, Some(64)).is_some());

@@ -1,9 +1,9 @@
-//! The data tree: what is known of each port, as OpenConfig's model of interfaces has it.
+//! The data tree of ports, after OpenConfig's model of interfaces.
 //!
-//! How ports stand is told when it changes. Counters change all the time: they are read where somebody asks for them.
+//! Changes of a port's status are events. Counters change with each packet and are read on request.
 //!
-//! An interface is called as its port is attached (`veth1`, `unix:PATH`), and `state/id` is the port's number in the program, as in
-//! Stratum.
+//! An interface has the name of its port's attachment (`veth1`, `unix:PATH`). `state/id` is the port's number in the program, as
+//! in Stratum.
 
 use ultima_gnmi::path::{elem, entry, leads_to};
 use ultima_gnmi::v0::get_request::DataType;
@@ -12,10 +12,10 @@ use ultima_gnmi::v0::{Encoding, ModelData, PathElem, TypedValue};
 
 use crate::datapath::{PortCounts, PortStatus};
 
-/// The container of what changes with each packet.
+/// Name of the container of counters.
 pub(super) const COUNTERS: &str = "counters";
 
-/// The model, in the version whose leaves these are.
+/// Returns the model and its version.
 pub(super) fn model() -> ModelData {
     ModelData {
         name: "openconfig-interfaces".to_owned(),
@@ -24,7 +24,7 @@ pub(super) fn model() -> ModelData {
     }
 }
 
-/// What a leaf says.
+/// The value of a leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Value {
     Text(String),
@@ -39,17 +39,17 @@ pub(super) struct Leaf {
     pub(super) value: Value,
 }
 
-/// Whether a leaf is wished, or so.
+/// True if the leaf is configuration (`config`), false if it is state (`state`).
 fn is_config(leaf: &[PathElem]) -> bool {
     leaf.iter().any(|elem| elem.name == "config")
 }
 
-/// The leaves of how these ports stand to which one of `patterns` leads.
+/// Returns the status leaves of these ports that match one of `patterns`.
 pub(super) fn select(ports: &[PortStatus], patterns: &[Vec<PathElem>]) -> Vec<Leaf> {
     matching(ports.iter().flat_map(of), patterns)
 }
 
-/// The leaves of these counters to which one of `patterns` leads.
+/// Returns the counter leaves of these ports that match one of `patterns`.
 pub(super) fn select_counters(ports: &[PortCounts], patterns: &[Vec<PathElem>]) -> Vec<Leaf> {
     matching(ports.iter().flat_map(counters_of), patterns)
 }
@@ -59,7 +59,7 @@ fn matching(all: impl Iterator<Item = Leaf>, patterns: &[Vec<PathElem>]) -> Vec<
         .collect()
 }
 
-/// Whether a pattern leads to counters of a port, whether or not that is there.
+/// True if a pattern can match counters of a port.
 pub(super) fn wants_counters(pattern: &[PathElem]) -> bool {
     let any = PortCounts {
         name: name_in(pattern),
@@ -68,7 +68,7 @@ pub(super) fn wants_counters(pattern: &[PathElem]) -> bool {
     counters_of(&any).any(|leaf| leads_to(pattern, &leaf.path))
 }
 
-/// Whether a pattern leads to something of a port, whether or not that is there.
+/// True if a pattern can match a leaf of a port.
 pub(super) fn is_known(pattern: &[PathElem]) -> bool {
     let any = PortStatus {
         number: 0,
@@ -117,7 +117,7 @@ fn counters_of(port: &PortCounts) -> impl Iterator<Item = Leaf> {
     })
 }
 
-/// Those among them that are of a type.
+/// Keeps the leaves of a type.
 pub(super) fn retain(leaves: &mut Vec<Leaf>, of: DataType) {
     leaves.retain(|leaf| match of {
         DataType::All => true,
@@ -161,7 +161,7 @@ fn of(port: &PortStatus) -> impl Iterator<Item = Leaf> {
 }
 
 impl Value {
-    /// As a message, in an encoding that is [supported](ENCODINGS).
+    /// Encodes the value in a [supported](ENCODINGS) encoding.
     pub(super) fn encode(&self, encoding: Encoding) -> TypedValue {
         let value = match encoding {
             Encoding::Json => Typed::JsonVal(self.json()),
@@ -185,7 +185,7 @@ impl Value {
     }
 }
 
-/// Encodings of values that are known here.
+/// Supported encodings of values.
 pub(super) const ENCODINGS: [Encoding; 3] = [Encoding::Proto, Encoding::Json, Encoding::JsonIetf];
 
 #[cfg(test)]

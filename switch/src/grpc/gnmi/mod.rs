@@ -1,4 +1,4 @@
-//! gNMI beside P4Runtime: which ports are up, told when it changes, and which are to be; what has crossed them.
+//! The gNMI service: status, administrative state and counters of ports.
 
 mod leaves;
 mod subscribe;
@@ -22,11 +22,11 @@ use super::{ResponseStream, Service};
 use crate::datapath::{EnableError, PortStatus};
 use leaves::{ENCODINGS, Leaf};
 
-/// Subscriptions at once; more are refused.
+/// Largest number of subscriptions.
 const SUBSCRIBERS: usize = 64;
-/// Paths of one request.
+/// Largest number of paths in a request.
 const MAX_PATHS: usize = 64;
-/// Elements of one path: OpenConfig's longest have fewer.
+/// Largest number of elements in a path. OpenConfig's longest have fewer.
 const MAX_ELEMENTS: usize = 32;
 
 /// The service's calls.
@@ -43,7 +43,7 @@ impl GnmiCalls {
         }
     }
 
-    /// What the ports are, now and whenever that changes.
+    /// Returns a channel with the status of all ports.
     async fn ports(&self) -> Result<watch::Receiver<Arc<[PortStatus]>>, Status> {
         let ports = self
             .service
@@ -52,7 +52,7 @@ impl GnmiCalls {
         Ok(ports.await?)
     }
 
-    /// All that is known of the ports now, as far as one of `patterns` leads there.
+    /// Returns all current leaves that match one of `patterns`.
     async fn leaves(&self, patterns: &[Vec<PathElem>]) -> Result<Vec<Leaf>, Status> {
         let ports = self.ports().await?.borrow().clone();
         let mut found = leaves::select(&ports, patterns);
@@ -75,7 +75,7 @@ impl GnmiCalls {
             }
             (None, _) => {
                 let text = format!(
-                    "{} cannot be set; /interfaces/interface[name=…]/config/enabled can",
+                    "{} cannot be set: expected /interfaces/interface[name=…]/config/enabled",
                     says()
                 );
                 return Err(Status::unimplemented(text));
@@ -95,11 +95,11 @@ impl GnmiCalls {
     }
 }
 
-/// What has crossed the ports.
+/// Reads the ports' counters.
 struct Counters(Arc<Service>);
 
 impl Counters {
-    /// As it is now, as far as one of `patterns` leads there; nobody is asked where none does.
+    /// Returns the current counters that match one of `patterns`. Asks the forwarding thread only if one can match.
     async fn of(&self, patterns: &[Vec<PathElem>]) -> Result<Vec<Leaf>, Status> {
         if !patterns.iter().any(|it| leaves::wants_counters(it)) {
             return Ok(Vec::new());
@@ -109,7 +109,7 @@ impl Counters {
     }
 }
 
-/// Of `/interfaces/interface[name=NAME]/config/enabled` the name.
+/// Returns NAME of `/interfaces/interface[name=NAME]/config/enabled`.
 fn named(path: &[PathElem]) -> Option<&str> {
     let [interfaces, interface, config, enabled] = path else {
         return None;
@@ -127,17 +127,17 @@ fn truth(value: &TypedValue) -> Option<bool> {
     }
 }
 
-/// An encoding that is known here.
+/// Reads a supported encoding.
 fn encoding(number: i32) -> Result<Encoding, Status> {
     let known = Encoding::try_from(number).ok();
     known.filter(|it| ENCODINGS.contains(it)).ok_or_else(|| {
         Status::unimplemented(format!(
-            "encoding {number} is not known here; ask for PROTO, JSON or JSON_IETF"
+            "encoding {number}: expected PROTO, JSON or JSON_IETF"
         ))
     })
 }
 
-/// Paths that can be served: not too many, and none too long.
+/// Checks the number and length of paths.
 fn check_paths<'a>(
     prefix: Option<&Path>,
     paths: impl IntoIterator<Item = Option<&'a Path>>,
@@ -161,13 +161,13 @@ fn check_paths<'a>(
     }
 }
 
-/// Nanoseconds since 1970.
+/// Returns the time in nanoseconds since 1970.
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     i64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// What these leaves say now.
+/// Returns a notification with the values of these leaves.
 fn notification(leaves: &[Leaf], encoding: Encoding) -> Notification {
     let update = |leaf: &Leaf| Update {
         path: Some(path::path(leaf.path.iter().cloned())),
@@ -215,7 +215,7 @@ impl GNmi for GnmiCalls {
                 });
             match found.is_empty() && !asks_for_all {
                 true => Err(Status::not_found(format!(
-                    "{} is not here; /interfaces/interface[name=*]/state is",
+                    "{} does not exist: expected a path under /interfaces, such as /interfaces/interface[name=*]/state",
                     path::text(&pattern)
                 ))),
                 false => Ok(notification(&found, encoding)),
@@ -269,7 +269,9 @@ impl GNmi for GnmiCalls {
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let place = Arc::clone(&self.subscribers).try_acquire_owned();
         let place = place.map_err(|_| {
-            Status::resource_exhausted(format!("there are {SUBSCRIBERS} subscribers already"))
+            Status::resource_exhausted(format!(
+                "{SUBSCRIBERS} subscribers exist, which is the limit"
+            ))
         })?;
         let ports = self.ports().await?;
         let sources = (ports, self.counters());

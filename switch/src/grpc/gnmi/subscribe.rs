@@ -1,4 +1,4 @@
-//! Subscriptions: once, when asked, at intervals, or when something changes.
+//! Subscriptions: ONCE, POLL, and STREAM by sampling or on change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,30 +22,31 @@ use super::{Counters, check_paths, encoding, notification, now};
 use crate::datapath::PortStatus;
 use crate::grpc::ResponseStream;
 
-/// Time for the first message.
+/// Deadline for the client's first message.
 const FIRST_WORD: Duration = Duration::from_secs(5);
-/// The shortest interval of samples and heartbeats; a shorter one, and none, count as this.
+/// Shortest interval of samples and heartbeats. Replaces a shorter or missing one.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// The longest: what is longer counts as this.
+/// Longest interval. Replaces a longer one.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// Messages that wait for a client to read. One that reads slower is told the latest when it has.
+/// Largest number of waiting messages. A slower client receives the latest values when it has read them.
 const WAITING: usize = 8;
 
 type Ports = watch::Receiver<Arc<[PortStatus]>>;
-/// Nobody listens any more.
+/// The client has disconnected.
 struct Gone;
 
-/// Reads what is asked for and starts to answer.
+/// Reads the subscription and starts to respond.
 pub(super) async fn open(
     mut requests: Streaming<SubscribeRequest>,
     (ports, counters): (Ports, Counters),
     place: OwnedSemaphorePermit,
 ) -> Result<ResponseStream<SubscribeResponse>, Status> {
     let first = timeout(FIRST_WORD, requests.message()).await;
-    let first = first.map_err(|_| Status::deadline_exceeded("nobody said what is asked for"))?;
+    let first =
+        first.map_err(|_| Status::deadline_exceeded("no SubscriptionList was received in time"))?;
     let Some(Request::Subscribe(list)) = first?.and_then(|it| it.request) else {
         return Err(Status::invalid_argument(
-            "the first message must say what is asked for: a SubscriptionList",
+            "first message: expected a SubscriptionList",
         ));
     };
     let paths = list.subscription.iter().map(|it| it.path.as_ref());
@@ -84,9 +85,9 @@ struct Streamed {
     pattern: Vec<PathElem>,
     on_change: bool,
     suppress: bool,
-    /// When it is said next, whatever has changed, and how often.
+    /// Time of the next unconditional notification, and its interval.
     due: Option<(Instant, Duration)>,
-    /// What was said last.
+    /// The values of the last notification.
     said: BTreeMap<String, Leaf>,
 }
 
@@ -220,7 +221,7 @@ impl Subscriber {
         }
     }
 
-    /// All that is asked for, and that this was all.
+    /// Sends all values and the end of the initial sync.
     async fn all(&self) -> Result<(), Gone> {
         let ports = self.ports.borrow().clone();
         let mut leaves = leaves::select(&ports, &self.patterns);
@@ -229,7 +230,7 @@ impl Subscriber {
         self.synced().await
     }
 
-    /// What is known now of what a subscription is about. Of counters one that follows changes knows nothing.
+    /// Returns the current leaves of a subscription. On-change subscriptions have no counters.
     async fn leaves_of(&mut self, it: &Streamed) -> Result<Vec<Leaf>, Gone> {
         let pattern = std::slice::from_ref(&it.pattern);
         let ports = self.ports.borrow_and_update().clone();
@@ -245,7 +246,7 @@ impl Subscriber {
         self.counters.of(patterns).await.map_err(|_| Gone)
     }
 
-    /// Unless it says nothing.
+    /// Sends a notification that is not empty.
     async fn say(&self, notification: Notification) -> Result<(), Gone> {
         if notification.update.is_empty() && notification.delete.is_empty() {
             return Ok(());
@@ -270,7 +271,7 @@ impl Subscriber {
 }
 
 impl Streamed {
-    /// Whether it is due; then it is again after its interval.
+    /// True if the subscription is due. Then sets its next time.
     fn pass(&mut self, now: Instant) -> bool {
         let Some((at, every)) = &mut self.due else {
             return false;
@@ -282,7 +283,7 @@ impl Streamed {
         is_due
     }
 
-    /// What has changed since it was last said; all of it if that is due and may be said again.
+    /// Returns the changes since the last notification, or all values if an unconditional notification is due.
     fn changes(&mut self, found: Vec<Leaf>, encoding: Encoding, is_due: bool) -> Notification {
         let again = is_due && (self.on_change || !self.suppress);
         let before = std::mem::take(&mut self.said);

@@ -1,4 +1,4 @@
-//! Numbers that stand for the strings of one URI: given out, counted, given out again.
+//! Allocates numbers for the strings of one URI, counts their uses, and reuses free ones.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -6,38 +6,37 @@ use std::collections::{HashMap, HashSet, VecDeque};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exhausted;
 
-/// Strings with their numbers, from 1 to `max`. A string whose number nothing has any more keeps it
-/// until there is no other.
+/// Strings with their numbers, from 1 to `max`. A string without uses keeps its number until no other number is free.
 #[derive(Debug)]
 pub(super) struct Numbers {
     max: u64,
     numbers: HashMap<Vec<u8>, u64>,
     strings: HashMap<u64, Known>,
-    /// No number from here on is given out in turn; some may be, for strings that say so.
+    /// The next number to allocate in order. Higher ones may be in use for decimal strings.
     next: u64,
-    /// Numbers that nothing had at some time, each once, in the order of these times.
+    /// Numbers that became unused, each once, in that order.
     idle: VecDeque<u64>,
     before: Option<Before>,
 }
 
-/// A number that was given out.
+/// An allocated number.
 #[derive(Debug, Clone)]
 struct Known {
     string: Vec<u8>,
-    /// Places that have it.
+    /// Number of uses.
     users: usize,
-    /// It is in `idle`.
+    /// True if the number is in `idle`.
     is_idle: bool,
 }
 
-/// What there was before changes that may be taken back.
+/// The state before changes that may be undone.
 #[derive(Debug, Default)]
 struct Before {
-    /// Numbers that were touched.
+    /// Changed numbers.
     strings: HashMap<u64, Option<Known>>,
     /// Numbers taken from the front of `idle`.
     taken: HashSet<u64>,
-    /// How many were added at its back.
+    /// Number of elements added at the back of `idle`.
     added: usize,
 }
 
@@ -53,27 +52,27 @@ impl Numbers {
         }
     }
 
-    /// The greatest number.
+    /// Returns the greatest number.
     pub(super) fn max(&self) -> u64 {
         self.max
     }
 
-    /// Gives out no greater number than this either.
+    /// Lowers the greatest number to `max`.
     pub(super) fn limit(&mut self, max: u64) {
         self.max = self.max.min(max);
     }
 
-    /// The number that a string has.
+    /// Returns the number of a string.
     pub(super) fn number(&self, string: &[u8]) -> Option<u64> {
         self.numbers.get(string).copied()
     }
 
-    /// The string that a number stands for.
+    /// Returns the string of a number.
     pub(super) fn string(&self, number: u64) -> Option<&[u8]> {
         Some(&self.strings.get(&number)?.string)
     }
 
-    /// One more place has a string's number, which it gets now if it has none.
+    /// Counts one more use of a string, and allocates its number if needed.
     pub(super) fn hold_string(&mut self, string: &[u8]) -> Result<u64, Exhausted> {
         let number = match self.number(string) {
             Some(number) => number,
@@ -87,7 +86,7 @@ impl Numbers {
         Ok(number)
     }
 
-    /// One more place has a number. Without a string, its own digits are its string.
+    /// Counts one more use of a number. A number without a string gets its decimal digits.
     pub(super) fn hold(&mut self, number: u64) {
         if !self.strings.contains_key(&number) {
             self.name(number, number.to_string().into_bytes());
@@ -98,7 +97,7 @@ impl Numbers {
         }
     }
 
-    /// One place fewer has it.
+    /// Counts one use less of a number.
     pub(super) fn release(&mut self, number: u64) {
         self.keep(number);
         let Some(known) = self.strings.get_mut(&number) else {
@@ -114,17 +113,17 @@ impl Numbers {
         }
     }
 
-    /// From now on, changes may be taken back.
+    /// Starts recording changes for undo.
     pub(super) fn begin(&mut self) {
         self.before = Some(Before::default());
     }
 
-    /// The changes stay.
+    /// Accepts the recorded changes.
     pub(super) fn accept(&mut self) {
         self.before = None;
     }
 
-    /// Takes the changes back. What becomes free is given out in another order, which nobody sees.
+    /// Undoes the recorded changes. The order of free numbers may differ, which is not observable.
     pub(super) fn undo(&mut self) {
         let Some(before) = self.before.take() else {
             return;
@@ -147,7 +146,7 @@ impl Numbers {
         }
     }
 
-    /// A number for a new string.
+    /// Allocates a number for a new string.
     fn free(&mut self, string: &[u8]) -> Result<u64, Exhausted> {
         // A number as the answer shows those of the program's own.
         let shown = std::str::from_utf8(string)
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_leaves_all_strings_as_they_were() {
+    fn undo_restores_all_strings() {
         let mut numbers = Numbers::new(3);
         for string in ["a", "b"] {
             hold(&mut numbers, string).expect("a number");

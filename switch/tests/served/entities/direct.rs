@@ -10,7 +10,7 @@ use ultima_p4runtime::v1::{
 };
 
 use super::{A, B};
-use crate::common::{self, Bed, Controller, probe};
+use crate::served::common::{self, Bed, Controller, probe};
 
 fn data(packet_count: i64, byte_count: i64) -> CounterData {
     CounterData {

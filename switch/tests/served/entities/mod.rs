@@ -1,11 +1,11 @@
-//! Writing and reading what a program has: tables, counters, meters, registers, groups, sessions.
+//! Writes and reads of entities: tables, counters, meters, registers, groups, sessions.
 
 mod direct;
 mod profiles;
 mod translated;
 mod value_sets;
 
-use crate::common::{Bed, Controller, group, names, probe};
+use crate::served::common::{Bed, Controller, group, names, probe};
 use tonic::Code;
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::v1::entity::Entity as Kind;

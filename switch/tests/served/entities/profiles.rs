@@ -12,7 +12,7 @@ use ultima_p4runtime::v1::{
 };
 use ultima_switch::{ProgramFiles, WireConfig};
 
-use crate::common::{Bed, Controller, bare};
+use crate::served::common::{Bed, Controller, bare};
 
 async fn bed() -> Bed {
     bed_of(1).await
@@ -178,7 +178,7 @@ async fn members_and_groups_serve_packets_and_are_read() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_by_its_code() {
+async fn invalid_writes_are_rejected_with_their_code() {
     let bed = bed().await;
     let mut controller = bed.controller().await;
     let one = member(&bed, "spread", 1, 10);

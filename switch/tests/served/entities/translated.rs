@@ -1,4 +1,4 @@
-//! Types that the control plane sees otherwise than the packet (P4Runtime §8.4.6, §18.1).
+//! Translated types (P4Runtime §8.4.6, §18.1).
 
 use tonic::Code;
 use ultima_p4runtime::v1::entity::Entity as Kind;
@@ -8,7 +8,7 @@ use ultima_p4runtime::v1::write_request::Atomicity;
 use ultima_p4runtime::v1::{self, Entity, FieldMatch, TableAction, TableEntry, Update};
 use ultima_switch::{ProgramFiles, WireConfig};
 
-use crate::common::{Bed, Controller, bare};
+use crate::served::common::{Bed, Controller, bare};
 
 const ZONE_OF: u8 = 1;
 const OF_ZONE: u8 = 2;

@@ -7,7 +7,7 @@ use ultima_p4runtime::v1::write_request::Atomicity;
 use ultima_p4runtime::v1::{FieldMatch, Update, ValueSetEntry, ValueSetMember};
 use ultima_switch::{ProgramFiles, WireConfig};
 
-use crate::common::{Bed, Controller, bare};
+use crate::served::common::{Bed, Controller, bare};
 
 async fn bed() -> Bed {
     let program = ProgramFiles {
@@ -88,7 +88,7 @@ async fn members_are_replaced_and_read() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_by_its_code() {
+async fn invalid_writes_are_rejected_with_their_code() {
     let bed = bed().await;
     let mut controller = bed.controller().await;
     let value_set_id = id(&bed, "Read.kinds");

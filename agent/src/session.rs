@@ -1,0 +1,385 @@
+//! A rank's session: its place in one epoch of a job, its socket, and its contact with the controller. A flat job's rank
+//! has one, a grid's rank one in its row and one in its column.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::sleep;
+use ultima_controller::api::Attendance;
+use ultima_controller::client::{Client, ClientError};
+use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
+use ultima_host::{Collective, Config};
+
+use crate::{
+    Epochs, Follower, Go, JoinError, Membership, Metrics, Next, Probes, Quiet, Settings,
+    SocketError, WatchedRank,
+};
+
+/// The pause before a session contacts a lost controller again, or joins again after a cancelled change.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What all sessions of a process share.
+#[derive(Clone)]
+pub struct Context {
+    /// The controller.
+    pub client: Client,
+    /// The fabric's name for this host.
+    pub host: Arc<str>,
+    /// What this process's ranks are configured with.
+    pub settings: Settings,
+    /// Where their counters go.
+    pub metrics: Arc<Metrics>,
+    /// Prints a line for the user: warnings, and changes of epoch.
+    pub notice: fn(&str),
+}
+
+/// What carries a session's packets.
+#[derive(Debug)]
+pub enum Link {
+    /// A kernel UDP socket on the rank's address.
+    Udp,
+    /// A port of a virtual switch. It serves one epoch.
+    Port(OwnedFd),
+}
+
+/// Why a session does not open.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The controller gives no rank.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// The controller does not answer, or refuses.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The rank has no socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The settings do not fit together, or the link fails.
+    #[error(transparent)]
+    Collective(#[from] ultima_host::Error),
+}
+
+/// Makes a rank's configuration from the controller's.
+pub type Configure = Arc<dyn Fn(Config) -> Config + Send + Sync>;
+
+/// A rank's part in one epoch of one job.
+pub struct Session {
+    /// The rank and its peers.
+    pub membership: Membership,
+    /// What averages.
+    pub collective: Collective,
+    /// Pauses that checks ask for.
+    pub quiet: Quiet,
+    /// In which epoch an operation is.
+    pub epochs: Epochs<Box<Session>>,
+    /// The ranks that this one does not hear, for the controller.
+    pub suspects: watch::Sender<Vec<u32>>,
+    here: watch::Receiver<bool>,
+    first: watch::Receiver<Option<u32>>,
+    configure: Configure,
+    /// Until it attends.
+    unattended: Option<Unattended>,
+    attending: Option<JoinHandle<()>>,
+    watched: Option<WatchedRank>,
+}
+
+/// The controller's counterpart of a session, before it runs.
+struct Unattended {
+    attendance: Attendance,
+    probes: Probes,
+    follower: Follower<Box<Session>>,
+}
+
+/// A rank's start.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    /// The first operation.
+    pub first: u32,
+    /// True if all ranks start with it: then they meet first.
+    pub together: bool,
+}
+
+/// Why a rank does not start.
+#[derive(Debug)]
+pub enum Unready {
+    /// The job continues without it from the first operation, for this reason.
+    LeftOut(String),
+    /// Its epoch is over or was cancelled, for this reason.
+    Over(String),
+}
+
+impl Session {
+    /// Takes the next free rank of `job` on the context's host, opens its link, and contacts the controller.
+    ///
+    /// # Errors
+    /// [`SessionError`]; the rank is given back.
+    pub async fn join(
+        context: &Context,
+        job: &str,
+        link: Link,
+        configure: &Configure,
+    ) -> Result<Self, SessionError> {
+        let client = &context.client;
+        let membership = Membership::join(client, job, &context.host, Duration::ZERO).await?;
+        match Self::open(context, &membership, link, configure) {
+            Ok(mut session) => {
+                let Membership { job, rank, .. } = &session.membership;
+                let observer = session.collective.observer();
+                session.watched = Some(context.metrics.watch(job, *rank, observer));
+                session.attend(client);
+                Ok(session)
+            }
+            Err(error) => {
+                give_up(client, &membership).await;
+                Err(error)
+            }
+        }
+    }
+
+    fn open(
+        context: &Context,
+        membership: &Membership,
+        link: Link,
+        configure: &Configure,
+    ) -> Result<Self, SessionError> {
+        let settings = &context.settings;
+        let mut config = configure(settings.apply(membership.config(settings.t_b)));
+        if settings.slot_bytes.is_none() {
+            // The settings may need room in each packet: recycling does.
+            config.slot_bytes = membership.limits.slot_bytes(&config);
+        }
+        for line in membership.limits.exceeded(&config) {
+            let Membership { job, rank, .. } = membership;
+            (context.notice)(&format!("warning: rank {rank} of {job}: {line}"));
+        }
+        let attendance = membership.attendance(config.slot_bytes);
+        let collective = match link {
+            Link::Udp => Collective::over_udp(config, membership.udp()?)?,
+            Link::Port(fd) => Collective::over_port(config, membership.port(fd))?,
+        };
+        let probes = Probes::new(collective.prober());
+        let epochs = Epochs::new();
+        let again = (context.clone(), configure.clone());
+        let follower = Follower::new(
+            membership,
+            epochs.clone(),
+            Box::new(move |membership| {
+                let (context, configure) = &again;
+                let opened = Self::open(context, &membership, Link::Udp, configure);
+                opened.map(Box::new).map_err(|error| error.to_string())
+            }),
+        );
+        Ok(Self {
+            membership: membership.clone(),
+            collective,
+            quiet: probes.quiet(),
+            epochs,
+            suspects: follower.suspects(),
+            here: probes.all_here(),
+            first: follower.first(),
+            configure: configure.clone(),
+            unattended: Some(Unattended {
+                attendance,
+                probes,
+                follower,
+            }),
+            attending: None,
+            watched: None,
+        })
+    }
+
+    /// Creates the trace file `path` and writes this session's packets to it. `source` names the run in the file's head.
+    ///
+    /// # Errors
+    /// The file cannot be created.
+    pub fn trace_to(&mut self, path: &Path, source: &str) -> io::Result<TraceFile> {
+        let head = Head::new(self.collective.config(), Clock::Real, source);
+        let file = TraceFile::create(path, &head, WhenFull::Drop)?;
+        self.collective.trace(Box::new(file.sink()));
+        Ok(file)
+    }
+
+    /// Keeps in contact with the controller from now on.
+    fn attend(&mut self, client: &Client) {
+        let Some(Unattended {
+            attendance,
+            mut probes,
+            mut follower,
+        }) = self.unattended.take()
+        else {
+            return;
+        };
+        let (client, epochs) = (client.clone(), self.epochs.clone());
+        self.attending = Some(tokio::spawn(async move {
+            loop {
+                let attended = client.attend(attendance.clone(), &mut probes, &mut follower);
+                match attended.await {
+                    Err(error) if error.is_over() => {
+                        epochs.end(error.to_string());
+                        return;
+                    }
+                    Err(error) if error.is_not_found() => {
+                        epochs.end(format!("job {} was deleted", attendance.job));
+                        return;
+                    }
+                    Err(error) => tracing::debug!(%error, "no contact with the controller"),
+                    Ok(()) => {}
+                }
+                sleep(AGAIN).await;
+            }
+        }));
+    }
+
+    /// Waits until operations may start: all members have their sockets open, or a running job admits this rank. The job's
+    /// members may change before that.
+    ///
+    /// # Errors
+    /// [`Unready`].
+    pub async fn ready(&mut self, context: &Context) -> Result<Start, Unready> {
+        loop {
+            let (mut here, mut first) = (self.here.clone(), self.first.clone());
+            let epochs = self.epochs.clone();
+            tokio::select! {
+                // A channel whose sender is gone means that the epoch is over, which the last branch reports.
+                Ok(_) = here.wait_for(|here| *here) => {
+                    return Ok(Start { first: 0, together: true });
+                }
+                Ok(first) = first.wait_for(Option::is_some) => {
+                    let first = first.unwrap_or_default();
+                    return Ok(Start { first, together: false });
+                }
+                over = epochs.over_before_it_began() => match over {
+                    Go::Over(Next::Place(next)) => drop(self.go_over(next, 0, context)),
+                    Go::Over(Next::LeftOut(why)) => return Err(Unready::LeftOut(why)),
+                    Go::Nowhere(why) => return Err(Unready::Over(why)),
+                    Go::Begin => {}
+                },
+            }
+        }
+    }
+
+    /// True if this session's epoch was cancelled before it became the job's.
+    ///
+    /// # Errors
+    /// The controller does not answer, or the job is deleted.
+    pub async fn never_was(&self, client: &Client) -> Result<bool, ClientError> {
+        let Membership { job, id, epoch, .. } = &self.membership;
+        let now = client.job(job).await?;
+        // Another change may have taken the epoch's number.
+        Ok(now.epoch < u32::from(*epoch)
+            || now.epoch == u32::from(*epoch) && now.id != u32::from(*id))
+    }
+
+    /// Joins again after a cancelled change, before any operation: the change may be repeated without lost members. Waits until
+    /// the job has a place.
+    ///
+    /// # Errors
+    /// The job is deleted, or the new rank has no socket.
+    pub async fn join_again(self, context: &Context, why: &str) -> Result<Self, SessionError> {
+        let Session {
+            membership,
+            collective,
+            configure,
+            watched,
+            ..
+        } = self;
+        // Its socket first: the new rank may have the same UDP port.
+        drop(collective);
+        let Membership {
+            job, rank, epoch, ..
+        } = &membership;
+        (context.notice)(&format!(
+            "rank {rank} of epoch {epoch} waits for a place to join again: {why}"
+        ));
+        let client = &context.client;
+        let membership = loop {
+            match Membership::join(client, job, &context.host, Duration::ZERO).await {
+                Ok(membership) => break membership,
+                Err(JoinError::Client(error)) if error.is_not_found() => return Err(error.into()),
+                Err(error) => tracing::debug!(%error, "no place yet"),
+            }
+            sleep(AGAIN).await;
+        };
+        let Membership {
+            rank, epoch, seats, ..
+        } = &membership;
+        (context.notice)(&format!(
+            "it joins again as rank {rank} of {} in epoch {epoch}",
+            seats.len()
+        ));
+        match Self::open(context, &membership, Link::Udp, &configure) {
+            Ok(mut session) => {
+                session.watch_on(watched, context);
+                session.attend(client);
+                Ok(session)
+            }
+            Err(error) => {
+                give_up(client, &membership).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Continues the metrics of the session before it.
+    fn watch_on(&mut self, watched: Option<WatchedRank>, context: &Context) {
+        self.watched = watched;
+        if let Some(watched) = watched {
+            let observer = self.collective.observer();
+            let rank = self.membership.rank;
+            context.metrics.watch_on(watched, rank, observer);
+        }
+    }
+
+    /// Replaces this session by the one of the next epoch, whose first operation is `operation`; returns the old one. Residuals
+    /// move to the new one.
+    pub fn go_over(&mut self, mut next: Box<Session>, operation: u32, context: &Context) -> Self {
+        next.collective.inherit(&mut self.collective);
+        next.epochs.starts_at(operation);
+        next.attend(&context.client);
+        next.watch_on(self.watched, context);
+        let Membership { rank, epoch, .. } = &next.membership;
+        (context.notice)(&format!(
+            "rank {} of epoch {} is rank {rank} of {} in epoch {epoch} from operation {operation} on",
+            self.membership.rank,
+            self.membership.epoch,
+            next.membership.seats.len()
+        ));
+        let before = std::mem::replace(self, *next);
+        before.end();
+        before
+    }
+
+    /// Ends the contact with the controller.
+    pub fn end(&self) {
+        if let Some(attending) = &self.attending {
+            attending.abort();
+        }
+    }
+
+    /// A handle that ends the contact with the controller.
+    pub fn attending(&self) -> Option<AbortHandle> {
+        self.attending.as_ref().map(JoinHandle::abort_handle)
+    }
+}
+
+/// Gives a rank back.
+pub async fn give_up(client: &Client, membership: &Membership) {
+    let Membership {
+        job,
+        id,
+        epoch,
+        rank,
+        ..
+    } = membership;
+    let epoch = ((*epoch).into(), (*id).into());
+    let left = client.leave(job, epoch, (*rank).into()).await;
+    if let Err(error) = left {
+        // The job may be deleted already.
+        tracing::debug!(%error, rank, "cannot leave the job");
+    }
+}

@@ -1,0 +1,384 @@
+//! `ultima agent` on the hosts of a lab; needs root.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Output};
+
+use serde_json::Value;
+use ultima_tests::needs;
+
+use crate::common::{self, output, ultima, wait_until};
+use crate::lab::agents::EIGHT_RANKS;
+use crate::lab::stage::{Lab, printed};
+
+const AGENT: [&str; 5] = [
+    env!("CARGO_BIN_EXE_ultima"),
+    "agent",
+    "--job",
+    "train",
+    "--output=json",
+];
+/// A bound that a busy machine meets.
+const PATIENT: [&str; 2] = ["--deadline", "5s"];
+
+/// With two ranks, shards of seven packets each, all of full size.
+const FULL_PACKETS_ONLY: [&str; 5] = [
+    "--no-hadamard",
+    "--allreduce",
+    "4928",
+    "--deadline",
+    "300ms",
+];
+
+/// A lab of four hosts at one switch.
+struct Hosts {
+    lab: Lab,
+    /// The address of the lab's controller.
+    controller: String,
+}
+
+/// Runs `test` in a lab, or says why there is none.
+fn with_hosts(test: impl FnOnce(&Hosts)) {
+    if needs::interfaces() {
+        let lab = Lab::of_text(EIGHT_RANKS, &[]);
+        let controller = lab.controller();
+        test(&Hosts { lab, controller });
+    }
+}
+
+impl Hosts {
+    /// Creates a job, written in YAML.
+    fn create(&self, yaml: &str) {
+        self.lab.create(yaml);
+    }
+
+    /// Starts a command on host `h1`, `h2` ….
+    fn start(&self, host: u8, command: &[&str]) -> Child {
+        self.lab.start(&format!("h{host}"), command)
+    }
+
+    /// Runs `ip link set eth0` with this setting on a host.
+    fn set_interface(&self, host: u8, setting: [&str; 2]) {
+        let set = [&["ip", "link", "set", "eth0"], &setting[..]].concat();
+        printed(&self.lab.exec(&format!("h{host}"), &set));
+    }
+
+    /// Runs `work` in a host's network namespace.
+    fn on<T: Send + 'static>(&self, host: u8, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let worked = self.lab.within(&format!("h{host}"), work).join();
+        worked.unwrap_or_else(|cause| std::panic::resume_unwind(cause))
+    }
+}
+
+/// Waits until a process has ended; returns its output.
+fn ended(child: Child) -> Output {
+    child.wait_with_output().expect("it ends")
+}
+
+fn json(output: &Output) -> Value {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+#[test]
+fn ranks_on_several_hosts_agree_on_the_mean() {
+    with_hosts(|hosts| {
+        hosts.create("{ name: train, members: [h1, h2, h3, h3] }");
+        let work = ["--allreduce", "20000", "--repeat", "5", "--verify"];
+        let options = [&AGENT[..], &PATIENT, &work].concat();
+        let two = [&options[..], &["--ranks", "2", "--host", "h3"]].concat();
+        let agents = [
+            hosts.start(1, &options),
+            hosts.start(2, &options),
+            hosts.start(3, &two),
+        ];
+        let reports = agents.map(|agent| json(&ended(agent)));
+        let ranks: Vec<&Value> = reports
+            .iter()
+            .flat_map(|report| report["ranks"].as_array().expect("ranks"))
+            .collect();
+        let mut numbers: Vec<u64> = ranks.iter().map(|r| r["rank"].as_u64().unwrap()).collect();
+        numbers.sort();
+        assert_eq!(numbers, [0, 1, 2, 3]);
+        for step in 0..5 {
+            let of = |rank: &Value| rank["operations"][step].clone();
+            let whole = ranks.iter().filter(|rank| of(rank)["whole"] == true);
+            let whole: Vec<Value> = whole.map(|rank| of(rank)["sha256"].clone()).collect();
+            assert!(
+                whole.windows(2).all(|pair| pair[0] == pair[1]),
+                "step {step}"
+            );
+        }
+        for rank in ranks {
+            let summary = &rank["summary"];
+            assert_eq!(summary["operations"], 5);
+            assert_eq!(summary["wrong"], 0);
+            // A busy machine may lose packets; most operations are complete.
+            assert!(summary["whole"].as_u64() >= Some(3), "{summary}");
+            assert_eq!(summary["rejected"], 0, "{summary}");
+        }
+        // The controller assigns each rank once.
+        let again = ended(hosts.start(1, &options));
+        let errors = String::from_utf8_lossy(&again.stderr);
+        assert_eq!(again.status.code(), Some(5), "{errors}");
+        assert!(
+            errors.contains("delete job train and create it again"),
+            "{errors}"
+        );
+    });
+}
+
+#[test]
+fn a_grid_of_jobs_is_averaged_within_groups_and_across() {
+    with_hosts(|hosts| {
+        // The first group has two ranks on a host.
+        hosts.create("{ name: train, members: [h1, h1, h2, h3, h3, h4], groups: 2 }");
+        for refused in [&["--trace", "/dev/null"][..], &["--recycle"]] {
+            let refused = ended(hosts.start(1, &[&AGENT[..], refused].concat()));
+            let errors = String::from_utf8_lossy(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(2), "{errors}");
+            assert!(errors.contains("train is a grid"), "{errors}");
+        }
+
+        let work = ["--allreduce", "20000", "--repeat", "5", "--verify"];
+        let options = [&AGENT[..], &PATIENT, &work].concat();
+        let two = [&options[..], &["--ranks", "2"]].concat();
+        let agents = [
+            hosts.start(1, &two),
+            hosts.start(2, &options),
+            hosts.start(3, &two),
+            hosts.start(4, &options),
+        ];
+        let reports = agents.map(|agent| json(&ended(agent)));
+        let ranks: Vec<&Value> = reports
+            .iter()
+            .flat_map(|report| report["ranks"].as_array().expect("ranks"))
+            .collect();
+        let mut numbers: Vec<u64> = ranks.iter().map(|r| r["rank"].as_u64().unwrap()).collect();
+        numbers.sort();
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5]);
+        for rank in &ranks {
+            let summary = &rank["summary"];
+            assert_eq!(summary["operations"], 5);
+            assert_eq!(summary["wrong"], 0, "{summary}");
+            assert_eq!(summary["rejected"], 0, "{summary}");
+            // A busy machine may lose packets; most operations are complete.
+            assert!(summary["whole"].as_u64() >= Some(3), "{summary}");
+            let phases = rank["operations"][0]["phases_ms"].as_array();
+            assert_eq!(phases.map(Vec::len), Some(3));
+        }
+        for step in 0..5 {
+            let of = |rank: &Value| rank["operations"][step].clone();
+            if ranks.iter().all(|rank| of(rank)["whole"] == true) {
+                let first = of(ranks[0])["sha256"].clone();
+                assert!(ranks.iter().all(|rank| of(rank)["sha256"] == first));
+            }
+        }
+    });
+}
+
+/// The first rank serves its metrics while it waits for the second.
+#[test]
+fn an_agent_serves_metrics_while_it_runs_and_writes_a_trace() {
+    with_hosts(|hosts| {
+        hosts.create("{ name: train, members: [h1, h2] }");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("rank0.jsonl");
+        let trace = path.to_str().expect("a plain path");
+        let work = [
+            &AGENT[..],
+            &PATIENT,
+            &["--allreduce", "20000", "--repeat", "4"],
+        ]
+        .concat();
+        let told = [&work[..], &["--metrics", "9464", "--trace", trace]].concat();
+        let first = hosts.start(1, &told);
+        let scrape = || -> Option<String> {
+            let mut connection = TcpStream::connect("127.0.0.1:9464").ok()?;
+            let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            connection.write_all(request).ok()?;
+            let mut answer = String::new();
+            connection.read_to_string(&mut answer).ok()?;
+            Some(answer)
+        };
+        let series = "ultima_operation_duration_seconds_count{job=\"train\",rank=\"0\",closed_by=\"complete\"} 0";
+        wait_until("the rank's metrics are served", || {
+            hosts
+                .on(1, scrape)
+                .is_some_and(|answer| answer.contains(series))
+        });
+        let second = hosts.start(2, &work);
+        let reports = [first, second].map(|agent| json(&ended(agent)));
+        let summary = &reports[0]["ranks"][0]["summary"];
+        assert_eq!(summary["operations"], 4);
+        let by_end = summary["closed_by"].as_object().expect("counts");
+        assert_eq!(by_end.values().filter_map(Value::as_u64).sum::<u64>(), 4);
+        assert!(summary["ms"]["p999"].as_f64() >= summary["ms"]["p50"].as_f64());
+
+        let list = output(&["trace", trace, "--list"]);
+        let list = String::from_utf8(list.stdout).expect("text");
+        assert_eq!(list.lines().count(), 5, "{list}");
+        let shown = output(&["trace", trace, "--operation", "3"]);
+        let shown = String::from_utf8(shown.stdout).expect("text");
+        assert!(
+            shown.starts_with("Real: job train: step 3 bucket 0 at rank 0 of 2"),
+            "{shown}"
+        );
+    });
+}
+
+#[test]
+fn agents_of_a_deleted_job_end_with_an_error() {
+    with_hosts(|hosts| {
+        hosts.create("{ name: train, members: [h1, h2] }");
+        let work = ["--allreduce", "20000", "--repeat", "10000000"];
+        let work = [&AGENT[..], &PATIENT, &work].concat();
+        let agents = [hosts.start(1, &work), hosts.start(2, &work)];
+        let job = |command: &[&str]| {
+            output(&[&["job", "--controller", &hosts.controller], command].concat())
+        };
+        wait_until("both have a session with the controller", || {
+            job(&["check", "train"]).status.success()
+        });
+        assert!(job(&["delete", "train"]).status.success());
+        for agent in agents.map(ended) {
+            let errors = String::from_utf8_lossy(&agent.stderr);
+            assert_eq!(agent.status.code(), Some(1), "{errors}");
+            assert!(errors.contains("stops: job train was deleted"), "{errors}");
+        }
+    });
+}
+
+/// Linux drops packets from the host's own address, which another rank of the same host sends.
+#[test]
+fn ranks_of_one_host_need_accept_local() {
+    with_hosts(|hosts| {
+        hosts.create("{ name: train, members: [h1, h2, h2] }");
+        let accept_local = "/proc/sys/net/ipv4/conf/eth0/accept_local";
+        hosts.on(2, move || {
+            fs::write(accept_local, "0").expect("root sets it")
+        });
+        let output = ended(hosts.start(2, &AGENT));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        assert!(
+            errors.contains("sysctl -w net.ipv4.conf.eth0.accept_local=1"),
+            "{errors}"
+        );
+    });
+}
+
+#[test]
+fn a_join_timeout_names_the_missing_ranks() {
+    with_hosts(|hosts| {
+        hosts.create("{ name: train, members: [h1, h2] }");
+        let options = [&AGENT[..], &["--join-timeout", "300ms"]].concat();
+        let alone = ended(hosts.start(2, &options));
+        let errors = String::from_utf8_lossy(&alone.stderr);
+        assert_eq!(alone.status.code(), Some(6), "{errors}");
+        assert!(
+            errors.contains("rank 0 on h1") && !errors.contains("on h2"),
+            "{errors}"
+        );
+        // The rank is free again after the timeout.
+        let options = [&AGENT[..], &PATIENT, &["--allreduce", "5000"]].concat();
+        let agents = [hosts.start(1, &options), hosts.start(2, &options)];
+        for agent in agents {
+            json(&ended(agent));
+        }
+    });
+}
+
+/// h2's interface neither sends nor receives packets of full size.
+#[test]
+fn a_check_finds_an_mtu_that_is_too_small() {
+    with_hosts(|hosts| {
+        hosts.create("{ name: train, members: [h1, h2] }");
+        hosts.set_interface(2, ["mtu", "1400"]);
+        // Slow enough to leave CPU time for the check.
+        let slowly = ["--rate", "2M", "--repeat", "10000"];
+        let options = [&AGENT[..], &FULL_PACKETS_ONLY, &slowly].concat();
+        let mut agents = [hosts.start(1, &options), hosts.start(2, &options)];
+        let check = || {
+            let arguments = [
+                "job",
+                "--controller",
+                &hosts.controller,
+                "check",
+                "train",
+                "--output=json",
+            ];
+            let output = ultima(&arguments).output().expect("it runs");
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            (
+                output.status.code(),
+                serde_json::from_slice::<Value>(&output.stdout).ok(),
+                errors,
+            )
+        };
+        wait_until("both have a session", || {
+            check()
+                .1
+                .is_some_and(|report| report["responding"].as_array().map(Vec::len) == Some(2))
+        });
+        let (code, report, errors) = check();
+        assert_eq!(code, Some(1), "{errors}");
+        let report = report.expect("one JSON object");
+        let findings = report["findings"].as_array().expect("findings");
+        assert!(!findings.is_empty());
+        for finding in findings {
+            assert_eq!(finding["hop"], "mtu", "{finding}");
+        }
+        let own = |finding: &&Value| {
+            finding["problem"]
+                .as_str()
+                .is_some_and(|w| w.starts_with("the interface of h2 "))
+        };
+        assert!(findings.iter().any(|finding| own(&finding)), "{findings:?}");
+        for agent in &mut agents {
+            agent.kill().expect("it runs");
+            agent.wait().expect("it ends");
+        }
+    });
+}
+
+#[test]
+fn an_agent_that_receives_nothing_names_the_cause() {
+    with_hosts(|hosts| {
+        hosts.create("{ name: train, members: [h1, h2] }");
+        hosts.set_interface(2, ["mtu", "1400"]);
+        let options = [&AGENT[..], &FULL_PACKETS_ONLY].concat();
+        let agents = [hosts.start(1, &options), hosts.start(2, &options)];
+        for agent in agents {
+            let output = ended(agent);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{errors}");
+            assert!(
+                errors.contains("received nothing") && errors.contains("mtu: "),
+                "{errors}"
+            );
+            let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+            assert_eq!(report["check"]["ok"], false);
+        }
+    });
+}
+
+#[test]
+fn bad_options_are_rejected_before_the_agent_connects() {
+    let refused_with = |code, options: &[&str], part: &str| {
+        let errors = common::refused_with(code, &[&["agent", "--job", "train"], options].concat());
+        assert!(errors.contains(part), "{errors}");
+    };
+    let refused = |options: &[&str], part: &str| refused_with(2, options, part);
+    refused(&["--slot-bytes", "1401"], "multiple of 4");
+    refused(&["--flush", "2s"], "less than t_B");
+    refused(&["--allreduce", "0"], "--allreduce");
+    refused(&["--ranks", "0"], "--ranks");
+    refused(&["--metrics", "here"], "such as 9464");
+    refused(&["--trace", "/nowhere/at/all"], "/nowhere/at/all");
+    let nobody = ["--controller", "127.0.0.1:1"];
+    refused_with(3, &nobody, "ultima controller serve");
+}

@@ -1,0 +1,246 @@
+//! `ultima apply`: creates missing jobs and leaves existing ones unchanged.
+
+use crate::common::{output, refused, refused_with};
+use serde_json::Value;
+use ultima_tests::fabric::Fabric;
+use ultima_tests::stage::Target;
+
+const JOBS: &str = "\
+name: near
+members: [h1, h2]
+---
+name: grid
+members: [h1, h2, h3, h4]
+groups: 2
+weight: 3
+";
+
+#[test]
+fn a_second_apply_changes_nothing() {
+    Target::Sockets.run(Fabric::pair(), &[], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("jobs.yaml");
+        let file = path.to_str().expect("text");
+        let write = |text: &str| std::fs::write(&path, text).expect("written");
+        let apply = |options: &[&str]| {
+            let output =
+                output(&[&["apply", "-f", file, "--controller", &address], options].concat());
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(errors.is_empty(), "{errors}");
+            let text = String::from_utf8(output.stdout).expect("text");
+            (output.status.code().expect("it ends"), text)
+        };
+        let parts = [
+            "near",
+            "grid.row0",
+            "grid.row1",
+            "grid.column0",
+            "grid.column1",
+        ];
+        let all = |what: &str| parts.map(|name| format!("{name}: {what}\n")).concat();
+        write(JOBS);
+        let (code, text) = apply(&["--dry-run"]);
+        assert_eq!(code, 0);
+        assert!(text.starts_with(&all("would be created")), "{text}");
+        assert!(text.contains("\ngrid.row0: id 2 on s1\n"), "{text}");
+        assert_eq!(apply(&[]), (0, all("created")));
+        assert_eq!(apply(&[]), (0, all("unchanged")));
+
+        // A missing job of a grid is created with the seed of the others.
+        let at = ["--controller", &address];
+        let job = |arguments: &[&str]| output(&[&["job"], arguments, &at].concat());
+        job(&["delete", "grid.row1"]);
+        let (code, text) = apply(&["-o", "json"]);
+        let report: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(code, 0);
+        let created = report["jobs"].as_array().expect("a list").iter();
+        let created: Vec<&Value> = created.filter(|job| job["action"] == "created").collect();
+        assert_eq!(created.len(), 1);
+        assert_eq!(created[0]["name"], "grid.row1");
+        let shown: Value =
+            serde_json::from_slice(&job(&["show", "grid", "--output=json"]).stdout).expect("JSON");
+        assert_eq!(shown[1]["seed"], shown[0]["seed"]);
+
+        // Other members are a new epoch, which starts when all have joined.
+        write(&JOBS.replace("[h1, h2]\n", "[h1, h3]\n"));
+        let (code, text) = apply(&["--dry-run"]);
+        assert_eq!(
+            (code, text.contains("near: would be resized\n")),
+            (0, true),
+            "{text}"
+        );
+        // The entries of the new epoch are added to those of the current one.
+        assert!(text.contains("\nnear: id "), "{text}");
+        assert!(text.contains("\n+ "), "{text}");
+        // --dry-run names what the controller would reject.
+        write(&JOBS.replace("[h1, h2]\n", "[h1, h99]\n"));
+        let (code, text) = apply(&["--dry-run"]);
+        assert_eq!(code, 4, "{text}");
+        let no_host = "jobs.yaml:2:15: members[1]: unknown host \"h99\"";
+        assert!(text.contains(no_host), "{text}");
+        assert!(
+            text.starts_with("grid.row0: unchanged\n") && !text.contains("would be resized"),
+            "{text}"
+        );
+        assert!(text.contains("near: would be rejected\n"), "{text}");
+        let planned = output(&["fabric", "--controller", &address, "plan", "-f", file]);
+        assert_eq!(planned.status.code(), Some(4));
+        let text = String::from_utf8_lossy(&planned.stdout);
+        assert!(text.contains(no_host), "{text}");
+        let resized = refused_with(4, &["apply", "-f", file, "--controller", &address]);
+        assert!(resized.contains(no_host), "{resized}");
+        write(&JOBS.replace("[h1, h2]\n", "[h1, h3]\n"));
+        // No rank has joined the old epoch, so none has to acknowledge the new one.
+        let (code, text) = apply(&["--wait", "10s"]);
+        assert_eq!(
+            (code, text.contains("near: resized; ")),
+            (0, true),
+            "{text}"
+        );
+        let (code, text) = apply(&[]);
+        assert_eq!(
+            (code, text.contains("near: unchanged\n")),
+            (0, true),
+            "{text}"
+        );
+
+        // A difference other than the members is an error, and nothing changes.
+        let weight = "weight: 4\n---\nname: new\nmembers: [h3, h4]";
+        write(&JOBS.replace("weight: 3", weight));
+        let refused = output(&["apply", "-f", file, "--controller", &address]);
+        assert_eq!(refused.status.code(), Some(5));
+        let text = String::from_utf8(refused.stdout).expect("text");
+        let differs = format!("grid.row0: {file}:7:9: weight is 3, but the file has 4; ");
+        assert!(text.contains(&differs), "{text}");
+        assert!(text.contains("new: would be created\n"), "{text}");
+        let error = String::from_utf8(refused.stderr).expect("text");
+        assert!(
+            error.starts_with(&format!("error: nothing was changed: {differs}"))
+                && error.ends_with("; 3 more jobs differ\n"),
+            "{error}"
+        );
+        assert!(!job(&["show", "new"]).status.success());
+    });
+}
+
+#[test]
+fn all_files_are_read_before_the_first_change() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.yaml");
+    let file = path.to_str().expect("text");
+    std::fs::write(
+        &path,
+        format!("{JOBS}---\nname: worse\nmembers: [h1, h2]\nweight: 0\n"),
+    )
+    .expect("written");
+    let text = refused(&["apply", "-f", file]);
+    assert!(
+        text.contains("jobs.yaml:11:9: weight: weight 0 is out of range; use 1 to 100"),
+        "{text}"
+    );
+    std::fs::write(
+        &path,
+        "{ name: a, members: [h1, h2] }\n--- { name: a, members: [h1, h2] }\n",
+    )
+    .expect("written");
+    let text = refused(&["apply", "-f", file]);
+    assert!(
+        text.contains("jobs.yaml:2:13: name: duplicate job a"),
+        "{text}"
+    );
+    for nothing in ["", "# nothing\n---\n"] {
+        std::fs::write(&path, nothing).expect("written");
+        let text = refused(&["apply", "-f", file]);
+        assert!(text.contains("jobs.yaml: the file has no job"), "{text}");
+    }
+    std::fs::write(&path, JOBS).expect("written");
+    refused_with(3, &["apply", "-f", file, "--controller", "127.0.0.1:1"]);
+}
+
+#[test]
+fn an_apply_that_fails_half_way_has_exit_code_1() {
+    Target::Sockets.run(Fabric::pair(), &[], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("jobs.yaml");
+        let file = path.to_str().expect("text");
+        let apply = ["apply", "-f", file, "--controller", &address];
+        let wrong = "{ name: two, members: [h1, h99] }\n";
+        std::fs::write(&path, wrong).expect("written");
+        let text = refused_with(4, &apply);
+        assert!(text.contains("nothing was changed"), "{text}");
+        let dry_run = || output(&[&apply[..], &["--dry-run"]].concat()).status.code();
+        assert_eq!(dry_run(), Some(4));
+        // Missing jobs are created all together or not at all.
+        let both = format!("{{ name: one, members: [h1, h2] }}\n--- {wrong}");
+        std::fs::write(&path, both).expect("written");
+        let text = refused_with(4, &apply);
+        let no_host = format!("{file}:2:32: members[1]: unknown host \"h99\"");
+        assert!(text.contains(&no_host), "{text}");
+        assert!(text.contains("nothing was changed"), "{text}");
+        assert!(
+            stage
+                .testbed
+                .runtime
+                .block_on(stage.controller.client().jobs())
+                .expect("it answers")
+                .is_empty()
+        );
+        // Existing jobs are resized first.
+        std::fs::write(&path, "{ name: one, members: [h1, h2] }\n").expect("written");
+        assert!(output(&apply).status.success());
+        let other = format!("{{ name: one, members: [h1, h3] }}\n--- {wrong}");
+        std::fs::write(&path, other).expect("written");
+        assert_eq!(dry_run(), Some(1));
+        let text = refused_with(1, &apply);
+        assert!(text.contains("applied one, then failed"), "{text}");
+        assert!(text.contains(&no_host), "{text}");
+    });
+}
+
+/// An error of the controller names the place in the file, for a grid, too, whose jobs order the members differently.
+#[test]
+fn an_error_of_the_controller_names_the_place_in_the_file() {
+    Target::Sockets.run(Fabric::pair(), &[], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("job.yaml");
+        let file = path.to_str().expect("text");
+        let create = ["job", "--controller", &address, "create", "-f", file];
+        let write = |text: &str| std::fs::write(&path, text).expect("written");
+        let grid = "# Rows and columns.\nname: train\nmembers:\n  - h1\n  - h2\n  - h3\n  - h99\ngroups: 2\n";
+        write(grid);
+        let text = refused_with(4, &create);
+        assert!(
+            text.starts_with(&format!("error: {file}:7:5: members[3]: unknown host \"h99\"")),
+            "{text}"
+        );
+        write(&grid.replace("h99", "h4"));
+        assert!(output(&create).status.success());
+        let text = refused_with(5, &create);
+        assert!(
+            text.starts_with(&format!("error: {file}:2:7: name: job train.row0 already exists; ")),
+            "{text}"
+        );
+    });
+}
+
+#[test]
+fn wait_names_the_missing_ranks_of_created_jobs() {
+    Target::Sockets.run(Fabric::pair(), &[], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("jobs.yaml");
+        std::fs::write(&path, JOBS).expect("written");
+        let file = path.to_str().expect("text");
+        let at = ["apply", "-f", file, "--controller", &address];
+        let waited = output(&[&at[..], &["--wait", "300ms"]].concat());
+        let (said, late) = (&waited.stdout, &waited.stderr);
+        let (said, late) = (String::from_utf8_lossy(said), String::from_utf8_lossy(late));
+        assert_eq!(waited.status.code(), Some(6), "{late}");
+        assert!(said.contains("near: created\n"), "{said}");
+        let missing = "not joined after 300ms: rank 0 on h1";
+        assert!(late.contains(missing), "{late}");
+    });
+}

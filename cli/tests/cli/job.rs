@@ -1,0 +1,326 @@
+//! `ultima job`: creates, shows, resizes and deletes jobs.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::common::{self, output};
+use serde_json::{Value, json};
+use ultima_tests::fabric::Fabric;
+use ultima_tests::stage::{Stage, Target};
+
+const HEAVY: &str =
+    "{ name: heavy, members: [h1, h3], weight: 7, seed: 5, loss_threshold: 3, gather: unicast }";
+
+fn printed(arguments: &[&str]) -> String {
+    let output = output(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn show(stage: &Stage, options: &[&str]) -> String {
+    let address = stage.controller.address();
+    printed(&[&["job", "--controller", &address, "show", "heavy"], options].concat())
+}
+
+#[test]
+fn show_prints_every_field_of_a_job() {
+    Target::Sockets.run(Fabric::pair(), &[HEAVY], |stage| {
+        let text = show(&stage, &[]);
+        let mut lines = text.lines();
+        let header = lines.next().expect("a header");
+        let row = lines.next().expect("the job");
+        let column = header.find("WEIGHT").expect("a column");
+        assert!(row[column..].starts_with("7 "), "{text}");
+
+        let shown: Value = serde_json::from_str(&show(&stage, &["--output=json"])).expect("JSON");
+        for (key, value) in [
+            ("name", json!("heavy")),
+            ("weight", json!(7)),
+            ("seed", json!(5)),
+            ("loss_threshold", json!(3)),
+            ("gather", json!("unicast")),
+            ("switches", json!(["s1", "s2"])),
+        ] {
+            assert_eq!(shown[key], value, "{key}");
+        }
+        let hosts = [0, 1].map(|rank| &shown["members"][rank]["host"]);
+        assert_eq!(hosts, ["h1", "h3"]);
+        assert_eq!(shown["members"][0]["state"], "free");
+    });
+}
+
+#[test]
+fn the_jobs_of_a_grid_are_created_and_deleted_together() {
+    const TAKEN: &str = "{ name: net.column1, members: [h1, h3] }";
+    Target::Sockets.run(Fabric::pair(), &[TAKEN], |stage| {
+        let address = stage.controller.address();
+        let job =
+            |arguments: &[&str]| output(&[&["job", "--controller", &address], arguments].concat());
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("grid.yaml");
+        let create = |name: &str| {
+            let members = "[h1, h2, h3, h4]";
+            fs::write(
+                &file,
+                format!("{{ name: {name}, members: {members}, groups: 2 }}"),
+            )
+            .expect("a file");
+            job(&["create", "-f", file.to_str().expect("a plain path")])
+        };
+        let names = || -> Vec<String> {
+            let list = job(&["list"]);
+            let text = String::from_utf8(list.stdout).expect("text");
+            let rows = text.lines().skip(1);
+            rows.map(|row| row.split(' ').next().unwrap_or_default().to_owned())
+                .collect()
+        };
+        // One of the names exists: the controller creates none of the jobs.
+        let refused = create("net");
+        assert_eq!(refused.status.code(), Some(5), "{refused:?}");
+        assert_eq!(names(), ["net.column1"]);
+
+        let created = create("train");
+        assert!(created.status.success(), "{created:?}");
+        let lines = ["train.row0", "train.row1", "train.column0", "train.column1"];
+        assert_eq!(names().len(), 5);
+        let shown = job(&["show", "train", "--output=json"]);
+        let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+        let hosts = |at: usize| [0, 1].map(|rank| shown[at]["members"][rank]["host"].clone());
+        for (at, (line, members)) in lines
+            .iter()
+            .zip([["h1", "h2"], ["h3", "h4"], ["h1", "h3"], ["h2", "h4"]])
+            .enumerate()
+        {
+            assert_eq!(shown[at]["name"], *line);
+            assert_eq!(hosts(at), members);
+            assert_eq!(shown[at]["seed"], shown[0]["seed"], "one seed for all");
+        }
+        // The members of a grid do not change, so they cannot be watched.
+        for arguments in [
+            &["resize", "train", "--add", "h1"][..],
+            &["evict", "train", "0"],
+            &["watch", "train"],
+        ] {
+            let refused = job(arguments);
+            assert_eq!(refused.status.code(), Some(5), "{refused:?}");
+            let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+            let jobs = lines.join(", ");
+            let expected = format!(
+                "error: train is a grid of the jobs {jobs}, whose members cannot be changed; "
+            );
+            assert!(text.starts_with(&expected), "{text}");
+        }
+        let checked = job(&["check", "train", "--output=json"]);
+        assert_eq!(checked.status.code(), Some(1));
+        let checked: Value = serde_json::from_slice(&checked.stdout).expect("JSON");
+        assert_eq!(
+            checked[3]["findings"][0]["advice"],
+            "start its agent: `ultima agent --job train --host h2`"
+        );
+        let deleted = job(&["delete", "train"]);
+        assert!(deleted.status.success(), "{deleted:?}");
+        let said = String::from_utf8_lossy(&deleted.stdout).into_owned();
+        assert!(
+            lines
+                .iter()
+                .all(|line| said.contains(&format!("deleted {line}\n")))
+        );
+        assert_eq!(names(), ["net.column1"]);
+    });
+}
+
+#[test]
+fn show_marks_a_disconnected_switch() {
+    Target::Sockets.run(Fabric::pair(), &[HEAVY], |stage| {
+        // Another controller becomes the switch's primary.
+        stage.operate(1, async |_| {
+            let text = show(&stage, &[]);
+            let [.., near, far, away] = text.lines().collect::<Vec<_>>()[..] else {
+                panic!("two switches: {text}")
+            };
+            assert!(near.starts_with("s1      0 "), "{text}");
+            assert_eq!(far, "s2      unreachable");
+            let problem = away.strip_prefix("s2: unreachable: ").expect("why");
+            assert!(problem.contains("primary"), "{text}");
+        });
+    });
+}
+
+#[test]
+fn the_help_names_every_field_of_a_job() {
+    let help = printed(&["job", "create", "--help"]);
+    for field in [
+        "name",
+        "members",
+        "gather",
+        "seed",
+        "loss_threshold",
+        "weight",
+        "groups",
+    ] {
+        assert!(help.contains(&format!("\n  {field}: ")), "{field}: {help}");
+    }
+}
+
+/// The cost model chooses no groups for few ranks with large buckets.
+#[test]
+fn the_cost_model_chooses_the_groups() {
+    Target::Sockets.run(Fabric::pair(), &[], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("job.yaml");
+        fs::write(&file, "{ name: train, members: [h1, h2, h3, h4] }").expect("written");
+        let file = file.to_str().expect("text");
+        let create = ["job", "--controller", &address, "create", "-f", file];
+        let text = printed(&[&create[..], &["--group-for", "100G:25M"]].concat());
+        assert!(
+            text.contains("\ntrain ") && !text.contains("row0"),
+            "{text}"
+        );
+        for (given, expected) in [
+            ("25M", "RATE:SIZE"),
+            ("fast:25M", "2.5G"),
+            ("1G:big", "64k"),
+        ] {
+            let text = common::refused(&[&create[..], &["--group-for", given]].concat());
+            assert!(text.contains(expected), "{text}");
+        }
+    });
+}
+
+fn document(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// The documents that scripts read.
+#[test]
+fn each_command_prints_documents() {
+    Target::Sockets.run(Fabric::pair(), &[HEAVY], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("job.yaml");
+        fs::write(&file, "{ name: train, members: [h1, h3] }").expect("written");
+        let file = file.to_str().expect("text");
+        let job =
+            |arguments: &[&str]| printed(&[&["job", "--controller", &address], arguments].concat());
+        let created = document(&job(&["create", "-f", file, "-o", "json"]));
+        assert_eq!(created["name"], "train");
+        assert_eq!(created["tree"], json!(["s1/9-s2/9"]));
+        let listed = document(&job(&["list", "--output=json"]));
+        let names = [0, 1].map(|at| &listed[at]["name"]);
+        assert_eq!(names, ["heavy", "train"]);
+        assert_eq!(listed[0]["tree"], json!([]), "it gathers by unicast");
+        let yaml = job(&["list", "-o", "yaml"]);
+        assert!(yaml.starts_with("- name: heavy\n  id: 1\n"), "{yaml}");
+        let deleted = document(&job(&["delete", "train", "--wait", "10s", "-o", "json"]));
+        let nothing_left = json!({ "name": "train", "pending_switches": [] });
+        assert_eq!(deleted, nothing_left);
+        let both = ["list", "-o", "json", "-o", "yaml"];
+        common::refused(&[&["job", "--controller", &address], &both[..]].concat());
+    });
+}
+
+#[test]
+fn wait_has_a_timeout() {
+    Target::Sockets.run(Fabric::pair(), &[HEAVY], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("job.yaml");
+        fs::write(&file, "{ name: train, members: [h1, h3] }").expect("written");
+        let file = file.to_str().expect("text");
+        let at = ["job", "--controller", &address];
+        let create = ["create", "-f", file, "--wait", "200ms"];
+        let late = common::refused_with(6, &[&at[..], &create].concat());
+        assert!(late.contains("rank 0 on h1, rank 1 on h3"), "{late}");
+        let shown = document(&printed(
+            &[&at[..], &["show", "train", "--output=json"]].concat(),
+        ));
+        assert_eq!(shown["members"][0]["state"], "free");
+
+        // Another controller is the primary of the second switch, which keeps its entries.
+        stage.operate(1, async |_| {
+            let delete = ["delete", "train", "--wait", "200ms"];
+            let late = common::refused_with(6, &[&at[..], &delete].concat());
+            assert!(late.contains("disconnected: s2"), "{late}");
+        });
+        let gone = common::refused_with(4, &[&at[..], &["show", "train"]].concat());
+        assert!(gone.contains("no job \"train\""), "{gone}");
+        printed(&[&at[..], &["delete", "heavy", "--wait", "10s"]].concat());
+    });
+}
+
+/// The command deletes all jobs before it waits, and `--wait` bounds the time for all of them.
+#[test]
+fn a_grid_is_deleted_as_a_whole_while_a_switch_is_disconnected() {
+    Target::Sockets.run(Fabric::pair(), &[], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("grid.yaml");
+        let grid = "{ name: train, members: [h1, h2, h3, h4], groups: 2 }";
+        fs::write(&file, grid).expect("written");
+        let at = ["job", "--controller", &address];
+        let create = ["create", "-f", file.to_str().expect("text")];
+        printed(&[&at[..], &create].concat());
+        stage.operate(1, async |_| {
+            let delete = ["delete", "train", "--wait", "200ms"];
+            let late = common::refused_with(6, &[&at[..], &delete].concat());
+            assert!(late.contains("disconnected: s2"), "{late}");
+        });
+        let left = document(&printed(&[&at[..], &["list", "--output=json"]].concat()));
+        assert_eq!(left, json!([]));
+    });
+}
+
+/// A member is named by its rank or its host. The exit code for an unknown member is 4.
+#[test]
+fn members_are_named_by_rank_or_host() {
+    Target::Sockets.run(Fabric::pair(), &[HEAVY], |stage| {
+        let address = stage.controller.address();
+        let at = ["job", "--controller", &address];
+        let refused = |arguments: &[&str]| common::refused_with(4, &[&at[..], arguments].concat());
+        let said = refused(&["evict", "heavy", "7"]);
+        assert!(said.contains("no rank 7; it has ranks 0 to 1"), "{said}");
+        let said = refused(&["evict", "heavy", "--host", "7"]);
+        assert!(said.contains("the fabric has no host \"7\""), "{said}");
+        let said = refused(&["evict", "heavy", "h2"]);
+        assert!(said.contains("has no member on host h2"), "{said}");
+        let evict = ["evict", "heavy", "0", "--epoch", "2"];
+        let said = common::refused_with(5, &[&at[..], &evict].concat());
+        assert!(
+            said.contains("job heavy is in epoch 1, with other members"),
+            "{said}"
+        );
+        let said = refused(&["resize", "heavy", "--add", "h99"]);
+        assert!(said.contains("unknown host \"h99\""), "{said}");
+        let said = refused(&["resize", "heavy", "--remove", "h2"]);
+        assert!(
+            said.contains("job heavy has no member on host h2"),
+            "{said}"
+        );
+        common::refused(&[&at[..], &["evict", "heavy"]].concat());
+        common::refused(&[&at[..], &["evict", "heavy", "0", "--host", "h1"]].concat());
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("job.yaml");
+        fs::write(&file, "{ name: train, members: [h1, h99] }").expect("written");
+        let said = refused(&["create", "-f", file.to_str().expect("text")]);
+        assert!(
+            said.contains("job.yaml:1:30: members[1]: unknown host \"h99\""),
+            "{said}"
+        );
+
+        // The job runs, and the new member does not join.
+        let client = stage.controller.client();
+        let joined = client.join("heavy", "h1", Duration::ZERO);
+        (stage.testbed.runtime.block_on(joined)).expect("it has a place");
+        let resize = ["resize", "heavy", "--add", "h2", "--wait", "200ms"];
+        let late = output(&[&at[..], &resize].concat());
+        let said = String::from_utf8_lossy(&late.stderr).into_owned();
+        assert_eq!(late.status.code(), Some(6), "{said}");
+        assert!(
+            said.starts_with("error: job heavy: the change is not complete after 200ms"),
+            "{said}"
+        );
+    });
+}

@@ -1,0 +1,139 @@
+//! `ultima agent` as one process per host, over kernel sockets.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+use ultima_tests::needs;
+
+use super::stage::{Lab, topology};
+
+/// Operations of each rank.
+const REPEAT: u64 = 5;
+/// The bound is wide enough for a busy machine.
+pub const OPTIONS: [&str; 8] = [
+    "--job",
+    "train",
+    "--verify",
+    "--output=json",
+    "--repeat",
+    "5",
+    "--deadline",
+    "5s",
+];
+/// Work that BMv2 carries without loss at any speed: what a host sends in an operation fits a port's input of 32 frames,
+/// and what it receives fits a port's queue of 64.
+pub const SMALL: [&str; 4] = ["--allreduce", "2800", "--rate", "10M"];
+/// Work that the embedded switch carries without loss.
+pub const LARGE: [&str; 4] = ["--allreduce", "60000", "--rate", "50M"];
+
+/// Four hosts with two ranks each.
+pub const EIGHT_RANKS: &str = "
+switches:
+  - { name: s1 }
+hosts:
+  - { name: h1, mac: '02:00:00:00:00:01', ip: 10.0.0.1, ranks: 2 }
+  - { name: h2, mac: '02:00:00:00:00:02', ip: 10.0.0.2, ranks: 2 }
+  - { name: h3, mac: '02:00:00:00:00:03', ip: 10.0.0.3, ranks: 2 }
+  - { name: h4, mac: '02:00:00:00:00:04', ip: 10.0.0.4, ranks: 2 }
+links:
+  - { ends: [h1, s1/1] }
+  - { ends: [h2, s1/2] }
+  - { ends: [h3, s1/3] }
+  - { ends: [h4, s1/4] }
+";
+
+/// Checks the reports of ranks 0 to `ranks`: every packet arrived at every receiver, and every result is complete, correct
+/// and equal on all ranks.
+pub fn all_agree(reports: &[Value], ranks: u64) {
+    let all: Vec<&Value> = reports
+        .iter()
+        .flat_map(|report| report["ranks"].as_array().expect("ranks"))
+        .collect();
+    let mut numbers: Vec<u64> = all.iter().map(|r| r["rank"].as_u64().unwrap()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..ranks).collect::<Vec<_>>());
+    for rank in &all {
+        let summary = &rank["summary"];
+        let count = |what: &str| summary[what].as_u64().expect(what);
+        assert_eq!(
+            (count("operations"), count("whole"), count("wrong")),
+            (REPEAT, REPEAT, 0),
+            "{rank:#}"
+        );
+        // For a slot of its shard, a rank receives a packet from each other rank and multicasts one. For any other slot it
+        // sends a packet to the owner and receives one. All shards have the same number of slots.
+        assert_eq!(
+            count("packets_received") * ranks,
+            count("packets_sent") * 2 * (ranks - 1),
+            "{rank:#}"
+        );
+        assert!(summary["largest_error"].as_f64() < Some(1e-10), "{summary}");
+    }
+    for step in 0..REPEAT as usize {
+        let of_step = all.iter().map(|rank| &rank["operations"][step]);
+        let digests: HashSet<&str> = of_step
+            .map(|operation| operation["sha256"].as_str().expect("a digest"))
+            .collect();
+        assert_eq!(digests.len(), 1, "step {step}: {digests:?}");
+    }
+}
+
+/// Runs one process with one rank on each host of star4.
+fn four_ranks(switch: &str, work: &[&str]) {
+    let lab = Lab::of_file(&topology("star4.yaml"), &["--switch", switch]);
+    lab.create("{ name: train, members: [h1, h2, h3, h4] }");
+    let hosts = ["h1", "h2", "h3", "h4"].map(|host| (host, 1));
+    all_agree(&lab.agents(&hosts, &[&OPTIONS, work].concat()), 4);
+    lab.down();
+}
+
+/// Runs one process with two ranks on each host.
+fn two_ranks_on_each_of_four_hosts(switch: &str, work: &[&str]) {
+    let lab = Lab::of_text(EIGHT_RANKS, &["--switch", switch]);
+    lab.create("{ name: train, members: [h1, h1, h2, h2, h3, h3, h4, h4] }");
+    let hosts = ["h1", "h2", "h3", "h4"].map(|host| (host, 2));
+    all_agree(&lab.agents(&hosts, &[&OPTIONS, work].concat()), 8);
+    lab.down();
+}
+
+#[test]
+fn one_rank_runs_on_each_of_four_hosts() {
+    // Two ranks per host do the same and more.
+    if needs::full_run() && needs::interfaces() {
+        four_ranks("embedded", &LARGE);
+    }
+}
+
+#[test]
+fn one_rank_runs_on_each_of_four_hosts_on_bmv2() {
+    if needs::bmv2().is_some() {
+        four_ranks("bmv2", &SMALL);
+    }
+}
+
+#[test]
+fn two_ranks_run_on_each_of_four_hosts() {
+    if needs::interfaces() {
+        two_ranks_on_each_of_four_hosts("embedded", &LARGE);
+    }
+}
+
+#[test]
+fn two_ranks_run_on_each_of_four_hosts_on_bmv2() {
+    if needs::bmv2().is_some() {
+        two_ranks_on_each_of_four_hosts("bmv2", &SMALL);
+    }
+}
+
+/// Two processes with one rank each share a host.
+#[test]
+fn two_agents_run_on_one_host() {
+    if !needs::interfaces() {
+        return;
+    }
+    let lab = Lab::of_text(EIGHT_RANKS, &[]);
+    lab.create("{ name: train, members: [h1, h2, h2] }");
+    let hosts = [("h1", 1), ("h2", 1), ("h2", 1)];
+    all_agree(&lab.agents(&hosts, &[&OPTIONS[..], &LARGE].concat()), 3);
+    lab.down();
+}

@@ -1,0 +1,22 @@
+//! The binary `ultima`, run as a user runs it.
+
+mod common;
+
+mod agent;
+mod apply;
+mod bad_input;
+mod completions;
+mod demo;
+mod docs;
+mod fabric;
+mod job;
+mod lab;
+mod metrics;
+mod operation_trace;
+mod standby;
+mod switch_port;
+mod switch_trace;
+mod telemetry;
+mod tls;
+mod traffic_manager;
+mod wire;

@@ -1,0 +1,184 @@
+//! Messages between members and the controller about changes: opening a session, and answers of
+//! members.
+
+use std::iter;
+
+use tokio::sync::mpsc;
+
+use super::super::controller::Controller;
+use super::super::error::JobRequestError;
+use super::super::registry::{Record, Stage};
+use super::super::seats::Seat;
+use super::super::sessions::Order;
+use super::follow::beginning;
+use super::preparation::Unmade;
+use super::sanitize;
+use crate::api::attend_response::Order as Message;
+use crate::api::{self, BeginEpoch, CallOffEpoch};
+use crate::job::{JobId, Rank};
+
+/// A message from a member.
+#[derive(Debug)]
+pub enum FromMember {
+    /// The member is prepared: it begins no operation from this one on before it is notified.
+    Prepared(api::EpochPledge),
+    /// The member cannot prepare.
+    Refusal(api::EpochRefusal),
+    /// The member receives nothing from these ranks.
+    Suspects(api::Suspects),
+}
+
+/// The result of opening a session.
+#[derive(Debug)]
+pub enum Opened {
+    /// The session is open: its member, and the orders for it until it or its job ends.
+    Session((JobId, Rank), mpsc::Receiver<Order>),
+    /// The epoch is over. These messages bring the member to the next one.
+    Missed(Vec<Message>),
+}
+
+impl Controller {
+    /// Opens a session for a member that has joined in that epoch; `number` is the epoch's job id,
+    /// or 0 if unknown. A member that was disconnected when its epoch ended, and has a place in the
+    /// next, receives the messages that it missed.
+    ///
+    /// # Errors
+    /// No job has that name, the rank has not joined, or the epoch is over.
+    pub fn attend(
+        &self,
+        name: &str,
+        (epoch, number): (u32, u32),
+        rank: u32,
+        slot_bytes: u32,
+    ) -> Result<Opened, JobRequestError> {
+        // Locked to the end: a removal, a leave or a change of members after this sees the session.
+        let registry = self.registry();
+        let now = registry.named(name)?;
+        let Some(record) = registry.numbered(name, epoch, number) else {
+            let missed = missed(now, (epoch, number), rank);
+            let (next, rank) = missed.ok_or_else(|| over(now, epoch, rank))?;
+            let begin = beginning(now);
+            // The message is built without the lock.
+            drop(registry);
+            let prepare = Message::Prepare(self.prepared(&next.make(self), rank));
+            let messages = iter::once(prepare).chain(begin.map(Message::Begin));
+            return Ok(Opened::Missed(messages.collect()));
+        };
+        let joined = u16::try_from(rank)
+            .ok()
+            .map(Rank)
+            .filter(|rank| record.seats.state(*rank) == Some(Seat::Joined));
+        let not_joined = || JobRequestError::NotJoined {
+            name: name.to_owned(),
+            rank,
+            epoch,
+        };
+        let rank = joined.ok_or_else(not_joined)?;
+        let mut messages = Vec::new();
+        if record.stage == Stage::Current && registry.next_of(record.job.id).is_none() {
+            // The member may have prepared for a change that was cancelled while it was
+            // disconnected.
+            messages.push(Message::CallOff(CallOffEpoch {}));
+        }
+        if let Some(first_operation) = record.origin.as_ref().and_then(|origin| origin.first) {
+            messages.push(Message::Begin(BeginEpoch {
+                job_id: record.job.id.0.into(),
+                first_operation,
+            }));
+        }
+        let who = (record.job.id, rank);
+        let orders = self.sessions.add(who, slot_bytes, messages);
+        if begins_together(record) {
+            self.sessions.meet(record.job.id, record.job.members.len());
+        }
+        Ok(Opened::Session(who, orders))
+    }
+
+    /// Starts the operations of an epoch that is decided by now, if all members have a session.
+    pub(super) fn meet(&self, id: JobId) {
+        let registry = self.registry();
+        if let Some(record) = registry.get(id).filter(|record| begins_together(record)) {
+            self.sessions.meet(id, record.job.members.len());
+        }
+    }
+
+    /// Processes a message from a member.
+    pub(in super::super) fn receive(&self, (job, rank): (JobId, Rank), message: FromMember) {
+        {
+            let mut registry = self.registry();
+            let change_of = |number: u32| {
+                let id = u16::try_from(number).ok().map(JobId)?;
+                // Ignores messages about other jobs' changes.
+                let next = registry.next_of(job)?;
+                (next.job.id == id).then_some(id)
+            };
+            match message {
+                FromMember::Prepared(api::EpochPledge { job_id, operation }) => {
+                    if let Some(id) = change_of(job_id)
+                        && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
+                    {
+                        change.pledged(rank, operation);
+                    }
+                }
+                FromMember::Refusal(api::EpochRefusal { job_id, reason }) => {
+                    if let Some(id) = change_of(job_id)
+                        && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
+                    {
+                        change.refused(rank, sanitize(&reason));
+                    }
+                }
+                FromMember::Suspects(api::Suspects { ranks }) => {
+                    if let Some(record) = registry.get_mut(job) {
+                        let most = record.job.members.len();
+                        let known = |rank: u32| {
+                            u16::try_from(rank)
+                                .ok()
+                                .filter(|it| usize::from(*it) < most)
+                        };
+                        let of = ranks.into_iter().filter_map(known).map(Rank);
+                        record.suspicion.report(rank, of);
+                    }
+                }
+            }
+        }
+        self.sessions.notify(job);
+    }
+}
+
+/// The member's place in the epoch that followed its own, as data for the missed message, and the
+/// member's old rank. None if it has no place, or the job is already further.
+fn missed(now: &Record, (epoch, number): (u32, u32), rank: u32) -> Option<(Unmade, Rank)> {
+    let origin = now.origin.as_ref()?;
+    let is_before = u32::from(now.job.epoch.0) == epoch + 1
+        && (number == 0 || number == u32::from(origin.of.0));
+    let rank = u16::try_from(rank).ok().map(Rank).filter(|_| is_before)?;
+    let becomes = origin.succession.becomes(rank)?;
+    let has_it = now.seats.state(becomes) == Some(Seat::Joined);
+    has_it.then(|| Some((Unmade::of(now)?, rank)))?
+}
+
+/// True if an epoch's members begin together with operation 0 when all have a session. The next
+/// epoch has no first operation yet; in an epoch that began in a running job each member begins by
+/// itself.
+fn begins_together(record: &Record) -> bool {
+    let first = record.origin.as_ref().map_or(Some(0), |it| it.first);
+    record.stage != Stage::Coming && first == Some(0)
+}
+
+/// The error for a member of an epoch that is no longer installed.
+fn over(now: &Record, epoch: u32, rank: u32) -> JobRequestError {
+    let of_the_one_before = u32::from(now.job.epoch.0) == epoch + 1;
+    let origin = now.origin.as_ref().filter(|_| of_the_one_before);
+    let fate = origin.and_then(|origin| {
+        let rank = u16::try_from(rank).ok().map(Rank)?;
+        origin.succession.left_out().get(&rank).cloned()
+    });
+    JobRequestError::OverEpoch {
+        name: now.job.name.clone(),
+        rank,
+        epoch,
+        now: now.job.epoch.0,
+        first: now.origin.as_ref().and_then(|origin| origin.first),
+        fate,
+    }
+}

@@ -1,0 +1,163 @@
+//! A member's session: passing orders to the member, and its messages to the controller.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tonic::{Status, Streaming};
+
+use super::controller::Controller;
+use super::membership::{FromMember, Preparation};
+use super::message_room::InFlight;
+use super::sessions::Order;
+use crate::api::attend_request::Event;
+use crate::api::attend_response::Order as Message;
+use crate::api::{self, RoundReport};
+use crate::job::{JobId, Rank};
+
+/// The channel to a member.
+type Answers = mpsc::Sender<Result<api::AttendResponse, Status>>;
+
+/// A change to announce when the member has read all earlier messages. A member that reads nothing
+/// takes no room for messages in flight.
+struct Waiting<'a> {
+    turn: Pin<Box<dyn Future<Output = Option<Turn<'a>>> + Send + 'a>>,
+    preparation: Arc<Preparation>,
+}
+
+/// The message's place in the channel, and its room in flight.
+type Turn<'a> = (
+    mpsc::Permit<'a, Result<api::AttendResponse, Status>>,
+    InFlight,
+);
+
+/// Passes orders to a member and its reports back, until either side ends.
+pub async fn pass_on(
+    controller: &Controller,
+    who: (JobId, Rank),
+    mut orders: mpsc::Receiver<Order>,
+    answers: &Answers,
+    mut requests: Streaming<api::AttendRequest>,
+) {
+    let mut asked: Option<(u32, oneshot::Sender<RoundReport>)> = None;
+    // While this waits, later orders wait too.
+    let mut waiting: Option<Waiting<'_>> = None;
+    let mut in_flight: Option<InFlight> = None;
+    loop {
+        let takes_orders = waiting.is_none();
+        let turn = async {
+            match &mut waiting {
+                Some(waiting) => waiting.turn.as_mut().await,
+                None => std::future::pending().await,
+            }
+        };
+        let message = tokio::select! {
+            turn = turn => {
+                let (Some(Waiting { preparation, .. }), Some((place, room))) = (waiting.take(), turn)
+                else {
+                    return;
+                };
+                in_flight = Some(room);
+                let order = Some(Message::Prepare(controller.prepared(&preparation, who.1)));
+                place.send(Ok(api::AttendResponse { order }));
+                controller.is_sent(&preparation, who.1);
+                continue;
+            }
+            () = expired(&in_flight) => {
+                in_flight = None;
+                continue;
+            }
+            order = orders.recv(), if takes_orders => match order {
+                Some(Order::Round(round, answer)) => {
+                    asked = Some((round.token, answer));
+                    Message::Round(round)
+                }
+                Some(Order::Prepare(preparation)) => {
+                    let of = Arc::clone(&preparation);
+                    let turn = Box::pin(async move {
+                        let place = answers.reserve().await.ok()?;
+                        controller.waits_to_send(&of, who.1);
+                        let entries = of.entries(who.1);
+                        Some((place, controller.message_room.turn(entries).await))
+                    });
+                    waiting = Some(Waiting { turn, preparation });
+                    continue;
+                }
+                Some(Order::Message(message)) => message,
+                None => return,
+            },
+            request = requests.message() => {
+                let Ok(Some(api::AttendRequest { event })) = request else { return };
+                let message = match event {
+                    Some(Event::Report(report)) => {
+                        if let Some((_, answer)) = asked.take_if(|(token, _)| *token == report.token) {
+                            // The receiver may have timed out.
+                            let _ = answer.send(report);
+                        }
+                        continue;
+                    }
+                    Some(Event::Pledge(it)) => FromMember::Prepared(it),
+                    Some(Event::Refusal(it)) => FromMember::Refusal(it),
+                    Some(Event::Suspects(it)) => FromMember::Suspects(it),
+                    Some(Event::Attendance(_)) | None => continue,
+                };
+                if matches!(message, FromMember::Prepared(_) | FromMember::Refusal(_)) {
+                    in_flight = None;
+                }
+                controller.receive(who, message);
+                continue;
+            }
+        };
+        let order = Some(message);
+        if !send(answers, api::AttendResponse { order }, &mut in_flight).await {
+            return;
+        }
+    }
+}
+
+/// Sends a message, however long the member takes to read the earlier ones. Meanwhile the room of
+/// an announced change is released when it expires. Returns false if the member has gone.
+async fn send(
+    answers: &Answers,
+    answer: api::AttendResponse,
+    in_flight: &mut Option<InFlight>,
+) -> bool {
+    let mut message = pin!(answers.send(Ok(answer)));
+    loop {
+        tokio::select! {
+            message = &mut message => return message.is_ok(),
+            () = expired(in_flight) => *in_flight = None,
+        }
+    }
+}
+
+/// Waits until an announced change no longer counts as in flight; forever if there is none.
+async fn expired(in_flight: &Option<InFlight>) {
+    match in_flight {
+        Some(in_flight) => in_flight.expired().await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message_room::MessageRoom;
+    use super::*;
+
+    /// A change was announced to the member, and then another message sent.
+    #[tokio::test]
+    async fn a_member_that_reads_nothing_releases_its_room() {
+        let message_room = MessageRoom::default();
+        let (answers, unread) = mpsc::channel(1);
+        answers
+            .try_send(Ok(api::AttendResponse::default()))
+            .unwrap();
+        let mut in_flight = Some(message_room.turn(usize::MAX).await);
+        tokio::select! {
+            _ = send(&answers, api::AttendResponse::default(), &mut in_flight) => panic!("nobody reads"),
+            _ = message_room.turn(usize::MAX) => {}
+        }
+        drop(unread);
+        assert!(!send(&answers, api::AttendResponse::default(), &mut in_flight).await);
+    }
+}

@@ -1,0 +1,231 @@
+//! Members' sessions with the controller: who has one, and orders and rounds of checks for them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::membership::Preparation;
+use super::notify::{Listener, Notifier};
+
+use crate::api::attend_response::Order as Message;
+use crate::api::{AllHere, CheckRound, RoundReport};
+use crate::job::{JobId, Rank};
+use crate::membership::Attendance;
+
+/// How much longer than its listening time a member may take for its report.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// Orders that wait for a member: a check round, and all messages of one or two changes.
+const WAITING: usize = 16;
+
+/// An order for a member.
+#[derive(Debug)]
+pub enum Order {
+    /// A check round, and the channel for its report.
+    Round(CheckRound, oneshot::Sender<RoundReport>),
+    /// A change of members: it becomes a message when the member can receive it.
+    Prepare(Arc<Preparation>),
+    /// Any other message.
+    Message(Message),
+}
+
+/// The members with sessions, by job and rank.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    here: Mutex<Here>,
+    /// Notified when a member opens or closes a session, or reports something.
+    notifier: Notifier,
+}
+
+/// By job and rank. A member whose channel is closed has gone; it is removed when its job is next
+/// accessed.
+type Here = BTreeMap<JobId, BTreeMap<Rank, Session>>;
+
+#[derive(Clone, Debug)]
+struct Session {
+    orders: mpsc::Sender<Order>,
+    slot_bytes: u32,
+    attendance: Attendance,
+}
+
+impl Sessions {
+    /// Opens a session. The receiver delivers `messages` first, and then the member's orders until its
+    /// job ends. A second session of the same rank replaces the first: the member has reconnected.
+    pub fn add(
+        &self,
+        (job, rank): (JobId, Rank),
+        slot_bytes: u32,
+        messages: Vec<Message>,
+    ) -> mpsc::Receiver<Order> {
+        let (orders, receiver) = mpsc::channel(WAITING);
+        for message in messages {
+            // The channel is new and has room for these few messages.
+            let _ = orders.try_send(Order::Message(message));
+        }
+        let serial = self.notify(job);
+        let session = Session {
+            orders,
+            slot_bytes,
+            attendance: Attendance(serial),
+        };
+        self.lock().entry(job).or_default().insert(rank, session);
+        self.notify(job);
+        receiver
+    }
+
+    /// If all `members` of a job have a session, notifies them that operations begin.
+    pub fn meet(&self, job: JobId, members: usize) {
+        // Cheap check first: only a scan finds the members that have gone.
+        let may_be_all = |here: &Here| here.get(&job).is_some_and(|of_job| of_job.len() >= members);
+        if !may_be_all(&self.lock()) {
+            return;
+        }
+        self.of_job(job, |here| {
+            if here.len() == members {
+                for session in here.values() {
+                    // A full channel means that the member was notified before, and is in a check
+                    // round.
+                    let _ = (session.orders).try_send(Order::Message(Message::AllHere(AllHere {})));
+                }
+            }
+        });
+    }
+
+    /// Ends a member's session, because it has left.
+    pub fn remove(&self, job: JobId, rank: Rank) {
+        if let Some(of_job) = self.lock().get_mut(&job) {
+            of_job.remove(&rank);
+        }
+        self.notify(job);
+    }
+
+    /// Ends all sessions, because a stopping server waits for their streams.
+    pub fn clear(&self) {
+        let gone = std::mem::take(&mut *self.lock());
+        for job in gone.into_keys() {
+            self.notify(job);
+        }
+    }
+
+    /// Ends the sessions of a job.
+    pub fn end(&self, job: JobId) {
+        self.lock().remove(&job);
+        self.notify(job);
+    }
+
+    /// The members of a job with a session, and a number for each session.
+    pub fn attendances(&self, job: JobId) -> BTreeMap<Rank, Attendance> {
+        self.of_job(job, |here| {
+            let attendances = here.iter().map(|(rank, it)| (*rank, it.attendance));
+            attendances.collect()
+        })
+    }
+
+    /// Sends a member a message, if it has a session.
+    pub fn tell(&self, job: JobId, rank: Rank, message: Message) {
+        self.order(job, rank, Order::Message(message));
+    }
+
+    /// Announces a change to a member, if it has a session.
+    pub fn prepare(&self, job: JobId, rank: Rank, preparation: &Arc<Preparation>) {
+        self.order(job, rank, Order::Prepare(Arc::clone(preparation)));
+    }
+
+    fn order(&self, job: JobId, rank: Rank, order: Order) {
+        let session = self
+            .lock()
+            .get(&job)
+            .and_then(|here| here.get(&rank))
+            .cloned();
+        if let Some(session) = session
+            && session.orders.try_send(order).is_err()
+        {
+            // The member reads too slowly. It must reconnect, and then receives everything again.
+            self.remove(job, rank);
+        }
+    }
+
+    /// Sends all members of a job a message.
+    pub fn tell_all(&self, job: JobId, message: &Message) {
+        let ranks: Vec<Rank> = self.of_job(job, |here| here.keys().copied().collect());
+        for rank in ranks {
+            self.tell(job, rank, message.clone());
+        }
+    }
+
+    /// Subscribes to notifications about jobs' members.
+    pub fn listen(&self) -> Listener {
+        self.notifier.listen()
+    }
+
+    /// Notifies that a job's members have done something, or something was done to them. Returns a
+    /// unique number.
+    pub fn notify(&self, job: JobId) -> u64 {
+        self.notifier.notify(job)
+    }
+
+    /// The members of a job with a session, and the payload of a full packet that all of them can
+    /// send.
+    pub fn of(&self, job: JobId) -> (Vec<Rank>, u32) {
+        self.of_job(job, |here| {
+            let payload = here.values().map(|it| it.slot_bytes).min();
+            (here.keys().copied().collect(), payload.unwrap_or_default())
+        })
+    }
+
+    /// Runs a round with these members of a job, in rank order; `round` makes each one's task.
+    /// Returns the reports of those that answered.
+    pub async fn round(
+        &self,
+        job: JobId,
+        ranks: &[Rank],
+        round: impl Fn(Rank) -> CheckRound,
+    ) -> BTreeMap<Rank, RoundReport> {
+        let asked: Vec<(Rank, Session)> = self.of_job(job, |here| {
+            let asked = here
+                .iter()
+                .filter(|(rank, _)| ranks.binary_search(rank).is_ok());
+            asked.map(|(rank, it)| (*rank, it.clone())).collect()
+        });
+        let orders = asked.into_iter().map(|(rank, session)| {
+            let round = round(rank);
+            let patience = Duration::from_millis(round.listen_ms.into()) + ANSWER;
+            async move {
+                let (answer, answered) = oneshot::channel();
+                let report = async {
+                    session
+                        .orders
+                        .send(Order::Round(round, answer))
+                        .await
+                        .ok()?;
+                    answered.await.ok()
+                };
+                Some((rank, timeout(patience, report).await.ok()??))
+            }
+        });
+        join_all(orders).await.into_iter().flatten().collect()
+    }
+
+    /// Accesses the sessions of a job, without those that have gone.
+    fn of_job<T>(&self, job: JobId, look: impl FnOnce(&BTreeMap<Rank, Session>) -> T) -> T {
+        let mut here = self.lock();
+        let Some(of_job) = here.get_mut(&job) else {
+            return look(&BTreeMap::new());
+        };
+        of_job.retain(|_, it| !it.orders.is_closed());
+        let looked = look(of_job);
+        if of_job.is_empty() {
+            here.remove(&job);
+        }
+        looked
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Here> {
+        // No thread panics while it holds the lock.
+        self.here.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,100 @@
+//! The examples run, and average correctly.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::Uid;
+use ultima_controller::client::Client;
+use ultima_controller::job::{Gather, JobSpec};
+use ultima_controller::{fabric, server};
+use ultima_switch::{Switch, SwitchConfig};
+
+fn printed(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+#[test]
+fn allreduce_averages_on_loopback() {
+    let output = Command::new(env!("CARGO_BIN_EXE_allreduce")).output();
+    let text = printed(&output.expect("it runs"));
+    assert_eq!(text.lines().count(), 10, "{text}");
+    let complete: Vec<&str> = text.lines().filter(|it| it.contains("Complete")).collect();
+    assert!(!complete.is_empty(), "{text}");
+    for line in complete {
+        let (_, error) = line.split_once("largest error ").expect("an error");
+        assert!(error.parse::<f32>().expect("a number") < 1e-5, "{line}");
+    }
+}
+
+/// Two hosts' addresses on the loopback interface of a namespace, so that ranks reach each other without a switch. The
+/// controller has one to manage all the same.
+#[test]
+fn ranks_join_a_job_at_the_controller() {
+    if !Uid::effective().is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let run = thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).expect("root makes namespaces");
+        for arguments in [
+            "link set lo up",
+            "address add 10.0.0.1/32 dev lo",
+            "address add 10.0.0.2/32 dev lo",
+        ] {
+            let done = Command::new("ip").args(arguments.split(' ')).status();
+            assert!(done.expect("iproute2").success(), "ip {arguments}");
+        }
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(train());
+    });
+    run.join().expect("no panic");
+}
+
+async fn train() {
+    let switch = SwitchConfig {
+        device_id: 1,
+        grpc: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        ..SwitchConfig::default()
+    };
+    let switch = Switch::start(switch).await.expect("the switch starts");
+    let fabric = format!(
+        "switches: [{{ name: s1, grpc: '{}' }}]
+hosts:
+  - {{ name: h1, mac: '02:00:00:00:00:01', ip: 10.0.0.1 }}
+  - {{ name: h2, mac: '02:00:00:00:00:02', ip: 10.0.0.2 }}
+links: [{{ ends: [h1, s1/1] }}, {{ ends: [h2, s1/2] }}]",
+        switch.grpc_addr()
+    );
+    let fabric = fabric::parse(&fabric, "fabric.yaml").expect("a fabric");
+    let mut config = server::Config::new(fabric).expect("our program");
+    config.listen = "127.0.0.1:0".parse().expect("an address");
+    let controller = server::serve(config).await.expect("the controller starts");
+    let address = controller.address().to_string();
+    let client = Client::connect(&address).await.expect("it answers");
+    let job = JobSpec {
+        gather: Gather::Unicast,
+        ..JobSpec::new("train", ["h1", "h2"].map(String::from))
+    };
+    client.create_job(&job).await.expect("the job is created");
+
+    let ranks = ["h1", "h2"].map(|host| {
+        let mut rank = Command::new(env!("CARGO_BIN_EXE_rank"));
+        rank.args([&address, "train", host]);
+        rank.stdout(Stdio::piped()).stderr(Stdio::piped());
+        rank.spawn().expect("it starts")
+    });
+    let outputs =
+        tokio::task::spawn_blocking(|| ranks.map(|rank| rank.wait_with_output().expect("it ends")));
+    for (rank, output) in outputs.await.expect("no panic").iter().enumerate() {
+        let text = printed(output);
+        assert!(text.starts_with(&format!("rank {rank} of 2\n")), "{text}");
+        let means = text.matches("mean 0.500, Complete").count();
+        assert!(means > 0, "{text}");
+    }
+    controller.stop().await;
+    switch.stop().await.expect("the switch stops");
+}

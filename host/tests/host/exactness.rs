@@ -1,0 +1,152 @@
+//! Without loss an AllReduce is the exact mean, the same on every rank and in every run.
+
+use crate::common::*;
+use ultima_host::{ClosedBy, Coding, Config, OperationId};
+use ultima_testing::per_run;
+
+/// Averages random buckets and checks values, replicas, the closing cause and the counters.
+fn check(config: &Config, len: usize) {
+    let mut random = Random::new(len as u64);
+    let buckets: Vec<_> = (0..config.ranks).map(|_| random.bucket(len)).collect();
+    let exact = exact_mean(&buckets);
+    let mut network = Network::new(config);
+    let results = network.allreduce(ID, &buckets);
+    let context = format!("{} ranks, {len} values, {:?}", config.ranks, config.coding);
+    assert!(all_closed_by(&results, ClosedBy::Complete), "{context}");
+    for (outcome, bucket) in &results {
+        assert_eq!(bucket, &results[0].1, "{context}: replicas differ");
+        assert_eq!(outcome.missed_aggregates, 0);
+        let everyone = outcome.contributions[usize::from(config.ranks)];
+        assert_eq!(
+            outcome.contributions.iter().sum::<u32>(),
+            everyone,
+            "{context}"
+        );
+    }
+    // Entries are at most 2; each of the N additions and 24 butterflies rounds by 2^-24 of its
+    // result.
+    let tolerance = 2.0 * (f64::from(config.ranks) + 24.0) * f64::powi(2.0, -24);
+    for (at, (value, exact)) in results[0].1.iter().zip(&exact).enumerate() {
+        assert!(
+            (f64::from(*value) - exact).abs() <= tolerance,
+            "{context}, {at}: {value} {exact}"
+        );
+    }
+    network.settle();
+    network.check_accounts();
+}
+
+#[test]
+fn odd_sizes() {
+    for coding in CODINGS {
+        for gather in GATHERS {
+            for ranks in [2, 3, 5, 8] {
+                for len in [0, 1, 2, 3, 7, 97, 1009, 4099, 10_007] {
+                    check(
+                        &Config {
+                            coding,
+                            gather,
+                            ..config(ranks)
+                        },
+                        len,
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn thirty_two_ranks() {
+    for len in [1, 31, 33, 100_003] {
+        check(&config(32), len);
+    }
+}
+
+#[test]
+fn a_million_values() {
+    check(&config(4), 1_000_003);
+}
+
+#[test]
+fn large_slots_and_buckets() {
+    let config = Config {
+        slot_bytes: 8192,
+        ..config(3)
+    };
+    check(&config, per_run(1_000_033, 10_000_019));
+}
+
+#[test]
+fn identity_is_the_sum_in_rank_order() {
+    let config = Config {
+        coding: Coding::Identity,
+        ..config(5)
+    };
+    let mut random = Random::new(5);
+    let buckets: Vec<_> = (0..5).map(|_| random.bucket(5001)).collect();
+    let results = Network::new(&config).allreduce(ID, &buckets);
+    for (at, value) in results[0].1.iter().enumerate() {
+        let sum = buckets.iter().fold(0f32, |sum, bucket| sum + bucket[at]);
+        assert_eq!(*value, sum / 5.0);
+    }
+}
+
+#[test]
+fn many_steps_of_many_buckets() {
+    let mut network = Network::new(&config(4));
+    let mut random = Random::new(9);
+    for step in 1..20 {
+        for bucket in [2, 0, 1] {
+            let buckets: Vec<_> = (0..4)
+                .map(|_| random.bucket(5000 + step as usize))
+                .collect();
+            let results = network.allreduce(OperationId { step, bucket }, &buckets);
+            assert!(all_closed_by(&results, ClosedBy::Complete));
+            assert!(relative_error(&results[3].1, &exact_mean(&buckets)) < 1e-12);
+        }
+    }
+    network.settle();
+    network.check_accounts();
+}
+
+/// The order of arrival does not matter: sums are in rank order.
+#[test]
+fn runs_with_other_delays_are_bit_identical() {
+    let run = |seed| {
+        let mut network = Network::new(&config(6));
+        let mut random = Random::new(seed);
+        network.fifo = false;
+        network.faults =
+            Box::new(move |_, _| vec![std::time::Duration::from_nanos(random.below(1_000_000))]);
+        for core in &mut network.cores {
+            assert_eq!(core.config().reorder, 0);
+        }
+        let mut random = Random::new(3);
+        let buckets: Vec<_> = (0..6).map(|_| random.bucket(20_011)).collect();
+        network.allreduce(ID, &buckets)
+    };
+    // Without a tolerance for reordering some would count as lost.
+    assert!(
+        run(1)
+            .iter()
+            .any(|(outcome, _)| outcome.closed_by != ClosedBy::Complete)
+    );
+    let tolerant = |seed| {
+        let mut network = Network::new(&Config {
+            reorder: 10_000,
+            ..config(6)
+        });
+        let mut delays = Random::new(seed);
+        network.fifo = false;
+        network.faults =
+            Box::new(move |_, _| vec![std::time::Duration::from_nanos(delays.below(1_000_000))]);
+        let mut random = Random::new(3);
+        let buckets: Vec<_> = (0..6).map(|_| random.bucket(20_011)).collect();
+        network.allreduce(ID, &buckets)
+    };
+    let (a, b) = (tolerant(1), tolerant(2));
+    assert!(all_closed_by(&a, ClosedBy::Complete) && all_closed_by(&b, ClosedBy::Complete));
+    assert_eq!(a[0].1, b[0].1);
+    assert_eq!(a[0].1, a[5].1);
+}

@@ -1,0 +1,193 @@
+//! What can be said of an experiment, on a command line or in a file of experiments.
+
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::builder::TypedValueParser;
+use ultima_host::{Answers, GatherStart, IncastPolicy, RatePolicy, Timeouts};
+use ultima_link::Loss;
+use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Slow, Stragglers, Topology};
+
+use ultima_console::policies;
+use ultima_console::units::{bit_rate, bytes, duration};
+
+/// One experiment.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The algorithm
+    #[arg(long, default_value = "tar", value_parser = algorithm())]
+    algorithm: Algorithm,
+    /// Ranks, one on each host
+    #[arg(long, default_value_t = 8)]
+    ranks: u16,
+    /// tar-2d: groups that the ranks are in [default: as many as cost least]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(2..))]
+    groups: Option<u16>,
+    /// Bytes of the bucket that is averaged
+    #[arg(long, default_value = "25M", value_parser = bytes)]
+    bytes: u64,
+    /// Bytes of it in a packet
+    #[arg(long, default_value = "8k", value_parser = bytes)]
+    slot: u64,
+    /// p99/p50 of one message over one idle hop: log-normal, drawn for each sender and stage
+    #[arg(long, default_value_t = 1.0, value_name = "RATIO")]
+    tail: f64,
+    /// What links to hosts lose: a probability, P:LENGTH for bursts, ge:P:R[:BAD[:GOOD]] for Gilbert-Elliott
+    #[arg(long)]
+    loss: Option<Loss>,
+    /// How often the bucket is averaged
+    #[arg(long, default_value_t = 1)]
+    operations: u32,
+    /// What everything random is drawn from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Bits per second of a host's link
+    #[arg(long, default_value = "100G", value_parser = bit_rate)]
+    rate: u64,
+    /// Propagation of one link
+    #[arg(long, default_value = "1us", value_parser = duration)]
+    delay: Duration,
+    /// What a host takes before the first bit of a message
+    #[arg(long, default_value = "20us", value_parser = duration)]
+    host: Duration,
+    /// What ranks compute from an operation's end at the last rank to the next one's beginning
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    compute: Duration,
+    /// p99/p50 of what a rank computes: log-normal, drawn for each rank and operation
+    #[arg(long, default_value_t = 1.0, value_name = "RATIO")]
+    compute_tail: f64,
+    /// Ranks that begin an operation late: their share, and by how much, such as 0.01:5ms
+    #[arg(long, value_name = "SHARE:DURATION", value_parser = stragglers)]
+    straggler: Option<Stragglers>,
+    /// star, or leaf-spine:HOSTS-PER-LEAF:SPINES
+    #[arg(long, default_value = "star", value_parser = topology)]
+    topology: Topology,
+    /// Bytes that a switch's port queues
+    #[arg(long, default_value = "32M", value_parser = bytes)]
+    queue: u64,
+    /// Bytes queued from which payloads are cut
+    #[arg(long, default_value = "28M", value_parser = bytes)]
+    trim: u64,
+    /// Bytes queued from which packets are marked
+    #[arg(long, default_value = "1M", value_parser = bytes)]
+    mark: u64,
+    /// The share of a link to a host that others' traffic takes, in bursts
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    cross: f64,
+    /// What such a burst takes of the link's time, on average
+    #[arg(long, default_value = "50us", value_parser = duration)]
+    burst: Duration,
+    /// Hosts whose links are slower, and by how much: the first K
+    #[arg(long, value_name = "K:FACTOR", value_parser = slow)]
+    slow: Option<Slow>,
+    /// tar, tar-2d: how the rate follows the network
+    #[arg(long, default_value = RatePolicy::default().name(), value_parser = policies::rates())]
+    rate_control: RatePolicy,
+    /// tar, tar-2d: how many ranks send to one at a time: all, dynamic, or a number up to 15
+    #[arg(long, default_value = "all", value_parser = policies::incast)]
+    incast: IncastPolicy,
+    /// tar: how owners send their first aggregate: at once, or one packet after the other
+    #[arg(long, default_value = GatherStart::default().name(), value_parser = policies::gather_starts())]
+    gather_start: GatherStart,
+    /// tar: loss detection: by timeouts only, also by trimmed packets, or also by later packets of the same sender
+    /// (in-order)
+    #[arg(long, default_value = Answers::default().name(), value_parser = policies::loss_detection())]
+    loss_detection: Answers,
+    /// tar: when owners send what they have [default: with time for the tail's 99.9th percentile]
+    #[arg(long, value_parser = duration, requires = "t_b")]
+    t_s: Option<Duration>,
+    /// tar: when operations end; tar-2d: the same, and its phases with their shares of it
+    #[arg(long, value_parser = duration, requires = "t_s")]
+    t_b: Option<Duration>,
+    /// tar, tar-2d: whether t_S and t_B are as given, learned as published, or learned from what moves them
+    #[arg(long, default_value = "fixed", value_parser = policies::timeouts())]
+    timeouts: Timeouts,
+    /// Least retransmission timeout of the algorithms that go over TCP
+    #[arg(long, default_value = "200ms", value_parser = duration)]
+    min_rto: Duration,
+}
+
+fn algorithm() -> impl TypedValueParser<Value = Algorithm> {
+    PossibleValuesParser::new(Algorithm::ALL.map(Algorithm::name)).map(|name| {
+        let named = |algorithm: &Algorithm| algorithm.name() == name;
+        let found = Algorithm::ALL.into_iter().find(named);
+        found.expect("a possible value")
+    })
+}
+
+fn slow(text: &str) -> Result<Slow, String> {
+    let wrong =
+        || "expected K:FACTOR, such as 4:10 for four hosts at a tenth of the rate".to_owned();
+    let (hosts, factor) = text.split_once(':').ok_or_else(wrong)?;
+    let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
+    let (hosts, factor) = number(hosts).zip(number(factor)).ok_or_else(wrong)?;
+    Ok(Slow { hosts, factor })
+}
+
+fn stragglers(text: &str) -> Result<Stragglers, String> {
+    let parse = || {
+        let (share, delay) = text.split_once(':')?;
+        let share = share.parse().ok()?;
+        let delay = duration(delay).ok()?;
+        Some(Stragglers { share, delay })
+    };
+    parse().ok_or_else(|| "expected SHARE:DURATION, such as 0.01:5ms".into())
+}
+
+fn topology(text: &str) -> Result<Topology, String> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number > 0);
+    match parts[..] {
+        ["star"] => Some(Topology::Star),
+        ["leaf-spine", hosts, spines] => {
+            number(hosts)
+                .zip(number(spines))
+                .map(|(hosts_per_leaf, spines)| Topology::LeafSpine {
+                    hosts_per_leaf,
+                    spines,
+                })
+        }
+        _ => None,
+    }
+    .ok_or_else(|| {
+        "expected star or leaf-spine:HOSTS-PER-LEAF:SPINES, such as leaf-spine:32:4".into()
+    })
+}
+
+impl Options {
+    /// The experiment that they describe, which may be impossible.
+    pub fn experiment(&self) -> Experiment {
+        Experiment {
+            groups: self.groups,
+            bytes: self.bytes,
+            slot: usize::try_from(self.slot).unwrap_or(usize::MAX),
+            tail: self.tail,
+            host: self.host,
+            operations: self.operations,
+            compute: self.compute,
+            compute_tail: self.compute_tail,
+            stragglers: self.straggler,
+            seed: self.seed,
+            network: NetworkConfig {
+                topology: self.topology,
+                rate: self.rate,
+                delay: Ps::from(self.delay),
+                queue: self.queue,
+                trim: self.trim,
+                mark: self.mark,
+                loss: self.loss.clone(),
+                cross: self.cross,
+                burst: Ps::from(self.burst),
+                slow: self.slow,
+            },
+            rate: self.rate_control,
+            incast: self.incast,
+            gather_start: self.gather_start,
+            answers: self.loss_detection,
+            bounds: self.t_s.zip(self.t_b),
+            timeouts: self.timeouts,
+            min_rto: self.min_rto,
+            ..Experiment::new(self.algorithm, self.ranks)
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Figures of the studies, as text.
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::chart::Spread;
+
+/// A header and a row for each of `rows`.
+pub fn csv<R: Serialize>(rows: impl IntoIterator<Item = R>) -> Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        writer.serialize(row)?;
+    }
+    Ok(String::from_utf8(writer.into_inner()?)?)
+}
+
+/// A share as people write it.
+pub fn percent(share: f64) -> String {
+    let text = format!("{:.3}", share * 100.0);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// A number as a tick has it.
+pub fn short(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// An accuracy in percent: the mean over the seeds and how far the farthest of them is.
+pub fn accuracy(of: Spread) -> String {
+    let stray = (of.most - of.mean).max(of.mean - of.least);
+    format!("{:.1} ±{:.1}", of.mean * 100.0, stray * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_written_as_people_do() {
+        let texts = [0.0, 0.001, 0.005, 0.1, 0.2].map(percent);
+        assert_eq!(texts, ["0 %", "0.1 %", "0.5 %", "10 %", "20 %"]);
+    }
+}

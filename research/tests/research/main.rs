@@ -1,0 +1,4 @@
+//! The binary `ultima-research`, run as a user runs it.
+
+mod sim;
+mod study;

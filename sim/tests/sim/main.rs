@@ -1,0 +1,8 @@
+//! The tests of `ultima-sim`: one binary, so that they link once.
+
+mod aggregation;
+mod grid;
+mod seeds;
+mod stragglers;
+mod tar;
+mod tcp;

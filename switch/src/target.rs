@@ -1,0 +1,64 @@
+//! The interface through which a switch presents itself to controllers as another target than v1model.
+//!
+//! The switch owns forwarding and P4Runtime. A [`Target`] owns what differs: which ports exist, which requests are
+//! rejected, and which settings are kept.
+
+use std::fmt;
+
+use tonic::Code;
+use ultima_p4runtime::v1::MulticastGroupEntry;
+use ultima_p4runtime::v1::entity::Entity;
+use ultima_p4runtime::v1::update::Type as UpdateType;
+
+use crate::engine::Limits;
+
+/// The rules of a target that the switch emulates.
+pub trait Target: fmt::Debug + Send + Sync {
+    /// Returns the limits of a switch that has room for everything the target has.
+    fn limits(&self, limits: Limits) -> Limits;
+
+    /// Checks the number of a port that the switch is to have.
+    ///
+    /// # Errors
+    /// The target has no such port.
+    fn check_port(&self, port: u16) -> Result<(), Refusal>;
+
+    /// Checks the atomicity of a write request.
+    ///
+    /// # Errors
+    /// The target does not serve such batches.
+    fn check_batch(&self, atomicity: i32) -> Result<(), Refusal>;
+
+    /// Checks a read request.
+    ///
+    /// # Errors
+    /// The target does not serve such reads.
+    fn check_read(&self, entity: &Entity) -> Result<(), Refusal>;
+
+    /// Checks an update and removes the settings that the target does not keep. `groups` are the groups before the update.
+    ///
+    /// # Errors
+    /// The target rejects the update.
+    fn admit(
+        &self,
+        groups: &mut dyn Iterator<Item = &MulticastGroupEntry>,
+        kind: UpdateType,
+        entity: &mut Entity,
+    ) -> Result<(), Refusal>;
+
+    /// Checks a device configuration for the target and returns the BMv2 JSON to run in its place.
+    ///
+    /// # Errors
+    /// `device_config` is no program for the target.
+    fn pipeline(&self, device_config: &[u8]) -> Result<Vec<u8>, Refusal>;
+}
+
+/// Why an emulated target rejects a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// The status code of the response.
+    pub code: Code,
+    /// What is wrong and what would be right.
+    pub message: String,
+}

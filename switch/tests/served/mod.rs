@@ -1,0 +1,23 @@
+//! Tests of a running switch, over sockets, interfaces and P4Runtime.
+
+mod arbitration;
+mod authority;
+mod batches;
+mod bounds;
+mod common;
+mod digests;
+mod entities;
+mod forwarding;
+mod gnmi;
+mod idle_timeouts;
+mod interfaces;
+mod link;
+mod load;
+mod packet_io;
+mod pipeline_config;
+mod ports;
+mod replay;
+mod setup;
+mod tls;
+mod trace;
+mod traffic_manager;

@@ -670,7 +670,7 @@ fn bad_options_are_rejected_in_one_line() {
         "0s",
     ];
     let text = refused(&[&serve[..], &options].concat());
-    assert!(text.contains("100ms or more is needed"), "{text}");
+    assert!(text.contains("expected 100ms or more"), "{text}");
     let own = format!("unix:{state}.sock");
     let options = ["--listen", &own, "--state", state, "--peers", &own];
     let text = refused(&[&["controller", "serve", "--fabric", fabric], &options[..]].concat());

@@ -9,7 +9,7 @@ use super::stage::{Lab, topology};
 
 /// Operations of each rank.
 const REPEAT: u64 = 5;
-/// The bound is wide enough for a busy machine.
+/// The bound is wide enough for a busy machine. An agent serves repairs for as long after its last operation.
 pub const OPTIONS: [&str; 8] = [
     "--job",
     "train",
@@ -18,7 +18,7 @@ pub const OPTIONS: [&str; 8] = [
     "--repeat",
     "5",
     "--deadline",
-    "5s",
+    "2s",
 ];
 /// Work that BMv2 carries without loss at any speed: what a host sends in an operation fits a port's input of 32 frames,
 /// and what it receives fits a port's queue of 64.

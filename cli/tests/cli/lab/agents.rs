@@ -18,7 +18,7 @@ pub const OPTIONS: [&str; 8] = [
     "--repeat",
     "5",
     "--deadline",
-    "2s",
+    "5s",
 ];
 /// Work that BMv2 carries without loss at any speed: what a host sends in an operation fits a port's input of 32 frames,
 /// and what it receives fits a port's queue of 64.

@@ -243,11 +243,8 @@ fn updates_are_skipped_by_all_or_none() {
 #[test]
 fn the_report_shows_a_worker_that_is_always_late() {
     let options = ["--loss", "0", "--straggler", "0:0", "--drift-every", "0"];
-    let late: &[&str] = match full() {
-        true => &["--steps", "60", "--late", "2:700"],
-        false => &["--steps", "30", "--late", "2:300", "--deadline", "80ms"],
-    };
-    let report = demo(&[&options[..], late].concat());
+    let late = ["--steps", per_run("30", "60"), "--late", "2:700"];
+    let report = demo(&[&options[..], &late].concat());
     check_accounts(&report);
     let weights = report["weights"].as_array().unwrap();
     let weight = |rank: usize| weights[rank].as_f64().unwrap();

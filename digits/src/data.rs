@@ -61,7 +61,12 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// How many.
+    /// True if there is no image.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// The number of images.
     pub fn len(&self) -> usize {
         self.labels.len()
     }

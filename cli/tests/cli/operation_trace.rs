@@ -124,7 +124,7 @@ fn errors_in_a_trace_name_file_and_line() {
     with(&[lines[0], lines[1], "nonsense\n"].join("\n"));
     says("t.jsonl:3: expected");
     with(&[lines[0], &lines[1].replace("\"rank\":3", "\"rank\":8"), ""].join("\n"));
-    says("t.jsonl:2: rank is 8; expected a number under 8");
+    says("t.jsonl:2: rank is 8; expected a number below 8");
     let sent = "{\"time\":1,\"rank\":3,\"step\":0,\"bucket\":0,\"event\":\"sent\",\"kind\":\"gather\",\"to\":null,\"owner\":3,\"slot\":99,\"last\":false}";
     with(&[lines[0], lines[1], sent, ""].join("\n"));
     says("t.jsonl:3: slot out of range");

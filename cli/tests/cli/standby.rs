@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use tonic::Code;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::job::JobSpec;
-use ultima_testing::per_run;
+use ultima_testing::{full, per_run};
 use ultima_tests::needs;
 
 /// The number of jobs that are created at once.
@@ -376,7 +376,10 @@ fn watches_continue_with_the_next_leader() {
     assert_eq!(members.next()["kind"], "deleted");
     assert!(members.child.wait().expect("it ends").success());
 
-    // No controller is left.
+    // No controller is left: the watch gives up after ten seconds.
+    if !full() {
+        return;
+    }
     drop((first, second));
     let note = losses.notes.next().expect("a line").expect("text");
     assert!(
@@ -437,13 +440,18 @@ async fn waits_continue_with_the_next_leader() {
         })
         .await;
     }
-    let [train, never] = waits;
+    let [train, mut never] = waits;
     let train = train.wait_with_output().expect("it ends");
     let note = "warning: lost the connection to the controller; looking for the current leader\n";
     assert_eq!(String::from_utf8_lossy(&train.stderr), note);
     assert_eq!(train.status.code(), Some(0));
 
-    // No controller is left.
+    // No controller is left: the command gives up after ten seconds.
+    if !full() {
+        never.kill().expect("it runs");
+        never.wait().expect("it ends");
+        return;
+    }
     drop((first, second));
     let never = never.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&never.stderr);
@@ -516,6 +524,10 @@ async fn committed_jobs_survive_a_killed_leader() {
 /// A leader that is stopped and continued finds another leader. It changes nothing, and drops requests that it had received.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_was_paused_changes_nothing() {
+    // The switches need ten seconds to drop a silent leader.
+    if !needs::full_run() {
+        return;
+    }
     let bed = Bed::new();
     let (a, b) = (bed.address("a"), bed.address("b"));
     let first = bed.start("a", &in_step_with(&b));
@@ -670,7 +682,7 @@ fn bad_options_are_rejected_in_one_line() {
         "0s",
     ];
     let text = refused(&[&serve[..], &options].concat());
-    assert!(text.contains("100ms or more is needed"), "{text}");
+    assert!(text.contains("expected 100ms or more"), "{text}");
     let own = format!("unix:{state}.sock");
     let options = ["--listen", &own, "--state", state, "--peers", &own];
     let text = refused(&[&["controller", "serve", "--fabric", fabric], &options[..]].concat());

@@ -6,16 +6,16 @@
 //! a step, switches are in no order, so packets meet any mixture of two neighbouring steps:
 //!
 //! 1. Entries of the new paths: first those that forward, then those that admit. They also cover
-//! packets that go partly by old and partly by new routes. No packet uses them yet.
+//!    packets that go partly by old and partly by new routes. No packet uses them yet.
 //! 2. Groups get the new tree's branches in addition to the old ones. Every packet takes both
-//! trees, and members drop the duplicates. (Exceptions: the old tree is broken, or packets could
-//! [loop](flood). In the second case groups keep only the branches of both trees, and members miss
-//! some packets until the next step.)
+//!    trees, and members drop the duplicates. (Exceptions: the old tree is broken, or packets could
+//!    [loop](flood). In the second case groups keep only the branches of both trees, and members miss
+//!    some packets until the next step.)
 //! 3. Groups lose the old tree's branches.
 //! 4. Routes, for each host nearest switches first ([`Routes::turn`]): packets that reach a switch
-//! by its new port find only new ports from there on.
+//!    by its new port find only new ports from there on.
 //! 5. Entries that only the old paths needed are removed: those that admit before those that
-//! forward.
+//!    forward.
 //!
 //! If a switch has [no room](room) for a job's old and new paths together, the job's old paths are
 //! removed before all this, and its new paths are written directly.

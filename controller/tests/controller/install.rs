@@ -159,7 +159,7 @@ async fn a_failed_creation_leaves_other_jobs_rates_alone() {
                 let error = controller.create_job(three).await.unwrap_err();
                 let error = error.to_string();
                 assert!(
-                    error.starts_with("job three was not installed: switch s2 "),
+                    error.starts_with("job three") && error.contains(": switch s2 "),
                     "{error}"
                 );
                 if !matches!(fault, Fault::Refuse) {

@@ -9,7 +9,7 @@ use super::stage::{Lab, topology};
 
 /// Operations of each rank.
 const REPEAT: u64 = 5;
-/// The bound is wide enough for a busy machine.
+/// The bound is wide enough for a busy machine. An agent serves repairs for as long after its last operation.
 pub const OPTIONS: [&str; 8] = [
     "--job",
     "train",

@@ -32,7 +32,7 @@ links:
 
 /// Enough operations, of about an eighth of a second each, to change the members meanwhile.
 fn long() -> [&'static str; 12] {
-    let repeat = per_run("100", "250");
+    let repeat = per_run("60", "250");
     [
         "--job",
         "train",
@@ -239,7 +239,7 @@ fn a_rank_that_loses_its_place_before_the_first_operation_leaves_the_other_ranks
             "--verify",
             "--output=json",
         ];
-        let patient = ["--deadline", "5s"];
+        let patient = ["--deadline", "2s"];
         lab.start(host, &[&agent[..], &options, &patient].concat())
     };
     lab.create("{ name: train, members: [h1, h1, h2], gather: unicast }");

@@ -20,8 +20,8 @@ use super::group::Shape;
 use crate::p4rt::Term;
 use crate::store::{Change, History, Store, StoreError, Stored};
 
-/// How long followers may take to store a change.
-const ACK_TIMEOUT: Duration = Duration::from_secs(3);
+/// Default of [`Lead::ack_timeout`].
+pub const ACK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Changes that may wait for a follower. One that is further behind starts again from a snapshot.
 const WAITING: usize = 1024;
 
@@ -33,13 +33,15 @@ pub enum KeepError {
     Store(#[from] StoreError),
     /// Too few controllers follow. Nothing was written.
     #[error(
-        "only {following} of {copies} other controllers follow after {} s, so the change could not be stored; start the others", ACK_TIMEOUT.as_secs()
+        "only {following} of {copies} other controllers follow after {} s, so the change could not be stored; start the others", after.as_secs_f64()
     )]
     Followers {
         /// Controllers that follow.
         following: usize,
         /// Controllers that are needed.
         copies: usize,
+        /// The time that they had.
+        after: Duration,
     },
     /// Too few followers have stored the change.
     #[error(
@@ -103,6 +105,8 @@ pub struct Lead {
     pub term: Term,
     /// The number of controllers, and of the copies that a commit needs.
     pub group: Shape,
+    /// How long followers may take to store a change.
+    pub ack_timeout: Duration,
     /// True if it leads only while it is primary at more than half of the switches.
     pub by_majority: bool,
     /// A later term, as soon as one is known.
@@ -118,6 +122,7 @@ impl Lead {
                 controllers: 1,
                 ..Shape::default()
             },
+            ack_timeout: ACK_TIMEOUT,
             by_majority: false,
             outranked: watch::Sender::new(None),
         }
@@ -229,7 +234,8 @@ impl Journal {
     /// # Errors
     /// Too few follow.
     pub async fn followed(&self) -> Result<(), KeepError> {
-        let deadline = Instant::now() + ACK_TIMEOUT;
+        let after = self.lead.ack_timeout;
+        let deadline = Instant::now() + after;
         let mut changed = self.changed.subscribe();
         let mut is_over = false;
         loop {
@@ -241,7 +247,11 @@ impl Journal {
                 return Ok(());
             }
             if is_over {
-                return Err(KeepError::Followers { following, copies });
+                return Err(KeepError::Followers {
+                    following,
+                    copies,
+                    after,
+                });
             }
             is_over = timeout_at(deadline, changed.changed()).await.is_err();
         }
@@ -292,7 +302,7 @@ impl Journal {
     }
 
     async fn copied(&self, at: History, end: impl Future<Output = ()>) -> Result<(), KeepError> {
-        let mut end = pin!(timeout(ACK_TIMEOUT, end));
+        let mut end = pin!(timeout(self.lead.ack_timeout, end));
         let mut changed = self.changed.subscribe();
         loop {
             let copies = self.lead.group.copies as usize;

@@ -110,7 +110,7 @@ pub struct State {
     /// The highest election id so far.
     highest: u128,
     streams: u64,
-    /// True if reads are never answered.
+    /// True if reads wait until this is false.
     pub stalls_reads: bool,
     /// True if writes wait until this is false.
     pub stalls_writes: bool,

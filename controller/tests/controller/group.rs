@@ -139,6 +139,14 @@ impl Bed {
         }
     }
 
+    /// Controllers that fail to commit after one second, for tests without followers.
+    pub async fn with_short_ack_timeout(controllers: usize) -> Self {
+        Bed::with(controllers, |group| {
+            group.ack_timeout = Duration::from_secs(1)
+        })
+        .await
+    }
+
     /// The switches in a ring, and one controller that leads without its peer.
     pub async fn ring(settings: fn(&mut Config)) -> Self {
         Bed {

@@ -334,10 +334,10 @@ async fn a_broken_connection_leaves_nothing_of_a_failed_creation() {
     .await;
 }
 
-/// All of these updates in a full run, else every fourth one and the last.
-fn some_of(updates: Range<usize>) -> impl Iterator<Item = usize> {
-    let last = updates.end - 1;
-    updates.filter(move |nth| ultima_testing::full() || nth % 4 == 0 || *nth == last)
+/// All of these indexes in a full run, else every fourth one and the last.
+fn some_of(indexes: Range<usize>) -> impl Iterator<Item = usize> {
+    let last = indexes.end - 1;
+    indexes.filter(move |nth| ultima_testing::full() || nth % 4 == 0 || *nth == last)
 }
 
 /// Each fault with a quarter of the updates at a time.
@@ -526,7 +526,8 @@ async fn each_foreign_change_is_reported_and_repaired_with_one_update(target: Ta
     assert_eq!(all().await, [[""; 0], []]);
 
     let keys: Vec<Vec<u8>> = whole.keys().cloned().collect();
-    for (at, key) in keys.iter().enumerate() {
+    for at in some_of(0..keys.len()) {
+        let key = &keys[at];
         // One entry is removed, and the next one has another action.
         spoil(&switches[0], key, &keys[(at + 1) % keys.len()]);
         let differences = all().await;
@@ -631,6 +632,7 @@ async fn a_second_controller_is_rejected() {
     let (switches, handle) = start(Target::of_run()).await;
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
+        patience: Duration::from_millis(300),
         ..Target::of_run().config(fabric_on(Target::of_run(), &switches))
     };
     let error = server::serve(config)

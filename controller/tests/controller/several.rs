@@ -5,15 +5,18 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 
-/// The number of concurrent cases: so few that none of them waits for the processor.
-const AT_A_TIME: usize = 4;
+/// The number of concurrent cases: so few that none of them waits for the processor. A quick run has fewer cases, and runs
+/// all faults at once.
+fn at_a_time() -> usize {
+    ultima_testing::per_run(7, 4)
+}
 
 /// Runs all cases, and prints the name of one that fails.
 pub async fn several<T>(
     cases: impl IntoIterator<Item = (impl Display, impl Future<Output = T>)>,
 ) -> Vec<T> {
     let cases = cases.into_iter().map(|(name, case)| named(name, case));
-    stream::iter(cases).buffered(AT_A_TIME).collect().await
+    stream::iter(cases).buffered(at_a_time()).collect().await
 }
 
 /// Runs one case, and prints its name if it fails.

@@ -25,14 +25,14 @@ async fn until(watch: &mut JobWatch, kind: Kind) {
 async fn refused_twice(client: &Client) {
     for _ in 0..2 {
         let error = client.create_job(&group::spec("other")).await.unwrap_err();
-        assert!(error.to_string().contains("follow after 3 s"), "{error}");
+        assert!(error.to_string().contains("follow after 1 s"), "{error}");
     }
 }
 
 /// The next epoch is cancelled by then, and reported so.
 #[tokio::test]
 async fn an_interrupted_deletion_reports_the_cancelled_change() {
-    let bed = Bed::new(2).await;
+    let bed = Bed::with_short_ack_timeout(2).await;
     let [leader, _follower] = bed.pair().await;
     let client = leader.client().await;
     client.create_job(&group::spec("train")).await.unwrap();
@@ -63,7 +63,7 @@ async fn an_interrupted_deletion_reports_the_cancelled_change() {
 
 #[tokio::test]
 async fn decisions_that_cannot_be_committed_are_retried() {
-    let bed = Bed::new(2).await;
+    let bed = Bed::with_short_ack_timeout(2).await;
     let [leader, _follower] = bed.pair().await;
     let client = leader.client().await;
     client.create_job(&group::spec("train")).await.unwrap();

@@ -172,6 +172,7 @@ impl Member {
         let lead = Lead {
             term,
             group: self.shape,
+            ack_timeout: self.group.ack_timeout,
             by_majority: true,
             outranked: watch::Sender::new(None),
         };

@@ -26,6 +26,7 @@ use ultima_p4runtime::transport::root_cause;
 
 use super::controller::Controller;
 use super::error::ServeError;
+use super::journal::ACK_TIMEOUT;
 use super::listen::{self, Listen};
 use super::{Config, attentive, drained, open_store};
 use crate::api::replication_server::ReplicationServer;
@@ -45,6 +46,8 @@ pub struct Group {
     pub copies: usize,
     /// How long most switches must report that they have no primary before a standby takes over.
     pub grace: Duration,
+    /// How long followers may take to store a change.
+    pub ack_timeout: Duration,
     /// True to lead even if committed changes may be lost.
     pub lead_anyway: bool,
 }
@@ -105,6 +108,7 @@ impl Group {
             copies: peers.len().div_ceil(2),
             peers,
             grace: GRACE,
+            ack_timeout: ACK_TIMEOUT,
             lead_anyway: false,
         }
     }

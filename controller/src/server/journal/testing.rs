@@ -12,6 +12,7 @@ pub fn primary_of_two(leads: impl Fn() -> bool + Send + Sync + 'static) -> Arc<J
             copies: 1,
             ..Shape::default()
         },
+        ack_timeout: Duration::from_secs(1),
         by_majority: true,
         outranked: watch::Sender::new(None),
     };

@@ -41,7 +41,7 @@ async fn no_change_begins_without_enough_followers() {
     // The follower has gone.
     drop(feed);
     let error = journal.followed().await.unwrap_err();
-    let none = |error| matches!(error, KeepError::Followers { following, copies } if (following, copies) == (0, 1));
+    let none = |error| matches!(error, KeepError::Followers { following, copies, .. } if (following, copies) == (0, 1));
     assert!(none(error));
     assert_eq!(journal.history().unwrap(), History::default());
     // A follower that arrives meanwhile ends the wait.

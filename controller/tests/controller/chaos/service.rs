@@ -349,9 +349,7 @@ impl p4_runtime_server::P4Runtime for Service {
         &self,
         request: Request<ReadRequest>,
     ) -> Result<Response<Self::ReadStream>, Status> {
-        if self.state.lock().unwrap().stalls_reads {
-            std::future::pending::<()>().await;
-        }
+        self.stall(|state| state.stalls_reads).await;
         let fault = self.before(Call::Read).await?;
         let mut entities = {
             let state = self.state.lock().unwrap();

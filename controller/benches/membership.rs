@@ -173,7 +173,7 @@ fn with_other_jobs(criterion: &mut Criterion) {
             let watch = client.watch_job(&job).await.expect("it is there");
             (Crowd::join(&address, &job, &members).await, watch)
         });
-        group.bench_function(BenchmarkId::new("a member's word", jobs), |bencher| {
+        group.bench_function(BenchmarkId::new("suspicion", jobs), |bencher| {
             bencher.iter_custom(|times| runtime.block_on(suspicions(&crowd, &mut watch, times)));
         });
         group.bench_function(BenchmarkId::new("a list of all", jobs), |bencher| {

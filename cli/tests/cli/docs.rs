@@ -74,7 +74,11 @@ fn first<'a>(blocks: &'a [Block], info: &str) -> Option<&'a Block> {
 /// The blocks of a page with a need, as one script.
 fn script(page: &str, need: &str) -> String {
     let info = format!("sh {need}");
-    let commands = |Block { line, info: of, text }: Block| {
+    let commands = |Block {
+                        line,
+                        info: of,
+                        text,
+                    }: Block| {
         let text = match of.as_str() {
             "python" if need == "test" => in_p4runtime_shell(&text)?,
             of if of == info => text,
@@ -96,13 +100,14 @@ fn in_p4runtime_shell(statements: &str) -> Option<String> {
         return None;
     }
     Some(format!(
-        "'{python}' - <<'END'\n\
+        "'{python}' - > printed <<'END'\n\
          import p4runtime_sh.shell as sh\n\
-         from p4runtime_sh.context import P4Type\n\
          sh.setup(device_id=1, grpc_addr='127.0.0.1:9559', election_id=(0, 1), verbose=False)\n\
-         counter_entry = sh.P4Objects(P4Type.counter)\n\
+         builder = sh.P4RuntimeEntityBuilder\n\
+         counter_entry = builder(sh.P4Type.counter, sh.P4RuntimeEntity.counter_entry, sh.CounterEntry)\n\
          {statements}sh.teardown()\n\
-         END\n"
+         END\n\
+         grep -q 'counter_id: .*UltimaIngress.admission.received' printed\n"
     ))
 }
 
@@ -308,7 +313,8 @@ fn paths(page: &str) -> Vec<String> {
         let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./".contains(it);
         let (first, _) = word.split_once('/').unwrap_or((word, ""));
         let (_, last) = word.rsplit_once('/').unwrap_or(("", word));
-        let is_file_or_folder = last.is_empty() || last.contains('.') || root().join(first).is_dir();
+        let is_file_or_folder =
+            last.is_empty() || last.contains('.') || root().join(first).is_dir();
         is_relative && word.chars().all(is_plain) && is_file_or_folder && first != "target"
     };
     let spans = outside.split('`').skip(1).step_by(2);
@@ -318,7 +324,11 @@ fn paths(page: &str) -> Vec<String> {
 
 #[test]
 fn paths_in_the_text_exist() {
-    for (page, least) in [("README.md", 15), ("CONTRIBUTING.md", 15), ("docs/guide.md", 4)] {
+    for (page, least) in [
+        ("README.md", 15),
+        ("CONTRIBUTING.md", 15),
+        ("docs/guide.md", 4),
+    ] {
         let paths = paths(page);
         assert!(paths.len() >= least, "{page}: only {paths:?}");
         for path in paths {
@@ -326,7 +336,10 @@ fn paths_in_the_text_exist() {
                 Some((folder, file)) if file.contains("NAME") => folder,
                 _ => &path,
             };
-            assert!(root().join(existing).exists(), "{page}: `{path}` does not exist");
+            assert!(
+                root().join(existing).exists(),
+                "{page}: `{path}` does not exist"
+            );
         }
     }
 }

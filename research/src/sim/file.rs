@@ -126,8 +126,7 @@ struct Form {
     #[serde(default)]
     #[schemars(schema_with = "settings_schema")]
     all: Settings,
-    /// Settings of each experiment, by its name, which is also the file name of its plot. A list gives one run per value; several lists
-    /// give all combinations.
+    /// Settings of each experiment, by name. A list gives one run per value; several lists give all combinations.
     #[schemars(schema_with = "experiments_schema")]
     experiments: Spanned<BTreeMap<String, Spanned<Settings>>>,
 }

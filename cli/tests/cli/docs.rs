@@ -311,8 +311,8 @@ fn paths(page: &str) -> Vec<String> {
     let is_path = |word: &&str| {
         let is_relative = word.contains('/') && !word.starts_with('/');
         let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./".contains(it);
-        let (first, _) = word.split_once('/').unwrap_or((word, ""));
-        let (_, last) = word.rsplit_once('/').unwrap_or(("", word));
+        let (first, _) = word.split_once('/').unwrap_or((*word, ""));
+        let (_, last) = word.rsplit_once('/').unwrap_or(("", *word));
         let is_file_or_folder =
             last.is_empty() || last.contains('.') || root().join(first).is_dir();
         is_relative && word.chars().all(is_plain) && is_file_or_folder && first != "target"
@@ -334,7 +334,7 @@ fn paths_in_the_text_exist() {
         for path in paths {
             let existing = match path.rsplit_once('/') {
                 Some((folder, file)) if file.contains("NAME") => folder,
-                _ => &path,
+                _ => path.as_str(),
             };
             assert!(
                 root().join(existing).exists(),

@@ -1,5 +1,6 @@
 //! The examples run, and average correctly.
 
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -10,6 +11,9 @@ use ultima_controller::client::Client;
 use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::{fabric, server};
 use ultima_switch::{Switch, SwitchConfig};
+
+/// Operations of ten that must be complete: a busy machine may drop packets of one.
+const LEAST_COMPLETE: usize = 9;
 
 fn printed(output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -22,11 +26,20 @@ fn allreduce_averages_on_loopback() {
     let output = Command::new(env!("CARGO_BIN_EXE_allreduce")).output();
     let text = printed(&output.expect("it runs"));
     assert_eq!(text.lines().count(), 10, "{text}");
-    let complete: Vec<&str> = text.lines().filter(|it| it.contains("Complete")).collect();
-    assert!(!complete.is_empty(), "{text}");
-    for line in complete {
-        let (_, error) = line.split_once("largest error ").expect("an error");
-        assert!(error.parse::<f32>().expect("a number") < 1e-5, "{line}");
+    assert!(text.matches("Complete").count() >= LEAST_COMPLETE, "{text}");
+    for line in text.lines() {
+        let (line, error) = line
+            .split_once(" % lost, largest error ")
+            .expect("an error");
+        let error: f32 = error.parse().expect("a number");
+        let (_, percent) = line.rsplit_once(' ').expect("a share");
+        let lost: f32 = percent.parse::<f32>().expect("a number") / 100.0;
+        let bound = match line.contains("Complete") {
+            true => 1e-5,
+            // The Hadamard transform spreads the loss: an entry's error is about the mean times √lost.
+            false => 0.1 + 10.0 * lost.sqrt(),
+        };
+        assert!(error < bound, "{line}: error {error}");
     }
 }
 
@@ -35,7 +48,8 @@ fn allreduce_averages_on_loopback() {
 #[test]
 fn ranks_join_a_job_at_the_controller() {
     if !Uid::effective().is_root() {
-        eprintln!("skipped: needs root");
+        // `eprintln!` is captured unless the test fails.
+        writeln!(std::io::stderr(), "skipped: needs root").expect("standard error");
         return;
     }
     let run = thread::spawn(|| {
@@ -93,7 +107,12 @@ links: [{{ ends: [h1, s1/1] }}, {{ ends: [h2, s1/2] }}]",
         let text = printed(output);
         assert!(text.starts_with(&format!("rank {rank} of 2\n")), "{text}");
         let means = text.matches("mean 0.500, Complete").count();
-        assert!(means > 0, "{text}");
+        assert!(means >= LEAST_COMPLETE, "{text}");
+        for (_, mean) in text.lines().filter_map(|line| line.split_once(": mean ")) {
+            let (mean, _) = mean.split_once(',').expect("a mean");
+            let error = (mean.parse::<f32>().expect("a number") - 0.5).abs();
+            assert!(error < 0.5, "{text}");
+        }
     }
     controller.stop().await;
     switch.stop().await.expect("the switch stops");

@@ -104,13 +104,12 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Move all jobs and routes away from a switch, port or link, for maintenance
+    /// Reroute all jobs and routes around a switch, port or link, for maintenance
     ///
     /// Installs the new routes before it removes the old ones, so that no packet is lost if the switches have room for both.
-    /// A switch with hosts still serves these, forwards nothing for others, and the command names the jobs with
-    /// members there. The command is rejected if a job does not
-    /// fit elsewhere. The element stays drained until `undrain`, also after a restart of the controller with the same
-    /// --state.
+    /// A drained switch still serves its own hosts, and the command names the jobs with members there. The command is
+    /// rejected if a job does not fit elsewhere. The element stays drained until `undrain`, also after a restart of the
+    /// controller with the same --state.
     ///
     /// The exit code is 1 if a job still uses the element because there is no other path, or if a switch has not confirmed
     /// the new routes: read the output before you disconnect anything.

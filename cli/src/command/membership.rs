@@ -39,7 +39,7 @@ pub struct Resize {
     /// Evict remaining members that do not answer, instead of cancelling the change
     #[arg(long)]
     evict_unresponsive: bool,
-    /// Cancel the pending change; the job stays in its current epoch. Not possible once the members have decided on the
+    /// Cancel the pending change; the job remains in its current epoch. Not possible once the members have decided on the
     /// first operation of the new epoch
     #[arg(long, conflicts_with_all = ["members", "add", "remove", "join_timeout", "evict_unresponsive", "wait"])]
     cancel: bool,
@@ -99,7 +99,7 @@ pub async fn resize(
     if arguments.cancel {
         let job = client.call_off_change(name, 0).await?;
         let text = format!(
-            "job {name} stays in epoch {}: {}\n",
+            "job {name} remains in epoch {}: {}\n",
             job.epoch, job.unchanged
         );
         return print_job(&arguments.end, &job, text);

@@ -80,8 +80,11 @@ pub async fn joined(
                 break all.push(job);
             }
             let (name, missing) = (&job.name, missing.join(", "));
-            let late =
-                |bound| format!("job {name}: not joined after {bound:?}: {missing}; the job stays");
+            let late = |bound| {
+                format!(
+                    "job {name}: not joined after {bound:?}: {missing}; the job remains installed"
+                )
+            };
             bound.pause(late).await?;
             job = ask(client, async |client| client.job(name).await).await?;
         }

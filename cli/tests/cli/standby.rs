@@ -670,7 +670,7 @@ fn bad_options_are_rejected_in_one_line() {
     let options = ["--state", state, "--peers", "127.0.0.1:1", "--copies", "2"];
     let text = refused(&[&serve[..], &options].concat());
     assert!(
-        text.contains("--copies 2: only 1 other controllers are named"),
+        text.contains("--copies 2 exceeds the number of controllers in --peers (1)"),
         "{text}"
     );
     let options = [

@@ -32,9 +32,7 @@ impl Controller {
         let host_id = self
             .fabric
             .host_named(host)
-            .ok_or_else(|| JobRequestError::NoHost {
-                host: host.to_owned(),
-            })?;
+            .ok_or_else(|| JobRequestError::no_host(&self.fabric, host))?;
         let (joining, mut complete) = {
             let mut registry = self.registry();
             let record = registry.open_to(name, (host_id, attempt))?;

@@ -495,7 +495,7 @@ async fn hosts_outside_the_job_cannot_join() {
         refusal(client.join("train", "h9", LONG).await),
         (
             Code::NotFound,
-            "the fabric has no host \"h9\"; use the host's name in the fabric file".into()
+            "unknown host \"h9\" (the fabric has h1, h2, h3, h4)".into()
         )
     );
     assert_eq!(

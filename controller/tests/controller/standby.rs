@@ -701,6 +701,6 @@ async fn more_copies_than_peers_are_rejected() {
     let refused = bed.try_start(0, |_: &mut Group| {}).await.err().unwrap();
     assert_eq!(
         refused.to_string(),
-        "--copies 2: only 1 other controllers are named; name more with --peers, or lower --copies"
+        "--copies 2 exceeds the number of controllers in --peers (1); add controllers to --peers, or lower --copies"
     );
 }

@@ -35,7 +35,7 @@ fn allreduce_averages_on_loopback() {
 #[test]
 fn ranks_join_a_job_at_the_controller() {
     if !Uid::effective().is_root() {
-        eprintln!("skipped: needs root");
+        ultima_testing::skipped("needs root");
         return;
     }
     let run = thread::spawn(|| {

@@ -122,7 +122,7 @@ fn reboot(criterion: &mut Criterion) {
     }
     let is_whole = || {
         let state = &controller.switches()[LEAF];
-        state.problem.is_none() && !state.in_doubt
+        state.problem.is_none() && !state.dirty
     };
     let until = async |whole: bool| {
         while is_whole() != whole {

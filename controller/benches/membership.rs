@@ -79,7 +79,7 @@ async fn until(watch: &mut JobWatch, kind: Kind) {
         let next = watch.next().await.expect("it answers");
         let event = next.expect("the job is there").event;
         let event = event.unwrap_or_default();
-        assert_ne!(event.kind(), Kind::CalledOff, "{}", event.reason);
+        assert_ne!(event.kind(), Kind::Cancelled, "{}", event.reason);
         if event.kind() == kind {
             return;
         }

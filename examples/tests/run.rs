@@ -48,8 +48,7 @@ fn allreduce_averages_on_loopback() {
 #[test]
 fn ranks_join_a_job_at_the_controller() {
     if !Uid::effective().is_root() {
-        // `eprintln!` is captured unless the test fails.
-        writeln!(std::io::stderr(), "skipped: needs root").expect("standard error");
+        ultima_testing::skipped("needs root");
         return;
     }
     let run = thread::spawn(|| {

@@ -347,8 +347,8 @@ fn members(job: &api::Job) -> String {
         ]
     });
     let mut notes = String::new();
-    if !job.stays.is_empty() {
-        notes += &format!("not rerouted: {}\n", job.stays);
+    if !job.remaining.is_empty() {
+        notes += &format!("not rerouted: {}\n", job.remaining);
     }
     if let Some(next) = &job.next {
         let hosts = next.members.iter().map(|m| match m.state() {

@@ -134,9 +134,9 @@ pub async fn settled(
     let bound = bound.into();
     loop {
         let switches = ask(client, async |client| client.switches().await).await?;
-        let unsettled = switches.iter().filter(|switch| {
-            names.contains(&switch.name) && (!switch.connected || switch.in_doubt)
-        });
+        let unsettled = switches
+            .iter()
+            .filter(|switch| names.contains(&switch.name) && (!switch.connected || switch.dirty));
         let unsettled: Vec<&str> = unsettled.map(|switch| switch.name.as_str()).collect();
         if unsettled.is_empty() {
             return Ok(());

@@ -10,8 +10,8 @@ use ultima_controller::api::prepare_epoch::Place;
 use ultima_controller::api::{
     Attendance, BeginEpoch, CheckRound, JoinResponse, PrepareEpoch, RoundReport,
 };
-use ultima_controller::attend::{Member, Prober};
 use ultima_controller::client::Client;
+use ultima_controller::member_session::{Member, Prober};
 
 /// Members on one connection: a server accepts at most 200 calls at once on each.
 const OF_A_CONNECTION: usize = 100;
@@ -62,7 +62,7 @@ impl Member for Follower<'_> {
         }
     }
 
-    fn call_off(&mut self) {
+    fn cancel(&mut self) {
         self.next = None;
     }
 

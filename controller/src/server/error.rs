@@ -498,9 +498,7 @@ pub enum JobRequestError {
     #[error("the controller is stopping; try again when it is back")]
     Stopping,
     /// The controller is not primary at more than half of the switches.
-    #[error(
-        "this controller is not primary at more than half of the switches; ask the primary controller"
-    )]
+    #[error("this controller is not primary at more than half of the switches; ask the leader")]
     NotPrimary,
     /// Too few controllers follow to store a change, so nothing was begun.
     #[error("nothing was changed: {0}")]

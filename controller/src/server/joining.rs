@@ -94,7 +94,7 @@ impl Controller {
         Ok((rank, state))
     }
 
-    /// Gives up a member's rank in an epoch; `number` is the epoch's job id, or 0 if unknown.
+    /// Gives up a member's rank in an epoch; `number` is the epoch's job id.
     ///
     /// # Errors
     /// No job has that name, or the rank has not joined in that epoch.

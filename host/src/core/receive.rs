@@ -1,6 +1,6 @@
 //! Received datagrams: parsing, and dispatch to operations, checks and recycling.
 
-use ultima_wire::{Check, Feedback, Header, Kind, RepairRequest, Requested};
+use ultima_wire::{Check, Credit, Feedback, Header, Kind, RepairRequest, Requested};
 
 use crate::cause::{Cause, Phase};
 use crate::config::Gather;
@@ -32,6 +32,7 @@ impl Core {
             Ok(admitted) => admitted,
             Err(reason) => return self.totals.rejected.count(reason),
         };
+        self.credit.received(&header);
         if let Some(recycler) = &mut self.recycler {
             recycler.heard(now, &header);
         }
@@ -90,6 +91,19 @@ impl Core {
         if let Some(check) = Check::parse(payload) {
             self.checks.received(header, check);
             self.totals.control_received += 1;
+            return;
+        }
+        if let Some(message) = Credit::parse(payload) {
+            self.totals.control_received += 1;
+            if self.credit.heard(header.source, message) {
+                for operation in &mut self.operations {
+                    operation.outbox_mut().release_held();
+                }
+                self.exact.release_held();
+                if let Some(recycler) = &mut self.recycler {
+                    recycler.store.release();
+                }
+            }
             return;
         }
         let id = operation_of(header);

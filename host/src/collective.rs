@@ -6,11 +6,11 @@ use std::time::Duration;
 use ultima_wire::Key;
 
 use crate::codec::{Codec, Coding};
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, ReceiveBuffer};
 use crate::core::{Core, StartError};
 use crate::driver::port::{PortConfig, PortLink};
 use crate::driver::thread::{Command, Handle, Prober, Reply, Report, Stopped};
-use crate::driver::udp::{UdpConfig, UdpLink};
+use crate::driver::udp::{self, UdpConfig, UdpLink};
 use crate::driver::{Link, LinkError};
 use crate::exact::{Exact, ExactOutcome, Incomplete};
 use crate::hierarchical::GridError;
@@ -163,8 +163,11 @@ impl Collective {
     ///
     /// # Errors
     /// [`Error::Config`], [`Error::Peers`], or [`Error::Link`] if the socket cannot be set up.
-    pub fn over_udp(config: Config, udp: UdpConfig) -> Result<Self, Error> {
+    pub fn over_udp(mut config: Config, udp: UdpConfig) -> Result<Self, Error> {
         let peers = udp.peers.len();
+        let buffer = udp::size_buffers(&udp.socket)?;
+        config.receive_buffer = Some(ReceiveBuffer::of_socket(buffer, &config));
+        config.send_run = udp::send_run(&config);
         Self::new(config, peers, move |max_datagram, key| {
             UdpLink::new(udp, max_datagram, key)
         })

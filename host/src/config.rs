@@ -60,6 +60,12 @@ pub struct Config {
     pub pacing: Option<Pacing>,
     /// How many ranks may send contributions to this one at a time.
     pub incast: IncastPolicy,
+    /// Room for packets that this rank has not read yet, which it grants to the others as credit. None: no
+    /// flow control. All ranks have it, or none.
+    pub receive_buffer: Option<ReceiveBuffer>,
+    /// Packets that follow each other to one receiver before the next one's turn, 1 or more. More make system
+    /// calls cheaper and queues in switches longer.
+    pub send_run: u16,
     /// By how many packets of the same source the network may overtake a packet. A packet counts as lost only
     /// when more later ones have arrived. 0 if the fabric keeps the order.
     pub reorder: u32,
@@ -127,6 +133,39 @@ impl Pacing {
     pub(crate) fn time(&self, bytes: u64) -> Duration {
         let ns = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(self.bits_per_second);
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+}
+
+/// Room for received packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveBuffer {
+    /// Number of packets of full length.
+    pub packets: u32,
+}
+
+impl ReceiveBuffer {
+    /// Size of a socket's receive buffer with Linux's defaults: twice net.core.rmem_default.
+    const USUAL: usize = 2 * 212_992;
+
+    /// The room in a Linux socket whose buffer has `bytes` (SO_RCVBUF as read, see socket(7)), for packets of
+    /// this configuration.
+    ///
+    /// The kernel counts the memory of a packet: its data rounded up to a power of two, and its descriptors.
+    /// Half of the buffer stays free: the kernel returns the memory of read packets in steps of a quarter
+    /// buffer, and small packets need room too.
+    pub fn of_socket(bytes: usize, config: &Config) -> Self {
+        const HEADERS_AND_SHARED_INFO: usize = 512;
+        const DESCRIPTOR: usize = 256;
+        let datagram = config.header_len() + config.slot_bytes + config.counted_len();
+        let memory = (datagram + HEADERS_AND_SHARED_INFO).next_power_of_two() + DESCRIPTOR;
+        Self {
+            packets: u32::try_from(bytes / 2 / memory).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The room in a socket with Linux's defaults.
+    pub(crate) fn usual(config: &Config) -> Self {
+        Self::of_socket(Self::USUAL, config)
     }
 }
 
@@ -205,6 +244,10 @@ impl Config {
     /// A slot that fits an MTU of 1,500 with all headers.
     pub const SLOT_BYTES: usize = 1408;
 
+    /// The largest default slot, for jumbo frames. Larger ones save little work per byte, lose more with each packet,
+    /// and leave room for few packets in small socket buffers.
+    pub const LARGE_SLOT_BYTES: usize = 8192;
+
     /// Creates a configuration with the defaults of most jobs: 1,408-byte slots, Hadamard, multicast, t_S at
     /// 3/5 of t_B, no pacing, a network that keeps the order, no recycling.
     pub fn new(job: u16, epoch: u16, rank: u16, ranks: u16, seed: u64, t_b: Duration) -> Self {
@@ -227,6 +270,8 @@ impl Config {
             timeouts: Timeouts::default(),
             pacing: None,
             incast: IncastPolicy::All,
+            receive_buffer: None,
+            send_run: 1,
             reorder: 0,
             early: EarlyBounds::default(),
             recycling: None,

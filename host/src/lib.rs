@@ -80,7 +80,7 @@ pub use answers::Answers;
 pub use cause::{Cause, Causes, CutOnTheWay, Losses, Phase, SlotGone};
 pub use codec::{Codec, Coding};
 pub use collective::{Collective, Error, Observer};
-pub use config::{Config, ConfigError, EarlyBounds, Gather, GatherStart, Pacing};
+pub use config::{Config, ConfigError, EarlyBounds, Gather, GatherStart, Pacing, ReceiveBuffer};
 pub use core::{CheckPacket, Core, Destination, Event, Heard, HeardInRound, StartError, Transmit};
 pub use driver::port::{PortAddress, PortConfig};
 pub use driver::thread::{Prober, Report, Stopped};

@@ -63,69 +63,122 @@ impl Rotations {
     }
 }
 
+/// Whether a packet may be sent to a rank now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// Its receive buffer has room.
+    Open,
+    /// Its receive buffer may be full.
+    Blocked,
+    /// Its receive buffer may be full for so long that no other rank should wait for it.
+    Stalled,
+}
+
+/// The next stop of a [`Tour`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Visit {
+    /// A slot to send.
+    Slot {
+        /// The owner.
+        owner: u16,
+        /// The position in the source's rotation.
+        position: u32,
+    },
+    /// All remaining owners of the round lack room, for now.
+    Blocked,
+    /// All remaining owners are stalled.
+    Stalled,
+    /// No slot is left.
+    Done,
+}
+
 /// The order in which a source visits all owners' slots: in rounds of as many owners as the incast allows. A
-/// round goes position by position, and at each position owner by owner, starting after the source.
+/// round visits owner after owner, starting after the source, for a run of slots each, until all have had
+/// their slots.
 ///
 /// So owners at the same distance from their sources are in the same round, and if all sources are in the
 /// same round, an owner has as many senders as a round has owners. Within a shard the order of slots is that
-/// of the [`Rotation`], whatever the rounds.
-#[derive(Clone, Copy, Debug)]
+/// of the [`Rotation`], whatever the rounds. An owner without room is passed over; the next round waits for
+/// it until it stalls.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Tour {
     /// Owners in a round.
     width: u16,
+    /// Slots of one owner that follow each other.
+    run: u16,
     /// Owners of the earlier rounds.
     round: u16,
-    position: u32,
-    /// Owners visited at this position. The owner is `source + 1 + round + passed`, modulo the ranks.
+    /// Owners of this round before the visited one. The owner is `source + 1 + round + passed`, modulo the
+    /// ranks.
     passed: u16,
-    /// True if an owner had a slot at this position.
-    found: bool,
+    /// Slots of the visited owner's run so far.
+    visited: u16,
+    /// By distance from the source, less one: the next position.
+    positions: Vec<u32>,
 }
 
 impl Tour {
-    /// Creates a tour in rounds of `incast` owners, 1 or more.
-    pub(crate) fn new(incast: u16) -> Self {
-        debug_assert!(incast > 0);
+    /// Creates a tour of a job with `ranks`, in rounds of `incast` owners and runs of `run` slots, each 1 or
+    /// more.
+    pub(crate) fn new(ranks: u16, incast: u16, run: u16) -> Self {
+        debug_assert!(incast > 0 && run > 0);
         Self {
             width: incast,
+            run,
             round: 0,
-            position: 0,
             passed: 0,
-            found: false,
+            visited: 0,
+            positions: vec![0; usize::from(ranks - 1)],
         }
     }
 
-    /// The next (owner, position), if any shard has one. `slots` returns the number of slots in an owner's
-    /// shard.
+    /// The next slot that may be sent. `slots` returns the number of slots in an owner's shard, which may grow.
     pub(crate) fn next(
         &mut self,
         source: u16,
-        ranks: u16,
         slots: impl Fn(u16) -> u32,
-    ) -> Option<(u16, u32)> {
-        let others = ranks - 1;
-        while self.round < others {
-            if self.passed == self.width.min(others - self.round) {
-                // If no owner of the round has a slot at this position, none has one at a later position.
-                if self.found {
-                    self.position += 1;
-                } else {
-                    self.round += self.passed;
-                    self.position = 0;
+        mut flow: impl FnMut(u16) -> Flow,
+    ) -> Visit {
+        let others = self.positions.len() as u16;
+        let (mut again, mut stalled) = (true, false);
+        loop {
+            if self.round >= others {
+                // Slots of stalled owners, or new ones.
+                if !std::mem::take(&mut again) {
+                    return if stalled { Visit::Stalled } else { Visit::Done };
                 }
-                self.passed = 0;
-                self.found = false;
-                continue;
+                (self.round, stalled) = (0, false);
             }
-            let behind = u32::from(self.round) + u32::from(self.passed);
-            let owner = ((u32::from(source) + 1 + behind) % u32::from(ranks)) as u16;
-            self.passed += 1;
-            if self.position < slots(owner) {
-                self.found = true;
-                return Some((owner, self.position));
+            let in_round = self.width.min(others - self.round);
+            let mut blocked = false;
+            // The first owner comes again at the end: its run may be over.
+            for _ in 0..=in_round {
+                let distance = self.round + self.passed;
+                let owner = (u32::from(source) + 1 + u32::from(distance)) % (u32::from(others) + 1);
+                let position = &mut self.positions[usize::from(distance)];
+                if self.visited < self.run && *position < slots(owner as u16) {
+                    match flow(owner as u16) {
+                        Flow::Open => {
+                            self.visited += 1;
+                            *position += 1;
+                            return Visit::Slot {
+                                owner: owner as u16,
+                                position: *position - 1,
+                            };
+                        }
+                        Flow::Blocked => blocked = true,
+                        Flow::Stalled => stalled = true,
+                    }
+                }
+                self.passed = (self.passed + 1) % in_round;
+                self.visited = 0;
             }
+            if blocked {
+                return Visit::Blocked;
+            }
+            self.round += in_round;
+            self.passed = 0;
         }
-        None
     }
 }
 
@@ -134,6 +187,57 @@ mod tests {
     use super::*;
 
     const ID: OperationId = OperationId { step: 9, bucket: 2 };
+
+    /// The next slot if all owners have room.
+    fn open(tour: &mut Tour, source: u16, slots: impl Fn(u16) -> u32) -> Option<(u16, u32)> {
+        match tour.next(source, slots, |_| Flow::Open) {
+            Visit::Slot { owner, position } => Some((owner, position)),
+            Visit::Done => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn runs_stay_with_one_owner() {
+        let mut tour = Tour::new(4, 3, 2);
+        let mut next = || open(&mut tour, 0, |_| 3);
+        let order: Vec<_> = std::iter::from_fn(&mut next).collect();
+        let expected = [
+            (1, 0),
+            (1, 1),
+            (2, 0),
+            (2, 1),
+            (3, 0),
+            (3, 1),
+            (1, 2),
+            (2, 2),
+            (3, 2),
+        ];
+        assert_eq!(order, expected);
+    }
+
+    #[test]
+    fn owners_without_room_are_passed_over() {
+        let mut tour = Tour::new(4, 2, 1);
+        let mut visit = |flow_of_1| {
+            tour.next(
+                0,
+                |_| 2,
+                |owner| if owner == 1 { flow_of_1 } else { Flow::Open },
+            )
+        };
+        let slot = |owner, position| Visit::Slot { owner, position };
+        // The first round has owners 1 and 2. It waits for 1 until that stalls.
+        assert_eq!(visit(Flow::Open), slot(1, 0));
+        assert_eq!(visit(Flow::Open), slot(2, 0));
+        assert_eq!(visit(Flow::Blocked), slot(2, 1));
+        assert_eq!(visit(Flow::Blocked), Visit::Blocked);
+        assert_eq!(visit(Flow::Stalled), slot(3, 0));
+        assert_eq!(visit(Flow::Stalled), slot(3, 1));
+        assert_eq!(visit(Flow::Stalled), Visit::Stalled);
+        assert_eq!(visit(Flow::Open), slot(1, 1));
+        assert_eq!(visit(Flow::Open), Visit::Done);
+    }
 
     #[test]
     fn positions_and_slots_are_each_others_reverse() {
@@ -169,9 +273,9 @@ mod tests {
         for (ranks, incast) in [2, 3, 8].into_iter().flat_map(with_incast) {
             for source in 0..ranks {
                 let slots = |owner: u16| if owner.is_multiple_of(2) { 3 } else { 2 };
-                let mut tour = Tour::new(incast);
+                let mut tour = Tour::new(ranks, incast, 1);
                 let mut seen = Vec::new();
-                while let Some(next) = tour.next(source, ranks, slots) {
+                while let Some(next) = open(&mut tour, source, slots) {
                     seen.push(next);
                 }
                 assert_eq!(seen[0].0, (source + 1) % ranks);
@@ -181,7 +285,7 @@ mod tests {
                     .flat_map(|owner| (0..slots(owner)).map(move |p| (owner, p)))
                     .collect();
                 assert_eq!(seen, all);
-                assert_eq!(tour.next(source, ranks, slots), None);
+                assert_eq!(open(&mut tour, source, slots), None);
             }
         }
     }
@@ -192,14 +296,14 @@ mod tests {
         const RANKS: u16 = 12;
         const SLOTS: u32 = 5;
         for incast in 1..RANKS {
-            let mut tours = [Tour::new(incast); RANKS as usize];
+            let mut tours = vec![Tour::new(RANKS, incast, 1); RANKS.into()];
             let (mut owners_left, mut most) = (RANKS - 1, 0);
             while owners_left > 0 {
                 let width = incast.min(owners_left);
                 let mut senders = vec![std::collections::BTreeSet::new(); usize::from(RANKS)];
                 for _ in 0..SLOTS * u32::from(width) {
                     for (source, tour) in (0..).zip(&mut tours) {
-                        let (owner, _) = tour.next(source, RANKS, |_| SLOTS).expect("slots left");
+                        let (owner, _) = open(tour, source, |_| SLOTS).expect("slots left");
                         senders[usize::from(owner)].insert(source);
                     }
                 }
@@ -215,9 +319,9 @@ mod tests {
     #[test]
     fn rounds_leave_the_order_within_a_shard_alone() {
         for incast in [1, 2, 5, 7] {
-            let mut tour = Tour::new(incast);
+            let mut tour = Tour::new(8, incast, 1);
             let mut next = [0; 8];
-            while let Some((owner, position)) = tour.next(3, 8, |_| 4) {
+            while let Some((owner, position)) = open(&mut tour, 3, |_| 4) {
                 let expected = &mut next[usize::from(owner)];
                 assert_eq!(position, *expected);
                 *expected += 1;

@@ -98,9 +98,82 @@ impl<'a> RepairRequest<'a> {
     }
 }
 
+/// Flow control between a sender and a receiver of SCATTER, GATHER and REPAIR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Credit {
+    /// From the receiver: the sender may have `window` packets outstanding after `taken`.
+    Grant {
+        /// The newest sequence number of the addressed rank that this rank has taken from its socket; 0 for none.
+        taken: u32,
+        /// Packets, 1 or more.
+        window: u16,
+    },
+    /// From a sender without credit: the receiver answers with a grant.
+    Request {
+        /// The sequence number of the last packet that the sender sent to the receiver; 0 for none.
+        last: u32,
+    },
+}
+
+impl Credit {
+    /// Bytes of the payload.
+    pub const LEN: usize = 8;
+
+    const GRANT: u8 = 4;
+    const REQUEST: u8 = 5;
+
+    /// Parses a payload. None if it is neither message.
+    pub fn parse(payload: &[u8]) -> Option<Self> {
+        let &[message, _, w0, w1, a, b, c, d] = payload.first_chunk()?;
+        let sequence = u32::from_be_bytes([a, b, c, d]);
+        let window = u16::from_be_bytes([w0, w1]);
+        match message {
+            Self::GRANT if window > 0 => Some(Credit::Grant {
+                taken: sequence,
+                window,
+            }),
+            Self::REQUEST => Some(Credit::Request { last: sequence }),
+            _ => None,
+        }
+    }
+
+    /// Writes the payload to the front of `buf`.
+    ///
+    /// # Panics
+    /// If `buf` is shorter than [`Credit::LEN`].
+    pub fn emit(&self, buf: &mut [u8]) {
+        let (message, window, sequence) = match *self {
+            Credit::Grant { taken, window } => (Self::GRANT, window, taken),
+            Credit::Request { last } => (Self::REQUEST, 0, last),
+        };
+        let ([w0, w1], [a, b, c, d]) = (window.to_be_bytes(), sequence.to_be_bytes());
+        buf[..Self::LEN].copy_from_slice(&[message, 0, w0, w1, a, b, c, d]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn credit_comes_back_and_other_messages_are_refused() {
+        let mut buf = [0xff; Credit::LEN + 1];
+        let grant = Credit::Grant {
+            taken: 0x0102_0304,
+            window: 0x0506,
+        };
+        grant.emit(&mut buf);
+        assert_eq!(buf, [4, 0, 5, 6, 1, 2, 3, 4, 0xff]);
+        assert_eq!(Credit::parse(&buf), Some(grant));
+        assert_eq!(Credit::parse(&buf[..7]), None);
+        buf[2..4].fill(0);
+        assert_eq!(Credit::parse(&buf), None, "a window of 0");
+        let request = Credit::Request { last: 0x0102_0304 };
+        request.emit(&mut buf);
+        assert_eq!(buf[..8], [5, 0, 0, 0, 1, 2, 3, 4]);
+        assert_eq!(Credit::parse(&buf), Some(request));
+        assert_eq!(Credit::parse(&[6; 8]), None);
+    }
 
     #[test]
     fn requests_come_back_and_other_messages_are_refused() {

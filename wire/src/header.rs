@@ -84,7 +84,8 @@ pub struct Header {
     pub shared_tc: u16,
     /// The sender's clock at the time of sending.
     pub sent_at: Ticks,
-    /// The `sent_at` of the packet that this one answers; 0 for none.
+    /// FEEDBACK and CONTROL: the `sent_at` of the packet that this one answers; 0 for none. Other kinds: see
+    /// [`Header::sequence`].
     pub echoed: Ticks,
     /// Digest and tag, where the job uses them.
     pub auth: Option<Auth>,
@@ -147,6 +148,16 @@ impl Header {
     #[allow(clippy::len_without_is_empty)] // a header is never empty
     pub fn len(&self) -> usize {
         header_len(self.auth.is_some())
+    }
+
+    /// SCATTER, GATHER and REPAIR: counts such packets of this source for the job, whatever their receiver,
+    /// wrapping from 2^32 − 1 to 1. None without flow control.
+    pub fn sequence(&self) -> Option<u32> {
+        match self.kind {
+            Kind::Scatter | Kind::Gather | Kind::Repair => Some(self.echoed.0),
+            _ => None,
+        }
+        .filter(|sequence| *sequence != 0)
     }
 
     /// Parses a header from the front of a UDP payload. Returns it and the bytes after it.

@@ -18,7 +18,7 @@ mod ticks;
 mod types;
 
 pub use auth::{Auth, Key, VerifyError, seal, seal_header};
-pub use control::{Check, RepairRequest, Requested};
+pub use control::{Check, Credit, RepairRequest, Requested};
 pub use feedback::Feedback;
 pub use header::{
     AUTH_LEN, GROUP_NETWORK, HEADER_LEN, Header, INCAST_MAX, KIND_AT, KIND_MASK, MAGIC,

@@ -12,6 +12,7 @@
 //! | `reduce.rs` | the own shard: contributions by slot, losses, when a slot closes |
 //! | `collect.rs` | the others' shards: aggregates |
 //! | `congestion.rs` | measurements and reports of queues; the sending rate |
+//! | `credit.rs` | flow control: how many packets a receiver has room for |
 //! | `outbox.rs` | packets to send, in order |
 //! | `early.rs` | packets that arrive before the operation starts here |
 //! | `check.rs` | check packets, which show which paths work |
@@ -21,6 +22,7 @@
 //! | `waits.rs` | how long the others will wait: the budget in packets |
 //! | `recycler.rs` | packets of [`crate::recycling`]: counted ranks, requests, repairs |
 //! | `members.rs` | state of the other ranks: last packets, suspicion |
+//! | `progress.rs` | the step that another rank has reached |
 //! | `tracer.rs` | records for [`crate::trace`] |
 //! | `weights.rs` | the weight of each rank's data |
 //! | `exact/` | exact operations, which repair losses |
@@ -48,6 +50,7 @@
 mod check;
 mod collect;
 mod congestion;
+mod credit;
 mod cuts;
 mod early;
 mod exact;
@@ -56,6 +59,7 @@ mod operation;
 mod outbox;
 mod overtaking;
 mod packet;
+mod progress;
 mod receive;
 mod recycler;
 mod reduce;
@@ -89,6 +93,7 @@ pub use start::StartError;
 
 use check::Checks;
 use congestion::Congestion;
+use credit::Credit;
 use early::Early;
 use exact::ExactOperations;
 use members::Members;
@@ -172,6 +177,7 @@ pub struct Core {
     recycler: Option<Recycler>,
     exact: ExactOperations,
     congestion: Option<Congestion>,
+    credit: Credit,
     incast: Incast,
     events: VecDeque<Event>,
     /// Counters of finished operations.
@@ -204,6 +210,7 @@ impl Core {
                 .map(|recycling| Recycler::new(&config, recycling)),
             exact: ExactOperations::default(),
             congestion: (config.pacing).map(|pacing| Congestion::new(&config, pacing)),
+            credit: Credit::new(&config),
             incast: Incast::new(config.incast, config.ranks),
             events: VecDeque::new(),
             totals: Totals::default(),
@@ -239,6 +246,10 @@ impl Core {
     /// When [`Core::poll_transmit`], after returning none, may return a datagram without another event:
     /// pacing, or a repeated notice.
     pub fn poll_transmit_at(&self) -> Option<Time> {
+        let credit = self.credit.ready_at(self.may_need_credit());
+        if credit == Some(Time::ZERO) {
+            return credit;
+        }
         let paced = match &self.congestion {
             Some(congestion) if congestion.has_report() => return Some(Time::ZERO),
             Some(congestion) => congestion.pacer.ready_at(),
@@ -251,8 +262,14 @@ impl Core {
             .chain(self.checks.has_outgoing().then_some(Time::ZERO))
             .chain(self.recycler.as_ref().and_then(Recycler::ready_at))
             .chain(self.exact.ready_at())
-            .min()?;
-        Some(ready.max(paced))
+            .min();
+        let ready = ready.map(|ready| ready.max(paced));
+        ready.into_iter().chain(credit).min()
+    }
+
+    /// True if data may wait for credit.
+    fn may_need_credit(&self) -> bool {
+        self.has_unsent() || !self.exact.is_empty()
     }
 
     /// Sends a check packet before everything else. Ignores one to this rank itself, or to a rank outside the
@@ -442,7 +459,10 @@ impl Core {
         let members = &self.members;
         let past = |rank, step| members.is_past(rank, step);
         self.totals.phases += self.exact.retire(now, past);
-        while let Some(at) = self.operations.iter().position(|o| o.is_over(now)) {
+        for operation in &mut self.operations {
+            operation.abandon_stalled(now);
+        }
+        while let Some(at) = self.operations.iter().position(Operation::is_over) {
             let Some(operation) = self.operations.remove(at) else {
                 return;
             };

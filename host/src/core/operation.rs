@@ -22,8 +22,9 @@ use crate::values::Values;
 
 use super::Destination;
 use super::collect::Collect;
+use super::credit::Credit;
 use super::early::count;
-use super::outbox::{Outbox, Packet};
+use super::outbox::{Held, Outbox, Packet};
 use super::packet::{self, Payload};
 use super::recycler::Recycler;
 use super::reduce::{Acceptance, Closed, Reduce};
@@ -203,7 +204,7 @@ impl Operation {
             early_at: [None; 2],
             deadline: now + bounds.t_b,
             lapsed: false,
-            outbox: Outbox::new(config, &layout, (id, part), (incast, bounds.t_b), now),
+            outbox: Outbox::new(config, &layout, (id, part), (incast, bounds), now),
             waits: Waits::new(config.ranks, now, bounds.t_b),
             ways: Ways::default(),
             last: LastPackets::default(),
@@ -259,9 +260,11 @@ impl Operation {
         header: &Header,
         payload: Payload<'_>,
     ) -> Result<Received, Rejection> {
-        if header.kind == Kind::Feedback
-            && let Some(feedback) = Feedback::parse(payload.bytes())
-        {
+        if header.kind == Kind::Feedback {
+            // Without its payload it says nothing.
+            let Some(feedback) = Feedback::parse(payload.bytes()) else {
+                return Ok(Fate::Heard.into());
+            };
             self.waits
                 .advertised(header.source, arrival + feedback.wait.into());
             if !feedback.notice {
@@ -629,8 +632,9 @@ impl Operation {
         &mut self,
         now: Time,
         timeouts: &mut dyn Policy,
+        credit: &mut Credit,
     ) -> Option<Outgoing<'_>> {
-        let mut packet = self.outbox.next(&self.layout, now)?;
+        let mut packet = self.outbox.next(&self.layout, now, credit)?;
         if packet.kind == Kind::Gather {
             packet.contributions = packet.contributions.min(self.most);
         }
@@ -694,8 +698,15 @@ impl Operation {
     }
 
     /// True if nothing is left to receive or to send.
-    pub(super) fn is_over(&self, now: Time) -> bool {
-        self.waiting.is_none() && self.outbox.ready_at(now).is_none()
+    pub(super) fn is_over(&self) -> bool {
+        self.waiting.is_none() && self.outbox.is_empty()
+    }
+
+    /// After the end, drops packets to ranks that have had no room for long.
+    pub(super) fn abandon_stalled(&mut self, now: Time) {
+        if self.waiting.is_none() && self.outbox.held() == Some(Held::Stalled) {
+            self.outbox.abandon(now);
+        }
     }
 
     pub(super) fn part(&self) -> Part {

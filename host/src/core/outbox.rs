@@ -1,6 +1,5 @@
 //! The send queue of one operation: order, notices and turns.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use ultima_wire::Kind;
@@ -8,11 +7,13 @@ use ultima_wire::Kind;
 use crate::config::{Config, Gather};
 use crate::layout::Layout;
 use crate::operation::{OperationId, Part};
-use crate::rotation::{Rotation, Tour};
+use crate::rotation::{Flow, Rotation, Tour, Visit};
 use crate::stats::Phases;
 use crate::time::Time;
+use crate::timeout::Bounds;
 
 use super::Destination;
+use super::credit::Credit;
 use super::reduce::Closed;
 
 /// Number of copies of a notice, against its loss.
@@ -51,19 +52,36 @@ pub(super) struct Outbox {
     tour: Tour,
     /// SCATTER packets that were not sent.
     scatter: u64,
-    /// Closed slots that were not sent to all ranks.
-    gather: VecDeque<Closed>,
+    /// Closed slots in the order in which they are sent.
+    closed: Vec<Closed>,
+    /// Number of closed slots that were sent to the group, or to the rank that has the most.
+    gather_sent: u32,
+    /// With unicast: the order in which ranks get closed slots.
+    gather_tour: Tour,
+    /// With unicast: ranks that have a GATHER.
+    gather_began: u16,
     /// No GATHER is sent earlier than this.
     gather_from: Time,
     /// The delay of the first GATHER after its slot closes.
     hold: Option<Hold>,
-    /// Slots of this rank's shard that were not sent to all ranks, closed or not.
-    gather_slots: u32,
+    /// GATHER packets that were not sent, of slots that have closed or not.
+    gather_left: u64,
     own_slots: u32,
-    /// The next destination of the first slot in `gather`.
-    gather_turn: Turn,
+    /// The reason that waiting data cannot be sent, from the last call of [`Outbox::next`].
+    held: Option<Held>,
+    /// How long one rank without credit may delay the others: by phase.
+    patience: [Duration; 2],
     notice: Option<Notice>,
     counters: Phases,
+}
+
+/// The reason that waiting data cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// A receiver has no room, for now.
+    Blocked,
+    /// All receivers that lack data are stalled.
+    Stalled,
 }
 
 /// An owner's turn, until its first slot closes.
@@ -112,7 +130,7 @@ impl Outbox {
         config: &Config,
         layout: &Layout,
         (id, part): (OperationId, Part),
-        (incast, t_b): (u16, Duration),
+        (incast, bounds): (u16, Bounds),
         now: Time,
     ) -> Self {
         let Config { rank, ranks, .. } = *config;
@@ -133,7 +151,7 @@ impl Outbox {
             Gather::Multicast => u64::from(own_slots),
             Gather::Unicast => u64::from(own_slots) * u64::from(ranks - 1),
         };
-        let notice_spacing = t_b / NOTICE_SPACING;
+        let notice_spacing = bounds.t_b / NOTICE_SPACING;
         let mut outbox = Self {
             rank,
             ranks,
@@ -146,14 +164,21 @@ impl Outbox {
             },
             notice_copies: NOTICE_COPIES,
             rotation: Rotation::new(config.seed, id, rank),
-            tour: Tour::new(incast),
+            tour: Tour::new(ranks, incast, config.send_run),
             scatter,
-            gather: VecDeque::with_capacity(own_slots as usize),
+            closed: Vec::with_capacity(own_slots as usize),
+            gather_sent: 0,
+            gather_tour: match config.gather {
+                Gather::Multicast => Tour::default(),
+                Gather::Unicast => Tour::new(ranks, ranks - 1, config.send_run),
+            },
+            gather_began: 0,
             gather_from: now,
             hold: None,
-            gather_slots: own_slots,
+            gather_left: counters.gather.slots,
             own_slots,
-            gather_turn: Turn::default(),
+            held: None,
+            patience: [bounds.t_s / 2, (bounds.t_b - bounds.t_s) / 4],
             notice: None,
             counters,
         };
@@ -172,24 +197,35 @@ impl Outbox {
         &mut self.counters
     }
 
-    /// Adds a closed slot. The shard's last slot may be shorter, so it goes first: at the end it would leave
-    /// links idle between owners that take turns.
+    /// Adds a closed slot. The shard's last slot may be shorter, so the group gets it first: at the end it would
+    /// leave links idle between owners that take turns.
     pub(super) fn push(&mut self, closed: Closed, now: Time) {
         if let Some(hold) = self.hold.take()
             && now <= hold.ready_by
         {
             self.gather_from = now + hold.turn;
         }
-        if closed.slot + 1 == self.own_slots && self.gather_turn.passed == 0 {
-            self.gather.push_front(closed);
+        self.held = None;
+        if self.gather_to == Gather::Multicast && closed.slot + 1 == self.own_slots {
+            self.closed.insert(self.gather_sent as usize, closed);
         } else {
-            self.gather.push_back(closed);
+            self.closed.push(closed);
         }
     }
 
-    /// True if SCATTER or GATHER could be sent now.
+    /// GATHER packets of closed slots that were not sent.
+    fn gather_ready(&self) -> u64 {
+        let open = u64::from(self.own_slots) - self.closed.len() as u64;
+        let receivers = match self.gather_to {
+            Gather::Multicast => 1,
+            Gather::Unicast => u64::from(self.ranks - 1),
+        };
+        self.gather_left.saturating_sub(open * receivers)
+    }
+
+    /// True if SCATTER or GATHER waits to be sent.
     pub(super) fn has_data(&self) -> bool {
-        self.scatter > 0 || !self.gather.is_empty()
+        self.scatter > 0 || self.gather_ready() > 0
     }
 
     /// True if the last SCATTER is sent.
@@ -197,10 +233,20 @@ impl Outbox {
         self.scatter == 0
     }
 
+    /// Notes that a receiver may have room again.
+    pub(super) fn release_held(&mut self) {
+        self.held = None;
+    }
+
+    /// The reason that waiting data cannot be sent.
+    pub(super) fn held(&self) -> Option<Held> {
+        self.held
+    }
+
     /// Delays the first GATHER by `turn`: from now if a slot is closed, else from when the first slot closes,
     /// which is at the same time at other owners. If that takes more than `at_most`, there is no delay.
     pub(super) fn hold_gather(&mut self, now: Time, turn: Duration, at_most: Duration) {
-        if self.gather.is_empty() {
+        if self.gather_ready() == 0 {
             let ready_by = now + at_most;
             self.hold = Some(Hold { turn, ready_by });
         } else {
@@ -214,77 +260,134 @@ impl Outbox {
         self.gather_from = Time::ZERO;
     }
 
-    /// When [`Outbox::next`] will return a packet, if nothing else happens.
+    /// True if nothing is left to send.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.has_data() && self.notice.is_none()
+    }
+
+    /// When [`Outbox::next`] will return a packet, if nothing else happens. Data without credit is not ready.
     pub(super) fn ready_at(&self, now: Time) -> Option<Time> {
+        let is_held = self.held.is_some();
         if self.scatter > 0 {
-            return Some(now);
+            return (!is_held).then_some(now);
         }
-        let gather = (!self.gather.is_empty()).then_some(self.gather_from);
+        let gather = (self.gather_ready() > 0 && !is_held).then_some(self.gather_from);
         let notice = self.notice.as_ref().map(|notice| notice.due);
         gather.into_iter().chain(notice).min()
     }
 
     /// The next packet to send, counted as sent.
-    pub(super) fn next(&mut self, layout: &Layout, now: Time) -> Option<Packet> {
+    pub(super) fn next(
+        &mut self,
+        layout: &Layout,
+        now: Time,
+        credit: &mut Credit,
+    ) -> Option<Packet> {
+        self.held = None;
         if self.scatter > 0 {
-            return self.next_scatter(layout, now);
+            let scatter = self.next_scatter(layout, now, credit);
+            if scatter.is_some() || self.scatter > 0 {
+                return scatter;
+            }
         }
         let urgent = self.notice.as_ref().is_some_and(|notice| notice.urgent);
         if urgent && let Some(notice) = self.next_notice(now) {
             return Some(notice);
         }
-        if !self.gather.is_empty() && self.gather_from <= now {
-            return self.next_gather(now);
+        if self.gather_ready() > 0
+            && self.gather_from <= now
+            && let Some(gather) = self.next_gather(now, credit)
+        {
+            return Some(gather);
         }
         self.next_notice(now)
     }
 
-    fn next_scatter(&mut self, layout: &Layout, now: Time) -> Option<Packet> {
-        let (owner, position) = self.tour.next(self.rank, self.ranks, |o| layout.slots(o))?;
-        let slots = layout.slots(owner);
-        self.counters.scatter.sent += 1;
-        self.counters.scatter.copies += 1;
-        self.scatter -= 1;
-        if self.scatter == 0 {
-            self.notify(false, now);
+    fn next_scatter(&mut self, layout: &Layout, now: Time, credit: &mut Credit) -> Option<Packet> {
+        let patience = self.patience[0];
+        let flow = |owner| credit.flow(now, owner, patience);
+        match self.tour.next(self.rank, |o| layout.slots(o), flow) {
+            Visit::Slot { owner, position } => {
+                let slots = layout.slots(owner);
+                self.counters.scatter.sent += 1;
+                self.counters.scatter.copies += 1;
+                self.scatter -= 1;
+                if self.scatter == 0 {
+                    self.notify(false, now);
+                }
+                Some(Packet {
+                    kind: Kind::Scatter,
+                    owner,
+                    slot: self.rotation.slot(position, slots),
+                    contributions: 1,
+                    last: is_last(position, slots),
+                    to: Destination::Rank(owner),
+                })
+            }
+            Visit::Blocked => {
+                self.held = Some(Held::Blocked);
+                None
+            }
+            // No other rank should wait for this rank's aggregates because of a stalled one.
+            Visit::Stalled | Visit::Done => {
+                self.counters.scatter.never_sent += std::mem::take(&mut self.scatter);
+                self.notify(false, now);
+                None
+            }
         }
-        Some(Packet {
-            kind: Kind::Scatter,
-            owner,
-            slot: self.rotation.slot(position, slots),
-            contributions: 1,
-            last: is_last(position, slots),
-            to: Destination::Rank(owner),
-        })
     }
 
-    fn next_gather(&mut self, now: Time) -> Option<Packet> {
+    fn next_gather(&mut self, now: Time, credit: &mut Credit) -> Option<Packet> {
+        let patience = self.patience[1];
+        let (position, to) = match self.gather_to {
+            Gather::Multicast => match credit.group_flow(now, patience) {
+                Flow::Open => (self.gather_sent, Destination::Group),
+                Flow::Blocked | Flow::Stalled => {
+                    self.held = Some(Held::Blocked);
+                    return None;
+                }
+            },
+            Gather::Unicast => {
+                let closed = self.closed.len() as u32;
+                let flow = |rank| credit.flow(now, rank, patience);
+                match self.gather_tour.next(self.rank, |_| closed, flow) {
+                    Visit::Slot { owner, position } => (position, Destination::Rank(owner)),
+                    Visit::Blocked => {
+                        self.held = Some(Held::Blocked);
+                        return None;
+                    }
+                    Visit::Stalled | Visit::Done => {
+                        self.held = Some(Held::Stalled);
+                        return None;
+                    }
+                }
+            }
+        };
         let &Closed {
             slot,
             contributions,
             ..
-        } = self.gather.front()?;
-        let last = is_last(self.own_slots - self.gather_slots, self.own_slots);
-        let (to, sent_to_all) = self.gather_turn.next(self.gather_to, self.rank, self.ranks);
+        } = self.closed.get(position as usize)?;
+        self.gather_sent = self.gather_sent.max(position + 1);
+        self.gather_left -= 1;
         self.counters.gather.sent += 1;
         self.counters.gather.copies += match to {
             Destination::Group => u64::from(self.ranks - 1),
             Destination::Rank(_) => 1,
         };
-        if sent_to_all {
-            self.gather.pop_front();
-            self.gather_slots -= 1;
+        self.gather_began += u16::from(position == 0);
+        if self.gather_to == Gather::Multicast || self.gather_began == self.ranks - 1 {
             self.notice = None;
-            if self.gather_slots == 0 {
-                self.notify(true, now);
-            }
+        }
+        if self.gather_left == 0 {
+            self.notify(true, now);
         }
         Some(Packet {
             kind: Kind::Gather,
             owner: self.rank,
             slot,
             contributions,
-            last,
+            last: is_last(position, self.own_slots),
             to,
         })
     }
@@ -346,16 +449,11 @@ impl Outbox {
     /// Drops everything: t_B passed or the shard lapsed, so no rank waits for it.
     pub(super) fn abandon(&mut self, now: Time) {
         self.stop_scatter(now);
-        let receivers = match self.gather_to {
-            Gather::Multicast => 1,
-            Gather::Unicast => u64::from(self.ranks - 1),
-        };
-        self.counters.gather.never_sent +=
-            u64::from(self.gather_slots) * receivers - u64::from(self.gather_turn.passed);
-        self.gather_turn = Turn::default();
-        self.gather_slots = 0;
-        self.gather.clear();
+        self.counters.gather.never_sent += std::mem::take(&mut self.gather_left);
+        self.closed.clear();
+        self.gather_sent = self.own_slots;
         self.notice = None;
+        self.held = None;
     }
 }
 

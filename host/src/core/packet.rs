@@ -1,8 +1,8 @@
 //! Parsing, checking and writing of datagrams.
 
 use ultima_wire::{
-    Auth, Check, Dtype, Feedback, Header, HostFlags, Kind, RepairRequest, Report, Requested,
-    SwitchFlags, Ticks, bitmap,
+    Auth, Check, Credit, Dtype, Feedback, Header, HostFlags, Kind, RepairRequest, Report,
+    Requested, SwitchFlags, Ticks, bitmap,
 };
 
 use crate::cause::{Cause, Phase, SlotGone};
@@ -366,11 +366,11 @@ pub(super) fn write(
     Written::whole(start + Feedback::LEN)
 }
 
-/// Writes a repeated aggregate to the front of `buf`.
+/// Writes a repeated aggregate with its sequence number to the front of `buf`.
 pub(super) fn write_repair(
     config: &Config,
     now: Time,
-    repair: &Repair<'_>,
+    (repair, sequence): (&Repair<'_>, u32),
     buf: &mut [u8],
 ) -> Written {
     let header = Header {
@@ -386,6 +386,7 @@ pub(super) fn write_repair(
         slot: repair.slot,
         slots: repair.slots,
         contributions: repair.contributions,
+        echoed: Ticks(sequence),
         ..header(config, now, Kind::Repair, config.rank)
     };
     let start = header.emit(buf);
@@ -416,6 +417,17 @@ pub(super) fn write_request(
         wanted: request.wanted,
     };
     Written::whole(start + request.emit(&mut buf[start..]))
+}
+
+/// Writes a grant of credit, or a request for it, to the front of `buf`.
+pub(super) fn write_credit(config: &Config, now: Time, message: Credit, buf: &mut [u8]) -> Written {
+    let header = Header {
+        budget: Ticks::MAX,
+        ..header(config, now, Kind::Control, config.rank)
+    };
+    let start = header.emit(buf);
+    message.emit(&mut buf[start..]);
+    Written::whole(start + Credit::LEN)
 }
 
 /// Writes a check packet to the front of `buf`.

@@ -129,7 +129,7 @@ impl Recycler {
     /// When there is something to send: now if a rank requested repairs, else when this rank's next request
     /// is due.
     pub(super) fn ready_at(&self) -> Option<Time> {
-        match self.store.is_asked() {
+        match self.store.is_ready() {
             true => Some(Time::ZERO),
             false => self.ledger.due(),
         }

@@ -5,6 +5,7 @@ use ultima_wire::{Kind, Ticks, seal};
 
 use crate::config::{Gather, GatherStart};
 use crate::operation::{OperationId, Part};
+use crate::rotation::Flow;
 use crate::time::Time;
 
 use super::congestion::{Congestion, CongestionReport, Queues};
@@ -31,6 +32,9 @@ impl Core {
 
     pub(super) fn transmit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         self.handle_timeout(now);
+        if let Some(transmit) = self.transmit_credit(now, buf) {
+            return Some(transmit);
+        }
         if let Some(transmit) = self.transmit_report(now, buf) {
             return Some(transmit);
         }
@@ -47,7 +51,8 @@ impl Core {
         }
         for operation in &mut self.operations {
             let id = operation.id;
-            let Some(outgoing) = operation.transmit(now, self.timeouts.as_mut()) else {
+            let (timeouts, credit) = (self.timeouts.as_mut(), &mut self.credit);
+            let Some(outgoing) = operation.transmit(now, timeouts, credit) else {
                 continue;
             };
             let (slot, ranks) = (outgoing.packet.slot, self.config.ranks);
@@ -65,7 +70,10 @@ impl Core {
             let fields = FeedbackFields {
                 queues: (self.congestion.as_ref()).map_or_else(Queues::default, Congestion::queues),
                 notice: true,
-                echoed: Ticks(0),
+                echoed: Ticks(match outgoing.packet.kind {
+                    Kind::Feedback => 0,
+                    _ => self.credit.sent(outgoing.packet.to),
+                }),
                 incast: self.incast.own(),
             };
             let written = packet::write(&self.config, now, id, &outgoing, &fields, counted, buf);
@@ -104,13 +112,23 @@ impl Core {
         let members = &self.members;
         let past = |rank, step| members.is_past(rank, step);
         let when = (now, self.incast.own());
-        let sent = self.exact.transmit(&self.config, when, past, buf)?;
+        let credit = &mut self.credit;
+        let sent = self.exact.transmit(&self.config, when, past, credit, buf)?;
         match sent.kind {
             Kind::Feedback => self.totals.feedback_sent += 1,
             Kind::Control => self.totals.control_sent += 1,
             _ => {}
         }
         Some(self.sent(now, sent.to, sent.written))
+    }
+
+    /// Writes a grant of credit or a request for it. It is sent at once, whatever the rate: others wait for it.
+    fn transmit_credit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        let asks = self.may_need_credit();
+        let (to, message) = self.credit.next(now, asks)?;
+        let written = packet::write_credit(&self.config, now, message, buf);
+        self.totals.control_sent += 1;
+        Some(self.sent(now, Destination::Rank(to), written))
     }
 
     /// Writes a congestion report or an echo. It is sent at once, whatever the rate, so that a round trip
@@ -192,9 +210,12 @@ impl Core {
 
     /// Sends a requested slot again, after all data, which is urgent.
     pub(super) fn transmit_repair(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
-        let repair = self.recycler.as_mut()?.store.next(now)?;
+        let (credit, t_b) = (&mut self.credit, self.config.t_b);
+        let has_room = |rank| credit.flow(now, rank, t_b) == Flow::Open;
+        let repair = self.recycler.as_mut()?.store.next(now, has_room)?;
         let to = Destination::Rank(repair.to);
-        let written = packet::write_repair(&self.config, now, &repair, buf);
+        let sequence = self.credit.sent(to);
+        let written = packet::write_repair(&self.config, now, (&repair, sequence), buf);
         Some(self.sent(now, to, written))
     }
 

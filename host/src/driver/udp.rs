@@ -3,6 +3,7 @@
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use nix::libc::EMSGSIZE;
 use quinn_udp::{RecvMeta, UdpSocketState};
@@ -10,14 +11,18 @@ use socket2::SockRef;
 use ultima_wire::Key;
 use ultima_wire::frame::TTL;
 
+use crate::config::Config;
 use crate::core::{Destination, Transmit};
 
 use super::numbers::PacketNumbers;
 use super::{Link, LinkCounters, LinkError};
 
-/// Datagrams staged before they are sent: enough that each receiver gets several, whose segments share a
-/// system call.
-const STAGED: usize = 64;
+/// Bytes of datagrams staged before they are sent: a run of segments, or several short ones.
+const STAGED: usize = 2 * MAX_RUN;
+/// The most segments in one call (UDP_MAX_SEGMENTS).
+const MOST_SEGMENTS: usize = 64;
+/// With a rate limit, the time at that rate of datagrams that follow each other to one receiver.
+const RUN_TIME: Duration = Duration::from_micros(20);
 /// The longest run of segments in one call, headers included: one IPv4 packet.
 const MAX_RUN: usize = 65_000;
 /// The longest run of datagrams that the kernel coalesces.
@@ -46,27 +51,59 @@ pub(crate) struct UdpLink {
     destinations: Vec<Target>,
     numbers: PacketNumbers,
     max_datagram: usize,
-    /// Datagrams in the core's order, each `max_datagram` after the one before.
+    /// Datagrams to send, one after the other in the core's order.
     staged: Vec<u8>,
+    /// Bytes in use.
+    end: usize,
     queued: Vec<Queued>,
+    /// Number of queued datagrams that were sent.
+    sent: usize,
     /// True if part of the batch waits for the kernel: nothing is added to it.
     blocked: bool,
-    /// Segments for one receiver, concatenated.
-    run: Vec<u8>,
     came: Vec<u8>,
     counters: LinkCounters,
 }
 
+#[derive(Clone, Copy)]
 struct Target {
     address: SocketAddr,
     /// True for a rank on this host: the kernel delivers the packet, and no switch receives it.
     colocated: bool,
 }
 
+#[derive(Clone, Copy)]
 struct Queued {
     destination: usize,
+    start: usize,
     len: usize,
-    left: bool,
+}
+
+/// Sets the sizes of a socket's buffers. Returns the size of its receive buffer as the kernel counts it (SO_RCVBUF as
+/// read).
+pub(crate) fn size_buffers(socket: &UdpSocket) -> Result<usize, LinkError> {
+    let fail = |what| move |error: io::Error| LinkError::io(what, error);
+    let options = SockRef::from(socket);
+    options
+        .set_recv_buffer_size(SOCKET_BUFFER)
+        .map_err(fail("size the receive buffer"))?;
+    options
+        .set_send_buffer_size(SOCKET_BUFFER)
+        .map_err(fail("size the send buffer"))?;
+    options
+        .recv_buffer_size()
+        .map_err(fail("read the size of the receive buffer"))
+}
+
+/// Datagrams of `config` that follow each other to one receiver: as many as share a system call. With a rate limit fewer,
+/// because they queue in front of the receiver's link.
+pub(crate) fn send_run(config: &Config) -> u16 {
+    let datagram = config.header_len() + config.slot_bytes;
+    let most = (MAX_RUN / datagram).clamp(1, MOST_SEGMENTS);
+    let run = config.pacing.map_or(most, |pacing| {
+        let bytes = pacing.bits_per_second / 8 * RUN_TIME.as_micros() as u64 / 1_000_000;
+        most.min(bytes as usize / datagram)
+    });
+    run.max(1) as u16
 }
 
 impl UdpLink {
@@ -84,12 +121,6 @@ impl UdpLink {
         } = config;
         let state = UdpSocketState::new((&socket).into()).map_err(fail("set up the UDP socket"))?;
         let options = SockRef::from(&socket);
-        options
-            .set_recv_buffer_size(SOCKET_BUFFER)
-            .map_err(fail("size the receive buffer"))?;
-        options
-            .set_send_buffer_size(SOCKET_BUFFER)
-            .map_err(fail("size the send buffer"))?;
         options
             .set_multicast_ttl_v4(u32::from(TTL))
             .map_err(fail("set the multicast TTL"))?;
@@ -116,91 +147,62 @@ impl UdpLink {
             destinations: peers.into_iter().chain([group]).map(destination).collect(),
             numbers: PacketNumbers::new(key),
             max_datagram,
-            staged: vec![0; max_datagram * STAGED],
-            queued: Vec::with_capacity(STAGED),
+            staged: vec![0; STAGED.max(max_datagram)],
+            end: 0,
+            queued: Vec::new(),
+            sent: 0,
             blocked: false,
-            run: Vec::with_capacity(RECEIVE_LEN),
             came: vec![0; RECEIVE_LEN * RECEIVE_BATCH],
             counters: LinkCounters::default(),
         })
     }
 
-    /// Collects the datagrams that one call can send together with the one at `first`: for the same receiver,
-    /// all as long as the first except the last. Returns their number.
-    ///
-    /// A run never passes a datagram that reaches the same receiver by another destination. Packets to a rank
-    /// keep their order with packets to the group, because receivers detect losses by it.
-    fn collect_run(&mut self, first: usize) -> usize {
+    /// Number of datagrams from `first` on that one call can send: for the same receiver, all as long as the first except
+    /// the last.
+    fn run_at(&self, first: usize) -> usize {
         let Queued {
             destination, len, ..
         } = self.queued[first];
-        let group = self.destinations.len() - 1;
-        let most = self
-            .state
-            .max_gso_segments()
-            .min(MAX_RUN / len.max(1))
-            .max(1);
-        self.run.clear();
+        let segments = self.state.max_gso_segments();
+        let most = segments.min(MAX_RUN / len.max(1)).max(1);
         let mut count = 0;
-        for (at, next) in self
-            .queued
-            .iter()
-            .enumerate()
-            .skip(first)
-            .filter(|(_, q)| !q.left)
-        {
-            if next.destination != destination {
-                if next.destination == group || destination == group {
-                    break;
-                }
-                continue;
-            }
-            if next.len > len || count == most {
+        for next in self.queued[first..].iter().take(most) {
+            if next.destination != destination || next.len > len {
                 break;
             }
-            self.run
-                .extend_from_slice(&self.staged[at * self.max_datagram..][..next.len]);
             count += 1;
             if next.len < len {
                 break;
             }
         }
-        if !self.destinations[destination].colocated {
-            self.numbers.stamp(&mut self.run, len);
-        }
         count
     }
 
-    fn send_run(&self, first: usize, count: usize) -> io::Result<()> {
+    /// Sends `count` datagrams from `first` on.
+    fn send_run(&mut self, first: usize, count: usize) -> io::Result<()> {
         let Queued {
-            destination, len, ..
+            destination,
+            start,
+            len,
         } = self.queued[first];
+        let last = &self.queued[first + count - 1];
+        let run = &mut self.staged[start..last.start + last.len];
+        let Target { address, colocated } = self.destinations[destination];
+        if !colocated {
+            self.numbers.stamp(run, len);
+        }
         let transmit = quinn_udp::Transmit {
-            destination: self.destinations[destination].address,
+            destination: address,
             ecn: None,
-            contents: &self.run,
+            contents: run,
             segment_size: (count > 1).then_some(len),
             src_ip: None,
         };
-        self.state.try_send((&self.socket).into(), &transmit)
-    }
-
-    /// Notes that the kernel accepted a run.
-    fn run_sent(&mut self, first: usize, count: usize) {
-        if !self.destinations[self.queued[first].destination].colocated {
+        self.state.try_send((&self.socket).into(), &transmit)?;
+        if !colocated {
             self.numbers.left(count);
         }
-        self.run_left(first, count);
-    }
-
-    /// Removes a run from the batch, whether the kernel accepted it or not.
-    fn run_left(&mut self, first: usize, count: usize) {
-        let destination = self.queued[first].destination;
-        self.queued[first..]
-            .iter_mut()
-            .filter(|queued| !queued.left && queued.destination == destination)
-            .take(count)
-            .for_each(|queued| queued.left = true);
+        Ok(())
     }
 }
 
@@ -210,9 +212,11 @@ impl Link for UdpLink {
     }
 
     fn slot(&mut self) -> Option<&mut [u8]> {
-        let at = self.queued.len();
-        (at < STAGED && !self.blocked)
-            .then(|| &mut self.staged[at * self.max_datagram..][..self.max_datagram])
+        let (start, end) = (self.end, self.end + self.max_datagram);
+        match self.blocked {
+            true => None,
+            false => self.staged.get_mut(start..end),
+        }
     }
 
     fn queue(&mut self, transmit: Transmit) {
@@ -222,38 +226,37 @@ impl Link for UdpLink {
         };
         self.queued.push(Queued {
             destination,
+            start: self.end,
             len: transmit.len,
-            left: false,
         });
+        self.end += transmit.len;
     }
 
     fn flush(&mut self) -> Result<bool, LinkError> {
-        for first in 0..self.queued.len() {
-            while !self.queued[first].left {
-                let count = self.collect_run(first);
-                match self.send_run(first, count) {
-                    Ok(()) => self.run_sent(first, count),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        self.blocked = true;
-                        return Ok(false);
-                    }
-                    // The kernel or the card has no segmentation offload: quinn-udp continues without it.
-                    Err(_) if count > 1 && self.state.max_gso_segments() == 1 => {}
-                    // A peer or a route that is gone counts as loss.
-                    Err(error) => {
-                        tracing::debug!(%error, "datagrams not sent");
-                        let lost = match error.raw_os_error() {
-                            Some(EMSGSIZE) => &mut self.counters.too_long,
-                            _ => &mut self.counters.send_errors,
-                        };
-                        *lost += count as u64;
-                        self.run_left(first, count);
-                    }
+        while self.sent < self.queued.len() {
+            let count = self.run_at(self.sent);
+            match self.send_run(self.sent, count) {
+                Ok(()) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.blocked = true;
+                    return Ok(false);
+                }
+                // The kernel or the card has no segmentation offload: quinn-udp continues without it.
+                Err(_) if count > 1 && self.state.max_gso_segments() == 1 => {}
+                // A peer or a route that is gone counts as loss.
+                Err(error) => {
+                    tracing::debug!(%error, "datagrams not sent");
+                    let lost = match error.raw_os_error() {
+                        Some(EMSGSIZE) => &mut self.counters.too_long,
+                        _ => &mut self.counters.send_errors,
+                    };
+                    *lost += count as u64;
+                    self.sent += count;
                 }
             }
         }
         self.queued.clear();
-        self.blocked = false;
+        (self.sent, self.end, self.blocked) = (0, 0, false);
         Ok(true)
     }
 

@@ -50,6 +50,8 @@ pub(crate) struct Store {
     kept: Vec<Kept>,
     /// Ranks with slots left to send, the oldest request first.
     asked: VecDeque<Asked>,
+    /// True if no asking rank had room at the last call of [`Store::next`].
+    held: bool,
     /// Slots sent again recently, by rank and operation.
     sent: HashMap<(u16, OperationId), Sent>,
     spare: Vec<Kept>,
@@ -81,6 +83,7 @@ impl Store {
             recycling,
             kept: Vec::new(),
             asked: VecDeque::new(),
+            held: false,
             sent: HashMap::new(),
             spare: Vec::new(),
             counters: RecyclingCounters::default(),
@@ -181,6 +184,7 @@ impl Store {
             });
             self.asked.len() - 1
         });
+        self.held = false;
         let asked = &mut self.asked[at];
         for slot in wanted {
             bitmap::insert(&mut asked.slots, slot);
@@ -193,14 +197,31 @@ impl Store {
         !self.asked.is_empty()
     }
 
-    /// The next aggregate to send again, counted as sent.
-    pub(crate) fn next(&mut self, now: Time) -> Option<Repair<'_>> {
+    /// Notes that a rank may have room again.
+    pub(crate) fn release(&mut self) {
+        self.held = false;
+    }
+
+    /// True if an aggregate can be sent again, as far as is known.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_asked() && !self.held
+    }
+
+    /// The next aggregate to send again, counted as sent, to a rank that has room.
+    pub(crate) fn next(
+        &mut self,
+        now: Time,
+        mut has_room: impl FnMut(u16) -> bool,
+    ) -> Option<Repair<'_>> {
         loop {
-            let asked = self.asked.front_mut()?;
+            let first = self.asked.iter().position(|asked| has_room(asked.to));
+            self.held = first.is_none() && self.is_asked();
+            let first = first?;
+            let asked = &mut self.asked[first];
             let (to, id, end) = (asked.to, asked.id, 8 * asked.slots.len());
             let wanted = (asked.next..end).find(|&slot| bitmap::contains(&asked.slots, slot));
             let (Some(slot), Some(at)) = (wanted, self.kept.iter().position(|k| k.id == id)) else {
-                self.asked.pop_front();
+                self.asked.remove(first);
                 continue;
             };
             asked.slots[slot / 8] &= !(1 << (slot % 8));
@@ -290,7 +311,7 @@ mod tests {
 
     fn sent(store: &mut Store, us: u64) -> Vec<Sent> {
         std::iter::from_fn(|| {
-            let repair = store.next(at(us))?;
+            let repair = store.next(at(us), |_| true)?;
             let (values, counted) = (repair.values?.to_vec(), repair.counted.map(<[u8]>::to_vec));
             Some((
                 repair.to,

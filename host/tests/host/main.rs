@@ -8,6 +8,7 @@ mod coding;
 mod colocated;
 mod common;
 mod counted;
+mod credit;
 mod elements;
 mod exact;
 mod exactness;

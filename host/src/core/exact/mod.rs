@@ -33,6 +33,7 @@ use crate::time::Time;
 
 use super::Destination;
 use super::congestion::{CongestionReport, Queues};
+use super::credit::Credit;
 use super::packet::{self, Payload, Written};
 use operation::{Body, ExactOperation, Outgoing};
 
@@ -57,6 +58,18 @@ pub(super) struct Sent {
 }
 
 impl ExactOperations {
+    /// Notes that a receiver may have room again.
+    pub(super) fn release_held(&mut self) {
+        self.operations
+            .iter_mut()
+            .for_each(ExactOperation::release_held);
+    }
+
+    /// True if there is no operation.
+    pub(super) fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
     pub(super) fn start(
         &mut self,
         config: &Config,
@@ -203,7 +216,8 @@ impl ExactOperations {
     ) -> Option<Written> {
         let operation = self.operations.iter().find(|o| o.is_running())?;
         let outgoing = operation.congestion(report);
-        Some(write(config, when, operation.id, &outgoing, buf).1)
+        let (now, incast) = when;
+        Some(write(config, (now, incast, 0), operation.id, &outgoing, buf).1)
     }
 
     /// Writes the next packet to the front of `buf`.
@@ -212,6 +226,7 @@ impl ExactOperations {
         config: &Config,
         (now, incast): (Time, u8),
         past: impl Fn(u16, u32) -> bool,
+        credit: &mut Credit,
         buf: &mut [u8],
     ) -> Option<Sent> {
         let room = packet::request_room(config);
@@ -219,9 +234,13 @@ impl ExactOperations {
         self.operations.iter_mut().find_map(|operation| {
             let id = operation.id;
             let past = |rank| past(rank, id.step);
-            let outgoing = operation.transmit(now, room, past, counters)?;
-            let (kind, written) = write(config, (now, incast), id, &outgoing, buf);
+            let outgoing = operation.transmit(now, room, past, (counters, credit))?;
             let to = outgoing.to;
+            let sequence = match outgoing.body {
+                Body::Values { .. } => credit.sent(to),
+                _ => 0,
+            };
+            let (kind, written) = write(config, (now, incast, sequence), id, &outgoing, buf);
             Some(Sent { kind, to, written })
         })
     }
@@ -237,10 +256,10 @@ fn feedback(queues: Queues, notice: bool) -> Feedback {
     }
 }
 
-/// Writes a packet to the front of `buf`, with this rank's incast limit.
+/// Writes a packet to the front of `buf`, with this rank's incast limit and the packet's sequence number.
 fn write(
     config: &Config,
-    (now, incast): (Time, u8),
+    (now, incast, sequence): (Time, u8, u32),
     id: OperationId,
     outgoing: &Outgoing<'_>,
     buf: &mut [u8],
@@ -272,6 +291,7 @@ fn write(
             ..
         } => {
             (header.slot, header.contributions) = (slot, contributions);
+            header.echoed = Ticks(sequence);
             (header.dtype, header.host_flags.last) = (ELEMENT.dtype(), last);
             let start = header.emit(buf);
             let values = (Some(values), values.len());

@@ -10,12 +10,13 @@ use crate::config::{Config, Gather};
 use crate::exact::{Exact, ExactCounters, ExactOutcome, Incomplete};
 use crate::layout::Layout;
 use crate::operation::OperationId;
-use crate::rotation::{Rotation, Tour};
+use crate::rotation::{Flow, Rotation, Tour, Visit};
 use crate::stats::{Phases, Rejection};
 use crate::time::Time;
 
 use super::super::Destination;
 use super::super::congestion::{CongestionReport, Queues};
+use super::super::credit::Credit;
 use super::super::early::count;
 use super::super::outbox::Turn;
 use super::super::packet::{self, Payload};
@@ -63,6 +64,8 @@ pub(super) struct ExactOperation {
     turn: Turn,
     /// GATHER packets owed and not sent, closed or not.
     gather_left: u64,
+    /// True if data waits for credit, from the last call of [`ExactOperation::transmit`].
+    held: bool,
     notice: Option<Notice>,
     requests: u64,
     wanted: Vec<u8>,
@@ -185,11 +188,12 @@ impl ExactOperation {
             own,
             peers: peers.collect(),
             rotation: Rotation::new(config.seed, id, rank),
-            tour: Tour::new(incast),
+            tour: Tour::new(ranks, incast, config.send_run),
             scatter: phases.scatter.slots,
             closed: VecDeque::new(),
             turn: Turn::default(),
             gather_left: phases.gather.slots,
+            held: false,
             notice: None,
             requests: 0,
             wanted: Vec::new(),
@@ -340,6 +344,7 @@ impl ExactOperation {
         self.own[place.clone()].copy_from_slice(&sum);
         self.result[place].copy_from_slice(&sum);
         self.closed.push_back(slot);
+        self.held = false;
         self.missing -= 1;
     }
 
@@ -358,6 +363,7 @@ impl ExactOperation {
         }
         let peer = &mut self.peers[usize::from(to)];
         (peer.heard, peer.last) = (true, now);
+        self.held = false;
         match request.of {
             Requested::Aggregates => {
                 let open = &self.open;
@@ -460,6 +466,11 @@ impl ExactOperation {
         !self.ended || !self.closed.is_empty() || self.notice.is_some() || !self.all_done(past)
     }
 
+    /// Notes that a receiver may have room again, or that another packet is to be sent.
+    pub(super) fn release_held(&mut self) {
+        self.held = false;
+    }
+
     /// Stops notices: packets of the later step that started say the same.
     pub(super) fn stop_repeating(&mut self) {
         if self.ended {
@@ -475,7 +486,7 @@ impl ExactOperation {
 
     /// When a packet will be ready to send, if nothing else happens.
     pub(super) fn ready_at(&self) -> Option<Time> {
-        if self.has_data() {
+        if self.has_data() && !self.held {
             return Some(Time::ZERO);
         }
         let wants = self
@@ -494,16 +505,26 @@ impl ExactOperation {
         now: Time,
         room: usize,
         past: impl Fn(u16) -> bool,
-        counters: &mut ExactCounters,
+        (counters, credit): (&mut ExactCounters, &mut Credit),
     ) -> Option<Outgoing<'_>> {
+        self.held = false;
         if self.scatter > 0 {
-            return self.next_scatter();
-        }
-        if let Some(&slot) = self.closed.front() {
-            return Some(self.next_gather(slot));
+            if let Some((owner, slot, last)) = self.next_scatter(now, credit) {
+                return Some(self.scatter_packet(owner, slot, last));
+            }
+        } else if let Some(&slot) = self.closed.front() {
+            if self.has_credit(now, credit) {
+                return Some(self.next_gather(slot));
+            }
+            self.held = true;
         }
         for to in 0..self.ranks {
             let peer = &mut self.peers[usize::from(to)];
+            let asked = peer.asked_contributions.is_asked() || peer.asked_aggregates.is_asked();
+            if asked && credit.flow(now, to, self.limit) != Flow::Open {
+                self.held = true;
+                continue;
+            }
             if let Some(slot) = peer.asked_contributions.next() {
                 counters.contributions_resent += 1;
                 self.phases.scatter.slots += 1;
@@ -537,17 +558,26 @@ impl ExactOperation {
         self.next_notice(now, past)
     }
 
-    fn next_scatter(&mut self) -> Option<Outgoing<'_>> {
+    /// The owner and slot of the next contribution, and whether it is the owner's last one.
+    fn next_scatter(&mut self, now: Time, credit: &mut Credit) -> Option<(u16, u32, bool)> {
         let (rank, exact, layout) = (self.rank, self.exact, self.layout);
         let slots = |owner| match exact.contributes(rank, owner) {
             true => layout.slots(owner),
             false => 0,
         };
-        let (owner, position) = self.tour.next(rank, self.ranks, slots)?;
-        self.scatter -= 1;
-        let slots = slots(owner);
-        let slot = self.rotation.slot(position, slots);
-        Some(self.scatter_packet(owner, slot, position + 1 == slots))
+        let flow = |owner| credit.flow(now, owner, self.limit);
+        match self.tour.next(rank, slots, flow) {
+            Visit::Slot { owner, position } => {
+                self.scatter -= 1;
+                let slots = slots(owner);
+                let slot = self.rotation.slot(position, slots);
+                Some((owner, slot, position + 1 == slots))
+            }
+            Visit::Blocked | Visit::Stalled | Visit::Done => {
+                self.held = true;
+                None
+            }
+        }
     }
 
     fn scatter_packet(&mut self, owner: u16, slot: u32, last: bool) -> Outgoing<'_> {
@@ -565,6 +595,16 @@ impl ExactOperation {
                 values: &self.own[self.layout.slot(owner, slot)],
             },
         }
+    }
+
+    /// True if the next aggregate may be sent.
+    fn has_credit(&self, now: Time, credit: &mut Credit) -> bool {
+        let (to, _) = self.turn.clone().next(self.gather, self.rank, self.ranks);
+        let flow = match to {
+            Destination::Rank(rank) => credit.flow(now, rank, self.limit),
+            Destination::Group => credit.group_flow(now, self.limit),
+        };
+        flow == Flow::Open
     }
 
     fn next_gather(&mut self, slot: u32) -> Outgoing<'_> {

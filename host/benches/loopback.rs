@@ -1,0 +1,153 @@
+//! AllReduce between processes over loopback: time and CPU time of an operation.
+//!
+//! `cargo bench -p ultima-host --bench loopback -- --ranks 4 --bytes 26000000`
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use ultima_host::{Coding, Collective, Config, Element, Gather, OperationId, UdpConfig};
+use ultima_wire::{UDP_PORT, group_address};
+
+const JOB: u16 = 1;
+
+#[derive(Clone, Parser)]
+struct Options {
+    /// Number of ranks, a process each.
+    #[arg(long, default_value_t = 4)]
+    ranks: u16,
+    /// Length of the gradient in bytes.
+    #[arg(long, default_value_t = 26_000_000)]
+    bytes: usize,
+    /// Measured operations, after a quarter as many more.
+    #[arg(long, default_value_t = 20)]
+    operations: u32,
+    /// Payload of a full packet in bytes.
+    #[arg(long, default_value_t = Config::SLOT_BYTES)]
+    slot: usize,
+    /// No Hadamard coding.
+    #[arg(long)]
+    uncoded: bool,
+    /// bfloat16 in packets.
+    #[arg(long)]
+    bf16: bool,
+    /// Run as this rank.
+    #[arg(long, hide = true)]
+    rank: Option<u16>,
+    /// Passed by cargo.
+    #[arg(long, hide = true)]
+    bench: bool,
+    /// One short operation.
+    #[arg(long, hide = true)]
+    test: bool,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut options = Options::parse();
+    if options.test {
+        (options.bytes, options.operations) = (4000, 1);
+    }
+    match options.rank {
+        Some(rank) => run_rank(&options, rank),
+        None => run_all(&options),
+    }
+}
+
+/// Starts a process for each rank, tells them each other's addresses, and prints their lines.
+fn run_all(options: &Options) -> Result<(), Box<dyn Error>> {
+    let start = |rank| {
+        Command::new(std::env::current_exe()?)
+            .args(std::env::args().skip(1))
+            .arg(format!("--rank={rank}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+    };
+    let mut ranks: Vec<Child> = (0..options.ranks).map(start).collect::<Result<_, _>>()?;
+    let mut outputs = Vec::new();
+    let mut addresses = String::new();
+    for rank in &mut ranks {
+        let mut output = BufReader::new(rank.stdout.take().expect("piped"));
+        output.read_line(&mut addresses)?;
+        outputs.push(output);
+    }
+    for rank in &mut ranks {
+        let mut input = rank.stdin.take().expect("piped");
+        input.write_all(addresses.as_bytes())?;
+    }
+    for (rank, output) in ranks.iter_mut().zip(outputs) {
+        for line in output.lines() {
+            println!("{}", line?);
+        }
+        assert!(rank.wait()?.success(), "a rank failed");
+    }
+    Ok(())
+}
+
+fn run_rank(options: &Options, rank: u16) -> Result<(), Box<dyn Error>> {
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    println!("{}", socket.local_addr()?);
+    let addresses = std::io::stdin().lines().map(|line| match line?.parse() {
+        Ok(SocketAddr::V4(address)) => Ok(address),
+        other => Err(std::io::Error::other(format!("{other:?}"))),
+    });
+    let peers: Vec<SocketAddrV4> = addresses.collect::<Result<_, _>>()?;
+    let config = Config {
+        gather: Gather::Unicast,
+        slot_bytes: options.slot,
+        coding: match options.uncoded {
+            true => Coding::Identity,
+            false => Coding::default(),
+        },
+        element: match options.bf16 {
+            true => Element::Bf16,
+            false => Element::F32,
+        },
+        ..Config::new(JOB, 1, rank, options.ranks, 7, Duration::from_secs(10))
+    };
+    let udp = UdpConfig {
+        socket,
+        peers,
+        group: SocketAddrV4::new(group_address(JOB), UDP_PORT),
+    };
+    let mut collective = Collective::over_udp(config, udp)?;
+    let mut gradient: Vec<f32> = (0..options.bytes / 4).map(|at| (at % 97) as f32).collect();
+    let warm_up = options.operations.div_ceil(4);
+    let mut times = Vec::new();
+    let (mut lost, mut cpu) = (0.0f64, Duration::ZERO);
+    for step in 0..warm_up + options.operations {
+        if step == warm_up {
+            cpu = cpu_time()?;
+        }
+        let start = Instant::now();
+        let id = OperationId { step, bucket: 0 };
+        let outcome = collective.allreduce(id, &mut gradient)?;
+        if step >= warm_up {
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+            lost += outcome.lost_share();
+        }
+    }
+    let cpu = (cpu_time()? - cpu).as_secs_f64() / f64::from(options.operations);
+    collective.finish(Duration::from_millis(200))?;
+    times.sort_by(f64::total_cmp);
+    println!(
+        "ultima rank {rank} p50 {:.3} ms, p99 {:.3} ms, CPU {:.4} s per operation, lost {:.5}",
+        times[times.len() / 2],
+        times[times.len() * 99 / 100],
+        cpu,
+        lost / f64::from(options.operations),
+    );
+    Ok(())
+}
+
+/// CPU time of this process so far.
+fn cpu_time() -> nix::Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    let micros = (usage.user_time() + usage.system_time()).num_microseconds();
+    Ok(Duration::from_micros(micros as u64))
+}

@@ -1,0 +1,323 @@
+//! Flow control: a rank sends no more packets to another than that rank's receive buffer has room for.
+//!
+//! A receiver divides its buffer evenly among the other ranks: the window. SCATTER, GATHER and REPAIR carry a
+//! sequence number that counts all such packets of their sender ([`Header::sequence`]). After half a window
+//! of one sender's packets, the receiver grants credit (CONTROL): the last sequence number that it has taken
+//! from its socket, and the window. A sender has at most a window of packets outstanding at each receiver.
+//! Sequence numbers, unlike counts, survive losses: whatever precedes a received packet on its path has
+//! arrived or is lost.
+//!
+//! A sender without credit asks for it, at growing intervals, so that a lost grant delays it a little and a
+//! receiver that does not run gets few requests. A receiver that grants nothing for the given patience is
+//! *stalled*: packets to it alone still wait, and packets to the group do not.
+//!
+//! Without [`Config::receive_buffer`] there is no flow control, and every rank has room.
+//!
+//! [`Header::sequence`]: ultima_wire::Header::sequence
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ultima_wire::{Credit as Message, Header};
+
+use crate::config::{Config, ReceiveBuffer};
+use crate::rotation::Flow;
+use crate::time::Time;
+
+use super::Destination;
+
+/// The first pause before a sender asks for credit, at most: some times what a loaded receiver takes to run.
+const FIRST_ASK: Duration = Duration::from_millis(1);
+/// A sender asks this often before it counts a receiver as stalled, at pauses that double.
+const ASKS: u32 = 4;
+/// The longest pause between two requests.
+const LAST_ASK: Duration = Duration::from_millis(64);
+/// The largest window, whatever a receiver grants: bounds the memory for outstanding packets.
+const LARGEST_WINDOW: u16 = 4096;
+/// The smallest window: one packet on its way while the grant for another is.
+const SMALLEST_WINDOW: u16 = 2;
+
+/// Both ends of the flow control of one rank.
+pub(super) struct Credit {
+    rank: u16,
+    /// The last sequence number.
+    sequence: u32,
+    /// By rank: what this rank may send to it.
+    receivers: Vec<Receiver>,
+    /// Sequence numbers of the last packets to the group.
+    group: VecDeque<u32>,
+    /// Packets to the group before those.
+    group_before: u64,
+    /// Packets to the group that may be sent before receivers are looked at again.
+    group_room: u32,
+    /// Receivers without credit that are to be asked.
+    blocked: Vec<u16>,
+    /// By rank: packets from it.
+    sources: Vec<Source>,
+    /// Packets that each source may have outstanding here.
+    window: u16,
+    /// Sources to grant credit to.
+    owed: VecDeque<u16>,
+}
+
+/// Another rank as a receiver.
+struct Receiver {
+    window: u16,
+    /// Sequence numbers of outstanding packets to it alone.
+    outstanding: VecDeque<u32>,
+    /// Number of packets to the group that it has taken.
+    group_taken: u64,
+    /// The last sequence number to it, alone or with the group.
+    last: u32,
+    blocked: Option<Blocked>,
+}
+
+/// A receiver without credit.
+struct Blocked {
+    since: Time,
+    ask_at: Time,
+    pause: Duration,
+}
+
+/// Another rank as a source.
+#[derive(Clone, Copy, Default)]
+struct Source {
+    /// The newest sequence number taken from the socket.
+    taken: u32,
+    /// Packets taken since the last grant.
+    ungranted: u16,
+    owed: bool,
+}
+
+/// True if sequence number `a` is newer than `b`; they wrap.
+fn is_newer(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) > 0
+}
+
+/// Each source's share of a buffer for `packets` packets.
+fn window(packets: u32, sources: u16) -> u16 {
+    let share = packets / u32::from(sources);
+    share.clamp(SMALLEST_WINDOW.into(), LARGEST_WINDOW.into()) as u16
+}
+
+impl Credit {
+    pub(super) fn new(config: &Config) -> Self {
+        let others = config.ranks - 1;
+        let ranks = config.receive_buffer.map_or(0, |_| config.ranks);
+        let own = config.receive_buffer.map_or(0, |buffer| buffer.packets);
+        // Until a receiver grants more, it counts as a usual one, or as this rank if that has less room.
+        let first = window(own.min(ReceiveBuffer::usual(config).packets), others);
+        let receiver = |_| Receiver {
+            window: first,
+            outstanding: VecDeque::new(),
+            group_taken: 0,
+            last: 0,
+            blocked: None,
+        };
+        Self {
+            rank: config.rank,
+            sequence: 0,
+            receivers: (0..ranks).map(receiver).collect(),
+            group: VecDeque::new(),
+            group_before: 0,
+            group_room: 0,
+            blocked: Vec::new(),
+            sources: vec![Source::default(); ranks.into()],
+            window: window(own, others),
+            owed: VecDeque::new(),
+        }
+    }
+
+    /// Whether a packet may be sent to `rank` now. A receiver that has been without credit for `patience` is
+    /// stalled.
+    pub(super) fn flow(&mut self, now: Time, rank: u16, patience: Duration) -> Flow {
+        let group_sent = self.group_sent();
+        let Some(receiver) = self.receivers.get_mut(usize::from(rank)) else {
+            return Flow::Open;
+        };
+        if receiver.has_room(group_sent) {
+            return Flow::Open;
+        }
+        let blocked = receiver.blocked.get_or_insert_with(|| {
+            self.blocked.push(rank);
+            let pause = FIRST_ASK.min(patience / (1 << ASKS));
+            Blocked {
+                since: now,
+                ask_at: now + pause,
+                pause,
+            }
+        });
+        match now.since(blocked.since) >= patience {
+            true => Flow::Stalled,
+            false => Flow::Blocked,
+        }
+    }
+
+    /// Whether a packet may be sent to the group now: never [`Flow::Stalled`], because stalled receivers do
+    /// not count.
+    pub(super) fn group_flow(&mut self, now: Time, patience: Duration) -> Flow {
+        if self.group_room > 0 {
+            return Flow::Open;
+        }
+        let mut room = u32::from(LARGEST_WINDOW);
+        let (own, receivers) = (self.rank, 0..self.receivers.len() as u16);
+        for rank in receivers.filter(|rank| *rank != own) {
+            match self.flow(now, rank, patience) {
+                Flow::Blocked => return Flow::Blocked,
+                Flow::Stalled => {}
+                Flow::Open => {
+                    let receiver = &self.receivers[usize::from(rank)];
+                    room = room.min(receiver.room(self.group_sent()) as u32);
+                }
+            }
+        }
+        self.group_room = room;
+        Flow::Open
+    }
+
+    fn group_sent(&self) -> u64 {
+        self.group_before + self.group.len() as u64
+    }
+
+    /// Returns the sequence number of a packet that is sent now; 0 for none.
+    pub(super) fn sent(&mut self, to: Destination) -> u32 {
+        if self.receivers.is_empty() {
+            return 0;
+        }
+        self.sequence = self.sequence.wrapping_add(1).max(1);
+        match to {
+            Destination::Rank(rank) => {
+                let receiver = &mut self.receivers[usize::from(rank)];
+                receiver.outstanding.push_back(self.sequence);
+                receiver.last = self.sequence;
+                self.group_room = 0;
+            }
+            Destination::Group => {
+                self.group.push_back(self.sequence);
+                self.group_room = self.group_room.saturating_sub(1);
+                if self.group.len() > usize::from(LARGEST_WINDOW) {
+                    self.group.pop_front();
+                    self.group_before += 1;
+                }
+            }
+        }
+        self.sequence
+    }
+
+    /// Notes a received packet of the job.
+    pub(super) fn received(&mut self, header: &Header) {
+        let source = self.sources.get_mut(usize::from(header.source));
+        let (Some(source), Some(sequence)) = (source, header.sequence()) else {
+            return;
+        };
+        source.took(sequence);
+        source.ungranted += 1;
+        if source.ungranted >= self.window.div_ceil(2) {
+            self.owe(header.source);
+        }
+    }
+
+    /// Notes a grant or a request of `rank`. Returns true if `rank` has room again.
+    pub(super) fn heard(&mut self, rank: u16, message: Message) -> bool {
+        if self.receivers.is_empty() {
+            return false;
+        }
+        match message {
+            Message::Grant { taken, window } => return self.granted(rank, taken, window),
+            Message::Request { last } => {
+                // Whatever precedes the request on its path has arrived or is lost.
+                self.sources[usize::from(rank)].took(last);
+                self.owe(rank);
+            }
+        }
+        false
+    }
+
+    fn owe(&mut self, rank: u16) {
+        let source = &mut self.sources[usize::from(rank)];
+        if !std::mem::replace(&mut source.owed, true) {
+            self.owed.push_back(rank);
+        }
+    }
+
+    fn granted(&mut self, rank: u16, taken: u32, window: u16) -> bool {
+        if is_newer(taken, self.sequence) {
+            return false;
+        }
+        let in_group = self.group.partition_point(|sent| !is_newer(*sent, taken));
+        let group_taken = self.group_before + in_group as u64;
+        let group_sent = self.group_sent();
+        let receiver = &mut self.receivers[usize::from(rank)];
+        receiver.window = window.clamp(1, LARGEST_WINDOW);
+        receiver.group_taken = receiver.group_taken.max(group_taken);
+        while let Some(sent) = receiver.outstanding.front()
+            && !is_newer(*sent, taken)
+        {
+            receiver.outstanding.pop_front();
+        }
+        let is_free = receiver.has_room(group_sent) && receiver.blocked.take().is_some();
+        if is_free {
+            self.blocked.retain(|blocked| *blocked != rank);
+        }
+        is_free
+    }
+
+    /// The next grant or request to send. `asks` says that data may wait for credit.
+    pub(super) fn next(&mut self, now: Time, asks: bool) -> Option<(u16, Message)> {
+        if let Some(rank) = self.owed.pop_front() {
+            let source = &mut self.sources[usize::from(rank)];
+            (source.owed, source.ungranted) = (false, 0);
+            let grant = Message::Grant {
+                taken: source.taken,
+                window: self.window,
+            };
+            return Some((rank, grant));
+        }
+        for &rank in self.blocked.iter().filter(|_| asks) {
+            let receiver = &mut self.receivers[usize::from(rank)];
+            let last = match self.group.back() {
+                Some(group) if is_newer(*group, receiver.last) => *group,
+                _ => receiver.last,
+            };
+            if let Some(blocked) = &mut receiver.blocked
+                && blocked.ask_at <= now
+            {
+                blocked.pause = (blocked.pause * 2).min(LAST_ASK);
+                blocked.ask_at = now + blocked.pause;
+                return Some((rank, Message::Request { last }));
+            }
+        }
+        None
+    }
+
+    /// When [`Credit::next`] will return a message, if nothing else happens.
+    pub(super) fn ready_at(&self, asks: bool) -> Option<Time> {
+        if !self.owed.is_empty() {
+            return Some(Time::ZERO);
+        }
+        let blocked = self.blocked.iter().filter(|_| asks);
+        let blocked =
+            blocked.filter_map(|rank| self.receivers[usize::from(*rank)].blocked.as_ref());
+        blocked.map(|blocked| blocked.ask_at).min()
+    }
+}
+
+impl Receiver {
+    fn has_room(&self, group_sent: u64) -> bool {
+        self.room(group_sent) > 0
+    }
+
+    /// Packets that may be sent to it now.
+    fn room(&self, group_sent: u64) -> u64 {
+        let outstanding = self.outstanding.len() as u64 + group_sent - self.group_taken;
+        u64::from(self.window).saturating_sub(outstanding)
+    }
+}
+
+impl Source {
+    fn took(&mut self, sequence: u32) {
+        if self.taken == 0 || is_newer(sequence, self.taken) {
+            self.taken = sequence;
+        }
+    }
+}

@@ -83,7 +83,7 @@ impl Cores {
         let contributing = self.carries.iter_mut().zip(&*buckets);
         let contributions = contributing
             .map(|(carry, gradient)| {
-                encoded(&mut self.codec, id, carry.contribute(BUCKET, gradient))
+                encoded(&mut self.codec, id, carry.contribute(id, gradient))
             })
             .collect();
         let results = self.operate(id, contributions, lost)?;
@@ -95,7 +95,7 @@ impl Cores {
             self.codec.decode(id, result, bucket);
             if core.config().recycling.is_some() {
                 let corrections = core.take_corrections(BUCKET);
-                carry.settle(&mut self.codec, BUCKET, &corrections, bucket);
+                carry.settle(&mut self.codec, id, &corrections, bucket);
             }
         }
         self.now = self.now + self.ranks[0].config().t_b;

@@ -1,6 +1,5 @@
 //! The examples run, and average correctly.
 
-use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Output, Stdio};
 use std::thread;

@@ -17,7 +17,7 @@
 
 mod hadamard;
 mod signs;
-mod simd;
+pub(crate) mod simd;
 mod tile;
 
 use crate::operation::OperationId;

@@ -128,6 +128,8 @@ impl Worker {
                     Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
                 }
             }
+            // The network first: decoding takes time too.
+            self.begin();
             self.complete();
             self.begin();
         }

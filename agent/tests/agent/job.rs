@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::pin::pin;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -18,17 +19,29 @@ use ultima_wire::{Header, Kind};
 /// Long enough for any operation on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// An address on loopback that only one test uses, so that its ports stay free.
+fn own_ip() -> Ipv4Addr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    Ipv4Addr::new(127, 64 + high % 128, low, number)
+}
+
 /// Free addresses on loopback, one per rank.
 fn addresses(ranks: usize) -> Vec<SocketAddr> {
-    let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("binds");
+    let ip = own_ip();
+    let bind = || UdpSocket::bind((ip, 0)).expect("binds");
     let sockets: Vec<UdpSocket> = (0..ranks).map(|_| bind()).collect();
     let address = |socket: &UdpSocket| socket.local_addr().expect("an address");
     sockets.iter().map(address).collect()
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("binds");
-    listener.local_addr().expect("an address").port()
+/// A host and a free TCP port.
+fn free_port() -> (String, u16) {
+    let ip = own_ip();
+    let listener = TcpListener::bind((ip, 0)).expect("binds");
+    let port = listener.local_addr().expect("an address").port();
+    (ip.to_string(), port)
 }
 
 fn builder(rendezvous: impl Rendezvous + 'static) -> JobBuilder {
@@ -288,14 +301,14 @@ fn a_missing_rank_is_named_on_the_others() {
 
 #[test]
 fn a_store_that_does_not_run_is_an_error_with_advice() {
-    let port = free_port();
-    let rendezvous = TcpStore::new("127.0.0.1", port, 1, 2);
+    let (host, port) = free_port();
+    let rendezvous = TcpStore::new(&host, port, 1, 2);
     let error = builder(rendezvous)
         .timeout(Duration::from_millis(200))
         .start();
     let error = error.err().expect("an error").to_string();
     assert!(
-        error.contains(&format!("127.0.0.1:{port}: no answer within")),
+        error.contains(&format!("{host}:{port}: no answer within")),
         "{error}"
     );
     assert!(error.contains("ULTIMA_STORE=host"), "{error}");
@@ -356,13 +369,14 @@ fn average_at(store: impl Fn(usize) -> TcpStore + Clone + Send + 'static) {
 
 #[test]
 fn rank_0_serves_a_store_without_torch() {
-    let port = free_port();
-    average_at(move |rank| TcpStore::new("127.0.0.1", port, rank, 4).host());
+    let (host, port) = free_port();
+    average_at(move |rank| TcpStore::new(&host, port, rank, 4).host());
 }
 
 /// torch's own store, in a Python process.
 struct TorchStore {
     python: Child,
+    host: String,
     port: u16,
 }
 
@@ -379,13 +393,12 @@ impl TorchStore {
     fn start() -> Option<Self> {
         const PROGRAM: &str = "import sys\n\
              from torch.distributed import TCPStore\n\
-             store = TCPStore('127.0.0.1', int(sys.argv[1]), is_master=True, wait_for_workers=False)\n\
+             store = TCPStore(sys.argv[1], int(sys.argv[2]), is_master=True, wait_for_workers=False)\n\
              print('ready', flush=True)\n\
-             sys.stdin.read()\n\
-             print(store.num_keys(), flush=True)";
-        let port = free_port();
+             sys.stdin.read()";
+        let (host, port) = free_port();
         let mut python = Command::new("/usr/bin/python3");
-        python.args(["-c", PROGRAM, &port.to_string()]);
+        python.args(["-c", PROGRAM, &host, &port.to_string()]);
         python
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -397,7 +410,7 @@ impl TorchStore {
         let stdout = python.stdout.take().expect("a pipe");
         let mut line = String::new();
         let read = BufReader::new(stdout).read_line(&mut line);
-        let store = Self { python, port };
+        let store = Self { python, host, port };
         if read.is_err() || line.trim() != "ready" {
             skipped("torch is not installed for /usr/bin/python3");
             return None;
@@ -417,10 +430,11 @@ fn ranks_meet_at_torchs_own_store() {
     let Some(store) = TorchStore::start() else {
         return;
     };
-    let port = store.port;
-    average_at(move |rank| TcpStore::new("127.0.0.1", port, rank, 4));
+    let (host, port) = (store.host.clone(), store.port);
+    let at = move |rank| TcpStore::new(&host, port, rank, 4);
+    average_at(at.clone());
     // Another generation of the same run does not meet the first one.
-    average_at(move |rank| TcpStore::new("127.0.0.1", port, rank, 4).run("default", 1));
+    average_at(move |rank| at(rank).run("default", 1));
 }
 
 #[test]
@@ -451,7 +465,7 @@ fn a_length_that_changes_with_recycling_is_an_error() {
 fn the_slot_grows_with_the_mtu() {
     let slots = at_addresses(2, |job| (job.config().slot_bytes, *job.address().ip()));
     for (slot, ip) in slots {
-        assert_eq!(ip, Ipv4Addr::LOCALHOST);
+        assert!(ip.is_loopback());
         // The loopback interface has an MTU of 65,536.
         assert!((1408..=8192).contains(&slot), "{slot}");
         assert!(slot > 1408, "{slot}");

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use ultima_controller::api::{BeginEpoch, PrepareEpoch, prepare_epoch};
-use ultima_controller::attend;
+use ultima_controller::member_session;
 use ultima_controller::membership::{PLEDGED, Turn, Turns};
 
 use crate::Membership;
@@ -199,7 +199,7 @@ impl<T> Follower<T> {
     }
 }
 
-impl<T: Send> attend::Member for Follower<T> {
+impl<T: Send> member_session::Member for Follower<T> {
     fn prepare(&mut self, change: &PrepareEpoch) -> Result<u32, String> {
         let number =
             u16::try_from(change.job_id).map_err(|_| "the new job id does not fit into 16 bits")?;
@@ -247,9 +247,9 @@ impl<T: Send> attend::Member for Follower<T> {
         });
     }
 
-    fn call_off(&mut self) {
+    fn cancel(&mut self) {
         let dropped = self.epochs.change(|state| {
-            state.turns.call_off();
+            state.turns.cancel();
             match state.turns.is_decided() {
                 true => None,
                 false => state.next.take(),
@@ -266,7 +266,7 @@ impl<T: Send> attend::Member for Follower<T> {
 
 #[cfg(test)]
 mod tests {
-    use attend::Member as _;
+    use member_session::Member as _;
     use ultima_controller::api::{self, JoinResponse};
 
     use super::*;
@@ -323,7 +323,7 @@ mod tests {
         let until = follower.prepare(&seat(2)).unwrap();
         assert_eq!(follower.prepare(&seat(2)), Ok(until));
         let waits = run(until);
-        follower.call_off();
+        follower.cancel();
         assert!(matches!(waits.await.unwrap(), Go::Begin));
         let until = follower.prepare(&seat(3)).unwrap();
         let waits = run(until);
@@ -336,7 +336,7 @@ mod tests {
             job_id: 3,
             first_operation: until,
         });
-        follower.call_off();
+        follower.cancel();
         // It was notified before.
         epochs.end("over".into());
         assert!(matches!(waits.await.unwrap(), Go::Over(Next::Place(3))));

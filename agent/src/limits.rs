@@ -40,12 +40,17 @@ impl Limits {
         })
     }
 
-    /// The default slot of a job with this configuration: [`Config::SLOT_BYTES`] minus the tag, or less if
-    /// the fabric's MTU is too small. The same on every rank.
+    /// The default slot of a job with this configuration: what fits the fabric's MTU, at most
+    /// [`Config::LARGE_SLOT_BYTES`]. Without an MTU in the fabric's file, [`Config::SLOT_BYTES`] minus the tag. The same on
+    /// every rank.
     pub fn slot_bytes(&self, config: &Config) -> usize {
         let usual = Config::SLOT_BYTES - (config.header_len() - HEADER_LEN);
         let Some(mtu) = self.mtu else {
             return usual;
+        };
+        let usual = match mtu {
+            ..=1500 => usual,
+            _ => Config::LARGE_SLOT_BYTES,
         };
         // The configuration's check, or the network, rejects an MTU without room.
         let room = (mtu as usize).saturating_sub(headers(config)) / 4 * 4;
@@ -124,8 +129,8 @@ mod tests {
         // One bit more is one byte more.
         assert_eq!(slot(Some(1500), &config(true, 97, true)), 1388);
         assert_eq!(slot(Some(1500), &config(true, 97, false)), 1392);
-        // Larger slots must be requested.
-        assert_eq!(slot(Some(9000), &open), 1408);
+        assert_eq!(slot(Some(9000), &open), 8192);
+        assert_eq!(slot(Some(4000), &open), 3908);
         assert_eq!(slot(Some(576), &config(true, 4, false)), 480);
     }
 

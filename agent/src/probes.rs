@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use ultima_controller::api::{CheckRound, Heard, RoundReport};
-use ultima_controller::attend;
+use ultima_controller::member_session;
 use ultima_host::{CheckPacket, Destination, OperationId, Prober, Report};
 
 use crate::kernel::UdpCounts;
@@ -43,7 +43,7 @@ impl Probes {
     }
 }
 
-impl attend::Prober for Probes {
+impl member_session::Prober for Probes {
     fn all_here(&mut self) {
         self.all_here.send_replace(true);
     }

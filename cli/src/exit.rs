@@ -124,8 +124,8 @@ impl Exit {
         match error {
             ClientError::NoAnswer { .. }
             | ClientError::NoneAnswers { .. }
-            | ClientError::LostPrimary { .. }
-            | ClientError::NoPrimary { .. } => Exit::Unavailable,
+            | ClientError::LostLeader { .. }
+            | ClientError::NoLeader { .. } => Exit::Unavailable,
             ClientError::NotOurs { .. } => Exit::InvalidInput,
             ClientError::EpochOver { .. } => Exit::Rejected,
             // The request may have succeeded; only its answer is lost.
@@ -265,7 +265,7 @@ mod tests {
         let stopped = anyhow::Error::from(Exit::Unavailable.because("the controller stopped"));
         assert_eq!(Exit::of(&stopped), Exit::Unavailable);
         let addresses = "a,b".into();
-        let standing_by = anyhow::Error::from(ClientError::NoPrimary { addresses });
+        let standing_by = anyhow::Error::from(ClientError::NoLeader { addresses });
         assert_eq!(Exit::of(&standing_by), Exit::Unavailable);
     }
 

@@ -33,7 +33,8 @@ Examples:
 
 Environment:
   ULTIMA_CONTROLLER   address of the controller, as --controller
-  ULTIMA_LOG          log level, such as debug or ultima_controller=debug [default: warn]
+  ULTIMA_LOG          log level, such as debug or ultima_controller=debug
+                      [default: {DEFAULT_LOG}]
 
 {}", exit::help()))]
 struct Arguments {

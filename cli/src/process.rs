@@ -135,6 +135,7 @@ fn command(mut arguments: Vec<OsString>, descriptors: Descriptors) -> Result<Com
     let mut command = Command::new(binary);
     // In a process group of its own: Ctrl-C reaches only the parent, which stops its children in order.
     command.args(arguments).kill_on_drop(true).process_group(0);
+    let numbers: Vec<i32> = descriptors.iter().map(|(number, _)| *number).collect();
     let mappings = descriptors
         .into_iter()
         .map(|(child_fd, parent_fd)| FdMapping {
@@ -145,6 +146,6 @@ fn command(mut arguments: Vec<OsString>, descriptors: Descriptors) -> Result<Com
     command
         .as_std_mut()
         .fd_mappings(mappings)
-        .map_err(|_| anyhow!("two descriptors have the same number"))?;
+        .map_err(|_| anyhow!("internal error: duplicate descriptor number in {numbers:?}"))?;
     Ok(command)
 }

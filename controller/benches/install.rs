@@ -1,6 +1,7 @@
-//! How long jobs take to be on embedded switches in the same process, and to be gone: `cargo bench -p ultima-controller --bench install`.
+//! Measures the creation and deletion of jobs on embedded switches in the same process:
+//! `cargo bench -p ultima-controller --bench install`.
 //!
-//! One job on six switches; one more on a switch that has up to 999; a switch that comes back without any of its hundred.
+//! Cases: one job on six switches; a further job on a switch with up to 999 jobs; a switch that restarts empty and gets its 100 jobs back.
 
 mod embedded;
 
@@ -15,7 +16,7 @@ use ultima_controller::server::Controller;
 
 const STAR: &str = include_str!("../../topologies/star16.yaml");
 
-/// The times of so many creations of a job, each followed by its deletion; or of the deletions.
+/// Creates and deletes a job `times` times; returns the total time of the creations, or else of the deletions.
 async fn time(controller: &Controller, spec: &JobSpec, times: u64, created: bool) -> Duration {
     let mut took = Duration::ZERO;
     for _ in 0..times {
@@ -62,13 +63,13 @@ fn resident() -> Option<u64> {
     Some(kib >> 10)
 }
 
-/// Two of sixteen hosts, so many as the program's counters by source and by share have places for.
+/// A job on two of sixteen hosts: 1,000 such jobs fit into the program's counters by source and by share.
 fn of_two(number: usize) -> JobSpec {
     let hosts = [number, number + 8].into_iter().map(|at| 1 + at % 16);
     spec(&format!("job{number}"), hosts)
 }
 
-/// On links with a rate each further job divides them anew among all that are there.
+/// Measures the creation of the n-th job on a switch. On links with a rate, each creation rewrites the shares of all jobs.
 fn many_jobs(criterion: &mut Criterion) {
     for (links, topology) in [
         ("no rates", STAR.replace(", rate: 1G", "")),
@@ -107,7 +108,7 @@ fn many_jobs(criterion: &mut Criterion) {
     }
 }
 
-/// From a switch's start to the last of what it should hold.
+/// Measures the time from a switch's start until it has all entries again.
 fn reboot(criterion: &mut Criterion) {
     const LEAF: usize = 2;
     let runtime = Runtime::new().expect("a runtime");
@@ -121,7 +122,7 @@ fn reboot(criterion: &mut Criterion) {
     }
     let is_whole = || {
         let state = &controller.switches()[LEAF];
-        state.problem.is_none() && !state.in_doubt
+        state.problem.is_none() && !state.dirty
     };
     let until = async |whole: bool| {
         while is_whole() != whole {

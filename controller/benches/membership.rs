@@ -1,7 +1,7 @@
-//! What members cost, as there are more of them, and more jobs: `cargo bench -p ultima-controller --bench membership`.
+//! Measures membership changes against the number of members and jobs: `cargo bench -p ultima-controller --bench membership`.
 //!
-//! A change of all members, from the request until the old epoch is off the switches; a member's word of another, until whoever watches its
-//! job hears of it, and a list of all jobs, beside so many other jobs; and what of that is done by itself.
+//! Cases: a change of all members, from the request until the old epoch is off the switches; a suspicion of a member, until a client that
+//! watches the job gets the event, and a list of all jobs, both with other jobs present; and the computations of these by themselves.
 
 mod crowd;
 mod embedded;
@@ -21,14 +21,14 @@ use ultima_controller::job::{JobSpec, Rank};
 use ultima_controller::membership::{Seen, Succession, Suspicion};
 
 const MEMBERS: [u16; 3] = [100, 1000, 4000];
-/// Members that all change. Each is told of all others, and all are in this process: 4,000 do not pledge in time on two cores.
+/// Members of a job that all change. Each gets a list of all others, and all are in this process: 4,000 do not acknowledge in time on two cores.
 const CHANGING: [usize; 3] = [100, 300, 1000];
 const JOBS: [usize; 2] = [100, 1000];
 const HOSTS: usize = 8;
 
-/// All that a resize asks of who becomes what: half of the members go, as many others come.
+/// Measures the assignment of ranks in a resize that replaces half of the members.
 fn succession(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("who becomes what");
+    let mut group = criterion.benchmark_group("assign ranks");
     for members in MEMBERS {
         let from: Vec<HostId> = (0..members.into()).map(HostId).collect();
         let to: Vec<HostId> = (usize::from(members / 2)..usize::from(members / 2 * 3))
@@ -47,7 +47,7 @@ fn succession(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// One look at members all of which hear nothing of one.
+/// Measures the search for suspects if all members report the same one.
 fn suspicion(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a look at members");
     for members in MEMBERS {
@@ -79,19 +79,19 @@ async fn until(watch: &mut JobWatch, kind: Kind) {
         let next = watch.next().await.expect("it answers");
         let event = next.expect("the job is there").event;
         let event = event.unwrap_or_default();
-        assert_ne!(event.kind(), Kind::CalledOff, "{}", event.reason);
+        assert_ne!(event.kind(), Kind::Cancelled, "{}", event.reason);
         if event.kind() == kind {
             return;
         }
     }
 }
 
-/// So many ranks, those of a host beside each other.
+/// A job with this many ranks; ranks of a host are consecutive.
 fn of_many(members: usize) -> JobSpec {
     spec("train", (0..members).map(|rank| 1 + rank * HOSTS / members))
 }
 
-/// Each change turns the order of members round.
+/// Reverses the order of the members `times` times; returns the total time.
 async fn change(client: &Client, hosts: &mut [String], times: u64) -> Duration {
     let mut took = Duration::ZERO;
     let mut watch = client.watch_job("train").await.expect("it is there");
@@ -133,8 +133,8 @@ fn changes(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The first member's word of the second, and its word that all is well.
-async fn words(crowd: &Crowd, watch: &mut JobWatch, times: u64) -> Duration {
+/// The first member suspects the second one and withdraws the suspicion, `times` times; returns half of the total time.
+async fn suspicions(crowd: &Crowd, watch: &mut JobWatch, times: u64) -> Duration {
     let begun = Instant::now();
     for _ in 0..times {
         crowd.suspect(&[1]);
@@ -149,12 +149,12 @@ fn of_two(number: usize) -> JobSpec {
     spec(&format!("job{number}"), 1..=2)
 }
 
-fn beside_jobs(criterion: &mut Criterion) {
+fn with_other_jobs(criterion: &mut Criterion) {
     let runtime = Runtime::new().expect("a runtime");
     let (_switches, handle) = runtime.block_on(start(LEAF_SPINE, 1023));
     let address = handle.address().to_string();
     let controller = handle.controller();
-    let mut group = criterion.benchmark_group("beside other jobs");
+    let mut group = criterion.benchmark_group("with other jobs");
     group.sample_size(20);
     let mut there = 0;
     for jobs in JOBS {
@@ -173,8 +173,8 @@ fn beside_jobs(criterion: &mut Criterion) {
             let watch = client.watch_job(&job).await.expect("it is there");
             (Crowd::join(&address, &job, &members).await, watch)
         });
-        group.bench_function(BenchmarkId::new("a member's word", jobs), |bencher| {
-            bencher.iter_custom(|times| runtime.block_on(words(&crowd, &mut watch, times)));
+        group.bench_function(BenchmarkId::new("suspicion", jobs), |bencher| {
+            bencher.iter_custom(|times| runtime.block_on(suspicions(&crowd, &mut watch, times)));
         });
         group.bench_function(BenchmarkId::new("a list of all", jobs), |bencher| {
             bencher.iter(|| assert_eq!(controller.jobs().len(), jobs));
@@ -184,5 +184,5 @@ fn beside_jobs(criterion: &mut Criterion) {
     runtime.block_on(handle.stop());
 }
 
-criterion_group!(benches, succession, suspicion, beside_jobs, changes);
+criterion_group!(benches, succession, suspicion, with_other_jobs, changes);
 criterion_main!(benches);

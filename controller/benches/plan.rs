@@ -1,4 +1,4 @@
-//! Planning a fabric of 1,000 hosts and 64 switches with up to 500 jobs, and planning it anew when a spine fails:
+//! Measures planning of a fabric of 1,000 hosts and 64 switches with up to 500 jobs, and planning again after the failure of a spine:
 //! `cargo bench -p ultima-controller --bench plan`.
 
 use std::collections::BTreeSet;
@@ -61,11 +61,11 @@ fn spec(job: usize) -> JobSpec {
     }
 }
 
-/// A fabric, and what its jobs are and need.
+/// A fabric's jobs and their plans.
 struct Planned {
     ledger: Ledger,
     jobs: Vec<(Job, JobPlan)>,
-    /// On all switches.
+    /// Number of entities on all switches.
     entities: usize,
 }
 
@@ -130,8 +130,8 @@ fn planning(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What a creation divides anew: the ports of each of the job's switches, among the jobs that there are. Looked at are all of them, as it
-/// once was, and those on the switch only. More jobs than a switch has counters for are those that there can be, under other numbers.
+/// Measures the division of the ports of a job's switches among jobs, with all jobs of the fabric and with the jobs on the switch only.
+/// Jobs above the number of a switch's counters are copies of others under new numbers.
 fn division(criterion: &mut Criterion) {
     let program = Program::v1model().expect("the program");
     let mut group = criterion.benchmark_group("divide");

@@ -15,8 +15,8 @@ use crate::job::JobSpec;
 use crate::route::{self, Route};
 use crate::server::UNIX;
 
-/// Metadata key in a standby's answers: the primary's address, empty if unknown.
-pub const PRIMARY: &str = "ultima-primary";
+/// Metadata key in a standby's answers: the leader's address, empty if unknown.
+pub const LEADER: &str = "ultima-leader";
 
 /// Metadata key of a rejection: the member's epoch is over. The code alone is not enough, because
 /// gRPC itself answers `OUT_OF_RANGE` to messages that are too long.
@@ -128,11 +128,11 @@ pub enum ClientError {
         /// The reason, of one of them.
         reason: String,
     },
-    /// The connection to the primary of several controllers broke.
+    /// The connection to the leader of several controllers broke.
     #[error(
-        "the primary of the controllers at {addresses} does not answer any more: {reason}; find the new one with `ultima controller status`"
+        "the leader of the controllers at {addresses} does not answer any more: {reason}; find the new one with `ultima controller status`"
     )]
-    LostPrimary {
+    LostLeader {
         /// Their addresses.
         addresses: String,
         /// The reason.
@@ -147,10 +147,8 @@ pub enum ClientError {
         address: String,
     },
     /// Controllers answer, but none of them leads.
-    #[error(
-        "no controller at {addresses} is the primary; find out why with `ultima controller status`"
-    )]
-    NoPrimary {
+    #[error("no controller at {addresses} leads; find out why with `ultima controller status`")]
+    NoLeader {
         /// Their addresses.
         addresses: String,
     },
@@ -272,10 +270,10 @@ impl ClientError {
             ),
             ClientError::EpochOver { .. } => false,
             // The request was never sent.
-            ClientError::NotOurs { .. } | ClientError::NoPrimary { .. } => false,
+            ClientError::NotOurs { .. } | ClientError::NoLeader { .. } => false,
             ClientError::NoAnswer { .. }
             | ClientError::NoneAnswers { .. }
-            | ClientError::LostPrimary { .. }
+            | ClientError::LostLeader { .. }
             | ClientError::TooLong { .. } => true,
         }
     }
@@ -296,10 +294,10 @@ impl ClientError {
         )
     }
 
-    /// True if a retry may succeed: no controller, or no primary, answers.
+    /// True if a retry may succeed: no controller, or no leader, answers.
     fn is_passing(&self) -> bool {
         match self {
-            ClientError::NoPrimary { .. } => true,
+            ClientError::NoLeader { .. } => true,
             ClientError::Refused { code, .. } => *code == Code::Unavailable,
             silence => silence.is_silence(),
         }
@@ -309,17 +307,17 @@ impl ClientError {
     fn is_silence(&self) -> bool {
         matches!(
             self,
-            ClientError::NoAnswer { .. } | ClientError::LostPrimary { .. }
+            ClientError::NoAnswer { .. } | ClientError::LostLeader { .. }
         )
     }
 }
 
 impl Client {
     /// Connects to the controller at `address`, `HOST:PORT` or `unix:PATH`. With several addresses,
-    /// separated by commas, it connects to the primary, also after the primary changes.
+    /// separated by commas, it connects to the leader, also after the leader changes.
     ///
     /// # Errors
-    /// No controller answers, or none becomes the primary in time.
+    /// No controller answers, or none leads in time.
     pub async fn connect(address: &str) -> Result<Self, ClientError> {
         let addresses = address.split(',').map(|it| it.trim().to_owned());
         let route = Route::find(addresses.collect()).await?;
@@ -330,7 +328,7 @@ impl Client {
         })
     }
 
-    /// True if the client has several controllers and looks for a new primary after a failure.
+    /// True if the client has several controllers and looks for a new leader after a failure.
     pub fn is_of_several(&self) -> bool {
         self.is_of_several
     }
@@ -478,15 +476,15 @@ impl Client {
     ///
     /// # Errors
     /// No change is pending, the change is already decided, or the controller does not answer.
-    pub async fn call_off_change(&self, job: &str, epoch: u32) -> Result<api::Job, ClientError> {
-        let request = api::CallOffChangeRequest {
+    pub async fn cancel_change(&self, job: &str, epoch: u32) -> Result<api::Job, ClientError> {
+        let request = api::CancelChangeRequest {
             job: job.into(),
             epoch,
         };
         let answer = self
             .rpc
             .clone()
-            .call_off_change(within(ANSWER, request))
+            .cancel_change(within(ANSWER, request))
             .await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
@@ -551,8 +549,7 @@ impl Client {
         }
     }
 
-    /// Gives up a rank that was joined in `epoch`, in which the job has the id `number` in packets;
-    /// 0 if unknown.
+    /// Gives up a rank that was joined in `epoch`, in which the job has the id `number` in packets.
     ///
     /// # Errors
     /// The rank had not joined, or the controller does not answer.
@@ -737,7 +734,7 @@ impl Client {
             false => api::AdminState::InUse,
         };
         let request = api::SetAdminStateRequest {
-            part: part.to_owned(),
+            element: part.to_owned(),
             state: state.into(),
         };
         let answer = self
@@ -767,7 +764,7 @@ impl Client {
         match ClientError::of(status, &self.address) {
             ClientError::NoAnswer { address, reason } if self.is_of_several => {
                 let addresses = address;
-                ClientError::LostPrimary { addresses, reason }
+                ClientError::LostLeader { addresses, reason }
             }
             error => error,
         }
@@ -778,7 +775,7 @@ impl ClientError {
     /// Converts the status of a call to the controller at `address`.
     pub(crate) fn of(status: Status, address: &str) -> ClientError {
         let sources = || iter::successors(status.source(), |error| (*error).source());
-        // No primary was found.
+        // No leader was found.
         if let Some(error) = sources().find_map(|it| it.downcast_ref::<ClientError>()) {
             return error.clone();
         }

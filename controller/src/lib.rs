@@ -14,14 +14,13 @@
 //! - [`p4rt`]: the P4Runtime client; [`program`]: the pipeline that it installs; [`install`]:
 //!   writes that succeed as a whole or not at all.
 //! - [`store`]: the committed state on disk.
-//! - [`check`]: the fault behind a failed connectivity check; [`attend`]: a member's session with
+//! - [`check`]: the fault behind a failed connectivity check; [`member_session`]: a member's session with
 //!   the controller.
 //! - [`metrics`]: the controller's counters and measurements.
 //! - [`server`]: the controller itself, behind the control API ([`api`]); [`client`]: the client of
 //!   that API.
 
 pub mod api;
-pub mod attend;
 pub mod chassis;
 pub mod chassis_push;
 pub mod check;
@@ -32,6 +31,7 @@ pub mod install;
 pub mod job;
 pub mod ledger;
 mod mac;
+pub mod member_session;
 pub mod membership;
 pub mod metrics;
 pub mod moves;

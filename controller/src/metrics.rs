@@ -51,10 +51,10 @@ pub struct Metrics {
     failed_writes: Counters,
     differences: Counters,
     failed_audits: Counters,
-    told_losses: Counters,
+    reported_losses: Counters,
     creations: Histograms<OfResult>,
-    moves: Histogram,
-    moved_jobs: Counter,
+    reroutes: Histogram,
+    rerouted_jobs: Counter,
     changes: Family<OfResult, Counter>,
     evictions: Family<By, Counter>,
 }
@@ -115,10 +115,10 @@ impl Default for Metrics {
             failed_writes: Family::default(),
             differences: Family::default(),
             failed_audits: Family::default(),
-            told_losses: Family::default(),
+            reported_losses: Family::default(),
             creations: Family::new_with_constructor(histogram),
-            moves: histogram(),
-            moved_jobs: Counter::default(),
+            reroutes: histogram(),
+            rerouted_jobs: Counter::default(),
             changes: Family::default(),
             evictions: Family::default(),
         }
@@ -151,7 +151,7 @@ impl Metrics {
     pub(crate) fn changed(&self, is_decided: bool) {
         let result = match is_decided {
             true => "decided",
-            false => "called_off",
+            false => "cancelled",
         };
         self.changes.get_or_create(&OfResult { result }).inc();
     }
@@ -167,8 +167,8 @@ impl Metrics {
     }
 
     /// The counter of a switch's loss reports.
-    pub(crate) fn told_losses(&self, switch: &str) -> Counter {
-        self.told_losses.get_or_create(&of(switch)).clone()
+    pub(crate) fn reported_losses(&self, switch: &str) -> Counter {
+        self.reported_losses.get_or_create(&of(switch)).clone()
     }
 
     /// Records a request to create a job, and its result.
@@ -181,10 +181,10 @@ impl Metrics {
         durations.observe(begun.elapsed().as_secs_f64());
     }
 
-    /// Records a rerouting and the number of jobs that it moved.
-    pub(crate) fn moved(&self, took: Duration, jobs: usize) {
-        self.moves.observe(took.as_secs_f64());
-        self.moved_jobs.inc_by(jobs as u64);
+    /// Records a rerouting and the number of jobs that changed their tree.
+    pub(crate) fn rerouted(&self, took: Duration, jobs: usize) {
+        self.reroutes.observe(took.as_secs_f64());
+        self.rerouted_jobs.inc_by(jobs as u64);
     }
 
     /// Returns all metrics and the current state as OpenMetrics text. In a group of controllers,
@@ -219,9 +219,9 @@ impl Metrics {
             self.failed_audits.clone(),
         );
         registry.register(
-            "told_losses",
+            "reported_losses",
             "Lossy operations that a switch reported",
-            self.told_losses.clone(),
+            self.reported_losses.clone(),
         );
         registry.register_with_unit(
             "job_creation_duration",
@@ -230,15 +230,15 @@ impl Metrics {
             self.creations.clone(),
         );
         registry.register_with_unit(
-            "move_duration",
+            "reroute_duration",
             "Time to reroute after elements of the fabric failed, recovered or were drained",
             seconds,
-            self.moves.clone(),
+            self.reroutes.clone(),
         );
         registry.register(
-            "moved_jobs",
+            "rerouted_jobs",
             "Jobs that were rerouted",
-            self.moved_jobs.clone(),
+            self.rerouted_jobs.clone(),
         );
         registry.register(
             "changes_of_members",
@@ -293,7 +293,7 @@ pub(crate) struct MembersStanding {
 pub(crate) struct SwitchStanding {
     pub switch: String,
     pub is_connected: bool,
-    pub is_in_doubt: bool,
+    pub is_dirty: bool,
     pub digest_lists_dropped: u64,
     pub fills: Vec<Fill>,
 }
@@ -345,12 +345,12 @@ impl Collector for Standing {
                 self.waiting_jobs,
             ),
             (
-                "parts_down",
+                "elements_down",
                 "Elements of the fabric that are down",
                 self.lost,
             ),
             (
-                "parts_out_of_use",
+                "elements_out_of_use",
                 "Elements of the fabric that are down or drained",
                 self.out_of_use,
             ),
@@ -368,11 +368,11 @@ impl Collector for Standing {
             "1 if the controller is the switch's primary",
         );
         self.of_switches(to, connected, |it| it.is_connected.into())?;
-        let in_doubt = (
-            "switch_in_doubt",
+        let dirty = (
+            "switch_dirty",
             "1 if the switch needs a resync because the result of a write is unknown",
         );
-        self.of_switches(to, in_doubt, |it| it.is_in_doubt.into())?;
+        self.of_switches(to, dirty, |it| it.is_dirty.into())?;
         let dropped = (
             "digest_lists_dropped",
             "Digest lists dropped because they arrived too fast, since the switch last connected",
@@ -408,7 +408,7 @@ mod tests {
         metrics.writes_to("s1").written(begun, 1, false);
         metrics.differed("s2", 3);
         metrics.created(begun, true);
-        metrics.moved(Duration::from_millis(30), 2);
+        metrics.rerouted(Duration::from_millis(30), 2);
         metrics.failed_to_audit("s2");
         metrics.changed(true);
         metrics.evicted(EvictedBy::Policy, 2);
@@ -431,7 +431,7 @@ mod tests {
             switches: vec![SwitchStanding {
                 switch: "s1".into(),
                 is_connected: true,
-                is_in_doubt: false,
+                is_dirty: false,
                 digest_lists_dropped: 0,
                 fills: vec![fill],
             }],
@@ -443,8 +443,8 @@ mod tests {
             r#"ultima_controller_write_duration_seconds_count{switch="s1"} 2"#,
             r#"ultima_controller_differences_total{switch="s2"} 3"#,
             r#"ultima_controller_job_creation_duration_seconds_count{result="created"} 1"#,
-            r#"ultima_controller_move_duration_seconds_bucket{le="0.05"} 1"#,
-            "ultima_controller_moved_jobs_total 2",
+            r#"ultima_controller_reroute_duration_seconds_bucket{le="0.05"} 1"#,
+            "ultima_controller_rerouted_jobs_total 2",
             "ultima_controller_jobs 4",
             r#"ultima_controller_switch_connected{switch="s1"} 1"#,
             r#"ultima_controller_used{switch="s1",of="multicast groups"} 5"#,

@@ -1,4 +1,4 @@
-//! Finds the primary among several controllers, for every call.
+//! Finds the leader among several controllers, for every call.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use tonic::{Code, Request, Status};
 
 use crate::api::replication_client::ReplicationClient;
 use crate::api::{GetStandingRequest, GetStandingResponse, Role};
-use crate::client::{ClientError, PRIMARY, dial};
+use crate::client::{ClientError, LEADER, dial};
 
-/// Time limit for finding a primary while controllers answer.
+/// Time limit for finding a leader while controllers answer.
 const FIND: Duration = Duration::from_secs(10);
 /// Pause before all controllers are asked again.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// Time to wait for controllers that do not answer, once another has answered.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Sends calls to the primary. After a failed call, the next one looks for the primary again.
+/// Sends calls to the leader. After a failed call, the next one looks for the leader again.
 #[derive(Clone, Debug)]
 pub struct Route {
     addresses: Arc<[String]>,
@@ -37,22 +37,22 @@ pub struct Route {
 
 #[derive(Debug, Default)]
 struct Known {
-    primary: Option<Channel>,
-    /// The primary's address, as a standby reported it.
+    leader: Option<Channel>,
+    /// The leader's address, as a standby reported it.
     hint: Option<String>,
 }
 
 impl Route {
-    /// Finds the primary among the controllers at `addresses`.
+    /// Finds the leader among the controllers at `addresses`.
     ///
     /// # Errors
-    /// No controller answers, or none becomes the primary in time.
+    /// No controller answers, or none leads in time.
     pub async fn find(addresses: Vec<String>) -> Result<Self, ClientError> {
         let route = Route {
             addresses: addresses.into(),
             known: Arc::default(),
         };
-        route.primary().await?;
+        route.leader().await?;
         Ok(route)
     }
 
@@ -66,14 +66,14 @@ impl Route {
         self.addresses.len() > 1
     }
 
-    async fn primary(&self) -> Result<Channel, ClientError> {
+    async fn leader(&self) -> Result<Channel, ClientError> {
         let mut known = self.known.lock().await;
-        if let Some(primary) = &known.primary {
-            return Ok(primary.clone());
+        if let Some(leader) = &known.leader {
+            return Ok(leader.clone());
         }
-        let primary = self.look(known.hint.take()).await?;
-        known.primary = Some(primary.clone());
-        Ok(primary)
+        let leader = self.look(known.hint.take()).await?;
+        known.leader = Some(leader.clone());
+        Ok(leader)
     }
 
     async fn look(&self, hint: Option<String>) -> Result<Channel, ClientError> {
@@ -85,7 +85,7 @@ impl Route {
                 .collect();
             // Asks all at once, so that a silent controller does not delay the others' answers.
             let mut asked: FuturesUnordered<_> = candidates.iter().map(|it| ask(it)).collect();
-            let mut last = ClientError::NoPrimary {
+            let mut last = ClientError::NoLeader {
                 addresses: self.addresses(),
             };
             let mut answered = false;
@@ -103,10 +103,10 @@ impl Route {
                 };
                 match answer {
                     None => break,
-                    Some(Ok((channel, Answer::Primary))) => return Ok(channel),
-                    Some(Ok((_, Answer::Standby { primary }))) => {
+                    Some(Ok((channel, Answer::Leader))) => return Ok(channel),
+                    Some(Ok((_, Answer::Standby { leader }))) => {
                         answered = true;
-                        hints.extend(primary);
+                        hints.extend(leader);
                     }
                     Some(Err(error)) => last = error,
                 }
@@ -121,7 +121,7 @@ impl Route {
                 });
             }
             if Instant::now() >= deadline {
-                return Err(ClientError::NoPrimary {
+                return Err(ClientError::NoLeader {
                     addresses: self.addresses(),
                 });
             }
@@ -129,29 +129,26 @@ impl Route {
         }
     }
 
-    /// Forgets the primary after a failed call or an answer from a standby.
+    /// Forgets the leader after a failed call or an answer from a standby.
     async fn forget(&self, hint: Option<String>) {
-        *self.known.lock().await = Known {
-            primary: None,
-            hint,
-        };
+        *self.known.lock().await = Known { leader: None, hint };
     }
 }
 
 enum Answer {
-    Primary,
-    Standby { primary: Option<String> },
+    Leader,
+    Standby { leader: Option<String> },
 }
 
 async fn ask(address: &str) -> Result<(Channel, Answer), ClientError> {
     let channel = dial(address).await?;
     let answer = match standing(channel.clone()).await {
-        Ok(standing) if standing.role() == Role::Primary => Answer::Primary,
+        Ok(standing) if standing.role() == Role::Leader => Answer::Leader,
         Ok(standing) => Answer::Standby {
-            primary: Some(standing.primary).filter(|primary| !primary.is_empty()),
+            leader: Some(standing.leader).filter(|leader| !leader.is_empty()),
         },
-        // A server without a group has no primary to find.
-        Err(status) if status.code() == Code::Unimplemented => Answer::Primary,
+        // A server without a group has no leader to find.
+        Err(status) if status.code() == Code::Unimplemented => Answer::Leader,
         Err(status) => return Err(ClientError::of(status, address)),
     };
     Ok((channel, answer))
@@ -177,14 +174,14 @@ impl Service<http::Request<Body>> for Route {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let route = self.clone();
         Box::pin(async move {
-            let mut primary = route.primary().await?;
+            let mut leader = route.leader().await?;
             let answered = async {
-                std::future::poll_fn(|context| primary.poll_ready(context)).await?;
-                primary.call(request).await
+                std::future::poll_fn(|context| leader.poll_ready(context)).await?;
+                leader.call(request).await
             };
             match answered.await {
                 Ok(response) => {
-                    if let Some(hint) = response.headers().get(PRIMARY) {
+                    if let Some(hint) = response.headers().get(LEADER) {
                         let hint = hint.to_str().ok().filter(|hint| !hint.is_empty());
                         route.forget(hint.map(str::to_owned)).await;
                     }

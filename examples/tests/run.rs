@@ -11,6 +11,9 @@ use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::{fabric, server};
 use ultima_switch::{Switch, SwitchConfig};
 
+/// Operations of ten that must be complete: a busy machine may drop packets of one.
+const LEAST_COMPLETE: usize = 9;
+
 fn printed(output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {errors}", output.status);
@@ -20,11 +23,20 @@ fn printed(output: &Output) -> String {
 /// Checks rank 0's lines.
 fn averages(text: &str) {
     assert_eq!(text.lines().count(), 10, "{text}");
-    let complete: Vec<&str> = text.lines().filter(|it| it.contains("Complete")).collect();
-    assert!(!complete.is_empty(), "{text}");
-    for line in complete {
-        let (_, error) = line.split_once("largest error ").expect("an error");
-        assert!(error.parse::<f32>().expect("a number") < 1e-5, "{line}");
+    assert!(text.matches("Complete").count() >= LEAST_COMPLETE, "{text}");
+    for line in text.lines() {
+        let (line, error) = line
+            .split_once(" % lost, largest error ")
+            .expect("an error");
+        let error: f32 = error.parse().expect("a number");
+        let (_, percent) = line.rsplit_once(' ').expect("a share");
+        let lost: f32 = percent.parse::<f32>().expect("a number") / 100.0;
+        let bound = match line.contains("Complete") {
+            true => 1e-5,
+            // The Hadamard transform spreads the loss: an entry's error is about the mean times √lost.
+            false => 0.1 + 10.0 * lost.sqrt(),
+        };
+        assert!(error < bound, "{line}: error {error}");
     }
 }
 
@@ -65,7 +77,7 @@ fn allreduce_averages_in_a_process_per_rank() {
 #[test]
 fn ranks_join_a_job_at_the_controller() {
     if !Uid::effective().is_root() {
-        eprintln!("skipped: needs root");
+        ultima_testing::skipped("needs root");
         return;
     }
     let run = thread::spawn(|| {
@@ -123,7 +135,12 @@ links: [{{ ends: [h1, s1/1] }}, {{ ends: [h2, s1/2] }}]",
         let text = printed(output);
         assert!(text.starts_with(&format!("rank {rank} of 2\n")), "{text}");
         let means = text.matches("mean 0.500, Complete").count();
-        assert!(means > 0, "{text}");
+        assert!(means >= LEAST_COMPLETE, "{text}");
+        for (_, mean) in text.lines().filter_map(|line| line.split_once(": mean ")) {
+            let (mean, _) = mean.split_once(',').expect("a mean");
+            let error = (mean.parse::<f32>().expect("a number") - 0.5).abs();
+            assert!(error < 0.5, "{text}");
+        }
     }
     controller.stop().await;
     switch.stop().await.expect("the switch stops");

@@ -261,7 +261,7 @@ impl Collective {
             Some(carry) => {
                 let was = carry.residual(id.bucket).map_or(bucket.len(), <[f32]>::len);
                 check_length(id, was, bucket.len())?;
-                let contributed = carry.contribute(id.bucket, bucket);
+                let contributed = carry.contribute(id, bucket);
                 self.codec.encode(id, contributed, &mut contributions);
             }
             None => self.codec.encode(id, bucket, &mut contributions),
@@ -334,7 +334,7 @@ impl Collective {
         };
         self.codec.decode_as(coding, id, &result, bucket);
         if let Some(carry) = &mut self.carry {
-            carry.settle(&mut self.codec, id.bucket, &corrections, bucket);
+            carry.settle(&mut self.codec, id, &corrections, bucket);
         }
         self.spare.push(result);
         if let Some(on) = self.in_use.heard(outcome.coded_otherwise) {
@@ -565,6 +565,15 @@ impl Collective {
             carry.skip(bucket, update);
         }
         update.fill(0.0);
+    }
+
+    /// Sets the factor by which gradients are multiplied from the next [`Collective::start`] on: the loss scale of mixed
+    /// precision training, a positive number, 1 at first. With [`Config::recycling`], residuals of earlier operations are
+    /// converted to it. Every rank sets the same scale before the same operation.
+    pub fn set_loss_scale(&mut self, scale: f32) {
+        if let Some(carry) = &mut self.carry {
+            carry.set_scale(scale);
+        }
     }
 
     /// Replaces every rank's `parameters` by their mean, so that all are equal bit by bit.

@@ -248,6 +248,10 @@ impl Config {
     /// A slot that fits an MTU of 1,500 with all headers.
     pub const SLOT_BYTES: usize = 1408;
 
+    /// The largest default slot, for jumbo frames. Larger ones save little work per byte, lose more with each packet,
+    /// and leave room for few packets in small socket buffers.
+    pub const LARGE_SLOT_BYTES: usize = 8192;
+
     /// Creates a configuration with the defaults of most jobs: 1,408-byte slots, Hadamard, multicast, t_S at
     /// 3/5 of t_B, no pacing, a network that keeps the order, no recycling.
     pub fn new(job: u16, epoch: u16, rank: u16, ranks: u16, seed: u64, t_b: Duration) -> Self {

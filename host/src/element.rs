@@ -108,9 +108,13 @@ impl Element {
     }
 }
 
-/// The nearest finite value: an infinity would spread over a block.
+/// The nearest finite value: an overflow would spread over a block as an infinity. Infinities stay, so that all
+/// ranks see them.
 fn to_f16(value: f32) -> f16 {
-    f16::from_f32(value.clamp(f16::MIN.to_f32(), f16::MAX.to_f32()))
+    match value.is_infinite() {
+        true => f16::from_f32(value),
+        false => f16::from_f32(value.clamp(f16::MIN.to_f32(), f16::MAX.to_f32())),
+    }
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ pub(crate) enum Visit {
 /// same round, an owner has as many senders as a round has owners. Within a shard the order of slots is that
 /// of the [`Rotation`], whatever the rounds. An owner without room is passed over; the next round waits for
 /// it until it stalls.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Tour {
     /// Owners in a round.
     width: u16,

@@ -54,7 +54,7 @@ pub enum LabError {
         known: Vec<LabName>,
     },
     /// No name was given, and there is not exactly one lab.
-    #[error("name a lab; {}", known_labs(.known))]
+    #[error("{}", which_lab(.known))]
     WhichLab {
         /// The existing labs.
         known: Vec<LabName>,
@@ -180,8 +180,16 @@ impl LabError {
 
 fn known_labs(labs: &[LabName]) -> String {
     if labs.is_empty() {
-        return "none is up; start one with `ultima lab up FILE`".to_owned();
+        return "no lab is up; start one with `ultima lab up FILE`".to_owned();
     }
     let names: Vec<&str> = labs.iter().map(LabName::as_str).collect();
-    format!("there are: {}", names.join(", "))
+    format!("labs that are up: {}", names.join(", "))
+}
+
+fn which_lab(labs: &[LabName]) -> String {
+    let names: Vec<&str> = labs.iter().map(LabName::as_str).collect();
+    match labs {
+        [] => "no lab is up; start one with `ultima lab up FILE`".to_owned(),
+        _ => format!("several labs are up; pass LAB: {}", names.join(", ")),
+    }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::{fs, io};
 
 use ultima_p4::manifest::{BUILDS, Manifest, ManifestError, TOFINO, V1MODEL};
+use ultima_testing::skipped;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -101,12 +102,6 @@ fn another_compiler_is_noticed() {
             "p4/compiled/tofino/pipe/context.json: changed since it was compiled".into(),
         ]
     );
-}
-
-/// Prints to standard error itself: the test harness hides the output of `eprintln!` in a test that passes.
-fn skipped(reason: &str) {
-    // Standard error may be closed.
-    let _ = writeln!(io::stderr(), "skipped: {reason}");
 }
 
 #[test]

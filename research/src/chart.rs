@@ -1,4 +1,4 @@
-//! What plots have in common.
+//! Shared parts of all plots.
 
 use std::ops::Range;
 
@@ -8,13 +8,13 @@ use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
 use plotters::prelude::*;
 use ultima_sim::Algorithm;
 
-/// A drawing area of ours.
+/// A drawing area.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// The font of all text.
 pub const FONT: &str = "sans-serif";
 
-/// Colours that people with any colour vision tell apart (Okabe and Ito, 2008).
+/// An algorithm's colour; all are distinct with any colour vision (Okabe and Ito, 2008).
 pub fn colour(algorithm: Algorithm) -> RGBColor {
     match algorithm {
         Algorithm::Tar => RGBColor(0, 0, 0),
@@ -48,7 +48,7 @@ impl Spread {
     }
 }
 
-/// An axis with marks where we want them.
+/// An axis with given marks.
 pub struct Marked {
     /// From its one end to the other.
     pub range: Range<f64>,

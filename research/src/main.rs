@@ -1,5 +1,5 @@
-//! `ultima-research`: simulated collectives and studies on real gradients, apart from the operator's binary so that neither
-//! plots nor simulations cost build time there.
+//! `ultima-research`: simulations and studies. A binary of its own, so that plotters and the simulator do not lengthen the
+//! build of `ultima`.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ mod chart;
 mod sim;
 mod study;
 
-/// Simulates AllReduce algorithms on thousands of ranks, and measures what the transport's choices cost a training run.
+/// Simulate AllReduce algorithms on thousands of ranks, and measure the cost of choices of the transport
 #[derive(Parser)]
 #[command(name = "ultima-research", version, arg_required_else_help = true)]
 #[command(

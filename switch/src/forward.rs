@@ -14,10 +14,10 @@ use tokio::sync::oneshot;
 
 use crate::clock::Alarm;
 use crate::datapath::{ControllerLink, Datapath, LINK_NEWS, NewPort};
+use crate::idle_poll::IdlePoll;
 use crate::pipeline::Pipeline;
 use crate::port::mmsg::RxBatch;
 use crate::stats::StatsKey;
-use crate::vigil::Vigil;
 
 /// The most commands in a row before the ports are served.
 const COMMAND_TURN: usize = 64;
@@ -149,10 +149,10 @@ impl Forwarder {
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); 64];
         let clock = self.datapath.clock();
-        let mut vigil = Vigil::new();
+        let mut idle_poll = IdlePoll::new();
         let mut busy = false;
         while self.running {
-            let awake = busy || vigil.idle(clock.now());
+            let awake = busy || idle_poll.idle(clock.now());
             let timeout = if awake {
                 EpollTimeout::ZERO
             } else {
@@ -165,7 +165,7 @@ impl Forwarder {
                 Err(errno) => return Err(errno.into()),
             };
             if count > 0 {
-                vigil.busy(clock.now());
+                idle_poll.busy(clock.now());
             }
             let events = &events[..count];
             busy = events.iter().any(|event| event.data() == WAKE);

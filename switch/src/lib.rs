@@ -24,6 +24,7 @@ mod digests;
 pub mod engine;
 mod forward;
 mod grpc;
+mod idle_poll;
 pub mod link;
 mod notify;
 mod opener;
@@ -37,7 +38,6 @@ pub mod target;
 pub mod tls;
 pub mod tm;
 pub mod trace;
-mod vigil;
 
 pub use config::{Attach, AttachSpec, PcapFiles, PortConfig, PortSpec, ProgramFiles, SwitchConfig};
 pub use link::{Link, LinkConfig};

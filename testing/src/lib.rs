@@ -1,13 +1,34 @@
-//! Helpers for the tests of several crates: the extent of a run, and a counting allocator. It owns no test.
+//! Helpers for the tests of several crates: the extent of a run, the report of a skipped test, and a counting
+//! allocator. It owns no test.
 //!
 //! A change is checked with one seed per fault and a few property cases. `ULTIMA_FULL=1`, which `.ci/full`
 //! sets, requests the full matrix.
 
 pub mod heap;
 
+use std::io::{self, Write as _};
+
 /// True if this run covers the full matrix (`ULTIMA_FULL=1`).
 pub fn full() -> bool {
     std::env::var_os("ULTIMA_FULL").is_some_and(|value| value == "1")
+}
+
+/// True if this run covers the full matrix. Else prints that the test, or the rest of it, is [skipped](skipped).
+pub fn full_run() -> bool {
+    let full = full();
+    if !full {
+        skipped("ULTIMA_FULL=1 runs all of it");
+    }
+    full
+}
+
+/// Prints why a test is skipped, to standard error itself: the test harness hides the output of `eprintln!` in a test
+/// that passes.
+pub fn skipped(reason: &str) {
+    let test = std::thread::current();
+    let test = test.name().unwrap_or("a test");
+    // Standard error may be closed.
+    let _ = writeln!(io::stderr(), "skipped: {test}: {reason}");
 }
 
 /// Returns `all` in a full run, else `few`.

@@ -1,27 +1,18 @@
 //! What a test needs: root, a package, a full run. A test that lacks something prints the reason and ends.
 
 use std::env;
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
 use nix::unistd::Uid;
-use ultima_testing::full;
+pub use ultima_testing::full_run;
+use ultima_testing::skipped;
 
 use crate::netns;
 
 /// BMv2's switch with P4Runtime.
 const BMV2: &str = "simple_switch_grpc";
-
-/// True in a full run (`ULTIMA_FULL=1`). Else prints that the test is skipped.
-pub fn full_run() -> bool {
-    let full = full();
-    if !full {
-        skipped("ULTIMA_FULL=1 runs this test");
-    }
-    full
-}
 
 /// True if this process can make network namespaces and interfaces.
 pub fn interfaces() -> bool {
@@ -158,14 +149,6 @@ pub fn python_missing(missing: &str) {
         "{missing}; pip install p4runtime, p4runtime-shell, finsy, pygnmi, and ptf with p4runtime, each in its own virtual \
          environment, and set ULTIMA_PYTHON, ULTIMA_SHELL_PYTHON, ULTIMA_FINSY_PYTHON, ULTIMA_GNMI_PYTHON and ULTIMA_PTF"
     ));
-}
-
-/// Prints why a test is skipped. The test harness would capture the output of `println!`.
-fn skipped(reason: &str) {
-    let test = std::thread::current();
-    let test = test.name().unwrap_or("a test");
-    // Standard error may be closed.
-    let _ = writeln!(io::stderr(), "skipped: {test}: {reason}");
 }
 
 /// The first file called `name` in the folders of the PATH.

@@ -43,7 +43,7 @@ local f = {
     contributions = ProtoField.uint16("ultima.contributions", "Contributions"),
     shared_tc = ProtoField.uint16("ultima.shared_tc", "Shared t_C (65.536 us)"),
     sent_at = ProtoField.uint32("ultima.sent_at", "Sender's clock (1.024 us)"),
-    echoed = ProtoField.uint32("ultima.echoed", "Echoed clock (1.024 us)"),
+    echoed = ProtoField.uint32("ultima.echoed", "Echoed clock (1.024 us), or sequence number of data"),
     digest = ProtoField.uint64("ultima.auth.digest", "Payload digest", base.HEX),
     tag = ProtoField.uint64("ultima.auth.tag", "Header tag", base.HEX),
     payload = ProtoField.bytes("ultima.payload", "Payload"),
@@ -61,6 +61,9 @@ local f = {
     repair_of = ProtoField.uint8("ultima.repair.of", "Asks for", base.DEC, REPAIR_REQUESTS),
     repair_first = ProtoField.uint32("ultima.repair.first", "First slot of the bitmap"),
     repair_wanted = ProtoField.bytes("ultima.repair.wanted", "Slots wanted, from the lowest bit of the first byte on"),
+    credit_taken = ProtoField.uint32("ultima.credit.taken", "Credit: last sequence number taken"),
+    credit_window = ProtoField.uint16("ultima.credit.window", "Credit: packets after it"),
+    credit_last = ProtoField.uint32("ultima.credit.last", "Credit requested: last sequence number sent"),
 }
 
 for _, field in pairs(f) do
@@ -97,6 +100,10 @@ local FEEDBACK = {
 -- CONTROL, messages 2 and 3: a request for aggregates or contributions. The bitmap of counted ranks after an
 -- aggregate's elements is not dissected: its start depends on the number of ranks, which is not in the packet.
 local REPAIR_PREFIX = 8
+
+-- CONTROL, messages 4 and 5: a grant of credit, and a request for it.
+local CREDIT_LENGTH = 8
+local CREDIT_GRANT, CREDIT_REQUEST = 4, 5
 
 local function is_ultima(buffer)
     return buffer:len() >= HEADER_LENGTH
@@ -146,6 +153,15 @@ function ultima.dissector(buffer, pinfo, tree)
         subtree:add(f.repair_first, buffer(length + 4, 4))
         if buffer:len() > length + REPAIR_PREFIX then
             subtree:add(f.repair_wanted, buffer(length + REPAIR_PREFIX))
+        end
+    end
+    if kind == "CONTROL" and buffer:len() >= length + CREDIT_LENGTH then
+        local message = buffer(length, 1):uint()
+        if message == CREDIT_GRANT then
+            subtree:add(f.credit_window, buffer(length + 2, 2))
+            subtree:add(f.credit_taken, buffer(length + 4, 4))
+        elseif message == CREDIT_REQUEST then
+            subtree:add(f.credit_last, buffer(length + 4, 4))
         end
     end
     return buffer:len()

@@ -9,8 +9,8 @@ use std::process::Command;
 use pcap_file::pcap::{PcapPacket, PcapWriter};
 use serde::Deserialize;
 use ultima_wire::{
-    Auth, Dtype, Feedback, Header, HostFlags, Key, Kind, RepairRequest, Report, SwitchFlags, Ticks,
-    bitmap, frame, group_address,
+    Auth, Credit, Dtype, Feedback, Header, HostFlags, Key, Kind, RepairRequest, Report,
+    SwitchFlags, Ticks, bitmap, frame, group_address,
 };
 
 #[derive(Deserialize)]
@@ -23,6 +23,8 @@ struct Vector {
     feedback: Option<BTreeMap<String, u32>>,
     /// The slots in a repair request.
     wanted: Option<Vec<u32>>,
+    /// The fields of a grant of credit, or of a request for it.
+    credit: Option<BTreeMap<String, u32>>,
     frame: String,
 }
 
@@ -189,6 +191,31 @@ fn requests_are_those_of_the_vectors() {
     }
 }
 
+/// Grants of credit and requests for it, in both directions.
+#[test]
+fn credit_is_that_of_the_vectors() {
+    let vectors = vectors();
+    let credits: Vec<&Vector> = vectors.iter().filter(|v| v.credit.is_some()).collect();
+    assert_eq!(credits.len(), 2);
+    for vector in credits {
+        let fields = vector.credit.as_ref().unwrap();
+        let expected = match fields.get("window") {
+            Some(window) => Credit::Grant {
+                taken: fields["taken"],
+                window: *window as u16,
+            },
+            None => Credit::Request {
+                last: fields["last"],
+            },
+        };
+        let payload = bytes(&vector.payload);
+        assert_eq!(Credit::parse(&payload), Some(expected));
+        let mut written = vec![0; payload.len()];
+        expected.emit(&mut written);
+        assert_eq!(written, payload);
+    }
+}
+
 /// The bitmap after an aggregate's elements.
 #[test]
 fn counted_ranks_are_those_of_the_vector() {
@@ -286,6 +313,10 @@ fn wireshark_reads_the_vectors() {
     for field in ["of", "first", "wanted"] {
         tshark.arg("-e").arg(format!("ultima.repair.{field}"));
     }
+    let credit = ["taken", "window", "last"];
+    for field in credit {
+        tshark.arg("-e").arg(format!("ultima.credit.{field}"));
+    }
     let output = tshark.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
@@ -333,8 +364,14 @@ fn wireshark_reads_the_vectors() {
             assert_eq!(*value, expected, "{field} of {}", vector.name);
         }
         let behind = fields.len() + 2 + report.len() + feedback.len();
+        let (repair, credits) = values[behind..].split_at(3);
+        for (field, value) in credit.iter().zip(credits) {
+            let expected = vector.credit.as_ref().and_then(|credit| credit.get(*field));
+            let expected = expected.map_or(String::new(), u32::to_string);
+            assert_eq!(*value, expected, "{field} of {}", vector.name);
+        }
         assert_eq!(
-            values[behind..],
+            repair,
             request.unwrap_or_default(),
             "request of {}",
             vector.name

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use super::JobError;
 
+/// Returns a variable's value.
+type Lookup<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
 /// Looks up variables: those of the process, or a test's.
-pub(super) struct Variables<'a>(Box<dyn Fn(&str) -> Option<String> + 'a>);
+pub(super) struct Variables<'a>(Box<Lookup<'a>>);
 
 impl fmt::Debug for Variables<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -151,6 +151,13 @@ impl Job {
         self.exact(Exact::Sum, vec![0.0])
     }
 
+    /// Sets the factor by which gradients are multiplied from the next call on: the loss scale of mixed precision
+    /// training, a positive number, 1 at first. With recycling, residuals of earlier operations are converted to
+    /// it. Every rank sets it before the same call.
+    pub fn set_loss_scale(&self, scale: f32) {
+        self.lock().loss_scale = scale;
+    }
+
     /// Returns a handle that reads the job's counters, also during an operation and after the job.
     pub fn observer(&self) -> Observer {
         self.observer.clone()
@@ -194,9 +201,15 @@ impl Job {
 
     fn start(&self, id: impl FnOnce(&mut Sequence) -> OperationId, values: Vec<f32>, kind: Kind) {
         let mut sequence = self.lock();
-        let id = id(&mut sequence);
+        let (id, loss_scale) = (id(&mut sequence), sequence.loss_scale);
+        let operation = Operation {
+            id,
+            values,
+            loss_scale,
+            kind,
+        };
         // A thread that has stopped drops the operation, which ends its `Pending` with an error.
-        let _ = self.send(Message::Start(Operation { id, values, kind }));
+        let _ = self.send(Message::Start(operation));
     }
 
     fn send(&self, message: Message) -> Result<(), JobError> {

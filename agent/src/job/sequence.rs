@@ -1,4 +1,4 @@
-//! Ids of a job's operations, from the order of calls.
+//! Ids and loss scales of a job's operations, from the order of calls.
 
 use std::collections::BTreeSet;
 
@@ -11,6 +11,8 @@ pub(super) struct Sequence {
     next: u32,
     /// Buckets of the current step; empty between steps.
     buckets: BTreeSet<u16>,
+    /// The factor of gradients from the next operation on.
+    pub(super) loss_scale: f32,
 }
 
 impl Sequence {
@@ -19,6 +21,7 @@ impl Sequence {
         Self {
             next: first,
             buckets: BTreeSet::new(),
+            loss_scale: 1.0,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use ultima_host::{Collective, Error, Exact, ExactOutcome, OperationId, Outcome, Report};
@@ -31,6 +31,7 @@ pub(super) struct Operation {
     pub(super) id: OperationId,
     /// The input, then the result.
     pub(super) values: Vec<f32>,
+    pub(super) loss_scale: f32,
     pub(super) kind: Kind,
 }
 
@@ -122,11 +123,8 @@ impl Worker {
                 return;
             };
             self.handle(message);
-            loop {
-                match self.messages.try_recv() {
-                    Ok(message) => self.handle(message),
-                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-                }
+            while let Ok(message) = self.messages.try_recv() {
+                self.handle(message);
             }
             // The network first: decoding takes time too.
             self.begin();
@@ -194,9 +192,17 @@ impl Worker {
 
     fn start(&mut self, mut operation: Operation) {
         let collective = self.place.collective();
-        let Operation { id, values, kind } = &mut operation;
+        let Operation {
+            id,
+            values,
+            loss_scale,
+            kind,
+        } = &mut operation;
         let started = match kind {
-            Kind::Bounded(_) => collective.start(*id, values),
+            Kind::Bounded(_) => {
+                collective.set_loss_scale(*loss_scale);
+                collective.start(*id, values)
+            }
             Kind::Exact(exact, limit, _) => {
                 collective.start_exact(*id, *exact, std::mem::take(values), *limit)
             }
@@ -232,6 +238,7 @@ fn finish(collective: &mut Collective, operation: Operation) {
         id,
         mut values,
         kind,
+        ..
     } = operation;
     match kind {
         Kind::Bounded(completer) => {

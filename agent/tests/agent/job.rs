@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use ultima_agent::Settings;
 use ultima_agent::job::{Addresses, Job, JobBuilder, JobError, Refusal, Rendezvous, TcpStore};
 use ultima_host::{Error, Rejection};
+use ultima_testing::skipped;
 use ultima_wire::{Header, Kind};
 
 /// Long enough for any operation on a busy machine.
@@ -417,12 +418,6 @@ impl TorchStore {
         }
         Some(store)
     }
-}
-
-/// Prints why a test is skipped. The test harness would capture the output of `println!`.
-fn skipped(reason: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "skipped: {reason}");
 }
 
 #[test]

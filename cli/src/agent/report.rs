@@ -60,7 +60,7 @@ struct Row {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing_from: Vec<MissingFrom>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    cut: Vec<Cut>,
+    trimmed: Vec<Cut>,
     #[serde(skip_serializing_if = "Option::is_none")]
     switch: Option<Switch>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,7 +130,7 @@ struct Summary {
     largest_error: Option<f64>,
     packets_sent: u64,
     packets_received: u64,
-    packets_cut: u64,
+    packets_trimmed: u64,
     rejected: u64,
     send_errors: u64,
     too_long: u64,
@@ -276,7 +276,7 @@ fn row(operation: &Operation) -> Row {
         incomplete_aggregates: phases.iter().map(|phase| phase.incomplete_aggregates).sum(),
         suspected: operation.suspected(),
         missing_from: missing.map(MissingFrom::from).collect(),
-        cut: phases
+        trimmed: phases
             .iter()
             .flat_map(|phase| &phase.cut)
             .map(Cut::from)
@@ -332,7 +332,7 @@ fn summary(done: &Done) -> Summary {
             .clone()
             .map(|p| p.in_time + p.late + p.duplicates + p.refused)
             .sum(),
-        packets_cut: phases.map(|p| p.cut).sum(),
+        packets_trimmed: phases.map(|p| p.cut).sum(),
         rejected: reports.iter().map(|r| r.totals.rejected.total()).sum(),
         send_errors: by_link(|link| link.send_errors),
         too_long: by_link(|link| link.too_long),

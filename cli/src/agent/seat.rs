@@ -181,14 +181,14 @@ impl Seat {
             let (why, is_over) = match try_join_all(ready).await {
                 // A row and a column start with the same operation.
                 Ok(starts) => {
-                    let start = starts.first().copied().context("a rank without a job")?;
+                    let start = starts.first().copied().with_context(|| no_job(context))?;
                     return Ok(Ready::Begins(start));
                 }
                 Err(Unready::LeftOut(why)) => (why, false),
                 Err(Unready::Over(why)) => (why, true),
             };
             let Some(session) = self.sessions.pop() else {
-                bail!("a rank without a job: {why}");
+                bail!("{}: {why}", no_job(context));
             };
             // The members of rows and columns are fixed, and a trace is of one epoch.
             let is_alone = self.sessions.is_empty() && options.trace.is_none();
@@ -235,10 +235,15 @@ impl Seat {
                 }
             }
             (_, Some(session), _) => Averager::Flat(Box::new(session)),
-            _ => bail!("a rank without a job"),
+            _ => bail!("internal error: a rank has no job"),
         };
         tokio::task::spawn_blocking(move || rank::run(work, averager)).await?
     }
+}
+
+/// The error of a seat without a session.
+fn no_job(context: &Context) -> String {
+    format!("internal error: a rank on host {} has no job", context.host)
 }
 
 /// Writes the session's packets to the agent's trace file, which the first session creates.

@@ -56,7 +56,7 @@ struct Serve {
     /// Address of the control API: ADDRESS:PORT (port 0 selects a free one), or unix:PATH
     #[arg(long, value_name = "ADDR", default_value_t = DEFAULT_LISTEN.into())]
     listen: Listen,
-    /// Database file for jobs and their members; created if it does not exist. Without it jobs live in memory, and a
+    /// Database file for jobs and their members; created if it does not exist. Without it jobs are kept in memory only, and a
     /// restarted controller removes the jobs that it finds on switches
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,

@@ -84,7 +84,7 @@ fn hex(controller: u32) -> String {
 
 impl Document {
     fn new(address: &str, answer: GetStandingResponse) -> Self {
-        let is_leader = answer.role() == Role::Primary;
+        let is_leader = answer.role() == Role::Leader;
         let (term, history) = (
             answer.term.unwrap_or_default(),
             answer.history.unwrap_or_default(),
@@ -107,9 +107,9 @@ impl Document {
                 copies: answer.copies,
                 standbys: standbys.collect(),
                 switches: answer.switches,
-                switches_led: is_leader.then_some(answer.switches_told),
-                switches_without_primary: (!is_leader).then_some(answer.switches_told),
-                leader: answer.primary,
+                switches_led: is_leader.then_some(answer.supporting_switches),
+                switches_without_primary: (!is_leader).then_some(answer.supporting_switches),
+                leader: answer.leader,
             }),
         }
     }

@@ -57,6 +57,9 @@ enum Command {
         /// P4Info of a program that is a JSON file, in text format
         #[arg(long, value_name = "FILE", requires = "program")]
         p4info: Option<PathBuf>,
+        /// Takes the place of the option of all other commands, and rejects every value.
+        #[arg(long, hide = true, value_name = "ADDR", value_parser = no_controller)]
+        controller: Option<String>,
         #[command(flatten)]
         output: Output,
     },
@@ -104,16 +107,15 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Move all jobs and routes away from a switch, port or link, for maintenance
+    /// Reroute all jobs and routes around a switch, port or link, for maintenance
     ///
     /// Installs the new routes before it removes the old ones, so that no packet is lost if the switches have room for both.
-    /// A switch with hosts still serves these, forwards nothing for others, and the command names the jobs with
-    /// members there. The command is rejected if a job does not
-    /// fit elsewhere. The element stays drained until `undrain`, also after a restart of the controller with the same
-    /// --state.
+    /// A drained switch still serves its own hosts, and the command names the jobs with members there. The command is
+    /// rejected if a job does not fit elsewhere. The element stays drained until `undrain`, also after a restart of the
+    /// controller with the same --state.
     ///
-    /// The exit code is 1 if a job still uses the element because there is no other path, or if a switch has not confirmed
-    /// the new routes: read the output before you disconnect anything.
+    /// The exit code is 1 if a job still uses the element, because it has members there or there is no other path, or if a
+    /// switch has not confirmed the new routes: read the output before you disconnect anything.
     #[command(after_help = "Examples:\n  \
         ultima fabric drain spine1 --wait 10s\n  \
         ultima fabric drain leaf1/9-spine1/1")]
@@ -153,6 +155,11 @@ enum Command {
     },
 }
 
+/// Rejects `--controller`.
+fn no_controller(_: &str) -> Result<String, String> {
+    Err("`fabric check` asks no controller; `fabric plan` does".into())
+}
+
 /// Runs the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match &arguments.command {
@@ -165,6 +172,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         program,
         p4info,
         output,
+        ..
     } = &arguments.command
     {
         let program = program.as_deref();

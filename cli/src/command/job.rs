@@ -64,7 +64,7 @@ enum Command {
         /// Has no effect if the file sets `groups`, or if a flat job is faster
         #[arg(long, value_name = "RATE:SIZE", value_parser = grouping)]
         group_for: Option<Grouping>,
-        /// Wait at most TIME, such as 60s, until all members have joined; the job stays in any case [default: do not wait]
+        /// Wait at most TIME, such as 60s, until all members have joined; after that time the job remains installed [default: do not wait]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
         wait: Option<Duration>,
         #[command(flatten)]
@@ -347,8 +347,8 @@ fn members(job: &api::Job) -> String {
         ]
     });
     let mut notes = String::new();
-    if !job.stays.is_empty() {
-        notes += &format!("not rerouted: {}\n", job.stays);
+    if !job.remaining.is_empty() {
+        notes += &format!("not rerouted: {}\n", job.remaining);
     }
     if let Some(next) = &job.next {
         let hosts = next.members.iter().map(|m| match m.state() {

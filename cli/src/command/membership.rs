@@ -39,7 +39,7 @@ pub struct Resize {
     /// Evict remaining members that do not answer, instead of cancelling the change
     #[arg(long)]
     evict_unresponsive: bool,
-    /// Cancel the pending change; the job stays in its current epoch. Not possible once the members have decided on the
+    /// Cancel the pending change; the job remains in its current epoch. Not possible once the members have decided on the
     /// first operation of the new epoch
     #[arg(long, conflicts_with_all = ["members", "add", "remove", "join_timeout", "evict_unresponsive", "wait"])]
     cancel: bool,
@@ -97,9 +97,9 @@ pub async fn resize(
 ) -> Result<ExitCode> {
     let name = &arguments.name;
     if arguments.cancel {
-        let job = client.call_off_change(name, 0).await?;
+        let job = client.cancel_change(name, 0).await?;
         let text = format!(
-            "job {name} stays in epoch {}: {}\n",
+            "job {name} remains in epoch {}: {}\n",
             job.epoch, job.unchanged
         );
         return print_job(&arguments.end, &job, text);
@@ -351,7 +351,7 @@ impl PendingChange {
                 Progress::Unrelated
             }
             _ if !self.is_installed => Progress::Unrelated,
-            Kind::CalledOff => Progress::Failed,
+            Kind::Cancelled => Progress::Failed,
             _ => Progress::Event,
         }
     }
@@ -429,7 +429,7 @@ fn described(event: &MembershipEvent) -> String {
         Kind::Installed => format!("epoch {epoch} is installed"),
         Kind::LeftOut => format!("{member} of epoch {epoch} is not in the next epoch"),
         Kind::Decided => format!("epoch {epoch} starts with operation {first}"),
-        Kind::CalledOff => format!("epoch {epoch} was cancelled"),
+        Kind::Cancelled => format!("epoch {epoch} was cancelled"),
         Kind::Fenced => format!("epoch {epoch} was removed from the switches"),
         Kind::Deleted => format!("the job was deleted in epoch {epoch}"),
         Kind::Unspecified => {
@@ -517,7 +517,7 @@ mod tests {
             events.iter().map(hear).collect::<Vec<_>>()
         };
         // A slow end of epoch 1, and a cancelled change of another client.
-        let earlier = [(Kind::Fenced, 1), (Kind::CalledOff, 3)];
+        let earlier = [(Kind::Fenced, 1), (Kind::Cancelled, 3)];
         let ours = [
             (Kind::Installed, 3),
             (Kind::Joined, 3),
@@ -530,7 +530,7 @@ mod tests {
             [Unrelated, Unrelated, Unrelated, Event, Event, Complete]
         );
         assert_eq!(
-            heard(&[(Kind::Installed, 3), (Kind::CalledOff, 3)]),
+            heard(&[(Kind::Installed, 3), (Kind::Cancelled, 3)]),
             [Unrelated, Failed]
         );
     }

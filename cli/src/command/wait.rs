@@ -80,8 +80,11 @@ pub async fn joined(
                 break all.push(job);
             }
             let (name, missing) = (&job.name, missing.join(", "));
-            let late =
-                |bound| format!("job {name}: not joined after {bound:?}: {missing}; the job stays");
+            let late = |bound| {
+                format!(
+                    "job {name}: not joined after {bound:?}: {missing}; the job remains installed"
+                )
+            };
             bound.pause(late).await?;
             job = ask(client, async |client| client.job(name).await).await?;
         }
@@ -131,9 +134,9 @@ pub async fn settled(
     let bound = bound.into();
     loop {
         let switches = ask(client, async |client| client.switches().await).await?;
-        let unsettled = switches.iter().filter(|switch| {
-            names.contains(&switch.name) && (!switch.connected || switch.in_doubt)
-        });
+        let unsettled = switches
+            .iter()
+            .filter(|switch| names.contains(&switch.name) && (!switch.connected || switch.dirty));
         let unsettled: Vec<&str> = unsettled.map(|switch| switch.name.as_str()).collect();
         if unsettled.is_empty() {
             return Ok(());

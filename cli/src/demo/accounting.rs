@@ -121,7 +121,7 @@ fn phase(
         ("egress_program", egress - own_in_egress),
         ("wire", drops(|d| d.wire.as_ref())),
         // Delivered without payload.
-        ("cut", cut),
+        ("trimmed", cut),
         (
             "no_peer",
             drops(|d| d.no_peer.as_ref()) + drops(|d| d.oversize.as_ref()),

@@ -58,7 +58,7 @@ impl From<&api::CheckJobResponse> for Report {
             advice: finding.advice.clone(),
             paths: finding.paths.iter().map(path).collect(),
         });
-        let paths = check.ways.iter().map(|tested| TestedPath {
+        let paths = check.paths.iter().map(|tested| TestedPath {
             path: path(&tested.path.unwrap_or_default()),
             sent: tested.sent,
             short_received: tested.short_came,

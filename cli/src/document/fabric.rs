@@ -61,7 +61,7 @@ impl<'a> From<&'a api::Switch> for Switch<'a> {
             device_id: switch.device_id,
             connected: switch.connected,
             problem: &switch.problem,
-            needs_resync: switch.in_doubt,
+            needs_resync: switch.dirty,
             health: match switch.health.as_str() {
                 "" => "up",
                 health => health,
@@ -115,12 +115,12 @@ impl Drained {
         let is_attached = |job: &&api::Job| {
             job.members
                 .iter()
-                .any(|member| member.switch == answer.part)
+                .any(|member| member.switch == answer.element)
         };
         let attached = jobs.iter().filter(|_| drained).filter(is_attached);
         Self {
             attached_jobs: attached.map(|job| job.name.clone()).collect(),
-            element: answer.part,
+            element: answer.element,
             drained,
             not_rerouted: not_rerouted(jobs).collect(),
             pending_switches: answer.pending_switches,
@@ -129,7 +129,9 @@ impl Drained {
 
     /// True if all switches have confirmed the new routes and, after a drain, no job still uses the element.
     pub fn is_done(&self) -> bool {
-        self.pending_switches.is_empty() && (self.not_rerouted.is_empty() || !self.drained)
+        // A job is attached only after a drain.
+        let is_unused = self.attached_jobs.is_empty() && self.not_rerouted.is_empty();
+        self.pending_switches.is_empty() && (is_unused || !self.drained)
     }
 
     /// A line for the element, one or two for each job that was not rerouted, and one for each pending switch.
@@ -163,7 +165,7 @@ fn not_rerouted(jobs: &[api::Job]) -> impl Iterator<Item = NotRerouted> {
                 host: member.host.clone(),
             })
             .collect(),
-        problem: job.stays.clone(),
+        problem: job.remaining.clone(),
     };
     let is_affected = |it: &NotRerouted| !it.unreachable.is_empty() || !it.problem.is_empty();
     jobs.iter().map(of).filter(is_affected)

@@ -69,7 +69,7 @@ impl<'a> From<&'a api::Job> for Job<'a> {
             weight: job.weight,
             switches: &job.switches,
             tree: job.tree.iter().map(link_name).collect(),
-            reroute_problem: &job.stays,
+            reroute_problem: &job.remaining,
             evict_after_s: job.evict_after_s,
             sealed: job.sealed,
             first_operation: job.first_operation,

@@ -35,7 +35,7 @@ impl<'a> From<&'a MembershipEvent> for Event<'a> {
                 Kind::Installed => "installed",
                 Kind::LeftOut => "removed",
                 Kind::Decided => "decided",
-                Kind::CalledOff => "cancelled",
+                Kind::Cancelled => "cancelled",
                 Kind::Fenced => "fenced",
                 Kind::Deleted => "deleted",
                 Kind::Unspecified => "unknown",

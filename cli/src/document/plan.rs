@@ -61,7 +61,7 @@ impl<'a> From<&'a api::PlanResponse> for Plan<'a> {
         let switches = plan.switches.iter().map(|it| PlannedSwitch {
             switch: &it.switch,
             added: !it.is_there,
-            removed: !it.stays,
+            removed: !it.remaining,
             differences: it.differences.iter().map(Into::into).collect(),
             usage: (it.fills.iter())
                 .map(|fill| Usage {

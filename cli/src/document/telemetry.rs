@@ -57,7 +57,7 @@ pub fn telemetry(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
     });
     let losses = telemetry.losses.iter().map(|loss| {
         json!({
-            "reported_at_ms": loss.told_at_ms,
+            "reported_at_ms": loss.reported_at_ms,
             "switch": loss.switch,
             "port": loss.port,
             "port_name": loss.port_name,

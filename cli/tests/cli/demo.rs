@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pcap_file::pcap::PcapReader;
 use serde_json::Value;
-use ultima_testing::{full, per_run};
+use ultima_testing::{full_run, per_run};
 use ultima_wire::{Header, frame};
 
 /// A run without impairments, with a bound that a slow machine does not reach.
@@ -226,7 +226,7 @@ fn updates_are_skipped_by_all_or_none() {
     assert_eq!(report["agreements"]["skipped_updates"], 5);
     assert_eq!(report["replica_spread"], 0.0);
     assert_eq!(report["update_error"], 1.0);
-    if !full() {
+    if !full_run() {
         return;
     }
     let stopped = start(&[&options[..], &["--steps", "50", "--stop-loss", "0:3"]].concat());

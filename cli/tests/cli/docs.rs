@@ -3,6 +3,10 @@
 //! The word after `sh` in a fenced block says what its commands need: `test` nothing, `root` root, `bmv2` and `mininet` root and that
 //! program, `hardware` what no test has. The blocks of one page and one need run in one shell, in their order, in a folder with the
 //! shipped topologies and the page's first fabric.yaml and job.yaml. As root, they run in namespaces of their own.
+//!
+//! A `python` block runs with the blocks `sh test` of its page if p4runtime-shell is installed. `cargo run` and
+//! `cargo test --workspace` are stubs: the first runs the binary that is already built, the second does nothing, because this test is
+//! a part of it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -17,7 +21,7 @@ use nix::unistd::{Pid, Uid};
 use ultima_controller::{fabric, job};
 use ultima_tests::needs;
 
-/// How long the blocks of a page may take, in seconds: they take ten on an idle machine, minutes with whole demos.
+/// Time limits of a script in seconds, in a quick and in a full run. A page takes ten seconds on an idle machine, minutes with whole demos.
 const LIMITS: [u64; 2] = [120, 600];
 /// What a block may need.
 const NEEDS: [&str; 5] = ["test", "root", "bmv2", "mininet", "hardware"];
@@ -70,10 +74,41 @@ fn first<'a>(blocks: &'a [Block], info: &str) -> Option<&'a Block> {
 /// The blocks of a page with a need, as one script.
 fn script(page: &str, need: &str) -> String {
     let info = format!("sh {need}");
-    let of_need = blocks(page).into_iter().filter(|block| block.info == info);
-    of_need
-        .map(|Block { line, text, .. }| format!("echo '{page}:{line}' >&2\n{text}"))
-        .collect()
+    let commands = |Block {
+                        line,
+                        info: of,
+                        text,
+                    }: Block| {
+        let text = match of.as_str() {
+            "python" if need == "test" => in_p4runtime_shell(&text)?,
+            of if of == info => text,
+            _ => return None,
+        };
+        Some(format!("echo '{page}:{line}' >&2\n{text}"))
+    };
+    blocks(page).into_iter().filter_map(commands).collect()
+}
+
+/// A command that runs Python statements as p4runtime-shell does: at the switch of the page, as a client that only reads. None if
+/// p4runtime-shell is not installed.
+fn in_p4runtime_shell(statements: &str) -> Option<String> {
+    let python = needs::shell_python();
+    let mut import = Command::new(&python);
+    let import = import.args(["-c", "import p4runtime_sh.shell"]).output();
+    if !import.is_ok_and(|output| output.status.success()) {
+        needs::python_missing("PyPI's p4runtime-shell is not installed");
+        return None;
+    }
+    Some(format!(
+        "'{python}' - > printed <<'END'\n\
+         import p4runtime_sh.shell as sh\n\
+         sh.setup(device_id=1, grpc_addr='127.0.0.1:9559', election_id=(0, 1), verbose=False)\n\
+         builder = sh.P4RuntimeEntityBuilder\n\
+         counter_entry = builder(sh.P4Type.counter, sh.P4RuntimeEntity.counter_entry, sh.CounterEntry)\n\
+         {statements}sh.teardown()\n\
+         END\n\
+         grep -q 'counter_id: .*UltimaIngress.admission.received' printed\n"
+    ))
 }
 
 /// A folder as a reader has it, with an `ultima` and a `cargo` on its PATH.
@@ -165,8 +200,13 @@ fn start(folder: &Path, script: &str) -> Child {
 fn run(page: &str, need: &str) {
     let script = script(page, need);
     assert!(!script.is_empty(), "{page} has no block `sh {need}`");
+    run_script(page, &script, &format!("{page}, blocks `sh {need}`"));
+}
+
+/// Runs a script in the folder of a page. Fails if a command fails, or if the script exceeds its time limit; errors name the script `name`.
+fn run_script(page: &str, script: &str, name: &str) {
     let folder = folder(page);
-    let mut child = start(folder.path(), &script);
+    let mut child = start(folder.path(), script);
     let group = Pid::from_raw(child.id().cast_signed());
     let limit = Duration::from_secs(ultima_testing::per_run(LIMITS[0], LIMITS[1]));
     let begun = Instant::now();
@@ -184,7 +224,7 @@ fn run(page: &str, need: &str) {
     let ended = status.is_some_and(|status| status.success());
     assert!(
         ended && failed.is_empty(),
-        "{page}, blocks `sh {need}`: {status:?} after {:?}\n{failed}{output}",
+        "{name}: {status:?} after {:?}\n{failed}{output}",
         begun.elapsed()
     );
 }
@@ -257,14 +297,51 @@ fn mininet_runs_as_the_guide_says() {
 
 #[test]
 fn the_walkthrough_runs() {
-    if !needs::interfaces() {
-        return;
+    if needs::interfaces() {
+        let script = "examples/walkthrough.sh";
+        run_script("README.md", script, script);
     }
-    let folder = folder("README.md");
-    let mut child = start(folder.path(), "examples/walkthrough.sh");
-    let status = child.wait().expect("a child");
-    let output = fs::read_to_string(folder.path().join("output")).expect("text");
-    assert!(status.success(), "{status}\n{output}");
+}
+
+/// The words in backticks outside of fenced blocks that are paths of this repository: they end with `/`, have a file extension, or
+/// begin with a folder of the repository. `NAME` stands for a name in paths of files that a reader adds: their folder must exist.
+fn paths(page: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join(page)).expect(page);
+    let outside: String = text.split("```").step_by(2).collect();
+    let is_path = |word: &&str| {
+        let is_relative = word.contains('/') && !word.starts_with('/');
+        let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./".contains(it);
+        let (first, _) = word.split_once('/').unwrap_or((*word, ""));
+        let (_, last) = word.rsplit_once('/').unwrap_or(("", *word));
+        let is_file_or_folder =
+            last.is_empty() || last.contains('.') || root().join(first).is_dir();
+        is_relative && word.chars().all(is_plain) && is_file_or_folder && first != "target"
+    };
+    let spans = outside.split('`').skip(1).step_by(2);
+    let words = spans.flat_map(str::split_whitespace).filter(is_path);
+    words.map(str::to_owned).collect()
+}
+
+#[test]
+fn paths_in_the_text_exist() {
+    for (page, least) in [
+        ("README.md", 15),
+        ("CONTRIBUTING.md", 15),
+        ("docs/guide.md", 4),
+    ] {
+        let paths = paths(page);
+        assert!(paths.len() >= least, "{page}: only {paths:?}");
+        for path in paths {
+            let existing = match path.rsplit_once('/') {
+                Some((folder, file)) if file.contains("NAME") => folder,
+                _ => path.as_str(),
+            };
+            assert!(
+                root().join(existing).exists(),
+                "{page}: `{path}` does not exist"
+            );
+        }
+    }
 }
 
 /// A heading as the part of a link behind `#`.

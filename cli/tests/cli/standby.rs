@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use tonic::Code;
 use ultima_controller::client::{Client, ClientError};
 use ultima_controller::job::JobSpec;
-use ultima_testing::{full, per_run};
+use ultima_testing::{full_run, per_run};
 use ultima_tests::needs;
 
 /// The number of jobs that are created at once.
@@ -377,7 +377,7 @@ fn watches_continue_with_the_next_leader() {
     assert!(members.child.wait().expect("it ends").success());
 
     // No controller is left: the watch gives up after ten seconds.
-    if !full() {
+    if !full_run() {
         return;
     }
     drop((first, second));
@@ -447,7 +447,7 @@ async fn waits_continue_with_the_next_leader() {
     assert_eq!(train.status.code(), Some(0));
 
     // No controller is left: the command gives up after ten seconds.
-    if !full() {
+    if !full_run() {
         never.kill().expect("it runs");
         never.wait().expect("it ends");
         return;
@@ -670,7 +670,7 @@ fn bad_options_are_rejected_in_one_line() {
     let options = ["--state", state, "--peers", "127.0.0.1:1", "--copies", "2"];
     let text = refused(&[&serve[..], &options].concat());
     assert!(
-        text.contains("--copies 2: only 1 other controllers are named"),
+        text.contains("--copies 2 exceeds the number of controllers in --peers (1)"),
         "{text}"
     );
     let options = [

@@ -1,4 +1,4 @@
-//! Members of a job that run nothing: they attend, say of whom they hear nothing when told to, and go with their job from epoch to epoch.
+//! Members of a job without operations: they keep their session, report suspects on request, and follow their job's epochs.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use ultima_controller::api::prepare_epoch::Place;
 use ultima_controller::api::{
     Attendance, BeginEpoch, CheckRound, JoinResponse, PrepareEpoch, RoundReport,
 };
-use ultima_controller::attend::{Member, Prober};
 use ultima_controller::client::Client;
+use ultima_controller::member_session::{Member, Prober};
 
-/// Members on one connection: a server takes no more than 200 calls at once of each.
+/// Members on one connection: a server accepts at most 200 calls at once on each.
 const OF_A_CONNECTION: usize = 100;
 
-/// All members of a job; they go when it does.
+/// All members of a job; they end with it.
 pub struct Crowd {
     _members: JoinSet<()>,
     suspects: watch::Sender<Vec<u32>>,
@@ -62,7 +62,7 @@ impl Member for Follower<'_> {
         }
     }
 
-    fn call_off(&mut self) {
+    fn cancel(&mut self) {
         self.next = None;
     }
 
@@ -102,21 +102,21 @@ async fn follow(
 }
 
 impl Crowd {
-    /// All members of a job join, and attend.
+    /// Joins all members of a job, and starts their sessions.
     pub async fn join(address: &str, job: &str, hosts: &[String]) -> Self {
         let suspects = watch::Sender::new(Vec::new());
         let mut members = JoinSet::new();
-        let nobody = watch::Sender::new(Vec::new());
+        let no_suspects = watch::Sender::new(Vec::new());
         for hosts in hosts.chunks(OF_A_CONNECTION) {
             let client = Client::connect(address).await.expect("it answers");
             let seats = hosts
                 .iter()
                 .map(|host| client.join(job, host, Duration::ZERO));
             for seat in try_join_all(seats).await.expect("all have a place") {
-                // Of the others the first says so alone.
+                // Only the first member reports suspects.
                 let suspects = match seat.rank {
                     0 => suspects.subscribe(),
-                    _ => nobody.subscribe(),
+                    _ => no_suspects.subscribe(),
                 };
                 members.spawn(follow(client.clone(), job.to_owned(), seat, suspects));
             }
@@ -127,7 +127,7 @@ impl Crowd {
         }
     }
 
-    /// The first of them hears nothing of these from now on.
+    /// The first member reports these ranks as suspects from now on.
     pub fn suspect(&self, ranks: &[u32]) {
         self.suspects.send_replace(ranks.to_vec());
     }

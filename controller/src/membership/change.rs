@@ -4,11 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Succession;
+use super::{Succession, Timers};
 use crate::job::Rank;
 
-/// Least time for surviving members to acknowledge, from when each was notified.
-const ASKING: Duration = Duration::from_secs(3);
 /// Extra time per member in the notification: some 60 bytes, which a 1 Gbit/s link carries in half
 /// of this.
 const TELLING: Duration = Duration::from_micros(1);
@@ -24,8 +22,6 @@ const GOING_OVER: Duration = Duration::from_secs(60);
 /// The same while some of them still run operations of the old epoch: those of slow jobs take
 /// minutes.
 const GOING_OVER_SLOWLY: Duration = Duration::from_secs(600);
-/// Time to wait for an absent member. A lost connection is back within a second.
-const COMING_BACK: Duration = Duration::from_secs(3);
 
 /// Largest distance of an acknowledged operation from most others': ranks that run together are a
 /// few apart.
@@ -36,7 +32,7 @@ const MOST_AHEAD: u32 = 1000;
 pub enum Lost {
     /// Cancel the change; the old epoch goes on.
     #[default]
-    CallOff,
+    Cancel,
     /// Make the change without the member.
     LeaveOut,
 }
@@ -90,7 +86,7 @@ pub enum Step {
     /// Withdraw the new epoch, and plan another without these members: they did not answer.
     LeaveOut(Vec<Rank>),
     /// Withdraw the new epoch, for this reason.
-    CallOff(String),
+    Cancel(String),
     /// Remove the old epoch from the switches. The change is complete.
     Fence,
 }
@@ -111,6 +107,7 @@ pub struct Change {
     terms: Terms,
     phase: Phase,
     since: Instant,
+    timers: Timers,
     /// Time for members to acknowledge.
     asking: Duration,
     pledges: BTreeMap<Rank, u32>,
@@ -146,11 +143,12 @@ impl Change {
 
     fn at(phase: Phase, succession: Arc<Succession>, terms: Terms, now: Instant) -> Self {
         Change {
-            asking: asking(&succession),
+            asking: Duration::ZERO,
             succession,
             terms,
             phase,
             since: now,
+            timers: Timers::default(),
             pledges: BTreeMap::new(),
             refusals: BTreeMap::new(),
             prepared: BTreeMap::new(),
@@ -158,6 +156,16 @@ impl Change {
             told_old: BTreeMap::new(),
             told_new: BTreeMap::new(),
             unwanted: None,
+        }
+        .with_timers(Timers::default())
+    }
+
+    /// The change with other timers.
+    pub fn with_timers(self, timers: Timers) -> Self {
+        Change {
+            asking: asking(&self.succession, timers.answer),
+            timers,
+            ..self
         }
     }
 
@@ -234,7 +242,9 @@ impl Change {
                     let ends = self.missing().map(|rank| self.patience(rank));
                     ends.min().unwrap_or(self.asking)
                 }
-                Phase::Decided(_) if now < self.since + COMING_BACK => COMING_BACK,
+                Phase::Decided(_) if now < self.since + self.timers.reconnect => {
+                    self.timers.reconnect
+                }
                 Phase::Decided(_) if now < self.since + GOING_OVER => GOING_OVER,
                 Phase::Decided(_) => GOING_OVER_SLOWLY,
             }
@@ -253,7 +263,7 @@ impl Change {
             Some(Telling::Waits) => LONGEST,
             Some(Telling::Told(at)) => {
                 let told = at.saturating_duration_since(self.since);
-                self.asking.max(told + ASKING).min(LONGEST)
+                self.asking.max(told + self.timers.answer).min(LONGEST)
             }
         }
     }
@@ -261,7 +271,7 @@ impl Change {
     /// Returns the actions that are due `now`.
     pub fn steps(&mut self, now: Instant, view: &View) -> Vec<Step> {
         if let (Some(reason), Phase::Gathering | Phase::Asking) = (&self.unwanted, self.phase) {
-            return vec![Step::CallOff(reason.clone())];
+            return vec![Step::Cancel(reason.clone())];
         }
         if self.phase == Phase::Gathering {
             let is_missing = |rank: &Rank| !view.new.contains_key(rank);
@@ -270,7 +280,7 @@ impl Change {
                 Some(rank) if now >= self.due(now) => {
                     let waited = self.terms.join.as_secs_f32();
                     let reason = format!("rank {rank} did not join within {waited} s");
-                    return vec![Step::CallOff(reason)];
+                    return vec![Step::Cancel(reason)];
                 }
                 Some(_) => return Vec::new(),
                 None => self.enter(Phase::Asking, now),
@@ -328,7 +338,7 @@ impl Change {
         if let Some(first) = lost.first() {
             return vec![match self.terms.lost {
                 Lost::LeaveOut => Step::LeaveOut(lost),
-                Lost::CallOff => Step::CallOff(match self.refusals.get(first) {
+                Lost::Cancel => Step::Cancel(match self.refusals.get(first) {
                     Some(reason) => format!("rank {first} cannot change epochs: {reason}"),
                     None if view.left.contains(first) => format!("rank {first} has left"),
                     None => format!(
@@ -339,7 +349,7 @@ impl Change {
             }];
         }
         if let Some(first) = untold.first() {
-            return vec![Step::CallOff(format!(
+            return vec![Step::Cancel(format!(
                 "rank {first} could not be notified within {} s because of notifications about other changes",
                 LONGEST.as_secs()
             ))];
@@ -359,7 +369,7 @@ impl Change {
     fn go_over(&mut self, now: Instant, view: &View) -> Vec<Step> {
         let has_come = |(old, new)| view.new.contains_key(&new) || view.left.contains(&old);
         let have_come = self.succession.survivors().all(has_come);
-        let not_back = now >= self.since + COMING_BACK;
+        let not_back = now >= self.since + self.timers.reconnect;
         let is_on_its_way = |(old, _)| view.old.contains_key(&old);
         let bound = match self.succession.survivors().any(is_on_its_way) {
             true => GOING_OVER_SLOWLY,
@@ -388,10 +398,10 @@ impl Change {
 }
 
 /// Time for members to acknowledge; each survivor's notification lists all members.
-fn asking(succession: &Succession) -> Duration {
+fn asking(succession: &Succession, answer: Duration) -> Duration {
     let told = succession.survivors().count() * succession.was().len();
     let telling = TELLING.saturating_mul(u32::try_from(told).unwrap_or(u32::MAX));
-    (ASKING + telling).min(LONGEST)
+    (answer + telling).min(LONGEST)
 }
 
 /// Returns the ranks that were not notified in their current session, and marks them.

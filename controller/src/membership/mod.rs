@@ -26,6 +26,7 @@ mod succession;
 mod suspicion;
 #[cfg(test)]
 mod tests;
+mod timers;
 mod turns;
 
 pub use change::{Attendance, Change, Lost, PLEDGED, Phase, Step, Terms, View};
@@ -33,4 +34,5 @@ pub use eviction::Eviction;
 pub use origin::Origin;
 pub use succession::Succession;
 pub use suspicion::{Seen, Suspicion, Turned};
+pub use timers::Timers;
 pub use turns::{Turn, Turns};

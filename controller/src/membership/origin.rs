@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Change, Succession, Terms};
+use super::{Change, Succession, Terms, Timers};
 use crate::job::JobId;
 
 /// The committed part of a change: the origin of an epoch.
@@ -23,11 +23,12 @@ pub struct Origin {
 
 impl Origin {
     /// Starts or resumes the change.
-    pub fn change(&self, now: Instant) -> Change {
+    pub fn change(&self, timers: Timers, now: Instant) -> Change {
         let succession = Arc::clone(&self.succession);
-        match self.first {
+        let change = match self.first {
             None => Change::new(succession, self.terms, self.has_begun, now),
             Some(first) => Change::resumed(succession, self.terms, first, now),
-        }
+        };
+        change.with_timers(timers)
     }
 }

@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use super::Timers;
 use crate::job::Rank;
-
-/// Time without a session before a member is suspected. A lost connection is back within a second.
-const GRACE: Duration = Duration::from_secs(3);
 
 /// The current sessions of a job's members.
 #[derive(Clone, Debug, Default)]
@@ -27,8 +25,10 @@ pub enum Turned {
 }
 
 /// The suspected members of a job, and since when.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Suspicion {
+    /// Time without a session before a member is suspected.
+    grace: Duration,
     /// Members without a session, and since when.
     away: BTreeMap<Rank, Instant>,
     /// The members that each member hears nothing of, in rank order.
@@ -40,7 +40,25 @@ pub struct Suspicion {
     believed: BTreeSet<Rank>,
 }
 
+impl Default for Suspicion {
+    fn default() -> Self {
+        Suspicion::new(Timers::default().suspicion)
+    }
+}
+
 impl Suspicion {
+    /// No suspicion. Members are suspected after this time without a session.
+    pub fn new(grace: Duration) -> Self {
+        Suspicion {
+            grace,
+            away: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            unheard: BTreeMap::new(),
+            since: BTreeMap::new(),
+            believed: BTreeSet::new(),
+        }
+    }
+
     /// Records that a member hears nothing of these others, and hears all other members.
     pub fn report(&mut self, by: Rank, of: impl IntoIterator<Item = Rank>) {
         let mut of: Vec<Rank> = of.into_iter().filter(|rank| *rank != by).collect();
@@ -71,7 +89,7 @@ impl Suspicion {
         &self.since
     }
 
-    /// Updates the suspicions. A member is suspected if it had no session for [`GRACE`], unless no
+    /// Updates the suspicions. A member is suspected if it had no session for its grace, unless no
     /// member has one, as in jobs whose programs do not attend. It is also suspected if more than
     /// half of the other members with a session hear nothing of it.
     pub fn look(&mut self, seen: &Seen, now: Instant) -> Vec<Turned> {
@@ -94,8 +112,9 @@ impl Suspicion {
             counts
         });
         self.take_back(&void);
+        let grace = self.grace;
         let is_away =
-            |rank: &Rank| (self.away.get(rank)).is_some_and(|since| now >= *since + GRACE);
+            |rank: &Rank| (self.away.get(rank)).is_some_and(|since| now >= *since + grace);
         let is_unheard = |rank: &Rank| {
             let others = here.len() - usize::from(here.contains(rank));
             let by = self.unheard.get(rank);
@@ -131,7 +150,7 @@ impl Suspicion {
     pub fn due(&self, bound: Option<Duration>, now: Instant) -> Option<Instant> {
         let turns = (self.away.iter())
             .filter(|(rank, _)| !self.since.contains_key(rank))
-            .map(|(_, since)| *since + GRACE);
+            .map(|(_, since)| *since + self.grace);
         let ends = (bound.into_iter())
             .flat_map(|bound| self.since.values().map(move |since| *since + bound));
         turns.chain(ends.filter(|end| *end > now)).min()
@@ -162,6 +181,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const GRACE: Duration = Duration::from_secs(3);
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(64, 2000)))]

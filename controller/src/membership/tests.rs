@@ -219,7 +219,7 @@ impl World {
                 }
             }
             Some(Word::Begin(number, first)) => member.turns.decide(number, first),
-            Some(Word::AsItWas) => member.turns.call_off(),
+            Some(Word::AsItWas) => member.turns.cancel(),
             _ => {}
         }
     }
@@ -286,7 +286,7 @@ impl World {
                     }
                     self.change.as_mut().unwrap().decided(first, self.now);
                 }
-                Step::LeaveOut(_) | Step::CallOff(_) => return self.withdraw(step, fails),
+                Step::LeaveOut(_) | Step::Cancel(_) => return self.withdraw(step, fails),
                 Step::Fence => {
                     self.is_over = true;
                     self.change = None;
@@ -439,7 +439,7 @@ proptest! {
             (Just(members), to, any::<bool>(), has_begun, events(members))
         })
     ) {
-        let lost = if leaves_out { Lost::LeaveOut } else { Lost::CallOff };
+        let lost = if leaves_out { Lost::LeaveOut } else { Lost::Cancel };
         let mut world = World::new(members, &to, lost, has_begun);
         for event in events {
             match event {
@@ -492,7 +492,7 @@ fn of_three(now: Instant) -> Change {
     let succession = Succession::new(&hosts, |_| true, &hosts, |_| String::new());
     let terms = Terms {
         join: Duration::ZERO,
-        lost: Lost::CallOff,
+        lost: Lost::Cancel,
     };
     Change::new(succession.into(), terms, true, now)
 }
@@ -508,7 +508,7 @@ fn implausible_acknowledgements_are_rejected() {
         "rank 1 cannot change epochs: it acknowledged operation 4294967295, but others are at 9";
     assert_eq!(
         change.steps(now, &View::default()),
-        [Step::CallOff(reason.into())]
+        [Step::Cancel(reason.into())]
     );
 }
 
@@ -518,7 +518,7 @@ fn slow_members_get_more_time_than_absent_ones() {
     let succession = Succession::new(&hosts, |rank| rank == Rank(0), &hosts, |_| String::new());
     let terms = Terms {
         join: Duration::ZERO,
-        lost: Lost::CallOff,
+        lost: Lost::Cancel,
     };
     let now = Instant::now();
     let mut change = Change::resumed(succession.into(), terms, 7, now);
@@ -542,7 +542,7 @@ fn changes_can_be_cancelled_until_they_are_decided() {
     let mut decided = change.clone();
     change.unwanted("why");
     let view = View::default();
-    assert_eq!(change.steps(now, &view), [Step::CallOff("why".into())]);
+    assert_eq!(change.steps(now, &view), [Step::Cancel("why".into())]);
     decided.decided(5, now);
     decided.unwanted("why");
     assert_eq!(decided.steps(now, &view), []);
@@ -590,7 +590,7 @@ fn members_are_notified_once_per_session() {
 fn more_members_get_more_time() {
     let terms = Terms {
         join: Duration::ZERO,
-        lost: Lost::CallOff,
+        lost: Lost::Cancel,
     };
     let now = Instant::now();
     let takes = |members: usize| {
@@ -598,7 +598,7 @@ fn more_members_get_more_time() {
         let succession = Succession::new(&hosts, |_| true, &hosts, |_| String::new());
         let mut change = Change::new(succession.into(), terms, true, now);
         let due = change.due(now);
-        let [Step::CallOff(reason)] = &change.steps(due, &View::default())[..] else {
+        let [Step::Cancel(reason)] = &change.steps(due, &View::default())[..] else {
             panic!("nobody has pledged");
         };
         (due - now, reason.clone())
@@ -656,14 +656,14 @@ fn members_are_not_lost_for_unsent_notifications() {
     );
     assert_eq!(told.steps(at(23), &all), left_out(2));
     // It is never notified, and keeps its rank.
-    let [Step::CallOff(reason)] = &change.steps(at(45), &all)[..] else {
+    let [Step::Cancel(reason)] = &change.steps(at(45), &all)[..] else {
         panic!("others have waited long enough");
     };
     let untold = "rank 2 could not be notified within 45 s";
     assert!(reason.starts_with(untold), "{reason}");
 
     // A member that is notified at once has as much time as the others.
-    let mut change = asked(Lost::CallOff);
+    let mut change = asked(Lost::Cancel);
     assert!(!change.told(Rank(2), at(0)));
     assert_eq!(change.due(at(0)), now + Duration::from_micros(3_000_009));
 }

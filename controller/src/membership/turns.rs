@@ -69,7 +69,7 @@ impl Turns {
     }
 
     /// Cancels the pending change, if there is one.
-    pub fn call_off(&mut self) {
+    pub fn cancel(&mut self) {
         if let State::Pledged { .. } = self.state {
             self.state = State::Settled;
         }
@@ -117,10 +117,10 @@ mod tests {
         assert_eq!(turns.pledge(7), Some(0));
         turns.start_at(20);
         assert_eq!(turns.turn(20), Turn::Wait);
-        turns.call_off();
+        turns.cancel();
         assert_eq!(turns.pledge(8), Some(20 + MARGIN));
         turns.start_at(10);
-        turns.call_off();
+        turns.cancel();
         assert_eq!(turns.pledge(9), Some(20 + MARGIN), "it is not set back");
     }
 
@@ -129,7 +129,7 @@ mod tests {
         let mut turns = Turns::default();
         assert_eq!(turns.pledge(7), Some(0), "nothing has begun");
         assert_eq!(turns.turn(0), Turn::Wait);
-        turns.call_off();
+        turns.cancel();
         assert_eq!(turns.turn(0), Turn::Begin);
         assert_eq!(turns.pledge(8), Some(1 + MARGIN));
         assert_eq!(
@@ -142,7 +142,7 @@ mod tests {
             [3, 4, 5].map(|n| turns.turn(n)),
             [Turn::Begin, Turn::Begin, Turn::Over]
         );
-        turns.call_off();
+        turns.cancel();
         assert_eq!(
             turns.turn(5),
             Turn::Over,

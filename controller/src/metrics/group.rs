@@ -38,13 +38,13 @@ impl Collector for GroupStanding {
         for (name, help, value) in [
             (
                 "leads",
-                "1 if the controller is the primary controller, and primary at more than half of the switches",
-                u64::from(standing.role() == Role::Primary),
+                "1 if the controller leads: it is primary at more than half of the switches",
+                u64::from(standing.role() == Role::Leader),
             ),
             (
                 "follows",
-                "1 if the controller is a standby and copies the primary's changes",
-                u64::from(!standing.primary.is_empty()),
+                "1 if the controller is a standby and copies the leader's changes",
+                u64::from(!standing.leader.is_empty()),
             ),
             (
                 "term",
@@ -54,7 +54,7 @@ impl Collector for GroupStanding {
             ("changes", "Changes in the controller's store", changes),
             (
                 "followers",
-                "Standbys that follow this primary",
+                "Standbys that follow this leader",
                 followers.len() as u64,
             ),
             (
@@ -95,7 +95,7 @@ mod tests {
     fn standbys_export_the_group_metrics() {
         let follower = |controller, behind| Follower { controller, behind };
         let standing = GetStandingResponse {
-            role: Role::Primary.into(),
+            role: Role::Leader.into(),
             term: Some(Term {
                 number: 7,
                 controller: 1,
@@ -131,7 +131,7 @@ mod tests {
         );
         let standby = GetStandingResponse {
             role: Role::Standby.into(),
-            primary: "10.0.0.1:9555".into(),
+            leader: "10.0.0.1:9555".into(),
             ..GetStandingResponse::default()
         };
         says(standby, &["leads 0", "follows 1", "followers 0"]);

@@ -22,13 +22,13 @@ use ultima_p4runtime::v1::{
     set_forwarding_pipeline_config_request, write_request,
 };
 
+use super::change_deadline::ChangeDeadline;
 use super::dial::{self, ARBITRATION, Device, RETRY, is_later};
 use super::error::{ConnectError, RpcError, WriteError, failed};
 use super::heartbeat::{BEAT, MISSES, silence};
-use super::hurry::Hurry;
 use super::session::{Mastership, Session};
-use super::strays::Strays;
 use super::term::Term;
+use super::unanswered::Unanswered;
 use crate::metrics::WriteMetrics;
 use crate::program::Program;
 
@@ -57,7 +57,7 @@ struct Manner {
     /// Timeout after which a write is abandoned; none for the timeout of any call.
     stalls: Option<Duration>,
     /// When all calls are abandoned because others wait.
-    hurry: Option<Hurry>,
+    deadline: Option<ChangeDeadline>,
 }
 
 impl Default for Manner {
@@ -65,7 +65,7 @@ impl Default for Manner {
         Manner {
             batch: BATCH,
             stalls: None,
-            hurry: None,
+            deadline: None,
         }
     }
 }
@@ -99,7 +99,7 @@ pub struct SwitchClient {
     rpc: P4RuntimeClient<Channel>,
     session: Arc<Session>,
     writes: WriteMetrics,
-    strays: Strays,
+    unanswered: Unanswered,
     manner: Manner,
     /// True if a call was abandoned because others waited.
     has_given_up: AtomicBool,
@@ -163,7 +163,8 @@ impl SwitchClient {
                     rpc,
                     session: Arc::new(session),
                     writes: WriteMetrics::default(),
-                    strays: Strays::default(),
+                    // `recording_unanswered` replaces it.
+                    unanswered: Unanswered::new(CALL_TIMEOUT),
                     manner: Manner::default(),
                     has_given_up: AtomicBool::new(false),
                 });
@@ -199,16 +200,16 @@ impl SwitchClient {
     }
 
     /// Returns the client with writes of unknown result recorded here.
-    pub(crate) fn telling(mut self, strays: Strays) -> Self {
-        self.strays = strays;
+    pub(crate) fn recording_unanswered(mut self, unanswered: Unanswered) -> Self {
+        self.unanswered = unanswered;
         self
     }
 
     /// Returns the same connection for a change that others wait for. When they have waited too
     /// long, the current call and all later ones are abandoned, and the switch needs a resync.
-    pub fn hurried(&self, hurry: Hurry) -> Self {
+    pub fn with_deadline(&self, deadline: ChangeDeadline) -> Self {
         let manner = Manner {
-            hurry: Some(hurry),
+            deadline: Some(deadline),
             ..self.manner.clone()
         };
         self.used(manner, false)
@@ -225,11 +226,11 @@ impl SwitchClient {
         self.used(manner, false)
     }
 
-    /// Returns the same connection for undoing a change, with [its own deadline](Hurry::undoing). A
+    /// Returns the same connection for undoing a change, with [its own deadline](ChangeDeadline::undoing). A
     /// switch whose calls were abandoned gets no more.
     pub fn undoing(&self) -> Self {
         let manner = Manner {
-            hurry: self.manner.hurry.as_ref().map(Hurry::undoing),
+            deadline: self.manner.deadline.as_ref().map(ChangeDeadline::undoing),
             ..self.manner.clone()
         };
         self.used(manner, self.has_given_up.load(Ordering::Relaxed))
@@ -242,7 +243,7 @@ impl SwitchClient {
             rpc: self.rpc.clone(),
             session: Arc::clone(&self.session),
             writes: self.writes.clone(),
-            strays: self.strays.clone(),
+            unanswered: self.unanswered.clone(),
             manner,
             has_given_up: AtomicBool::new(has_given_up),
         }
@@ -293,7 +294,7 @@ impl SwitchClient {
         };
         let mut rpc = self.rpc.clone();
         let set = self
-            .strays
+            .unanswered
             .sent(rpc.set_forwarding_pipeline_config(request));
         let answer = self.answered_within(PIPELINE_TIMEOUT, set).await;
         answer.map(drop)
@@ -367,7 +368,7 @@ impl SwitchClient {
         };
         let begun = Instant::now().into_std();
         let mut rpc = self.rpc.clone();
-        let write = self.strays.sent(rpc.write(request));
+        let write = self.unanswered.sent(rpc.write(request));
         let stalls = after(self.manner.stalls);
         let answer = self.answered_unless(stalls, CALL_TIMEOUT, write).await;
         self.writes.written(begun, batch.len(), answer.is_ok());
@@ -440,19 +441,23 @@ impl SwitchClient {
             return Err(RpcError::Lost(reason));
         }
         if self.has_given_up.load(Ordering::Relaxed)
-            || self.manner.hurry.as_ref().is_some_and(Hurry::is_over)
+            || self
+                .manner
+                .deadline
+                .as_ref()
+                .is_some_and(ChangeDeadline::has_passed)
         {
             return Err(RpcError::GivenUp);
         }
-        let hurried = async {
-            match &self.manner.hurry {
-                Some(hurry) => hurry.gives_up().await,
+        let deadline = async {
+            match &self.manner.deadline {
+                Some(deadline) => deadline.passed().await,
                 None => pending().await,
             }
         };
         let gives_up = async {
             tokio::select! {
-                () = hurried => {}
+                () = deadline => {}
                 () = stalls => {}
             }
         };

@@ -86,7 +86,7 @@ mod tests {
     }
 
     /// Answers come two beats late, some not at all, and then none.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn late_answers_are_not_silence() {
         let asked = Cell::new(0);
         silence(|| {

@@ -1,24 +1,23 @@
 //! The lock for changes of the switches' desired state: one at a time, and reroutes first.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::journal::{Journal, KeepError};
 use crate::install::Clients;
-use crate::p4rt::{Hurry, Queue, SwitchClient};
+use crate::p4rt::{ChangeDeadline, ChangeQueue, SwitchClient};
 use crate::store::Change;
 
 /// The lock for changes of the desired state. Requests queue for it; a reroute waits only for the
 /// present holder and interrupts it.
-#[derive(Default)]
 pub struct ChangeLock {
     /// Held by the first request in the queue, so that at most one is ahead of a reroute.
     turn: Mutex<()>,
     changes: Mutex<()>,
     /// Waiting reroutes, and the time of the next expected one.
-    moves: Queue,
+    reroutes: ChangeQueue,
 }
 
 /// The lock. While it is held, no other job changes and no switch reconnects.
@@ -31,7 +30,7 @@ pub struct Turn<'a> {
 /// The lock as requests hold it: reroutes interrupt them.
 pub struct Changes<'a> {
     turn: Turn<'a>,
-    hurry: Hurry,
+    deadline: ChangeDeadline,
 }
 
 impl<'a> From<Changes<'a>> for Turn<'a> {
@@ -41,14 +40,23 @@ impl<'a> From<Changes<'a>> for Turn<'a> {
 }
 
 impl ChangeLock {
+    /// A free lock. A request in progress has this time once a reroute waits.
+    pub fn new(limit: Duration) -> Self {
+        ChangeLock {
+            turn: Mutex::default(),
+            changes: Mutex::default(),
+            reroutes: ChangeQueue::new(limit),
+        }
+    }
+
     /// Waits for all earlier requests, and for the [expected](Self::expect) reroute.
     pub async fn take(&self) -> Changes<'_> {
         let next = self.turn.lock().await;
         let changes = loop {
-            self.moves.calm().await;
+            self.reroutes.begin_allowed().await;
             let changes = self.changes.lock().await;
             // Another reroute may have taken over meanwhile.
-            if self.moves.is_calm() {
+            if self.reroutes.may_begin() {
                 break changes;
             }
         };
@@ -56,21 +64,21 @@ impl ChangeLock {
             _next: Some(next),
             _changes: changes,
         };
-        let hurry = self.moves.hurry();
-        Changes { turn, hurry }
+        let deadline = self.reroutes.deadline();
+        Changes { turn, deadline }
     }
 
     /// Announces the next reroute, or that there is none. Changes in progress have until then;
     /// others wait for it.
     pub fn expect(&self, at: Option<Instant>) {
-        self.moves.expect(at.map(Into::into));
+        self.reroutes.expect(at.map(Into::into));
     }
 
     /// Takes the lock for a reroute. It waits for a request in progress, which is interrupted after
-    /// [at most](crate::p4rt::HURRIED); after an [announcement](Self::expect) only for its
+    /// [a limited time](super::timers::Timers::change); after an [announcement](Self::expect) only for its
     /// rollback. Nothing interrupts a reroute.
     pub async fn take_for_reroute(&self) -> Turn<'_> {
-        let _waiting = self.moves.wait();
+        let _waiting = self.reroutes.wait();
         Turn {
             _next: None,
             _changes: self.changes.lock().await,
@@ -81,13 +89,13 @@ impl ChangeLock {
 impl Changes<'_> {
     /// The same connection, whose calls are all interrupted when a reroute waits for them.
     pub fn client(&self, client: &SwitchClient) -> Arc<SwitchClient> {
-        Arc::new(client.hurried(self.hurry.clone()))
+        Arc::new(client.with_deadline(self.deadline.clone()))
     }
 
     /// The same for several connections.
     pub fn clients(&self, clients: &Clients) -> Clients {
-        let hurried = clients.iter();
-        hurried
+        let clients = clients.iter();
+        clients
             .map(|(id, client)| (*id, self.client(client)))
             .collect()
     }
@@ -97,7 +105,7 @@ impl Changes<'_> {
         tokio::select! {
             biased;
             done = wait => Some(done),
-            () = self.hurry.gives_up() => None,
+            () = self.deadline.passed() => None,
         }
     }
 
@@ -106,24 +114,23 @@ impl Changes<'_> {
     /// # Errors
     /// See [`Journal::write`].
     pub async fn write(&self, journal: &Journal, change: Change) -> Result<(), KeepError> {
-        journal.write_until(change, self.hurry.gives_up()).await
+        journal.write_until(change, self.deadline.passed()).await
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use futures_util::FutureExt as _;
     use tokio::task::yield_now;
 
     use super::*;
     use crate::server::journal::testing::primary_of_two;
+    use crate::server::timers::Timers;
     use crate::store::History;
 
     #[tokio::test]
     async fn a_reroute_overtakes_waiting_requests() {
-        let lock = ChangeLock::default();
+        let lock = ChangeLock::new(Timers::default().change);
         let held = lock.take().await;
         let mut first = Box::pin(lock.take());
         let mut second = Box::pin(lock.take());
@@ -149,7 +156,7 @@ mod tests {
     /// The holder continues, as the last one before the reroute.
     #[tokio::test]
     async fn no_request_begins_before_an_expected_reroute() {
-        let lock = ChangeLock::default();
+        let lock = ChangeLock::new(Timers::default().change);
         let held = lock.take().await;
         let mut next = Box::pin(lock.take());
         assert!(next.as_mut().now_or_never().is_none());
@@ -168,13 +175,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_cancelled_reroute_interrupts_no_request() {
-        let lock = ChangeLock::default();
+        let lock = ChangeLock::new(Timers::default().change);
         let held = lock.take().await;
         let mut moves = Box::pin(lock.take_for_reroute());
         assert!(moves.as_mut().now_or_never().is_none());
-        assert_eq!(lock.moves.count(), 1);
+        assert_eq!(lock.reroutes.count(), 1);
         drop(moves);
-        assert_eq!(lock.moves.count(), 0);
+        assert_eq!(lock.reroutes.count(), 0);
         drop(held);
     }
 
@@ -184,7 +191,7 @@ mod tests {
     async fn a_missing_copy_delays_no_reroute() {
         let journal = primary_of_two(|| true);
         let _feed = journal.follow(2, History::default()).await.unwrap();
-        let lock = ChangeLock::default();
+        let lock = ChangeLock::new(Timers::default().change);
         // Without a reroute the copy is waited for.
         let mut patient = Box::pin(journal.write(Change::Remove(vec![1])));
         while journal.history().unwrap().changes < 1 {

@@ -2,16 +2,17 @@
 //! decides nothing about trees and routes, which `moves` does.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::fabric::damping::{Damping, Terms};
 use crate::fabric::{Fabric, Health, Part, SwitchId};
-use crate::p4rt::HURRIED;
 
 /// The observed state of the fabric's elements, and the operator's drains.
 #[derive(Clone, Debug)]
 pub struct Condition {
     terms: Terms,
+    /// The least time of a request in progress from the failure of an element on.
+    change: Duration,
     drained: BTreeSet<Part>,
     /// Drained elements that the fabric file lacks.
     unknown: BTreeSet<String>,
@@ -27,8 +28,9 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// A fabric without failures, in which these elements are drained.
-    pub fn new(fabric: &Fabric, terms: Terms, drained: &[String]) -> Self {
+    /// A fabric without failures, in which these elements are drained. A request in progress has at
+    /// least the time `change` from the failure of an element on.
+    pub fn new(fabric: &Fabric, terms: Terms, change: Duration, drained: &[String]) -> Self {
         let mut unknown = BTreeSet::new();
         let known = drained.iter().filter_map(|name| {
             let part = fabric.part_named(name);
@@ -40,6 +42,7 @@ impl Condition {
         });
         Condition {
             terms,
+            change,
             drained: known.collect(),
             unknown,
             seen: BTreeMap::new(),
@@ -101,21 +104,20 @@ impl Condition {
         }
         self.seen.retain(|_, damping| !damping.is_forgotten(now));
         if falls {
-            let at_once = now + HURRIED;
+            let at_once = now + self.change;
             self.owed = Some(expected.map_or(at_once, |at| at.min(at_once)));
         }
         falls || rises
     }
 
     /// The deadline of requests in progress: a reroute is due then, or will be if the failed
-    /// element does not come back. None if no element in use has failed. A request has at least
-    /// [`HURRIED`] from the moment of the failure.
+    /// element does not come back. None if no element in use has failed.
     pub fn expected(&self) -> Option<Instant> {
         let used = self
             .seen
             .iter()
             .filter(|(part, _)| !self.is_drained(**part));
-        let falls = used.filter_map(|(_, damping)| damping.falls(HURRIED));
+        let falls = used.filter_map(|(_, damping)| damping.falls(self.change));
         falls.chain(self.owed).min()
     }
 
@@ -222,13 +224,15 @@ pub struct PartState {
 mod tests {
     use super::*;
 
+    const CHANGE: Duration = Duration::from_millis(250);
+
     #[test]
     fn an_element_that_is_down_and_drained_has_both_states() {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
         let now = Instant::now();
         let part = fabric.part_named("s1").unwrap();
-        let mut condition = Condition::new(&fabric, Terms::default(), &["s9".into()]);
+        let mut condition = Condition::new(&fabric, Terms::default(), CHANGE, &["s9".into()]);
         let of = |condition: &Condition| {
             let parts = condition.of(&fabric, SwitchId(0));
             let states = parts
@@ -261,7 +265,7 @@ mod tests {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
         let [one, other] = ["s1", "s2"].map(|name| fabric.part_named(name).unwrap());
-        let mut condition = Condition::new(&fabric, Terms::default(), &[]);
+        let mut condition = Condition::new(&fabric, Terms::default(), CHANGE, &[]);
         let start = Instant::now();
         assert!(condition.see(one, false, start));
         let down = condition.due().unwrap();
@@ -281,18 +285,18 @@ mod tests {
         let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
         let [one, other] = ["s1", "s2"].map(|name| fabric.part_named(name).unwrap());
         let terms = Terms::default();
-        let mut condition = Condition::new(&fabric, terms, &[]);
+        let mut condition = Condition::new(&fabric, terms, CHANGE, &[]);
         let start = Instant::now();
         assert_eq!(condition.expected(), None);
         condition.see(one, false, start);
-        let due = start + terms.grace.max(HURRIED);
+        let due = start + terms.grace.max(CHANGE);
         assert_eq!(condition.expected(), Some(due));
         condition.see(one, true, start + terms.grace / 2);
         assert_eq!(condition.expected(), None);
 
         // One failure after the other; an observation of the second may also notice the first.
         let start = start + 2 * terms.hold_first;
-        let due = start + terms.grace.max(HURRIED);
+        let due = start + terms.grace.max(CHANGE);
         condition.see(one, false, start);
         condition.see(other, false, start + terms.grace / 3);
         assert_eq!(condition.expected(), Some(due));
@@ -316,6 +320,6 @@ mod tests {
         condition.settle();
         let now = due + 2 * terms.hold_first;
         condition.lose(one, now);
-        assert_eq!(condition.expected(), Some(now + HURRIED));
+        assert_eq!(condition.expected(), Some(now + CHANGE));
     }
 }

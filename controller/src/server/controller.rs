@@ -28,6 +28,7 @@ use super::start::{self, Needs};
 use super::streams::Places;
 use super::switch::{Desired, Found, Lost, ManagedSwitch, is_most};
 use super::telemetry::READS;
+use super::timers::Timers;
 use super::{service_telemetry, service_watch};
 use crate::fabric::blackhole::Blackholes;
 use crate::fabric::{Fabric, Part, SwitchId};
@@ -52,6 +53,7 @@ pub struct Controller {
     pub(super) repair: bool,
     /// Bits per second at which each rank sends unless its agent chooses a rate.
     pub(super) agent_rate: Option<u64>,
+    pub(super) timers: Timers,
     pub(super) changes: ChangeLock,
     pub(super) registry: Arc<Mutex<Registry>>,
     /// Which elements of the fabric are down, and since when.
@@ -113,7 +115,7 @@ pub struct SwitchState {
     /// Its elements that are not in use.
     pub health: Vec<PartState>,
     /// True if it needs a resync.
-    pub in_doubt: bool,
+    pub dirty: bool,
     /// The jobs installed on it, by name.
     pub jobs: Vec<String>,
 }
@@ -134,10 +136,11 @@ impl Controller {
             repair,
             agent_rate,
             terms,
+            timers,
             ..
         } = config;
         let stored = store.read()?;
-        let mut condition = Condition::new(&fabric, terms, &stored.drained);
+        let mut condition = Condition::new(&fabric, terms, timers.change, &stored.drained);
         let routes = Routes::new(&fabric, condition.health());
         for id in fabric.switch_ids() {
             plan::check_fabric(&fabric, &routes, &program, id)?;
@@ -149,7 +152,7 @@ impl Controller {
         let by_majority = lead.by_majority;
         let metrics = Metrics::default();
         let switches: Arc<[ManagedSwitch]> = (fabric.switch_ids())
-            .map(|id| ManagedSwitch::new(&fabric, id, election_id, &metrics))
+            .map(|id| ManagedSwitch::new(&fabric, id, election_id, &metrics, timers))
             .collect();
         let needs = match by_majority {
             true => Needs::Most,
@@ -160,7 +163,8 @@ impl Controller {
         };
         let clients = start::connect(&switches, needs, patience, &mut condition).await?;
         let routes = Routes::new(&fabric, condition.health());
-        let registry = Registry::restore(&fabric, routes, program.names(), &stored)?;
+        let registry =
+            Registry::restore(&fabric, routes, program.names(), &stored, timers.members)?;
         let mut records = registry.records(&fabric);
         let known: BTreeMap<u16, &JobRecord> = (stored.jobs.iter()).map(|it| (it.id, it)).collect();
         records.retain(|record| known.get(&record.id) != Some(&record));
@@ -183,7 +187,8 @@ impl Controller {
             audit_every,
             repair,
             agent_rate,
-            changes: ChangeLock::default(),
+            timers,
+            changes: ChangeLock::new(timers.change),
             condition: Mutex::new(condition),
             fabric_changed: watch::Sender::default(),
             seats,
@@ -344,8 +349,8 @@ impl Controller {
         let _changes = loop {
             let changes = self.changes.take().await;
             let desired = self.desired();
-            let hurried = changes.client(&client);
-            match switch.come_up(&hurried, found, &desired).await {
+            let client_with_deadline = changes.client(&client);
+            match switch.come_up(&client_with_deadline, found, &desired).await {
                 // A reroute interrupted this, the switch is healthy. It may have some of its
                 // entries by now.
                 Err(error) if error.is_given_up() => found = Found::OurProgram,
@@ -462,7 +467,7 @@ impl Controller {
                 id: switch.id,
                 problem: switch.client().err(),
                 health,
-                in_doubt: switch.is_dirty(),
+                dirty: switch.is_dirty(),
                 jobs,
             }
         };

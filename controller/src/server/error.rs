@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::journal::KeepError;
 use super::listen::Listen;
-use crate::fabric::UnknownPart;
+use crate::fabric::{Fabric, UnknownPart};
 use crate::install::{InstallError, Untranslatable};
 use crate::job::Line;
 use crate::ledger::Refusal;
@@ -62,7 +62,7 @@ pub enum ServeError {
     OfAGroup,
     /// More copies are wanted than there are other controllers.
     #[error(
-        "--copies {copies}: only {peers} other controllers are named; name more with --peers, or lower --copies"
+        "--copies {copies} exceeds the number of controllers in --peers ({peers}); add controllers to --peers, or lower --copies"
     )]
     Copies {
         /// The copies that are wanted.
@@ -308,10 +308,12 @@ pub enum JobRequestError {
         error: Box<BringUpError>,
     },
     /// A member names a host that the fabric lacks.
-    #[error("the fabric has no host {host:?}; use the host's name in the fabric file")]
+    #[error("unknown host {host:?} (the fabric has {known})")]
     NoHost {
         /// The name.
         host: String,
+        /// The fabric's hosts.
+        known: String,
     },
     /// The job has no rank on the host.
     #[error("job {name} has no member on host {host}; its members are on {hosts}")]
@@ -496,9 +498,7 @@ pub enum JobRequestError {
     #[error("the controller is stopping; try again when it is back")]
     Stopping,
     /// The controller is not primary at more than half of the switches.
-    #[error(
-        "this controller is not primary at more than half of the switches; ask the primary controller"
-    )]
+    #[error("this controller is not primary at more than half of the switches; ask the leader")]
     NotPrimary,
     /// Too few controllers follow to store a change, so nothing was begun.
     #[error("nothing was changed: {0}")]
@@ -517,6 +517,14 @@ pub enum JobRequestError {
 }
 
 impl JobRequestError {
+    /// The error for an unknown host, with the fabric's hosts.
+    pub(super) fn no_host(fabric: &Fabric, host: &str) -> Self {
+        JobRequestError::NoHost {
+            host: host.to_owned(),
+            known: some_of(fabric.hosts().iter().map(|host| &host.name)),
+        }
+    }
+
     /// The recommended action, if the error's text does not name one.
     pub(super) fn advice(&self) -> Option<&'static str> {
         match self {

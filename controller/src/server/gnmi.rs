@@ -24,8 +24,6 @@ use super::port_status::PortStatus;
 use crate::fabric::SwitchId;
 use crate::p4rt::{Device, SwitchClient};
 
-/// The pause before a subscription that has ended is renewed.
-const PAUSE: Duration = Duration::from_secs(1);
 /// Limit of a message's bytes: all leaves of all ports are far below.
 const MAX_ANSWER: usize = 4 << 20;
 /// Timeout of a subscription's start.
@@ -84,11 +82,12 @@ impl Controller {
     fn listen_to<L: Listener>(self: &Arc<Self>, id: SwitchId) {
         let Ok(client) = self.client(id) else { return };
         let device = client.device().clone();
+        let pause = self.timers.resubscribe;
         // Weak references: the task must keep neither the controller nor the connection alive.
         let (controller, client) = (Arc::downgrade(self), Arc::downgrade(&client));
         tokio::spawn(async move {
             while client.strong_count() > 0 {
-                match hear_once::<L>(&controller, id, &device, &client).await {
+                match hear_once::<L>(&controller, id, &device, (&client, pause)).await {
                     Err(status) if status.code() == Code::Unimplemented => {
                         let subject = L::SUBJECT;
                         if let Some(controller) = controller.upgrade() {
@@ -107,7 +106,7 @@ impl Controller {
                     }
                     Ok(()) => {}
                 }
-                sleep(PAUSE).await;
+                sleep(pause).await;
             }
         });
     }
@@ -118,11 +117,11 @@ async fn hear_once<L: Listener>(
     controller: &Weak<Controller>,
     id: SwitchId,
     device: &Device,
-    client: &Weak<SwitchClient>,
+    (client, pause): (&Weak<SwitchClient>, Duration),
 ) -> Result<(), Status> {
     tokio::select! {
         ended = hear_all::<L>(controller, id, device) => ended,
-        () = ended(client) => Ok(()),
+        () = ended(client, pause) => Ok(()),
     }
 }
 
@@ -153,9 +152,9 @@ async fn hear_all<L: Listener>(
 }
 
 /// Returns when the connection has ended; checks periodically.
-async fn ended(client: &Weak<SwitchClient>) {
+async fn ended(client: &Weak<SwitchClient>, pause: Duration) {
     while client.strong_count() > 0 {
-        sleep(PAUSE).await;
+        sleep(pause).await;
     }
 }
 

@@ -12,7 +12,7 @@ use super::changes::Changes;
 use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;
 use super::journal::KeepError;
-use crate::api::CallOffEpoch;
+use crate::api::CancelEpoch;
 use crate::api::attend_response::Order as Message;
 use crate::api::membership_event::Kind;
 use crate::fabric::SwitchId;
@@ -279,7 +279,7 @@ impl Controller {
             if left.is_err() && self.registry().next_of(job.id).is_none() {
                 // Members that have prepared for a change that is gone wait for its end.
                 self.sessions
-                    .tell_all(job.id, &Message::CallOff(CallOffEpoch {}));
+                    .tell_all(job.id, &Message::Cancel(CancelEpoch {}));
             }
             pending.extend(left.map_err(|error| self.not_deleted(&job, cancelled.take(), error))?);
             cancelled = next;

@@ -32,9 +32,7 @@ impl Controller {
         let host_id = self
             .fabric
             .host_named(host)
-            .ok_or_else(|| JobRequestError::NoHost {
-                host: host.to_owned(),
-            })?;
+            .ok_or_else(|| JobRequestError::no_host(&self.fabric, host))?;
         let (joining, mut complete) = {
             let mut registry = self.registry();
             let record = registry.open_to(name, (host_id, attempt))?;
@@ -96,7 +94,7 @@ impl Controller {
         Ok((rank, state))
     }
 
-    /// Gives up a member's rank in an epoch; `number` is the epoch's job id, or 0 if unknown.
+    /// Gives up a member's rank in an epoch; `number` is the epoch's job id.
     ///
     /// # Errors
     /// No job has that name, or the rank has not joined in that epoch.

@@ -64,11 +64,11 @@ pub enum KeepError {
         copies: usize,
     },
     /// Another controller leads, or may. Nothing was written.
-    #[error("this controller is no longer primary; ask the primary controller")]
+    #[error("this controller no longer leads; ask the leader")]
     NotPrimary,
     /// It is written here. The next primary may or may not have it.
     #[error(
-        "another controller may have taken over without this change; ask the primary controller whether it has it"
+        "another controller may have taken over without this change; ask the leader whether it has it"
     )]
     Unknown,
 }

@@ -126,7 +126,7 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
             .collect(),
         loss_threshold: job.loss_threshold,
         weight: job.weight.get().into(),
-        stays: state.stays.clone().unwrap_or_default(),
+        remaining: state.stays.clone().unwrap_or_default(),
         evict_after_s: job.eviction.seconds(),
         sealed: job.key.is_some(),
         first_operation: state.first_operation,
@@ -232,10 +232,10 @@ pub(super) fn link_of(fabric: &Fabric, trunk: TrunkId) -> api::TreeLink {
 }
 
 /// The states of a switch's elements, on one line.
-pub(super) fn states_of(parts: &[api::PartState], switch: &str) -> String {
-    let states = parts.iter().map(|it| match it.part == switch {
+pub(super) fn states_of(parts: &[api::ElementState], switch: &str) -> String {
+    let states = parts.iter().map(|it| match it.element == switch {
         true => it.state.clone(),
-        false => format!("{} {}", it.part, it.state),
+        false => format!("{} {}", it.element, it.state),
     });
     states.collect::<Vec<_>>().join(", ")
 }
@@ -307,7 +307,7 @@ impl From<Check> for api::CheckJobResponse {
                 paths: finding.paths.into_iter().map(Into::into).collect(),
             }
         });
-        let ways = check.ways.into_iter().map(|way| api::Way {
+        let paths = check.ways.into_iter().map(|way| api::TestedPath {
             path: Some(way.path.into()),
             sent: way.sent,
             short_came: way.short_came,
@@ -316,7 +316,7 @@ impl From<Check> for api::CheckJobResponse {
         });
         api::CheckJobResponse {
             findings: findings.collect(),
-            ways: ways.collect(),
+            paths: paths.collect(),
             attending: check.attending.iter().map(|rank| rank.0.into()).collect(),
         }
     }

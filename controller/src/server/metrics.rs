@@ -44,7 +44,7 @@ impl Controller {
             SwitchStanding {
                 switch: switch.name().to_owned(),
                 is_connected: client.is_some(),
-                is_in_doubt: switch.is_dirty(),
+                is_dirty: switch.is_dirty(),
                 digest_lists_dropped: client.map_or(0, |it| it.digest_lists_dropped()),
                 fills: here.map(|(_, fill)| *fill).collect(),
             }

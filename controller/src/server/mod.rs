@@ -47,6 +47,7 @@ mod streams;
 mod switch;
 mod tail_drops;
 mod telemetry;
+mod timers;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,6 +71,7 @@ pub use membership::{Evictee, JOIN_WAIT};
 pub use moves::Drained;
 pub use plan::{Forecast, PlanError, Resize, SwitchForecast};
 pub use service_telemetry::{WATCH_INTERVAL, WATCH_INTERVALS};
+pub use timers::Timers;
 
 use group::{ReplicationService, Who};
 
@@ -103,13 +105,12 @@ pub struct Config {
     pub agent_rate: Option<u64>,
     /// Damping of elements that fail and come back.
     pub terms: Terms,
+    /// Timers that no operator sets.
+    pub timers: Timers,
 }
 
 /// Interval of HTTP/2 keepalive pings to an idle client, and the timeout for their answer.
 const KEEPALIVE: Duration = Duration::from_secs(2);
-
-/// How long clients may take to read pending answers when the controller stops.
-const DRAIN: Duration = Duration::from_secs(5);
 
 /// Default of [`Config::audit_every`].
 pub const AUDIT_EVERY: Duration = Duration::from_secs(30);
@@ -137,6 +138,7 @@ impl Config {
             repair: true,
             agent_rate: None,
             terms: Terms::default(),
+            timers: Timers::default(),
         }
     }
 }
@@ -198,13 +200,13 @@ fn attentive() -> Server {
         .http2_keepalive_timeout(Some(KEEPALIVE))
 }
 
-/// Waits until a stopping server has sent all pending answers, for at most [`DRAIN`].
-async fn drained(server: &mut JoinHandle<Result<(), tonic::transport::Error>>) {
-    match timeout(DRAIN, server).await {
+/// Waits until a stopping server has sent all pending answers, at most this long.
+async fn drained(server: &mut JoinHandle<Result<(), tonic::transport::Error>>, limit: Duration) {
+    match timeout(limit, server).await {
         // The server has ended with its listener, or has panicked and logged that.
         Ok(_) => {}
         Err(_) => {
-            tracing::warn!(timeout = ?DRAIN, "stopped although clients have not read their answers")
+            tracing::warn!(timeout = ?limit, "stopped although clients have not read their answers")
         }
     }
 }
@@ -224,7 +226,7 @@ impl Handle {
     pub async fn stop(mut self) {
         self.controller.close();
         drop(self.stop.take());
-        drained(&mut self.server).await;
+        drained(&mut self.server, self.controller.timers.stop).await;
     }
 }
 

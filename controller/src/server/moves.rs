@@ -26,14 +26,10 @@ use crate::fabric::{Health, Part, SwitchId};
 use crate::install::Clients;
 use crate::job::{Job, JobId};
 use crate::moves::{self, Moved, Room, Step};
-use crate::p4rt::HURRIED;
 use crate::store;
 
 /// How often a controller that has lost its majority of switches checks for it.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// The pause before a failed resync of a switch is retried.
-const AGAIN: Duration = Duration::from_secs(1);
 
 /// The result of a drain or undrain.
 #[derive(Clone, Debug)]
@@ -96,7 +92,7 @@ impl Controller {
     ///
     /// # Errors
     /// The element is unknown, a job has no room elsewhere, or the change cannot be stored.
-    #[tracing::instrument(name = "drain", skip_all, fields(part = name, drained = drained))]
+    #[tracing::instrument(name = "drain", skip_all, fields(element = name, drained = drained))]
     pub async fn drain(self: &Arc<Self>, name: &str, drained: bool) -> Result<Drained, DrainError> {
         let part = match self.fabric.part_named(name) {
             Ok(part) => part,
@@ -120,7 +116,7 @@ impl Controller {
         }
         self.condition().drain(part, drained);
         drop(changes);
-        tracing::info!(part = name, drained, "administrative state set");
+        tracing::info!(element = name, drained, "administrative state set");
         self.follow(&mut self.fabric_changed.subscribe()).await?;
         let pending = self.registry().awaited().into_iter().collect();
         Ok(Drained {
@@ -319,7 +315,7 @@ impl Controller {
         })
     }
 
-    #[tracing::instrument(name = "move", skip_all, fields(jobs = planned.moved.len()))]
+    #[tracing::instrument(name = "reroute", skip_all, fields(jobs = planned.moved.len()))]
     async fn carry_out(self: &Arc<Self>, planned: PlannedReroute) -> Result<(), JobRequestError> {
         let PlannedReroute {
             before,
@@ -354,7 +350,7 @@ impl Controller {
         }
         let down = self.routes();
         let down = down.health().down().map(|part| self.fabric.name_of(part));
-        self.metrics.moved(begun.elapsed(), moved.len());
+        self.metrics.rerouted(begun.elapsed(), moved.len());
         tracing::info!(
             down = down.collect::<Vec<_>>().join(", "),
             jobs = moved.len(),
@@ -407,11 +403,12 @@ impl Controller {
     /// that starts with the old trees reroutes them again.
     async fn store_trees(&self, moved: &[Moved]) {
         let ids = moved.iter().map(|moved| moved.after.0.id);
-        match timeout(HURRIED, self.seats.keep_jobs(ids)).await {
+        let limit = self.timers.change;
+        match timeout(limit, self.seats.keep_jobs(ids)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "cannot store the new trees"),
             Err(_) => {
-                tracing::warn!(timeout = ?HURRIED, "the new trees are stored later: the store is busy")
+                tracing::warn!(timeout = ?limit, "the new trees are stored later: the store is busy")
             }
         }
     }
@@ -451,7 +448,7 @@ impl Controller {
                 return;
             }
             drop(changes);
-            sleep(AGAIN).await;
+            sleep(self.timers.retry).await;
         }
     }
 

@@ -13,6 +13,7 @@ use super::error::{JobRequestError, ServeError};
 use super::registry::{Registry, Wanted, next_spec};
 use super::seats::Seat;
 use super::switch::Desired;
+use super::timers::Timers;
 use crate::fabric::damping::Terms;
 use crate::fabric::{Fabric, HostId, SwitchId};
 use crate::job::{Job, JobId, JobSpec};
@@ -170,12 +171,13 @@ fn restored(
     terms: Terms,
     stored: &Stored,
 ) -> Result<(Condition, Registry), ServeError> {
-    let condition = Condition::new(fabric, terms, &stored.drained);
+    let timers = Timers::default();
+    let condition = Condition::new(fabric, terms, timers.change, &stored.drained);
     let routes = Routes::new(fabric, condition.health());
     for id in fabric.switch_ids() {
         plan::check_fabric(fabric, &routes, program, id)?;
     }
-    let registry = Registry::restore(fabric, routes, program.names(), stored)?;
+    let registry = Registry::restore(fabric, routes, program.names(), stored, timers.members)?;
     Ok((condition, registry))
 }
 

@@ -23,7 +23,7 @@ use super::tail_drops::TailDrops;
 use crate::fabric::{Fabric, SwitchId};
 use crate::job::{Job, JobId, JobSpec, Rank};
 use crate::ledger::{Ledger, Refitted, Refusal};
-use crate::membership::{Change, Origin, Suspicion};
+use crate::membership::{Change, Origin, Suspicion, Timers};
 use crate::plan::JobPlan;
 use crate::routing::Routes;
 use crate::store::{JobRecord, OriginRecord, SeatRecord, Stored};
@@ -94,6 +94,7 @@ pub struct Registry {
     /// From a job's name to the ids of its epochs.
     epochs: HashMap<String, BTreeSet<JobId>>,
     ledger: Ledger,
+    timers: Timers,
 }
 
 impl Registry {
@@ -105,6 +106,7 @@ impl Registry {
             epochs: HashMap::new(),
             ledger: Ledger::new(fabric, &routes),
             routes: Arc::new(routes),
+            timers: Timers::default(),
         }
     }
 
@@ -176,9 +178,11 @@ impl Registry {
                 true => Stage::Coming,
                 false => Stage::Current,
             },
-            change: origin.as_ref().map(|origin| origin.change(Instant::now())),
+            change: origin
+                .as_ref()
+                .map(|origin| origin.change(self.timers, Instant::now())),
             origin,
-            suspicion: Suspicion::default(),
+            suspicion: Suspicion::new(self.timers.suspicion),
             unchanged: None,
             evict_not_before: None,
             is_evicting: false,
@@ -197,8 +201,12 @@ impl Registry {
         routes: Routes,
         names: &Names,
         stored: &Stored,
+        timers: Timers,
     ) -> Result<Self, RestoreError> {
-        let mut registry = Registry::new(fabric, routes);
+        let mut registry = Registry {
+            timers,
+            ..Registry::new(fabric, routes)
+        };
         let jobs = stored.jobs.iter().map(|record| record.job(fabric));
         let jobs: Vec<Job> = jobs.collect::<Result<_, _>>()?;
         let last = JobId(stored.last_id);

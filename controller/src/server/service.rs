@@ -252,14 +252,14 @@ impl Control for ControlService {
                 id,
                 problem,
                 health,
-                in_doubt,
+                dirty,
                 jobs,
             } = it;
-            let parts = health.into_iter().map(|it| api::PartState {
-                part: it.part,
+            let parts = health.into_iter().map(|it| api::ElementState {
+                element: it.part,
                 state: it.state,
             });
-            let parts: Vec<api::PartState> = parts.collect();
+            let parts: Vec<api::ElementState> = parts.collect();
             let switch = self.controller.fabric().switch(id);
             api::Switch {
                 name: switch.name.clone(),
@@ -270,8 +270,8 @@ impl Control for ControlService {
                 problem: problem.unwrap_or_default(),
                 jobs,
                 health: states_of(&parts, &switch.name),
-                in_doubt,
-                parts,
+                dirty,
+                elements: parts,
             }
         };
         let switches = self.controller.switches().into_iter().map(switch).collect();
@@ -338,7 +338,7 @@ impl Control for ControlService {
             }
         };
         let controller = Arc::clone(&self.controller);
-        let set = to_the_end(async move { controller.drain(&request.part, drained).await });
+        let set = to_the_end(async move { controller.drain(&request.element, drained).await });
         let Drained { part, pending } = set.await?.map_err(|error| match &error {
             DrainError::Unknown(_) => Status::not_found(error.to_string()),
             DrainError::NoRoom { .. } => Status::resource_exhausted(error.to_string()),
@@ -348,7 +348,7 @@ impl Control for ControlService {
         let switch = |id| self.controller.fabric().switch(id).name.clone();
         let pending_switches = pending.into_iter().map(switch).collect();
         Ok(Response::new(api::SetAdminStateResponse {
-            part,
+            element: part,
             pending_switches,
         }))
     }
@@ -378,7 +378,7 @@ impl Control for ControlService {
             },
             lost: match leave_out_lost {
                 true => Lost::LeaveOut,
-                false => Lost::CallOff,
+                false => Lost::Cancel,
             },
         };
         let controller = Arc::clone(&self.controller);
@@ -420,12 +420,12 @@ impl Control for ControlService {
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 
-    async fn call_off_change(
+    async fn cancel_change(
         &self,
-        request: Request<api::CallOffChangeRequest>,
+        request: Request<api::CancelChangeRequest>,
     ) -> Result<Response<api::Job>, Status> {
-        let api::CallOffChangeRequest { job, epoch } = request.into_inner();
-        let state = self.controller.call_off_change(&job, epoch).await?;
+        let api::CancelChangeRequest { job, epoch } = request.into_inner();
+        let state = self.controller.cancel_change(&job, epoch).await?;
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 

@@ -77,7 +77,7 @@ impl ControlService {
         let switch = |it: &SwitchForecast| api::PlannedSwitch {
             switch: it.switch.clone(),
             is_there: it.is_there,
-            stays: it.stays,
+            remaining: it.stays,
             differences: differences(&it.diff, names),
             fills: it.fills.iter().map(fill).collect(),
         };

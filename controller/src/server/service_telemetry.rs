@@ -124,7 +124,7 @@ impl Controller {
             trimmed: loss.trimmed,
             late: loss.late,
             upstream_lost: loss.upstream_lost,
-            told_at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            reported_at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
         }
     }
 }
@@ -236,7 +236,7 @@ mod tests {
             let loss = api::OperationLoss {
                 switch: "leaf1".into(),
                 step: u32::MAX,
-                told_at_ms: 1 << 40,
+                reported_at_ms: 1 << 40,
                 ..api::OperationLoss::default()
             };
             let telemetry = api::GetTelemetryResponse {

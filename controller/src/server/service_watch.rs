@@ -52,7 +52,7 @@ impl Controller {
 fn is_of_epochs(event: &api::MembershipEvent) -> bool {
     matches!(
         event.kind(),
-        Kind::Installed | Kind::Decided | Kind::CalledOff | Kind::Fenced
+        Kind::Installed | Kind::Decided | Kind::Cancelled | Kind::Fenced
     )
 }
 

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     /// A change was announced to the member, and then another message sent.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_member_that_reads_nothing_releases_its_room() {
         let message_room = MessageRoom::default();
         let (answers, unread) = mpsc::channel(1);

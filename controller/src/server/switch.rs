@@ -6,6 +6,7 @@ mod repair;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 use ultima_p4runtime::names::Names;
@@ -13,11 +14,12 @@ use ultima_p4runtime::v1::Update;
 
 use super::error::BringUpError;
 use super::registry::Wanted;
+use super::timers::Timers;
 use crate::fabric::{self, Fabric, SwitchId};
 use crate::install::{self, Cause, Prepared};
 use crate::job::ShareIndex;
 use crate::metrics::Metrics;
-use crate::p4rt::{Device, Mastership, Order, Strays, SwitchClient, Term, WriteError};
+use crate::p4rt::{Device, Mastership, Order, SwitchClient, Term, Unanswered, WriteError};
 use crate::plan::{self, Division, Entity as Planned, MeterCell, VirtualQueue};
 use crate::program::Program;
 use crate::reconcile::{self, Held};
@@ -37,7 +39,9 @@ pub struct ManagedSwitch {
     /// Held by the request that configures its ports.
     pushing_ports: AsyncMutex<()>,
     /// Interrupted writes that the switch may still execute.
-    strays: Strays,
+    unanswered: Unanswered,
+    /// The first pause before it is connected again.
+    reconnect_pause: Duration,
 }
 
 struct State {
@@ -122,7 +126,13 @@ pub fn device_of(switch: &fabric::Switch) -> Device {
 }
 
 impl ManagedSwitch {
-    pub fn new(fabric: &Fabric, id: SwitchId, election_id: u128, metrics: &Metrics) -> Self {
+    pub fn new(
+        fabric: &Fabric,
+        id: SwitchId,
+        election_id: u128,
+        metrics: &Metrics,
+        timers: Timers,
+    ) -> Self {
         let switch = fabric.switch(id);
         ManagedSwitch {
             id,
@@ -139,7 +149,8 @@ impl ManagedSwitch {
             }),
             resyncing: AsyncMutex::default(),
             pushing_ports: AsyncMutex::default(),
-            strays: Strays::default(),
+            unanswered: Unanswered::new(timers.unanswered_read),
+            reconnect_pause: timers.reconnect,
         }
     }
 
@@ -165,13 +176,13 @@ impl ManagedSwitch {
     /// True if it may differ from the desired state because of this controller's own writes: it
     /// needs a resync, or an interrupted write may take effect after the last read.
     pub fn may_differ(&self) -> bool {
-        self.is_dirty() || self.strays.are_about()
+        self.is_dirty() || self.unanswered.any()
     }
 
     /// Returns when the switch should be read because of an interrupted write; never if there is
     /// none.
     pub async fn needs_read(&self) {
-        self.strays.are_due().await;
+        self.unanswered.read_due().await;
     }
 
     /// The right to resync it in the background; none while another task has it.

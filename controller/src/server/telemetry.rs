@@ -47,7 +47,7 @@ impl Controller {
         let lists = switch.client().ok().and_then(|client| client.digests());
         if let (Ok(digest), Some(lists)) = (digest, lists) {
             let registry = Arc::clone(&self.registry);
-            let reported = self.metrics.told_losses(switch.name());
+            let reported = self.metrics.reported_losses(switch.name());
             let from = (switch.id, reported);
             tokio::spawn(collect(registry, from, digest.clone(), lists));
         }

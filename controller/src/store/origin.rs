@@ -59,7 +59,7 @@ impl From<&OriginRecord> for Origin {
                 join: Duration::from_millis(record.join_ms),
                 lost: match record.leave_out_lost {
                     true => Lost::LeaveOut,
-                    false => Lost::CallOff,
+                    false => Lost::Cancel,
                 },
             },
             has_begun: record.has_begun,

@@ -1,17 +1,20 @@
 //! A leaf-spine fabric of [`ChaosSwitch`]es, and its controllers.
 
 use std::collections::BTreeSet;
+use std::panic::Location;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinHandle;
-use ultima_controller::client::Client;
+use ultima_controller::api::membership_event::Kind;
+use ultima_controller::client::{Client, JobWatch};
 use ultima_controller::fabric::damping::Terms;
 use ultima_controller::job::JobSpec;
+use ultima_controller::membership;
 use ultima_controller::server::{
-    self, Config, Controller, Group, Handle, MemberHandle, ServeError, serve_in,
+    self, Config, Controller, Group, Handle, MemberHandle, ServeError, Timers, serve_in,
 };
 use ultima_controller::store::StoreError;
 
@@ -33,7 +36,7 @@ pub fn ports_of(at: usize) -> &'static [u16] {
 }
 
 /// Longer than any wait in these tests, even on a busy machine.
-const FOREVER: Duration = Duration::from_secs(120);
+pub const FOREVER: Duration = Duration::from_secs(120);
 
 /// Shorter times than an operator's.
 pub const TERMS: Terms = Terms {
@@ -41,6 +44,24 @@ pub const TERMS: Terms = Terms {
     hold_first: Duration::from_millis(50),
     hold_most: Duration::from_secs(1),
     quiet: Duration::from_secs(1),
+};
+
+/// Timers of the tests' controllers.
+pub const TIMERS: Timers = Timers {
+    change: Duration::from_millis(40),
+    reroute_call: Duration::from_millis(150),
+    retry: Duration::from_millis(100),
+    reconnect: Duration::from_millis(50),
+    unanswered_read: Duration::from_millis(100),
+    resubscribe: Duration::from_millis(200),
+    takeover: Duration::from_secs(1),
+    eviction_retry: Duration::from_millis(500),
+    stop: Duration::from_secs(1),
+    members: membership::Timers {
+        suspicion: Duration::from_millis(400),
+        answer: Duration::from_secs(1),
+        reconnect: Duration::from_millis(400),
+    },
 };
 
 /// A call of this kind fails; which of the first so many is random.
@@ -105,14 +126,29 @@ pub async fn pause() {
     tokio::time::sleep(Duration::from_millis(5)).await;
 }
 
-pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let comes_true = async {
-        while !is_so().await {
-            pause().await;
-        }
-    };
-    let in_time = tokio::time::timeout(FOREVER, comes_true).await;
-    in_time.unwrap_or_else(|_| panic!("never: {what}"));
+/// Waits until a condition is true. A panic names the caller's line.
+#[track_caller]
+pub fn until(mut condition: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
+    let caller = Location::caller();
+    async move {
+        let comes_true = async {
+            while !condition().await {
+                pause().await;
+            }
+        };
+        let in_time = tokio::time::timeout(FOREVER, comes_true).await;
+        in_time.unwrap_or_else(|_| panic!("the condition at {caller} is never true"));
+    }
+}
+
+/// Waits for an event of a job. Returns the kinds of the events up to it.
+pub async fn until_event(watch: &mut JobWatch, kind: Kind) -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    while kinds.last() != Some(&kind) {
+        let next = watch.next().await.unwrap().expect("another event");
+        kinds.extend(next.event.map(|event| event.kind()));
+    }
+    kinds
 }
 
 impl Bed {
@@ -200,7 +236,7 @@ impl Bed {
     /// Starts a controller as a supervisor does: again until it keeps running.
     pub async fn serve_in_the_end(&self) -> Handle {
         let mut served = None;
-        until("a controller starts", async || {
+        until(async || {
             match self.try_serve().await {
                 Ok(handle) => served = Some(handle),
                 Err(error) => eprintln!("{error}"),
@@ -225,10 +261,7 @@ impl Bed {
 
     /// Waits until no call hangs.
     pub async fn calms_down(&self) {
-        until("nothing hangs any more", async || {
-            !self.switches.iter().any(|it| it.hanging().any())
-        })
-        .await;
+        until(async || !self.switches.iter().any(|it| it.hanging().any())).await;
     }
 
     pub fn held(&self) -> Vec<Held> {
@@ -329,15 +362,12 @@ pub async fn is_whole_but(controller: &Controller, away: Option<usize>) -> bool 
 
 /// Waits until all switches match the plan.
 pub async fn whole(controller: &Controller) {
-    until("all switches hold what they should", async || {
-        is_whole_but(controller, None).await
-    })
-    .await;
+    until(async || is_whole_but(controller, None).await).await;
 }
 
 /// Waits until the fabric is in use except for drained elements: a switch that reconnects counts as down for its hold time.
 pub async fn trusted(client: &Client) {
-    until("all of the fabric is in use", async || {
+    until(async || {
         let switches = client.switches().await.unwrap();
         let is_used = |health: &str| health.is_empty() || health == "drained";
         switches
@@ -374,5 +404,5 @@ pub async fn settle(
         client.delete_job(job).await.unwrap();
     }
     // On a busy machine a late heartbeat may reroute once more.
-    until("nothing is left", async || bed.held() == base).await;
+    until(async || bed.held() == base).await;
 }

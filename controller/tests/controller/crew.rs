@@ -11,8 +11,8 @@ use tokio::task::JoinHandle;
 use ultima_controller::api::{
     self, BeginEpoch, CheckRound, PrepareEpoch, RoundReport, prepare_epoch,
 };
-use ultima_controller::attend::{Fixed, Member, Prober};
 use ultima_controller::client::{Client, ClientError};
+use ultima_controller::member_session::{Fixed, Member, Prober};
 use ultima_controller::membership::{Turn, Turns};
 
 /// For each operation, the members that ran it, with the epoch.
@@ -117,8 +117,8 @@ impl Member for Script {
         }
     }
 
-    fn call_off(&mut self) {
-        self.me.lock().unwrap().turns.call_off();
+    fn cancel(&mut self) {
+        self.me.lock().unwrap().turns.cancel();
     }
 
     fn suspects(&self) -> watch::Receiver<Vec<u32>> {

@@ -16,13 +16,14 @@ use ultima_controller::api::membership_event::Kind;
 use ultima_controller::api::{
     AttendRequest, AttendResponse, Attendance, Job, JoinRequest, MemberState, Suspects,
 };
-use ultima_controller::client::{Client, ClientError, JobWatch};
+use ultima_controller::client::{Client, ClientError};
 use ultima_controller::job::JobSpec;
 use ultima_controller::membership::Eviction;
 use ultima_controller::server::{self, Config, Handle, Listen, ServeError};
 use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::Entity;
 
+use crate::bed::until_event;
 use crate::chaos::{ChaosSwitch, Fault};
 use crate::crew::{self, Crew};
 use crate::target::Target;
@@ -143,16 +144,6 @@ fn spec(hosts: &[&str], eviction: Eviction) -> JobSpec {
     }
 }
 
-/// The kinds of events up to the first one of this kind.
-async fn until(watch: &mut JobWatch, kind: Kind) -> Vec<Kind> {
-    let mut kinds = Vec::new();
-    while kinds.last() != Some(&kind) {
-        let next = watch.next().await.unwrap().expect("more happens");
-        kinds.extend(next.event.map(|event| event.kind()));
-    }
-    kinds
-}
-
 fn hosts(job: &Job) -> Vec<&str> {
     job.members
         .iter()
@@ -190,7 +181,7 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
     );
     crew.join(&site.client, "h4").await;
     crew.run_in(2, &["h1", "h2", "h3", "h4"]).await;
-    let kinds = until(&mut watch, Kind::Fenced).await;
+    let kinds = until_event(&mut watch, Kind::Fenced).await;
     assert_eq!(
         kinds,
         [Kind::Installed, Kind::Joined, Kind::Decided, Kind::Fenced]
@@ -212,7 +203,7 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
     crew.run_in(3, &["h1", "h3"]).await;
     crew.ended("h2").await;
     crew.ended("h4").await;
-    until(&mut watch, Kind::Fenced).await;
+    until_event(&mut watch, Kind::Fenced).await;
     let job = site.job().await;
     assert_eq!(crew.epochs()[&3], job.first_operation);
     // All members of an epoch have the same key, and each epoch has another one.
@@ -239,7 +230,7 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
     );
 
     site.client.delete_job("train").await.unwrap();
-    until(&mut watch, Kind::Deleted).await;
+    until_event(&mut watch, Kind::Deleted).await;
     assert_eq!(watch.next().await.unwrap(), None);
     assert_eq!(site.held(), base);
 }
@@ -293,8 +284,8 @@ async fn a_missing_or_unwilling_member_cancels_the_change() {
         .await
         .unwrap();
     assert_eq!(
-        until(&mut watch, Kind::CalledOff).await,
-        [Kind::Installed, Kind::CalledOff]
+        until_event(&mut watch, Kind::Cancelled).await,
+        [Kind::Installed, Kind::Cancelled]
     );
     let job = site.job().await;
     assert_eq!((job.epoch, job.next), (1, None));
@@ -309,9 +300,9 @@ async fn a_missing_or_unwilling_member_cancels_the_change() {
     site.resize(&["h1", "h2", "h3"], WAIT).await.unwrap();
     crew.join_stubborn(&site.client, "h3").await;
     crew.run_in(2, &["h1", "h2", "h3"]).await;
-    until(&mut watch, Kind::Fenced).await;
+    until_event(&mut watch, Kind::Fenced).await;
     site.resize(&["h3", "h1"], WAIT).await.unwrap();
-    until(&mut watch, Kind::CalledOff).await;
+    until_event(&mut watch, Kind::Cancelled).await;
     let job = site.job().await;
     assert_eq!(
         job.unchanged,
@@ -324,14 +315,14 @@ async fn a_missing_or_unwilling_member_cancels_the_change() {
         .resize_job(("train", None), &members, leave_out)
         .await
         .unwrap();
-    until(&mut watch, Kind::Installed).await;
+    until_event(&mut watch, Kind::Installed).await;
     let newcomer = site.client.join("train", "h4", Duration::ZERO).await;
     let newcomer = newcomer.unwrap();
     assert_eq!((newcomer.epoch, newcomer.rank), (3, 3));
     let first_try = (3, newcomer.job_id);
     site.client.leave("train", first_try, 3).await.unwrap();
     crew.join(&site.client, "h4").await;
-    until(&mut watch, Kind::Installed).await;
+    until_event(&mut watch, Kind::Installed).await;
     // Newcomers join again for the new epoch.
     crew.kill("h4");
     crew.join(&site.client, "h4").await;
@@ -400,7 +391,7 @@ async fn a_member_that_missed_an_epochs_end_changes_over_when_it_reconnects() {
             match event.map(|event| (event.kind(), event.first_operation)) {
                 Some((Kind::Decided, first)) => break first,
                 // The acknowledgement came too late.
-                Some((Kind::CalledOff, _)) => break None,
+                Some((Kind::Cancelled, _)) => break None,
                 _ => {}
             }
         };
@@ -410,7 +401,7 @@ async fn a_member_that_missed_an_epochs_end_changes_over_when_it_reconnects() {
         crew.find("h2");
     };
     crew.run_in(2, &["h1", "h3"]).await;
-    until(&mut watch, Kind::Fenced).await;
+    until_event(&mut watch, Kind::Fenced).await;
     crew.find("h2");
     crew.run_in(2, &["h2"]).await;
     assert_eq!(crew.epochs(), [(1, 0), (2, first)].into());
@@ -436,21 +427,24 @@ async fn a_lost_member_is_suspected_and_then_evicted() {
         .await;
     let mut watch = site.client.watch_job("train").await.unwrap();
     crew.kill("h2");
-    assert_eq!(until(&mut watch, Kind::Suspected).await, [Kind::Suspected]);
+    assert_eq!(
+        until_event(&mut watch, Kind::Suspected).await,
+        [Kind::Suspected]
+    );
     assert_eq!(site.job().await.members[1].state(), MemberState::Suspected);
     crew.run_in(2, &["h1", "h3", "h4"]).await;
     crew.epochs();
-    let kinds = until(&mut watch, Kind::LeftOut).await;
+    let kinds = until_event(&mut watch, Kind::LeftOut).await;
     assert_eq!(kinds, [Kind::Installed, Kind::Decided, Kind::LeftOut]);
     assert_eq!(hosts(&site.job().await), ["h1", "h3", "h4"]);
-    until(&mut watch, Kind::Fenced).await;
+    until_event(&mut watch, Kind::Fenced).await;
     // The evicted member reconnects to an old epoch.
     let attendance = ultima_controller::api::Attendance {
         job: "train".into(),
         epoch: 1,
         rank: 1,
         slot_bytes: 1408,
-        job_id: 0,
+        job_id: 1,
     };
     let error = crew::attend(&site.client, attendance).await.unwrap_err();
     let first = site.job().await.first_operation;
@@ -464,9 +458,9 @@ async fn a_lost_member_is_suspected_and_then_evicted() {
     // Of two members, one alone cannot accuse the other.
     crew.kill("h4");
     crew.run_in(3, &["h1", "h3"]).await;
-    until(&mut watch, Kind::Fenced).await;
+    until_event(&mut watch, Kind::Fenced).await;
     crew.kill("h3");
-    until(&mut watch, Kind::Suspected).await;
+    until_event(&mut watch, Kind::Suspected).await;
     while site.job().await.unchanged.is_empty() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -491,7 +485,7 @@ impl Witness {
             epoch: 1,
             rank,
             slot_bytes: 1408,
-            job_id: 0,
+            job_id: site.client.job(job).await.unwrap().id,
         };
         let event = Some(Request::Attendance(attendance));
         says.send(AttendRequest { event }).await.unwrap();
@@ -538,12 +532,12 @@ async fn a_slow_eviction_does_not_delay_suspicion_in_other_jobs() {
     for (ranks, kind) in [(&[2][..], Kind::Suspected), (&[], Kind::Cleared)] {
         one.suspects(ranks).await;
         two.suspects(ranks).await;
-        until(&mut watch, kind).await;
+        until_event(&mut watch, kind).await;
     }
     let job = site.job().await;
     assert_eq!((job.next, &*job.unchanged), (None, ""), "it still waits");
     site.switches[0].state().stalls_writes = false;
-    until(&mut evicted, Kind::Fenced).await;
+    until_event(&mut evicted, Kind::Fenced).await;
     assert_eq!(hosts(&site.job().await), ["h1", "h3", "h4"]);
 }
 
@@ -642,8 +636,8 @@ async fn an_operator_can_cancel_a_pending_change() {
     let site = Site::start().await;
     let crew = site.run(&["h1", "h2"], Eviction::Never).await;
     let before = site.held();
-    let call_off = async |epoch| site.client.call_off_change("train", epoch).await;
-    let nothing = refusal(call_off(0).await);
+    let cancel = async |epoch| site.client.cancel_change("train", epoch).await;
+    let nothing = refusal(cancel(0).await);
     assert_eq!(
         nothing,
         (
@@ -665,15 +659,15 @@ async fn an_operator_can_cancel_a_pending_change() {
         "{}",
         in_the_way.1
     );
-    assert_eq!(refusal(call_off(3).await).0, Code::FailedPrecondition);
-    let job = call_off(2).await.unwrap();
+    assert_eq!(refusal(cancel(3).await).0, Code::FailedPrecondition);
+    let job = cancel(2).await.unwrap();
     assert_eq!((job.epoch, &job.next), (1, &None));
     assert_eq!(
         job.unchanged,
         "epoch 2 was cancelled: requested by a client"
     );
-    let kinds = until(&mut watch, Kind::CalledOff).await;
-    assert_eq!(kinds, [Kind::Installed, Kind::CalledOff]);
+    let kinds = until_event(&mut watch, Kind::Cancelled).await;
+    assert_eq!(kinds, [Kind::Installed, Kind::Cancelled]);
     assert_eq!(site.held(), before);
     crew.run_in(1, &["h1", "h2"]).await;
     drop(crew);
@@ -687,7 +681,7 @@ async fn an_eviction_for_an_older_epoch_is_rejected() {
     let seen = site.client.create_job(&spec).await.unwrap();
     let mut watch = site.client.watch_job("train").await.unwrap();
     site.resize(&["h2", "h3", "h4"], WAIT).await.unwrap();
-    until(&mut watch, Kind::Fenced).await;
+    until_event(&mut watch, Kind::Fenced).await;
     let evict = async |epoch, number| {
         let of = ("train", epoch, number);
         site.client.evict_seen(of, Named::Rank(1), "").await

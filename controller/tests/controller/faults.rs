@@ -130,7 +130,7 @@ async fn a_deleted_job_leaves_nothing_behind() {
 
 /// Waits until no job uses spine1.
 async fn spine1_is_left(client: &Client) {
-    until("jobs leave a spine", async || {
+    until(async || {
         let jobs = client.jobs().await.unwrap();
         !jobs
             .iter()
@@ -175,10 +175,7 @@ async fn jobs_leave_a_failed_spine() {
         bed.fail(fault, danger);
         bed.switches[SPINE1].refuse(true);
         spine1_is_left(&client).await;
-        until("all others hold what they should", async || {
-            is_whole_but(handle.controller(), Some(SPINE1)).await
-        })
-        .await;
+        until(async || is_whole_but(handle.controller(), Some(SPINE1)).await).await;
         let failed = bed.has_failed();
         bed.switches[SPINE1].refuse(false);
         let jobs = [KEPT, "one", "two"];
@@ -219,10 +216,7 @@ async fn begins_anew(begin: impl Fn(&Bed, usize)) {
         let emptied = bed.switches[at].state().emptied;
         bed.fail_on(at, fault, danger);
         begin(&bed, at);
-        until("a switch gets its program", async || {
-            bed.switches[at].state().emptied > emptied + 1
-        })
-        .await;
+        until(async || bed.switches[at].state().emptied > emptied + 1).await;
         whole(handle.controller()).await;
         let failed = bed.has_failed();
         let jobs = [KEPT, "other"];
@@ -313,11 +307,9 @@ async fn a_standby_takes_over_and_reconciles_switches() {
         let first = bed.serve_in("a", "b").await;
         let client = bed.client("a").await;
         // A controller leads as soon as a majority of switches is connected.
-        until("all switches hold what they should", async || {
-            match first.primary() {
-                Some(controller) => is_whole_but(&controller, None).await,
-                None => false,
-            }
+        until(async || match first.leader() {
+            Some(controller) => is_whole_but(&controller, None).await,
+            None => false,
         })
         .await;
         let base = bed.held();
@@ -332,16 +324,13 @@ async fn a_standby_takes_over_and_reconciles_switches() {
         let failed = bed.has_failed();
         // A controller that loses most switches steps down and leads again later.
         let mut leading = None;
-        until(
-            "the other one leads, and all is as it should be",
-            async || {
-                leading = second.primary();
-                match &leading {
-                    Some(controller) => is_whole_but(controller, None).await,
-                    None => false,
-                }
-            },
-        )
+        until(async || {
+            leading = second.leader();
+            match &leading {
+                Some(controller) => is_whole_but(controller, None).await,
+                None => false,
+            }
+        })
         .await;
         let controller = leading.unwrap();
         assert_eq!(names(&client).await, [KEPT, "other"]);
@@ -356,7 +345,7 @@ async fn a_standby_takes_over_and_reconciles_switches() {
 
 /// Waits until a job is only in this epoch, with these members.
 async fn is_in(client: &Client, epoch: u32, hosts: &[&str]) {
-    until("a job is in its new epoch alone", async || {
+    until(async || {
         let job = client.job("train").await.unwrap();
         job.epoch == epoch && job.next.is_none()
     })

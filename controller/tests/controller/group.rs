@@ -15,15 +15,13 @@ use ultima_controller::server::{
 };
 use ultima_controller::store::StoreError;
 
+use crate::bed::{TIMERS, until};
 use crate::chaos::wire::Wire;
 use crate::chaos::{ChaosSwitch, Held};
 use crate::target::Target;
 
 /// How long switches are without a primary before a takeover.
 pub const GRACE: Duration = Duration::from_millis(300);
-
-/// Longer than any wait in these tests, even on a busy machine.
-const FOREVER: Duration = Duration::from_secs(120);
 
 /// The link that closes the row to a ring.
 const CLOSED: &str = "  - { ends: [s1/8, s3/9] }\n";
@@ -58,16 +56,6 @@ pub fn spec(name: &str) -> JobSpec {
         seed: Some(7),
         ..JobSpec::new(name, ["h1", "h2", "h3"])
     }
-}
-
-pub async fn until(mut is_so: impl AsyncFnMut() -> bool) {
-    let comes_true = async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let in_time = tokio::time::timeout(FOREVER, comes_true).await;
-    in_time.expect("it comes true");
 }
 
 /// The names of all jobs, in the order of their ids.
@@ -329,12 +317,12 @@ impl Node {
 
     /// Waits until it leads.
     pub async fn leads(&self) {
-        until(async || self.is_primary()).await;
+        until(async || self.is_leader()).await;
     }
 
     /// Returns true if the controller reports that it leads.
     pub async fn leads_at_most(&self) -> bool {
-        self.standing().await.role() == api::Role::Primary
+        self.standing().await.role() == api::Role::Leader
     }
 
     /// A client of the replication service.
@@ -343,9 +331,9 @@ impl Node {
         ReplicationClient::connect(address).await.unwrap()
     }
 
-    pub fn is_primary(&self) -> bool {
+    pub fn is_leader(&self) -> bool {
         let handle = self.handle.as_ref();
-        handle.is_some_and(|handle| handle.primary().is_some())
+        handle.is_some_and(|handle| handle.leader().is_some())
     }
 
     /// Waits until `count` followers are up to date.
@@ -380,10 +368,10 @@ impl Node {
 
     /// Returns true if it leads and all switches match the plan.
     pub async fn is_whole_now(&self) -> bool {
-        let Some(primary) = self.handle().primary() else {
+        let Some(leader) = self.handle().leader() else {
             return false;
         };
-        let audit = primary.audit(false).await;
+        let audit = leader.audit(false).await;
         let whole = |diff: &Result<_, _>| {
             diff.as_ref()
                 .is_ok_and(ultima_controller::reconcile::Diff::is_empty)
@@ -404,7 +392,7 @@ pub async fn only_leader(nodes: &[Node]) -> usize {
 pub async fn settled(nodes: &[Node]) -> usize {
     loop {
         let leader = only_leader(nodes).await;
-        if nodes[leader].has_followers(nodes.len() - 1).await && nodes[leader].is_primary() {
+        if nodes[leader].has_followers(nodes.len() - 1).await && nodes[leader].is_leader() {
             return leader;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -413,7 +401,7 @@ pub async fn settled(nodes: &[Node]) -> usize {
 
 pub async fn only_leader_of<'a>(nodes: &[&'a Node]) -> &'a Node {
     loop {
-        let leaders = nodes.iter().filter(|node| node.is_primary());
+        let leaders = nodes.iter().filter(|node| node.is_leader());
         if let [leader] = leaders.collect::<Vec<_>>()[..] {
             return leader;
         }

@@ -49,7 +49,7 @@ async fn a_write_completed_after_an_audit_is_reconciled() {
     client.sync_fabric().await.unwrap();
     whole(handle.controller()).await;
     let states = client.switches().await.unwrap();
-    assert!(states.iter().all(|it| !it.in_doubt));
+    assert!(states.iter().all(|it| !it.dirty));
     assert!(goes_on(&bed).await > 0);
     settle(handle.controller(), &client, &[], &base, &bed).await;
 }
@@ -148,10 +148,7 @@ async fn a_reconnecting_switch_yields_to_a_reroute() {
     leaf.state().held.remove(&key);
     hang(&bed, Call::Update);
     leaf.cut();
-    until("what comes back gets what it should hold", async || {
-        leaf.held().contains_key(&key)
-    })
-    .await;
+    until(async || leaf.held().contains_key(&key)).await;
     assert!(leaf.hanging().any());
     assert_eq!(leaf.streams(), streams + 1);
     goes_on(&bed).await;

@@ -104,7 +104,7 @@ async fn a_thousand_jobs_of_64_members_are_listed() {
 #[tokio::test]
 async fn an_answer_that_is_too_long_does_not_end_an_epoch() {
     let job = Job {
-        stays: "x".repeat(MAX_ANSWER),
+        remaining: "x".repeat(MAX_ANSWER),
         ..Job::default()
     };
     let error = listed(vec![job]).await.unwrap_err();

@@ -344,7 +344,7 @@ impl World {
     /// Waits until the running job changes no more. If all its members have joined, all run in its epoch.
     async fn runs_on(&self) {
         let mut job = None;
-        until("the last change is over", async || {
+        until(async || {
             job = self.client.job(RUNS).await.ok();
             let Some(job) = &job else { return true };
             let hosts = hosts_of(&job.members);
@@ -373,9 +373,9 @@ impl World {
 
     async fn rests(&self) {
         trusted(&self.client).await;
-        until("it comes to rest", async || {
+        until(async || {
             let jobs = self.client.jobs().await.unwrap();
-            let rests = |job: &Job| job.next.is_none() && job.stays.is_empty();
+            let rests = |job: &Job| job.next.is_none() && job.remaining.is_empty();
             jobs.iter().all(rests) && is_whole_but(self.handle().controller(), None).await
         })
         .await;

@@ -301,17 +301,14 @@ impl World {
         for trunk in 0..self.fabric().trunks().len() {
             self.see(TrunkId(trunk), true);
         }
-        until(
-            "all of the fabric is in use and as it should be",
-            async || {
-                let switches = self.client.switches().await.unwrap();
-                let is_used = |health: &str| health.is_empty() || health.contains("drained");
-                switches
-                    .iter()
-                    .all(|it| it.connected && is_used(&it.health))
-                    && self.is_whole().await
-            },
-        )
+        until(async || {
+            let switches = self.client.switches().await.unwrap();
+            let is_used = |health: &str| health.is_empty() || health.contains("drained");
+            switches
+                .iter()
+                .all(|it| it.connected && is_used(&it.health))
+                && self.is_whole().await
+        })
         .await;
         let jobs = self.client.jobs().await.unwrap();
         let names: BTreeSet<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
@@ -325,7 +322,7 @@ impl World {
         for name in std::mem::take(&mut self.jobs) {
             self.client.delete_job(name).await.unwrap();
         }
-        until("nothing is left", async || self.held() == self.base).await;
+        until(async || self.held() == self.base).await;
     }
 
     async fn is_whole(&self) -> bool {
@@ -421,7 +418,7 @@ async fn serve(text: &str, folder: &TempDir) -> Handle {
         ..Target::of_run().config_for(text, "fabric.yaml")
     };
     let mut served = None;
-    until("a controller starts", async || {
+    until(async || {
         match server::serve(config.clone()).await {
             Ok(handle) => served = Some(handle),
             // Tasks of the stopped controller, which ran in this process, may still hold the store.

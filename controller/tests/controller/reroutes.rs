@@ -12,6 +12,7 @@ use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::update::Type;
 
+use crate::bed::{FOREVER, TIMERS, until};
 use crate::chaos::{Call, ChaosSwitch, Fault};
 use crate::several::several;
 use crate::target::{Target, on_each_target};
@@ -31,7 +32,7 @@ const TERMS: Terms = Terms {
 };
 /// A grace longer than a test: an element that comes back was never down.
 const PATIENT: Terms = Terms {
-    grace: FOREVER.saturating_mul(2),
+    grace: Duration::from_secs(600),
     ..TERMS
 };
 
@@ -95,19 +96,6 @@ fn spec(name: &str) -> JobSpec {
         seed: Some(7),
         ..JobSpec::new(name, ["h1", "h4", "h5", "h8"])
     }
-}
-
-/// Longer than any wait in these tests, even on a busy machine.
-const FOREVER: Duration = Duration::from_secs(60);
-
-async fn until(mut is_so: impl AsyncFnMut() -> bool) {
-    let comes_true = async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let in_time = tokio::time::timeout(FOREVER, comes_true).await;
-    in_time.expect("it comes true");
 }
 
 async fn health(client: &Client, switch: usize) -> String {
@@ -331,7 +319,7 @@ async fn a_hanging_creation_yields_to_reroutes_only() {
     }
     let (leaf, spine) = (&switches[LEAF1], &switches[SPINE1]);
     spine.refuse(true);
-    until(async || !client.job("one").await.unwrap().stays.is_empty()).await;
+    until(async || !client.job("one").await.unwrap().remaining.is_empty()).await;
     assert!(is_whole_but(&handle, SPINE1).await);
     leaf.state().stalls_writes = true;
     let creates = client.clone();
@@ -372,11 +360,9 @@ async fn blink(handle: &Handle) {
     outlast_a_change().await;
 }
 
-/// Waits for longer than a change may take while a reroute waits for it (`HURRIED`). A quick run waits for a part of that,
-/// and notices only what happens at once.
+/// Waits for longer than a change may take while a reroute waits for it, and than its undoing.
 async fn outlast_a_change() {
-    let all = Duration::from_millis(500);
-    tokio::time::sleep(ultima_testing::per_run(all / 5, all)).await;
+    tokio::time::sleep(5 * TIMERS.change / 2).await;
 }
 
 /// A chip needs up to a minute to install a program.
@@ -447,7 +433,7 @@ async fn old_paths_are_removed_when_the_failed_switch_is_reconciled() {
         let drained = client.drain("spine1", true).await.unwrap();
         assert_eq!(drained.pending_switches, ["leaf1"]);
         assert!(leaf.forgive() > 0);
-        assert!(client.switches().await.unwrap()[LEAF1].in_doubt);
+        assert!(client.switches().await.unwrap()[LEAF1].dirty);
         match is_audited {
             true => drop(client.sync_fabric().await.unwrap()),
             false => drop(client.create_job(&spec("two")).await.unwrap()),
@@ -506,18 +492,18 @@ async fn a_drain_without_room_elsewhere_is_rejected_and_the_job_kept() {
     until(async || health(&client, SPINE1).await == "down").await;
     until(async || is_whole_but(&handle, SPINE1).await).await;
     let jobs = client.jobs().await.unwrap();
-    assert_eq!([&*jobs[0].stays, &*jobs[1].stays], [full, ""]);
+    assert_eq!([&*jobs[0].remaining, &*jobs[1].remaining], [full, ""]);
     handle.stop().await;
     let before = updates(&switches[1..]);
     let (handle, client) = serve(config).await;
     assert_eq!(health(&client, SPINE1).await, "down");
-    assert_eq!(client.jobs().await.unwrap()[0].stays, full);
+    assert_eq!(client.jobs().await.unwrap()[0].remaining, full);
     assert!(is_whole_but(&handle, SPINE1).await);
     // No job was routed back over the failed spine.
     assert_eq!(updates(&switches[1..]), before);
     // The job is rerouted when there is room.
     client.delete_job("two").await.unwrap();
-    until(async || client.job("one").await.unwrap().stays.is_empty()).await;
+    until(async || client.job("one").await.unwrap().remaining.is_empty()).await;
     until(async || is_whole_but(&handle, SPINE1).await).await;
     assert_eq!(groups(&switches[1]), 1);
 }
@@ -571,7 +557,10 @@ async fn a_drained_spine_is_empty_and_gets_jobs_again_when_undrained() {
         client.create_job(&spec(name)).await.unwrap();
     }
     let whole: Vec<_> = switches.iter().map(ChaosSwitch::held).collect();
-    assert_eq!(client.drain("spine1", true).await.unwrap().part, "spine1");
+    assert_eq!(
+        client.drain("spine1", true).await.unwrap().element,
+        "spine1"
+    );
     assert_eq!(health(&client, SPINE1).await, "drained");
     assert!(!switches_of(&client, "one").await.contains("spine1"));
     assert!(is_whole(&handle).await);
@@ -606,9 +595,9 @@ async fn links_are_drained_by_either_end_and_cut_off_hosts_named(target: Target)
     let name = target.part("leaf1/101-spine1/1");
     for part in ["leaf1/101", "spine1/1", "spine1/1-leaf1/101"] {
         let part = &target.part(part);
-        assert_eq!(client.drain(part, true).await.unwrap().part, name);
+        assert_eq!(client.drain(part, true).await.unwrap().element, name);
         assert_eq!(health(&client, 2).await, format!("{name} drained"));
-        assert_eq!(client.drain(part, false).await.unwrap().part, name);
+        assert_eq!(client.drain(part, false).await.unwrap().element, name);
     }
     // With both links of leaf1 drained, its member has no other path and keeps this one.
     let [one, other] = ["leaf1/101", "leaf1/102"].map(|part| target.part(part));

@@ -185,7 +185,7 @@ async fn each_operation_has_a_span_with_one_child_per_switch() {
     while client.job("train").await.unwrap().next.is_some() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let (said, on_switches) = spans.only("call_off", ["job", "id", "epoch"]);
+    let (said, on_switches) = spans.only("cancel", ["job", "id", "epoch"]);
     assert_eq!(said, ["train", "3", "3"]);
     assert!(on_switches.is_superset(&on(&["leaf1", "leaf3", "leaf4"])));
 

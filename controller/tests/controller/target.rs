@@ -14,6 +14,8 @@ use ultima_p4runtime::tofino::{Chip, METER, TOFINO, TofinoProgram};
 use ultima_p4runtime::v1::{Entity, MeterConfig, Update};
 use ultima_switch::target as switch;
 
+use crate::bed::TIMERS;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     V1model,
@@ -79,7 +81,10 @@ impl Target {
 
     /// A controller's configuration; the caller sets its address.
     pub fn config(self, fabric: Fabric) -> Config {
-        Config::with_program(fabric, self.program())
+        Config {
+            timers: TIMERS,
+            ..Config::with_program(fabric, self.program())
+        }
     }
 
     /// The configuration of a controller of the fabric in `text`.

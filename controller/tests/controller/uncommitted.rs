@@ -4,22 +4,13 @@ use std::time::Duration;
 
 use ultima_controller::api;
 use ultima_controller::api::membership_event::Kind;
-use ultima_controller::client::{Client, JobWatch};
+use ultima_controller::client::Client;
 
+use crate::bed::until_event;
 use crate::crew::{self, Crew};
 use crate::group::{self, Bed};
 
 const WAIT: Duration = Duration::from_secs(60);
-
-/// Waits for an event of this kind.
-async fn until(watch: &mut JobWatch, kind: Kind) {
-    loop {
-        let next = watch.next().await.unwrap().expect("more happens");
-        if next.event.is_some_and(|event| event.kind() == kind) {
-            return;
-        }
-    }
-}
 
 /// Two rejections in sequence: every commit that was pending before the first one has been rejected by then.
 async fn refused_twice(client: &Client) {
@@ -54,7 +45,7 @@ async fn an_interrupted_deletion_reports_the_cancelled_change() {
     let error = deleting.await.unwrap().unwrap_err().to_string();
     let says = "job train was not deleted, but its change to epoch 2 is cancelled: ";
     assert!(error.contains(says), "{error}");
-    until(&mut watch, Kind::CalledOff).await;
+    until_event(&mut watch, Kind::Cancelled).await;
     let job = client.job("train").await.unwrap();
     assert_eq!((job.epoch, &job.next), (1, &None));
     let unchanged = "epoch 2 was cancelled: deleting the job failed: ";
@@ -98,17 +89,17 @@ async fn decisions_that_cannot_be_committed_are_retried() {
     refused_twice(&client).await;
     assert_eq!(client.job("train").await.unwrap().next.unwrap().epoch, 2);
     bed.heal_peers(0, 1);
-    until(&mut watch, Kind::CalledOff).await;
+    until_event(&mut watch, Kind::Cancelled).await;
     leader.followers(1).await;
 
     // An epoch ends.
     resize(&["h1", "h2"], WAIT).await;
-    until(&mut watch, Kind::Decided).await;
+    until_event(&mut watch, Kind::Decided).await;
     crew.run_in(2, &["h1", "h2"]).await;
     bed.part_peers(0, 1);
     third.abort();
     refused_twice(&client).await;
     bed.heal_peers(0, 1);
-    until(&mut watch, Kind::Fenced).await;
+    until_event(&mut watch, Kind::Fenced).await;
     crew.epochs();
 }

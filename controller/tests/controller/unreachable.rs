@@ -6,9 +6,9 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::sleep;
 use tonic::Code;
 use ultima_controller::api::{self, Hop};
-use ultima_controller::attend::{Fixed, Prober};
 use ultima_controller::client::Client;
 use ultima_controller::job::{Gather, JobSpec};
+use ultima_controller::member_session::{Fixed, Prober};
 use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::server::{self, Config, Handle, Listen};
 
@@ -141,13 +141,13 @@ async fn a_check_reports_an_unreachable_switch_and_checks_the_rest() {
     let attending = [("h1", 0), ("h3", 1)].map(|(host, rank)| {
         let client = client.clone();
         tokio::spawn(async move {
-            client.join("train", host, Duration::ZERO).await.unwrap();
+            let seat = client.join("train", host, Duration::ZERO).await.unwrap();
             let attendance = api::Attendance {
                 job: "train".into(),
                 epoch: 1,
                 rank,
                 slot_bytes: 1408,
-                job_id: 0,
+                job_id: seat.job_id,
             };
             client
                 .attend(attendance, &mut Silent, &mut Fixed::default())
@@ -269,7 +269,7 @@ async fn an_unresponsive_switch_is_disconnected_and_used_again_when_it_answers()
 #[tokio::test]
 async fn members_notice_that_the_controller_is_gone() {
     // The keepalive takes 8 s.
-    if !ultima_testing::full() {
+    if !ultima_testing::full_run() {
         return;
     }
     let (_switches, handle, _client) = two().await;
@@ -278,13 +278,13 @@ async fn members_notice_that_the_controller_is_gone() {
     };
     let wire = Wire::start(*address).await;
     let client = Client::connect(&wire.address().to_string()).await.unwrap();
-    client.join("train", "h1", Duration::ZERO).await.unwrap();
+    let seat = client.join("train", "h1", Duration::ZERO).await.unwrap();
     let attendance = api::Attendance {
         job: "train".into(),
         epoch: 1,
         rank: 0,
         slot_bytes: 1408,
-        job_id: 0,
+        job_id: seat.job_id,
     };
     let (mut prober, mut member) = (Silent, Fixed::default());
     let attends = client.attend(attendance, &mut prober, &mut member);

@@ -26,8 +26,10 @@ use crate::time::Time;
 
 use super::Destination;
 
-/// The first pause before a sender asks for credit: some times what a loaded receiver takes to run.
+/// The first pause before a sender asks for credit, at most: some times what a loaded receiver takes to run.
 const FIRST_ASK: Duration = Duration::from_millis(1);
+/// A sender asks this often before it counts a receiver as stalled, at pauses that double.
+const ASKS: u32 = 4;
 /// The longest pause between two requests.
 const LAST_ASK: Duration = Duration::from_millis(64);
 /// The largest window, whatever a receiver grants: bounds the memory for outstanding packets.
@@ -102,7 +104,9 @@ impl Credit {
     pub(super) fn new(config: &Config) -> Self {
         let others = config.ranks - 1;
         let ranks = config.receive_buffer.map_or(0, |_| config.ranks);
-        let first = window(ReceiveBuffer::usual(config).packets, others);
+        let own = config.receive_buffer.map_or(0, |buffer| buffer.packets);
+        // Until a receiver grants more, it counts as a usual one, or as this rank if that has less room.
+        let first = window(own.min(ReceiveBuffer::usual(config).packets), others);
         let receiver = |_| Receiver {
             window: first,
             outstanding: VecDeque::new(),
@@ -119,7 +123,7 @@ impl Credit {
             group_room: 0,
             blocked: Vec::new(),
             sources: vec![Source::default(); ranks.into()],
-            window: (config.receive_buffer).map_or(0, |buffer| window(buffer.packets, others)),
+            window: window(own, others),
             owed: VecDeque::new(),
         }
     }
@@ -136,10 +140,11 @@ impl Credit {
         }
         let blocked = receiver.blocked.get_or_insert_with(|| {
             self.blocked.push(rank);
+            let pause = FIRST_ASK.min(patience / (1 << ASKS));
             Blocked {
                 since: now,
-                ask_at: now + FIRST_ASK,
-                pause: FIRST_ASK,
+                ask_at: now + pause,
+                pause,
             }
         });
         match now.since(blocked.since) >= patience {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crate::time::Time;
 
+use super::progress::Progress;
+
 /// A rank is suspected after this many consecutive steps with an operation without its packets.
 const SUSPECT_AFTER: u32 = 3;
 /// A rank stops after this many consecutive steps without a packet from any rank, if they lasted that many
@@ -13,19 +15,13 @@ const SUSPECT_AFTER: u32 = 3;
 const ALONE_AFTER: u32 = 10;
 const ALONE_FOR: Duration = Duration::from_secs(10);
 
-/// Ignores the step of a packet that is this far ahead of all known steps.
-const LONGEST_LEAD: u32 = 1 << 16;
-
 /// The state of the other ranks.
 pub(super) struct Members {
     /// By rank: number of operations started when its last packet arrived.
     heard: Vec<u32>,
-    /// By rank: the newest step in its packets; zero before the first.
-    newest_step: Vec<u32>,
+    progress: Progress,
     /// Other ranks that are silent, or were in the current step.
     silent: BTreeMap<u16, Silence>,
-    /// The newest step of any rank.
-    newest: Option<u32>,
     /// Operations started.
     started: u32,
     /// Total duration of operations without a packet, since the last packet.
@@ -46,9 +42,8 @@ impl Members {
     pub(super) fn new(ranks: u16) -> Self {
         Self {
             heard: vec![0; ranks.into()],
-            newest_step: vec![0; ranks.into()],
+            progress: Progress::new(ranks),
             silent: BTreeMap::new(),
-            newest: None,
             started: 0,
             alone_for: Duration::ZERO,
             counted_until: Time::ZERO,
@@ -61,17 +56,11 @@ impl Members {
         self.started
     }
 
-    /// Notes a packet of `rank`, which ends a suspicion.
-    pub(super) fn heard(&mut self, rank: u16, step: u32) {
+    /// Notes a packet of `rank`, which ends a suspicion, at a rank that has itself started step `own`. Returns
+    /// true if `rank` has reached `step`.
+    pub(super) fn heard(&mut self, rank: u16, step: u32, own: Option<u32>) -> bool {
         self.heard_any(rank);
-        let known = self.newest;
-        // Ignores implausible step numbers: one forged packet must not advance the window.
-        if known.is_some_and(|known| step.saturating_sub(known) > LONGEST_LEAD) {
-            return;
-        }
-        let newest = &mut self.newest_step[usize::from(rank)];
-        *newest = step.max(*newest);
-        self.newest = self.newest.max(Some(step));
+        self.progress.heard(rank, step, own)
     }
 
     /// As [`Members::heard`], for a packet that says nothing about its sender's earlier packets.
@@ -85,12 +74,12 @@ impl Members {
 
     /// True if `rank` has sent a packet of a step after `step`.
     pub(super) fn is_past(&self, rank: u16, step: u32) -> bool {
-        self.newest_step[usize::from(rank)] > step
+        self.progress.of(rank) > Some(step)
     }
 
-    /// The newest step of any received packet.
+    /// The newest step that another rank has reached.
     pub(super) fn newest_step(&self) -> Option<u32> {
-        self.newest
+        self.progress.newest()
     }
 
     /// True if `rank` was silent for several steps, so operations do not wait for it.
@@ -187,12 +176,12 @@ mod tests {
         for _ in 0..SUSPECT_AFTER {
             assert!(!members.is_suspected(1));
             let number = members.operation_starts();
-            members.heard(2, 5);
+            members.heard(2, 5, Some(4));
             members.operation_ended(0, (number, number), now, now + MS);
             now = now + MS;
         }
         assert!(members.is_suspected(1) && !members.is_suspected(2));
-        members.heard(1, 5);
+        members.heard(1, 5, Some(5));
         assert!(!members.is_suspected(1));
         assert!(members.is_past(1, 4) && !members.is_past(1, 5));
     }

@@ -22,6 +22,7 @@
 //! | `waits.rs` | how long the others will wait: the budget in packets |
 //! | `recycler.rs` | packets of [`crate::recycling`]: counted ranks, requests, repairs |
 //! | `members.rs` | state of the other ranks: last packets, suspicion |
+//! | `progress.rs` | the step that another rank has reached |
 //! | `tracer.rs` | records for [`crate::trace`] |
 //! | `weights.rs` | the weight of each rank's data |
 //! | `exact/` | exact operations, which repair losses |
@@ -58,6 +59,7 @@ mod operation;
 mod outbox;
 mod overtaking;
 mod packet;
+mod progress;
 mod receive;
 mod recycler;
 mod reduce;

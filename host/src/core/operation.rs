@@ -260,9 +260,11 @@ impl Operation {
         header: &Header,
         payload: Payload<'_>,
     ) -> Result<Received, Rejection> {
-        if header.kind == Kind::Feedback
-            && let Some(feedback) = Feedback::parse(payload.bytes())
-        {
+        if header.kind == Kind::Feedback {
+            // Without its payload it says nothing.
+            let Some(feedback) = Feedback::parse(payload.bytes()) else {
+                return Ok(Fate::Heard.into());
+            };
             self.waits
                 .advertised(header.source, arrival + feedback.wait.into());
             if !feedback.notice {

@@ -168,7 +168,10 @@ impl Outbox {
             scatter,
             closed: Vec::with_capacity(own_slots as usize),
             gather_sent: 0,
-            gather_tour: Tour::new(ranks, ranks - 1, config.send_run),
+            gather_tour: match config.gather {
+                Gather::Multicast => Tour::default(),
+                Gather::Unicast => Tour::new(ranks, ranks - 1, config.send_run),
+            },
             gather_began: 0,
             gather_from: now,
             hold: None,

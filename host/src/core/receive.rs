@@ -2,13 +2,17 @@
 
 use ultima_wire::{Check, Credit, Feedback, Header, Kind, RepairRequest, Requested};
 
+use std::collections::VecDeque;
+
 use crate::cause::{Cause, Phase};
 use crate::config::Gather;
+use crate::operation::OperationId;
 use crate::stats::Rejection;
 use crate::time::Time;
 use crate::trace::Fate;
 
-use super::operation::Received;
+use super::exact::ExactOperations;
+use super::operation::{Operation, Received};
 use super::packet::{self, Datagram, Payload};
 use super::{Core, Event, early, operation_of};
 
@@ -36,7 +40,10 @@ impl Core {
         if let Some(recycler) = &mut self.recycler {
             recycler.heard(now, &header);
         }
-        if let Some(congestion) = &mut self.congestion {
+        // Replayed headers of other operations must not change the rate.
+        if let Some(congestion) = &mut self.congestion
+            && Self::is_current(&self.operations, &self.exact, operation_of(&header))
+        {
             congestion.received(now, &header);
         }
         match header.kind {
@@ -47,19 +54,19 @@ impl Core {
         }
         self.incast.announced(header.source, header.incast);
         if let Some(congestion) = &mut self.congestion
+            && Self::is_current(&self.operations, &self.exact, operation_of(&header))
             && let Some(feedback) =
                 Feedback::parse(payload.bytes()).filter(|_| header.kind == Kind::Feedback)
         {
             congestion.reported(now, &header, &feedback);
         }
         let id = operation_of(&header);
-        if self.keeps_order(&header, payload) {
-            self.members.heard(header.source, id.step);
+        if !self.keeps_order(&header, payload) {
+            self.members.heard_any(header.source);
+        } else if (self.members).heard(header.source, id.step, self.newest_step) {
             for operation in self.operations.iter_mut().filter(|o| o.id.step < id.step) {
                 operation.source_is_past(header.source);
             }
-        } else {
-            self.members.heard_any(header.source);
         }
         let may_start = match self.newest_step {
             None => true,
@@ -73,6 +80,15 @@ impl Core {
             self.deliver(now, &header, payload);
         }
         self.settle(now);
+    }
+
+    /// True if operation `id` is in progress at this rank.
+    fn is_current(
+        operations: &VecDeque<Operation>,
+        exact: &ExactOperations,
+        id: OperationId,
+    ) -> bool {
+        operations.iter().any(|o| o.id == id) || exact.contains(id)
     }
 
     /// True if all earlier packets of this packet's source have arrived or are lost. False for a packet that

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::common::*;
 use proptest::prelude::*;
 use ultima_host::{
-    Coding, Config, Core, Destination, EarlyBounds, Estimation, Event, Exact, Gather, IncastPolicy,
-    Layout, OperationId, Pacing, Part, RatePolicy, Recycling, Time, Timeouts,
+    ClosedBy, Coding, Config, Core, Destination, EarlyBounds, Estimation, Event, Exact, Gather,
+    IncastPolicy, Layout, OperationId, Pacing, Part, RatePolicy, Recycling, Time, Timeouts,
 };
 use ultima_testing::cases;
 use ultima_wire::{Feedback, Header, Kind, Ticks};
@@ -530,4 +530,63 @@ fn forgery() -> impl Strategy<Value = Vec<u8>> {
             datagram
         });
     prop_oneof![9 => forged, 1 => prop::collection::vec(any::<u8>(), 0..200)]
+}
+
+/// A packet in rank 1's name, of a step that it has not reached.
+fn far_ahead(config: &Config, kind: Kind, step: u32) -> Vec<u8> {
+    let owner = if kind == Kind::Scatter { 0 } else { 1 };
+    let mut header = Header::new(kind, config.job, config.epoch, 1, owner);
+    (header.step, header.slots) = (step, 1);
+    let mut datagram = vec![0; header.len()];
+    header.emit(&mut datagram);
+    datagram
+}
+
+#[test]
+fn a_forged_step_far_ahead_changes_no_operation() {
+    for recycling in [None, Some(Recycling::default())] {
+        let config = Config {
+            slot_bytes: 4 * SLOT,
+            recycling,
+            ..config(4)
+        };
+        let mut network = Network::new(&config);
+        for step in 0..20 {
+            for forged in [200, 50_000, u32::MAX] {
+                for kind in [Kind::Scatter, Kind::Gather] {
+                    network.inject(0, &far_ahead(&config, kind, forged));
+                }
+            }
+            let id = OperationId { step, bucket: 0 };
+            let results = network.allreduce(id, &powers(4, 300));
+            assert!(all_closed_by(&results, ClosedBy::Complete), "step {step}");
+        }
+    }
+}
+
+#[test]
+fn a_trimmed_feedback_says_nothing_of_its_sender() {
+    let config = Config {
+        slot_bytes: 4 * SLOT,
+        coding: Coding::Identity,
+        ..config(3)
+    };
+    let mut network = Network::new(&config);
+    for rank in 0..3 {
+        let values = vec![f32::from(rank); 300];
+        network.start_part(Time::ZERO, rank, (ID, Part::Whole.into()), values);
+    }
+    for last in [false, true] {
+        let mut header = Header::new(Kind::Feedback, config.job, config.epoch, 1, 1);
+        (header.step, header.host_flags.last) = (ID.step, last);
+        header.switch_flags.trimmed = true;
+        let mut datagram = vec![0; header.len()];
+        header.emit(&mut datagram);
+        network.inject(0, &datagram);
+    }
+    while let Some(next) = network.next_event() {
+        for (rank, done) in network.advance(next) {
+            assert_eq!(done.outcome.closed_by, ClosedBy::Complete, "rank {rank}");
+        }
+    }
 }

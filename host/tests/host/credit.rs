@@ -1,11 +1,16 @@
-//! Flow control over kernel UDP: on a network that loses nothing, nothing is lost.
+//! Flow control: no receiver gets more packets than it has room for, and over kernel UDP nothing is lost.
 
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use ultima_host::{Collective, Config, Gather, OperationId, Report, UdpConfig};
+use ultima_host::{
+    ClosedBy, Collective, Config, Exact, Gather, IncastPolicy, OperationId, ReceiveBuffer,
+    Recycling, Report, UdpConfig,
+};
 use ultima_wire::{UDP_PORT, group_address};
+
+use crate::common::{GATHERS, Network, Random, at_once, lossy, powers};
 
 const JOB: u16 = 1;
 
@@ -92,5 +97,116 @@ fn nothing_is_lost_without_a_rate() {
         (9, 3, &[100_000, 100_000][..]),
     ] {
         assert_nothing_lost(&run(&config(ranks), steps, buckets));
+    }
+}
+
+/// A job whose ranks have room for `packets` packets.
+fn buffered(ranks: u16, packets: u32) -> Config {
+    Config {
+        slot_bytes: 64,
+        receive_buffer: Some(ReceiveBuffer { packets }),
+        ..crate::common::config(ranks)
+    }
+}
+
+fn id(step: u32) -> OperationId {
+    OperationId { step, bucket: 0 }
+}
+
+#[test]
+fn receivers_never_have_more_packets_than_room() {
+    for gather in GATHERS {
+        for (ranks, packets) in [(2, 8), (4, 12), (9, 64)] {
+            for (incast, send_run) in [(IncastPolicy::All, 1), (IncastPolicy::Fixed(2), 3)] {
+                for loss in [0.0, 0.1] {
+                    let config = Config {
+                        gather,
+                        incast,
+                        send_run,
+                        recycling: Some(Recycling::default()),
+                        ..buffered(ranks, packets)
+                    };
+                    let mut network = Network::new(&config);
+                    network.faults = lossy(loss, 7);
+                    let mut random = Random::new(3);
+                    let buckets: Vec<_> = (0..ranks).map(|_| random.bucket(5000)).collect();
+                    for step in 0..3 {
+                        let results = network.allreduce(id(step), &buckets);
+                        if loss == 0.0 {
+                            let complete = |r: &(_, _)| is_complete(r);
+                            assert!(results.iter().all(complete), "{gather:?} {ranks}");
+                        }
+                    }
+                    for (_, most) in &network.on_the_way {
+                        assert!(
+                            *most <= packets,
+                            "{most} of {packets}: {gather:?} {ranks} {loss}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn is_complete((outcome, _): &(ultima_host::Outcome, Vec<f32>)) -> bool {
+    outcome.closed_by == ClosedBy::Complete
+}
+
+#[test]
+fn exact_operations_keep_to_credit() {
+    for gather in GATHERS {
+        let config = Config {
+            gather,
+            ..buffered(4, 12)
+        };
+        for loss in [0.0, 0.2] {
+            let mut network = Network::new(&config);
+            network.faults = lossy(loss, 5);
+            let limit = Duration::from_secs(5);
+            let what = (id(0), Exact::Sum, limit);
+            let ended = network.run_exact(what, &powers(4, 3000), &at_once(4));
+            for end in ended {
+                let (_, sum) = end.expect("ran").expect("complete");
+                assert!(sum.iter().all(|value| *value == 15.0));
+            }
+            assert!(network.on_the_way.iter().all(|(_, most)| *most <= 12));
+        }
+    }
+}
+
+/// A rank that gets nothing and sends nothing costs the others its own contribution.
+#[test]
+fn a_stopped_rank_does_not_stop_the_others() {
+    for gather in GATHERS {
+        let config = Config {
+            gather,
+            coding: ultima_host::Coding::Identity,
+            ..buffered(4, 12)
+        };
+        let mut network = Network::new(&config);
+        network.faults = Box::new(|_, to| match to {
+            3 => vec![Duration::from_secs(60)],
+            _ => vec![Duration::ZERO],
+        });
+        for step in 0..6 {
+            let mut starts = at_once(4);
+            starts[3] = None;
+            let done = network.run(id(step), powers(4, 3000), &starts);
+            for (rank, done) in done.into_iter().take(3).enumerate() {
+                let done = done.expect("ended");
+                // Shards 0 to 2 have the mean of 1, 2 and 4; shard 3 has no owner.
+                let means = done.encoded[..2250].iter();
+                let wrong = means.filter(|mean| **mean != 7.0 / 3.0).count();
+                assert_eq!(wrong, 0, "rank {rank} in step {step}: {:?}", done.outcome);
+            }
+        }
+        let (_, most) = network.on_the_way[3];
+        let room = match gather {
+            Gather::Unicast => 12,
+            // The group does not wait for a stalled rank.
+            Gather::Multicast => u32::MAX,
+        };
+        assert!(most <= room, "{most}");
     }
 }

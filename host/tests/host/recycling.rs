@@ -463,3 +463,79 @@ fn the_equation_holds_when_the_coding_changes() {
         assert!(error < 1e-9, "{error}");
     }
 }
+
+/// With loss on every path, all ranks see a NaN or an infinity in that step, and nothing of it stays.
+#[test]
+fn non_finite_values_leave_no_trace() {
+    for element in Element::ALL {
+        for poison in [f32::NAN, f32::INFINITY] {
+            let config = Config {
+                element,
+                ..recycling(4, 1000)
+            };
+            let mut network = Network::new(&config);
+            network.faults = lossy(0.2, 3);
+            let mut ranks: Vec<Rank> = (0..4).map(|rank| Rank::new(&config, rank, 300)).collect();
+            for (rank, first) in (0..).zip(&mut ranks) {
+                first.skipped = Some((3, if rank == 1 { poison } else { 0.0 }));
+            }
+            for step in 0..8 {
+                let encoded = ranks.iter_mut().map(|rank| rank.contribute(6).1).collect();
+                let ended = network.run(id(step), encoded, &at_once(4));
+                for ((rank, core), done) in ranks.iter_mut().zip(&mut network.cores).zip(ended) {
+                    let output = rank.output(core, &done.expect("every rank started"));
+                    let is_finite = output.iter().all(|value| value.is_finite());
+                    assert_eq!(is_finite, step != 3, "{element:?} {poison} step {step}");
+                    let residual = rank.carry.residual(3).expect("recycled");
+                    assert!(residual.iter().all(|value| value.is_finite()));
+                    if is_finite {
+                        rank.add(&output);
+                    }
+                }
+            }
+            network.faults = perfect();
+            for _ in 8..14 {
+                together(&mut network, &mut ranks, 6);
+                network.settle();
+            }
+            let most = errors(&ranks, 4.0).into_iter().fold(0.0, f64::max);
+            assert!(most < 1e-6, "{element:?} {poison}: error {most}");
+        }
+    }
+}
+
+/// Residuals follow the loss scale: with it divided out, training is as with a scale of 1.
+#[test]
+fn residuals_follow_the_loss_scale() {
+    let config = recycling(3, 1000);
+    let applied = |scales: [f32; 3]| {
+        let mut network = Network::new(&config);
+        network.faults = lossy(0.3, 5);
+        let mut ranks: Vec<Rank> = (0..3).map(|rank| Rank::new(&config, rank, 200)).collect();
+        for step in 0..9 {
+            // Powers of two: no rounding.
+            let scale = scales[step as usize / 3];
+            let encoded = ranks.iter_mut().map(|rank| {
+                rank.carry.set_scale(scale);
+                let mut gradient = rank.random.bucket(rank.len);
+                gradient.iter_mut().for_each(|value| *value *= scale);
+                let mut encoded = Vec::new();
+                let contributed = rank.carry.contribute(id(step), &gradient);
+                rank.codec.encode(id(step), contributed, &mut encoded);
+                encoded
+            });
+            let encoded = encoded.collect();
+            let ended = network.run(id(step), encoded, &at_once(3));
+            for ((rank, core), done) in ranks.iter_mut().zip(&mut network.cores).zip(ended) {
+                let mut output = rank.output(core, &done.expect("every rank started"));
+                output.iter_mut().for_each(|value| *value /= scale);
+                rank.add(&output);
+            }
+        }
+        ranks
+            .into_iter()
+            .map(|rank| rank.applied)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(applied([1.0; 3]), applied([65536.0, 32768.0, 1024.0]));
+}

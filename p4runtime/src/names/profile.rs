@@ -101,12 +101,4 @@ impl ActionProfile {
             ..Default::default()
         }
     }
-
-    /// Returns the entity for a read of all groups.
-    pub fn all_groups(&self) -> v1::ActionProfileGroup {
-        v1::ActionProfileGroup {
-            action_profile_id: self.id,
-            ..Default::default()
-        }
-    }
 }

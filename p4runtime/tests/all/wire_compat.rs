@@ -12,8 +12,9 @@ use prost_types::{
     FileDescriptorSet, OneofDescriptorProto,
 };
 use std::collections::BTreeSet;
-use std::io::Write as _;
 use std::process::Command;
+
+use ultima_testing::skipped;
 
 /// Status of `descriptors.py` for a package that is not installed.
 const NOT_INSTALLED: i32 = 3;
@@ -103,12 +104,9 @@ fn python_descriptors() -> Option<Vec<FileDescriptorProto>> {
         !required,
         "{missing}, and ULTIMA_REQUIRE_PYTHON=1 requires it"
     );
-    // Written past eprintln!, whose output the test harness hides when a test passes.
-    let line = format!(
-        "skipped: {missing}; pip install p4runtime, or set ULTIMA_PYTHON
-"
-    );
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    skipped(&format!(
+        "{missing}; pip install p4runtime, or set ULTIMA_PYTHON"
+    ));
     None
 }
 

@@ -1,4 +1,4 @@
-//! Files of experiments.
+//! Experiment files: YAML form, validation, JSON schema.
 //!
 //! ```yaml
 //! title: How completion times grow
@@ -6,7 +6,7 @@
 //! all: { operations: 100, bytes: 25M }
 //! experiments:
 //!   ranks:
-//!     x: ranks                  # what the plot has on its horizontal axis
+//!     x: ranks                  # the setting on the plot's horizontal axis
 //!     ranks: [8, 64, 512]       # a list is run value by value, lists in all combinations
 //!     tail: [1.5, 3]
 //!     algorithm: [tar, ring]
@@ -28,10 +28,10 @@ use ultima_sim::Experiment;
 
 use super::options::Options;
 
-/// The most runs of a file.
+/// Maximum number of runs in a file.
 const MAX_RUNS: usize = 10_000;
 
-/// What can be on a plot's horizontal axis.
+/// A setting that a plot can have on its horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
     Ranks,
@@ -54,7 +54,7 @@ impl Axis {
     }
 }
 
-/// What a file says.
+/// An experiment file.
 #[derive(Debug)]
 pub struct File {
     pub title: Option<String>,
@@ -76,44 +76,42 @@ pub struct Grid {
 #[derive(Debug)]
 pub struct Run {
     pub experiment: Experiment,
-    /// The value on the plot's axis, as it is written.
+    /// The value on the plot's axis, as written.
     pub x: String,
     /// Settings, as they are written, that this run and others of its grid have differently, apart from the axis, the
     /// algorithm and the seed: a plot has a panel for each combination.
     pub panel: Vec<(String, String)>,
 }
 
-/// What can be wrong in a file that is well formed.
+/// An error in a well-formed file.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// A setting that is none.
-    #[error("no such setting; there are x, {0}")]
+    /// An unknown setting.
+    #[error("unknown setting; expected x, {0}")]
     Setting(String),
-    /// A value that a setting cannot have, or runs that are impossible.
+    /// An invalid value, or an invalid combination of values.
     #[error("{0}")]
     Value(String),
     /// A setting without a value.
-    #[error("an empty list; one value or more are needed")]
+    #[error("empty list; expected at least one value")]
     Empty,
-    /// An axis that plots do not have.
-    #[error("a plot's axis is one of ranks, bytes, tail, loss")]
+    /// An unknown axis.
+    #[error("x: expected ranks, bytes, tail or loss")]
     Axis,
     /// No axis.
-    #[error("x is missing: what the plot has on its axis, one of ranks, bytes, tail, loss")]
+    #[error("x is missing; expected ranks, bytes, tail or loss")]
     NoAxis,
     /// An axis without values.
-    #[error("x is {0}, of which there are no values")]
+    #[error("x is {0}, but {0} has no values")]
     NoValues(&'static str),
-    /// A name that can be no file's.
-    #[error("an experiment's name is a file's: letters, digits, - and _, up to 63")]
+    /// A name that is not valid as a file name.
+    #[error("invalid name; use up to 63 letters, digits, - and _")]
     Name,
-    /// Nothing to run.
-    #[error(
-        "there are no experiments; expected experiments: {{NAME: {{x: ranks, ranks: [8, 16]}}}}"
-    )]
+    /// No experiments.
+    #[error("no experiments; expected experiments: {{NAME: {{x: ranks, ranks: [8, 16]}}}}")]
     Nothing,
-    /// Too much to run.
-    #[error("more than {MAX_RUNS} runs in this file; fewer values are needed")]
+    /// Too many runs.
+    #[error("more than {MAX_RUNS} runs in this file; use fewer values")]
     Runs,
 }
 
@@ -122,13 +120,13 @@ pub enum Problem {
 #[schemars(title = "Ultima experiments")]
 #[serde(deny_unknown_fields)]
 struct Form {
-    /// What they are about.
+    /// Title of the plots.
     title: Option<String>,
-    /// Settings of all experiments.
+    /// Settings of all experiments; an experiment may override them.
     #[serde(default)]
     #[schemars(schema_with = "settings_schema")]
     all: Settings,
-    /// By its name, which is that of its plot, what an experiment's runs have: a list is run value by value, lists in all combinations.
+    /// Settings of each experiment, by name. A list gives one run per value; several lists give all combinations.
     #[schemars(schema_with = "experiments_schema")]
     experiments: Spanned<BTreeMap<String, Spanned<Settings>>>,
 }
@@ -141,7 +139,8 @@ pub fn schema() -> serde_json::Value {
 /// Settings by name: a plot's axis, and the command line's options.
 fn settings_schema(_: &mut SchemaGenerator) -> Schema {
     let axes = Axis::ALL.map(Axis::setting);
-    let axis = json_schema!({ "description": "What the plot has on its axis", "enum": axes });
+    let axis =
+        json_schema!({ "description": "Setting on the plot's horizontal axis", "enum": axes });
     let command = Line::command();
     let options = command.get_arguments().filter_map(|argument| {
         let about = argument.get_help().map(ToString::to_string);
@@ -166,7 +165,7 @@ fn settings_schema(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Experiments by name, one at least.
+/// Experiments by name, at least one.
 fn experiments_schema(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -178,7 +177,7 @@ fn experiments_schema(generator: &mut SchemaGenerator) -> Schema {
 
 type Settings = BTreeMap<String, Spanned<Values>>;
 
-/// One value or several, as they are written, in a list each with its place.
+/// One value or a list of values, as written; values of a list have their own locations.
 #[derive(Clone)]
 struct Values(Vec<(String, Option<Location>)>);
 
@@ -242,7 +241,7 @@ struct Chosen {
     at: Location,
 }
 
-/// Reads a file; `source` is what errors call it.
+/// Parses a file; errors name it `source`.
 ///
 /// # Errors
 /// With the place in the file.
@@ -280,7 +279,7 @@ pub fn parse(text: &str, source: &str) -> Result<File, LoadError<Problem>> {
 /// Reads one experiment.
 struct Reader<'a> {
     source: &'a str,
-    /// What errors call it.
+    /// The field's name in errors.
     field: String,
     whole: Location,
 }
@@ -535,7 +534,7 @@ experiments:
             ("", "e.yaml:"),
             (
                 "experiments: {}\n",
-                "e.yaml:1:14: experiments: there are no experiments",
+                "e.yaml:1:14: experiments: no experiments",
             ),
             ("experiment: {}\n", "e.yaml:1:1: "),
             (
@@ -544,15 +543,15 @@ experiments:
             ),
             (
                 "experiments:\n  a: { x: seed }\n",
-                "e.yaml:2:11: experiments.a.x: a plot's axis is one of ranks",
+                "e.yaml:2:11: experiments.a.x: x: expected ranks, bytes",
             ),
             (
                 "experiments:\n  a: { x: ranks, tail: 3 }\n",
-                "e.yaml:2:6: experiments.a: x is ranks, of which",
+                "e.yaml:2:6: experiments.a: x is ranks, but ranks has no values",
             ),
             (
                 "experiments:\n  a: { x: ranks, ranks: [4, 8], tails: 3 }\n",
-                "e.yaml:2:40: experiments.a.tails: no such setting; there are x, algorithm",
+                "e.yaml:2:40: experiments.a.tails: unknown setting; expected x, algorithm",
             ),
             (
                 "experiments:\n  a: { x: ranks, ranks: [4, many] }\n",
@@ -560,7 +559,7 @@ experiments:
             ),
             (
                 "experiments:\n  a: { x: ranks, ranks: [] }\n",
-                "e.yaml:2:25: experiments.a.ranks: an empty list",
+                "e.yaml:2:25: experiments.a.ranks: empty list",
             ),
             (
                 "all: { t-s: 1ms }\nexperiments:\n  a: { x: ranks, ranks: 4 }\n",
@@ -572,7 +571,7 @@ experiments:
             ),
             (
                 "experiments:\n  a/b: { x: ranks, ranks: 4 }\n",
-                "e.yaml:2:8: experiments.a/b: an experiment's name",
+                "e.yaml:2:8: experiments.a/b: invalid name; use",
             ),
             (
                 "experiments:\n  a: { x: ranks, ranks: { of: 4 } }\n",

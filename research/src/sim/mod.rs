@@ -16,10 +16,10 @@ use ultima_sim::{Algorithm, Experiment, Report};
 use options::Options;
 use ultima_console::output::{self, Format, Output, table};
 
-/// Simulates AllReduce operations and says how long they take
+/// Simulate AllReduce operations and print their completion times
 ///
-/// The network is simulated packet by packet in virtual time; with the same seed the output is the same, byte by byte.
-/// docs/simulation.md says what is modelled.
+/// Simulates every packet in virtual time. The same options give the same output, byte by byte. docs/simulation.md
+/// describes the model.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -30,13 +30,13 @@ pub struct Arguments {
     command: Option<Command>,
     #[command(flatten)]
     options: Options,
-    /// tar, tar-2d, switch-aggregation: carry values and check results; times are the same
+    /// tar, tar-2d, switch-aggregation: carry values and check the results; does not change the times
     #[arg(long)]
     payload: bool,
-    /// tar: write what happens at a rank, packet by packet, for `ultima trace`
+    /// tar: file for a packet trace of one rank, for `ultima trace`
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Which rank's
+    /// Rank to trace
     #[arg(long, value_name = "RANK", default_value_t = 0, requires = "trace")]
     trace_rank: u16,
     #[command(flatten)]
@@ -49,29 +49,29 @@ enum Command {
     Schema(SchemaArguments),
 }
 
-/// Prints the JSON schema of a file of experiments
+/// Print the JSON schema of experiment files
 ///
-/// Editors complete and check a file that begins with `# yaml-language-server: $schema=FILE`.
+/// Editors complete and check files that begin with `# yaml-language-server: $schema=FILE`.
 #[derive(clap::Args)]
 #[command(after_help = "Example: ultima-research sim schema > sim.schema.json")]
 struct SchemaArguments {}
 
-/// Runs a file of experiments, on all cores, and writes their results as CSV and plots (SVG)
+/// Run a YAML file of experiments on all cores, and write the results as CSV and as plots (SVG)
 ///
-/// DIR/results.csv has a row for each run, with all its parameters and figures; DIR/NAME.svg draws the experiment NAME.
+/// DIR/results.csv has a row for each run, with all settings and results; DIR/NAME.svg is the plot of the experiment NAME.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: ultima-research sim run sim/experiments/published.yaml --out /tmp/published"
 )]
 struct RunArguments {
-    /// The file, YAML; - is standard input
+    /// YAML file of experiments; `-` reads standard input
     file: PathBuf,
-    /// Where results go; made if it is not there
+    /// Output folder; created if missing
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
 
-/// Runs what was asked for and prints its report, or the files that it wrote.
+/// Runs the command and prints its report, or the names of the files that it wrote.
 pub fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.command {
         Some(Command::Run(run)) => {
@@ -105,7 +105,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(output::print(&text)?)
 }
 
-/// The trace that was asked for, and its file.
+/// Starts the trace of `--trace`; returns it with its path.
 fn start_trace<'a>(
     arguments: &'a Arguments,
     experiment: &Experiment,
@@ -116,13 +116,10 @@ fn start_trace<'a>(
     let (rank, ranks) = (arguments.trace_rank, experiment.ranks);
     if experiment.algorithm != Algorithm::Tar {
         let name = experiment.algorithm.name();
-        bail!("--trace tells what Ultima's core does; expected --algorithm tar, not {name}");
+        bail!("--trace needs --algorithm tar, not {name}");
     }
     if rank >= ranks {
-        bail!(
-            "--trace-rank is {rank}; expected one of the ranks 0 to {}",
-            ranks - 1
-        );
+        bail!("--trace-rank: no rank {rank}; expected 0 to {}", ranks - 1);
     }
     let trace = TraceFile::create(path, &experiment.trace_head(), WhenFull::Wait);
     let trace = trace.with_context(|| path.display().to_string())?;
@@ -142,7 +139,7 @@ fn text(experiment: &Experiment, report: &Report) -> String {
         };
         [
             row("grid", format!("{groups} groups of {members}")),
-            row("least by the cost model", cheapest),
+            row("cheapest by the cost model", cheapest),
         ]
     });
     let mut rows: Vec<_> = grid.into_iter().flatten().collect();
@@ -157,26 +154,29 @@ fn text(experiment: &Experiment, report: &Report) -> String {
         rows.push(row("p99 without stragglers", ms(on_time.p99)));
     }
     rows.extend([
-        row("bound by the links", ms(report.bound_ms)),
+        row("lower bound by link rate", ms(report.bound_ms)),
         row("arrived", percent(report.arrived_share)),
         row(
-            "arrived, of what was not lost",
+            "arrived, of packets not lost",
             percent(report.arrived_share_of_not_lost),
         ),
         row(
-            "goodput, of the bound",
+            "goodput, share of the bound",
             percent(report.goodput_share_of_bound),
         ),
-        row("p99 in a queue", format!("{:.1} us", report.p99_queue_us)),
         row(
-            "longest in a queue",
+            "p99 queueing time",
+            format!("{:.1} us", report.p99_queue_us),
+        ),
+        row(
+            "maximum queueing time",
             format!("{:.1} us", report.longest_queue_us),
         ),
     ]);
     for (name, bound) in [
         ("t_S", report.t_s_ms),
         ("t_B", report.t_b_ms),
-        ("least RTO", report.min_rto_ms),
+        ("minimum RTO", report.min_rto_ms),
     ] {
         rows.extend(bound.map(|bound| row(name, ms(bound))));
     }
@@ -186,14 +186,14 @@ fn text(experiment: &Experiment, report: &Report) -> String {
             .map(|slots| row("pool", format!("{slots} slots"))),
     );
     if let Some(error) = report.worst_error {
-        rows.push(row("farthest from the mean", error.to_string()));
+        rows.push(row("largest error of the mean", error.to_string()));
     }
     let network = report.network;
     rows.push(row("packets sent", network.sent.to_string()));
     for (cause, copies) in [
         ("copies delivered", network.delivered),
-        ("copies lost by links", network.link_lost),
-        ("copies lost by full queues", network.queue_dropped),
+        ("copies lost on links", network.link_lost),
+        ("copies dropped by full queues", network.queue_dropped),
         ("copies trimmed", network.trimmed),
         ("copies late", network.late),
     ] {

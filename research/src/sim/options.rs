@@ -1,4 +1,4 @@
-//! What can be said of an experiment, on a command line or in a file of experiments.
+//! The settings of an experiment, as command-line options and as keys of a YAML file.
 
 use std::time::Duration;
 
@@ -14,95 +14,97 @@ use ultima_console::units::{bit_rate, bytes, duration};
 /// One experiment.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The algorithm
+    /// AllReduce algorithm to simulate
     #[arg(long, default_value = "tar", value_parser = algorithm())]
     algorithm: Algorithm,
-    /// Ranks, one on each host
+    /// Number of ranks, one per host
     #[arg(long, default_value_t = 8)]
     ranks: u16,
-    /// tar-2d: groups that the ranks are in [default: as many as cost least]
+    /// tar-2d: number of groups of ranks [default: the number with the least cost]
     #[arg(long, value_parser = clap::value_parser!(u16).range(2..))]
     groups: Option<u16>,
-    /// Bytes of the bucket that is averaged
+    /// Size of the averaged bucket, in bytes
     #[arg(long, default_value = "25M", value_parser = bytes)]
     bytes: u64,
-    /// Bytes of it in a packet
+    /// Payload of a packet, in bytes
     #[arg(long, default_value = "8k", value_parser = bytes)]
     slot: u64,
-    /// p99/p50 of one message over one idle hop: log-normal, drawn for each sender and stage
+    /// p99/p50 of the time of a message over one idle hop; log-normal, drawn for each sender and stage
     #[arg(long, default_value_t = 1.0, value_name = "RATIO")]
     tail: f64,
-    /// What links to hosts lose: a probability, P:LENGTH for bursts, ge:P:R[:BAD[:GOOD]] for Gilbert-Elliott
+    /// Loss on host links: a probability, P:LENGTH for bursts, or ge:P:R[:BAD[:GOOD]] for Gilbert-Elliott
     #[arg(long)]
     loss: Option<Loss>,
-    /// How often the bucket is averaged
+    /// Number of AllReduce operations
     #[arg(long, default_value_t = 1)]
     operations: u32,
-    /// What everything random is drawn from
+    /// Random seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Bits per second of a host's link
+    /// Rate of host links, in bits per second
     #[arg(long, default_value = "100G", value_parser = bit_rate)]
     rate: u64,
-    /// Propagation of one link
+    /// Propagation delay of a link
     #[arg(long, default_value = "1us", value_parser = duration)]
     delay: Duration,
-    /// What a host takes before the first bit of a message
+    /// Host overhead per message
     #[arg(long, default_value = "20us", value_parser = duration)]
     host: Duration,
-    /// What ranks compute from an operation's end at the last rank to the next one's beginning
+    /// Compute time between operations, from the end at the last rank
     #[arg(long, default_value = "0s", value_parser = duration)]
     compute: Duration,
-    /// p99/p50 of what a rank computes: log-normal, drawn for each rank and operation
+    /// p99/p50 of the compute time; log-normal, drawn for each rank and operation
     #[arg(long, default_value_t = 1.0, value_name = "RATIO")]
     compute_tail: f64,
-    /// Ranks that begin an operation late: their share, and by how much, such as 0.01:5ms
+    /// Share of ranks that start an operation late, and their delay, such as 0.01:5ms
     #[arg(long, value_name = "SHARE:DURATION", value_parser = stragglers)]
     straggler: Option<Stragglers>,
-    /// star, or leaf-spine:HOSTS-PER-LEAF:SPINES
+    /// Topology: star, or leaf-spine:HOSTS-PER-LEAF:SPINES
     #[arg(long, default_value = "star", value_parser = topology)]
     topology: Topology,
-    /// Bytes that a switch's port queues
+    /// Queue size of a switch port, in bytes
     #[arg(long, default_value = "32M", value_parser = bytes)]
     queue: u64,
-    /// Bytes queued from which payloads are cut
+    /// Queue length at which switches trim payloads, in bytes
     #[arg(long, default_value = "28M", value_parser = bytes)]
     trim: u64,
-    /// Bytes queued from which packets are marked
+    /// Queue length at which switches set ECN marks, in bytes
     #[arg(long, default_value = "1M", value_parser = bytes)]
     mark: u64,
-    /// The share of a link to a host that others' traffic takes, in bursts
+    /// Share of a host link used by cross traffic, which comes in bursts
     #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
     cross: f64,
-    /// What such a burst takes of the link's time, on average
+    /// Mean duration of a burst of cross traffic
     #[arg(long, default_value = "50us", value_parser = duration)]
     burst: Duration,
-    /// Hosts whose links are slower, and by how much: the first K
+    /// Slow hosts: the links of the first K hosts are slower by this factor
     #[arg(long, value_name = "K:FACTOR", value_parser = slow)]
     slow: Option<Slow>,
-    /// tar, tar-2d: how the rate follows the network
+    /// tar, tar-2d: rate adaptation, at most --rate: none (fixed), by round-trip time (timely), or by queueing time that
+    /// switches report (in-band)
     #[arg(long, default_value = RatePolicy::default().name(), value_parser = policies::rates())]
     rate_control: RatePolicy,
-    /// tar, tar-2d: how many ranks send to one at a time: all, dynamic, or a number up to 15
+    /// tar, tar-2d: number of ranks that may send to one rank at a time: all, dynamic (adapts to loss), or 1 to 15
     #[arg(long, default_value = "all", value_parser = policies::incast)]
     incast: IncastPolicy,
-    /// tar: how owners send their first aggregate: at once, or one packet after the other
+    /// tar: when owners of shards send their first result packets: at once, or in turns by rank
     #[arg(long, default_value = GatherStart::default().name(), value_parser = policies::gather_starts())]
     gather_start: GatherStart,
     /// tar: loss detection: by timeouts only, also by trimmed packets, or also by later packets of the same sender
     /// (in-order)
     #[arg(long, default_value = Answers::default().name(), value_parser = policies::loss_detection())]
     loss_detection: Answers,
-    /// tar: when owners send what they have [default: with time for the tail's 99.9th percentile]
+    /// tar: time t_S after which the owner of a shard sends incomplete results [default: covers the tail's 99.9th percentile]
     #[arg(long, value_parser = duration, requires = "t_b")]
     t_s: Option<Duration>,
-    /// tar: when operations end; tar-2d: the same, and its phases with their shares of it
+    /// tar, tar-2d: deadline t_B of an operation; phases of tar-2d get shares of it
     #[arg(long, value_parser = duration, requires = "t_s")]
     t_b: Option<Duration>,
-    /// tar, tar-2d: whether t_S and t_B are as given, learned as published, or learned from what moves them
+    /// tar, tar-2d: t_S and t_B are fixed, learned as in OptiReduce (published), or learned from the causes of loss
+    /// (cause-aware)
     #[arg(long, default_value = "fixed", value_parser = policies::timeouts())]
     timeouts: Timeouts,
-    /// Least retransmission timeout of the algorithms that go over TCP
+    /// Minimum retransmission timeout of algorithms over TCP
     #[arg(long, default_value = "200ms", value_parser = duration)]
     min_rto: Duration,
 }
@@ -155,7 +157,7 @@ fn topology(text: &str) -> Result<Topology, String> {
 }
 
 impl Options {
-    /// The experiment that they describe, which may be impossible.
+    /// The experiment, not yet validated.
     pub fn experiment(&self) -> Experiment {
         Experiment {
             groups: self.groups,

@@ -1,4 +1,4 @@
-//! An experiment as a picture: completion times, p50 and p99, against what it varies.
+//! Plot of an experiment: p50 and p99 of the completion times against the setting on its axis.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use crate::chart::{Area, FONT, Marked, Spread, colour, decades, failed, millisec
 
 const WIDTH: u32 = 960;
 const PANEL_HEIGHT: u32 = 300;
-/// What stands over the panels: title, settings, and lines of the legend.
+/// Height of the title and the settings above the panels; the legend adds lines.
 const HEAD: u32 = 62;
 const LEGEND_LINE: u32 = 20;
 
-/// What a panel shows of a run.
+/// The figure of a run that a panel shows.
 #[derive(Clone, Copy)]
 enum Figure {
     P50,
@@ -82,7 +82,7 @@ impl Ticks {
     }
 }
 
-/// What the horizontal axis is called.
+/// The label of the horizontal axis.
 fn axis_name(axis: Axis) -> &'static str {
     match axis {
         Axis::Ranks => "ranks",
@@ -145,7 +145,7 @@ pub fn draw(title: Option<&str>, grid: &Grid, reports: &[Report]) -> Result<Stri
     Ok(svg)
 }
 
-/// What the legend says, and where under the head's text.
+/// An entry of the legend, and its place below the settings.
 struct Entry {
     text: &'static str,
     colour: RGBColor,
@@ -196,7 +196,7 @@ fn draw_head(
     seeds.sort_unstable();
     seeds.dedup();
     if seeds.len() > 1 {
-        settings.push(format!("{} seeds: mean, least to most", seeds.len()));
+        settings.push(format!("{} seeds: mean, minimum to maximum", seeds.len()));
     }
     text(settings.join(", "), (20, 36), 13)?;
     for Entry {

@@ -1,4 +1,4 @@
-//! A file's runs, on all cores, and what is written of them.
+//! Runs an experiment file on all cores, and writes its table and plots.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,12 @@ use super::{plot, table};
 use ultima_console::input::{name_of, read_text};
 use ultima_console::output::write_whole;
 
-/// Runs the experiments of `file`, and writes to `out` a table and a plot for each; returns what was written.
+/// Runs the experiments of `file`, and writes a table and a plot of each to `out`; returns the paths of the written files.
 ///
-/// Files are written when all runs have ended, each whole; runs come in the file's order, whichever core had them.
+/// Writes each file whole, after all runs have ended. Runs are in the file's order.
 ///
 /// # Errors
-/// A file that cannot be read or is wrong, with the place in it, before anything runs; a folder that cannot be
-/// written to.
+/// Before any run, if the file cannot be read or is invalid (with line and column); if the folder cannot be written.
 pub fn run(file: &Path, out: &Path) -> Result<Vec<PathBuf>> {
     let file = file::parse(&read_text(file)?, &name_of(file))?;
     fs::create_dir_all(out).with_context(|| out.display().to_string())?;

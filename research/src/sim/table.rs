@@ -1,4 +1,4 @@
-//! Runs as a table.
+//! The table of all runs (CSV).
 
 use anyhow::Result;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use ultima_sim::{Experiment, Report};
 use super::file::Grid;
 use ultima_console::policies;
 
-/// One run: what was asked for, and what came out. Times are in milliseconds where no unit is named, sizes in bytes.
+/// One run: its settings and its results. Sizes are in bytes.
 #[derive(Serialize)]
 struct Row<'a> {
     experiment: &'a str,

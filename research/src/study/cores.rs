@@ -1,4 +1,4 @@
-//! A job's protocol cores in this process, over a network without delay that loses packets.
+//! All protocol cores of a job in this process, over a lossy network without delay.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use ultima_wire::{Header, Kind};
 /// The bucket of all operations.
 const BUCKET: u16 = 0;
 
-/// Whether the copy of a packet for a receiver is lost.
+/// True if the copy of a packet for a receiver is lost.
 pub type Lost<'a> = dyn FnMut(&Header, u16) -> bool + 'a;
 
 /// All ranks of a job.
 pub struct Cores {
     ranks: Vec<Core>,
-    /// What each carries from step to step, with recycling.
+    /// Each rank's carry from step to step, with recycling.
     carries: Vec<Carry>,
     codec: Codec,
     now: Time,
     step: u32,
     buf: Vec<u8>,
-    /// Repairs on their way, and to whom: they come when the operation has ended.
+    /// Repairs in flight with their receivers; they arrive after the operation has ended.
     repairs: Vec<(usize, Rc<[u8]>)>,
 }
 
@@ -37,7 +37,7 @@ impl Cores {
     /// `config` is rank 0's.
     ///
     /// # Errors
-    /// If it cannot work.
+    /// If the configuration is invalid.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         let rank = |rank| {
             Core::new(Config {
@@ -57,10 +57,10 @@ impl Cores {
         })
     }
 
-    /// Averages the ranks' buckets, which are equally long; returns what rank 0 has. Every rank starts at once.
+    /// Averages the ranks' buckets, which have equal lengths; returns rank 0's result. All ranks start at the same time.
     ///
     /// # Errors
-    /// If a core refuses the operation, or none ever ends it.
+    /// If a core rejects the operation, or the operation cannot end.
     pub fn allreduce(&mut self, buckets: &[Vec<f32>], lost: &mut Lost<'_>) -> Result<Vec<f32>> {
         let id = self.next();
         let contributions = buckets
@@ -73,8 +73,8 @@ impl Cores {
         Ok(mean)
     }
 
-    /// One step of training: puts into each rank's bucket what it has of their mean, with recycling what came of earlier
-    /// steps besides. Requests are answered before the next step, which applies what came.
+    /// Runs one training step: replaces each rank's bucket by its result of the mean. With recycling, the result includes
+    /// repaired values of earlier steps. Repairs of this step arrive before the next step.
     ///
     /// # Errors
     /// As [`Cores::allreduce`].
@@ -83,7 +83,7 @@ impl Cores {
         let contributing = self.carries.iter_mut().zip(&*buckets);
         let contributions = contributing
             .map(|(carry, gradient)| {
-                encoded(&mut self.codec, id, carry.contribute(BUCKET, gradient))
+                encoded(&mut self.codec, id, carry.contribute(id, gradient))
             })
             .collect();
         let results = self.operate(id, contributions, lost)?;
@@ -95,7 +95,7 @@ impl Cores {
             self.codec.decode(id, result, bucket);
             if core.config().recycling.is_some() {
                 let corrections = core.take_corrections(BUCKET);
-                carry.settle(&mut self.codec, BUCKET, &corrections, bucket);
+                carry.settle(&mut self.codec, id, &corrections, bucket);
             }
         }
         self.now = self.now + self.ranks[0].config().t_b;
@@ -117,7 +117,7 @@ impl Cores {
         }
     }
 
-    /// Runs an operation on encoded buckets: what every rank has of it.
+    /// Runs an operation on encoded buckets; returns every rank's result.
     fn operate(
         &mut self,
         id: OperationId,
@@ -141,12 +141,12 @@ impl Cores {
                 self.wait()?;
             }
         }
-        // What is still to be sent of this operation would be taken for a later one's loss.
+        // Packets of this operation that are sent later would count as losses of the next one.
         self.exchange(lost);
         Ok(results.into_iter().flatten().collect())
     }
 
-    /// Carries packets until none is ready to be sent.
+    /// Delivers packets until none is ready to be sent.
     fn exchange(&mut self, lost: &mut Lost<'_>) {
         loop {
             let mut sent = Vec::new();
@@ -183,12 +183,12 @@ impl Cores {
         }
     }
 
-    /// Lets time pass until something is due.
+    /// Advances the time to the next timer.
     fn wait(&mut self) -> Result<()> {
         let due = |core: &Core| [core.poll_timeout(), core.poll_transmit_at()];
         let next = self.ranks.iter().flat_map(due).flatten().min();
         let Some(next) = next else {
-            bail!("an operation waits for nothing and does not end");
+            bail!("the operation cannot progress: no packet or timer is pending");
         };
         self.now = next.max(self.now + Duration::from_nanos(1));
         for core in &mut self.ranks {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn without_loss_it_is_the_mean() {
+    fn without_loss_the_result_is_the_mean() {
         let mut cores = cores();
         for _ in 0..3 {
             let mean = cores
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_not_in_it() {
+    fn lost_contributions_are_not_in_the_mean() {
         let mut cores = cores();
         let mut lost = |header: &Header, _| header.kind == Kind::Scatter && header.source == 2;
         let mean = cores.allreduce(&buckets(), &mut lost).expect("ends");
@@ -241,7 +241,7 @@ mod tests {
         assert!((sum / expected - 1.0).abs() < 0.05, "{sum} {expected}");
     }
 
-    /// Rank by rank, the mean of what it has of ten steps, then five without loss and with nothing to average.
+    /// Each rank's mean of its results over ten lossy steps and five empty steps without loss.
     fn applied(recycling: Option<Recycling>) -> [f64; 3] {
         let config = Config {
             recycling,

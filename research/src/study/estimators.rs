@@ -1,4 +1,4 @@
-//! `ultima-research study estimators`: the three estimators on real gradients, under losses of several shapes.
+//! `ultima-research study estimators`: bias and variance of the three estimators under several loss patterns.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,59 +18,59 @@ use ultima_digits::baseline::exact_mean;
 use ultima_digits::shards::Dealing;
 use ultima_digits::training::{Plan, STEPS, learning_rate};
 
-/// The rank that scenarios are about.
+/// The rank that a scenario makes lossy or absent.
 const RANK: u16 = 1;
-/// Operations before anything is measured: the control variate's averages have then settled.
+/// Operations before the measurement, until the control variate's averages are stable.
 const WARM_UP: u32 = 40;
-/// Operations whose weights are averaged.
+/// Operations over which weights are averaged.
 const WEIGHED: u32 = 60;
 
-/// Compares the estimators of the mean on gradients of a real training job
+/// Compare the estimators of the mean on gradients of a training job
 ///
-/// The gradients are those of an exact run of the demo's training, taken at evenly spaced steps; each is averaged many
-/// times by the real protocol cores, whose contributions (SCATTER) get lost. Bias and variance are energies of the error,
-/// in shares of the exact mean's; weights are in units of 1/N.
+/// Takes gradients at evenly spaced steps of the demo's training with exact means. The protocol cores average each
+/// gradient many times, while contributions (SCATTER) are lost. Bias and variance are energies of the error, as shares of
+/// the exact mean's energy; weights are in units of 1/N.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: ultima-research study estimators --loss 0.05:6 --workers 8 --csv estimators.csv"
 )]
 pub struct Arguments {
-    /// Workers
+    /// Number of workers
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(3..=64))]
     workers: u16,
-    /// What the symmetric scenario loses of every path: a probability, or P:LENGTH for bursts
+    /// Loss of every path in the symmetric scenario: a probability, or P:LENGTH for bursts
     #[arg(long, default_value = "0.05:6", value_parser = paths::loss)]
     loss: Loss,
-    /// What the lossy rank's contributions lose, as independent losses
+    /// Loss probability of the lossy rank's contributions, independent for each packet
     #[arg(long, default_value_t = 0.3, value_parser = share_under_one)]
     lossy: f64,
-    /// Steps of the training whose gradients are taken
+    /// Number of training steps from which gradients are taken
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
     snapshots: u32,
-    /// How often each is averaged
+    /// Number of AllReduces of each gradient
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     repeats: u32,
-    /// What everything random is drawn from
+    /// Random seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Also write the rows to this file
+    /// CSV file for the rows, in addition to the output
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
 
-/// What gets lost.
+/// A loss pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Scenario {
-    /// Every path alike.
+    /// Equal loss on every path.
     Symmetric,
-    /// One rank's contributions.
+    /// Loss of one rank's contributions.
     LossyRank,
-    /// All of one rank's contributions.
+    /// No contribution of one rank arrives.
     AbsentRank,
-    /// All of one owner's aggregates.
+    /// No aggregate of one owner arrives.
     AbsentOwner,
 }
 
@@ -92,25 +92,25 @@ impl Scenario {
     }
 }
 
-/// What one estimator did in one scenario.
+/// The result of one estimator in one scenario.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     scenario: Scenario,
     shards: &'static str,
     estimator: &'static str,
-    /// Of the rank that the scenario is about, in units of 1/N.
+    /// Weight of the scenario's rank, in units of 1/N.
     weight: f64,
-    /// The largest distance of any rank's weight from 1/N, in units of it.
+    /// Largest distance of any rank's weight from 1/N, in units of 1/N.
     stray: f64,
-    /// The mean error's energy, in shares of the exact mean's.
+    /// Energy of the mean error, as a share of the exact mean's energy.
     bias: f64,
-    /// The energy of what varies around it.
+    /// Energy of the deviations from the mean error, as the same share.
     variance: f64,
-    /// Of the whole error.
+    /// Energy of the whole error: bias plus variance.
     error: f64,
 }
 
-/// Losses as a scenario has them.
+/// The losses of a scenario.
 struct Network {
     scenario: Scenario,
     paths: Paths,
@@ -143,7 +143,7 @@ impl Network {
     }
 }
 
-/// Runs the study and prints what it found.
+/// Runs the study and prints its results.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let mut rows = Vec::new();
     let all = Scenario::ALL.len() * Dealing::ALL.len() * Estimation::ALL.len();
@@ -241,7 +241,7 @@ fn measure(
         let energy: f64 = exact.iter().map(|value| f64::from(*value).powi(2)).sum();
         let of_sum: f64 = errors.iter().map(|(sum, _)| (sum / repeats).powi(2)).sum();
         let squares: f64 = errors.iter().map(|(_, squares)| squares / repeats).sum();
-        // Without bias: what varies leaves a part of it in the mean of so many.
+        // Unbiased estimates: the mean of few repeats still contains a part of the variance.
         let varies = (squares - of_sum) * repeats / (repeats - 1.0);
         variance += varies / energy;
         bias += (of_sum - varies / repeats) / energy;
@@ -260,8 +260,8 @@ fn measure(
     })
 }
 
-/// The weight of [`RANK`]'s contributions in the mean, and the largest distance of any rank's from 1/N, both in units of
-/// that: entry *i* of every slot is 1 in rank *i*'s contribution and 0 in the others', so that the mean reads as the weights.
+/// The weight of [`RANK`]'s contributions in the mean, and the largest distance of any rank's weight from 1/N, both in units
+/// of 1/N. Entry *i* of every slot is 1 in rank *i*'s contribution and 0 in the others', so the mean contains the weights.
 fn weights(
     arguments: &Arguments,
     estimation: Estimation,
@@ -285,7 +285,7 @@ fn weights(
             }
         }
     }
-    // A weight of 1/N in every slot adds up to this.
+    // The sum for a weight of 1/N in every slot.
     let whole = f64::from(WEIGHED) * (buckets[0].len() / ranks) as f64 / ranks as f64;
     let stray = weights.iter().map(|weight| (weight / whole - 1.0).abs());
     Ok((

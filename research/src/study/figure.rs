@@ -1,4 +1,4 @@
-//! The pictures of the studies: panels side by side under a head.
+//! Plots of the studies: panels side by side below a title.
 
 use anyhow::Result;
 use plotters::prelude::*;
@@ -7,10 +7,10 @@ use crate::chart::{Area, FONT, Marked, Spread, failed};
 
 pub const WIDTH: u32 = 960;
 pub const HEIGHT: u32 = 420;
-/// What stands over the panels: title, settings and legend.
+/// Height of title, settings and legend above the panels.
 pub const HEAD: u32 = 84;
 
-/// An axis on which so many things stand side by side, at 0, 1, 2 and so on.
+/// An axis with `count` categories, at 0, 1, 2 and so on.
 pub fn side_by_side(count: usize) -> Marked {
     Marked {
         range: -0.3..count as f64 - 0.7,
@@ -18,7 +18,7 @@ pub fn side_by_side(count: usize) -> Marked {
     }
 }
 
-/// Axes and what they are called.
+/// A panel's axes and labels.
 pub struct Panel<'a> {
     pub caption: &'a str,
     pub x_name: &'a str,
@@ -38,7 +38,7 @@ pub struct Curve {
     pub dots: bool,
 }
 
-/// Draws a panel and what it shows.
+/// Draws a panel and its curves.
 ///
 /// # Errors
 /// None that depends on what was measured.
@@ -83,7 +83,7 @@ pub fn draw(area: &Area<'_>, panel: Panel<'_>, curves: impl Iterator<Item = Curv
     Ok(())
 }
 
-/// Draws what stands over the panels.
+/// Draws title, settings and legend.
 ///
 /// # Errors
 /// None that depends on what was measured.
@@ -110,7 +110,7 @@ pub fn head(
     Ok(())
 }
 
-/// Marks of an even axis that enclose `least` and `most`: at most about eight steps of 1, 2 or 5 times a power of 10.
+/// Marks of a linear axis that enclose `least` and `most`: at most about eight steps of 1, 2 or 5 times a power of 10.
 pub fn linear(least: f64, most: f64) -> Vec<f64> {
     let room = (most - least).max(1e-3);
     let power = 10f64.powf((room / 8.0).log10().floor());

@@ -1,11 +1,11 @@
-//! Figures of the studies, as text.
+//! Text formats of the studies' results.
 
 use anyhow::Result;
 use serde::Serialize;
 
 use crate::chart::Spread;
 
-/// A header and a row for each of `rows`.
+/// `rows` as CSV, with a header.
 pub fn csv<R: Serialize>(rows: impl IntoIterator<Item = R>) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in rows {
@@ -14,19 +14,19 @@ pub fn csv<R: Serialize>(rows: impl IntoIterator<Item = R>) -> Result<String> {
     Ok(String::from_utf8(writer.into_inner()?)?)
 }
 
-/// A share as people write it.
+/// A share in percent, without trailing zeros.
 pub fn percent(share: f64) -> String {
     let text = format!("{:.3}", share * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// A number as a tick has it.
+/// A number for a tick: up to three decimals, without trailing zeros.
 pub fn short(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// An accuracy in percent: the mean over the seeds and how far the farthest of them is.
+/// An accuracy in percent: the mean over the seeds ± the largest deviation.
 pub fn accuracy(of: Spread) -> String {
     let stray = (of.most - of.mean).max(of.mean - of.least);
     format!("{:.1} ±{:.1}", of.mean * 100.0, stray * 100.0)
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_written_as_people_do() {
+    fn percent_has_no_trailing_zeros() {
         let texts = [0.0, 0.001, 0.005, 0.1, 0.2].map(percent);
         assert_eq!(texts, ["0 %", "0.1 %", "0.5 %", "10 %", "20 %"]);
     }

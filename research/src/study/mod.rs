@@ -1,4 +1,4 @@
-//! `ultima-research study`: what a choice costs, measured on real gradients.
+//! `ultima-research study`: the cost of choices of the transport, measured on gradients of a training job.
 
 mod cores;
 mod estimators;
@@ -13,7 +13,7 @@ mod training;
 
 use anyhow::Result;
 
-/// Measures what a choice of the transport costs, on gradients of a real training job
+/// Measure the cost of choices of the transport on gradients of a training job
 #[derive(clap::Args)]
 #[command(after_help = "Example: ultima-research study estimators --loss 0.05:6")]
 pub struct Arguments {
@@ -28,7 +28,7 @@ enum Study {
     TailDrop(Box<tail_drop::Arguments>),
 }
 
-/// Runs the study and prints what it found.
+/// Runs the study and prints its results.
 pub fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.study {
         Study::Estimators(arguments) => estimators::run(arguments),

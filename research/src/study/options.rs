@@ -9,22 +9,22 @@ use ultima_digits::training::Plan;
 /// The widest hidden layer.
 const MAX_WIDTH: usize = 4096;
 
-/// What is trained, and how often.
+/// The training job and its seeds.
 #[derive(clap::Args)]
 pub struct Training {
-    /// Ranks of the training, and of what is simulated beside it
+    /// Number of ranks
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=64))]
     pub ranks: u16,
-    /// Training: steps
+    /// Training: number of steps
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub steps: u32,
-    /// Training: widths of the model's hidden layers, 1 to 8 of them
+    /// Training: widths of the model's 1 to 8 hidden layers
     #[arg(long, value_delimiter = ',', default_value = "288,288", value_parser = width)]
     pub hidden: Vec<usize>,
-    /// How many seeds
+    /// Number of seeds
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub seeds: u16,
-    /// The first of them
+    /// First seed
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
@@ -53,7 +53,7 @@ impl Training {
     pub fn validate(&self) -> Result<()> {
         anyhow::ensure!(
             self.hidden.len() <= 8,
-            "--hidden: {} layers; 1 to 8 are possible",
+            "--hidden: {} layers; expected 1 to 8",
             self.hidden.len()
         );
         Ok(())

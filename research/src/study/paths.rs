@@ -1,19 +1,19 @@
-//! What gets lost between ranks, on each way by itself.
+//! Independent losses on each path between two ranks.
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use ultima_link::{Loss, LossProcess};
 
-/// The ways between ranks, each with a process of loss of its own.
+/// The paths between ranks, each with its own loss process.
 pub struct Paths {
     ranks: u16,
-    /// By source and receiver.
+    /// Loss processes by source and receiver.
     paths: Vec<LossProcess>,
     random: Xoshiro256PlusPlus,
 }
 
 impl Paths {
-    /// Ways that lose as `model` has it, which [`loss`] has read.
+    /// Paths with the loss `model`, as parsed by [`loss`].
     pub fn new(model: &Loss, ranks: u16, seed: u64) -> Self {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let count = usize::from(ranks) * usize::from(ranks);
@@ -26,20 +26,20 @@ impl Paths {
         }
     }
 
-    /// Whether the next packet from `source` to `receiver` is lost.
+    /// True if the next packet from `source` to `receiver` is lost.
     pub fn lose(&mut self, source: u16, receiver: u16) -> bool {
         let path = usize::from(source) * usize::from(self.ranks) + usize::from(receiver);
-        // Models that look at a frame are refused.
+        // `loss` rejects models that read the frame.
         self.paths[path].loses(&[], &mut self.random)
     }
 }
 
-/// A model of loss by chance: there are no frames whose fields another could look at.
+/// Parses a loss model. Rejects models that read fields of the frame: there are no frames here.
 pub fn loss(text: &str) -> Result<Loss, String> {
     match text.parse().map_err(|error| format!("{error}"))? {
         Loss::Field { .. } => Err(
-            "packets are lost by chance here: expected a probability such as 0.01, 0.01:8 for \
-             bursts of 8 packets, or ge:P:R"
+            "no loss by header field here; expected a probability such as 0.01, 0.01:8 for bursts of \
+             8 packets, or ge:P:R"
                 .into(),
         ),
         loss => Ok(loss),
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_loses_its_share_by_itself() {
+    fn paths_lose_independently() {
         let mut paths = Paths::new(&loss("0.2:4").expect("a model"), 3, 1);
         let mut lost = |source, receiver| {
             let draws = (0..20_000).map(|_| paths.lose(source, receiver));

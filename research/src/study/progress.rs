@@ -1,10 +1,10 @@
-//! Many runs at once, and how far they are.
+//! Parallel runs with a progress bar.
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 
-/// `each` of `items`, on all cores; the results are in their order.
+/// Runs `each` on all `items`, on all cores; returns the results in the items' order.
 pub fn all<T: Sync, R: Send>(
     what: &'static str,
     items: &[T],

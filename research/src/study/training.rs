@@ -1,4 +1,4 @@
-//! Training with what operations deliver that lose packets.
+//! Training over operations that lose packets.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use ultima_digits::metrics::{Accuracy, RunError, UpdateError, replica_spread};
 use ultima_digits::mlp::Mlp;
 use ultima_digits::training::{Plan, learning_rate};
 
-/// What is trained.
+/// A training job.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub plan: Plan,
@@ -21,17 +21,17 @@ pub struct Job {
     pub steps: u32,
 }
 
-/// How losses are met.
+/// Protection against losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variant {
     /// Gradients are Hadamard-coded.
     pub hadamard: bool,
-    /// Later steps make losses good.
+    /// Later steps send lost values again.
     pub recycling: bool,
 }
 
 impl Variant {
-    /// From what does least about losses to what does most.
+    /// All variants, from the least protection to the most.
     pub const ALL: [Variant; 4] = [
         Variant::new(false, false),
         Variant::new(false, true),
@@ -46,7 +46,7 @@ impl Variant {
         }
     }
 
-    /// As tables and plots have it.
+    /// The name in tables and plots.
     pub fn name(self) -> &'static str {
         match (self.hadamard, self.recycling) {
             (false, false) => "plain",
@@ -57,17 +57,17 @@ impl Variant {
     }
 }
 
-/// What a run led to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trained {
-    /// On the held-out examples, the mean over the ranks' replicas.
+    /// Accuracy on the held-out examples, mean over the ranks' replicas.
     pub accuracy: f64,
     /// The largest distance of any replica from rank 0's, in units of its norm.
     pub spread: f64,
-    /// How far the sum of all that a rank applied is from that of the exact means: the mean over the ranks of
+    /// Distance of the sum of a rank's updates from the sum of the exact means: mean over the ranks of
     /// ‖Σ applied − Σ exact‖²/‖Σ exact‖².
     pub run_error: f64,
-    /// The mean of the same over single steps.
+    /// The same for single steps, mean over steps.
     pub step_error: f64,
 }
 
@@ -84,13 +84,13 @@ pub fn exact(job: &Job) -> Result<Trained> {
     })
 }
 
-/// Trains with what the protocol cores deliver when packets get lost.
+/// Trains over protocol cores that lose packets.
 ///
 /// # Errors
-/// If the cores cannot run with as many ranks.
+/// If the cores cannot run with this number of ranks.
 pub fn with_losses(job: &Job, variant: Variant, lost: &mut Lost<'_>) -> Result<Trained> {
     let Plan { workers, seed, .. } = job.plan;
-    // Nothing waits for it here: whoever gives something up says so.
+    // Any value will do: time advances to the next timer without waiting.
     let t_b = Duration::from_millis(10);
     let config = Config {
         coding: match variant.hadamard {
@@ -104,8 +104,8 @@ pub fn with_losses(job: &Job, variant: Variant, lost: &mut Lost<'_>) -> Result<T
     train(job, |gradients, _| cores.step(gradients, lost))
 }
 
-/// Trains a replica at each rank; `average` puts into each rank's gradient, whose exact mean it is given, what that rank
-/// applies.
+/// Trains a replica at each rank. `average` gets all gradients and their exact mean, and replaces each gradient by the update
+/// that its rank applies.
 fn train(
     job: &Job,
     mut average: impl FnMut(&mut [Vec<f32>], &[f32]) -> Result<()>,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn with_nothing_lost_it_is_the_exact_run() {
+    fn without_loss_the_run_is_exact() {
         let job = job(20);
         let exact = exact(&job).expect("trains");
         assert_eq!(
@@ -181,10 +181,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_parts_replicas_and_recycling_brings_them_together() {
+    fn recycling_keeps_replicas_together() {
         let job = job(40);
         let run = |recycling| {
-            // A fifth of all packets, as good as at random.
+            // A fifth of all packets, pseudorandom.
             let mut sent = 0u32;
             let mut lost = |_: &Header, _| {
                 sent += 1;
@@ -196,7 +196,7 @@ mod tests {
         assert!(without.spread > 1e-3, "{without:?}");
         assert!(with.spread < without.spread / 3.0, "{with:?} {without:?}");
         assert!(with.run_error < without.run_error, "{with:?} {without:?}");
-        // A step has what belongs to others.
+        // A step's update includes values of other steps.
         assert!(with.step_error > without.step_error, "{with:?} {without:?}");
     }
 }

@@ -47,7 +47,7 @@ fn a_grid_is_told() {
     let text = String::from_utf8_lossy(&chosen.stdout).into_owned();
     assert!(text.lines().any(|line| line.starts_with("grid ")), "{text}");
     let least =
-        |line: &str| line.starts_with("least by the cost model") && line.ends_with("no groups");
+        |line: &str| line.starts_with("cheapest by the cost model") && line.ends_with("no groups");
     assert!(text.lines().any(least), "{text}");
     let asked = sim(&[&arguments[..], &["--groups", "4", "--output=json"]].concat());
     let report: Value = serde_json::from_slice(&asked.stdout).expect("JSON");

@@ -265,7 +265,11 @@ fn shared_entities() -> Vec<Entity> {
             .into(),
         set.expect("entry").into(),
         spread.all_members().into(),
-        spread.all_groups().into(),
+        ActionProfileGroup {
+            action_profile_id: spread.id,
+            ..Default::default()
+        }
+        .into(),
     ]
 }
 

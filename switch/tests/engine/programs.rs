@@ -1,18 +1,13 @@
 //! The compiled test programs match their sources.
 
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::Command;
+
+use ultima_testing::skipped;
 
 /// The compiler of the committed files. Another version may print other bytes.
 const COMPILER: &str = "p4c-bm2-ss";
 const VERSION: &str = "Version 1.2.5.16 (SHA: 34b86e9bac";
-
-/// Prints to standard error itself: the test harness hides the output of `eprintln!` in a test that passes.
-fn skipped(reason: &str) {
-    // Standard error may be closed.
-    let _ = writeln!(io::stderr(), "skipped: {reason}");
-}
 
 #[test]
 fn the_compiled_test_programs_are_up_to_date() {

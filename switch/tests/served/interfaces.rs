@@ -20,6 +20,7 @@ use ultima_switch::proto::AddPortRequest;
 use ultima_switch::proto::port_control_client::PortControlClient;
 use ultima_switch::tm::WireChange;
 use ultima_switch::{Attach, Link, LinkConfig, PortConfig, Switch, SwitchConfig, WireConfig};
+use ultima_testing::skipped;
 
 /// Why this machine cannot run these tests, if it cannot.
 fn missing() -> Option<&'static str> {
@@ -127,8 +128,7 @@ impl Host {
 /// Runs a test in a namespace of its own, on a single thread so that all its sockets are in it.
 pub fn in_namespace(test: impl Future<Output = ()> + Send + 'static) {
     if let Some(reason) = missing() {
-        // Past `println!`, whose output the test harness hides when a test passes.
-        let _ = writeln!(std::io::stderr(), "skipped: {reason}");
+        skipped(&reason);
         return;
     }
     let run = move || {
@@ -560,7 +560,7 @@ fn a_full_queue_of_an_interface_holds_frames_back() {
         let shape = "qdisc add dev sw1 root tbf rate 20mbit burst 1600 limit 3200";
         let shaped = Command::new("tc").args(shape.split_whitespace()).status();
         if !shaped.is_ok_and(|status| status.success()) {
-            let _ = writeln!(std::io::stderr(), "skipped: needs tc and the kernel's tbf");
+            skipped("needs tc and the kernel's tbf");
             return host.end();
         }
         let (bed, peer) = running_interface_and_socket().await;

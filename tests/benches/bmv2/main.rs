@@ -65,6 +65,9 @@ struct Arguments {
     /// The argument that `cargo bench` adds
     #[arg(long, hide = true)]
     bench: bool,
+    /// One short round, as `cargo bench -- --test` requests of all benches
+    #[arg(long, hide = true)]
+    test: bool,
 }
 
 /// One measurement.
@@ -91,7 +94,10 @@ struct Contestant {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let mut arguments = Arguments::parse();
+    if arguments.test {
+        (arguments.rounds, arguments.span, arguments.frames) = (1, 50, 100);
+    }
     if !needs::interfaces() {
         return ExitCode::SUCCESS;
     }

@@ -47,8 +47,8 @@ fn a_working_job_has_no_findings() {
     assert_eq!(check.findings, []);
     assert_eq!(check.attending, [0, 1, 2]);
     // Six pairs of ranks, by unicast and by group.
-    assert_eq!(check.ways.len(), 12);
-    for way in &check.ways {
+    assert_eq!(check.paths.len(), 12);
+    for way in &check.paths {
         assert_eq!(
             (way.short_came, way.full_came),
             (way.sent, way.sent),
@@ -154,8 +154,8 @@ fn a_check_names_a_member_without_a_session() {
 fn a_check_names_a_disconnected_switch() {
     let crew = Crew::start(Fabric::pair(), "pair", &[HostId(0), HostId(2)], &[]);
     let check = crew.check_without(1);
-    assert_eq!(check.ways.len(), 4);
-    for way in &check.ways {
+    assert_eq!(check.paths.len(), 4);
+    for way in &check.paths {
         assert_eq!(way.full_came, way.sent, "{way:?}");
     }
     let finding = only(check);

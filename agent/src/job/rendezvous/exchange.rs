@@ -18,8 +18,6 @@ use crate::{RENDEZVOUS, meet};
 
 /// The job's number in packets. Without a controller, epochs alone tell jobs apart.
 const JOB: u16 = 1;
-/// The largest slot that rank 0 chooses.
-const LARGEST_SLOT: usize = 8192;
 /// Packets that each other rank may have outstanding at a receiver, at least: below that, credit costs more
 /// than larger slots gain.
 const SMALLEST_WINDOW: u32 = 4;
@@ -284,10 +282,14 @@ fn slot(config: &Config, offers: &[Offer]) -> usize {
         *slot_bytes <= room && packets / others >= SMALLEST_WINDOW
     };
     let per_packet = ReceiveBuffer::overhead(config);
-    let candidates = [LARGEST_SLOT, LARGEST_SLOT / 2].map(|memory| (memory - per_packet) / 64 * 64);
-    let largest = candidates.into_iter().find(fits);
+    let largest = Config::LARGE_SLOT_BYTES;
+    let candidates =
+        [largest, largest / 2].map(|memory| memory.saturating_sub(per_packet) / 64 * 64);
+    let mut candidates = candidates
+        .into_iter()
+        .filter(|slot_bytes| *slot_bytes > usual);
     // An MTU without room for values fails the configuration's check.
-    largest.unwrap_or(usual.min(room.max(4)))
+    candidates.find(fits).unwrap_or(usual.min(room.max(4)))
 }
 
 /// The configuration of `member`, but for its slot size.

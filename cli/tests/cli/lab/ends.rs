@@ -12,6 +12,7 @@ use ultima_testing::{full, per_run};
 use ultima_tests::needs;
 
 use super::links::cross_traffic_passes_the_bottleneck;
+use super::shipped::all_reach_their_next;
 use super::stage::{Lab, name, namespaces, printed, topology};
 use crate::common::{self, wait_until};
 
@@ -67,6 +68,7 @@ fn a_lab_ends_completely_after_its_processes_were_killed() {
     }
     let lab = Lab::of_file(&topology("dumbbell.yaml"), &[]);
     cross_traffic_passes_the_bottleneck(&lab);
+    all_reach_their_next(&lab);
     // A user's process on a host. In a full run it ignores SIGTERM, and `lab down` kills it after 5 s.
     let script = match full() {
         true => "trap '' TERM; echo ready; while :; do sleep 1; done",

@@ -76,7 +76,7 @@ fn operations_end_by_trimmed_packets(fabric: &str, hops: u64) {
         for operation in operations {
             let by = operation["closed_by"].as_str().expect("a word");
             assert!(by == "known-loss" || by == "complete", "{operation}");
-            for way in operation["cut"].as_array().into_iter().flatten() {
+            for way in operation["trimmed"].as_array().into_iter().flatten() {
                 assert_eq!(way["hops"], hops, "{operation}");
                 assert!(
                     !is_zero(&way["trimmed"]) && is_zero(&way["late"]),
@@ -97,8 +97,8 @@ fn operations_end_by_trimmed_packets(fabric: &str, hops: u64) {
         }
         let count = |field: &str| summary[field].as_u64().expect("a number");
         assert_eq!(count("wrong"), 0, "{summary}");
-        cut += count("packets_cut");
-        came += count("packets_received") + count("packets_cut");
+        cut += count("packets_trimmed");
+        came += count("packets_received") + count("packets_trimmed");
     }
     assert!(cut * 20 >= came, "{cut} of {came} packets were cut");
     assert!(asked > 0, "no switch told what it counted");

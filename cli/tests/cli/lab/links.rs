@@ -32,7 +32,7 @@ fn hosts_see_delay_mtu_and_loss_of_a_link() {
     }
     let lab = Lab::of_text(PAIR, &[]);
     // 50 ms to h2 and 30 ms back: no answer is faster.
-    let ping = printed(&lab.exec("h1", &["ping", "-n", "-c", "2", "h2"]));
+    let ping = printed(&lab.exec("h1", &["ping", "-n", "-c", "2", "-i", "0.01", "h2"]));
     let (_, time) = ping.rsplit_once(" = ").expect("a summary");
     let least: f64 = time
         .split('/')
@@ -46,8 +46,9 @@ fn hosts_see_delay_mtu_and_loss_of_a_link() {
     printed(&lab.exec("h1", &whole));
     let larger = ["ping", "-n", "-c", "1", "-M", "do", "-s", "8973", "h2"];
     assert_eq!(lab.exec("h1", &larger).status.code(), Some(1));
-    // Every packet to h3 is lost.
-    let lost = ["ping", "-n", "-c", "1", "-W", "1", "h3"];
+    // Every packet to h3 is lost: none of ten is answered.
+    let lost = ["-c", "10", "-i", "0.005", "-W", "0.1", "h3"];
+    let lost = [&["ping", "-n"][..], &lost].concat();
     assert_eq!(lab.exec("h1", &lost).status.code(), Some(1));
     let (status, _) = lab.status();
     let wires = status["plan"]["links"].as_array().expect("links");

@@ -18,7 +18,7 @@ use crate::store::{History, StoreError, Stored};
 #[derive(Debug, thiserror::Error)]
 pub enum NotClaimed {
     /// Another controller leads: the switches' answers are outdated, or it is about to notice.
-    #[error("the controller at {address} is primary; stop that one first")]
+    #[error("the controller at {address} leads; stop that one first")]
     Led {
         /// Its address.
         address: String,
@@ -105,7 +105,7 @@ impl Member {
             others_led: seen.is_some_and(|latest| latest.by != store.controller()),
             lead_anyway: self.lead_anyway.load(Ordering::Acquire),
         };
-        // Before any of them accepts a term: a term without a leader would depose the primary for
+        // Before any of them accepts a term: a term without a leader would depose the leader for
         // nothing.
         let standings = peer::standings(&self.peers).await;
         self.check_numbers(&standings)?;
@@ -147,7 +147,7 @@ impl Member {
             let replace = move |store: &crate::store::Store| store.replace(term, at, &stored);
             self.in_store(replace).await?;
         }
-        // Without copies, only the last primary may have its changes.
+        // Without copies, only the last leader may have its changes.
         let known = store.history()?.term;
         let is_known = self.group.copies > 0 || latest <= known;
         match is_known || poll.lead_anyway {
@@ -174,7 +174,7 @@ impl Member {
     /// Derives a vote from another controller's standing.
     fn vote_of(&self, peer: &Peer, standing: &Standing) -> Result<Vote, NotClaimed> {
         let address = || peer.address.clone();
-        if standing.is_primary {
+        if standing.is_leader {
             return Err(NotClaimed::Led { address: address() });
         }
         if let Some(refusal) = standing.shape.refusal_of(self.shape) {

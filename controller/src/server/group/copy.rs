@@ -148,7 +148,7 @@ impl Assembly {
     }
 }
 
-/// Stores a primary's message. Returns the store's position after a complete one.
+/// Stores a leader's message. Returns the store's position after a complete one.
 pub fn keep(store: &Store, piece: Piece) -> Result<Option<History>, CopyError> {
     let at = match piece {
         Piece::More => return Ok(None),
@@ -193,24 +193,24 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_has_what_the_primary_has() {
-        let [primary, standby] = [(); 2].map(|()| Store::in_memory().unwrap());
-        primary.commit(term(1), &drain("s1")).unwrap();
+    fn a_follower_has_what_the_leader_has() {
+        let [leader, standby] = [(); 2].map(|()| Store::in_memory().unwrap());
+        leader.commit(term(1), &drain("s1")).unwrap();
         assert_eq!(
-            send(&primary, &standby).unwrap(),
-            Some(primary.history().unwrap())
+            send(&leader, &standby).unwrap(),
+            Some(leader.history().unwrap())
         );
         let mut assembly = Assembly::default();
         let change = drain("s2");
-        let at = primary.commit(term(1), &change).unwrap();
+        let at = leader.commit(term(1), &change).unwrap();
         let message = changed(&Entry { at, change });
         let piece = assembly.take(message.clone()).unwrap();
         assert_eq!(keep(&standby, piece).unwrap(), Some(at));
-        assert_eq!(standby.snapshot().unwrap(), primary.snapshot().unwrap());
+        assert_eq!(standby.snapshot().unwrap(), leader.snapshot().unwrap());
         // A missing change is detected.
-        primary.commit(term(1), &drain("s3")).unwrap();
+        leader.commit(term(1), &drain("s3")).unwrap();
         let change = drain("s4");
-        let at = primary.commit(term(1), &change).unwrap();
+        let at = leader.commit(term(1), &change).unwrap();
         let piece = assembly.take(changed(&Entry { at, change })).unwrap();
         assert!(matches!(keep(&standby, piece), Err(CopyError::Disorder(_))));
     }

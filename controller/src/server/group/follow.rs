@@ -1,4 +1,4 @@
-//! Following the primary: a standby copies its store and its changes.
+//! Following the leader: a standby copies its store and its changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::peer::{self, Peer};
 use crate::api::{self, follow_request::Event};
 use crate::store::StoreError;
 
-/// How often a standby without a primary asks the others which of them is primary.
+/// How often a standby without a leader asks the others which of them leads.
 const PAUSE: Duration = Duration::from_millis(200);
 /// A shorter connection that ends for the same reason as the last one is not logged again.
 const BRIEF: Duration = Duration::from_secs(1);
 
-/// The reason why following a primary has ended.
+/// The reason why following a leader has ended.
 #[derive(Debug, thiserror::Error)]
 enum FollowError {
     #[error("{}", .0.message())]
@@ -35,25 +35,25 @@ fn request(event: Event) -> api::FollowRequest {
 }
 
 impl Member {
-    /// Follows the present primary, forever.
-    pub(super) async fn follow_the_primary(&self) {
+    /// Follows the present leader, forever.
+    pub(super) async fn follow_the_leader(&self) {
         let mut logged = None;
         loop {
             let standings = peer::standings(&self.peers).await;
-            let primaries = self.peers.iter().zip(standings);
-            let primary = primaries
+            let leaders = self.peers.iter().zip(standings);
+            let leader = leaders
                 .filter_map(|(peer, standing)| Some((peer, standing.ok()?)))
-                .filter(|(_, standing)| standing.is_primary)
+                .filter(|(_, standing)| standing.is_leader)
                 .max_by_key(|(_, standing)| standing.term);
-            if let Some((peer, standing)) = primary {
+            if let Some((peer, standing)) = leader {
                 let begun = Instant::now();
                 let followed = self.follow(peer).await;
-                self.know_primary(None);
-                let (primary, term) = (&peer.address, standing.term);
+                self.know_leader(None);
+                let (leader, term) = (&peer.address, standing.term);
                 match followed {
-                    Ok(()) => tracing::info!(primary, %term, "the primary has stepped down"),
+                    Ok(()) => tracing::info!(leader, %term, "the leader has stepped down"),
                     Err(error) => {
-                        let problem = format!("cannot follow the primary at {primary}: {error}");
+                        let problem = format!("cannot follow the leader at {leader}: {error}");
                         if begun.elapsed() > BRIEF || logged.as_ref() != Some(&problem) {
                             tracing::warn!("{problem}");
                         }
@@ -66,7 +66,7 @@ impl Member {
         }
     }
 
-    /// Copies a primary's store and changes until it ends or another controller's term is accepted.
+    /// Copies a leader's store and changes until it ends or another controller's term is accepted.
     async fn follow(&self, peer: &Peer) -> Result<(), FollowError> {
         let mut granted = self.granted.subscribe();
         let shape = self.shape;
@@ -83,12 +83,12 @@ impl Member {
         // The channel is new and has room for it.
         let _ = acknowledge.try_send(request(Event::Following(first)));
         let mut copies = peer.follow(ReceiverStream::new(requests)).await?;
-        self.know_primary(Some(peer.address.clone()));
-        tracing::info!(primary = peer.address, "following");
+        self.know_leader(Some(peer.address.clone()));
+        tracing::info!(leader = peer.address, "following");
         let mut assembly = Assembly::default();
         loop {
             let copy = tokio::select! {
-                // The old primary's changes must not be stored after the new term was accepted.
+                // The old leader's changes must not be stored after the new term was accepted.
                 _ = granted.changed() => return Ok(()),
                 copy = copies.message() => copy?,
             };
@@ -98,7 +98,7 @@ impl Member {
             let kept = tokio::task::spawn_blocking(move || copy::keep(&store, piece)).await;
             let kept = kept.expect("the store does not panic, and nobody cancels it")?;
             if let Some(at) = kept {
-                // If the primary has closed the channel, the next message tells why.
+                // If the leader has closed the channel, the next message tells why.
                 let _ = acknowledge.send(request(Event::Stored(at.into()))).await;
             }
         }

@@ -1,4 +1,4 @@
-//! The entrance to a group's control API: only the primary serves it.
+//! The entrance to a group's control API: only the leader serves it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use tonic::server::NamedService;
 
 use super::member::Member;
 use crate::api::control_server::SERVICE_NAME;
-use crate::client::PRIMARY;
+use crate::client::LEADER;
 
-/// Passes calls to the controller while it is primary; as a standby it answers with the primary's
+/// Passes calls to the controller while it leads; as a standby it answers with the leader's
 /// address.
 #[derive(Clone)]
 pub struct Gate {
@@ -34,20 +34,20 @@ impl NamedService for Gate {
 }
 
 /// The answer of a standby.
-fn refusal(primary: Option<&str>) -> Status {
-    let mut status = Status::unavailable(match primary {
-        Some(primary) => {
-            format!("this controller is a standby; ask the primary at {primary}")
+fn refusal(leader: Option<&str>) -> Status {
+    let mut status = Status::unavailable(match leader {
+        Some(leader) => {
+            format!("this controller is a standby; ask the leader at {leader}")
         }
         None => {
-            "this controller is a standby and knows no primary; try again, or ask another controller"
+            "this controller is a standby and knows no leader; try again, or ask another controller"
                 .into()
         }
     });
-    let primary = MetadataValue::try_from(primary.unwrap_or_default());
+    let leader = MetadataValue::try_from(leader.unwrap_or_default());
     // An address of a connected peer is valid metadata.
-    let primary = primary.unwrap_or_else(|_| MetadataValue::from_static(""));
-    status.metadata_mut().insert(PRIMARY, primary);
+    let leader = leader.unwrap_or_else(|_| MetadataValue::from_static(""));
+    status.metadata_mut().insert(LEADER, leader);
     status
 }
 
@@ -63,7 +63,7 @@ impl Service<http::Request<Body>> for Gate {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         match self.member.service() {
             Ok(mut service) => service.call(request),
-            Err(primary) => ready(Ok(refusal(primary.as_deref()).into_http())).boxed(),
+            Err(leader) => ready(Ok(refusal(leader.as_deref()).into_http())).boxed(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One of several controllers: it is a standby, becomes primary, and becomes a standby again.
+//! One of several controllers: it is a standby, leads, and becomes a standby again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,7 @@ use crate::store::Store;
 
 /// How long a switch may take to accept a new primary before that begins without it.
 const TAKE_OVER: Duration = Duration::from_secs(1);
-/// How often a primary asks the others whether one of them leads: its switches may be unreachable
+/// How often a leader asks the others whether one of them leads: its switches may be unreachable
 /// while the others are not.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -33,11 +33,11 @@ const LOOK: Duration = Duration::from_millis(500);
 pub enum Role {
     /// It is a standby.
     Standby {
-        /// The address of the primary that it follows.
-        primary: Option<String>,
+        /// The address of the leader that it follows.
+        leader: Option<String>,
     },
-    /// It is primary.
-    Primary {
+    /// It leads.
+    Leader {
         controller: Arc<Controller>,
         service: ControlServer<ControlService>,
     },
@@ -89,7 +89,7 @@ impl Member {
             })
         };
         let peers = group.peers.iter().map(peer).collect::<Result<_, _>>()?;
-        let role = Role::Standby { primary: None };
+        let role = Role::Standby { leader: None };
         Ok(Member {
             shape: group.shape(&config),
             config,
@@ -104,7 +104,7 @@ impl Member {
         })
     }
 
-    /// Alternates between standby and primary, forever.
+    /// Alternates between standby and leader, forever.
     pub async fn work(self: Arc<Self>) {
         loop {
             let term = self.stand_by().await;
@@ -118,7 +118,7 @@ impl Member {
         }
     }
 
-    /// Follows the primary until the switches need another one and enough controllers agree to this
+    /// Follows the leader until the switches need another one and enough controllers agree to this
     /// one.
     async fn stand_by(self: &Arc<Self>) -> Term {
         let lookout = Arc::new(Lookout::start(&self.config.fabric));
@@ -127,7 +127,7 @@ impl Member {
         loop {
             let follower = Arc::clone(self);
             let following = Task(tokio::spawn(
-                async move { follower.follow_the_primary().await },
+                async move { follower.follow_the_leader().await },
             ));
             match self.lead_anyway.load(Ordering::Acquire) {
                 // The switches may not notice that their primary is gone.
@@ -152,7 +152,7 @@ impl Member {
                 }
             }
             following.end().await;
-            self.know_primary(None);
+            self.know_leader(None);
             match self.claim(&lookout).await {
                 Ok(term) => {
                     *self.lookout() = None;
@@ -165,6 +165,11 @@ impl Member {
                 }
             }
         }
+    }
+
+    /// Time for clients to read pending answers when the controller stops.
+    pub fn stop_timeout(&self) -> Duration {
+        self.config.timers.stop
     }
 
     /// Leads until a later term is known.
@@ -184,7 +189,7 @@ impl Member {
         let store = Arc::clone(&self.store);
         let controller = Controller::start(config, store, lead).await?;
         let service = ControlServer::new(ControlService::new(Arc::clone(&controller)));
-        self.role.send_replace(Role::Primary {
+        self.role.send_replace(Role::Leader {
             controller: Arc::clone(&controller),
             service,
         });
@@ -201,8 +206,8 @@ impl Member {
                 later = later => break later,
                 _ = ticks.tick() => {
                     let others = peer::standings(&self.peers).await;
-                    let primaries = others.iter().flatten().filter(|other| other.is_primary);
-                    if let Some(later) = primaries.map(|other| other.term).max() {
+                    let leaders = others.iter().flatten().filter(|other| other.is_leader);
+                    if let Some(later) = leaders.map(|other| other.term).max() {
                         controller.journal.outrank(later);
                     }
                     self.set_problem(self.mismatch(&others));
@@ -230,48 +235,48 @@ impl Member {
         })
     }
 
-    /// Stops leading: pending calls end, and later ones go to the primary.
+    /// Stops leading: pending calls end, and later ones go to the leader.
     pub fn step_down(&self) {
-        let role = self.role.send_replace(Role::Standby { primary: None });
-        if let Role::Primary { controller, .. } = role {
+        let role = self.role.send_replace(Role::Standby { leader: None });
+        if let Role::Leader { controller, .. } = role {
             controller.close();
         }
     }
 
-    /// The controller, while it is primary.
-    pub fn primary(&self) -> Option<Arc<Controller>> {
+    /// The controller, while it leads.
+    pub fn leader(&self) -> Option<Arc<Controller>> {
         match &*self.role.borrow() {
-            Role::Primary { controller, .. } => Some(Arc::clone(controller)),
+            Role::Leader { controller, .. } => Some(Arc::clone(controller)),
             Role::Standby { .. } => None,
         }
     }
 
-    /// The control API, while this controller is primary at most switches; otherwise the primary's
+    /// The control API, while this controller leads at most switches; otherwise the leader's
     /// address, if known.
     pub fn service(&self) -> Result<ControlServer<ControlService>, Option<String>> {
         match &*self.role.borrow() {
-            Role::Primary {
+            Role::Leader {
                 controller,
                 service,
             } => match controller.journal.leads() {
                 true => Ok(service.clone()),
                 false => Err(None),
             },
-            Role::Standby { primary } => Err(primary.clone()),
+            Role::Standby { leader } => Err(leader.clone()),
         }
     }
 
-    /// Records the primary's address.
-    pub(super) fn know_primary(&self, address: Option<String>) {
+    /// Records the leader's address.
+    pub(super) fn know_leader(&self, address: Option<String>) {
         if address.is_some() {
             self.set_problem(None);
         }
         self.role.send_if_modified(|role| match role {
-            Role::Standby { primary } => {
-                *primary = address;
+            Role::Standby { leader } => {
+                *leader = address;
                 true
             }
-            Role::Primary { .. } => false,
+            Role::Leader { .. } => false,
         });
     }
 
@@ -291,7 +296,7 @@ impl Member {
     pub(super) fn metrics_text(&self) -> String {
         // If the store cannot be read there is no standing; the log has the error.
         let standing = standing_of_member(self).ok().map(GroupStanding::from);
-        match (self.primary(), standing) {
+        match (self.leader(), standing) {
             (Some(controller), standing) => controller.metrics_text_of(standing),
             (None, Some(standing)) => standing.text(),
             (None, None) => "# EOF\n".to_owned(),

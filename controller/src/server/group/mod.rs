@@ -1,9 +1,9 @@
-//! Several controllers for one fabric: one is primary, the others follow its store as standbys.
+//! Several controllers for one fabric: one leads, the others follow its store as standbys.
 //!
-//! The switches decide which controller is primary, by P4Runtime arbitration; a
+//! The switches decide which controller leads, by P4Runtime arbitration; a
 //! [`Lookout`](lookout) observes their answers. A [`Member`](member::Member) is a standby at first.
 //! When most switches have no primary it claims a [term](crate::p4rt::Term), leads until a later
-//! term is known, and is a standby again. The primary's committed changes are in a
+//! term is known, and is a standby again. The leader's committed changes are in a
 //! [journal](super::journal) that the others [follow](follow); a [claim](claim) collects them
 //! before a controller leads.
 
@@ -34,7 +34,7 @@ use gate::Gate;
 use member::Member;
 pub(super) use replication::{ReplicationService, Who};
 
-/// Default of [`Group::grace`]. A primary whose connections break reconnects sooner.
+/// Default of [`Group::grace`]. A leader whose connections break reconnects sooner.
 pub const GRACE: Duration = Duration::from_secs(1);
 
 /// The controllers of a fabric, from the view of one of them.
@@ -53,13 +53,13 @@ pub struct Group {
 }
 
 /// The parameters in which all controllers of a group must agree. A change is known to the next
-/// primary only if both count copies the same way, and is usable only with the same fabric and
+/// leader only if both count copies the same way, and is usable only with the same fabric and
 /// program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shape {
     /// The number of controllers.
     pub controllers: u32,
-    /// How many of them, besides the primary, must store a change.
+    /// How many of them, besides the leader, must store a change.
     pub copies: u32,
     /// The [digest](crate::fabric::Fabric::digest) of the fabric; 0 for a controller that runs alone.
     pub fabric: u64,
@@ -79,12 +79,12 @@ impl Shape {
         let (one, two) = (self.fabric, other.fabric);
         if one != two {
             return Some(format!(
-                "the fabrics differ, {one:016x} and {two:016x}; start all controllers with the same --fabric, the primary last"
+                "the fabrics differ, {one:016x} and {two:016x}; start all controllers with the same --fabric, the leader last"
             ));
         }
         let (one, two) = (self.program, other.program);
         (one != two).then(|| {
-            format!("the programs differ, {one:016x} and {two:016x}; start all controllers in one version with the same --program, the primary last")
+            format!("the programs differ, {one:016x} and {two:016x}; start all controllers in one version with the same --program, the leader last")
         })
     }
 }
@@ -124,7 +124,7 @@ impl Group {
     }
 
     /// How many controllers, including this one, must agree before one leads, so that one of them
-    /// has every committed change: all except as many as need to store it besides the primary.
+    /// has every committed change: all except as many as need to store it besides the leader.
     fn quorum(&self) -> usize {
         match self.copies {
             0 => 1,
@@ -142,7 +142,7 @@ pub struct MemberHandle {
     work: JoinHandle<()>,
 }
 
-/// Serves the control API as one of several controllers: as a standby, and as primary when the
+/// Serves the control API as one of several controllers: as a standby, and as leader when the
 /// switches have none.
 ///
 /// # Errors
@@ -206,15 +206,15 @@ impl MemberHandle {
     }
 
     /// Returns a function for the present metrics as OpenMetrics text: the controller's role, and
-    /// while it is primary everything that a single controller reports.
+    /// while it leads everything that a single controller reports.
     pub fn metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
         let member = Arc::clone(&self.member);
         move || member.metrics_text()
     }
 
-    /// The controller, while it is primary.
-    pub fn primary(&self) -> Option<Arc<Controller>> {
-        self.member.primary()
+    /// The controller, while it leads.
+    pub fn leader(&self) -> Option<Arc<Controller>> {
+        self.member.leader()
     }
 
     /// Stops serving and ends pending calls. The switches keep their entries.
@@ -222,7 +222,7 @@ impl MemberHandle {
         self.end();
         drop(self.stop.take());
         if !self.server.is_finished() {
-            drained(&mut self.server).await;
+            drained(&mut self.server, self.member.stop_timeout()).await;
         }
     }
 
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(
             fabric.as_deref(),
             Some(
-                "the fabrics differ, 00000000000000ab and 00000000000000ac; start all controllers with the same --fabric, the primary last"
+                "the fabrics differ, 00000000000000ab and 00000000000000ac; start all controllers with the same --fabric, the leader last"
             )
         );
         let program = refusal(Shape {
@@ -280,7 +280,7 @@ mod tests {
                     copies,
                     ..Group::new(peers)
                 };
-                // The primary and `copies` others have stored the change; the quorum must include
+                // The leader and `copies` others have stored the change; the quorum must include
                 // one of them.
                 let (all, have) = (others + 1, copies + 1);
                 assert!(group.quorum() + have > all, "{others} {copies}");

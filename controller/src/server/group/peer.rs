@@ -31,7 +31,7 @@ pub struct Peer {
 /// Another controller's standing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    pub is_primary: bool,
+    pub is_leader: bool,
     pub controller: u32,
     pub term: Term,
     pub history: History,
@@ -80,7 +80,7 @@ impl Peer {
         let request = within(ANSWER, api::GetStandingRequest {});
         let standing = self.rpc.clone().get_standing(request).await?.into_inner();
         Ok(Standing {
-            is_primary: standing.role() == Role::Primary,
+            is_leader: standing.role() == Role::Leader,
             controller: standing.controller,
             term: standing.term.unwrap_or_default().into(),
             history: standing.history.unwrap_or_default().into(),

@@ -72,7 +72,7 @@ fn standing_of(controller: &Controller) -> Result<api::GetStandingResponse, Stat
         behind: stored.map(behind),
     });
     let role = match journal.leads() {
-        true => Role::Primary,
+        true => Role::Leader,
         false => Role::Standby,
     };
     let switches = &controller.switches;
@@ -88,9 +88,9 @@ fn standing_of(controller: &Controller) -> Result<api::GetStandingResponse, Stat
         program: journal.lead.group.program,
         followers: followers.collect(),
         switches: switches.len() as u32,
-        switches_told: led as u32,
+        supporting_switches: led as u32,
         problem: match role {
-            Role::Primary => String::new(),
+            Role::Leader => String::new(),
             _ => "no longer primary at more than half of the switches".into(),
         },
         ..Default::default()
@@ -99,7 +99,7 @@ fn standing_of(controller: &Controller) -> Result<api::GetStandingResponse, Stat
 
 /// The standing of one of several controllers.
 pub(super) fn standing_of_member(member: &Member) -> Result<api::GetStandingResponse, Status> {
-    if let Some(controller) = member.primary() {
+    if let Some(controller) = member.leader() {
         let mut standing = standing_of(&controller)?;
         if standing.problem.is_empty() {
             standing.problem = member.problem().unwrap_or_default();
@@ -112,14 +112,14 @@ pub(super) fn standing_of_member(member: &Member) -> Result<api::GetStandingResp
         controller: store.controller(),
         term: Some(store.accepted().map_err(internal)?.into()),
         history: Some(store.history().map_err(internal)?.into()),
-        primary: member.service().err().flatten().unwrap_or_default(),
+        leader: member.service().err().flatten().unwrap_or_default(),
         copies: member.shape.copies,
         controllers: member.shape.controllers,
         fabric: member.shape.fabric,
         program: member.shape.program,
         followers: Vec::new(),
         switches: member.switches() as u32,
-        switches_told: member.vacant() as u32,
+        supporting_switches: member.vacant() as u32,
         problem: member.problem().unwrap_or_default(),
     })
 }
@@ -161,9 +161,9 @@ impl Replication for ReplicationService {
         check_shape(member, shape)?;
         let term = Term::from(term.unwrap_or_default());
         let known = History::from(history.unwrap_or_default());
-        let primary = member.primary();
-        if primary.as_ref().is_some_and(|it| it.journal.leads()) {
-            return Err(Status::failed_precondition("this controller is primary"));
+        let leader = member.leader();
+        if leader.as_ref().is_some_and(|it| it.journal.leads()) {
+            return Err(Status::failed_precondition("this controller leads"));
         }
         let accepted = member.in_store(move |store| store.accept(term)).await;
         if !accepted.map_err(internal)? {
@@ -172,7 +172,7 @@ impl Replication for ReplicationService {
             return Err(Status::failed_precondition(text));
         }
         member.granted.send_replace(());
-        if let Some(controller) = primary {
+        if let Some(controller) = leader {
             controller.journal.outrank(term);
         }
         let snapshot = member.in_store(|store| store.snapshot()).await;
@@ -206,7 +206,7 @@ impl Replication for ReplicationService {
                 "the first message must be a Following",
             ));
         };
-        let not_primary = || Status::unavailable("this controller is not primary");
+        let not_leader = || Status::unavailable("this controller does not lead");
         let api::Following {
             controllers,
             copies,
@@ -226,12 +226,12 @@ impl Replication for ReplicationService {
                 "the follower has the number of this controller; give each controller its own --state",
             ));
         }
-        let controller = member.primary().ok_or_else(not_primary)?;
+        let controller = member.leader().ok_or_else(not_leader)?;
         let journal = Arc::clone(&controller.journal);
         let accepted = Term::from(following.accepted.unwrap_or_default());
         if accepted > journal.lead.term {
             journal.outrank(accepted);
-            return Err(not_primary());
+            return Err(not_leader());
         }
         let (who, known) = (following.controller, following.history.unwrap_or_default());
         let feed = journal.follow(who, known.into()).await;

@@ -25,11 +25,7 @@ impl Controller {
     /// # Errors
     /// There is no such change, or it is decided. [`JobRequestError::CancelPending`]: it is not
     /// cancelled in time, but will be unless it is decided first.
-    pub async fn call_off_change(
-        &self,
-        name: &str,
-        epoch: u32,
-    ) -> Result<JobState, JobRequestError> {
+    pub async fn cancel_change(&self, name: &str, epoch: u32) -> Result<JobState, JobRequestError> {
         // First, to miss no event.
         let events = self.events.listen().ok_or(JobRequestError::Stopping)?;
         if !self.request_cancel(name, epoch)? {
@@ -57,7 +53,7 @@ impl Controller {
                 Err(RecvError::Closed) => return Err(JobRequestError::Stopping),
             };
             match event.as_ref().map(|event| event.kind()) {
-                Some(Kind::CalledOff) => return self.job(name),
+                Some(Kind::Cancelled) => return self.job(name),
                 Some(Kind::Decided) => {
                     return Err(not_changing(name, event.unwrap_or_default().epoch));
                 }

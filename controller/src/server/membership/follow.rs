@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::time::{sleep, sleep_until};
 
@@ -11,19 +11,14 @@ use super::super::error::JobRequestError;
 use super::super::jobs::epoch_in_span;
 use super::super::journal::KeepError;
 use super::super::registry::Record;
+use super::pause_after_scan;
 use super::preparation::{Preparation, Unmade};
-use super::{pause_after_scan, suspects};
 use crate::api::attend_response::Order as Message;
 use crate::api::membership_event::Kind;
-use crate::api::{BeginEpoch, CallOffEpoch};
+use crate::api::{BeginEpoch, CancelEpoch};
 use crate::fabric::HostId;
 use crate::job::{Job, JobId, Rank};
 use crate::membership::{Phase, Step};
-
-/// The pause before a step is retried that could not be stored, because too few controllers follow
-/// or the switches accept no primary. If another controller leads from now on this one is closed,
-/// and the new one continues the change.
-const AGAIN: Duration = Duration::from_secs(1);
 
 /// What to do after a step.
 #[derive(PartialEq, Eq)]
@@ -129,7 +124,7 @@ impl Controller {
                 self.leave_out(id, ranks).await;
                 return Then::Over;
             }
-            Step::CallOff(reason) => {
+            Step::Cancel(reason) => {
                 self.cancel(id, reason).await;
                 return Then::Over;
             }
@@ -169,7 +164,7 @@ impl Controller {
                 Err(error) => {
                     may_be_kept = true;
                     tracing::warn!(%error, "cannot store the decision for a new epoch; retrying");
-                    sleep(AGAIN).await;
+                    sleep(self.timers.retry).await;
                 }
             }
         }
@@ -206,7 +201,7 @@ impl Controller {
     }
 
     /// Cancels a change: removes the next epoch. The current one continues.
-    #[tracing::instrument(name = "call_off", skip_all, fields(job, id, epoch))]
+    #[tracing::instrument(name = "cancel", skip_all, fields(job, id, epoch))]
     async fn cancel(&self, id: JobId, reason: String) {
         self.in_span_of(id);
         let Some(of) = self.withdraw(id).await else {
@@ -226,11 +221,11 @@ impl Controller {
     pub(in super::super) fn report_cancelled(&self, before: JobId, next: &Job, reason: String) {
         if let Some(record) = self.registry().get_mut(before) {
             record.unchanged = Some(format!("epoch {} was cancelled: {reason}", next.epoch.0));
-            record.evict_not_before = Some(Instant::now() + suspects::AGAIN);
+            record.evict_not_before = Some(Instant::now() + self.timers.eviction_retry);
         }
         self.metrics.changed(false);
         self.sessions.notify(before);
-        self.report(next, Kind::CalledOff, None, None, reason);
+        self.report(next, Kind::Cancelled, None, None, reason);
     }
 
     /// Begins the change again without the members that did not answer.
@@ -266,7 +261,7 @@ impl Controller {
                 Ok(withdrawn) => return withdrawn,
                 Err(error) => {
                     tracing::warn!(id = id.0, %error, "cannot remove a cancelled epoch; retrying");
-                    sleep(AGAIN).await;
+                    sleep(self.timers.retry).await;
                 }
             }
         }
@@ -289,8 +284,7 @@ impl Controller {
         self.take_off(&changes, id)
             .await
             .map_err(|error| unkept(&job, error))?;
-        self.sessions
-            .tell_all(of, &Message::CallOff(CallOffEpoch {}));
+        self.sessions.tell_all(of, &Message::Cancel(CancelEpoch {}));
         Ok(Some((of, job)))
     }
 
@@ -300,7 +294,7 @@ impl Controller {
     async fn fence(&self, id: JobId) {
         while let Err(error) = self.try_to_fence(id).await {
             tracing::warn!(id = id.0, %error, "cannot remove an epoch that is over; retrying");
-            sleep(AGAIN).await;
+            sleep(self.timers.retry).await;
         }
     }
 

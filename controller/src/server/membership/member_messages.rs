@@ -14,7 +14,7 @@ use super::follow::beginning;
 use super::preparation::Unmade;
 use super::sanitize;
 use crate::api::attend_response::Order as Message;
-use crate::api::{self, BeginEpoch, CallOffEpoch};
+use crate::api::{self, BeginEpoch, CancelEpoch};
 use crate::job::{JobId, Rank};
 
 /// A message from a member.
@@ -78,7 +78,7 @@ impl Controller {
         if record.stage == Stage::Current && registry.next_of(record.job.id).is_none() {
             // The member may have prepared for a change that was cancelled while it was
             // disconnected.
-            messages.push(Message::CallOff(CallOffEpoch {}));
+            messages.push(Message::Cancel(CancelEpoch {}));
         }
         if let Some(first_operation) = record.origin.as_ref().and_then(|origin| origin.first) {
             messages.push(Message::Begin(BeginEpoch {
@@ -149,8 +149,7 @@ impl Controller {
 /// member's old rank. None if it has no place, or the job is already further.
 fn missed(now: &Record, (epoch, number): (u32, u32), rank: u32) -> Option<(Unmade, Rank)> {
     let origin = now.origin.as_ref()?;
-    let is_before = u32::from(now.job.epoch.0) == epoch + 1
-        && (number == 0 || number == u32::from(origin.of.0));
+    let is_before = u32::from(now.job.epoch.0) == epoch + 1 && number == u32::from(origin.of.0);
     let rank = u16::try_from(rank).ok().map(Rank).filter(|_| is_before)?;
     let becomes = origin.succession.becomes(rank)?;
     let has_it = now.seats.state(becomes) == Some(Seat::Joined);

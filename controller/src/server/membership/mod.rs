@@ -222,7 +222,7 @@ impl Controller {
             Evictee::Host(host) => host,
         };
         let id = self.fabric.host_named(host);
-        let id = id.ok_or_else(|| JobRequestError::NoHost { host: host.clone() })?;
+        let id = id.ok_or_else(|| JobRequestError::no_host(&self.fabric, host))?;
         let here: Vec<Rank> = (job.ranks().filter(|(_, member)| member.host == id))
             .map(|(rank, _)| rank)
             .collect();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::time::{sleep, sleep_until};
 
@@ -16,13 +16,6 @@ use crate::api::membership_event::Kind;
 use crate::job::{JobId, Rank};
 use crate::membership::{Lost, Terms, Turned};
 use crate::names::some_of;
-
-/// The pause after an eviction that was refused or cancelled.
-pub(super) const AGAIN: Duration = Duration::from_secs(5);
-
-/// How long members may take to find a controller that has taken over or restarted: they detect the
-/// loss of their session only after some seconds, and at different times.
-const SETTLE: Duration = Duration::from_secs(10);
 
 /// The result of a scan of a job.
 #[derive(Debug, Default)]
@@ -86,7 +79,7 @@ impl Controller {
         let all = |registry: &Registry| registry.iter().map(|it| it.job.id).collect();
         let mut ids: BTreeSet<JobId> = all(&self.registry());
         if !ids.is_empty() {
-            sleep(SETTLE).await;
+            sleep(self.timers.takeover).await;
             ids = all(&self.registry());
         }
         let mut dues = Dues::default();
@@ -212,7 +205,7 @@ impl Controller {
         let terms = Terms {
             join: super::JOIN_WAIT,
             // A member that does not answer during the eviction gets its own time as a suspect.
-            lost: Lost::CallOff,
+            lost: Lost::Cancel,
         };
         let error = match self.evict_all(id, gone, terms).await {
             // They came back while this waited.
@@ -222,7 +215,7 @@ impl Controller {
         tracing::warn!(%error, "suspected members were not evicted");
         if let Some(record) = self.registry().get_mut(id) {
             record.unchanged = Some(format!("suspected members were not evicted: {error}"));
-            record.evict_not_before = Some(Instant::now() + AGAIN);
+            record.evict_not_before = Some(Instant::now() + self.timers.eviction_retry);
         }
     }
 }
@@ -237,6 +230,8 @@ fn unsure(kept: &[Rank]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::fabric::{self, Health};
     use crate::job::JobSpec;

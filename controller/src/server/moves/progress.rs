@@ -19,18 +19,15 @@ use crate::server::error::BringUpError;
 use crate::server::registry::Wanted;
 use crate::server::switch::Desired;
 
-/// Timeout of one call of a reroute, and of a round, plus [`PER_UPDATE`] for each update. The reroute
-/// continues without a switch that takes longer. Together with the detection of the failure and the
-/// end of a change in progress, all other switches are done in less than a second.
-const CALL_TIMEOUT: Duration = Duration::from_millis(300);
 /// The slowest switch that is waited for: a thousand updates a second.
 const PER_UPDATE: Duration = Duration::from_millis(1);
 /// Updates per call: so few that a switch of the slowest accepted rate answers well within the
 /// timeout. A switch that hangs is thus detected after one call, however many updates it is to get.
 const UPDATES_PER_CALL: usize = 70;
 
-fn timeout_of(updates: usize) -> Duration {
-    CALL_TIMEOUT + PER_UPDATE * updates.try_into().unwrap_or(u32::MAX)
+/// Timeout of so many updates, by the [timeout of a call](crate::server::timers::Timers::reroute_call).
+fn timeout_of(call: Duration, updates: usize) -> Duration {
+    call + PER_UPDATE * updates.try_into().unwrap_or(u32::MAX)
 }
 
 /// The rounds written so far. They determine the desired state of a switch on which a write fails.
@@ -57,6 +54,10 @@ impl<'a> Progress<'a> {
         }
     }
 
+    fn call_timeout(&self) -> Duration {
+        self.controller.timers.reroute_call
+    }
+
     /// The number of updates so far.
     pub fn updates(&self) -> usize {
         self.done.iter().flat_map(Round::values).map(Vec::len).sum()
@@ -67,7 +68,12 @@ impl<'a> Progress<'a> {
         let clients = self.controller.connected().into_iter();
         let clients = clients.filter(|(id, _)| !self.behind.contains(id));
         clients
-            .map(|(id, client)| (id, Arc::new(client.brisk(UPDATES_PER_CALL, CALL_TIMEOUT))))
+            .map(|(id, client)| {
+                (
+                    id,
+                    Arc::new(client.brisk(UPDATES_PER_CALL, self.call_timeout())),
+                )
+            })
             .collect()
     }
 
@@ -88,7 +94,7 @@ impl<'a> Progress<'a> {
         let resync = dirty.iter().map(|(id, client)| {
             let switch = &self.controller.switches[id.0];
             let resync = switch.reconcile(client, &desired);
-            in_time(CALL_TIMEOUT, (*id, resync), "resync failed")
+            in_time(self.call_timeout(), (*id, resync), "resync failed")
         });
         let (late, divided) = tokio::join!(join_all(resync), self.divided(&sound, &desired));
         let late = late.into_iter().flatten().chain(divided).collect();
@@ -111,7 +117,7 @@ impl<'a> Progress<'a> {
         let divided = clients.iter().map(|(id, client)| {
             let switch = &self.controller.switches[id.0];
             let division = desired.division(*id);
-            let most = timeout_of(division.len());
+            let most = timeout_of(self.call_timeout(), division.len());
             let divided = switch.divide(client, names, division);
             in_time(
                 most,
@@ -136,7 +142,8 @@ impl<'a> Progress<'a> {
             };
             Some(async move {
                 let written = so_far.write_or_resync(*id, client, changes);
-                let in_time = timeout(timeout_of(changes.len()), written).await;
+                let in_time =
+                    timeout(timeout_of(so_far.call_timeout(), changes.len()), written).await;
                 (in_time != Ok(true)).then_some(*id)
             })
         });
@@ -251,19 +258,25 @@ fn apply(held: &mut Held, change: &Change, of: &Progress<'_>) -> Result<(), Untr
 mod tests {
     use super::*;
     use crate::fabric::damping::GRACE;
-    use crate::p4rt::{HURRIED, IN_FLIGHT};
+    use crate::p4rt::IN_FLIGHT;
+    use crate::server::timers::Timers;
 
     /// An element fails while a switch hangs in a change and then in the reroute. Writing to the
     /// others must fit into what is left of the second.
     #[test]
     fn a_switch_that_hangs_in_a_change_and_in_the_reroute_leaves_time_for_the_others() {
-        let (makes_way, is_taken_back) = (GRACE.max(HURRIED), HURRIED);
-        let all = makes_way + is_taken_back + CALL_TIMEOUT;
+        let Timers {
+            change,
+            reroute_call,
+            ..
+        } = Timers::default();
+        let (makes_way, is_taken_back) = (GRACE.max(change), change);
+        let all = makes_way + is_taken_back + reroute_call;
         assert!(all <= Duration::from_millis(850), "{all:?}");
         // The new trees are stored during the first round.
-        assert!(HURRIED <= CALL_TIMEOUT);
+        assert!(change <= reroute_call);
         // A switch of the slowest accepted rate also answers the last of the calls that begin
         // together.
-        assert!(CALL_TIMEOUT > PER_UPDATE * (IN_FLIGHT * UPDATES_PER_CALL) as u32);
+        assert!(reroute_call > PER_UPDATE * (IN_FLIGHT * UPDATES_PER_CALL) as u32);
     }
 }

@@ -148,11 +148,11 @@ impl Registry {
         self.all_of(name).find(is)
     }
 
-    /// A job in this epoch with this id, or any id if `number` is 0: after a cancelled change, the
-    /// next one has the same epoch and another id.
+    /// A job in this epoch with this id: after a cancelled change, the next one has the same epoch
+    /// and another id.
     pub fn numbered(&self, name: &str, epoch: u32, number: u32) -> Option<&Record> {
         let record = self.in_epoch(name, epoch);
-        record.filter(|record| number == 0 || u32::from(record.job.id.0) == number)
+        record.filter(|record| u32::from(record.job.id.0) == number)
     }
 
     /// The epoch in which a member on `host` gets a rank: the one in which this attempt already has
@@ -366,7 +366,7 @@ mod tests {
                         succession: Arc::new(Succession::new(&hosts, |_| true, &hosts, why)),
                         terms: Terms {
                             join: Duration::ZERO,
-                            lost: Lost::CallOff,
+                            lost: Lost::Cancel,
                         },
                         has_begun: true,
                         first: None,

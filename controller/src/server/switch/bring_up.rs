@@ -18,8 +18,6 @@ use crate::server::error::BringUpError;
 
 /// Timeout of an attempt to reconnect.
 const RECONNECT: Duration = Duration::from_secs(1);
-/// The pause after a failed attempt.
-const PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause of an exponential backoff.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -32,7 +30,7 @@ impl ManagedSwitch {
     async fn connect_by(&self, by: (Instant, Duration)) -> Result<SwitchClient, BringUpError> {
         let device = self.device.clone();
         let client = SwitchClient::connect_by(device, self.election_id, by).await?;
-        let client = client.telling(self.strays.clone());
+        let client = client.recording_unanswered(self.unanswered.clone());
         Ok(client.measured(self.metrics.writes_to(self.name())))
     }
 
@@ -69,7 +67,7 @@ impl ManagedSwitch {
             Err(error) if error.may_pass() => {
                 tracing::debug!(switch = self.name(), %error, "bring-up failed; retrying");
                 let again = || async {
-                    sleep(PAUSE).await;
+                    sleep(self.reconnect_pause).await;
                     let client = self.connect(RECONNECT).await?;
                     self.bring_up(client, desired).await
                 };
@@ -88,7 +86,7 @@ impl ManagedSwitch {
         passes: impl Fn(&BringUpError) -> bool,
         attempt: impl Fn() -> F,
     ) -> Result<T, BringUpError> {
-        let mut pause = PAUSE;
+        let mut pause = self.reconnect_pause;
         loop {
             match attempt().await {
                 Err(error) if passes(&error) && Instant::now() + pause < deadline => {
@@ -207,7 +205,7 @@ impl ManagedSwitch {
     pub async fn failed(&self, error: &BringUpError) {
         tracing::debug!(switch = self.name(), %error, "reconnect failed");
         self.with_state(|state| state.connection = Err(error.to_string()));
-        sleep(PAUSE).await;
+        sleep(self.reconnect_pause).await;
     }
 }
 

@@ -69,7 +69,7 @@ impl ManagedSwitch {
         let held = self.read(client, desired.program.names()).await?;
         let diff = Diff::between(&held, &wanted, self.target);
         if diff.is_empty() {
-            self.strays.looked(asked);
+            self.unanswered.read_matched(asked);
         }
         Ok(diff)
     }
@@ -108,7 +108,7 @@ impl ManagedSwitch {
         let asked = Instant::now();
         let held = self.read(client, names).await?;
         let diff = self.make(client, names, &held, wanted).await?;
-        self.strays.looked(asked);
+        self.unanswered.read_matched(asked);
         Ok(diff)
     }
 

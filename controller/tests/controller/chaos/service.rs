@@ -10,20 +10,21 @@ use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
-use ultima_controller::p4rt::HURRIED;
 use ultima_p4runtime::v1::*;
 use ultima_p4runtime::{batch, rpc};
 
 use super::{Answers, Call, Done, Fault, Hanging, Hangs, State, Wires, cut_all, emulate};
+use crate::bed::TIMERS;
 use crate::target::Target;
 
 /// The latency of [`Fault::Delay`].
 const LATE: Duration = Duration::from_millis(100);
 
-/// The latency of [`Fault::Hang`] in milliseconds: longer than a reroute waits for a call.
-const HANGS: std::ops::Range<u64> = 300..600;
-
-const _: () = assert!(HANGS.start as u128 > HURRIED.as_millis());
+/// The latency of [`Fault::Hang`]: longer than a reroute waits for a change, or for its own call.
+fn hang() -> Duration {
+    let limit = TIMERS.change.max(TIMERS.reroute_call);
+    limit.mul_f64(rand::random_range(1.2..2.0))
+}
 
 /// The message of injected errors.
 const ON_PURPOSE: &str = "on purpose";
@@ -214,7 +215,7 @@ impl Service {
     async fn hang(&self) -> Result<Hangs, Status> {
         let hangs = self.hanging.begin();
         let life = self.state.lock().unwrap().lives;
-        tokio::time::sleep(Duration::from_millis(rand::random_range(HANGS))).await;
+        tokio::time::sleep(hang()).await;
         self.stall(|state| state.keeps_hanging).await;
         match self.state.lock().unwrap().lives == life {
             true => Ok(hangs),

@@ -509,14 +509,14 @@ impl ExactOperation {
     ) -> Option<Outgoing<'_>> {
         self.held = false;
         if self.scatter > 0 {
-            return self.next_scatter(now, credit);
-        }
-        if let Some(&slot) = self.closed.front() {
-            if !self.has_credit(now, credit) {
-                self.held = true;
-                return None;
+            if let Some((owner, slot, last)) = self.next_scatter(now, credit) {
+                return Some(self.scatter_packet(owner, slot, last));
             }
-            return Some(self.next_gather(slot));
+        } else if let Some(&slot) = self.closed.front() {
+            if self.has_credit(now, credit) {
+                return Some(self.next_gather(slot));
+            }
+            self.held = true;
         }
         for to in 0..self.ranks {
             let peer = &mut self.peers[usize::from(to)];
@@ -558,7 +558,8 @@ impl ExactOperation {
         self.next_notice(now, past)
     }
 
-    fn next_scatter(&mut self, now: Time, credit: &mut Credit) -> Option<Outgoing<'_>> {
+    /// The owner and slot of the next contribution, and whether it is the owner's last one.
+    fn next_scatter(&mut self, now: Time, credit: &mut Credit) -> Option<(u16, u32, bool)> {
         let (rank, exact, layout) = (self.rank, self.exact, self.layout);
         let slots = |owner| match exact.contributes(rank, owner) {
             true => layout.slots(owner),
@@ -570,7 +571,7 @@ impl ExactOperation {
                 self.scatter -= 1;
                 let slots = slots(owner);
                 let slot = self.rotation.slot(position, slots);
-                Some(self.scatter_packet(owner, slot, position + 1 == slots))
+                Some((owner, slot, position + 1 == slots))
             }
             Visit::Blocked | Visit::Stalled | Visit::Done => {
                 self.held = true;

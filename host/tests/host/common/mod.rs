@@ -142,6 +142,8 @@ pub struct Network {
     pub link_rate: Option<u64>,
     pub scatter: Carried,
     pub gather: Carried,
+    /// By receiver: SCATTER, GATHER and REPAIR packets in the network, now and at most.
+    pub on_the_way: Vec<(u32, u32)>,
     in_flight: BinaryHeap<Reverse<Flight>>,
     /// When the last packet of a path arrives, by source and receiver.
     last_arrival: Vec<Vec<Time>>,
@@ -151,6 +153,9 @@ pub struct Network {
     /// By rank: ended exact operations.
     pub exact: Vec<Vec<(OperationId, ExactEnd)>>,
     flights: u64,
+    /// Steps without progress of the time.
+    steps: u32,
+    stepped_at: Time,
     buf: Vec<u8>,
 }
 
@@ -195,12 +200,15 @@ impl Network {
             link_rate: None,
             scatter: Carried::default(),
             gather: Carried::default(),
+            on_the_way: vec![(0, 0); ranks],
             in_flight: BinaryHeap::new(),
             last_arrival: vec![vec![Time::ZERO; ranks]; ranks],
             link_free: vec![Time::ZERO; ranks],
             gone: vec![vec![]; ranks],
             exact: vec![vec![]; ranks],
             flights: 0,
+            steps: 0,
+            stepped_at: Time::ZERO,
         }
     }
 
@@ -481,12 +489,28 @@ impl Network {
 
     fn step(&mut self, mut after: impl FnMut(&mut Self, u16)) {
         let now = self.now;
+        self.steps = match self.stepped_at == now {
+            true => self.steps + 1,
+            false => 0,
+        };
+        self.stepped_at = now;
+        let times = self
+            .cores
+            .iter()
+            .map(|core| (core.poll_timeout(), core.poll_transmit_at()));
+        assert!(
+            self.steps < 10_000,
+            "no progress at {now:?}: {:?}",
+            times.collect::<Vec<_>>()
+        );
         while self
             .in_flight
             .peek()
             .is_some_and(|Reverse(flight)| flight.at <= now)
         {
             let Reverse(flight) = self.in_flight.pop().expect("there is one");
+            let (header, _) = Header::parse(&flight.datagram).expect("cores send headers");
+            self.on_the_way[usize::from(flight.to)].0 -= u32::from(has_values(header.kind));
             self.cores[usize::from(flight.to)].handle_datagram(now, &flight.datagram);
             after(self, flight.to);
             self.transmit(flight.to);
@@ -550,6 +574,9 @@ impl Network {
                 *free = at;
             }
             self.flights += 1;
+            let (now, most) = &mut self.on_the_way[usize::from(to)];
+            *now += u32::from(has_values(header.kind));
+            *most = (*most).max(*now);
             self.in_flight.push(Reverse(Flight {
                 at,
                 number: self.flights,
@@ -604,6 +631,10 @@ impl Network {
             );
         }
     }
+}
+
+fn has_values(kind: Kind) -> bool {
+    matches!(kind, Kind::Scatter | Kind::Gather | Kind::Repair)
 }
 
 /// A copy of `datagram` after a switch.

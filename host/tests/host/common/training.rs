@@ -34,6 +34,8 @@ pub struct Rank {
     pub bias: Vec<f32>,
     pub len: usize,
     pub step: u32,
+    /// A step whose update all ranks skip, and what this rank's first entry has in it.
+    pub skipped: Option<(u32, f32)>,
     pub applied: Vec<f64>,
     pub gradients: Vec<f64>,
 }
@@ -48,6 +50,7 @@ impl Rank {
             bias: vec![0.0; len],
             len,
             step: 0,
+            skipped: None,
             applied: vec![0.0; len],
             gradients: vec![0.0; len],
         }
@@ -67,7 +70,7 @@ impl Rank {
         if self.recycles {
             let corrections = core.take_corrections(id.bucket);
             self.carry
-                .settle(&mut self.codec, id.bucket, &corrections, &mut output);
+                .settle(&mut self.codec, id, &corrections, &mut output);
         }
         output
     }
@@ -88,13 +91,18 @@ impl Rank {
                 *value += bias;
             }
         }
-        for (sum, value) in self.gradients.iter_mut().zip(&gradient) {
-            *sum += f64::from(*value);
+        match self.skipped {
+            Some((step, first)) if step == self.step => gradient[0] = first,
+            _ => {
+                for (sum, value) in self.gradients.iter_mut().zip(&gradient) {
+                    *sum += f64::from(*value);
+                }
+            }
         }
         let id = id(self.step);
         self.step += 1;
         let mut encoded = Vec::new();
-        let contributed = self.carry.contribute(id.bucket, &gradient);
+        let contributed = self.carry.contribute(id, &gradient);
         self.codec.encode(id, contributed, &mut encoded);
         (id, encoded)
     }

@@ -1,4 +1,4 @@
-//! `ultima-research study recycling`: what a run loses with recycling, and without.
+//! `ultima-research study recycling`: errors of a training run with and without recycling.
 
 mod plot;
 mod table;
@@ -19,12 +19,12 @@ use table::Row;
 use ultima_console::output::{self, Output, write_whole};
 use ultima_digits::shards::Dealing;
 
-/// Trains with losses in bursts, with and without recycling: how far a run's updates are from exact, and replicas from
-/// each other
+/// Train with bursts of loss, with and without recycling, and compare updates and replicas
 ///
-/// Real training jobs, their gradients Hadamard-coded and averaged by the real protocol cores in this process, which lose
-/// packets of every kind, requests and repairs too, on every way between two ranks by itself. All of it with each seed and
-/// both ways to deal the data; the same arguments give the same bytes. docs/transport.md says what is compared.
+/// Measures the distance of a run's updates from the exact ones, and of the replicas from each other. The protocol cores
+/// average the Hadamard-coded gradients in this process. Every path between two ranks loses packets of all kinds,
+/// including repair requests and repairs, independently of other paths. Every seed runs with both distributions of the data. The same
+/// options give the same output, byte by byte. docs/transport.md describes the comparison.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: ultima-research study recycling --ranks 4 --losses 0.01:6,0.05:6 --seeds 2 --steps 100 --out /tmp/recycling"
@@ -32,7 +32,7 @@ use ultima_digits::shards::Dealing;
 pub struct Arguments {
     #[command(flatten)]
     training: options::Training,
-    /// What every way loses: a probability, or P:LENGTH for bursts
+    /// Loss of every path: a probability, or P:LENGTH for bursts
     #[arg(
         long,
         value_delimiter = ',',
@@ -40,14 +40,14 @@ pub struct Arguments {
         value_parser = paths::loss
     )]
     losses: Vec<Loss>,
-    /// Also write the table (CSV) and the plot (SVG) to this folder; made if it is not there
+    /// Output folder for the table (CSV) and the plot (SVG); created if missing
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
 
-/// The error of a run that loses nothing is what coding rounds: 10⁻¹⁵ or so.
+/// Errors below this are rounding errors of the transform: a run without loss has about 10⁻¹⁵.
 const ROUNDING: f64 = 1e-10;
 
 /// A training run: with exact means, or with losses.
@@ -68,7 +68,7 @@ impl Run<'_> {
     }
 }
 
-/// Runs the study, prints what it found, and writes it to files where asked to.
+/// Runs the study, prints its results, and writes them to `--out`.
 pub fn run(arguments: &Arguments) -> Result<()> {
     arguments.training.validate()?;
     if let Some(folder) = &arguments.out {
@@ -83,7 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(output::print(&text)?)
 }
 
-/// By loss and dealing.
+/// The rows, by loss and distribution of the data.
 fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     let options = &arguments.training;
     let variants = [false, true].map(|recycling| Variant {

@@ -1,4 +1,4 @@
-//! What the study found, as a picture.
+//! The study's results as a plot.
 
 use anyhow::Result;
 use plotters::prelude::*;
@@ -9,7 +9,7 @@ use crate::study::figure::{Curve, HEAD, HEIGHT, Panel, WIDTH, draw, head, linear
 use crate::study::format::short;
 use ultima_digits::shards::Dealing;
 
-/// What is exact, and what is to be kept.
+/// Colour of exact results and of bounds.
 const BOUND: RGBColor = RGBColor(160, 160, 160);
 /// By dealing: without recycling, and with it (Okabe and Ito, 2008).
 const COLOURS: [[RGBColor; 2]; 2] = [
@@ -17,7 +17,7 @@ const COLOURS: [[RGBColor; 2]; 2] = [
     [RGBColor(230, 159, 0), RGBColor(0, 0, 0)],
 ];
 
-/// What a panel shows of a row: without recycling, with it, what that is held against, and how far seeds are apart.
+/// The figures of a row in a panel: without and with recycling, the bound, and the spread over the seeds.
 struct Figures {
     without: f64,
     with: f64,
@@ -25,7 +25,7 @@ struct Figures {
     spread: Option<Spread>,
 }
 
-/// Errors of runs, distances of replicas and accuracy against the loss.
+/// Plots errors of runs, distances of replicas and accuracy against the loss.
 ///
 /// # Errors
 /// None that depends on what was measured.
@@ -69,7 +69,7 @@ pub fn runs(rows: &[Row]) -> Result<String> {
         }
         curves
     };
-    // A run that recycled all that it lost has no logarithm.
+    // The error may be 0, which has no logarithm.
     let log = |value: f64| value.max(1e-9).log10();
     let error = |row: &Row| Figures {
         without: log(row.error_without),
@@ -96,7 +96,7 @@ pub fn runs(rows: &[Row]) -> Result<String> {
         let (above, below) = root.split_vertically(HEAD);
         let row = &rows[0];
         let settings = format!(
-            "{} ranks, {} steps, {} seeds: mean; accuracy with recycling: least to most",
+            "{} ranks, {} steps, {} seeds: mean; accuracy with recycling: minimum to maximum",
             row.ranks, row.steps, row.seeds
         );
         let lines = [
@@ -104,9 +104,9 @@ pub fn runs(rows: &[Row]) -> Result<String> {
             ("with", COLOURS[0][1]),
             ("by class: without", COLOURS[1][0]),
             ("with", COLOURS[1][1]),
-            ("a tenth; the bound; exact", BOUND),
+            ("goal (a tenth), bound, exact", BOUND),
         ];
-        let title = "Recycling: real training, losses made up";
+        let title = "Recycling: training with simulated losses";
         head(&above, title, &settings, &lines)?;
         let panels = below.split_evenly((1, 3));
         let text = |power: f64| format!("1e{power:.0}");
@@ -150,7 +150,7 @@ pub fn runs(rows: &[Row]) -> Result<String> {
     Ok(svg)
 }
 
-/// The least and the most of what curves show.
+/// Minimum and maximum of the curves.
 fn range(curves: &[Curve]) -> (f64, f64) {
     let bars = |curve: &Curve| {
         let ends = |(_, spread): &(f64, Spread)| [spread.least * 100.0, spread.most * 100.0];

@@ -1,4 +1,4 @@
-//! What the study found, as a table.
+//! The study's results as a table.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use crate::chart::Spread;
 use crate::study::format::accuracy;
 use ultima_console::output::table;
 
-/// One loss and one way to deal the data: means over the seeds, and the farthest of them.
+/// One loss and one distribution of the data: mean, minimum and maximum over the seeds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// As on the command line.
@@ -14,7 +14,7 @@ pub struct Row {
     pub shards: &'static str,
     pub ranks: u16,
     pub steps: u32,
-    /// The first one.
+    /// First seed.
     pub seed: u64,
     pub seeds: u16,
     /// On the held-out examples, after the last step, with exact means.
@@ -32,7 +32,7 @@ pub struct Row {
     pub error_without_least: f64,
     pub error_with: f64,
     pub error_with_most: f64,
-    /// The one mean over the other; none where nothing was wrong.
+    /// `error_with` over `error_without`; none without errors.
     pub error_ratio: Option<f64>,
     /// The same of single steps, mean over them.
     pub step_error_without: f64,
@@ -41,11 +41,11 @@ pub struct Row {
     pub spread_without: f64,
     pub spread_with: f64,
     pub spread_with_most: f64,
-    /// What is left alone of it, by default.
+    /// Default bound of the drift rule: smaller distances are not corrected.
     pub spread_bound: f64,
 }
 
-/// What of a run is wrong with recycling, at most, in units of what it is without.
+/// Largest expected error with recycling, in units of the error without.
 const ERROR_RATIO: f64 = 0.1;
 
 impl Row {
@@ -65,7 +65,7 @@ impl Row {
         }
     }
 
-    /// Of what recycling is for, what does not hold.
+    /// The goals of recycling that the row misses.
     pub fn misses(&self) -> Vec<&'static str> {
         let exact = self.exact_least..=self.exact_most;
         [
@@ -82,7 +82,7 @@ impl Row {
     }
 }
 
-/// For people.
+/// The table as text.
 pub fn text(rows: &[Row]) -> String {
     let header = [
         "loss",
@@ -123,9 +123,9 @@ pub fn text(rows: &[Row]) -> String {
     });
     let bound = rows.first().map_or(0.0, |row| row.spread_bound);
     format!(
-        "Real training, losses made up; without recycling and with it. Accuracy in %, mean over seeds and the farthest of \
-         them. A row misses what does not hold with recycling: a tenth of the run's error, accuracy within the exact \
-         runs', replicas within {bound}\n\n{}",
+        "Training with simulated losses, without and with recycling. Accuracy in %: mean over the seeds ± the largest \
+         deviation. Goals with recycling: at most a tenth of the run's error, accuracy within the range of exact runs, \
+         replicas within {bound}; \"misses\" lists the goals that a row misses\n\n{}",
         table(header, lines)
     )
 }

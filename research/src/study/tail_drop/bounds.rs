@@ -1,31 +1,30 @@
-//! When an operation must end for a share of its packets to come too late.
+//! Searches the time limits of an operation at which a given share of its packets is late.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use ultima_sim::{Experiment, ExperimentError, Report};
 
-/// How near the share that is late must come to the one that was asked for, in shares of that.
+/// Largest relative error of the late share.
 const NEAR: f64 = 0.02;
-/// Halvings of an interval after which it is as near as it gets: operations are no continuum.
+/// Halvings of the interval until the search ends: the late share changes in steps, and may never be exact.
 const HALVINGS: u32 = 16;
-/// How many times the bounds that [`Experiment::bounds`] has are time enough for everything: those leave room for the
-/// tail's 99.9th percentile.
+/// Factor on [`Experiment::bounds`], which covers the tail's 99.9th percentile, after which no packet is late.
 const AMPLE: u32 = 20;
 
-/// `experiment` with bounds that nothing is late for.
+/// `experiment` with time limits that no packet exceeds.
 pub fn uncut(experiment: &Experiment) -> Experiment {
     let (t_s, t_b) = experiment.bounds();
     with(experiment, AMPLE * t_s, AMPLE * t_b)
 }
 
-/// `experiment` with t_S so that `share` of the contributions comes too late, and t_B so that `share` of the aggregates
-/// does. With a share of 0 it is [`uncut`].
+/// `experiment` with the t_S at which `share` of the contributions is late, and the t_B at which `share` of the aggregates
+/// is late. A share of 0 gives [`uncut`].
 ///
-/// Both are found by simulating it again and again: whatever delays packets in it decides.
+/// Searches both by repeated simulation, so all delays of the experiment count.
 ///
 /// # Errors
-/// If it cannot be simulated, or packets are late whatever the bounds.
+/// If it cannot be simulated, or packets are late with any time limits.
 pub fn cut(experiment: &Experiment, share: f64) -> Result<Experiment> {
     let whole = uncut(experiment);
     if share == 0.0 {
@@ -34,12 +33,12 @@ pub fn cut(experiment: &Experiment, share: f64) -> Result<Experiment> {
     let report = whole.run(&mut |_| ())?;
     ensure!(
         late(&report) == 0.0,
-        "{:.4} of the packets come too late although there is time for all; fewer bytes or a lesser tail are needed",
+        "{:.4} of the packets are late even with the longest time limits; use a smaller --bytes or --tail",
         late(&report)
     );
     let longest = Duration::from_secs_f64(report.completion_ms.max * 1e-3);
     let ample = longest * 2;
-    // Contributions are half of all that is owed.
+    // Contributions are half of the expected packets.
     let t_s = search(Duration::ZERO, longest, share / 2.0, |t_s| {
         with(experiment, t_s, ample).run(&mut |_| ())
     })?;
@@ -49,8 +48,7 @@ pub fn cut(experiment: &Experiment, share: f64) -> Result<Experiment> {
     Ok(with(experiment, t_s, t_b))
 }
 
-/// The share of all contributions and aggregates, but those that the network lost, that came too late or was not sent in
-/// time.
+/// The share of contributions and aggregates that were late or not sent in time, without those that the network lost.
 pub fn late(report: &Report) -> f64 {
     1.0 - report.arrived_share_of_not_lost
 }
@@ -62,7 +60,7 @@ fn with(experiment: &Experiment, t_s: Duration, t_b: Duration) -> Experiment {
     }
 }
 
-/// The bound between `least` and `most` with which `share` is late: the longer a bound, the less is.
+/// The time limit between `least` and `most` at which `share` is late; longer limits give smaller shares.
 fn search(
     mut least: Duration,
     mut most: Duration,
@@ -89,7 +87,7 @@ mod tests {
     use ultima_sim::Algorithm;
 
     #[test]
-    fn as_much_is_late_as_was_asked_for() {
+    fn the_requested_share_is_late() {
         let experiment = Experiment {
             bytes: 1 << 20,
             slot: 1024,
@@ -109,7 +107,7 @@ mod tests {
             assert!(t_s < t_b);
             let (found, took) = mean(&cut);
             assert!((found / share - 1.0).abs() < 0.1, "{found} of {share}");
-            assert!(took < longer, "{took} ms, {longer} ms with less cut");
+            assert!(took < longer, "{took} ms, {longer} ms with less dropped");
             longer = took;
         }
     }

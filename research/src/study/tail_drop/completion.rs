@@ -1,9 +1,9 @@
-//! How long the operations of each algorithm take.
+//! Completion times of each algorithm.
 
 use serde::Serialize;
 use ultima_sim::{Experiment, Report};
 
-/// Points of a distribution that are written and drawn: hundredths.
+/// Number of points of a written or drawn distribution: percentiles.
 const POINTS: usize = 100;
 
 /// One algorithm over all seeds. Times are in milliseconds, percentiles by nearest rank.

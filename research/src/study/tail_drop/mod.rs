@@ -1,4 +1,4 @@
-//! `ultima-research study tail-drop`: what cutting the tail off costs in accuracy and gains in time.
+//! `ultima-research study tail-drop`: accuracy lost and time gained by dropping the last packets of messages.
 
 mod bounds;
 mod completion;
@@ -25,13 +25,12 @@ use ultima_console::output::{self, Output, write_whole};
 use ultima_console::units::{bit_rate, bytes, duration, share_under_one};
 use ultima_digits::shards::Dealing;
 
-/// Cuts the tail off every message: accuracy and speed-up against the share that is cut
+/// Drop the tail of every message: accuracy and speed-up for each dropped share
 ///
-/// First the completion times of each algorithm, simulated. Then for each share: the bounds t_S and t_B of `tar` with which
-/// that share of contributions and of aggregates comes too late, found by simulation, and what a step takes with them;
-/// and the accuracy of a real training job, run over the real protocol cores in this process, which lose that share of
-/// every message's packets, the last ones. All of it with each seed; the same arguments give the same bytes.
-/// docs/simulation.md says what is modelled.
+/// Simulates the completion times of each algorithm. For each share, it then searches the time limits t_S and t_B of `tar` at
+/// which that share of contributions and aggregates is late, and simulates a step with them. It also trains a model over
+/// the protocol cores in this process, which lose the last packets of every message, by that share, and measures the accuracy. All
+/// of this runs with each seed. The same options give the same output, byte by byte. docs/simulation.md describes the model.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: ultima-research study tail-drop --ranks 4 --shares 0,0.01,0.1 --seeds 2 --steps 200 --out /tmp/tail-drop"
@@ -39,7 +38,7 @@ use ultima_digits::shards::Dealing;
 pub struct Arguments {
     #[command(flatten)]
     training: options::Training,
-    /// Shares of every message's packets that are cut, from 0 to under 1
+    /// Dropped shares of every message's packets, from 0 to under 1
     #[arg(
         long,
         value_delimiter = ',',
@@ -47,25 +46,25 @@ pub struct Arguments {
         value_parser = share_under_one
     )]
     shares: Vec<f64>,
-    /// Simulation: the algorithms whose completion times are compared [default: all]
+    /// Simulation: algorithms to compare [default: all]
     #[arg(long, value_delimiter = ',', value_parser = algorithms())]
     algorithms: Vec<Algorithm>,
-    /// Simulation: bytes of the bucket that is averaged
+    /// Simulation: size of the averaged bucket, in bytes
     #[arg(long, default_value = "25M", value_parser = bytes)]
     bytes: u64,
-    /// Simulation: bits per second of a host's link
+    /// Simulation: rate of host links, in bits per second
     #[arg(long, default_value = "10G", value_parser = bit_rate)]
     rate: u64,
-    /// Simulation: p99/p50 of one message over one idle hop
+    /// Simulation: p99/p50 of the time of a message over one idle hop
     #[arg(long, default_value_t = 3.0, value_name = "RATIO")]
     tail: f64,
-    /// Simulation: operations of each run
+    /// Simulation: number of operations of each run
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     operations: u32,
-    /// What a step computes besides its operation; nothing overlaps with that
+    /// Compute time per step, not overlapped
     #[arg(long, default_value = "40ms", value_parser = duration)]
     compute: Duration,
-    /// Also write tables (CSV) and plots (SVG) to this folder; made if it is not there
+    /// Output folder for tables (CSV) and plots (SVG); created if missing
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -109,7 +108,7 @@ impl Arguments {
     }
 }
 
-/// Runs the study, prints what it found, and writes it to files where asked to.
+/// Runs the study, prints its results, and writes them to `--out`.
 pub fn run(arguments: &Arguments) -> Result<()> {
     arguments.validate()?;
     if let Some(folder) = &arguments.out {
@@ -170,7 +169,7 @@ fn completion(arguments: &Arguments) -> Result<Vec<Completion>> {
         .collect())
 }
 
-/// What a share that is cut makes of an operation of `tar`.
+/// The time of an operation of `tar` with a share dropped.
 struct Speed {
     share: f64,
     t_s_ms: f64,
@@ -181,14 +180,14 @@ struct Speed {
     speed_up: f64,
 }
 
-/// By share.
+/// The times, by share.
 fn speeds(arguments: &Arguments) -> Result<Vec<Speed>> {
     let tar = arguments.experiment(Algorithm::Tar);
-    let mut experiments = all("looking for bounds", &arguments.shares, |share| {
+    let mut experiments = all("searching time limits", &arguments.shares, |share| {
         bounds::cut(&tar, *share)
     })?;
     experiments.push(bounds::uncut(&tar));
-    let reports = simulate("simulating cuts", arguments, &experiments)?;
+    let reports = simulate("simulating drops", arguments, &experiments)?;
     let mean = |reports: &[Report], figure: fn(&Report) -> f64| {
         reports.iter().map(figure).sum::<f64>() / reports.len() as f64
     };
@@ -212,13 +211,13 @@ fn speeds(arguments: &Arguments) -> Result<Vec<Speed>> {
         .collect())
 }
 
-/// A training run: with exact means, or with a share cut.
+/// A training run: with exact means, or with a share dropped.
 struct Run {
     job: Job,
     cut: Option<(f64, Variant)>,
 }
 
-/// Trains with what the protocol cores deliver when `share` is cut off every message.
+/// Trains over the protocol cores, which lose the last packets of every message, by `share`.
 fn with_cut(job: &Job, share: f64, variant: Variant) -> Result<Trained> {
     let mut tails = Tails::new(share, job.plan.seed);
     training::with_losses(job, variant, &mut |header, receiver| {
@@ -226,7 +225,7 @@ fn with_cut(job: &Job, share: f64, variant: Variant) -> Result<Trained> {
     })
 }
 
-/// By share, dealing and variant.
+/// The rows, by share, distribution of the data and variant.
 fn rows(arguments: &Arguments, speeds: &[Speed]) -> Result<Vec<Row>> {
     let seeds = usize::from(arguments.training.seeds);
     let mut runs = Vec::new();

@@ -1,4 +1,4 @@
-//! What the study found, as pictures.
+//! The study's results as plots.
 
 use anyhow::Result;
 use plotters::prelude::*;
@@ -12,10 +12,10 @@ use crate::study::format::{percent, short};
 use crate::study::training::Variant;
 use ultima_digits::shards::Dealing;
 
-/// What was not cut.
+/// Colour of exact results.
 const EXACT: RGBColor = RGBColor(160, 160, 160);
 
-/// Of [`Variant::ALL`], told apart with any colour vision (Okabe and Ito, 2008).
+/// Colours of [`Variant::ALL`], distinct with any colour vision (Okabe and Ito, 2008).
 const VARIANTS: [RGBColor; 4] = [
     RGBColor(213, 94, 0),
     RGBColor(230, 159, 0),
@@ -23,7 +23,7 @@ const VARIANTS: [RGBColor; 4] = [
     RGBColor(0, 0, 0),
 ];
 
-/// The share of each algorithm's operations that took a time or less.
+/// Plots the distribution of each algorithm's completion times.
 ///
 /// # Errors
 /// None that depends on what was measured.
@@ -89,7 +89,7 @@ pub fn distributions(completion: &[Completion]) -> Result<String> {
     Ok(svg)
 }
 
-/// Accuracy, for each way to deal the data, and speed-up against the share that is cut.
+/// Plots accuracy, for each distribution of the data, and speed-up against the dropped share.
 ///
 /// # Errors
 /// None that depends on what was measured.
@@ -119,7 +119,7 @@ pub fn cuts(rows: &[Row]) -> Result<String> {
         lines.extend(Variant::ALL.map(Variant::name).into_iter().zip(VARIANTS));
         head(
             &above,
-            "Tail drop: accuracy of real training with losses made up, SIMULATED speed-up",
+            "Tail drop: accuracy of training with simulated losses, SIMULATED speed-up",
             &settings,
             &lines,
         )?;
@@ -131,10 +131,10 @@ pub fn cuts(rows: &[Row]) -> Result<String> {
         let most = values.fold(0.0, f64::max) * 100.0;
         for (area, shards) in panels.iter().zip(Dealing::ALL) {
             let marks = linear(least, most);
-            let caption = format!("shards dealt: {}", shards.name());
+            let caption = format!("shards: {}", shards.name());
             let panel = Panel {
                 caption: &caption,
-                x_name: "cut",
+                x_name: "dropped share",
                 y_name: "accuracy, %",
                 x: side_by_side(shares.len()),
                 x_text: &x_text,
@@ -176,7 +176,7 @@ pub fn cuts(rows: &[Row]) -> Result<String> {
         let marks = linear(slowest, fastest);
         let panel = Panel {
             caption: "speed-up of a step",
-            x_name: "cut",
+            x_name: "dropped share",
             y_name: "times as fast",
             x: side_by_side(shares.len()),
             x_text: &x_text,

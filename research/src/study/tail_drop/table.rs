@@ -1,4 +1,4 @@
-//! What the study found, as tables.
+//! The study's results as tables.
 
 use serde::Serialize;
 
@@ -8,17 +8,16 @@ use crate::study::format::{accuracy, percent};
 use crate::study::training::Variant;
 use ultima_console::output::table;
 
-/// All of it.
+/// All results.
 #[derive(Serialize)]
 pub struct Study {
-    /// Always true: times are of a simulated network.
+    /// Always true: the network is simulated.
     pub simulated: bool,
     pub completion: Vec<Completion>,
     pub rows: Vec<Row>,
 }
 
-/// A share that is cut, a way to deal the data and one to meet losses: time, simulated, and accuracy, of real training
-/// over simulated losses. Times are in milliseconds.
+/// The simulated time and the accuracy for one dropped share, distribution of the data and variant. Times are in milliseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Always true.
@@ -28,32 +27,32 @@ pub struct Row {
     pub rate_bps: u64,
     pub tail: f64,
     pub operations: u32,
-    /// As asked for, of every message's packets.
+    /// Requested share of every message's packets.
     pub share: f64,
     pub t_s_ms: f64,
     pub t_b_ms: f64,
-    /// What came too late in the simulation, of all contributions and aggregates.
+    /// Share of contributions and aggregates that were late in the simulation.
     pub late_share: f64,
     /// Mean over operations and seeds.
     pub operation_ms: f64,
     pub compute_ms: f64,
-    /// Both together.
+    /// `operation_ms` plus `compute_ms`.
     pub step_ms: f64,
-    /// The step with nothing cut over this one.
+    /// Step time with nothing dropped over this step time.
     pub speed_up: f64,
     pub shards: &'static str,
     pub hadamard: bool,
     pub recycling: bool,
-    /// Of the training.
+    /// Training steps.
     pub steps: u32,
-    /// The first one.
+    /// First seed.
     pub seed: u64,
     pub seeds: u16,
-    /// Over the seeds, on the held-out examples, after the last step.
+    /// Mean over the seeds, on the held-out examples, after the last step.
     pub accuracy: f64,
     pub accuracy_least: f64,
     pub accuracy_most: f64,
-    /// The same of the runs with exact means.
+    /// The same for the runs with exact means.
     pub exact: f64,
     pub exact_least: f64,
     pub exact_most: f64,
@@ -79,7 +78,7 @@ impl Row {
     }
 }
 
-/// For people.
+/// The tables as text.
 pub fn text(study: &Study) -> String {
     let completion = study.completion.iter().map(|of| {
         [
@@ -97,7 +96,8 @@ pub fn text(study: &Study) -> String {
     );
     let [plain, recycling, hadamard, both] = Variant::ALL.map(Variant::name);
     let header = [
-        "cut", "late", "step ms", "speed-up", "shards", "exact", plain, recycling, hadamard, both,
+        "dropped", "late", "step ms", "speed-up", "shards", "exact", plain, recycling, hadamard,
+        both,
     ];
     // One line has all variants.
     let lines = study.rows.chunks(Variant::ALL.len()).map(|rows| {
@@ -118,8 +118,8 @@ pub fn text(study: &Study) -> String {
     });
     let cuts = table(header, lines);
     format!(
-        "SIMULATED: how long an AllReduce takes\n\n{times}\n\
-         SIMULATED: what a step of tar takes when the tail is cut. Real training, simulated losses: accuracy in %, \
-         mean over seeds and the farthest of them\n\n{cuts}"
+        "SIMULATED: completion time of an AllReduce\n\n{times}\n\
+         SIMULATED: step time of tar with the tail dropped. Training with simulated losses: accuracy in %, mean over the \
+         seeds ± the largest deviation\n\n{cuts}"
     )
 }

@@ -1,4 +1,4 @@
-//! The latest packets of every message, lost.
+//! Drops the last packets of every message.
 
 use std::collections::HashMap;
 
@@ -6,16 +6,16 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use ultima_wire::{Header, Kind};
 
-/// Cuts the same share off every message's end: of what a source sends an owner (SCATTER), and of what an owner sends all
-/// (GATHER), in the order in which it is sent.
+/// Drops the same share of every message: the last packets that a source sends to an owner (SCATTER), and that an owner sends
+/// to all ranks (GATHER).
 ///
-/// A share of a message's packets is no whole number: as many are cut as round it down or up by chance, so that on
-/// average it is the share. All receivers of an aggregate lose the same packets, as what delays them is at the sender.
+/// The share of a message is rounded to whole packets, down or up at random, so that its mean is exact. All receivers of an
+/// aggregate lose the same packets, because the delay occurs at the sender.
 pub struct Tails {
     share: f64,
     random: Xoshiro256PlusPlus,
     step: u32,
-    /// Packets of each message that are not cut, by kind, source and owner.
+    /// Packets of each message that are not dropped, by kind, source and owner.
     kept: HashMap<(Kind, u16, u16), u32>,
     /// Packets of each message that were sent, by kind, source and receiver.
     sent: HashMap<(Kind, u16, u16), u32>,
@@ -33,8 +33,8 @@ impl Tails {
         }
     }
 
-    /// Whether the copy of the next packet of this kind is among the last ones. Operations come one after the other; what
-    /// is still sent of an earlier one is not cut.
+    /// True if the copy of the next packet of this kind is dropped. Operations do not overlap; late packets of an earlier one
+    /// are not dropped.
     pub fn cuts(&mut self, header: &Header, receiver: u16) -> bool {
         let Header { kind, source, .. } = *header;
         if !matches!(kind, Kind::Scatter | Kind::Gather) || header.step < self.step {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_ones_are_lost_and_alike_at_all_receivers() {
+    fn all_receivers_lose_the_same_last_packets() {
         let mut tails = Tails::new(0.25, 1);
         let mut lost = 0;
         for step in 0..400 {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn words_about_packets_and_earlier_steps_are_not() {
+    fn feedback_and_earlier_steps_are_not_dropped() {
         let mut tails = Tails::new(0.9, 1);
         assert!(cut(&mut tails, &packet(Kind::Scatter, 3, 0), 0)[9]);
         for header in [packet(Kind::Feedback, 3, 0), packet(Kind::Gather, 2, 2)] {

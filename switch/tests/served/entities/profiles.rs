@@ -141,7 +141,10 @@ async fn members_and_groups_serve_packets_and_are_read() {
         [Kind::ActionProfileMember(members[1].clone())]
     );
     for request in [
-        spread.all_groups(),
+        ActionProfileGroup {
+            action_profile_id: spread.id,
+            ..Default::default()
+        },
         ActionProfileGroup::default(),
         two.clone(),
     ] {

@@ -7,8 +7,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use ultima_agent::{Membership, Probes};
 use ultima_controller::api::CheckJobResponse;
-use ultima_controller::attend::Fixed;
 use ultima_controller::client::Client;
+use ultima_controller::member_session::Fixed;
 use ultima_host::{CheckPacket, Collective, Destination, OperationId};
 
 use ultima_tests::controller::Controller;

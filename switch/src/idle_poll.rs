@@ -14,17 +14,17 @@ const WEIGHT: u32 = 2;
 
 /// The average of recent pauses.
 #[derive(Debug)]
-pub(crate) struct Vigil {
+pub(crate) struct IdlePoll {
     /// Moving average of pauses.
     pause: Nanos,
     /// Start of the current pause.
     since: Option<Nanos>,
 }
 
-impl Vigil {
+impl IdlePoll {
     /// Starts without a recent packet, so the thread sleeps at once.
-    pub(crate) fn new() -> Vigil {
-        Vigil {
+    pub(crate) fn new() -> IdlePoll {
+        IdlePoll {
             pause: LONGEST,
             since: None,
         }
@@ -50,33 +50,33 @@ mod tests {
     use super::*;
 
     /// Pauses of this length, one after the other; how many of them it began awake.
-    fn awake(vigil: &mut Vigil, count: u64, pause: Nanos) -> u64 {
+    fn awake(idle_poll: &mut IdlePoll, count: u64, pause: Nanos) -> u64 {
         let mut now = 0;
         let mut awake = 0;
         for _ in 0..count {
-            awake += u64::from(vigil.idle(now));
+            awake += u64::from(idle_poll.idle(now));
             now += pause;
-            vigil.busy(now);
+            idle_poll.busy(now);
         }
         awake
     }
 
     #[test]
     fn short_pauses_are_spent_awake_and_long_ones_asleep() {
-        let mut vigil = Vigil::new();
-        assert_eq!(awake(&mut vigil, 100, AWAKE * 2), 0);
-        let stayed = awake(&mut vigil, 100, AWAKE / 10);
+        let mut idle_poll = IdlePoll::new();
+        assert_eq!(awake(&mut idle_poll, 100, AWAKE * 2), 0);
+        let stayed = awake(&mut idle_poll, 100, AWAKE / 10);
         assert!((90..100).contains(&stayed), "{stayed}");
-        let stayed = awake(&mut vigil, 100, LONGEST * 100);
+        let stayed = awake(&mut idle_poll, 100, LONGEST * 100);
         assert!((1..5).contains(&stayed), "{stayed}");
     }
 
     #[test]
     fn a_pause_that_turns_out_long_ends_asleep() {
-        let mut vigil = Vigil::new();
-        awake(&mut vigil, 100, 0);
-        assert!(vigil.idle(5));
-        assert!(vigil.idle(5 + AWAKE - 1));
-        assert!(!vigil.idle(5 + AWAKE));
+        let mut idle_poll = IdlePoll::new();
+        awake(&mut idle_poll, 100, 0);
+        assert!(idle_poll.idle(5));
+        assert!(idle_poll.idle(5 + AWAKE - 1));
+        assert!(!idle_poll.idle(5 + AWAKE));
     }
 }

@@ -1,4 +1,4 @@
-//! Deadlines of changes that others wait for.
+//! The deadline of a change for which other changes wait, and the queue of these.
 
 use std::future::pending;
 use std::time::Duration;
@@ -6,13 +6,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// The deadline of a change that others wait for, for all its calls together, from when the wait
-/// began. Undoing the change gets [the same time again](Hurry::undoing).
-pub const HURRIED: Duration = Duration::from_millis(250);
-
 /// The queue of changes that wait for the current one, or will.
-#[derive(Debug, Default)]
-pub struct Queue(watch::Sender<Waits>);
+#[derive(Debug)]
+pub struct ChangeQueue {
+    waits: watch::Sender<Waits>,
+    /// The time that the current change has for all its calls together, from when the wait began.
+    /// Undoing the change gets [the same time again](ChangeDeadline::undoing).
+    limit: Duration,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Waits {
@@ -25,12 +26,20 @@ struct Waits {
 }
 
 /// A place in the queue, until it is dropped.
-pub struct Waiting<'a>(&'a Queue);
+pub struct Waiting<'a>(&'a ChangeQueue);
 
-impl Queue {
+impl ChangeQueue {
+    /// An empty queue, in which the current change has this time once another waits.
+    pub fn new(limit: Duration) -> Self {
+        ChangeQueue {
+            waits: watch::Sender::default(),
+            limit,
+        }
+    }
+
     /// Joins the queue.
     pub fn wait(&self) -> Waiting<'_> {
-        self.0.send_modify(|waits| {
+        self.waits.send_modify(|waits| {
             waits.count += 1;
             waits.since.get_or_insert_with(Instant::now);
         });
@@ -40,7 +49,7 @@ impl Queue {
     /// Announces a change at a time, or withdraws the announcement with none. The current change
     /// goes on until then.
     pub fn expect(&self, at: Option<Instant>) {
-        self.0.send_if_modified(|waits| {
+        self.waits.send_if_modified(|waits| {
             let is_news = waits.expected != at;
             waits.expected = at;
             is_news
@@ -50,18 +59,18 @@ impl Queue {
     /// The time until which no change should begin, so that the announced one need not wait;
     /// bounded, in case it never comes.
     fn begins(&self, waits: Waits) -> Option<Instant> {
-        let at = waits.expected.map(|at| at + HURRIED);
+        let at = waits.expected.map(|at| at + self.limit);
         at.filter(|at| *at > Instant::now())
     }
 
     /// True if a change may begin.
-    pub fn is_calm(&self) -> bool {
-        self.begins(*self.0.borrow()).is_none()
+    pub fn may_begin(&self) -> bool {
+        self.begins(*self.waits.borrow()).is_none()
     }
 
     /// Completes when a change may begin: none is announced, or the announced one does not come.
-    pub async fn calm(&self) {
-        let mut waits = self.0.subscribe();
+    pub async fn begin_allowed(&self) {
+        let mut waits = self.waits.subscribe();
         loop {
             let now = *waits.borrow_and_update();
             let Some(at) = self.begins(now) else {
@@ -76,9 +85,10 @@ impl Queue {
     }
 
     /// The deadline of a change that begins now.
-    pub fn hurry(&self) -> Hurry {
-        Hurry {
-            waits: self.0.subscribe(),
+    pub fn deadline(&self) -> ChangeDeadline {
+        ChangeDeadline {
+            waits: self.waits.subscribe(),
+            limit: self.limit,
             begun: Instant::now(),
             more: Duration::ZERO,
         }
@@ -87,14 +97,14 @@ impl Queue {
     /// The number of waiting changes.
     #[cfg(test)]
     pub fn count(&self) -> usize {
-        self.0.borrow().count
+        self.waits.borrow().count
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let Waiting(Queue(waits)) = self;
-        waits.send_modify(|waits| {
+        let Waiting(queue) = self;
+        queue.waits.send_modify(|waits| {
             waits.count -= 1;
             if waits.count == 0 {
                 waits.since = None;
@@ -105,19 +115,21 @@ impl Drop for Waiting<'_> {
 
 /// The deadline of a change that others may wait for, for all of its calls together.
 #[derive(Clone, Debug)]
-pub struct Hurry {
+pub struct ChangeDeadline {
     waits: watch::Receiver<Waits>,
+    /// The change's time once another waits.
+    limit: Duration,
     /// When the change began.
     begun: Instant,
     /// Extra time of calls that undo the change.
     more: Duration,
 }
 
-impl Hurry {
+impl ChangeDeadline {
     /// The deadline for undoing the change.
     pub fn undoing(&self) -> Self {
-        Hurry {
-            more: HURRIED,
+        ChangeDeadline {
+            more: self.limit,
             ..self.clone()
         }
     }
@@ -126,24 +138,24 @@ impl Hurry {
     fn latest(&self, called: Instant, waits: Waits) -> Option<Instant> {
         // The same time for all calls made while a change waits, or earlier if one call has taken
         // long before.
-        let waits_since = |since: Instant| called.min(since.max(self.begun)) + HURRIED;
+        let waits_since = |since: Instant| called.min(since.max(self.begun)) + self.limit;
         // An announced change gave notice, so it finds the current one done, unless that has only
         // just begun.
-        let comes = |at: Instant| at.max(self.begun + HURRIED);
+        let comes = |at: Instant| at.max(self.begun + self.limit);
         let for_all = [waits.since.map(waits_since), waits.expected.map(comes)];
         let first = for_all.into_iter().flatten().min();
         first.map(|at| at + self.more)
     }
 
     /// True if a call made now would be abandoned at once.
-    pub fn is_over(&self) -> bool {
+    pub fn has_passed(&self) -> bool {
         let now = Instant::now();
         let latest = self.latest(now, *self.waits.borrow());
         latest.is_some_and(|latest| latest <= now)
     }
 
     /// Completes when a call made now must be abandoned.
-    pub async fn gives_up(&self) {
+    pub async fn passed(&self) {
         let called = Instant::now();
         let mut waits = self.waits.clone();
         loop {
@@ -174,64 +186,66 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
+    const LIMIT: Duration = Duration::from_millis(250);
+
+    #[tokio::test(start_paused = true)]
     async fn calls_continue_after_the_waiting_change_leaves() {
-        let queue = Queue::default();
-        let hurry = queue.hurry();
+        let queue = ChangeQueue::new(LIMIT);
+        let deadline = queue.deadline();
         let waiting = queue.wait();
         let goes = async {
             yield_now().await;
             drop(waiting);
             pending::<()>().await;
         };
-        let gives_up = async {
+        let passed = async {
             tokio::select! {
-                () = hurry.gives_up() => {}
+                () = deadline.passed() => {}
                 () = goes => {}
             }
         };
-        assert!(timeout(2 * HURRIED, gives_up).await.is_err());
-        assert!(!hurry.is_over());
+        assert!(timeout(2 * LIMIT, passed).await.is_err());
+        assert!(!deadline.has_passed());
         let _waiting = queue.wait();
-        hurry.gives_up().await;
-        assert!(hurry.is_over());
+        deadline.passed().await;
+        assert!(deadline.has_passed());
     }
 
     /// A change with any number of calls of any length ends at one time, and its undo at another.
     #[test]
     fn all_calls_of_a_change_share_a_deadline() {
-        let queue = Queue::default();
-        let hurry = queue.hurry();
-        let since = hurry.begun + HURRIED;
-        let ends = since + HURRIED;
+        let queue = ChangeQueue::new(LIMIT);
+        let deadline = queue.deadline();
+        let since = deadline.begun + LIMIT;
+        let ends = since + LIMIT;
         let waited_for = |since| Waits {
             since: Some(since),
             ..Waits::default()
         };
-        for called in [since, since + HURRIED / 2, ends, ends + HURRIED] {
+        for called in [since, since + LIMIT / 2, ends, ends + LIMIT] {
             let waits = waited_for(since);
-            assert_eq!(hurry.latest(called, waits), Some(ends));
-            let undoes = hurry.undoing().latest(called, waits);
-            assert_eq!(undoes, Some(ends + HURRIED));
+            assert_eq!(deadline.latest(called, waits), Some(ends));
+            let undoes = deadline.undoing().latest(called, waits);
+            assert_eq!(undoes, Some(ends + LIMIT));
         }
         // A long change has used its time when another arrives; a change that waited before this
         // one began has not waited for it.
         let waits = waited_for(since);
-        assert_eq!(hurry.latest(hurry.begun, waits), Some(since));
-        let waits = waited_for(hurry.begun - HURRIED);
+        assert_eq!(deadline.latest(deadline.begun, waits), Some(since));
+        let waits = waited_for(deadline.begun - LIMIT);
         assert_eq!(
-            hurry.latest(hurry.begun, waits),
-            Some(hurry.begun + HURRIED)
+            deadline.latest(deadline.begun, waits),
+            Some(deadline.begun + LIMIT)
         );
-        assert_eq!(hurry.latest(hurry.begun, Waits::default()), None);
+        assert_eq!(deadline.latest(deadline.begun, Waits::default()), None);
     }
 
     /// An announced change waits only for the undo; no call is abandoned before it arrives.
     #[test]
     fn announced_changes_wait_half_as_long() {
-        let queue = Queue::default();
-        let hurry = queue.hurry();
-        let at = hurry.begun + 3 * HURRIED;
+        let queue = ChangeQueue::new(LIMIT);
+        let deadline = queue.deadline();
+        let at = deadline.begun + 3 * LIMIT;
         let expected = Waits {
             expected: Some(at),
             ..Waits::default()
@@ -242,69 +256,72 @@ mod tests {
             since: Some(at),
             ..expected
         };
-        for called in [hurry.begun, at - HURRIED, at] {
-            assert_eq!(hurry.latest(called, expected), Some(at));
+        for called in [deadline.begun, at - LIMIT, at] {
+            assert_eq!(deadline.latest(called, expected), Some(at));
         }
-        let undoes = hurry.undoing().latest(at, waits);
-        assert_eq!(undoes, Some(at + HURRIED));
-        let begun_late = Hurry {
-            begun: at - HURRIED / 2,
-            ..hurry.clone()
+        let undoes = deadline.undoing().latest(at, waits);
+        assert_eq!(undoes, Some(at + LIMIT));
+        let begun_late = ChangeDeadline {
+            begun: at - LIMIT / 2,
+            ..deadline.clone()
         };
-        let has_its_time = begun_late.begun + HURRIED;
+        let has_its_time = begun_late.begun + LIMIT;
         assert_eq!(
             begun_late.latest(begun_late.begun, waits),
             Some(has_its_time)
         );
         // A change that waits already must not wait longer because of it.
-        let since = hurry.begun;
+        let since = deadline.begun;
         let waits = Waits {
             since: Some(since),
             ..waits
         };
-        assert_eq!(hurry.latest(since, waits), Some(since + HURRIED));
+        assert_eq!(deadline.latest(since, waits), Some(since + LIMIT));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn calls_continue_after_a_withdrawn_announcement() {
-        let queue = Queue::default();
-        let hurry = queue.hurry();
-        queue.expect(Some(hurry.begun + HURRIED));
-        let mut gives_up = Box::pin(hurry.gives_up());
-        assert!(timeout(Duration::ZERO, &mut gives_up).await.is_err());
+        let queue = ChangeQueue::new(LIMIT);
+        let deadline = queue.deadline();
+        queue.expect(Some(deadline.begun + LIMIT));
+        let mut passed = Box::pin(deadline.passed());
+        assert!(timeout(Duration::ZERO, &mut passed).await.is_err());
         queue.expect(None);
-        assert!(timeout(2 * HURRIED, &mut gives_up).await.is_err());
-        assert!(!hurry.is_over());
-        queue.expect(Some(hurry.begun));
-        gives_up.await;
-        assert!(hurry.is_over());
+        assert!(timeout(2 * LIMIT, &mut passed).await.is_err());
+        assert!(!deadline.has_passed());
+        queue.expect(Some(deadline.begun));
+        passed.await;
+        assert!(deadline.has_passed());
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn no_change_begins_while_one_is_announced_for_a_bounded_time() {
-        let queue = Queue::default();
-        queue.calm().await;
+        let queue = ChangeQueue::new(LIMIT);
+        queue.begin_allowed().await;
         queue.expect(Some(Instant::now() + Duration::from_secs(3600)));
-        let mut calm = Box::pin(queue.calm());
-        assert!(timeout(Duration::ZERO, &mut calm).await.is_err());
-        assert!(!queue.is_calm());
+        let mut allowed = Box::pin(queue.begin_allowed());
+        assert!(timeout(Duration::ZERO, &mut allowed).await.is_err());
+        assert!(!queue.may_begin());
         queue.expect(None);
-        calm.await;
+        allowed.await;
         // The announced change did not come.
-        queue.expect(Some(Instant::now() - HURRIED));
-        queue.calm().await;
-        assert!(queue.is_calm());
+        queue.expect(Some(Instant::now() - LIMIT));
+        queue.begin_allowed().await;
+        assert!(queue.may_begin());
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn no_call_begins_after_the_deadline() {
-        let queue = Queue::default();
-        let hurry = queue.hurry();
+        let queue = ChangeQueue::new(LIMIT);
+        let deadline = queue.deadline();
         let _waiting = queue.wait();
-        hurry.gives_up().await;
+        deadline.passed().await;
         // The same for a call that is made now.
-        hurry.gives_up().await;
-        assert!(hurry.is_over());
-        assert!(!queue.hurry().is_over(), "another change has its own time");
+        deadline.passed().await;
+        assert!(deadline.has_passed());
+        assert!(
+            !queue.deadline().has_passed(),
+            "another change has its own time"
+        );
     }
 }

@@ -1,0 +1,27 @@
+//! The controller's timers of members.
+
+use std::time::Duration;
+
+/// How long the controller waits for members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timers {
+    /// Time without a session before a member is suspected. A lost connection is back within a
+    /// second.
+    pub suspicion: Duration,
+    /// Least time for surviving members to acknowledge a change, from when each was notified.
+    pub answer: Duration,
+    /// Time to wait for an absent member once the new epoch is decided. A lost connection is back
+    /// within a second.
+    pub reconnect: Duration,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        let all = Duration::from_secs(3);
+        Timers {
+            suspicion: all,
+            answer: all,
+            reconnect: all,
+        }
+    }
+}

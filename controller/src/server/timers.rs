@@ -1,0 +1,51 @@
+//! The controller's timers. They are no options of an operator; tests shorten them.
+
+use std::time::Duration;
+
+use crate::membership;
+
+/// The timers that a controller's configuration carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timers {
+    /// Time that a change has for all its calls together once a reroute waits for it. Undoing the
+    /// change gets the same time again.
+    pub change: Duration,
+    /// Timeout of one call of a reroute, and of a round, plus some time for each update. The reroute
+    /// continues without a switch that takes longer. Together with the detection of the failure and
+    /// the end of a change in progress, all other switches are done in less than a second.
+    pub reroute_call: Duration,
+    /// The pause before a resync, or a step of a membership change, is retried.
+    pub retry: Duration,
+    /// The first pause before a switch is connected again.
+    pub reconnect: Duration,
+    /// The pause before a switch with an unanswered write is read again.
+    pub unanswered_read: Duration,
+    /// The pause before a gNMI subscription that has ended is renewed.
+    pub resubscribe: Duration,
+    /// Time for members to find a controller that has taken over or restarted, before it suspects
+    /// any: they detect the loss of their session only after some seconds, and at different times.
+    pub takeover: Duration,
+    /// The pause after an eviction that was refused or cancelled.
+    pub eviction_retry: Duration,
+    /// Time for clients to read pending answers when the controller stops.
+    pub stop: Duration,
+    /// The timers of members.
+    pub members: membership::Timers,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Timers {
+            change: Duration::from_millis(250),
+            reroute_call: Duration::from_millis(300),
+            retry: Duration::from_secs(1),
+            reconnect: Duration::from_millis(200),
+            unanswered_read: Duration::from_secs(1),
+            resubscribe: Duration::from_secs(1),
+            takeover: Duration::from_secs(10),
+            eviction_retry: Duration::from_secs(5),
+            stop: Duration::from_secs(5),
+            members: membership::Timers::default(),
+        }
+    }
+}

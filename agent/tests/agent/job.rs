@@ -244,7 +244,8 @@ fn a_wrong_seed_is_named_on_every_rank() {
 
 #[test]
 fn every_setting_that_must_be_equal_is_compared() {
-    let cases: [(&str, fn(&mut Settings)); 5] = [
+    type Change = fn(&mut Settings);
+    let cases: [(&str, Change); 5] = [
         ("element bf16, rank 0 has f32", |s| {
             s.element = ultima_host::Element::Bf16;
         }),

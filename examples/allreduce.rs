@@ -1,91 +1,50 @@
-//! Four ranks average a gradient ten times, over UDP on this machine: no switch, no controller, no root.
+//! Ranks average a gradient ten times, over UDP: no switch, no controller, no root.
 //!
-//! `cargo run --release -p ultima-examples --bin allreduce`
+//! Four ranks in one process: `cargo run --release -p ultima-examples --bin allreduce`
+//!
+//! One process per rank, here rank 0 of 2, or with torchrun's variables from any other launcher:
+//! `RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 allreduce`
 
 use std::error::Error;
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
-use std::thread;
-use std::time::Duration;
+use std::net::TcpListener;
+use std::{env, thread};
 
-use ultima_host::{Collective, Config, Gather, OperationId, Pacing, RatePolicy, UdpConfig};
-use ultima_wire::{UDP_PORT, group_address};
+use ultima_agent::job::{Job, JobError, TcpStore};
 
-const RANKS: u16 = 4;
+const RANKS: usize = 4;
 const VALUES: usize = 100_000;
 const STEPS: u32 = 10;
-/// The number of the job and its membership epoch, as packets have them. A controller assigns them.
-const JOB: u16 = 1;
-const EPOCH: u16 = 1;
-/// All ranks draw the signs of the Hadamard transform from this seed.
-const SEED: u64 = 42;
-/// When an AllReduce ends at the latest.
-const DEADLINE: Duration = Duration::from_secs(5);
-
-fn main() -> Result<(), Box<dyn Error>> {
-    let sockets: Vec<UdpSocket> = (0..RANKS)
-        .map(|_| UdpSocket::bind("127.0.0.1:0"))
-        .collect::<Result<_, _>>()?;
-    let peers: Vec<SocketAddrV4> = sockets.iter().map(address).collect::<Result<_, _>>()?;
-
-    let ranks: Vec<_> = (0..RANKS)
-        .zip(sockets)
-        .map(|(rank, socket)| {
-            let group = SocketAddrV4::new(group_address(JOB), UDP_PORT);
-            let peers = peers.clone();
-            let udp = UdpConfig {
-                socket,
-                peers,
-                group,
-            };
-            thread::spawn(move || run(rank, udp))
-        })
-        .collect();
-    for rank in ranks {
-        rank.join().expect("a rank panicked")?;
-    }
-    Ok(())
-}
 
 /// One rank: in training, the process of one GPU.
-fn run(rank: u16, udp: UdpConfig) -> Result<(), ultima_host::Error> {
-    let config = Config {
-        // No switch here copies packets to a group.
-        gather: Gather::Unicast,
-        // There is no flow control yet: without a rate, four ranks overrun each other's socket buffers.
-        pacing: Some(Pacing {
-            bits_per_second: 200_000_000,
-            burst: 15_000,
-            policy: RatePolicy::default(),
-        }),
-        ..Config::new(JOB, EPOCH, rank, RANKS, SEED, DEADLINE)
-    };
-    let mut collective = Collective::over_udp(config, udp)?;
-    // The mean of 0, 1, 2 and 3.
-    let mean = f32::from(RANKS - 1) / 2.0;
+fn average(rendezvous: TcpStore) -> Result<(), JobError> {
+    let job = Job::builder().rendezvous(rendezvous.host()).start()?;
     for step in 0..STEPS {
-        let mut gradient = vec![f32::from(rank); VALUES];
-        let id = OperationId { step, bucket: 0 };
-        let outcome = collective.allreduce(id, &mut gradient)?;
-        let error = (gradient.iter())
-            .map(|value| (value - mean).abs())
-            .fold(0.0, f32::max);
-        if rank == 0 {
+        let gradient = vec![f32::from(job.rank()); VALUES];
+        let mean = job.all_reduce(gradient).wait()?;
+        if job.rank() == 0 {
+            let exact = f32::from(job.ranks() - 1) / 2.0;
+            let errors = mean.values.iter().map(|value| (value - exact).abs());
             println!(
-                "step {step}: {:?} after {:.1?}, {:.2} % lost, largest error {error:.1e}",
-                outcome.closed_by,
-                outcome.duration,
-                100.0 * outcome.lost_share()
+                "step {step}: {:?} after {:.1?}, {:.2} % lost, largest error {:.1e}",
+                mean.outcome.closed_by,
+                mean.outcome.duration,
+                100.0 * mean.outcome.lost_share(),
+                errors.fold(0.0, f32::max)
             );
         }
     }
-    // Peers may still ask for packets of the last step.
-    collective.finish(Duration::from_millis(100))?;
     Ok(())
 }
 
-fn address(socket: &UdpSocket) -> std::io::Result<SocketAddrV4> {
-    match socket.local_addr()? {
-        SocketAddr::V4(address) => Ok(address),
-        SocketAddr::V6(address) => Err(std::io::Error::other(format!("{address} is not IPv4"))),
+fn main() -> Result<(), Box<dyn Error>> {
+    if env::var_os("RANK").is_some() {
+        return Ok(average(TcpStore::from_env()?)?);
     }
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let ranks = (0..RANKS)
+        .map(|rank| thread::spawn(move || average(TcpStore::new("127.0.0.1", port, rank, RANKS))));
+    for rank in ranks.collect::<Vec<_>>() {
+        rank.join().expect("no panic")?;
+    }
+    Ok(())
 }

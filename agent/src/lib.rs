@@ -1,5 +1,7 @@
-//! A rank's session with the controller: join, epochs, checks, metrics, and the rank's link. It starts no operations.
+//! A rank's part in a job: the API to embed, and the rank's session with the controller.
 //!
+//! - [`job`]: the API to embed. [`job::Job`] averages gradients; its rendezvous is a controller, torch's TCPStore or a list
+//!   of addresses.
 //! - [`Membership`]: a rank of a job, as the collective's configuration and addresses.
 //! - [`Session`]: a rank in one epoch of a job, with its link open; [`Settings`]: what a user chooses of it.
 //! - [`Limits`]: the fabric's limits on the rank's packets.
@@ -14,6 +16,7 @@
 mod ask;
 mod epochs;
 mod exporter;
+pub mod job;
 mod kernel;
 mod limits;
 mod membership;

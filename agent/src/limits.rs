@@ -83,7 +83,7 @@ impl Limits {
 }
 
 /// Bytes of a job's longest IPv4 packet without its slot.
-fn headers(config: &Config) -> usize {
+pub(crate) fn headers(config: &Config) -> usize {
     FRAME_OVERHEAD - ETHERNET + config.header_len() + config.counted_len()
 }
 

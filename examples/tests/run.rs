@@ -1,7 +1,7 @@
 //! The examples run, and average correctly.
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Command, Output, Stdio};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
@@ -20,10 +20,8 @@ fn printed(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
 }
 
-#[test]
-fn allreduce_averages_on_loopback() {
-    let output = Command::new(env!("CARGO_BIN_EXE_allreduce")).output();
-    let text = printed(&output.expect("it runs"));
+/// Checks rank 0's lines.
+fn averages(text: &str) {
     assert_eq!(text.lines().count(), 10, "{text}");
     assert!(text.matches("Complete").count() >= LEAST_COMPLETE, "{text}");
     for line in text.lines() {
@@ -40,6 +38,38 @@ fn allreduce_averages_on_loopback() {
         };
         assert!(error < bound, "{line}: error {error}");
     }
+}
+
+#[test]
+fn allreduce_averages_in_one_process() {
+    let mut allreduce = Command::new(env!("CARGO_BIN_EXE_allreduce"));
+    let output = allreduce.env_remove("RANK").output();
+    averages(&printed(&output.expect("it runs")));
+}
+
+#[test]
+fn allreduce_averages_in_a_process_per_rank() {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("binds");
+    let port = free.local_addr().expect("an address").port();
+    drop(free);
+    let ranks: Vec<Child> = (0..4)
+        .map(|rank| {
+            let mut allreduce = Command::new(env!("CARGO_BIN_EXE_allreduce"));
+            allreduce
+                .env("RANK", rank.to_string())
+                .env("WORLD_SIZE", "4")
+                .env("MASTER_ADDR", "localhost")
+                .env("MASTER_PORT", port.to_string());
+            allreduce.stdout(Stdio::piped()).stderr(Stdio::piped());
+            allreduce.spawn().expect("it starts")
+        })
+        .collect();
+    let ended = ranks.into_iter().map(|rank| rank.wait_with_output());
+    let texts: Vec<String> = ended
+        .map(|output| printed(&output.expect("it ends")))
+        .collect();
+    averages(&texts[0]);
+    assert!(texts[1..].iter().all(String::is_empty), "{texts:?}");
 }
 
 /// Two hosts' addresses on the loopback interface of a namespace, so that ranks reach each other without a switch. The

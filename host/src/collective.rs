@@ -141,10 +141,13 @@ struct UnderWay {
     ended: Option<Result<Ended, StartError>>,
 }
 
-struct Ended {
-    outcome: Box<Outcome>,
-    result: Vec<f32>,
-    corrections: Vec<Correction>,
+enum Ended {
+    Bounded {
+        outcome: Box<Outcome>,
+        result: Vec<f32>,
+        corrections: Vec<Correction>,
+    },
+    Exact(Box<Result<(ExactOutcome, Vec<f32>), Incomplete>>),
 }
 
 fn check_length(id: OperationId, was: usize, is: usize) -> Result<(), Error> {
@@ -321,11 +324,14 @@ impl Collective {
         check_length(id, self.under_way[at].values, bucket.len())?;
         let (UnderWay { coding, span, .. }, ended) = self.await_end(at)?;
         let _entered = span.enter();
-        let Ended {
+        let Ended::Bounded {
             outcome,
             result,
             corrections,
-        } = ended?;
+        } = ended?
+        else {
+            return Err(Error::NotStarted(id));
+        };
         self.codec.decode_as(coding, id, &result, bucket);
         if let Some(carry) = &mut self.carry {
             carry.settle(&mut self.codec, id, &corrections, bucket);
@@ -349,9 +355,12 @@ impl Collective {
         let at = self.position(id)?;
         let (UnderWay { span, .. }, ended) = self.await_end(at)?;
         let _entered = span.enter();
-        let Ended {
+        let Ended::Bounded {
             outcome, result, ..
-        } = ended?;
+        } = ended?
+        else {
+            return Err(Error::NotStarted(id));
+        };
         self.history.lock().add(&outcome);
         spans::ended(&outcome);
         Ok((*outcome, result))
@@ -380,31 +389,54 @@ impl Collective {
         }
     }
 
+    /// True if [`Collective::wait`] or [`Collective::wait_exact`] would return at once. It never blocks.
+    ///
+    /// # Errors
+    /// [`Error::NotStarted`], [`Error::Link`] if the link failed.
+    pub fn has_ended(&mut self, id: OperationId) -> Result<bool, Error> {
+        let at = self.position(id)?;
+        while let Some(reply) = self.data.try_reply()? {
+            self.file(reply);
+        }
+        Ok(self.under_way[at].ended.is_some())
+    }
+
+    /// Calls `wake` on the data thread whenever an operation may have ended, and when the link has failed.
+    /// It must not block. The first call counts.
+    pub fn on_end(&self, wake: impl Fn() + Send + Sync + 'static) {
+        self.data.on_reply(Box::new(wake));
+    }
+
     /// Returns the data thread's next reply, unless it belongs to an operation in progress, which keeps it.
     fn listen(&mut self) -> Result<Option<Reply>, LinkError> {
-        let (id, ended) = match self.data.reply()? {
+        let reply = self.data.reply()?;
+        Ok(self.file(reply))
+    }
+
+    /// Stores a reply with its operation in progress. Returns any other reply.
+    fn file(&mut self, reply: Reply) -> Option<Reply> {
+        let (id, ended) = match reply {
             Reply::Done {
                 outcome,
                 result,
                 corrections,
             } => {
                 let id = outcome.id;
-                let ended = Ended {
+                let ended = Ended::Bounded {
                     outcome,
                     result,
                     corrections,
                 };
                 (id, Ok(ended))
             }
-            Reply::Refused(error) if self.check_free(error.id()).is_err() => {
-                (error.id(), Err(error))
-            }
-            reply => return Ok(Some(reply)),
+            Reply::Exact { id, ended } => (id, Ok(Ended::Exact(ended))),
+            Reply::Refused(error) => (error.id(), Err(error)),
+            reply => return Some(reply),
         };
         if let Some(operation) = self.under_way.iter_mut().find(|o| o.id == id) {
             operation.ended = Some(ended);
         }
-        Ok(None)
+        None
     }
 
     /// Replaces `values` by their exact mean over all ranks, with the same bits on every rank. It waits up to
@@ -572,23 +604,55 @@ impl Collective {
         values: Vec<f32>,
         limit: Duration,
     ) -> Result<(ExactOutcome, Vec<f32>), Error> {
+        self.start_exact(id, exact, values, limit)?;
+        self.wait_exact(id)
+    }
+
+    /// Starts an exact operation and returns at once. See [`Collective::allreduce_exact`].
+    ///
+    /// # Errors
+    /// [`Error::Start`] if the id is in progress. [`Collective::wait_exact`] reports an id that the core
+    /// rejects.
+    pub fn start_exact(
+        &mut self,
+        id: OperationId,
+        exact: Exact,
+        values: Vec<f32>,
+        limit: Duration,
+    ) -> Result<(), Error> {
         self.check_free(id)?;
-        let _span = spans::exact(self.config.rank, id, values.len()).entered();
+        let (len, span) = (
+            values.len(),
+            spans::exact(self.config.rank, id, values.len()),
+        );
+        let _entered = span.enter();
         self.data.command(Command::Exact {
             id,
             exact,
             values,
             limit,
         });
-        loop {
-            match self.listen()? {
-                Some(Reply::Exact {
-                    id: ended_id,
-                    ended,
-                }) if ended_id == id => return Ok((*ended)?),
-                Some(Reply::Refused(error)) => return Err(error.into()),
-                _ => {}
-            }
+        self.under_way.push(UnderWay {
+            id,
+            values: len,
+            coding: Coding::Identity,
+            span: span.clone(),
+            ended: None,
+        });
+        Ok(())
+    }
+
+    /// Waits for the end of an operation that [`Collective::start_exact`] started, and returns its result.
+    ///
+    /// # Errors
+    /// [`Error::NotStarted`], and those of [`Collective::allreduce_exact`].
+    pub fn wait_exact(&mut self, id: OperationId) -> Result<(ExactOutcome, Vec<f32>), Error> {
+        let at = self.position(id)?;
+        let (UnderWay { span, .. }, ended) = self.await_end(at)?;
+        let _entered = span.enter();
+        match ended? {
+            Ended::Exact(ended) => Ok((*ended)?),
+            Ended::Bounded { .. } => Err(Error::NotStarted(id)),
         }
     }
 

@@ -154,13 +154,17 @@ impl ReceiveBuffer {
     /// Half of the buffer stays free: the kernel returns the memory of read packets in steps of a quarter
     /// buffer, and small packets need room too.
     pub fn of_socket(bytes: usize, config: &Config) -> Self {
-        const HEADERS_AND_SHARED_INFO: usize = 512;
         const DESCRIPTOR: usize = 256;
-        let datagram = config.header_len() + config.slot_bytes + config.counted_len();
-        let memory = (datagram + HEADERS_AND_SHARED_INFO).next_power_of_two() + DESCRIPTOR;
+        let memory = (config.slot_bytes + Self::overhead(config)).next_power_of_two() + DESCRIPTOR;
         Self {
             packets: u32::try_from(bytes / 2 / memory).unwrap_or(u32::MAX),
         }
+    }
+
+    /// Memory of a packet besides its slot, before the kernel rounds it up.
+    pub fn overhead(config: &Config) -> usize {
+        const HEADERS_AND_SHARED_INFO: usize = 512;
+        config.header_len() + config.counted_len() + HEADERS_AND_SHARED_INFO
     }
 
     /// The room in a socket with Linux's defaults.

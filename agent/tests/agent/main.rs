@@ -1,4 +1,5 @@
 //! The tests of `ultima-agent`: one binary, so that they link once.
 
+mod job;
 mod metrics;
 mod rendezvous;

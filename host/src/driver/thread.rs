@@ -3,8 +3,8 @@
 //! It keeps receiving between operations, because other ranks start earlier and finish later.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -122,10 +122,32 @@ impl Prober {
     }
 }
 
+/// Calls the caller's function after each reply, and when the thread has ended.
+#[derive(Clone, Default)]
+struct Bell(Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>);
+
+impl Bell {
+    fn ring(&self) {
+        if let Some(ring) = self.0.get() {
+            ring();
+        }
+    }
+}
+
+/// Rings a last time, so that the caller learns that there are no more replies.
+struct LastRing(Bell);
+
+impl Drop for LastRing {
+    fn drop(&mut self) {
+        self.0.ring();
+    }
+}
+
 /// The caller's end of a data thread.
 pub(crate) struct Handle {
     prober: Prober,
     replies: Receiver<Reply>,
+    bell: Bell,
     thread: Option<JoinHandle<Result<(), LinkError>>>,
 }
 
@@ -143,6 +165,8 @@ impl Handle {
         let wake = EventFd::from_flags(flags).map_err(|e| LinkError::io("make an eventfd", e))?;
         let wake = Arc::new(wake);
         let woken = wake.clone();
+        let bell = Bell::default();
+        let last_ring = LastRing(bell.clone());
         let run = move || {
             let data = DataThread {
                 link: connect()?,
@@ -151,6 +175,7 @@ impl Handle {
                 commands: command_queue,
                 replies: reply_queue,
                 wake: woken,
+                last_ring,
             };
             data.answer(Reply::Ready);
             data.run()
@@ -162,6 +187,7 @@ impl Handle {
         let mut handle = Self {
             prober: Prober { commands, wake },
             replies,
+            bell,
             thread: Some(thread),
         };
         // The first reply, unless the link cannot be created.
@@ -180,6 +206,20 @@ impl Handle {
     /// Waits for the thread's next reply.
     pub(crate) fn reply(&mut self) -> Result<Reply, LinkError> {
         self.replies.recv().map_err(|_| self.stopped())
+    }
+
+    /// Returns the thread's next reply if there is one.
+    pub(crate) fn try_reply(&mut self) -> Result<Option<Reply>, LinkError> {
+        match self.replies.try_recv() {
+            Ok(reply) => Ok(Some(reply)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(self.stopped()),
+        }
+    }
+
+    /// Calls `ring` on the data thread after each reply. The first call counts.
+    pub(crate) fn on_reply(&self, ring: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.bell.0.set(ring);
     }
 
     /// The reason that the thread has stopped without a command.
@@ -212,6 +252,8 @@ struct DataThread<L> {
     commands: Receiver<Command>,
     replies: Sender<Reply>,
     wake: Arc<EventFd>,
+    /// After `replies`, because fields are dropped in their order.
+    last_ring: LastRing,
 }
 
 impl<L: Link> DataThread<L> {
@@ -370,6 +412,7 @@ impl<L: Link> DataThread<L> {
     /// A caller that is gone needs no answer.
     fn answer(&self, reply: Reply) {
         let _ = self.replies.send(reply);
+        self.last_ring.0.ring();
     }
 
     fn now(&self) -> Time {

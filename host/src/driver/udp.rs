@@ -44,6 +44,17 @@ pub struct UdpConfig {
     pub group: SocketAddrV4,
 }
 
+impl UdpConfig {
+    /// Sets the sizes of a socket's buffers, as [`crate::Collective::over_udp`] does. Returns the size of its
+    /// receive buffer as the kernel counts it.
+    ///
+    /// # Errors
+    /// [`LinkError::Io`].
+    pub fn size_buffers(socket: &UdpSocket) -> Result<usize, LinkError> {
+        size_buffers(socket)
+    }
+}
+
 pub(crate) struct UdpLink {
     socket: UdpSocket,
     state: UdpSocketState,

@@ -1,0 +1,222 @@
+//! What a user sets of a job before it starts.
+
+use std::net::Ipv4Addr;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use super::env::Variables;
+use super::rendezvous::{Controller, Local, Rendezvous, Request, TcpStore};
+use super::sequence::Sequence;
+use super::worker::Worker;
+use super::{Job, JobError};
+use crate::Settings;
+
+/// The deadline of an operation, unless the user sets one.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// How long to wait for other ranks, unless the user says otherwise: processes that load a training framework
+/// start slowly.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// The limit of an exact operation, unless the user sets one.
+const EXACT_LIMIT: Duration = Duration::from_secs(60);
+
+/// Sets up a [`Job`].
+#[must_use = "a job starts with JobBuilder::start"]
+pub struct JobBuilder {
+    rendezvous: Option<Box<dyn Rendezvous>>,
+    request: Request,
+    exact_limit: Duration,
+}
+
+impl Default for JobBuilder {
+    fn default() -> Self {
+        Self {
+            rendezvous: None,
+            request: Request {
+                settings: Settings::new(DEADLINE),
+                seed: None,
+                local: Local::Routed,
+                timeout: TIMEOUT,
+            },
+            exact_limit: EXACT_LIMIT,
+        }
+    }
+}
+
+impl JobBuilder {
+    /// Sets what the environment says:
+    ///
+    /// | variable | meaning |
+    /// | --- | --- |
+    /// | `ULTIMA_CONTROLLER`, `ULTIMA_JOB`, `ULTIMA_HOST` | a [`Controller`] |
+    /// | else `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` … | [`TcpStore::from_env`] |
+    /// | `ULTIMA_DEADLINE`, `ULTIMA_TIMEOUT` | seconds, see [`JobBuilder::deadline`] and [`JobBuilder::timeout`] |
+    /// | `ULTIMA_SEED` | [`JobBuilder::seed`] |
+    /// | `ULTIMA_INTERFACE` | [`JobBuilder::interface`] |
+    ///
+    /// # Errors
+    /// [`JobError::Variable`].
+    pub fn from_env() -> Result<Self, JobError> {
+        Self::from_variables(&Variables::of_process())
+    }
+
+    pub(super) fn from_variables(variables: &Variables<'_>) -> Result<Self, JobError> {
+        let mut builder = Self::default();
+        builder = match variables.get("ULTIMA_CONTROLLER") {
+            Some(address) => {
+                let job = variables.required("ULTIMA_JOB", "expected the job's name")?;
+                let host =
+                    variables.required("ULTIMA_HOST", "expected this host's name in the fabric")?;
+                builder.rendezvous(Controller::new(address, job, host))
+            }
+            None => builder.rendezvous(TcpStore::from_variables(variables)?),
+        };
+        if let Some(deadline) = variables.seconds("ULTIMA_DEADLINE")? {
+            builder = builder.deadline(deadline);
+        }
+        if let Some(timeout) = variables.seconds("ULTIMA_TIMEOUT")? {
+            builder = builder.timeout(timeout);
+        }
+        if let Some(seed) = variables.number("ULTIMA_SEED", "expected a number")? {
+            builder = builder.seed(seed);
+        }
+        if let Some(interface) = variables.get("ULTIMA_INTERFACE") {
+            builder = builder.interface(interface);
+        }
+        Ok(builder)
+    }
+
+    /// Sets how the ranks find each other.
+    pub fn rendezvous(mut self, rendezvous: impl Rendezvous + 'static) -> Self {
+        self.rendezvous = Some(Box::new(rendezvous));
+        self
+    }
+
+    /// Replaces all settings of the transport, the deadline included.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.request.settings = settings;
+        self
+    }
+
+    /// Sets when an AllReduce ends at the latest, with the contributions that arrived. Default: 5 s.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.request.settings.t_b = deadline;
+        self
+    }
+
+    /// Sets the seed of signs and rotations, equal on all ranks. Default: rank 0 draws one.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.request.seed = Some(seed);
+        self
+    }
+
+    /// Sets the local address for packets. Default: the one that routes to the rendezvous.
+    pub fn address(mut self, address: Ipv4Addr) -> Self {
+        self.request.local = Local::Address(address);
+        self
+    }
+
+    /// Sets the interface for packets.
+    pub fn interface(mut self, name: impl Into<String>) -> Self {
+        self.request.local = Local::Interface(name.into());
+        self
+    }
+
+    /// Sets how long to wait for the other ranks. Default: 5 minutes.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.request.timeout = timeout;
+        self
+    }
+
+    /// Sets how long exact operations wait for every rank. Default: 60 s.
+    pub fn exact_limit(mut self, limit: Duration) -> Self {
+        self.exact_limit = limit;
+        self
+    }
+
+    /// Meets the other ranks and starts the job. Blocks until all ranks are there, for at most about
+    /// [`JobBuilder::timeout`].
+    ///
+    /// # Errors
+    /// [`JobError`]: ranks are missing, differ in a setting, or cannot reach each other.
+    pub fn start(self) -> Result<Job, JobError> {
+        let rendezvous = self.rendezvous.ok_or(JobError::NoRendezvous)?;
+        let mut place = rendezvous.meet(&self.request)?;
+        let config = place.collective().config().clone();
+        let observer = place.collective().observer();
+        let (address, first) = (place.address(), place.first_step());
+        let (messages, received) = channel();
+        let worker = Worker::new(place, received, messages.clone());
+        let thread = thread::Builder::new().name("ultima-job".into());
+        let thread = thread
+            .spawn(|| worker.run())
+            .map_err(|error| JobError::Io {
+                what: "start the job's thread",
+                error,
+            })?;
+        Ok(Job {
+            sequence: Mutex::new(Sequence::new(first)),
+            messages,
+            thread: Some(thread),
+            config,
+            address,
+            observer,
+            exact_limit: self.exact_limit,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TORCHRUN: [(&str, &str); 4] = [
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", "29500"),
+        ("RANK", "1"),
+        ("WORLD_SIZE", "4"),
+    ];
+
+    fn refused(more: &[(&str, &str)]) -> String {
+        let variables = [more, &TORCHRUN].concat();
+        let builder = JobBuilder::from_variables(&Variables::of(&variables));
+        builder.err().expect("an error").to_string()
+    }
+
+    #[test]
+    fn wrong_variables_are_named() {
+        let missing = JobBuilder::from_variables(&Variables::of(&TORCHRUN[..3]));
+        let missing = missing.err().expect("an error").to_string();
+        assert!(missing.contains("WORLD_SIZE is not set"), "{missing}");
+        assert!(refused(&[("RANK", "x")]).contains("RANK is \"x\": expected a number"));
+        assert!(refused(&[("ULTIMA_DEADLINE", "-1")]).contains("expected seconds"));
+        assert!(refused(&[("ULTIMA_STORE", "me")]).contains("\"join\""));
+        assert!(refused(&[("ULTIMA_STORE_PROTOCOL", "3")]).contains("torch 2.1"));
+        assert!(refused(&[("ULTIMA_CONTROLLER", "c:1")]).contains("ULTIMA_JOB is not set"));
+    }
+
+    #[test]
+    fn variables_set_the_request() {
+        let variables = [
+            &[
+                ("ULTIMA_DEADLINE", "0.5"),
+                ("ULTIMA_TIMEOUT", "7"),
+                ("ULTIMA_SEED", "42"),
+                ("ULTIMA_INTERFACE", "eth1"),
+            ][..],
+            &TORCHRUN,
+        ];
+        let variables = variables.concat();
+        let builder = JobBuilder::from_variables(&Variables::of(&variables)).expect("valid");
+        let Request {
+            settings,
+            seed,
+            local,
+            timeout,
+        } = builder.request;
+        assert_eq!(settings.t_b, Duration::from_millis(500));
+        assert_eq!((seed, timeout), (Some(42), Duration::from_secs(7)));
+        assert_eq!(local, Local::Interface("eth1".into()));
+    }
+}

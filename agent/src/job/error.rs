@@ -1,0 +1,224 @@
+//! Errors of a job, from its rendezvous to its end.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::SessionError;
+
+/// The reason that a job cannot start, or that an operation has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// An environment variable is missing or invalid.
+    #[error("environment variable {name} {problem}")]
+    Variable {
+        /// Its name.
+        name: &'static str,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
+    /// The builder has no rendezvous.
+    #[error(
+        "the job has no rendezvous: call JobBuilder::rendezvous, or Job::from_env under torchrun"
+    )]
+    NoRendezvous,
+    /// The number of ranks, or this rank, is out of range.
+    #[error(
+        "rank {rank} of a job with {ranks} ranks: expected 2 to 65535 ranks and a rank below that"
+    )]
+    Rank {
+        /// This rank.
+        rank: usize,
+        /// Ranks of the job.
+        ranks: usize,
+    },
+    /// An IPv6 address.
+    #[error(
+        "{what} is the IPv6 address {address}: Ultima sends over IPv4 only; expected an IPv4 address"
+    )]
+    Ipv6 {
+        /// What has the address.
+        what: String,
+        /// The address, or the name that has no other.
+        address: String,
+    },
+    /// A name without an address.
+    #[error(
+        "cannot resolve {what} {name}: {error}; expected an IPv4 address or a name that has one"
+    )]
+    Resolve {
+        /// What has the name.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// The resolver's error.
+        error: io::Error,
+    },
+    /// The interface has no IPv4 address.
+    #[error("interface {name} has no IPv4 address; this host has {present}")]
+    Interface {
+        /// The interface's name.
+        name: String,
+        /// Interfaces with an IPv4 address.
+        present: String,
+    },
+    /// The rank has no socket.
+    #[error(
+        "cannot open a {what} socket on {address}: {error}; check that this machine has the address and that the port is free"
+    )]
+    Socket {
+        /// UDP or TCP.
+        what: &'static str,
+        /// The address.
+        address: SocketAddrV4,
+        /// The kernel's error.
+        error: io::Error,
+    },
+    /// The rendezvous store does not answer, or not as expected.
+    #[error("the rendezvous store at {address}: {problem}")]
+    Store {
+        /// The store's host and port.
+        address: String,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
+    /// The ranks do not agree, or some are missing.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Ranks whose packets do not arrive.
+    #[error(
+        "no UDP packets came from {} within {waited:?}: check that firewalls pass UDP between all ranks",
+        Ranks(ranks)
+    )]
+    Unreachable {
+        /// The ranks, with their addresses.
+        ranks: Vec<(u16, SocketAddrV4)>,
+        /// How long this rank sent and listened.
+        waited: Duration,
+    },
+    /// The controller gives no rank, or its socket cannot be opened.
+    #[error(transparent)]
+    Session(#[from] Box<SessionError>),
+    /// The operation or the link failed.
+    #[error(transparent)]
+    Collective(#[from] Box<ultima_host::Error>),
+    /// The job has ended, or the controller has removed this rank.
+    #[error("the job has ended: {0}")]
+    Ended(String),
+    /// The result does not fit the caller's buffer.
+    #[error("the result has {is} values, the buffer {buffer}: expected the same length")]
+    Length {
+        /// Values of the result.
+        is: usize,
+        /// Values of the caller's buffer.
+        buffer: usize,
+    },
+    /// The result was returned before.
+    #[error("the operation's result was already returned")]
+    Taken,
+    /// The kernel refused something else.
+    #[error("cannot {what}: {error}")]
+    Io {
+        /// The attempted action.
+        what: &'static str,
+        /// The kernel's error.
+        error: io::Error,
+    },
+}
+
+/// The reason that rank 0 refuses the job. Every rank gets the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refusal {
+    /// Two ranks differ in a setting.
+    #[error(
+        "rank {rank} has {field} {has}, rank 0 has {expected}: start all ranks with the same settings"
+    )]
+    Mismatch {
+        /// The differing rank.
+        rank: u16,
+        /// The setting.
+        field: String,
+        /// The rank's value.
+        has: String,
+        /// Rank 0's value.
+        expected: String,
+    },
+    /// Ranks that did not come.
+    #[error(
+        "{} of {ranks} did not join within {waited:?}: start them, check their logs, and that they reach the \
+         rendezvous, or allow more time (ULTIMA_TIMEOUT, JobBuilder::timeout)",
+        Numbers(missing)
+    )]
+    Missing {
+        /// The missing ranks.
+        missing: Vec<u16>,
+        /// Ranks of the job.
+        ranks: u16,
+        /// How long rank 0 waited.
+        waited: Duration,
+    },
+    /// Rank 0 published nothing.
+    #[error(
+        "rank 0 published no list of ranks within {waited:?}: check that rank 0 runs and creates the same jobs in the \
+         same order"
+    )]
+    NoRoster {
+        /// How long this rank waited.
+        waited: Duration,
+    },
+    /// Some ranks use loopback addresses, others do not.
+    #[error(
+        "rank {rank} has the loopback address {address}, but rank {other} is on another host: set ULTIMA_INTERFACE, or \
+         make MASTER_ADDR resolve to an address that all hosts reach"
+    )]
+    Loopback {
+        /// The rank on loopback.
+        rank: u16,
+        /// Its address.
+        address: SocketAddrV4,
+        /// A rank elsewhere.
+        other: u16,
+    },
+}
+
+impl From<ultima_host::Error> for JobError {
+    fn from(error: ultima_host::Error) -> Self {
+        JobError::Collective(Box::new(error))
+    }
+}
+
+impl From<SessionError> for JobError {
+    fn from(error: SessionError) -> Self {
+        JobError::Session(Box::new(error))
+    }
+}
+
+/// Ranks in a sentence.
+struct Numbers<'a>(&'a [u16]);
+
+impl fmt::Display for Numbers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranks: Vec<String> = self.0.iter().map(u16::to_string).collect();
+        match &ranks[..] {
+            [one] => write!(f, "rank {one}"),
+            many => write!(f, "ranks {}", many.join(", ")),
+        }
+    }
+}
+
+/// Ranks with their addresses in a sentence.
+struct Ranks<'a>(&'a [(u16, SocketAddrV4)]);
+
+impl fmt::Display for Ranks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranks = self.0.iter();
+        let ranks: Vec<String> = ranks
+            .map(|(rank, address)| format!("rank {rank} ({address})"))
+            .collect();
+        f.write_str(&ranks.join(", "))
+    }
+}

@@ -1,0 +1,355 @@
+//! The exchange of addresses and settings at a store.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use ultima_host::{Collective, Config, Gather, ReceiveBuffer, UdpConfig};
+use ultima_wire::{UDP_PORT, group_address};
+
+use super::super::error::Refusal;
+use super::super::fingerprint::{Chosen, Fingerprint};
+use super::super::{JobError, interface};
+use super::store::ipv6;
+use super::{Place, Request, Store, deadline};
+use crate::limits::headers;
+use crate::{RENDEZVOUS, meet};
+
+/// The job's number in packets. Without a controller, epochs alone tell jobs apart.
+const JOB: u16 = 1;
+/// Packets that each other rank may have outstanding at a receiver, at least: below that, credit costs more
+/// than larger slots gain.
+const SMALLEST_WINDOW: u32 = 4;
+/// How much longer than rank 0 the others wait, so that rank 0's reason reaches them.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long rank 0 serves its store to ranks that may have stopped.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// A rank at a store.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// This rank.
+    pub rank: u16,
+    /// Ranks of the job.
+    pub ranks: u16,
+    /// What all keys of this job begin with.
+    pub prefix: String,
+    /// The name of the run. Ranks of different runs refuse each other.
+    pub run: Option<String>,
+    /// True if the store ends with rank 0's call: then rank 0 waits until all have read.
+    pub hosted: bool,
+}
+
+/// What a rank leaves at the store.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Offer {
+    pub(super) address: SocketAddrV4,
+    pub(super) mtu: u32,
+    /// SO_RCVBUF as read.
+    pub(super) receive_buffer: usize,
+    pub(super) fingerprint: Fingerprint,
+}
+
+/// What rank 0 leaves at the store.
+#[derive(Debug, Serialize, Deserialize)]
+struct Agreed<T> {
+    /// Rank 0's settings.
+    fingerprint: Fingerprint,
+    result: Result<T, Refusal>,
+}
+
+/// What rank 0 chooses for all ranks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Roster {
+    /// The random number of this run.
+    run: u64,
+    seed: u64,
+    slot_bytes: usize,
+    addresses: Vec<SocketAddrV4>,
+    fingerprint: Fingerprint,
+}
+
+/// Meets the other ranks at `store`, with the bound UDP `socket` of this rank.
+///
+/// # Errors
+/// [`JobError`]: ranks are missing, differ in a setting, or do not receive each other's packets.
+pub fn meet_at(
+    store: &mut dyn Store,
+    member: &Member,
+    request: &Request,
+    socket: UdpSocket,
+) -> Result<Place, JobError> {
+    let Member { rank, ranks, .. } = *member;
+    let until = deadline(request.timeout);
+    let address = local_address(&socket)?;
+    let config = configure(request, member, 1, request.seed.unwrap_or(0));
+    config.validate().map_err(ultima_host::Error::from)?;
+    let chosen = Chosen {
+        seed: request.seed,
+        slot_bytes: request.settings.slot_bytes,
+        run: member.run.as_deref(),
+    };
+    let offer = Offer {
+        address,
+        mtu: interface::mtu(*address.ip()),
+        receive_buffer: receive_buffer(&socket)?,
+        fingerprint: Fingerprint::new(&config, &chosen),
+    };
+    let roster: Roster = agree(store, member, request.timeout, offer, |offers| {
+        roster(member, request, &offers)
+    })?;
+    let epoch = roster.fingerprint.epoch(roster.run);
+    let config = configure(request, member, epoch, roster.seed);
+    let colocated = |other: &u16| {
+        let other_address = roster.addresses.get(usize::from(*other));
+        *other != rank && other_address.is_some_and(|other| other.ip() == address.ip())
+    };
+    let config = Config {
+        slot_bytes: roster.slot_bytes,
+        colocated: (0..ranks).filter(colocated).collect(),
+        ..config
+    };
+    let udp = UdpConfig {
+        socket,
+        peers: roster.addresses.clone(),
+        group: SocketAddrV4::new(group_address(JOB), UDP_PORT),
+    };
+    let collective = Collective::over_udp(config, udp)?;
+    // All ranks have read the list by about now, unless their machines are slow.
+    let left = until.saturating_duration_since(Instant::now());
+    let bound = left.max(RENDEZVOUS);
+    let silent = meet(&collective.prober(), rank, ranks, bound);
+    let silent = silent.map_err(|stopped| JobError::Ended(stopped.to_string()))?;
+    if !silent.is_empty() {
+        let ranks = silent.into_iter();
+        let ranks = ranks.map(|rank| (rank, roster.addresses[usize::from(rank)]));
+        return Err(JobError::Unreachable {
+            ranks: ranks.collect(),
+            waited: bound,
+        });
+    }
+    Ok(Place::fixed(collective, address))
+}
+
+/// The names of values at the store.
+struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    fn offer(&self, rank: u16) -> String {
+        format!("{}/rank/{rank}", self.prefix)
+    }
+
+    fn agreed(&self) -> String {
+        format!("{}/ranks", self.prefix)
+    }
+
+    fn done(&self, rank: u16) -> String {
+        format!("{}/done/{rank}", self.prefix)
+    }
+}
+
+/// Leaves `offer` at the store and returns what rank 0 makes of all offers with `decide`.
+///
+/// # Errors
+/// [`JobError::Refused`] on every rank, if settings differ, ranks are missing or `decide` refuses.
+pub(super) fn agree<T: Serialize + DeserializeOwned>(
+    store: &mut dyn Store,
+    member: &Member,
+    timeout: Duration,
+    offer: Offer,
+    decide: impl FnOnce(Vec<Offer>) -> Result<T, Refusal>,
+) -> Result<T, JobError> {
+    let Member { rank, ranks, .. } = *member;
+    let until = deadline(timeout);
+    // A rank that meets the others again does so as often as they do.
+    let attempt = store.count(&format!("{}/attempts/{rank}", member.prefix))?;
+    let keys = Keys {
+        prefix: format!("{}/{attempt}", member.prefix),
+    };
+    if rank > 0 {
+        write(store, &keys.offer(rank), &offer)?;
+        let agreed: Option<Agreed<T>> = read(store, &keys.agreed(), until + GRACE)?;
+        let agreed = agreed.ok_or(Refusal::NoRoster {
+            waited: timeout + GRACE,
+        })?;
+        store.set(&keys.done(rank), b"1")?;
+        let Agreed {
+            fingerprint,
+            result,
+        } = agreed;
+        // Rank 0 does not read offers of ranks beyond its own number of ranks.
+        fingerprint.check(rank, &offer.fingerprint)?;
+        return Ok(result?);
+    }
+    let fingerprint = offer.fingerprint.clone();
+    let result = gather(store, &keys, (ranks, timeout), offer, until)?.and_then(decide);
+    let agreed = Agreed {
+        fingerprint,
+        result,
+    };
+    write(store, &keys.agreed(), &agreed)?;
+    if member.hosted {
+        let missing = match &agreed.result {
+            Err(Refusal::Missing { missing, .. }) => &missing[..],
+            _ => &[],
+        };
+        let farewell = deadline(FAREWELL);
+        for other in (1..ranks).filter(|other| !missing.contains(other)) {
+            store.get(&keys.done(other), farewell)?;
+        }
+    }
+    Ok(agreed.result?)
+}
+
+/// Reads all ranks' offers, and compares their settings with `own`, which are rank 0's.
+fn gather(
+    store: &mut dyn Store,
+    keys: &Keys,
+    (ranks, timeout): (u16, Duration),
+    own: Offer,
+    until: Instant,
+) -> Result<Result<Vec<Offer>, Refusal>, JobError> {
+    let mut offers = vec![own];
+    let mut missing = Vec::new();
+    for rank in 1..ranks {
+        let Some(offer) = read::<Offer>(store, &keys.offer(rank), until)? else {
+            missing.push(rank);
+            continue;
+        };
+        if let Err(refusal) = offers[0].fingerprint.check(rank, &offer.fingerprint) {
+            return Ok(Err(refusal));
+        }
+        offers.push(offer);
+    }
+    match missing.is_empty() {
+        true => Ok(Ok(offers)),
+        false => Ok(Err(Refusal::Missing {
+            missing,
+            ranks,
+            waited: timeout,
+        })),
+    }
+}
+
+/// Rank 0's choices, from all ranks' offers.
+fn roster(member: &Member, request: &Request, offers: &[Offer]) -> Result<Roster, Refusal> {
+    let is_loopback = |offer: &Offer| offer.address.ip().is_loopback();
+    let first = |wanted| (0..).zip(offers).find(|(_, o)| is_loopback(o) == wanted);
+    if let (Some((rank, offer)), Some((other, _))) = (first(true), first(false)) {
+        return Err(Refusal::Loopback {
+            rank,
+            address: offer.address,
+            other,
+        });
+    }
+    let seed = request.seed.unwrap_or_else(rand::random);
+    let config = configure(request, member, 1, seed);
+    let slot_bytes = (request.settings.slot_bytes).unwrap_or_else(|| slot(&config, offers));
+    let chosen = Chosen {
+        seed: Some(seed),
+        slot_bytes: Some(slot_bytes),
+        run: member.run.as_deref(),
+    };
+    Ok(Roster {
+        run: rand::random(),
+        seed,
+        slot_bytes,
+        addresses: offers.iter().map(|offer| offer.address).collect(),
+        fingerprint: Fingerprint::new(&config, &chosen),
+    })
+}
+
+/// The largest slot that fits all ranks' interfaces, as long as their socket buffers have room for some
+/// packets of every other rank.
+///
+/// The kernel counts a packet's memory in powers of two ([`ReceiveBuffer::of_socket`]), so slots just below
+/// a power of two use the buffer best.
+fn slot(config: &Config, offers: &[Offer]) -> usize {
+    let mtu = offers.iter().map(|offer| offer.mtu).min().unwrap_or(0) as usize;
+    let buffer = (offers.iter().map(|offer| offer.receive_buffer).min()).unwrap_or(0);
+    let room = mtu.saturating_sub(headers(config)) / 4 * 4;
+    let usual = Config::SLOT_BYTES - (config.header_len() - ultima_wire::HEADER_LEN);
+    let others = u32::from(config.ranks - 1);
+    let fits = |slot_bytes: &usize| {
+        let config = Config {
+            slot_bytes: *slot_bytes,
+            ..config.clone()
+        };
+        let packets = ReceiveBuffer::of_socket(buffer, &config).packets;
+        *slot_bytes <= room && packets / others >= SMALLEST_WINDOW
+    };
+    let per_packet = ReceiveBuffer::overhead(config);
+    let largest = Config::LARGE_SLOT_BYTES;
+    let candidates =
+        [largest, largest / 2].map(|memory| memory.saturating_sub(per_packet) / 64 * 64);
+    let mut candidates = candidates
+        .into_iter()
+        .filter(|slot_bytes| *slot_bytes > usual);
+    // An MTU without room for values fails the configuration's check.
+    candidates.find(fits).unwrap_or(usual.min(room.max(4)))
+}
+
+/// The configuration of `member`, but for its slot size.
+fn configure(request: &Request, member: &Member, epoch: u16, seed: u64) -> Config {
+    let Member { rank, ranks, .. } = *member;
+    let t_b = request.settings.t_b;
+    let config = Config {
+        gather: Gather::Unicast,
+        ..Config::new(JOB, epoch, rank, ranks, seed, t_b)
+    };
+    request.settings.apply(config)
+}
+
+fn local_address(socket: &UdpSocket) -> Result<SocketAddrV4, JobError> {
+    match socket.local_addr() {
+        Ok(SocketAddr::V4(address)) => Ok(address),
+        Ok(SocketAddr::V6(address)) => Err(ipv6("this rank's socket", &address.ip().to_string())),
+        Err(error) => Err(JobError::Io {
+            what: "read the socket's address",
+            error,
+        }),
+    }
+}
+
+/// The size of the socket's receive buffer as the collective will set it.
+fn receive_buffer(socket: &UdpSocket) -> Result<usize, JobError> {
+    UdpConfig::size_buffers(socket).map_err(|error| ultima_host::Error::from(error).into())
+}
+
+/// Opens a rank's UDP socket.
+pub(super) fn bind(ip: Ipv4Addr, port: u16) -> Result<UdpSocket, JobError> {
+    let address = SocketAddrV4::new(ip, port);
+    UdpSocket::bind(address).map_err(|error| JobError::Socket {
+        what: "UDP",
+        address,
+        error,
+    })
+}
+
+fn write<T: Serialize>(store: &mut dyn Store, key: &str, value: &T) -> Result<(), JobError> {
+    let json = serde_json::to_vec(value).map_err(|error| JobError::Store {
+        address: key.to_owned(),
+        problem: error.to_string(),
+    })?;
+    store.set(key, &json)
+}
+
+fn read<T: DeserializeOwned>(
+    store: &mut dyn Store,
+    key: &str,
+    until: Instant,
+) -> Result<Option<T>, JobError> {
+    let Some(json) = store.get(key, until)? else {
+        return Ok(None);
+    };
+    let value = serde_json::from_slice(&json).map_err(|error| JobError::Store {
+        address: key.to_owned(),
+        problem: format!(
+            "the value is not of this version of Ultima: {error}; use one version on all ranks"
+        ),
+    })?;
+    Ok(Some(value))
+}

@@ -1,0 +1,63 @@
+//! Ids and loss scales of a job's operations, from the order of calls.
+
+use std::collections::BTreeSet;
+
+use ultima_host::OperationId;
+
+/// Assigns ids. Ranks that make the same calls in the same order assign the same ids.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    /// The next step.
+    next: u32,
+    /// Buckets of the current step; empty between steps.
+    buckets: BTreeSet<u16>,
+    /// The factor of gradients from the next operation on.
+    pub(super) loss_scale: f32,
+}
+
+impl Sequence {
+    /// Begins at step `first`.
+    pub(super) fn new(first: u32) -> Self {
+        Self {
+            next: first,
+            buckets: BTreeSet::new(),
+            loss_scale: 1.0,
+        }
+    }
+
+    /// The id of an operation that is a step of its own.
+    pub(super) fn step(&mut self) -> OperationId {
+        self.buckets.clear();
+        let step = self.next;
+        self.next += 1;
+        OperationId { step, bucket: 0 }
+    }
+
+    /// The id of an operation of `bucket`: in the current step, unless that has had this bucket.
+    pub(super) fn bucket(&mut self, bucket: u16) -> OperationId {
+        if self.buckets.is_empty() || !self.buckets.insert(bucket) {
+            self.next += 1;
+            self.buckets = BTreeSet::from([bucket]);
+        }
+        let step = self.next - 1;
+        OperationId { step, bucket }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_that_returns_begins_the_next_step() {
+        let mut sequence = Sequence::new(5);
+        let id = |step, bucket| OperationId { step, bucket };
+        assert_eq!(sequence.step(), id(5, 0));
+        assert_eq!(sequence.step(), id(6, 0));
+        assert_eq!(sequence.bucket(1), id(7, 1));
+        assert_eq!(sequence.bucket(0), id(7, 0));
+        assert_eq!(sequence.bucket(1), id(8, 1));
+        assert_eq!(sequence.step(), id(9, 0));
+        assert_eq!(sequence.bucket(0), id(10, 0));
+    }
+}

@@ -1,0 +1,255 @@
+//! The job's thread: it encodes, starts and decodes operations, so that the caller's thread does not.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use ultima_host::{Collective, Error, Exact, ExactOutcome, OperationId, Outcome, Report};
+
+use super::JobError;
+use super::pending::{Completer, Reduced};
+use super::rendezvous::Place;
+
+/// A message to the thread.
+pub(super) enum Message {
+    Start(Operation),
+    /// Return the counters so far.
+    Report(Sender<Result<Report, JobError>>),
+    /// An operation may have ended.
+    Wake,
+    /// End when all operations have ended. Before that, receive for this long.
+    Finish {
+        linger: Duration,
+        report: Option<Sender<Result<Report, JobError>>>,
+    },
+}
+
+/// A caller's operation.
+pub(super) struct Operation {
+    pub(super) id: OperationId,
+    /// The input, then the result.
+    pub(super) values: Vec<f32>,
+    pub(super) loss_scale: f32,
+    pub(super) kind: Kind,
+}
+
+/// The kind of an operation, with the caller's end of its result.
+pub(super) enum Kind {
+    Bounded(Completer<Outcome>),
+    Exact(Exact, Duration, Completer<ExactOutcome>),
+}
+
+impl Operation {
+    fn fail(self, error: JobError) {
+        match self.kind {
+            Kind::Bounded(completer) => completer.complete(Err(error)),
+            Kind::Exact(_, _, completer) => completer.complete(Err(error)),
+        }
+    }
+}
+
+/// The thread's state.
+pub(super) struct Worker {
+    place: Place,
+    messages: Receiver<Message>,
+    /// Operations that are not started, in the callers' order.
+    queue: VecDeque<Operation>,
+    started: Vec<Operation>,
+    /// The reason that no operation can start any more.
+    failed: Option<String>,
+    finish: Option<Finish>,
+    wake: Arc<Wake>,
+}
+
+struct Finish {
+    linger: Duration,
+    report: Option<Sender<Result<Report, JobError>>>,
+}
+
+/// Sends [`Message::Wake`], once until the thread has read it.
+struct Wake {
+    sent: AtomicBool,
+    messages: Sender<Message>,
+}
+
+impl Wake {
+    fn wake(&self) {
+        if !self.sent.swap(true, Ordering::AcqRel) {
+            // A thread that has ended needs no wake-up.
+            let _ = self.messages.send(Message::Wake);
+        }
+    }
+}
+
+impl Worker {
+    pub(super) fn new(
+        place: Place,
+        messages: Receiver<Message>,
+        to_itself: Sender<Message>,
+    ) -> Self {
+        let wake = Arc::new(Wake {
+            sent: AtomicBool::new(false),
+            messages: to_itself,
+        });
+        let mut worker = Self {
+            place,
+            messages,
+            queue: VecDeque::new(),
+            started: Vec::new(),
+            failed: None,
+            finish: None,
+            wake,
+        };
+        worker.listen();
+        worker
+    }
+
+    /// Has the collective's thread wake this one.
+    fn listen(&mut self) {
+        let wake = self.wake.clone();
+        self.place.collective().on_end(move || wake.wake());
+    }
+
+    /// Runs until the job is dropped and all its operations have ended.
+    pub(super) fn run(mut self) {
+        loop {
+            let idle = self.queue.is_empty() && self.started.is_empty();
+            if idle && let Some(finish) = self.finish.take() {
+                return self.end(finish);
+            }
+            let Ok(message) = self.messages.recv() else {
+                return;
+            };
+            self.handle(message);
+            while let Ok(message) = self.messages.try_recv() {
+                self.handle(message);
+            }
+            // The network first: decoding takes time too.
+            self.begin();
+            self.complete();
+            self.begin();
+        }
+    }
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Start(operation) => self.queue.push_back(operation),
+            Message::Wake => self.wake.sent.store(false, Ordering::Release),
+            Message::Report(answer) => {
+                let report = match &self.failed {
+                    Some(why) => Err(JobError::Ended(why.clone())),
+                    None => self.place.collective().report().map_err(JobError::from),
+                };
+                // A caller that is gone needs no answer.
+                let _ = answer.send(report);
+            }
+            Message::Finish { linger, report } => self.finish = Some(Finish { linger, report }),
+        }
+    }
+
+    /// Completes operations that have ended.
+    fn complete(&mut self) {
+        let mut at = 0;
+        while at < self.started.len() {
+            let collective = self.place.collective();
+            match collective.has_ended(self.started[at].id) {
+                Ok(true) => {
+                    let operation = self.started.remove(at);
+                    finish(collective, operation);
+                }
+                Ok(false) => at += 1,
+                Err(error) => return self.fail(error.to_string()),
+            }
+        }
+    }
+
+    /// Starts the next operations. One of a new step waits for all before it.
+    fn begin(&mut self) {
+        while let Some(next) = self.queue.front() {
+            let step = next.id.step;
+            match self.started.first() {
+                Some(started) if started.id.step != step => return,
+                Some(_) => {}
+                None if self.failed.is_none() => match self.place.enter(step) {
+                    Ok(false) => {}
+                    Ok(true) => self.listen(),
+                    Err(error) => self.fail(error),
+                },
+                None => {}
+            }
+            let Some(operation) = self.queue.pop_front() else {
+                return;
+            };
+            if let Some(why) = &self.failed {
+                operation.fail(JobError::Ended(why.clone()));
+                continue;
+            }
+            self.start(operation);
+        }
+    }
+
+    fn start(&mut self, mut operation: Operation) {
+        let collective = self.place.collective();
+        let Operation {
+            id,
+            values,
+            loss_scale,
+            kind,
+        } = &mut operation;
+        let started = match kind {
+            Kind::Bounded(_) => {
+                collective.set_loss_scale(*loss_scale);
+                collective.start(*id, values)
+            }
+            Kind::Exact(exact, limit, _) => {
+                collective.start_exact(*id, *exact, std::mem::take(values), *limit)
+            }
+        };
+        match started {
+            Ok(()) => self.started.push(operation),
+            Err(error) => operation.fail(error.into()),
+        }
+    }
+
+    /// Ends all operations, because the link or the membership is gone.
+    fn fail(&mut self, why: String) {
+        for operation in self.started.drain(..).chain(self.queue.drain(..)) {
+            operation.fail(JobError::Ended(why.clone()));
+        }
+        self.failed = Some(why);
+    }
+
+    fn end(self, finish: Finish) {
+        let report = match self.failed {
+            Some(why) => Err(JobError::Ended(why)),
+            None => self.place.finish(finish.linger),
+        };
+        if let Some(answer) = finish.report {
+            let _ = answer.send(report);
+        }
+    }
+}
+
+/// Decodes the result of an operation that has ended, and hands it over.
+fn finish(collective: &mut Collective, operation: Operation) {
+    let Operation {
+        id,
+        mut values,
+        kind,
+        ..
+    } = operation;
+    match kind {
+        Kind::Bounded(completer) => {
+            let ended: Result<Outcome, Error> = collective.wait(id, &mut values);
+            let result = ended.map(|outcome| Reduced { values, outcome });
+            completer.complete(result.map_err(JobError::from));
+        }
+        Kind::Exact(_, _, completer) => {
+            let ended = collective.wait_exact(id);
+            let result = ended.map(|(outcome, values)| Reduced { values, outcome });
+            completer.complete(result.map_err(JobError::from));
+        }
+    }
+}

@@ -430,7 +430,7 @@ mod tests {
         };
         let (here, there) = (Ipv4Addr::LOCALHOST, Ipv4Addr::new(10, 0, 0, 2));
         assert!(of([here, here]).is_ok() && of([there, there]).is_ok());
-        let error = of([here, there]).err().expect("an error").to_string();
+        let error = of([here, there]).expect_err("an error").to_string();
         assert!(
             error.contains("rank 0 has the loopback address 127.0.0.1:5000"),
             "{error}"

@@ -129,7 +129,7 @@ mod tests {
         // One bit more is one byte more.
         assert_eq!(slot(Some(1500), &config(true, 97, true)), 1388);
         assert_eq!(slot(Some(1500), &config(true, 97, false)), 1392);
-        assert_eq!(slot(Some(9000), &open), 8192);
+        assert_eq!(slot(Some(9000), &open), 7616);
         assert_eq!(slot(Some(4000), &open), 3908);
         assert_eq!(slot(Some(576), &config(true, 4, false)), 480);
     }

@@ -248,9 +248,9 @@ impl Config {
     /// A slot that fits an MTU of 1,500 with all headers.
     pub const SLOT_BYTES: usize = 1408;
 
-    /// The largest default slot, for jumbo frames. Larger ones save little work per byte, lose more with each packet,
-    /// and leave room for few packets in small socket buffers.
-    pub const LARGE_SLOT_BYTES: usize = 8192;
+    /// The largest default slot, for jumbo frames. Larger ones save little work per byte and lose more with each packet.
+    /// With its headers it just fits 8 KiB of the kernel's memory: see [`ReceiveBuffer::of_socket`].
+    pub const LARGE_SLOT_BYTES: usize = 7616;
 
     /// Creates a configuration with the defaults of most jobs: 1,408-byte slots, Hadamard, multicast, t_S at
     /// 3/5 of t_B, no pacing, a network that keeps the order, no recycling.

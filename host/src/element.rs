@@ -4,6 +4,8 @@ use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 use ultima_wire::Dtype;
 
+use crate::codec::simd::{Cpu, Simd, Task};
+
 /// Type of the values in packets. Ranks compute in f32. The same on every rank. With recycling, rounding
 /// errors are carried into later operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -54,7 +56,10 @@ impl Element {
         }
         match self {
             Element::F32 => each(values, buf, f32::to_le_bytes),
-            Element::Bf16 => each(values, buf, |value| bf16::from_f32(value).to_le_bytes()),
+            Element::Bf16 => {
+                let (chunks, _) = buf.as_chunks_mut();
+                Cpu::fastest().run(WriteBf16(values, &mut chunks[..values.len()]));
+            }
             Element::F16 => each(values, buf, |value| to_f16(value).to_le_bytes()),
         }
     }
@@ -69,7 +74,10 @@ impl Element {
         }
         match self {
             Element::F32 => each(bytes, values, f32::from_le_bytes),
-            Element::Bf16 => each(bytes, values, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+            Element::Bf16 => {
+                let (chunks, _) = bytes.as_chunks();
+                Cpu::fastest().run(ReadBf16(chunks, values));
+            }
             Element::F16 => each(bytes, values, |bytes| f16::from_le_bytes(bytes).to_f32()),
         }
     }
@@ -106,6 +114,42 @@ impl Element {
                 .for_each(|value| *value = self.rounded(*value));
         }
     }
+}
+
+/// Writes values as bf16, little-endian, with the instructions of the CPU at hand.
+struct WriteBf16<'a>(&'a [f32], &'a mut [[u8; 2]]);
+
+impl Task for WriteBf16<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const R: usize>(self, _: S) {
+        let WriteBf16(values, chunks) = self;
+        for (chunk, value) in chunks.iter_mut().zip(values) {
+            *chunk = bf16_bits(*value).to_le_bytes();
+        }
+    }
+}
+
+/// Reads bf16 values, little-endian, with the instructions of the CPU at hand.
+struct ReadBf16<'a>(&'a [[u8; 2]], &'a mut [f32]);
+
+impl Task for ReadBf16<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const R: usize>(self, _: S) {
+        let ReadBf16(chunks, values) = self;
+        for (value, chunk) in values.iter_mut().zip(chunks) {
+            *value = f32::from_bits(u32::from(u16::from_le_bytes(*chunk)) << 16);
+        }
+    }
+}
+
+/// The nearest bf16, ties to even; a NaN stays one. As [`bf16::from_f32`], in a form that compilers vectorize.
+#[inline(always)]
+fn bf16_bits(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    let quiet = bits | 0x0040_0000;
+    let bits = if value.is_nan() { quiet } else { rounded };
+    (bits >> 16) as u16
 }
 
 /// The nearest finite value: an overflow would spread over a block as an infinity. Infinities stay, so that all
@@ -145,6 +189,23 @@ mod tests {
                     "{value} {read}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn bf16_is_that_of_half() {
+        let special = [
+            f32::NAN,
+            -f32::NAN,
+            f32::INFINITY,
+            f32::MIN,
+            f32::MAX,
+            -0.0,
+            1e-40,
+        ];
+        let bits = (0u32..=u32::MAX).step_by(65_537 / 3).map(f32::from_bits);
+        for value in bits.chain(special) {
+            assert_eq!(bf16_bits(value), bf16::from_f32(value).to_bits(), "{value}");
         }
     }
 

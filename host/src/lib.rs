@@ -57,7 +57,6 @@ mod element;
 mod epoch;
 mod estimator;
 mod exact;
-mod hadamard;
 mod hierarchical;
 mod history;
 mod incast;

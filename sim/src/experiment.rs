@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use ultima_host::trace::{Clock, Head, Sink};
 use ultima_host::{
     Answers, Coding, Config, ConfigError, EarlyBounds, Gather, GatherStart, Grid, GridBounds,
-    GridError, IncastPolicy, Pacing, Path, RatePolicy, Timeouts,
+    GridError, IncastPolicy, Pacing, Path, RatePolicy, ReceiveBuffer, Timeouts,
 };
 use ultima_link::{Loss, LossError};
 use ultima_wire::HEADER_LEN;
@@ -138,6 +138,9 @@ pub struct Experiment {
     pub rate: RatePolicy,
     /// Incast policy of [`Algorithm::Tar`].
     pub incast: IncastPolicy,
+    /// Flow control of [`Algorithm::Tar`]: the size of each rank's socket buffer in bytes, as Linux counts it. None: no flow
+    /// control. Simulated ranks read at once, so only the credit takes time.
+    pub receive_buffer: Option<u64>,
     /// When the owners of [`Algorithm::Tar`] send their first aggregates.
     pub gather_start: GatherStart,
     /// Loss detection of [`Algorithm::Tar`].
@@ -263,6 +266,7 @@ impl Experiment {
             timeouts: Timeouts::Fixed,
             rate: RatePolicy::default(),
             incast: IncastPolicy::default(),
+            receive_buffer: None,
             gather_start: GatherStart::default(),
             answers: Answers::default(),
             min_rto: Duration::from_millis(200),
@@ -601,7 +605,7 @@ impl Experiment {
             burst: TRAIN as u32,
             policy: self.rate,
         };
-        Config {
+        let whole = Config {
             slot_bytes: self.slot,
             coding: Coding::Identity,
             gather: Gather::Multicast,
@@ -617,6 +621,11 @@ impl Experiment {
                 ..EarlyBounds::default()
             },
             ..Config::new(1, 1, rank, self.ranks, self.seed, t_b)
+        };
+        let buffer = |bytes| ReceiveBuffer::of_socket(bytes as usize, &whole);
+        Config {
+            receive_buffer: self.receive_buffer.map(buffer),
+            ..whole
         }
     }
 }

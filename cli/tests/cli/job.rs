@@ -283,7 +283,7 @@ fn members_are_named_by_rank_or_host() {
         assert!(said.contains("no rank 7; it has ranks 0 to 1"), "{said}");
         let said = refused(&["evict", "heavy", "--host", "7"]);
         assert!(
-            said.contains("unknown host \"7\" (the fabric has h1, h2)"),
+            said.contains("unknown host \"7\" (the fabric has h1, h2, h3, h4)"),
             "{said}"
         );
         let said = refused(&["evict", "heavy", "h2"]);

@@ -46,13 +46,13 @@ pub const TERMS: Terms = Terms {
     quiet: Duration::from_secs(1),
 };
 
-/// Timers of the tests' controllers.
+/// Timers of the tests' controllers. Those that bound a call keep some room for a busy machine.
 pub const TIMERS: Timers = Timers {
-    change: Duration::from_millis(40),
-    reroute_call: Duration::from_millis(150),
-    retry: Duration::from_millis(100),
-    reconnect: Duration::from_millis(50),
-    unanswered_read: Duration::from_millis(100),
+    change: Duration::from_millis(100),
+    reroute_call: Duration::from_millis(300),
+    retry: Duration::from_millis(300),
+    reconnect: Duration::from_millis(200),
+    unanswered_read: Duration::from_secs(1),
     resubscribe: Duration::from_millis(200),
     takeover: Duration::from_secs(1),
     eviction_retry: Duration::from_millis(500),

@@ -342,7 +342,7 @@ async fn members_learn_their_rank_when_all_have_joined() {
         (Code::FailedPrecondition, "all 1 ranks of job train on host h2 are taken; evict a lost member with `ultima job evict train`, or free all places of members that left with `ultima job resize train --members ...` and all hosts".into())
     );
     // A rank that is left stays free after the job has begun.
-    client.leave("train", (1, 0), 1).await.unwrap();
+    client.leave("train", (1, 1), 1).await.unwrap();
     assert_eq!(
         client.job("train").await.unwrap().members[1].state(),
         MemberState::Left
@@ -352,14 +352,14 @@ async fn members_learn_their_rank_when_all_have_joined() {
         Code::FailedPrecondition
     );
     // When all have left, the job starts again.
-    client.leave("train", (1, 0), 0).await.unwrap();
-    client.leave("train", (1, 0), 2).await.unwrap();
+    client.leave("train", (1, 1), 0).await.unwrap();
+    client.leave("train", (1, 1), 2).await.unwrap();
     assert_eq!(
         refusal(client.join("train", "h2", LONG).await).1,
         "all 1 ranks of job train on host h2 are taken; all of its members have left: delete job train and create it again"
     );
     assert_eq!(
-        refusal(client.leave("train", (1, 0), 1).await),
+        refusal(client.leave("train", (1, 1), 1).await),
         (
             Code::FailedPrecondition,
             "rank 1 of job train has not joined in epoch 1".into()

@@ -223,7 +223,7 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
         - base.iter().map(BTreeMap::len).sum::<usize>();
     assert_eq!(size, Site::size_of(&["h1", "h3"]).await);
     // An agent of the first epoch is told why it cannot reconnect.
-    let leave = site.client.leave("train", (1, 0), 0).await.unwrap_err();
+    let leave = site.client.leave("train", (1, 1), 0).await.unwrap_err();
     assert_eq!(
         leave.to_string(),
         "rank 0 of job train has not joined in epoch 1"
@@ -727,11 +727,11 @@ async fn a_repeated_join_returns_the_same_rank() {
     assert_eq!([join(8).await, join(7).await], [Ok(1), Ok(0)]);
     assert_eq!(join(9).await, Err(Code::FailedPrecondition));
     // A rank that was left is free.
-    site.client.leave("train", (1, 0), 0).await.unwrap();
+    site.client.leave("train", (1, 1), 0).await.unwrap();
     assert_eq!(join(9).await, Ok(0));
     assert_eq!(join(7).await, Err(Code::FailedPrecondition));
     // Joins without a number are always new members.
-    site.client.leave("train", (1, 0), 0).await.unwrap();
+    site.client.leave("train", (1, 1), 0).await.unwrap();
     assert_eq!(join(0).await, Ok(0));
     assert_eq!(join(0).await, Err(Code::FailedPrecondition));
     let members = site.job().await.members;

@@ -15,7 +15,7 @@ use ultima_controller::server::{
 };
 use ultima_controller::store::StoreError;
 
-use crate::bed::{TIMERS, until};
+use crate::bed::until;
 use crate::chaos::wire::Wire;
 use crate::chaos::{ChaosSwitch, Held};
 use crate::target::Target;

@@ -159,7 +159,11 @@ async fn a_failed_creation_leaves_other_jobs_rates_alone() {
                 let error = controller.create_job(three).await.unwrap_err();
                 let error = error.to_string();
                 let prefixes = match fault {
-                    Fault::Refuse => ["job three: switch s2 refused "; 2],
+                    // The job's entities come first, then the division of ports.
+                    Fault::Refuse => [
+                        "job three: switch s2 refused ",
+                        "job three was not installed: switch s2 refused ",
+                    ],
                     // The connection breaks during a call, or before one.
                     _ => [
                         "job three: switch s2 failed to write ",

@@ -8,7 +8,7 @@ use ultima_controller::client::Client;
 use ultima_controller::fabric::Part;
 use ultima_controller::fabric::damping::Terms;
 use ultima_controller::job::{Gather, JobSpec};
-use ultima_controller::server::{self, Config, Handle, ServeError};
+use ultima_controller::server::{self, Config, Handle, ServeError, Timers};
 use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::update::Type;
 
@@ -30,6 +30,9 @@ const TERMS: Terms = Terms {
     hold_most: Duration::from_secs(600),
     quiet: Duration::from_secs(600),
 };
+/// A change's time while a reroute waits.
+const CHANGE: Duration = Duration::from_millis(40);
+
 /// A grace longer than a test: an element that comes back was never down.
 const PATIENT: Terms = Terms {
     grace: Duration::from_secs(600),
@@ -70,6 +73,10 @@ async fn fabric_with(target: Target, settings: &str) -> (Vec<ChaosSwitch>, Confi
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         terms: TERMS,
+        timers: Timers {
+            change: CHANGE,
+            ..TIMERS
+        },
         ..target.config_for(&text, "leaf-spine.yaml")
     };
     (switches, config)
@@ -362,7 +369,7 @@ async fn blink(handle: &Handle) {
 
 /// Waits for longer than a change may take while a reroute waits for it, and than its undoing.
 async fn outlast_a_change() {
-    tokio::time::sleep(5 * TIMERS.change / 2).await;
+    tokio::time::sleep(5 * CHANGE / 2).await;
 }
 
 /// A chip needs up to a minute to install a program.

@@ -113,7 +113,7 @@ async fn a_restart_restores_jobs_and_members_and_writes_nothing() {
     for host in ["h3", "h1"] {
         before.join("train", host, Duration::ZERO).await.unwrap();
     }
-    before.leave("train", (1, 0), 0).await.unwrap();
+    before.leave("train", (1, 2), 0).await.unwrap();
     let job = before.job("train").await.unwrap();
     handle.stop().await;
     let updates = switches.each_ref().map(ChaosSwitch::updates);

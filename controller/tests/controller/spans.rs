@@ -194,7 +194,7 @@ async fn each_operation_has_a_span_with_one_child_per_switch() {
         client.drain(spine, false).await.unwrap();
     }
     let drains = spans.named("drain");
-    let said = |(span, _): &(Seen, _)| ["part", "drained"].map(|it| span.fields[it].clone());
+    let said = |(span, _): &(Seen, _)| ["element", "drained"].map(|it| span.fields[it].clone());
     let drains: Vec<[String; 2]> = drains.iter().map(said).collect();
     let drained = |part: &str, drained: &str| [part, drained].map(String::from);
     assert_eq!(
@@ -204,7 +204,7 @@ async fn each_operation_has_a_span_with_one_child_per_switch() {
     client.sync_fabric().await.unwrap();
     let (said, on_switches) = spans.only("sync", ["mend"]);
     assert_eq!((said, on_switches), (["true".into()], on(&NAMES)));
-    let moves = spans.named("move");
+    let moves = spans.named("reroute");
     let moved = |(span, switches): &(Seen, BTreeSet<String>)| {
         span.fields["jobs"] == "1" && switches.is_superset(&on(&["leaf1", "leaf3"]))
     };

@@ -65,7 +65,7 @@ async fn a_standby_takes_over_and_the_first_controller_follows() {
     assert_eq!(
         standing.leader,
         bed.address(0, 1),
-        "it says where the primary is"
+        "it says where the leader is"
     );
     drop(second);
     first.leads().await;
@@ -153,7 +153,7 @@ async fn a_partitioned_leader_commits_nothing() {
         client.create_job(&group::spec("after")).await.unwrap();
         new.is_whole().await;
         assert_eq!(names(&client).await, ["before", "after"]);
-        until(async || old.standing().await.primary == bed.address(0, 1)).await;
+        until(async || old.standing().await.leader == bed.address(0, 1)).await;
         assert!(old.handle().leader().is_none());
         // Its store equals the leader's.
         until(async || old.standing().await.history == new.standing().await.history).await;

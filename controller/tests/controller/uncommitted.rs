@@ -6,7 +6,7 @@ use ultima_controller::api;
 use ultima_controller::api::membership_event::Kind;
 use ultima_controller::client::Client;
 
-use crate::bed::until_event;
+use crate::bed::{until, until_event};
 use crate::crew::{self, Crew};
 use crate::group::{self, Bed};
 
@@ -38,7 +38,7 @@ async fn an_interrupted_deletion_reports_the_cancelled_change() {
     bed.switches[0].state().stalls_writes = true;
     let deleting = client.clone();
     let deleting = tokio::spawn(async move { deleting.delete_job("train").await });
-    group::until(async || bed.switches[0].state().stalled_writes > 0).await;
+    until(async || bed.switches[0].state().stalled_writes > 0).await;
     bed.part_peers(0, 1);
     leader.followers(0).await;
     bed.switches[0].state().stalls_writes = false;

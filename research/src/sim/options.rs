@@ -87,6 +87,10 @@ pub struct Options {
     /// tar, tar-2d: number of ranks that may send to one rank at a time: all, dynamic (adapts to loss), or 1 to 15
     #[arg(long, default_value = "all", value_parser = policies::incast)]
     incast: IncastPolicy,
+    /// tar, tar-2d: flow control by credit: size of each rank's socket buffer, in bytes, as Linux counts it (425984 is its
+    /// default limit) [default: no flow control]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    receive_buffer: Option<u64>,
     /// tar: when owners of shards send their first result packets: at once, or in turns by rank
     #[arg(long, default_value = GatherStart::default().name(), value_parser = policies::gather_starts())]
     gather_start: GatherStart,
@@ -184,6 +188,7 @@ impl Options {
             },
             rate: self.rate_control,
             incast: self.incast,
+            receive_buffer: self.receive_buffer,
             gather_start: self.gather_start,
             answers: self.loss_detection,
             bounds: self.t_s.zip(self.t_b),

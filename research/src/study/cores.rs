@@ -82,9 +82,7 @@ impl Cores {
         let id = self.next();
         let contributing = self.carries.iter_mut().zip(&*buckets);
         let contributions = contributing
-            .map(|(carry, gradient)| {
-                encoded(&mut self.codec, id, carry.contribute(id, gradient))
-            })
+            .map(|(carry, gradient)| encoded(&mut self.codec, id, carry.contribute(id, gradient)))
             .collect();
         let results = self.operate(id, contributions, lost)?;
         for ((bucket, result), (core, carry)) in buckets

@@ -241,7 +241,7 @@ fn bad_trace_options_are_rejected_before_the_simulation_runs() {
     };
     let with = |options: &[&str]| refused(&[&["--trace", "/dev/null"], options].concat());
     assert!(with(&["--algorithm", "ring"]).contains("--algorithm tar, not ring"));
-    assert!(with(&["--ranks", "4", "--trace-rank", "4"]).contains("ranks 0 to 3"));
+    assert!(with(&["--ranks", "4", "--trace-rank", "4"]).contains("no rank 4; expected 0 to 3"));
     let text = refused(&["--trace", "/nowhere/at/all.jsonl"]);
     assert!(text.contains("/nowhere/at/all.jsonl"), "{text}");
 }

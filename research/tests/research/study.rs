@@ -186,7 +186,7 @@ fn a_tiny_study_of_recycling_gives_a_table_and_a_plot_and_gives_them_again() {
 fn a_study_of_recycling_refuses_in_a_line() {
     for (arguments, wanted) in [
         (&["--losses", "0.01:6,often"][..], "loss `often`"),
-        (&["--losses", "field:1:2:3..4"], "by chance"),
+        (&["--losses", "field:1:2:3..4"], "no loss by header field"),
         (&["--losses", "1.5"], "at most 1"),
         (&["--out", "/dev/null/here"], "/dev/null/here"),
     ] {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prost::Message as _;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -20,10 +20,32 @@ use crate::target::Target;
 /// The latency of [`Fault::Delay`].
 const LATE: Duration = Duration::from_millis(100);
 
-/// The latency of [`Fault::Hang`]: longer than a reroute waits for a change, or for its own call.
+/// The longest latency of [`Fault::Hang`]: longer than a reroute waits for a change, or for its own call.
 fn hang() -> Duration {
     let limit = TIMERS.change.max(TIMERS.reroute_call);
     limit.mul_f64(rand::random_range(1.2..2.0))
+}
+
+/// The time from a client's end of a call to the end of a write that hangs.
+const AFTER: Duration = Duration::from_millis(30);
+
+/// Completes when the client has given up a call: the server drops the other end.
+struct GivenUp(Option<oneshot::Receiver<()>>);
+
+impl GivenUp {
+    /// Both ends; the call keeps the first.
+    fn pair() -> (oneshot::Sender<()>, GivenUp) {
+        let (call, ended) = oneshot::channel();
+        (call, GivenUp(Some(ended)))
+    }
+
+    async fn wait(&mut self) {
+        if let Some(ended) = &mut self.0 {
+            // Nothing is ever sent.
+            let _ = ended.await;
+        }
+        self.0 = None;
+    }
 }
 
 /// The message of injected errors.
@@ -212,10 +234,20 @@ impl Service {
 
     /// Waits as a hanging call. The call hangs until the returned guard is dropped. It fails if the switch lost all state
     /// meanwhile.
-    async fn hang(&self) -> Result<Hangs, Status> {
+    /// A write also ends soon after its client has given it up.
+    async fn hang(&self, call: Option<&mut GivenUp>) -> Result<Hangs, Status> {
         let hangs = self.hanging.begin();
         let life = self.state.lock().unwrap().lives;
-        tokio::time::sleep(hang()).await;
+        let given_up = async {
+            match call {
+                Some(call) => call.wait().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(hang()) => {}
+            () = given_up => tokio::time::sleep(AFTER).await,
+        }
         self.stall(|state| state.keeps_hanging).await;
         match self.state.lock().unwrap().lives == life {
             true => Ok(hangs),
@@ -239,7 +271,7 @@ impl Service {
     async fn before(&self, call: Call) -> Result<Option<Fault>, Status> {
         let fault = self.state.lock().unwrap().begin(call);
         match fault {
-            Some(Fault::Hang) => drop(self.hang().await?),
+            Some(Fault::Hang) => drop(self.hang(None).await?),
             Some(Fault::Refuse) => return Err(Status::resource_exhausted(ON_PURPOSE)),
             Some(Fault::Disconnect) => return Err(self.break_off()),
             Some(Fault::Forget) => {
@@ -263,13 +295,17 @@ impl Service {
     }
 
     /// Applies a batch in its order, and returns the result of each update.
-    async fn update_all(&self, updates: Vec<Update>) -> Result<Vec<Error>, Status> {
+    async fn update_all(
+        &self,
+        updates: Vec<Update>,
+        mut call: GivenUp,
+    ) -> Result<Vec<Error>, Status> {
         let mut outcomes = Vec::new();
         let mut hanging = Vec::new();
         for update in updates {
             let fault = self.state.lock().unwrap().begin(Call::Update);
             if fault == Some(Fault::Hang) {
-                hanging.push(self.hang().await?);
+                hanging.push(self.hang(Some(&mut call)).await?);
             }
             match fault {
                 Some(Fault::Refuse) => {
@@ -335,7 +371,8 @@ impl p4_runtime_server::P4Runtime for Service {
         }
         // Some servers complete a write whose client has gone.
         let service = self.clone();
-        let updates = async move { service.update_all(request.updates).await };
+        let (_call, given_up) = GivenUp::pair();
+        let updates = async move { service.update_all(request.updates, given_up).await };
         let outcomes = tokio::spawn(updates).await.expect("it does not panic")?;
         match outcomes
             .iter()
@@ -446,7 +483,7 @@ impl p4_runtime_server::P4Runtime for Service {
                     fault => {
                         match fault {
                             Some(Fault::Delay) => tokio::time::sleep(LATE).await,
-                            Some(Fault::Hang) => drop(service.hang().await),
+                            Some(Fault::Hang) => drop(service.hang(None).await),
                             _ => {}
                         }
                         arbitrate(&mut state.lock().unwrap(), stream, message, &responses)

@@ -2,7 +2,8 @@
 //!
 //! [`Coding::Hadamard`] cuts the bucket into *B* blocks of 2^k entries (the last one padded with zeros),
 //! gives every entry a random sign, transforms each block with the orthonormal Walsh–Hadamard matrix and
-//! interleaves the blocks: coefficient *c* of block *b* has index *cB* + *b*. A run of *S* missing values,
+//! interleaves the blocks: index *cB* + *b* holds a coefficient of block *b*. Which one depends on [`tile`]; it
+//! is the same on all ranks, whatever their CPUs. A run of *S* missing values,
 //! which is what a lost packet is, takes ⌈*S*/*B*⌉ or ⌊*S*/*B*⌋ coefficients out of every block; so does a
 //! tail that is never sent.
 //!
@@ -10,13 +11,19 @@
 //! decoded as (1−*p*)·*x* plus noise of zero mean over the signs and of variance *p*(1−*p*) times the block's
 //! mean square. The squared error is *p* times the block's energy. OptiReduce (NSDI 2025) transforms the
 //! bucket as a whole; interleaved blocks of 2^12 stay in cache and spread a packet as widely.
+//!
+//! A tile of 16 blocks is transformed in registers of 16 rows: a pass does four stages. The first pass reads the
+//! bucket and flips signs, the last one scales and writes the encoded bucket, so each is passed over once.
 
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
+mod hadamard;
+mod signs;
+pub(crate) mod simd;
+mod tile;
 
-use crate::hadamard::{self, LANES, Row};
 use crate::operation::OperationId;
-use crate::seed::{self, Purpose};
+use signs::Signs;
+use simd::{Cpu, LANES, Row};
+use tile::{Blocks, Decode, Encode};
 
 /// Coding of a bucket for a network that loses packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +83,11 @@ impl Default for Coding {
 pub struct Codec {
     coding: Coding,
     seed: u64,
-    tile: Vec<Row>,
+    cpu: Cpu,
+    /// Memory for a tile.
+    rows: Vec<Row>,
+    /// The last block with its padding.
+    padded: Vec<f32>,
 }
 
 impl Codec {
@@ -89,7 +100,9 @@ impl Codec {
         Self {
             coding,
             seed,
-            tile: Vec::new(),
+            cpu: Cpu::fastest(),
+            rows: Vec::new(),
+            padded: Vec::new(),
         }
     }
 
@@ -100,22 +113,46 @@ impl Codec {
             encoded.extend_from_slice(bucket);
             return;
         };
-        encoded.resize(self.coding.encoded_len(bucket.len()), 0.0);
-        let blocks = encoded.len() / block;
-        let scale = hadamard::scale(block);
-        let mut signs = Signs::new(self.seed, id);
-        self.tile.resize(block, [0.0; LANES]);
-        for first in (0..blocks).step_by(LANES) {
-            let lanes = LANES.min(blocks - first);
-            gather(&mut self.tile, &bucket[first * block..]);
-            signs.flip(&mut self.tile);
-            hadamard::transform(&mut self.tile);
-            for (row, out) in self.tile.iter().zip(encoded[first..].chunks_mut(blocks)) {
-                for (out, value) in out[..lanes].iter_mut().zip(row) {
-                    *out = value * scale;
-                }
-            }
+        let len = self.coding.encoded_len(bucket.len());
+        if encoded.capacity() < len {
+            // The system zeroes new memory when it is touched.
+            *encoded = vec![0.0; len];
         }
+        encoded.resize(len, 0.0);
+        let (whole, rest) = bucket.split_at(bucket.len() / block * block);
+        self.reserve(block);
+        self.padded[..rest.len()].copy_from_slice(rest);
+        self.padded[rest.len()..].fill(0.0);
+        let shape = Blocks {
+            count: len / block,
+            len: block,
+        };
+        let signs = Signs::new(self.seed, id);
+        for tile in shape.tiles() {
+            let whole = &whole[tile.first_block * block..];
+            let mut lanes: [&[f32]; LANES] = [&[]; LANES];
+            let parts = whole
+                .chunks_exact(tile.lane)
+                .chain(self.padded.chunks_exact(tile.lane));
+            for (part, at) in parts.zip(tile.lanes(shape)) {
+                lanes[at] = part;
+            }
+            let place = tile.place(shape, &mut self.rows, signs);
+            let encoded = &mut encoded[tile.first_block..];
+            self.cpu.run(Encode {
+                place,
+                lanes,
+                encoded,
+            });
+        }
+    }
+
+    /// Makes room for a tile and a padded block.
+    fn reserve(&mut self, block: usize) {
+        if self.rows.len() < block {
+            self.rows.resize(block, Row::ZERO);
+        }
+        self.padded.resize(block, 0.0);
     }
 
     /// The coding in use.
@@ -153,102 +190,38 @@ impl Codec {
             bucket.copy_from_slice(encoded);
             return;
         };
-        let blocks = encoded.len() / block;
-        let scale = hadamard::scale(block);
-        let mut signs = Signs::new(self.seed, id);
-        self.tile.resize(block, [0.0; LANES]);
-        for first in (0..blocks).step_by(LANES) {
-            let lanes = LANES.min(blocks - first);
-            for (row, values) in self.tile.iter_mut().zip(encoded[first..].chunks(blocks)) {
-                for (value, encoded) in row.iter_mut().zip(&values[..lanes]) {
-                    *value = encoded * scale;
-                }
+        self.reserve(block);
+        let (whole, rest) = bucket.split_at_mut(bucket.len() / block * block);
+        let shape = Blocks {
+            count: encoded.len() / block,
+            len: block,
+        };
+        let signs = Signs::new(self.seed, id);
+        for tile in shape.tiles() {
+            let whole = &mut whole[tile.first_block * block..];
+            let mut lanes: [&mut [f32]; LANES] = Default::default();
+            let parts =
+                (whole.chunks_exact_mut(tile.lane)).chain(self.padded.chunks_exact_mut(tile.lane));
+            for (part, at) in parts.zip(tile.lanes(shape)) {
+                lanes[at] = part;
             }
-            hadamard::transform(&mut self.tile);
-            signs.flip(&mut self.tile);
-            scatter(&self.tile, &mut bucket[first * block..]);
+            let place = tile.place(shape, &mut self.rows, signs);
+            let encoded = &encoded[tile.first_block..];
+            self.cpu.run(Decode {
+                place,
+                lanes,
+                encoded,
+            });
         }
+        rest.copy_from_slice(&self.padded[..rest.len()]);
     }
 }
-
-/// Rows to fill from one block before the next block's turn: a cache line of it. Blocks are a power of two
-/// apart, so reading one value of each in turn would evict their lines before the next value is needed.
-const LINE: usize = 16;
-
-/// Copies the next blocks of a bucket to the lanes of a tile, padded with zeros.
-fn gather(tile: &mut [Row], bucket: &[f32]) {
-    let block = tile.len();
-    let present = bucket.len().min(LANES * block);
-    if present < LANES * block {
-        tile.fill([0.0; LANES]);
-    }
-    for (line, rows) in tile.chunks_mut(LINE).enumerate() {
-        for (lane, values) in bucket[..present].chunks(block).enumerate() {
-            let values = values.get(line * LINE..).unwrap_or_default();
-            for (row, value) in rows.iter_mut().zip(values) {
-                row[lane] = *value;
-            }
-        }
-    }
-}
-
-/// The reverse of [`gather`].
-fn scatter(tile: &[Row], bucket: &mut [f32]) {
-    let block = tile.len();
-    let present = bucket.len().min(LANES * block);
-    for (line, rows) in tile.chunks(LINE).enumerate() {
-        for (lane, values) in bucket[..present].chunks_mut(block).enumerate() {
-            let values = values.get_mut(line * LINE..).unwrap_or_default();
-            for (value, row) in values.iter_mut().zip(rows) {
-                *value = row[lane];
-            }
-        }
-    }
-}
-
-/// The random signs of an operation in the order of tiles, rows and lanes, one bit each.
-struct Signs(Xoshiro256PlusPlus);
-
-impl Signs {
-    fn new(seed: u64, id: OperationId) -> Self {
-        let seed = seed::derive(seed, Purpose::Signs, id, 0);
-        Self(Xoshiro256PlusPlus::seed_from_u64(seed))
-    }
-
-    /// Multiplies every entry of a tile by its sign.
-    fn flip(&mut self, tile: &mut [Row]) {
-        const ROWS_PER_WORD: usize = 64 / LANES;
-        for rows in tile.chunks_mut(ROWS_PER_WORD) {
-            let mut bits = self.0.next_u64();
-            for four in rows.iter_mut().flat_map(|row| row.as_chunks_mut::<4>().0) {
-                let masks = &SIGNS_OF_FOUR[bits as usize % 16];
-                for (value, mask) in four.iter_mut().zip(masks) {
-                    *value = f32::from_bits(value.to_bits() ^ mask);
-                }
-                bits >>= 4;
-            }
-        }
-    }
-}
-
-/// The sign bits of four values, by the four random bits that decide them. Not every CPU has vector shifts by
-/// lane.
-const SIGNS_OF_FOUR: [[u32; 4]; 16] = {
-    let mut signs = [[0; 4]; 16];
-    let mut bits = 0;
-    while bits < 16 {
-        let mut at = 0;
-        while at < 4 {
-            signs[bits][at] = (bits as u32 >> at & 1) << 31;
-            at += 1;
-        }
-        bits += 1;
-    }
-    signs
-};
 
 #[cfg(test)]
 mod tests {
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
     use super::*;
 
     const ID: OperationId = OperationId { step: 3, bucket: 1 };
@@ -322,6 +295,42 @@ mod tests {
         // The largest block if the bucket is large enough for any padding to be small.
         assert_eq!(Coding::default().block(16 << 12), Some(1 << 12));
         assert_eq!(Coding::default().block(100_010), Some(1 << 12));
+    }
+
+    fn codec_on(cpu: Cpu, coding: Coding, seed: u64) -> Codec {
+        Codec {
+            cpu,
+            ..Codec::new(coding, seed)
+        }
+    }
+
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|value| value.to_bits()).collect()
+    }
+
+    /// Every code path, at the lengths where tiles change their shape.
+    #[test]
+    fn instruction_sets_agree_bit_by_bit() {
+        for log2_block in [0, 1, 3, 4, 5, 8, 9, 12, 13] {
+            let coding = Coding::Hadamard { log2_block };
+            let near = [1, 2, 3, 15, 16, 17, 31, 32, 33, 47].map(|blocks| blocks << log2_block);
+            for len in near.into_iter().chain(SIZES.into_iter().take(11)) {
+                let original = bucket(len);
+                let mut decoded = vec![0.0; len];
+                let mut results = Cpu::available().map(|cpu| {
+                    let mut codec = codec_on(cpu, coding, 42);
+                    let mut encoded = Vec::new();
+                    codec.encode(ID, &original, &mut encoded);
+                    codec.decode(ID, &encoded, &mut decoded);
+                    (bits(&encoded), bits(&decoded))
+                });
+                let portable = results.next();
+                assert!(
+                    results.all(|result| Some(result) == portable),
+                    "{coding:?} {len}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -18,6 +18,8 @@ use crate::{RENDEZVOUS, meet};
 
 /// The job's number in packets. Without a controller, epochs alone tell jobs apart.
 const JOB: u16 = 1;
+/// Memory of a packet with a large slot, in the kernel. See [`Config::LARGE_SLOT_BYTES`].
+const MEMORY: [usize; 2] = [8192, 4096];
 /// Packets that each other rank may have outstanding at a receiver, at least: below that, credit costs more
 /// than larger slots gain.
 const SMALLEST_WINDOW: u32 = 4;
@@ -286,9 +288,7 @@ fn slot(config: &Config, offers: &[Offer]) -> usize {
         *slot_bytes <= room && packets / others >= SMALLEST_WINDOW
     };
     let per_packet = ReceiveBuffer::overhead(config);
-    let largest = Config::LARGE_SLOT_BYTES;
-    let candidates =
-        [largest, largest / 2].map(|memory| memory.saturating_sub(per_packet) / 64 * 64);
+    let candidates = MEMORY.map(|memory| memory.saturating_sub(per_packet) / 64 * 64);
     let mut candidates = candidates
         .into_iter()
         .filter(|slot_bytes| *slot_bytes > usual);

@@ -67,7 +67,8 @@ pub enum JobError {
     },
     /// The rank has no socket.
     #[error(
-        "cannot open a {what} socket on {address}: {error}; check that this machine has the address and that the port is free"
+        "cannot open a {what} socket on {address}: {error}; check that this machine has the address and that \
+         the port is free"
     )]
     Socket {
         /// UDP or TCP.

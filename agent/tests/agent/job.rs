@@ -282,6 +282,23 @@ fn every_setting_that_must_be_equal_is_compared() {
 }
 
 #[test]
+fn runs_with_other_names_refuse_each_other() {
+    let addresses = addresses(2);
+    let errors = on_threads(2, move |rank| {
+        let run = ["monday", "tuesday"][rank];
+        let rendezvous = Addresses::new(rank, addresses.clone()).run(run);
+        builder(rendezvous).start().err().map(|e| e.to_string())
+    });
+    for error in errors {
+        let error = error.expect("an error");
+        assert!(
+            error.starts_with("rank 1 has run tuesday, rank 0 has monday"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_missing_rank_is_named_on_the_others() {
     let addresses = addresses(3);
     let errors = on_threads(2, move |rank| {

@@ -13,12 +13,12 @@ use super::super::error::Refusal;
 use super::super::fingerprint::{Chosen, Fingerprint};
 use super::super::{JobError, interface};
 use super::addresses::serve;
-use super::exchange::{Member, Offer, agree};
+use super::exchange::{Member, Offer, agree, udp_bound};
 use super::store::{Client, Protocol};
 use super::{Members, Place, Rendezvous, Request, deadline};
 use crate::{
-    Configure, Context, Go, Link, Metrics, Next, RENDEZVOUS, Session, SessionError, Start, Unready,
-    give_up, meet,
+    Configure, Context, Go, Link, Metrics, Next, Session, SessionError, Start, Unready, give_up,
+    meet,
 };
 
 /// How long a collective of an earlier epoch serves repairs.
@@ -138,13 +138,13 @@ fn meet_all(session: &Session, until: Instant) -> Result<(), JobError> {
         0 => Some(serve(at)?),
         _ => None,
     };
-    let advice = "Ranks compare their settings at rank 0's address, over TCP: check that the fabric and firewalls pass it";
+    let advice = "Ranks compare their settings at rank 0's address, over TCP: check that the fabric passes it";
     let ip = at.ip().to_string();
     let mut store = Client::connect(&ip, at.port(), Some(Protocol::V2), (until, advice))?;
     let left = until.saturating_duration_since(Instant::now());
     agree(&mut store, &member, left, offer, |_| Ok(()))?;
     drop(server);
-    let bound = left.max(RENDEZVOUS);
+    let bound = udp_bound(until);
     let silent = meet(&session.collective.prober(), rank, ranks, bound);
     let silent = silent.map_err(|stopped| JobError::Ended(stopped.to_string()))?;
     if silent.is_empty() {

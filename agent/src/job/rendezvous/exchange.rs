@@ -18,6 +18,8 @@ use crate::{RENDEZVOUS, meet};
 
 /// The job's number in packets. Without a controller, epochs alone tell jobs apart.
 const JOB: u16 = 1;
+/// Memory of a packet with a large slot, in the kernel. See [`Config::LARGE_SLOT_BYTES`].
+const MEMORY: [usize; 2] = [8192, 4096];
 /// Packets that each other rank may have outstanding at a receiver, at least: below that, credit costs more
 /// than larger slots gain.
 const SMALLEST_WINDOW: u32 = 4;
@@ -116,9 +118,7 @@ pub fn meet_at(
         group: SocketAddrV4::new(group_address(JOB), UDP_PORT),
     };
     let collective = Collective::over_udp(config, udp)?;
-    // All ranks have read the list by about now, unless their machines are slow.
-    let left = until.saturating_duration_since(Instant::now());
-    let bound = left.max(RENDEZVOUS);
+    let bound = udp_bound(until);
     let silent = meet(&collective.prober(), rank, ranks, bound);
     let silent = silent.map_err(|stopped| JobError::Ended(stopped.to_string()))?;
     if !silent.is_empty() {
@@ -130,6 +130,12 @@ pub fn meet_at(
         });
     }
     Ok(Place::fixed(collective, address))
+}
+
+/// How long to wait for every rank's UDP packets. All ranks have read the list of ranks by about now.
+pub(super) fn udp_bound(until: Instant) -> Duration {
+    let left = until.saturating_duration_since(Instant::now());
+    left.clamp(RENDEZVOUS, 10 * RENDEZVOUS)
 }
 
 /// The names of values at the store.
@@ -173,7 +179,7 @@ pub(super) fn agree<T: Serialize + DeserializeOwned>(
         write(store, &keys.offer(rank), &offer)?;
         let agreed: Option<Agreed<T>> = read(store, &keys.agreed(), until + GRACE)?;
         let agreed = agreed.ok_or(Refusal::NoRoster {
-            waited: timeout + GRACE,
+            waited: timeout.saturating_add(GRACE),
         })?;
         store.set(&keys.done(rank), b"1")?;
         let Agreed {
@@ -282,9 +288,7 @@ fn slot(config: &Config, offers: &[Offer]) -> usize {
         *slot_bytes <= room && packets / others >= SMALLEST_WINDOW
     };
     let per_packet = ReceiveBuffer::overhead(config);
-    let largest = Config::LARGE_SLOT_BYTES;
-    let candidates =
-        [largest, largest / 2].map(|memory| memory.saturating_sub(per_packet) / 64 * 64);
+    let candidates = MEMORY.map(|memory| memory.saturating_sub(per_packet) / 64 * 64);
     let mut candidates = candidates
         .into_iter()
         .filter(|slot_bytes| *slot_bytes > usual);
@@ -352,4 +356,84 @@ fn read<T: DeserializeOwned>(
         ),
     })?;
     Ok(Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+    use crate::job::rendezvous::Local;
+
+    fn offer(ip: Ipv4Addr, mtu: u32, receive_buffer: usize) -> Offer {
+        let config = Config::new(JOB, 1, 0, 4, 7, Duration::from_secs(1));
+        Offer {
+            address: SocketAddrV4::new(ip, 5000),
+            mtu,
+            receive_buffer,
+            fingerprint: Fingerprint::new(&config, &Chosen::default()),
+        }
+    }
+
+    #[test]
+    fn slots_fit_every_mtu_and_every_buffer() {
+        let ip = Ipv4Addr::LOCALHOST;
+        let slot_of = |ranks, offers: &[(u32, usize)]| {
+            let config = Config::new(JOB, 1, 0, ranks, 7, Duration::from_secs(1));
+            let offers: Vec<Offer> = (offers.iter())
+                .map(|(mtu, buffer)| offer(ip, *mtu, *buffer))
+                .collect();
+            let slot_bytes = slot(&config, &offers);
+            let config = Config {
+                slot_bytes,
+                ..config
+            };
+            assert_eq!(config.validate(), Ok(()));
+            assert!(
+                offers
+                    .iter()
+                    .all(|o| headers(&config) + slot_bytes <= o.mtu as usize)
+            );
+            slot_bytes
+        };
+        // Linux's default limit, as SO_RCVBUF reads.
+        const USUAL: usize = 2 * 212_992;
+        const LARGE: usize = 16 << 20;
+        assert_eq!(slot_of(4, &[(65_536, USUAL), (65_536, USUAL)]), 7616);
+        assert_eq!(slot_of(4, &[(9000, LARGE), (9000, LARGE)]), 7616);
+        assert_eq!(slot_of(4, &[(9000, LARGE), (4500, LARGE)]), 3520);
+        assert_eq!(slot_of(4, &[(1500, LARGE), (9000, LARGE)]), 1408);
+        assert_eq!(slot_of(4, &[(576, USUAL)]), 496);
+        // Four packets from each other rank.
+        assert_eq!(slot_of(12, &[(65_536, USUAL)]), 3520);
+        assert_eq!(slot_of(64, &[(65_536, USUAL)]), 1408);
+        assert_eq!(slot_of(64, &[(65_536, LARGE)]), 7616);
+    }
+
+    #[test]
+    fn loopback_addresses_do_not_reach_other_hosts() {
+        let member = Member {
+            rank: 0,
+            ranks: 2,
+            prefix: String::new(),
+            run: None,
+            hosted: false,
+        };
+        let request = Request {
+            settings: Settings::new(Duration::from_secs(1)),
+            seed: None,
+            local: Local::Routed,
+            timeout: Duration::from_secs(1),
+        };
+        let of = |ips: [Ipv4Addr; 2]| {
+            let offers = ips.map(|ip| offer(ip, 1500, 1 << 20));
+            roster(&member, &request, &offers)
+        };
+        let (here, there) = (Ipv4Addr::LOCALHOST, Ipv4Addr::new(10, 0, 0, 2));
+        assert!(of([here, here]).is_ok() && of([there, there]).is_ok());
+        let error = of([here, there]).expect_err("an error").to_string();
+        assert!(
+            error.contains("rank 0 has the loopback address 127.0.0.1:5000"),
+            "{error}"
+        );
+    }
 }

@@ -1,6 +1,5 @@
 //! The committed compiled files match their sources and manifests.
 
-use std::io::Write as _;
 use std::path::Path;
 use std::{fs, io};
 

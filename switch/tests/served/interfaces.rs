@@ -128,7 +128,7 @@ impl Host {
 /// Runs a test in a namespace of its own, on a single thread so that all its sockets are in it.
 pub fn in_namespace(test: impl Future<Output = ()> + Send + 'static) {
     if let Some(reason) = missing() {
-        skipped(&reason);
+        skipped(reason);
         return;
     }
     let run = move || {

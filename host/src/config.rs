@@ -151,13 +151,13 @@ impl ReceiveBuffer {
     /// this configuration.
     ///
     /// The kernel counts the memory of a packet: its data rounded up to a power of two, and its descriptors.
-    /// Half of the buffer stays free: the kernel returns the memory of read packets in steps of a quarter
+    /// Five sixteenths of the buffer stay free: the kernel returns the memory of read packets in steps of a quarter
     /// buffer, and small packets need room too.
     pub fn of_socket(bytes: usize, config: &Config) -> Self {
         const DESCRIPTOR: usize = 256;
         let memory = (config.slot_bytes + Self::overhead(config)).next_power_of_two() + DESCRIPTOR;
         Self {
-            packets: u32::try_from(bytes / 2 / memory).unwrap_or(u32::MAX),
+            packets: u32::try_from(bytes * 11 / 16 / memory).unwrap_or(u32::MAX),
         }
     }
 

@@ -17,6 +17,7 @@ mod rank;
 mod report;
 mod run;
 mod seat;
+mod verdict;
 
 pub use options::Options;
 pub use run::run;

@@ -19,9 +19,10 @@ use ultima_host::trace::{TraceFile, Written};
 
 use super::data::Data;
 use super::options::Options;
-use super::rank::{Done, Silence, Work};
+use super::rank::{Silence, Work};
 use super::report::Report;
 use super::seat::{Named, Ready, Seat};
+use super::verdict;
 use crate::document;
 use crate::exit::Exit;
 use ultima_console::output;
@@ -212,7 +213,7 @@ async fn work(options: &Options) -> Result<ExitCode> {
         eprintln!("error: {}", output::visible(&format!("{error:#}")));
         return Ok(ExitCode::FAILURE);
     }
-    Ok(verdict(&done))
+    Ok(verdict::of(&done, options.verify))
 }
 
 async fn export(address: SocketAddr, metrics: Arc<Metrics>) -> Result<Exporter> {
@@ -235,37 +236,6 @@ async fn end(trace: TraceFile, options: &Options) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// The exit code: 1 for wrong results, operations without packets, and ranks that stopped early. Loss is no failure.
-fn verdict(done: &[Done]) -> ExitCode {
-    let operations = || done.iter().flat_map(|done| &done.operations);
-    let wrong = operations()
-        .filter(|operation| operation.is_wrong())
-        .count();
-    let deaf = operations()
-        .filter(|operation| operation.heard_nothing().is_some())
-        .count();
-    if wrong > 0 {
-        eprintln!("error: {wrong} results are wrong although no packet was lost");
-    }
-    if deaf > 0 {
-        eprintln!(
-            "error: no packet of another rank arrived in {deaf} operations; run `ultima job check`"
-        );
-    }
-    let reports = done.iter().flat_map(|done| &done.reports);
-    let refused: u64 = reports.map(|report| report.totals.rejected.total()).sum();
-    if refused > 0 {
-        eprintln!(
-            "warning: {refused} datagrams were rejected; start all agents with the same --allreduce, --slot-bytes and --no-hadamard"
-        );
-    }
-    let stopped = done.iter().filter(|done| done.stopped.is_some()).count();
-    match wrong + deaf + stopped {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
-    }
 }
 
 /// The member whose address this machine has.

@@ -72,4 +72,6 @@ pub struct LinkCounters {
     pub send_errors: u64,
     /// Datagrams longer than the interface's MTU allows.
     pub too_long: u64,
+    /// The kernel's last reason for one of the two (errno(3)).
+    pub last_send_error: Option<i32>,
 }

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::libc::EMSGSIZE;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::RcvBufForce;
 use quinn_udp::{RecvMeta, UdpSocketState};
 use socket2::SockRef;
 use ultima_wire::Key;
@@ -94,9 +96,12 @@ struct Queued {
 pub(crate) fn size_buffers(socket: &UdpSocket) -> Result<usize, LinkError> {
     let fail = |what| move |error: io::Error| LinkError::io(what, error);
     let options = SockRef::from(socket);
-    options
-        .set_recv_buffer_size(SOCKET_BUFFER)
-        .map_err(fail("size the receive buffer"))?;
+    // Over net.core.rmem_max with CAP_NET_ADMIN, else up to it.
+    if setsockopt(socket, RcvBufForce, &SOCKET_BUFFER).is_err() {
+        options
+            .set_recv_buffer_size(SOCKET_BUFFER)
+            .map_err(fail("size the receive buffer"))?;
+    }
     options
         .set_send_buffer_size(SOCKET_BUFFER)
         .map_err(fail("size the send buffer"))?;
@@ -262,6 +267,7 @@ impl Link for UdpLink {
                         _ => &mut self.counters.send_errors,
                     };
                     *lost += count as u64;
+                    self.counters.last_send_error = error.raw_os_error();
                     self.sent += count;
                 }
             }

@@ -320,6 +320,29 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn unsent_packets_are_counted_with_the_reason() {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("binds");
+        // The kernel sends to it only with SO_BROADCAST.
+        let broadcast = SocketAddrV4::new(Ipv4Addr::BROADCAST, 9);
+        let config = UdpConfig {
+            socket,
+            peers: vec![broadcast],
+            group: broadcast,
+        };
+        let mut link = UdpLink::new(config, 100, None).expect("sets up");
+        link.slot().expect("room in the batch").fill(0);
+        link.queue(Transmit {
+            to: Destination::Rank(0),
+            len: 100,
+            head: 100,
+        });
+        assert!(link.flush().expect("goes on"));
+        let counters = link.counters();
+        assert_eq!(counters.send_errors, 1);
+        assert_eq!(counters.last_send_error, Some(nix::libc::EACCES));
+    }
+
     /// Two "ranks" and a "group" that are all the same socket, which therefore receives all packets in order,
     /// and numbered as they are sent. A third rank, on the sender's host, takes no numbers.
     #[test]

@@ -1,9 +1,11 @@
-//! Payload digest and header tag: SipHash-2-4 (Aumasson and Bernstein, 2012) under the job's key.
+//! Payload digest and header tag: SipHash-2-4 (Aumasson and Bernstein, 2012) under the job's key. A last byte
+//! separates the two.
 //!
 //! The tag covers the fields that switches do not write, and the payload only by its digest, so a header
 //! whose payload a switch removed can still be verified.
 
 use std::fmt;
+use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 
@@ -26,9 +28,10 @@ impl fmt::Debug for Key {
 /// The 16 bytes that follow the header when the AUTH flag is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Auth {
-    /// SipHash-2-4 of the payload as it was sent.
+    /// SipHash-2-4 of the payload as it was sent, and of a byte 0.
     pub payload_digest: u64,
-    /// SipHash-2-4 of the header, with the bytes that switches write (3 to 11) as zero, and of the digest.
+    /// SipHash-2-4 of the header, with the bytes that switches write (3 to 11) as zero, of the digest, and of
+    /// a byte 1.
     pub tag: u64,
 }
 
@@ -67,7 +70,7 @@ impl Auth {
 impl Header {
     /// Sets [`Header::auth`] for `payload` under `key`. Call it last: the tag covers the other fields.
     pub fn seal(&mut self, key: &Key, payload: &[u8]) {
-        let payload_digest = siphash(key, payload);
+        let payload_digest = siphash(key, payload, Domain::Digest);
         self.auth = Some(Auth {
             payload_digest,
             tag: 0,
@@ -91,7 +94,7 @@ impl Header {
         }
         let cut = self.switch_flags.trimmed || self.switch_flags.late;
         let gone = cut && payload.is_empty();
-        if !gone && siphash(key, payload) != auth.payload_digest {
+        if !gone && siphash(key, payload, Domain::Digest) != auth.payload_digest {
             return Err(VerifyError::Payload);
         }
         Ok(())
@@ -107,7 +110,7 @@ impl Header {
 /// Seals a datagram whose header has room for [`Auth`]; leaves any other unchanged. Call it last.
 pub fn seal(datagram: &mut [u8], key: &Key) {
     if let Some((header, payload)) = sealed_parts(datagram) {
-        let digest = siphash(key, payload);
+        let digest = siphash(key, payload, Domain::Digest);
         header[HEADER_LEN..HEADER_LEN + 8].copy_from_slice(&digest.to_be_bytes());
         write_tag(header, key);
     }
@@ -136,11 +139,21 @@ fn write_tag(header: &mut [u8; SEALED_LEN], key: &Key) {
 fn tag(key: &Key, header: &[u8; SEALED_LEN]) -> u64 {
     let mut bytes = *header;
     bytes[3..12].fill(0);
-    siphash(key, &bytes[..HEADER_LEN + 8])
+    siphash(key, &bytes[..HEADER_LEN + 8], Domain::Tag)
 }
 
-fn siphash(key: &Key, bytes: &[u8]) -> u64 {
-    SipHasher24::new_with_key(&key.0).hash(bytes)
+/// What a value is for. Without it, a payload of a header's length would have the tag of that header as its digest.
+#[derive(Clone, Copy)]
+enum Domain {
+    Digest = 0,
+    Tag = 1,
+}
+
+fn siphash(key: &Key, bytes: &[u8], domain: Domain) -> u64 {
+    let mut hasher = SipHasher24::new_with_key(&key.0);
+    hasher.write(bytes);
+    hasher.write(&[domain as u8]);
+    hasher.finish()
 }
 
 #[cfg(test)]
@@ -166,6 +179,23 @@ mod tests {
         assert_eq!(header.verify(&KEY, b""), Ok(()));
         // The tag does not cover the flag, so setting it must not admit another payload.
         assert_eq!(header.verify(&KEY, b"pAyload"), Err(VerifyError::Payload));
+    }
+
+    #[test]
+    fn a_payload_cannot_be_a_header() {
+        let mut forged = Header::new(Kind::Gather, 7, 1, 2, 2);
+        forged.auth = Some(Auth::default());
+        let mut bytes = [0; SEALED_LEN];
+        forged.emit(&mut bytes);
+        bytes[3..12].fill(0);
+        let mut carrier = Header::new(Kind::Scatter, 7, 1, 2, 3);
+        carrier.seal(&KEY, &bytes[..HEADER_LEN + 8]);
+        let tag = carrier.auth.map_or(0, |auth| auth.payload_digest);
+        forged.auth = Some(Auth {
+            payload_digest: 0,
+            tag,
+        });
+        assert_eq!(forged.verify(&KEY, b""), Err(VerifyError::Tag));
     }
 
     #[test]

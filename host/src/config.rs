@@ -144,8 +144,8 @@ pub struct ReceiveBuffer {
 }
 
 impl ReceiveBuffer {
-    /// Size of a socket's receive buffer with Linux's defaults: twice net.core.rmem_default.
-    const USUAL: usize = 2 * 212_992;
+    /// Size of a socket's receive buffer with Linux's default limit, as SO_RCVBUF reads: twice net.core.rmem_max.
+    pub const USUAL: usize = 2 * 212_992;
 
     /// The room in a Linux socket whose buffer has `bytes` (SO_RCVBUF as read, see socket(7)), for packets of
     /// this configuration.
@@ -247,10 +247,6 @@ pub enum ConfigError {
 impl Config {
     /// A slot that fits an MTU of 1,500 with all headers.
     pub const SLOT_BYTES: usize = 1408;
-
-    /// The largest default slot, for jumbo frames. Larger ones save little work per byte and lose more with each packet.
-    /// With its headers it just fits 8 KiB of the kernel's memory: see [`ReceiveBuffer::of_socket`].
-    pub const LARGE_SLOT_BYTES: usize = 7616;
 
     /// Creates a configuration with the defaults of most jobs: 1,408-byte slots, Hadamard, multicast, t_S at
     /// 3/5 of t_B, no pacing, a network that keeps the order, no recycling.

@@ -67,8 +67,6 @@ struct Receiver {
     outstanding: VecDeque<u32>,
     /// Number of packets to the group that it has taken.
     group_taken: u64,
-    /// The last sequence number to it, alone or with the group.
-    last: u32,
     blocked: Option<Blocked>,
 }
 
@@ -111,7 +109,6 @@ impl Credit {
             window: first,
             outstanding: VecDeque::new(),
             group_taken: 0,
-            last: 0,
             blocked: None,
         };
         Self {
@@ -189,7 +186,6 @@ impl Credit {
             Destination::Rank(rank) => {
                 let receiver = &mut self.receivers[usize::from(rank)];
                 receiver.outstanding.push_back(self.sequence);
-                receiver.last = self.sequence;
                 self.group_room = 0;
             }
             Destination::Group => {
@@ -210,8 +206,10 @@ impl Credit {
         let (Some(source), Some(sequence)) = (source, header.sequence()) else {
             return;
         };
-        source.took(sequence);
-        source.ungranted += 1;
+        if source.taken == 0 || is_newer(sequence, source.taken) {
+            source.taken = sequence;
+        }
+        source.ungranted = source.ungranted.saturating_add(1);
         if source.ungranted >= self.window.div_ceil(2) {
             self.owe(header.source);
         }
@@ -225,8 +223,9 @@ impl Credit {
         match message {
             Message::Grant { taken, window } => return self.granted(rank, taken, window),
             Message::Request { last } => {
-                // Whatever precedes the request on its path has arrived or is lost.
-                self.sources[usize::from(rank)].took(last);
+                // Whatever precedes the request on its path has arrived or is lost. It also corrects a forged
+                // number, which no grant of this rank would be accepted with.
+                self.sources[usize::from(rank)].taken = last;
                 self.owe(rank);
             }
         }
@@ -275,9 +274,11 @@ impl Credit {
         }
         for &rank in self.blocked.iter().filter(|_| asks) {
             let receiver = &mut self.receivers[usize::from(rank)];
-            let last = match self.group.back() {
-                Some(group) if is_newer(*group, receiver.last) => *group,
-                _ => receiver.last,
+            // One of them is outstanding, or the receiver would have room.
+            let last = match (receiver.outstanding.back(), self.group.back()) {
+                (Some(alone), Some(group)) if is_newer(*group, *alone) => *group,
+                (Some(last), _) | (None, Some(last)) => *last,
+                (None, None) => continue,
             };
             if let Some(blocked) = &mut receiver.blocked
                 && blocked.ask_at <= now
@@ -311,13 +312,5 @@ impl Receiver {
     fn room(&self, group_sent: u64) -> u64 {
         let outstanding = self.outstanding.len() as u64 + group_sent - self.group_taken;
         u64::from(self.window).saturating_sub(outstanding)
-    }
-}
-
-impl Source {
-    fn took(&mut self, sequence: u32) {
-        if self.taken == 0 || is_newer(sequence, self.taken) {
-            self.taken = sequence;
-        }
     }
 }

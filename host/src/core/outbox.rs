@@ -54,7 +54,7 @@ pub(super) struct Outbox {
     scatter: u64,
     /// Closed slots in the order in which they are sent.
     closed: Vec<Closed>,
-    /// Number of closed slots that were sent to the group, or to the rank that has the most.
+    /// With multicast: number of closed slots that were sent.
     gather_sent: u32,
     /// With unicast: the order in which ranks get closed slots.
     gather_tour: Tour,
@@ -341,7 +341,10 @@ impl Outbox {
         let patience = self.patience[1];
         let (position, to) = match self.gather_to {
             Gather::Multicast => match credit.group_flow(now, patience) {
-                Flow::Open => (self.gather_sent, Destination::Group),
+                Flow::Open => {
+                    self.gather_sent += 1;
+                    (self.gather_sent - 1, Destination::Group)
+                }
                 Flow::Blocked | Flow::Stalled => {
                     self.held = Some(Held::Blocked);
                     return None;
@@ -368,7 +371,6 @@ impl Outbox {
             contributions,
             ..
         } = self.closed.get(position as usize)?;
-        self.gather_sent = self.gather_sent.max(position + 1);
         self.gather_left -= 1;
         self.counters.gather.sent += 1;
         self.counters.gather.copies += match to {
@@ -451,7 +453,7 @@ impl Outbox {
         self.stop_scatter(now);
         self.counters.gather.never_sent += std::mem::take(&mut self.gather_left);
         self.closed.clear();
-        self.gather_sent = self.own_slots;
+        self.gather_sent = 0;
         self.notice = None;
         self.held = None;
     }

@@ -2,17 +2,13 @@
 
 use ultima_wire::{Check, Credit, Feedback, Header, Kind, RepairRequest, Requested};
 
-use std::collections::VecDeque;
-
 use crate::cause::{Cause, Phase};
 use crate::config::Gather;
-use crate::operation::OperationId;
 use crate::stats::Rejection;
 use crate::time::Time;
 use crate::trace::Fate;
 
-use super::exact::ExactOperations;
-use super::operation::{Operation, Received};
+use super::operation::Received;
 use super::packet::{self, Datagram, Payload};
 use super::{Core, Event, early, operation_of};
 
@@ -41,9 +37,10 @@ impl Core {
             recycler.heard(now, &header);
         }
         // Replayed headers of other operations must not change the rate.
-        if let Some(congestion) = &mut self.congestion
-            && Self::is_current(&self.operations, &self.exact, operation_of(&header))
-        {
+        let id = operation_of(&header);
+        let is_current = self.operations.iter().any(|o| o.id == id) || self.exact.contains(id);
+        let mut congestion = self.congestion.as_mut().filter(|_| is_current);
+        if let Some(congestion) = &mut congestion {
             congestion.received(now, &header);
         }
         match header.kind {
@@ -53,14 +50,12 @@ impl Core {
             _ => {}
         }
         self.incast.announced(header.source, header.incast);
-        if let Some(congestion) = &mut self.congestion
-            && Self::is_current(&self.operations, &self.exact, operation_of(&header))
+        if let Some(congestion) = congestion
             && let Some(feedback) =
                 Feedback::parse(payload.bytes()).filter(|_| header.kind == Kind::Feedback)
         {
             congestion.reported(now, &header, &feedback);
         }
-        let id = operation_of(&header);
         if !self.keeps_order(&header, payload) {
             self.members.heard_any(header.source);
         } else if (self.members).heard(header.source, id.step, self.newest_step) {
@@ -80,15 +75,6 @@ impl Core {
             self.deliver(now, &header, payload);
         }
         self.settle(now);
-    }
-
-    /// True if operation `id` is in progress at this rank.
-    fn is_current(
-        operations: &VecDeque<Operation>,
-        exact: &ExactOperations,
-        id: OperationId,
-    ) -> bool {
-        operations.iter().any(|o| o.id == id) || exact.contains(id)
     }
 
     /// True if all earlier packets of this packet's source have arrived or are lost. False for a packet that

@@ -73,11 +73,9 @@ impl Carry {
 
     /// The loss scale of an operation's contributions.
     fn scale_of(&self, id: OperationId) -> f32 {
-        let scales = self.scales.iter().rev();
-        let at = scales
-            .skip_while(|(first, _)| *first > id.step)
-            .map(|(_, scale)| *scale);
-        at.take(1).next().unwrap_or(self.scale)
+        let mut newest_first = self.scales.iter().rev();
+        let scale = newest_first.find(|(first, _)| *first <= id.step);
+        scale.map_or(self.scale, |(_, scale)| *scale)
     }
 
     /// The residual of `bucket`, with one value per entry of its gradient. None before its first operation.

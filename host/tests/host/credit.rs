@@ -8,7 +8,7 @@ use ultima_host::{
     ClosedBy, Collective, Config, Exact, Gather, IncastPolicy, OperationId, ReceiveBuffer,
     Recycling, Report, UdpConfig,
 };
-use ultima_wire::{UDP_PORT, group_address};
+use ultima_wire::{Credit, Header, Kind, Ticks, UDP_PORT, group_address};
 
 use crate::common::{GATHERS, Network, Random, at_once, lossy, powers};
 
@@ -208,5 +208,40 @@ fn a_stopped_rank_does_not_stop_the_others() {
             Gather::Multicast => u32::MAX,
         };
         assert!(most <= room, "{most}");
+    }
+}
+
+/// A forged sequence number, in data or in a request, delays its victim until the victim asks for credit.
+#[test]
+fn forged_sequence_numbers_stop_no_sender() {
+    let config = Config {
+        gather: Gather::Unicast,
+        ..buffered(4, 12)
+    };
+    let forge = |kind, fill: &dyn Fn(&mut Header, &mut [u8])| {
+        let mut header = Header::new(kind, config.job, config.epoch, 1, 0);
+        let mut payload = [0; Credit::LEN];
+        fill(&mut header, &mut payload);
+        let mut datagram = vec![0; header.len()];
+        header.emit(&mut datagram);
+        datagram.extend(payload);
+        datagram
+    };
+    let data = forge(Kind::Scatter, &|header, _| header.echoed = Ticks(1 << 30));
+    let request = forge(Kind::Control, &|header, payload| {
+        header.owner = 1;
+        Credit::Request { last: 1 << 30 }.emit(payload);
+    });
+    let mut network = Network::new(&config);
+    let mut random = Random::new(3);
+    let buckets: Vec<_> = (0..4).map(|_| random.bucket(5000)).collect();
+    for step in 0..20 {
+        network.inject(0, &data);
+        network.inject(0, &request);
+        let results = network.allreduce(id(step), &buckets);
+        assert!(results.iter().all(is_complete), "step {step}");
+        for (_, most) in &network.on_the_way {
+            assert!(*most <= 12, "{most}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The fabric's limits on a rank's packets.
 
 use ultima_controller::api;
-use ultima_host::{Config, Pacing, RatePolicy};
+use ultima_host::{Config, Pacing, RatePolicy, ReceiveBuffer};
 use ultima_wire::HEADER_LEN;
 use ultima_wire::frame::FRAME_OVERHEAD;
 
@@ -40,21 +40,13 @@ impl Limits {
         })
     }
 
-    /// The default slot of a job with this configuration: what fits the fabric's MTU, at most
-    /// [`Config::LARGE_SLOT_BYTES`]. Without an MTU in the fabric's file, [`Config::SLOT_BYTES`] minus the tag. The same on
-    /// every rank.
+    /// The default slot of a job with this configuration: [`largest_slot`] for the fabric's MTU and sockets with Linux's
+    /// default limit. Without an MTU in the fabric's file, [`Config::SLOT_BYTES`] minus the tag. The same on every rank.
     pub fn slot_bytes(&self, config: &Config) -> usize {
-        let usual = Config::SLOT_BYTES - (config.header_len() - HEADER_LEN);
-        let Some(mtu) = self.mtu else {
-            return usual;
-        };
-        let usual = match mtu {
-            ..=1500 => usual,
-            _ => Config::LARGE_SLOT_BYTES,
-        };
-        // The configuration's check, or the network, rejects an MTU without room.
-        let room = (mtu as usize).saturating_sub(headers(config)) / 4 * 4;
-        usual.min(room.max(4))
+        match self.mtu {
+            Some(mtu) => largest_slot(config, mtu, ReceiveBuffer::USUAL),
+            None => usual_slot(config),
+        }
     }
 
     /// One line for each limit that this configuration exceeds.
@@ -81,6 +73,42 @@ impl Limits {
         lines
     }
 }
+
+/// [`Config::SLOT_BYTES`] minus the tag.
+fn usual_slot(config: &Config) -> usize {
+    Config::SLOT_BYTES - (config.header_len() - HEADER_LEN)
+}
+
+/// The largest slot that fits `mtu`, as long as a socket buffer of `buffer` bytes (SO_RCVBUF as read) has room for some
+/// packets of every other rank.
+///
+/// The kernel counts a packet's memory in powers of two ([`ReceiveBuffer::of_socket`]), so slots just below a power of two
+/// use the buffer best.
+pub(crate) fn largest_slot(config: &Config, mtu: u32, buffer: usize) -> usize {
+    // The configuration's check, or the network, rejects an MTU without room.
+    let room = (mtu as usize).saturating_sub(headers(config)) / 4 * 4;
+    let others = u32::from(config.ranks - 1);
+    let fits = |slot_bytes: &usize| {
+        let config = Config {
+            slot_bytes: *slot_bytes,
+            ..config.clone()
+        };
+        let packets = ReceiveBuffer::of_socket(buffer, &config).packets;
+        *slot_bytes <= room && packets / others >= SMALLEST_WINDOW
+    };
+    let usual = usual_slot(config);
+    let per_packet = ReceiveBuffer::overhead(config);
+    let candidates = MEMORY.map(|memory| memory.saturating_sub(per_packet) / 64 * 64);
+    let mut larger = candidates.into_iter().filter(|slot| *slot > usual);
+    larger.find(fits).unwrap_or(usual.min(room.max(4)))
+}
+
+/// Memory of a packet with a large slot, in the kernel. Larger slots save little work per byte and lose more with each
+/// packet.
+const MEMORY: [usize; 2] = [8192, 4096];
+/// Packets that each other rank may have outstanding at a receiver, at least: below that, credit costs more than larger
+/// slots gain.
+const SMALLEST_WINDOW: u32 = 4;
 
 /// Bytes of a job's longest IPv4 packet without its slot.
 pub(crate) fn headers(config: &Config) -> usize {
@@ -129,8 +157,14 @@ mod tests {
         // One bit more is one byte more.
         assert_eq!(slot(Some(1500), &config(true, 97, true)), 1388);
         assert_eq!(slot(Some(1500), &config(true, 97, false)), 1392);
-        assert_eq!(slot(Some(9000), &open), 7616);
-        assert_eq!(slot(Some(4000), &open), 3908);
+        let few = config(false, 4, false);
+        assert_eq!(
+            (slot(Some(9000), &few), slot(Some(4500), &few)),
+            (7616, 3520)
+        );
+        assert_eq!(slot(Some(3000), &few), 1408);
+        // Sockets with Linux's default limit have no room for large packets of so many ranks.
+        assert_eq!(slot(Some(9000), &open), 1408);
         assert_eq!(slot(Some(576), &config(true, 4, false)), 480);
     }
 

@@ -32,7 +32,7 @@ pub(super) struct Chosen<'a> {
 }
 
 impl Fingerprint {
-    /// The settings of `config`, of which the user chose `chosen`.
+    /// The settings of `config`, and what the user chose of those that rank 0 may decide.
     pub(super) fn new(config: &Config, chosen: &Chosen<'_>) -> Self {
         let coding = match config.coding {
             Coding::Identity => "none".to_owned(),

@@ -102,7 +102,7 @@ fn buckets_are_in_flight_together_and_results_in_any_order() {
                 assert!(is_near(&mean.values, expected), "{:?}", &mean.values[..4]);
             }
         }
-        // Steps of their own, of which only one is on the network.
+        // Each call is a step; only one step is on the network at a time.
         let pending: Vec<_> = (0..5).map(|_| job.all_reduce(vec![rank; 5000])).collect();
         let mut buffer = vec![0.0; 5000];
         for pending in pending {

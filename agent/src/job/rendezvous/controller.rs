@@ -13,12 +13,11 @@ use super::super::error::Refusal;
 use super::super::fingerprint::{Chosen, Fingerprint};
 use super::super::{JobError, interface};
 use super::addresses::serve;
-use super::exchange::{Member, Offer, agree, udp_bound};
+use super::exchange::{Member, Offer, agree, hear_all};
 use super::store::{Client, Protocol};
 use super::{Members, Place, Rendezvous, Request, deadline};
 use crate::{
     Configure, Context, Go, Link, Metrics, Next, Session, SessionError, Start, Unready, give_up,
-    meet,
 };
 
 /// How long a collective of an earlier epoch serves repairs.
@@ -144,17 +143,8 @@ fn meet_all(session: &Session, until: Instant) -> Result<(), JobError> {
     let left = until.saturating_duration_since(Instant::now());
     agree(&mut store, &member, left, offer, |_| Ok(()))?;
     drop(server);
-    let bound = udp_bound(until);
-    let silent = meet(&session.collective.prober(), rank, ranks, bound);
-    let silent = silent.map_err(|stopped| JobError::Ended(stopped.to_string()))?;
-    if silent.is_empty() {
-        return Ok(());
-    }
-    let address = |rank: u16| (rank, seats[usize::from(rank)].address.socket);
-    Err(JobError::Unreachable {
-        ranks: silent.into_iter().map(address).collect(),
-        waited: bound,
-    })
+    let addresses: Vec<_> = seats.iter().map(|seat| seat.address.socket).collect();
+    hear_all(&session.collective, &addresses, until)
 }
 
 impl Rendezvous for Controller {

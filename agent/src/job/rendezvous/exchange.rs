@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use ultima_host::{Collective, Config, Gather, ReceiveBuffer, UdpConfig};
+use ultima_host::{Collective, Config, Gather, UdpConfig};
 use ultima_wire::{UDP_PORT, group_address};
 
 use super::super::error::Refusal;
@@ -13,16 +13,11 @@ use super::super::fingerprint::{Chosen, Fingerprint};
 use super::super::{JobError, interface};
 use super::store::ipv6;
 use super::{Place, Request, Store, deadline};
-use crate::limits::headers;
+use crate::limits::largest_slot;
 use crate::{RENDEZVOUS, meet};
 
 /// The job's number in packets. Without a controller, epochs alone tell jobs apart.
 const JOB: u16 = 1;
-/// Memory of a packet with a large slot, in the kernel. See [`Config::LARGE_SLOT_BYTES`].
-const MEMORY: [usize; 2] = [8192, 4096];
-/// Packets that each other rank may have outstanding at a receiver, at least: below that, credit costs more
-/// than larger slots gain.
-const SMALLEST_WINDOW: u32 = 4;
 /// How much longer than rank 0 the others wait, so that rank 0's reason reaches them.
 const GRACE: Duration = Duration::from_secs(5);
 /// How long rank 0 serves its store to ranks that may have stopped.
@@ -118,24 +113,29 @@ pub fn meet_at(
         group: SocketAddrV4::new(group_address(JOB), UDP_PORT),
     };
     let collective = Collective::over_udp(config, udp)?;
-    let bound = udp_bound(until);
-    let silent = meet(&collective.prober(), rank, ranks, bound);
-    let silent = silent.map_err(|stopped| JobError::Ended(stopped.to_string()))?;
-    if !silent.is_empty() {
-        let ranks = silent.into_iter();
-        let ranks = ranks.map(|rank| (rank, roster.addresses[usize::from(rank)]));
-        return Err(JobError::Unreachable {
-            ranks: ranks.collect(),
-            waited: bound,
-        });
-    }
+    hear_all(&collective, &roster.addresses, until)?;
     Ok(Place::fixed(collective, address))
 }
 
-/// How long to wait for every rank's UDP packets. All ranks have read the list of ranks by about now.
-pub(super) fn udp_bound(until: Instant) -> Duration {
+/// Waits until packets of all ranks have arrived, whose `addresses` are by rank. All ranks have agreed by about now.
+pub(super) fn hear_all(
+    collective: &Collective,
+    addresses: &[SocketAddrV4],
+    until: Instant,
+) -> Result<(), JobError> {
+    let Config { rank, ranks, .. } = *collective.config();
     let left = until.saturating_duration_since(Instant::now());
-    left.clamp(RENDEZVOUS, 10 * RENDEZVOUS)
+    let bound = left.clamp(RENDEZVOUS, 10 * RENDEZVOUS);
+    let silent = meet(&collective.prober(), rank, ranks, bound);
+    let silent = silent.map_err(|stopped| JobError::Ended(stopped.to_string()))?;
+    if silent.is_empty() {
+        return Ok(());
+    }
+    let address = |rank: u16| (rank, addresses[usize::from(rank)]);
+    Err(JobError::Unreachable {
+        ranks: silent.into_iter().map(address).collect(),
+        waited: bound,
+    })
 }
 
 /// The names of values at the store.
@@ -268,32 +268,11 @@ fn roster(member: &Member, request: &Request, offers: &[Offer]) -> Result<Roster
     })
 }
 
-/// The largest slot that fits all ranks' interfaces, as long as their socket buffers have room for some
-/// packets of every other rank.
-///
-/// The kernel counts a packet's memory in powers of two ([`ReceiveBuffer::of_socket`]), so slots just below
-/// a power of two use the buffer best.
+/// The largest slot that fits all ranks' interfaces and socket buffers.
 fn slot(config: &Config, offers: &[Offer]) -> usize {
-    let mtu = offers.iter().map(|offer| offer.mtu).min().unwrap_or(0) as usize;
-    let buffer = (offers.iter().map(|offer| offer.receive_buffer).min()).unwrap_or(0);
-    let room = mtu.saturating_sub(headers(config)) / 4 * 4;
-    let usual = Config::SLOT_BYTES - (config.header_len() - ultima_wire::HEADER_LEN);
-    let others = u32::from(config.ranks - 1);
-    let fits = |slot_bytes: &usize| {
-        let config = Config {
-            slot_bytes: *slot_bytes,
-            ..config.clone()
-        };
-        let packets = ReceiveBuffer::of_socket(buffer, &config).packets;
-        *slot_bytes <= room && packets / others >= SMALLEST_WINDOW
-    };
-    let per_packet = ReceiveBuffer::overhead(config);
-    let candidates = MEMORY.map(|memory| memory.saturating_sub(per_packet) / 64 * 64);
-    let mut candidates = candidates
-        .into_iter()
-        .filter(|slot_bytes| *slot_bytes > usual);
-    // An MTU without room for values fails the configuration's check.
-    candidates.find(fits).unwrap_or(usual.min(room.max(4)))
+    let mtu = offers.iter().map(|offer| offer.mtu).min();
+    let buffer = offers.iter().map(|offer| offer.receive_buffer).min();
+    largest_slot(config, mtu.unwrap_or(0), buffer.unwrap_or(0))
 }
 
 /// The configuration of `member`, but for its slot size.
@@ -363,6 +342,7 @@ mod tests {
     use super::*;
     use crate::Settings;
     use crate::job::rendezvous::Local;
+    use crate::limits::headers;
 
     fn offer(ip: Ipv4Addr, mtu: u32, receive_buffer: usize) -> Offer {
         let config = Config::new(JOB, 1, 0, 4, 7, Duration::from_secs(1));

@@ -8,10 +8,16 @@ use std::thread::{self, JoinHandle};
 
 use super::store::{MAGIC, Protocol, READY, Request, STOP_WAITING, VALIDATE};
 
-/// The longest key or value that the server accepts.
-const LONGEST: u64 = 1 << 20;
+/// The longest key that the server accepts.
+const LONGEST_KEY: u64 = 1 << 10;
+/// The longest value that the server accepts.
+const LONGEST_VALUE: u64 = 1 << 20;
 /// The most keys in one request.
-const MOST_KEYS: u64 = 1 << 16;
+const MOST_KEYS: u64 = 1 << 10;
+/// The most bytes of keys and values at the server.
+const MOST_BYTES: usize = 256 << 20;
+/// The most connections at a time, with a thread each.
+const MOST_CONNECTIONS: usize = 8192;
 
 /// A store with a thread for each connection. It ends when it is dropped.
 #[derive(Debug)]
@@ -30,8 +36,30 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     values: HashMap<Vec<u8>, Vec<u8>>,
-    connections: Vec<TcpStream>,
+    /// Bytes of all keys and values.
+    bytes: usize,
+    /// By number.
+    connections: HashMap<u64, TcpStream>,
+    /// Number of the next connection.
+    next: u64,
     ending: bool,
+}
+
+impl State {
+    /// Sets a value. None if there is no room.
+    fn set(&mut self, key: Vec<u8>, value: Vec<u8>) -> Option<()> {
+        let before = self
+            .values
+            .get(&key)
+            .map_or(0, |value| key.len() + value.len());
+        let bytes = self.bytes - before + key.len() + value.len();
+        if bytes > MOST_BYTES {
+            return None;
+        }
+        self.bytes = bytes;
+        self.values.insert(key, value);
+        Some(())
+    }
 }
 
 impl Shared {
@@ -62,7 +90,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.ending = true;
-        for connection in state.connections.drain(..) {
+        for connection in state.connections.values() {
             // Fails if the client has closed it.
             let _ = connection.shutdown(Shutdown::Both);
         }
@@ -84,35 +112,45 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         // A connection that fails here is the client's to repeat.
         let Ok(connection) = connection else { continue };
+        if state.connections.len() >= MOST_CONNECTIONS {
+            continue;
+        }
         let Ok(other_end) = connection.try_clone() else {
             continue;
         };
-        state.connections.push(other_end);
+        let number = state.next;
+        state.next += 1;
+        state.connections.insert(number, other_end);
         drop(state);
-        let shared = shared.clone();
+        let mut connection = Connection {
+            number,
+            connection,
+            shared: shared.clone(),
+        };
         // It ends with the connection.
         let _ = thread::Builder::new()
             .name("ultima-store".into())
             .spawn(move || {
                 // A client that is gone, or that speaks another protocol.
-                let _ = Connection { connection, shared }.serve();
+                let _ = connection.requests();
             });
     }
 }
 
 struct Connection {
+    number: u64,
     connection: TcpStream,
     shared: Arc<Shared>,
 }
 
-impl Connection {
-    fn serve(mut self) -> io::Result<()> {
-        let served = self.requests();
+impl Drop for Connection {
+    fn drop(&mut self) {
         // The server's clone would keep it open.
-        let _ = self.connection.shutdown(Shutdown::Both);
-        served
+        self.shared.lock().connections.remove(&self.number);
     }
+}
 
+impl Connection {
     fn requests(&mut self) -> io::Result<()> {
         self.connection.set_nodelay(true)?;
         let [first] = self.read()?;
@@ -125,19 +163,20 @@ impl Connection {
             let is = |request: &Request| request.number(Protocol::V2) == number;
             match Request::ALL.into_iter().find(is) {
                 Some(Request::Set) => {
-                    let (key, value) = (self.bytes()?, self.bytes()?);
-                    self.shared.lock().values.insert(key, value);
+                    let (key, value) = (self.key()?, self.bytes(LONGEST_VALUE)?);
+                    let set = self.shared.lock().set(key, value);
+                    set.ok_or_else(unexpected)?;
                     self.shared.changed.notify_all();
                 }
                 Some(Request::Get) => {
-                    let key = self.bytes()?;
+                    let key = self.key()?;
                     let value = self.shared.lock().values.get(&key).cloned();
                     let value = value.ok_or_else(unexpected)?;
                     let len = (value.len() as u64).to_ne_bytes();
                     self.connection.write_all(&[&len, &value[..]].concat())?;
                 }
                 Some(Request::Add) => {
-                    let key = self.bytes()?;
+                    let key = self.key()?;
                     let amount = i64::from_ne_bytes(self.read()?);
                     let sum = self.add(key, amount).ok_or_else(unexpected)?;
                     self.connection.write_all(&sum.to_ne_bytes())?;
@@ -172,7 +211,7 @@ impl Connection {
             None => 0i64,
         };
         let sum = before.wrapping_add(amount);
-        state.values.insert(key, sum.to_string().into_bytes());
+        state.set(key, sum.to_string().into_bytes())?;
         drop(state);
         self.shared.changed.notify_all();
         Some(sum)
@@ -193,12 +232,16 @@ impl Connection {
         if count > MOST_KEYS {
             return Err(unexpected());
         }
-        (0..count).map(|_| self.bytes()).collect()
+        (0..count).map(|_| self.key()).collect()
     }
 
-    fn bytes(&mut self) -> io::Result<Vec<u8>> {
+    fn key(&mut self) -> io::Result<Vec<u8>> {
+        self.bytes(LONGEST_KEY)
+    }
+
+    fn bytes(&mut self, longest: u64) -> io::Result<Vec<u8>> {
         let len = u64::from_ne_bytes(self.read()?);
-        if len > LONGEST {
+        if len > longest {
             return Err(unexpected());
         }
         let mut bytes = vec![0; len as usize];
@@ -219,4 +262,24 @@ fn has_all(state: &State, keys: &[Vec<u8>]) -> bool {
 
 fn unexpected() -> io::Error {
     io::Error::from(io::ErrorKind::InvalidData)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_bounded_and_replaced_values_are_not_counted() {
+        let mut state = State::default();
+        let value = || vec![0; 1 << 20];
+        for _ in 0..1000 {
+            assert!(state.set(b"key".to_vec(), value()).is_some());
+        }
+        assert_eq!(state.bytes, 3 + (1 << 20));
+        let refused = (0u32..1000).find(|key| {
+            let key = key.to_be_bytes().to_vec();
+            state.set(key, value()).is_none()
+        });
+        assert_eq!(refused, Some(254));
+    }
 }

@@ -2,7 +2,6 @@
 //! the same file in the workspace's `tests/`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::Command;
 
@@ -274,8 +273,7 @@ fn tags_are_those_of_the_vectors() {
 #[test]
 fn wireshark_reads_the_vectors() {
     if Command::new("tshark").arg("--version").output().is_err() {
-        // Past `eprintln!`, whose output the test harness hides when a test passes.
-        let _ = writeln!(io::stderr(), "skipped: tshark is not on the PATH");
+        ultima_testing::skipped("tshark is not on the PATH");
         return;
     }
     let vectors = vectors();

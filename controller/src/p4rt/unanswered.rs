@@ -125,8 +125,10 @@ mod tests {
             unanswered.any()
         };
         assert!(!answer(Ok(())));
-        assert!(!answer(Err(Status::aborted("it says so"))));
-        assert!(answer(Err(Status::from_error("nobody says it".into()))));
+        assert!(!answer(Err(Status::aborted("the switch answered"))));
+        assert!(answer(Err(Status::from_error(
+            "the connection broke".into()
+        ))));
 
         let unanswered = Unanswered::new(READ_PAUSE);
         drop(unanswered.sent(pending::<Result<(), Status>>()));

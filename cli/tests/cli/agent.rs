@@ -366,6 +366,60 @@ fn an_agent_that_receives_nothing_names_the_cause() {
     });
 }
 
+/// h3 cannot send packets of full size: no operation is complete anywhere.
+#[test]
+fn an_agent_without_a_complete_operation_verified_nothing() {
+    with_hosts(|hosts| {
+        hosts.create("{ name: train, members: [h1, h2, h3] }");
+        hosts.set_interface(3, ["mtu", "1400"]);
+        let work = ["--allreduce", "7392", "--repeat", "2", "--verify"];
+        let options = [&AGENT[..], &["--no-hadamard", "--deadline", "300ms"], &work].concat();
+        let agents = [1, 2, 3].map(|host| hosts.start(host, &options));
+        for (host, agent) in (1..).zip(agents) {
+            let output = ended(agent);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "h{host}: {errors}");
+            assert!(
+                errors.contains("error: --verify checked nothing"),
+                "h{host}: {errors}"
+            );
+            let unsent = "packets could not be sent: Message too long";
+            assert_eq!(errors.contains(unsent), host == 3, "h{host}: {errors}");
+        }
+    });
+}
+
+/// A member that is killed leaves the others with an error, although their operations end.
+#[test]
+fn a_silent_member_is_an_error() {
+    with_hosts(|hosts| {
+        hosts.create("{ name: train, members: [h1, h2, h3] }");
+        let work = ["--allreduce", "20000", "--repeat", "10", "--rate", "10M"];
+        let options = [&AGENT[..], &["--deadline", "300ms"], &work].concat();
+        let mut agents = [1, 2, 3]
+            .map(|host| hosts.start(host, &options))
+            .into_iter();
+        let (first, second) = (agents.next().expect("h1"), agents.next().expect("h2"));
+        let mut third = agents.next().expect("h3");
+        wait_until("all have joined", || {
+            let job = hosts.lab.job("train");
+            let members = job["members"].as_array().expect("members");
+            members.iter().all(|member| member["state"] == "joined")
+        });
+        third.kill().expect("it runs");
+        third.wait().expect("it ends");
+        for agent in [first, second] {
+            let output = ended(agent);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{errors}");
+            assert!(
+                errors.contains("nothing came from rank 2 in the last"),
+                "{errors}"
+            );
+        }
+    });
+}
+
 #[test]
 fn bad_options_are_rejected_before_the_agent_connects() {
     let refused_with = |code, options: &[&str], part: &str| {

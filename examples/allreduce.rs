@@ -3,21 +3,21 @@
 //! Four ranks in one process: `cargo run --release -p ultima-examples --bin allreduce`
 //!
 //! One process per rank, here rank 0 of 2, or with torchrun's variables from any other launcher:
-//! `RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 allreduce`
+//! `ULTIMA_STORE=host RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 allreduce`
 
-use std::error::Error;
 use std::net::TcpListener;
 use std::{env, thread};
 
-use ultima_agent::job::{Job, JobError, TcpStore};
+use anyhow::Result;
+use ultima_agent::job::{Job, JobBuilder, TcpStore};
 
 const RANKS: usize = 4;
 const VALUES: usize = 100_000;
 const STEPS: u32 = 10;
 
 /// One rank: in training, the process of one GPU.
-fn average(rendezvous: TcpStore) -> Result<(), JobError> {
-    let job = Job::builder().rendezvous(rendezvous.host()).start()?;
+fn average(job: JobBuilder) -> Result<()> {
+    let job = job.start()?;
     for step in 0..STEPS {
         let gradient = vec![f32::from(job.rank()); VALUES];
         let mean = job.all_reduce(gradient).wait()?;
@@ -36,13 +36,15 @@ fn average(rendezvous: TcpStore) -> Result<(), JobError> {
     Ok(())
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<()> {
     if env::var_os("RANK").is_some() {
-        return Ok(average(TcpStore::from_env()?)?);
+        return average(JobBuilder::from_env()?);
     }
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let ranks = (0..RANKS)
-        .map(|rank| thread::spawn(move || average(TcpStore::new("127.0.0.1", port, rank, RANKS))));
+    let ranks = (0..RANKS).map(|rank| {
+        let store = TcpStore::new("127.0.0.1", port, rank, RANKS).host();
+        thread::spawn(move || average(Job::builder().rendezvous(store)))
+    });
     for rank in ranks.collect::<Vec<_>>() {
         rank.join().expect("no panic")?;
     }

@@ -4,17 +4,17 @@
 //! `cargo run --release -p ultima-examples --bin rank -- 192.0.2.100:9555 train h1`
 
 use std::env;
-use std::error::Error;
 
+use anyhow::{Result, bail};
 use ultima_agent::job::{Controller, Job};
 
 const VALUES: usize = 100_000;
 const STEPS: u32 = 10;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [controller, name, host] = &arguments[..] else {
-        return Err("usage: rank CONTROLLER JOB HOST".into());
+        bail!("usage: rank CONTROLLER JOB HOST");
     };
     let rendezvous = Controller::new(controller, name, host);
     let job = Job::builder().rendezvous(rendezvous).start()?;

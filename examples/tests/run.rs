@@ -59,7 +59,8 @@ fn allreduce_averages_in_a_process_per_rank() {
                 .env("RANK", rank.to_string())
                 .env("WORLD_SIZE", "4")
                 .env("MASTER_ADDR", "localhost")
-                .env("MASTER_PORT", port.to_string());
+                .env("MASTER_PORT", port.to_string())
+                .env("ULTIMA_STORE", "host");
             allreduce.stdout(Stdio::piped()).stderr(Stdio::piped());
             allreduce.spawn().expect("it starts")
         })
@@ -70,6 +71,34 @@ fn allreduce_averages_in_a_process_per_rank() {
         .collect();
     averages(&texts[0]);
     assert!(texts[1..].iter().all(String::is_empty), "{texts:?}");
+}
+
+/// One line that says what is wrong.
+#[test]
+fn allreduce_says_what_is_wrong() {
+    for (wrong, expected) in [
+        (("MASTER_ADDR", "::1"), "is the IPv6 address ::1"),
+        (
+            ("RANK", "x"),
+            "environment variable RANK is \"x\": expected a number",
+        ),
+        (("RANK", "7"), "rank 7 of a job with 2 ranks"),
+        (
+            ("WORLD_SIZE", ""),
+            "environment variable WORLD_SIZE is not set",
+        ),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_allreduce"))
+            .envs([("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_PORT", "1")])
+            .envs([("MASTER_ADDR", "127.0.0.1"), wrong])
+            .env_remove("RUST_BACKTRACE")
+            .output();
+        let output = output.expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        assert!(errors.contains(expected), "{errors}");
+    }
 }
 
 /// Two hosts' addresses on the loopback interface of a namespace, so that ranks reach each other without a switch. The

@@ -20,7 +20,9 @@ use crate::common::wait_until;
 /// The command of the launcher with these commands for its prompt.
 fn launcher(file: &Path, switch: &str, commands: &[&str]) -> Command {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../topologies/mininet/launch.py");
-    let mut launch = Command::new(needs::DEBIAN_PYTHON);
+    // A background job of a shell ignores SIGINT, and so would the launcher.
+    let mut launch = Command::new("env");
+    launch.args(["--default-signal=INT", needs::DEBIAN_PYTHON]);
     launch.arg(script).arg(file).args(["--switch", switch]);
     launch.args(["--ultima", env!("CARGO_BIN_EXE_ultima")]);
     for command in commands {

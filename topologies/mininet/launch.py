@@ -41,9 +41,9 @@ PR_SET_PDEATHSIG = 1
 MAX_INTERFACE = 15
 # What `job` calls the job.
 JOB = "mininet"
-# What `job` tells agents where nothing else is said, so that a machine of two cores loses nothing.
+# The default options of agents that `job` starts.
 AGENT_DEFAULTS = {
-    "embedded": {"--allreduce": "100000", "--rate": "100M", "--deadline": "5s"},
+    "embedded": {"--allreduce": "100000", "--deadline": "5s"},
     # BMv2 forwards some thousand packets per second, and loses bursts.
     "bmv2": {"--allreduce": "10000", "--rate": "2M", "--deadline": "5s"}}
 REPOSITORY = Path(__file__).resolve().parents[2]

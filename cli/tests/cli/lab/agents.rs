@@ -1,11 +1,16 @@
 //! `ultima agent` as one process per host, over kernel sockets.
 
 use std::collections::HashSet;
+use std::process::Child;
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use ultima_tests::needs;
 
-use super::stage::{Lab, topology};
+use crate::common::wait_until;
+
+use super::epochs::signal;
+use super::stage::{Lab, printed, topology};
 
 /// Operations of each rank.
 const REPEAT: u64 = 5;
@@ -23,8 +28,8 @@ pub const OPTIONS: [&str; 8] = [
 /// Work that BMv2 carries without loss at any speed: what a host sends in an operation fits a port's input of 32 frames,
 /// and what it receives fits a port's queue of 64.
 pub const SMALL: [&str; 4] = ["--allreduce", "2800", "--rate", "10M"];
-/// Work that the embedded switch carries without loss.
-pub const LARGE: [&str; 4] = ["--allreduce", "60000", "--rate", "50M"];
+/// Work that the embedded switch carries without loss, at the speed that flow control allows.
+pub const LARGE: [&str; 2] = ["--allreduce", "60000"];
 
 /// Four hosts with two ranks each.
 pub const EIGHT_RANKS: &str = "
@@ -135,5 +140,81 @@ fn two_agents_run_on_one_host() {
     lab.create("{ name: train, members: [h1, h2, h2] }");
     let hosts = [("h1", 1), ("h2", 1), ("h2", 1)];
     all_agree(&lab.agents(&hosts, &[&OPTIONS[..], &LARGE].concat()), 3);
+    lab.down();
+}
+
+/// Each rank has more to send than the switch's receive ring holds.
+#[test]
+fn four_ranks_lose_nothing_without_a_rate() {
+    if !needs::interfaces() {
+        return;
+    }
+    let lab = Lab::of_file(&topology("star4.yaml"), &[]);
+    lab.create("{ name: train, members: [h1, h2, h3, h4] }");
+    let hosts = ["h1", "h2", "h3", "h4"].map(|host| (host, 1));
+    let work = [
+        "--allreduce",
+        "3000000",
+        "--repeat",
+        "2",
+        "--deadline",
+        "10s",
+    ];
+    let options = [&["--job", "train", "--output=json"][..], &work].concat();
+    for report in lab.agents(&hosts, &options) {
+        let summary = &report["ranks"][0]["summary"];
+        assert_eq!(summary["closed_by"]["complete"], 2, "{summary}");
+    }
+    lab.down();
+}
+
+/// A stopped process costs the others its own contributions, and nothing after it has returned.
+#[test]
+fn a_stopped_agent_costs_only_its_own_contributions() {
+    if !(needs::full_run() && needs::interfaces()) {
+        return;
+    }
+    let lab = Lab::of_file(&topology("star4.yaml"), &[]);
+    lab.create("{ name: train, members: [h1, h2, h3, h4] }");
+    let agent = |host| {
+        let options = ["--job", "train", "--output=json", "--deadline", "300ms"];
+        let work = ["--allreduce", "20000", "--repeat", "1000"];
+        let command = [
+            &[env!("CARGO_BIN_EXE_ultima"), "agent"][..],
+            &options,
+            &work,
+        ];
+        lab.start(host, &command.concat())
+    };
+    let others: Vec<Child> = ["h1", "h2", "h3"].map(agent).into();
+    let stopped = agent("h4");
+    let state = || lab.job("train")["members"][3]["state"].clone();
+    wait_until("it runs", || state() == "joined");
+    signal(&stopped, Signal::SIGSTOP);
+    wait_until("it is suspected", || state() == "suspected");
+    signal(&stopped, Signal::SIGCONT);
+
+    for agent in others {
+        let output = agent.wait_with_output().expect("it ends");
+        let report: Value = serde_json::from_str(&printed(&output)).expect("one JSON object");
+        let operations = report["ranks"][0]["operations"]
+            .as_array()
+            .expect("operations");
+        let mut incomplete = (operations.iter()).filter(|operation| operation["whole"] == false);
+        let missing = incomplete
+            .clone()
+            .flat_map(|operation| operation["missing_from"].as_array());
+        assert!(
+            missing.flatten().all(|from| from["rank"] == 3),
+            "{operations:?}"
+        );
+        assert!(incomplete.next().is_some(), "it was never waited for");
+        let last = &operations[900..];
+        assert!(
+            last.iter().all(|operation| operation["whole"] == true),
+            "{last:?}"
+        );
+    }
+    stopped.wait_with_output().expect("it ends");
     lab.down();
 }

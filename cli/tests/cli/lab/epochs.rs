@@ -55,7 +55,7 @@ fn agent(lab: &Lab, host: &str) -> Child {
 }
 
 /// Sends a signal to an agent and its children.
-fn signal(agent: &Child, signal: Signal) {
+pub fn signal(agent: &Child, signal: Signal) {
     let own = i32::try_from(agent.id()).expect("a process's number");
     let below = children(agent.id()).into_iter().map(|(pid, _)| pid);
     for pid in below.chain([own]) {

@@ -5,6 +5,7 @@
 //! - [`Membership`]: a rank of a job, as the collective's configuration and addresses.
 //! - [`Session`]: a rank in one epoch of a job, with its link open; [`Settings`]: what a user chooses of it.
 //! - [`Limits`]: the fabric's limits on the rank's packets.
+//! - [`rank`]: a rank of a job or grid from its join to its end, through all changes of members.
 //! - [`Epochs`]: the rank's operations while the job's members change; [`Follower`] handles the controller's
 //!   messages about that.
 //! - [`ask`]: the first switch's counters of an operation.
@@ -23,6 +24,7 @@ mod membership;
 mod metrics;
 mod probes;
 mod quiet;
+pub mod rank;
 mod rendezvous;
 mod session;
 mod settings;
@@ -36,5 +38,5 @@ pub use metrics::{Metrics, WatchedRank};
 pub use probes::Probes;
 pub use quiet::Quiet;
 pub use rendezvous::{RENDEZVOUS, meet};
-pub use session::{Configure, Context, Link, Session, SessionError, Start, Unready, give_up};
+pub use session::{Configure, Context, Departure, Link, Session, SessionError, Start, give_up};
 pub use settings::Settings;

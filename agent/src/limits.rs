@@ -15,7 +15,7 @@ pub struct Limits {
     pub rate: Option<u64>,
     /// Bytes of the largest IPv4 packet that every link of the fabric carries.
     pub mtu: Option<u32>,
-    /// Bits per second at which a rank sends unless its user chooses a rate.
+    /// Bits per second at which a rank sends unless its user chooses a rate. None for its share of the link.
     pub pace: Option<u64>,
 }
 
@@ -31,9 +31,11 @@ impl Limits {
         }
     }
 
-    /// The pacing of a rank whose user chooses no rate.
-    pub fn pacing(&self) -> Option<Pacing> {
-        self.pace.map(|bits_per_second| Pacing {
+    /// The pacing of a rank whose user chooses no rate, on a host with this number of the job's ranks: the controller's
+    /// rate, or a share of the link's. None if the fabric's file has no rate for the link.
+    pub fn pacing(&self, ranks_here: u64) -> Option<Pacing> {
+        let share = self.rate.map(|rate| (rate / ranks_here).max(1));
+        self.pace.or(share).map(|bits_per_second| Pacing {
             bits_per_second,
             burst: PACING_BURST,
             policy: RatePolicy::default(),
@@ -166,6 +168,20 @@ mod tests {
         // Sockets with Linux's default limit have no room for large packets of so many ranks.
         assert_eq!(slot(Some(9000), &open), 1408);
         assert_eq!(slot(Some(576), &config(true, 4, false)), 480);
+    }
+
+    #[test]
+    fn ranks_share_their_link_unless_the_controller_sets_a_rate() {
+        let rate = |limits: Limits, ranks| limits.pacing(ranks).map(|p| p.bits_per_second);
+        let link = Limits {
+            rate: Some(1_000_000),
+            ..Limits::default()
+        };
+        assert_eq!(rate(link, 1), Some(1_000_000));
+        assert_eq!(rate(link, 3), Some(333_333));
+        let pace = Some(2_000);
+        assert_eq!(rate(Limits { pace, ..link }, 3), pace);
+        assert_eq!(rate(Limits::default(), 1), None);
     }
 
     #[test]

@@ -154,12 +154,13 @@ impl Membership {
             let seat = &self.seats[usize::from(rank)];
             rank != self.rank && seat.address.socket.ip() == host
         });
+        let colocated: Vec<u16> = colocated.collect();
         let config = Config {
             gather: self.gather,
             reorder: self.reorder,
-            colocated: colocated.collect(),
             key: self.key,
-            pacing: self.limits.pacing(),
+            pacing: self.limits.pacing(colocated.len() as u64 + 1),
+            colocated,
             ..Config::new(self.id, self.epoch, self.rank, ranks, self.seed, t_b)
         };
         Config {

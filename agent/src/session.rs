@@ -62,6 +62,34 @@ pub enum SessionError {
     /// The settings do not fit together, or the link fails.
     #[error(transparent)]
     Collective(#[from] ultima_host::Error),
+    /// A grid lacks rows, columns or members.
+    #[error("the jobs {name}.* are not a complete grid; delete it and create it again")]
+    IncompleteGrid {
+        /// The grid's name.
+        name: String,
+    },
+    /// The host is not in the grid.
+    #[error("host {host} is in no group of the grid")]
+    NoGroup {
+        /// The host's name.
+        host: String,
+    },
+    /// A host's ranks are in several groups.
+    #[error(
+        "{job} gave host {host} a rank of another group; all ranks of a host must be in one group"
+    )]
+    OtherGroup {
+        /// The column.
+        job: String,
+        /// The host's name.
+        host: String,
+    },
+    /// No member has an address of this machine.
+    #[error("no member has an address of this machine ({addresses}); pass the host's name")]
+    NotAMember {
+        /// This machine's addresses.
+        addresses: String,
+    },
 }
 
 /// Makes a rank's configuration from the controller's.
@@ -104,13 +132,22 @@ pub struct Start {
     pub together: bool,
 }
 
-/// Why a rank does not start.
+/// The reason that a rank has no more operations.
 #[derive(Debug)]
-pub enum Unready {
-    /// The job continues without it from the first operation, for this reason.
+pub enum Departure {
+    /// The job continues without it, for this reason.
     LeftOut(String),
     /// Its epoch is over or was cancelled, for this reason.
-    Over(String),
+    Ended(String),
+}
+
+impl Departure {
+    /// The reason.
+    pub fn reason(&self) -> &str {
+        match self {
+            Departure::LeftOut(why) | Departure::Ended(why) => why,
+        }
+    }
 }
 
 impl Session {
@@ -239,8 +276,8 @@ impl Session {
     /// members may change before that.
     ///
     /// # Errors
-    /// [`Unready`].
-    pub async fn ready(&mut self, context: &Context) -> Result<Start, Unready> {
+    /// [`Departure`].
+    pub async fn ready(&mut self, context: &Context) -> Result<Start, Departure> {
         loop {
             let (mut here, mut first) = (self.here.clone(), self.first.clone());
             let epochs = self.epochs.clone();
@@ -255,8 +292,8 @@ impl Session {
                 }
                 over = epochs.over_before_it_began() => match over {
                     Go::Over(Next::Place(next)) => drop(self.go_over(next, 0, context)),
-                    Go::Over(Next::LeftOut(why)) => return Err(Unready::LeftOut(why)),
-                    Go::Nowhere(why) => return Err(Unready::Over(why)),
+                    Go::Over(Next::LeftOut(why)) => return Err(Departure::LeftOut(why)),
+                    Go::Nowhere(why) => return Err(Departure::Ended(why)),
                     Go::Begin => {}
                 },
             }

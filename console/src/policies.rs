@@ -1,10 +1,56 @@
-//! Parsers for options that select a policy of the transport by name.
+//! Options that select policies of the transport by name.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use ultima_host::{Answers, Element, Estimation, GatherStart, IncastPolicy, RatePolicy, Timeouts};
+use ultima_host::{
+    Answers, Element, Estimation, GatherStart, IncastPolicy, Policies, Preset, RatePolicy, Timeouts,
+};
+
+/// The options of a rank's policies, which all commands share.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct PolicyOptions {
+    /// Policies to start from: Ultima's (adaptive), or OptiReduce's for comparison (published: learned timeouts, no
+    /// detection of losses, TIMELY, scaled estimates). The options below replace one each
+    #[arg(long, value_name = "NAME", default_value = Preset::default().name(), value_parser = presets())]
+    pub preset: Preset,
+    /// Time limits of an operation: fixed, learned as in OptiReduce (published), or learned from the causes of loss
+    /// (cause-aware). Learned ones never exceed the deadline [default: of --preset]
+    #[arg(long, value_name = "POLICY", value_parser = timeouts())]
+    pub timeouts: Option<Timeouts>,
+    /// Adaptation of a limited rate: none (fixed), by round-trip time (timely), or by queueing time that switches report
+    /// (in-band) [default: of --preset]
+    #[arg(long, value_name = "POLICY", value_parser = rates())]
+    pub rate_control: Option<RatePolicy>,
+    /// Number of ranks that may send to one rank at a time: all, dynamic (adapts to loss), or 1 to 15 [default: of
+    /// --preset]
+    #[arg(long, value_name = "POLICY", value_parser = incast)]
+    pub incast: Option<IncastPolicy>,
+    /// Estimate of a slot if contributions are missing: mean of those that arrived (arrived-mean), or scaled by the loss
+    /// as in OptiReduce (scaled), which excludes recycling [default: of --preset]
+    #[arg(long, value_name = "POLICY", value_parser = estimators())]
+    pub estimator: Option<Estimation>,
+}
+
+impl PolicyOptions {
+    /// The policies.
+    pub fn policies(&self) -> Policies {
+        let preset = self.preset.policies();
+        Policies {
+            timeouts: self.timeouts.unwrap_or(preset.timeouts),
+            rate: self.rate_control.unwrap_or(preset.rate),
+            incast: self.incast.unwrap_or(preset.incast),
+            estimation: self.estimator.unwrap_or(preset.estimation),
+            ..preset
+        }
+    }
+}
+
+/// Parses the name of a preset.
+fn presets() -> impl TypedValueParser<Value = Preset> {
+    named(&Preset::ALL, Preset::name)
+}
 
 /// Parses the name of a timeout policy.
-pub fn timeouts() -> impl TypedValueParser<Value = Timeouts> {
+fn timeouts() -> impl TypedValueParser<Value = Timeouts> {
     named(&Timeouts::ALL, Timeouts::name)
 }
 
@@ -14,12 +60,12 @@ pub fn elements() -> impl TypedValueParser<Value = Element> {
 }
 
 /// Parses the name of an estimator.
-pub fn estimators() -> impl TypedValueParser<Value = Estimation> {
+fn estimators() -> impl TypedValueParser<Value = Estimation> {
     named(&Estimation::ALL, Estimation::name)
 }
 
 /// Parses the name of a rate policy.
-pub fn rates() -> impl TypedValueParser<Value = RatePolicy> {
+fn rates() -> impl TypedValueParser<Value = RatePolicy> {
     named(&RatePolicy::ALL, RatePolicy::name)
 }
 
@@ -69,6 +115,38 @@ fn named<T: Copy + Send + Sync + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        policies: PolicyOptions,
+    }
+
+    #[test]
+    fn an_option_replaces_one_policy_of_the_preset() {
+        let policies = |arguments: &[&str]| {
+            let arguments = ["command"].iter().chain(arguments);
+            let command = <Command as clap::Parser>::try_parse_from(arguments);
+            command.expect("valid arguments").policies.policies()
+        };
+        assert_eq!(policies(&[]), Preset::Adaptive.policies());
+        let published = Preset::Published.policies();
+        assert_eq!(policies(&["--preset", "published"]), published);
+        let fixed = Policies {
+            timeouts: Timeouts::Fixed,
+            incast: IncastPolicy::All,
+            ..published
+        };
+        let given = [
+            "--preset",
+            "published",
+            "--timeouts",
+            "fixed",
+            "--incast",
+            "all",
+        ];
+        assert_eq!(policies(&given), fixed);
+    }
 
     #[test]
     fn incasts() {

@@ -8,6 +8,9 @@
 use serde::{Deserialize, Serialize};
 use ultima_wire::INCAST_MAX;
 
+use crate::answers::Answers;
+use crate::cause::{Cause, Causes};
+
 /// How many senders at a time a rank announces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum IncastPolicy {
@@ -16,8 +19,8 @@ pub enum IncastPolicy {
     All,
     /// A fixed number, from 1 to [`IncastPolicy::MOST`].
     Fixed(u8),
-    /// All at first. Halved after an operation in which a switch trimmed contributions to this rank; one more
-    /// after any other.
+    /// All at first. Halved after an operation that lost contributions to this rank on the way; one more after any
+    /// other. A contribution that its sender never sent is no loss on the way.
     Dynamic,
 }
 
@@ -28,6 +31,17 @@ impl IncastPolicy {
 
 /// The value for "all" in packets.
 const ALL: u8 = 0;
+
+/// Number of contributions that were lost on the way. A missing contribution that is merely overdue may be a straggler's.
+/// But without `in-order` detection every loss is overdue, so overdue contributions count then.
+pub(crate) fn lost_on_the_way(missing: &Causes, answers: Answers) -> u64 {
+    let known = [Cause::Trimmed, Cause::Late, Cause::Overtaken];
+    let known: u64 = known.map(|cause| missing.of(cause)).iter().sum();
+    match answers.order() {
+        true => known,
+        false => known + missing.of(Cause::Overdue),
+    }
+}
 
 /// This rank's number, and the others'.
 pub(crate) struct Incast {
@@ -77,8 +91,8 @@ impl Incast {
             .map_or(self.others, |limit| limit.min(self.others))
     }
 
-    /// Notes the end of an operation; `trimmed` if a full queue cost this rank contributions.
-    pub(crate) fn operation_ended(&mut self, trimmed: bool) {
+    /// Notes the end of an operation; `lost` if contributions to this rank were lost on the way.
+    pub(crate) fn operation_ended(&mut self, lost: bool) {
         if self.policy != IncastPolicy::Dynamic {
             return;
         }
@@ -87,7 +101,7 @@ impl Incast {
             ALL => self.others,
             senders => senders.into(),
         };
-        let next = match trimmed {
+        let next = match lost {
             true => (senders / 2).clamp(1, most.into()),
             false => senders.saturating_add(1),
         };
@@ -103,10 +117,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_queue_halves_and_a_clean_operation_adds_one() {
+    fn a_loss_halves_and_a_clean_operation_adds_one() {
         let mut incast = Incast::new(IncastPolicy::Dynamic, 64);
-        let mut after = |trimmed| {
-            incast.operation_ended(trimmed);
+        let mut after = |lost| {
+            incast.operation_ended(lost);
             incast.own()
         };
         assert_eq!(after(false), ALL);
@@ -116,6 +130,21 @@ mod tests {
             after(false);
         }
         assert_eq!(after(false), ALL);
+    }
+
+    #[test]
+    fn a_straggler_is_no_loss_unless_losses_are_overdue() {
+        let lost = |cause, answers| {
+            let mut missing = Causes::default();
+            missing.count(cause, 3);
+            lost_on_the_way(&missing, answers)
+        };
+        for cause in [Cause::Trimmed, Cause::Late, Cause::Overtaken] {
+            assert_eq!(lost(cause, Answers::Order), 3);
+        }
+        assert_eq!(lost(Cause::Overdue, Answers::Order), 0);
+        assert_eq!(lost(Cause::Overdue, Answers::Arrivals), 3);
+        assert_eq!(lost(Cause::Silent, Answers::Arrivals), 0);
     }
 
     #[test]

@@ -28,12 +28,6 @@ const LOOK: Duration = Duration::from_millis(10);
 const CONTROLLER_TIMEOUT: &str = "30s";
 /// The program name of BMv2's switch with P4Runtime.
 pub const BMV2: &str = "simple_switch_grpc";
-/// The most bits per second that a rank sends over BMv2 unless its agent chooses a rate. BMv2 drops frames beyond 32 that
-/// enter by a port, and beyond 64 that leave by one, while it is busy: docs/guide.md has the measurements.
-const BMV2_RANK_RATE: u64 = 2_000_000;
-/// The most bits per second of copies that all switches of a lab make: half of what one BMv2 copies without loss on two cores
-/// (docs/switch.md), as each of N ranks makes it copy its packets N − 1 times.
-const BMV2_COPY_RATE: u64 = 300_000_000;
 
 /// The programs that a lab runs.
 #[derive(Clone, Debug)]
@@ -302,11 +296,6 @@ impl Maker<'_> {
         command.arg("--fabric").arg(self.folder.fabric());
         let listen = format!("unix:{}", self.folder.controller().display());
         command.args(["--listen", &listen]);
-        if self.programs.switch == SwitchKind::Bmv2 {
-            let ranks = self.plan.hosts.iter().map(|host| u64::from(host.ranks));
-            let rate = bmv2_agent_rate(ranks.sum());
-            command.args(["--agent-rate", &rate.to_string()]);
-        }
         command
     }
 
@@ -402,12 +391,6 @@ impl Maker<'_> {
     }
 }
 
-/// The rate of each of so many ranks over BMv2.
-fn bmv2_agent_rate(ranks: u64) -> u64 {
-    let copies = ranks * ranks.saturating_sub(1);
-    BMV2_RANK_RATE.min(BMV2_COPY_RATE / copies.max(1)).max(1)
-}
-
 /// The last line of a log, without the prefix of our own errors.
 fn last_words(log: &Path) -> Option<String> {
     let text = fs::read_to_string(log).ok()?;
@@ -424,18 +407,4 @@ fn hosts_file(plan: &Plan) -> String {
     std::iter::once("127.0.0.1 localhost\n".to_owned())
         .chain(hosts)
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn more_ranks_send_slower_over_bmv2() {
-        assert_eq!(
-            [1, 4, 8, 16].map(bmv2_agent_rate),
-            [2_000_000, 2_000_000, 2_000_000, 1_250_000]
-        );
-        assert_eq!(bmv2_agent_rate(1_000_000), 1);
-    }
 }

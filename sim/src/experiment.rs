@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use ultima_host::trace::{Clock, Head, Sink};
 use ultima_host::{
-    Answers, Coding, Config, ConfigError, EarlyBounds, Gather, GatherStart, Grid, GridBounds,
-    GridError, IncastPolicy, Pacing, Path, RatePolicy, ReceiveBuffer, Timeouts,
+    Coding, Config, ConfigError, EarlyBounds, Gather, Grid, GridBounds, GridError, IncastPolicy,
+    Pacing, Path, Policies, ReceiveBuffer, Timeouts,
 };
 use ultima_link::{Loss, LossError};
 use ultima_wire::HEADER_LEN;
@@ -132,19 +132,11 @@ pub struct Experiment {
     /// t_S and t_B of [`Algorithm::Tar`]. None for bounds that cover the 99.9th percentile of the tail in
     /// each phase.
     pub bounds: Option<(Duration, Duration)>,
-    /// Timeout policy of [`Algorithm::Tar`].
-    pub timeouts: Timeouts,
-    /// Rate policy of [`Algorithm::Tar`].
-    pub rate: RatePolicy,
-    /// Incast policy of [`Algorithm::Tar`].
-    pub incast: IncastPolicy,
+    /// Policies of [`Algorithm::Tar`].
+    pub policies: Policies,
     /// Flow control of [`Algorithm::Tar`]: the size of each rank's socket buffer in bytes, as Linux counts it. None: no flow
     /// control. Simulated ranks read at once, so only the credit takes time.
     pub receive_buffer: Option<u64>,
-    /// When the owners of [`Algorithm::Tar`] send their first aggregates.
-    pub gather_start: GatherStart,
-    /// Loss detection of [`Algorithm::Tar`].
-    pub answers: Answers,
     /// TCP's minimum retransmission timeout: 1 s in RFC 6298, 200 ms in Linux.
     pub min_rto: Duration,
     /// True if buckets have values and results are checked, for [`Algorithm::Tar`], [`Algorithm::Tar2d`] and
@@ -263,12 +255,12 @@ impl Experiment {
                 slow: None,
             },
             bounds: None,
-            timeouts: Timeouts::Fixed,
-            rate: RatePolicy::default(),
-            incast: IncastPolicy::default(),
+            policies: Policies {
+                timeouts: Timeouts::Fixed,
+                incast: IncastPolicy::All,
+                ..Policies::default()
+            },
             receive_buffer: None,
-            gather_start: GatherStart::default(),
-            answers: Answers::default(),
             min_rto: Duration::from_millis(200),
             payload: false,
         }
@@ -525,7 +517,7 @@ impl Experiment {
 
     /// Factor of the configured bounds over the needed ones: learned values stay below them.
     fn room(&self) -> u32 {
-        match self.timeouts {
+        match self.policies.timeouts {
             Timeouts::Fixed => 1,
             _ => 4,
         }
@@ -566,7 +558,7 @@ impl Experiment {
 
     /// The network for the cost model.
     pub fn path(&self) -> Path {
-        let incast = match self.incast {
+        let incast = match self.policies.incast {
             IncastPolicy::Fixed(senders) => senders.into(),
             IncastPolicy::All | IncastPolicy::Dynamic => 0,
         };
@@ -603,18 +595,14 @@ impl Experiment {
         let pacing = Pacing {
             bits_per_second: self.network.rate_of(rank.into()),
             burst: TRAIN as u32,
-            policy: self.rate,
+            policy: self.policies.rate,
         };
         let whole = Config {
             slot_bytes: self.slot,
             coding: Coding::Identity,
             gather: Gather::Multicast,
             t_s,
-            timeouts: self.timeouts,
             pacing: Some(pacing),
-            incast: self.incast,
-            gather_start: self.gather_start,
-            answers: self.answers,
             // There must be room for all other ranks' packets at a rank that starts late.
             early: EarlyBounds {
                 bytes: EarlyBounds::default().bytes.max(4 * self.bytes as usize),
@@ -622,6 +610,7 @@ impl Experiment {
             },
             ..Config::new(1, 1, rank, self.ranks, self.seed, t_b)
         };
+        let whole = self.policies.apply(whole);
         let buffer = |bytes| ReceiveBuffer::of_socket(bytes as usize, &whole);
         Config {
             receive_buffer: self.receive_buffer.map(buffer),

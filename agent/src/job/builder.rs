@@ -6,6 +6,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use ultima_host::Preset;
+
 use super::env::Variables;
 use super::rendezvous::{Controller, Local, Rendezvous, Request, TcpStore};
 use super::sequence::Sequence;
@@ -102,6 +104,12 @@ impl JobBuilder {
     /// Sets when an AllReduce ends at the latest, with the contributions that arrived. Default: 5 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.request.settings.t_b = deadline;
+        self
+    }
+
+    /// Sets the policies of a preset: how ranks wait, send and average. Equal on all ranks. Default: [`Preset::Adaptive`].
+    pub fn preset(mut self, preset: Preset) -> Self {
+        self.request.settings.policies = preset.policies();
         self
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use ultima_host::{Collective, Error, Exact, ExactOutcome, OperationId, Outcome, Report};
+use ultima_host::{Error, Exact, ExactOutcome, OperationId, Outcome, Report};
 
 use super::JobError;
 use super::pending::{Completer, Reduced};
@@ -157,7 +157,7 @@ impl Worker {
             match collective.has_ended(self.started[at].id) {
                 Ok(true) => {
                     let operation = self.started.remove(at);
-                    finish(collective, operation);
+                    finish(&mut self.place, operation);
                 }
                 Ok(false) => at += 1,
                 Err(error) => return self.fail(error.to_string()),
@@ -233,7 +233,8 @@ impl Worker {
 }
 
 /// Decodes the result of an operation that has ended, and hands it over.
-fn finish(collective: &mut Collective, operation: Operation) {
+fn finish(place: &mut Place, operation: Operation) {
+    let collective = place.collective();
     let Operation {
         id,
         mut values,
@@ -243,6 +244,9 @@ fn finish(collective: &mut Collective, operation: Operation) {
     match kind {
         Kind::Bounded(completer) => {
             let ended: Result<Outcome, Error> = collective.wait(id, &mut values);
+            if let Ok(outcome) = &ended {
+                place.suspect(&outcome.suspected);
+            }
             let result = ended.map(|outcome| Reduced { values, outcome });
             completer.complete(result.map_err(JobError::from));
         }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ultima_agent::Settings;
 use ultima_agent::job::{Addresses, Job, JobBuilder, JobError, Refusal, Rendezvous, TcpStore};
-use ultima_host::{Error, Rejection};
+use ultima_host::{Error, Estimation, Preset, Rejection, Timeouts};
 use ultima_testing::skipped;
 use ultima_wire::{Header, Kind};
 
@@ -245,7 +245,7 @@ fn a_wrong_seed_is_named_on_every_rank() {
 #[test]
 fn every_setting_that_must_be_equal_is_compared() {
     type Change = fn(&mut Settings);
-    let cases: [(&str, Change); 5] = [
+    let cases: [(&str, Change); 6] = [
         ("element bf16, rank 0 has f32", |s| {
             s.element = ultima_host::Element::Bf16;
         }),
@@ -256,8 +256,11 @@ fn every_setting_that_must_be_equal_is_compared() {
         ("slot size 1024, rank 0 has none", |s| {
             s.slot_bytes = Some(1024)
         }),
-        ("timeouts cause-aware, rank 0 has fixed", |s| {
-            s.timeouts = ultima_host::Timeouts::CauseAware;
+        ("estimator scaled, rank 0 has arrived-mean", |s| {
+            s.policies = Preset::Published.policies();
+        }),
+        ("timeouts fixed, rank 0 has cause-aware", |s| {
+            s.policies.timeouts = ultima_host::Timeouts::Fixed;
         }),
     ];
     for (expected, change) in cases {
@@ -279,6 +282,23 @@ fn every_setting_that_must_be_equal_is_compared() {
             assert!(error.contains(expected), "{error}");
         }
     }
+}
+
+#[test]
+fn a_job_runs_with_the_published_policies() {
+    let addresses = addresses(2);
+    on_threads(2, move |rank| {
+        let builder = builder(Addresses::new(rank, addresses.clone()));
+        let job = builder
+            .preset(Preset::Published)
+            .start()
+            .expect("it starts");
+        let config = job.config();
+        assert_eq!(config.timeouts, Timeouts::Published);
+        assert_eq!(config.estimation, Estimation::Scaled);
+        let mean = job.all_reduce(vec![f32::from(job.rank()); 5000]);
+        assert!(is_near(&mean.wait().expect("it ends").values, 0.5));
+    });
 }
 
 #[test]

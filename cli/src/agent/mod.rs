@@ -3,20 +3,19 @@
 //! | file | |
 //! | --- | --- |
 //! | `options.rs` | the command line |
-//! | `run.rs` | the agent: joins, waits for all members, runs the ranks, leaves |
-//! | `seat.rs` | a joined rank: its session in one job, or in a row and a column of a grid |
-//! | `averager.rs` | the collective of a rank, or the two of a grid |
-//! | `rank.rs` | the operations of one rank |
+//! | `run.rs` | the agent: its ranks from join to report |
+//! | `operations.rs` | the operations of one rank |
 //! | `data.rs` | the generated data and the exact mean |
 //! | `report.rs` | the report |
+//! | `verdict.rs` | the exit code, and what explains it |
+//!
+//! [`ultima_agent::rank`] joins the job and follows its changes.
 
-mod averager;
 mod data;
+mod operations;
 mod options;
-mod rank;
 mod report;
 mod run;
-mod seat;
 mod verdict;
 
 pub use options::Options;

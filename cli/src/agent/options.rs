@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ultima_agent::Settings;
-use ultima_host::{Answers, Element, Estimation, GatherStart, IncastPolicy, RatePolicy, Timeouts};
+use ultima_host::Element;
 
 use crate::command::controller_address::ControllerAddress;
 use ultima_console::output::Output;
-use ultima_console::policies;
+use ultima_console::policies::{self, PolicyOptions};
 use ultima_console::units;
 
 /// Run ranks of a job on this host that average generated data
@@ -62,38 +62,19 @@ pub struct Options {
     /// Time t_S after which the owner of a shard sends incomplete results [default: 3/5 of --deadline]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub flush: Option<Duration>,
-    /// Time limits of an operation, at most --deadline and --flush: fixed, learned as in OptiReduce (published), or learned from the
-    /// causes of loss (cause-aware)
-    #[arg(long, value_name = "POLICY", default_value = "fixed", value_parser = policies::timeouts())]
-    pub timeouts: Timeouts,
     /// Number format of values in packets
     #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = policies::elements())]
     pub element: Element,
-    /// Estimate of a shard if contributions are missing: mean of those that arrived, scaled by the loss as in OptiReduce,
-    /// or control variate. All but arrived-mean exclude --recycle
-    #[arg(long, value_name = "POLICY", default_value = Estimation::default().name(), value_parser = policies::estimators())]
-    pub estimator: Estimation,
     /// Send values that were lost in one AllReduce again in a later one, as for gradients, so that only the sum over all
     /// AllReduces is exact
     #[arg(long, conflicts_with = "verify")]
     pub recycle: bool,
-    /// Send rate including headers, such as 10G [default: the controller's --agent-rate, else unlimited]
+    /// Largest send rate including headers, such as 10G [default: the controller's --agent-rate, else this rank's share of
+    /// the link's rate in the fabric file, else unlimited]
     #[arg(long, value_name = "RATE", value_parser = units::bit_rate)]
     pub rate: Option<u64>,
-    /// Rate adaptation, at most --rate: none (fixed), by round-trip time (timely), or by queueing time that switches
-    /// report (in-band)
-    #[arg(long, value_name = "POLICY", default_value = RatePolicy::default().name(), requires = "rate", value_parser = policies::rates())]
-    pub rate_control: RatePolicy,
-    /// Number of ranks that may send to one rank at a time: all, dynamic (adapts to loss), or 1 to 15; must be equal on all
-    /// hosts
-    #[arg(long, value_name = "POLICY", default_value = "all", value_parser = policies::incast)]
-    pub incast: IncastPolicy,
-    /// When owners of shards send their first result packets: at once, or in turns by rank
-    #[arg(long, value_name = "MODE", default_value = GatherStart::default().name(), requires = "rate", value_parser = policies::gather_starts())]
-    pub gather_start: GatherStart,
-    /// Loss detection: by timeouts only, also by trimmed packets, or also by later packets of the same sender (in-order)
-    #[arg(long, default_value = Answers::default().name(), value_parser = policies::loss_detection())]
-    pub loss_detection: Answers,
+    #[command(flatten)]
+    pub policies: PolicyOptions,
     /// Bytes of values in a full packet. With 80 bytes of headers (96 in a sealed job) it must fit the MTU [default: what
     /// fits the links in the fabric file, at most 1408]
     #[arg(long, value_name = "BYTES")]
@@ -123,14 +104,9 @@ impl Options {
             slot_bytes: self.slot_bytes,
             hadamard: !self.no_hadamard,
             recycling: self.recycle,
-            timeouts: self.timeouts,
             element: self.element,
-            estimation: self.estimator,
             rate: self.rate,
-            rate_policy: self.rate_control,
-            incast: self.incast,
-            gather_start: self.gather_start,
-            answers: self.loss_detection,
+            policies: self.policies.policies(),
         }
     }
 }

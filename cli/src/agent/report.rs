@@ -10,7 +10,7 @@ use ultima_host::{
     RecyclingCounters, Span, underweight,
 };
 
-use super::rank::{Done, Operation};
+use super::operations::{Done, Operation};
 use crate::document;
 use ultima_console::output::table;
 
@@ -250,34 +250,33 @@ impl Report {
 
 fn rank(done: &Done) -> Rank {
     Rank {
-        rank: done.place.rank,
+        rank: done.position.rank,
         operations: (done.operations.iter()).map(row).collect(),
         summary: summary(done),
     }
 }
 
 fn row(operation: &Operation) -> Row {
-    let place = &operation.place;
-    let phases = &operation.phases;
+    let position = operation.position();
+    let phases = || operation.phases();
     let lost = operation.lost();
     let missing = operation.missing_from().into_iter();
-    let phases_ms = || phases.iter().map(|phase| ms(phase.duration)).collect();
+    let phases_ms = || phases().map(|phase| ms(phase.duration)).collect();
     Row {
         step: operation.step,
         epoch: operation.epoch,
-        ranks: place.ranks,
+        ranks: position.ranks,
         ms: ms(operation.duration()),
         shard_ms: ms(operation.shard_duration()),
-        phases_ms: place.grid.map(|_| phases_ms()),
+        phases_ms: position.grid.map(|_| phases_ms()),
         closed_by: operation.closed_by().name(),
         whole: operation.is_whole(),
         lost_contributions: lost.scatter.into(),
         lost_aggregates: lost.gather.into(),
-        incomplete_aggregates: phases.iter().map(|phase| phase.incomplete_aggregates).sum(),
+        incomplete_aggregates: phases().map(|phase| phase.incomplete_aggregates).sum(),
         suspected: operation.suspected(),
         missing_from: missing.map(MissingFrom::from).collect(),
-        trimmed: phases
-            .iter()
+        trimmed: phases()
             .flat_map(|phase| &phase.cut)
             .map(Cut::from)
             .collect(),
@@ -311,13 +310,13 @@ fn summary(done: &Done) -> Summary {
         closed_by: by_end(history),
         lost_contributions: lost.scatter.into(),
         lost_aggregates: lost.gather.into(),
-        weights: match operations.last().map(|last| &last.phases[..]) {
-            Some([only]) => only.weights.clone(),
+        weights: match (done.position.grid, operations.last()) {
+            (None, Some(last)) => last.folded().weights,
             _ => Vec::new(),
         },
         suspected: operations
             .last()
-            .map_or_else(Vec::new, Operation::suspected),
+            .map_or_else(Vec::new, |last| last.suspected()),
         stopped: done.stopped.clone(),
         recycling: done.recycles.then(|| {
             let mut recycling = RecyclingCounters::default();

@@ -4,24 +4,23 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use futures_util::future::try_join_all;
-use nix::ifaddrs::getifaddrs;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
-use tokio::time::timeout;
-use ultima_agent::{Context, Exporter, Membership, Metrics, Start, give_up};
+use ultima_agent::rank::{JobOrGrid, JoinedRank, ReadyError, ReadyRanks, Silence, ready};
+use ultima_agent::{Context, Exporter, Membership, Metrics, Session, give_up};
 use ultima_controller::api;
 use ultima_controller::client::Client;
 use ultima_host::Config;
 use ultima_host::trace::{TraceFile, Written};
 
 use super::data::Data;
+use super::operations::{self, Work};
 use super::options::Options;
-use super::rank::{Silence, Work};
 use super::report::Report;
-use super::seat::{Named, Ready, Seat};
 use super::verdict;
 use crate::document;
 use crate::exit::Exit;
@@ -57,19 +56,21 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 
 async fn work(options: &Options) -> Result<ExitCode> {
     let client = Client::connect(&options.at.controller).await?;
-    let named = Named::find(&client, &options.job).await?;
-    if let Named::Grid(..) = named {
-        let job = &options.job;
+    let name = &options.job;
+    let target = JobOrGrid::find(&client, name).await?;
+    if let JobOrGrid::Grid { .. } = target {
         if options.trace.is_some() {
-            bail!("--trace works with a single job, but {job} is a grid; remove the option");
+            bail!("--trace works with a single job, but {name} is a grid; remove the option");
         }
         if options.recycle {
-            bail!("--recycle works with a single job, but {job} is a grid; remove the option");
+            bail!("--recycle works with a single job, but {name} is a grid; remove the option");
         }
     }
     let host = match &options.host {
         Some(host) => host.clone(),
-        None => own_host(&options.job, named.jobs())?,
+        None => target
+            .own_host()
+            .with_context(|| format!("job {name} needs --host"))?,
     };
     let metrics = Arc::new(Metrics::default());
     let exporter = match options.metrics {
@@ -83,115 +84,59 @@ async fn work(options: &Options) -> Result<ExitCode> {
         metrics,
         notice: |line| eprintln!("{}", output::visible(line)),
     };
-    let mut trace = None;
-    let mut seats: Vec<Seat> = Vec::new();
-    for _ in 0..options.ranks.get() {
-        match Seat::join(&context, options, &named, &mut trace).await {
-            Ok(seat) => seats.push(seat),
-            Err(error) => {
-                for seat in &seats {
-                    seat.leave(&client).await;
-                }
-                return Err(error);
-            }
-        }
+    let (ranks, trace) = join(&context, options, &target).await?;
+    let ReadyRanks { begin, removed } = ready(&context, ranks, options.join_timeout)
+        .await
+        .map_err(|error| match error {
+            ReadyError::Session(error) => anyhow::Error::from(error),
+            late => Exit::TimedOut.because(format!("job {name}: {late}")).into(),
+        })?;
+    for why in &removed {
+        // The other ranks continue without it.
+        eprintln!("{why}");
     }
-    let ready = seats.iter_mut().map(|seat| async {
-        anyhow::Ok(match seat.ready(&context, options).await? {
-            Ready::Begins(start) => Some(start),
-            // The other ranks continue without it.
-            Ready::Removed(why) => {
-                eprintln!("{why}");
-                None
-            }
-        })
-    });
-    let ready = try_join_all(ready);
-    let starts = match timeout(options.join_timeout, ready).await {
-        Ok(Ok(starts)) => starts,
-        Ok(Err(error)) => {
-            for seat in &seats {
-                seat.leave(&client).await;
-            }
-            return Err(error);
-        }
-        Err(_) => {
-            let (job, waited) = (&options.job, options.join_timeout);
-            let late = match seats.iter().any(Seat::waits) {
-                true => format!("job {job}: no free rank for host {host} within {waited:?}"),
-                false => {
-                    let missing = missing(&client, named.jobs()).await;
-                    format!("job {job}: not all members joined within {waited:?}: {missing}")
-                }
-            };
-            for seat in &seats {
-                seat.leave(&client).await;
-            }
-            return Err(Exit::TimedOut.because(late).into());
-        }
-    };
-
-    let begins = seats.into_iter().zip(starts);
-    let (seats, starts): (Vec<Seat>, Vec<Start>) = begins
-        .filter_map(|(seat, start)| Some((seat, start?)))
-        .unzip();
-    if seats.is_empty() {
-        let job = &options.job;
-        return Err(Exit::Rejected
-            .because(format!("job {job} was resized without host {host}"))
-            .into());
+    if begin.is_empty() {
+        let why = format!("job {name} was resized without host {host}");
+        return Err(Exit::Rejected.because(why).into());
     }
 
     let (silent, silences) = mpsc::unbounded_channel();
     let (check_ended, checked) = watch::channel(false);
-    let memberships: Vec<Membership> = seats.iter().flat_map(Seat::memberships).cloned().collect();
-    let running = seats.into_iter().zip(starts).map(|(seat, start)| {
-        let (place, sessions) = (seat.place(), &seat.sessions);
+    let mut memberships = Vec::new();
+    let mut running = Vec::new();
+    for (rank, start) in begin {
+        let sessions = rank.sessions().iter();
+        memberships.extend(sessions.map(|session| session.membership.clone()));
         let work = Work {
-            place,
             start,
-            context: context.clone(),
-            jobs: seat
-                .memberships()
-                .map(|membership| membership.job.clone())
-                .collect(),
             data: Data {
                 seed: options.seed,
                 len: options.allreduce.get() as usize,
-                ranks: place.ranks,
+                ranks: rank.position().ranks,
             },
             repeat: options.repeat.get(),
             verify: options.verify,
             recycles: options.recycle,
-            quiet: sessions
-                .iter()
-                .map(|session| session.quiet.clone())
-                .collect(),
-            elsewhere: match &sessions[..] {
-                [session] => session.membership.elsewhere(),
-                _ => None,
-            },
             linger: options.deadline,
             silent: silent.clone(),
             checked: checked.clone(),
         };
-        seat.run(work)
-    });
-    let running = try_join_all(running.collect::<Vec<_>>());
+        let rank = rank.run(&context, options.deadline)?;
+        running.push(async move {
+            tokio::task::spawn_blocking(move || operations::run(work, rank)).await?
+        });
+    }
     drop(silent);
     let check = async {
         let found = check_if_silent(&client, silences).await;
         check_ended.send_replace(true);
         found
     };
-    let (done, found) = tokio::join!(running, check);
-    let memberships = match &done {
-        Ok(done) => done
-            .iter()
-            .flat_map(|done| done.memberships.clone())
-            .collect(),
-        Err(_) => memberships,
-    };
+    let (done, found) = tokio::join!(try_join_all(running), check);
+    if let Ok(done) = &done {
+        let last = done.iter().flat_map(|done| done.memberships.clone());
+        memberships = last.collect();
+    }
     for membership in &memberships {
         give_up(&client, membership).await;
     }
@@ -202,7 +147,7 @@ async fn work(options: &Options) -> Result<ExitCode> {
         None => Ok(()),
     };
     let report = Report::new(
-        (&options.job, &host),
+        (name, &host),
         (options.allreduce.get() as usize, options.deadline),
         &done,
         found.as_ref(),
@@ -214,6 +159,76 @@ async fn work(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     Ok(verdict::of(&done, options.verify))
+}
+
+/// Joins with all ranks of this process, and starts the trace. Gives the ranks back if one fails.
+async fn join(
+    context: &Context,
+    options: &Options,
+    target: &JobOrGrid,
+) -> Result<(Vec<JoinedRank>, Option<TraceFile>)> {
+    let mut trace = None;
+    let mut ranks: Vec<JoinedRank> = Vec::new();
+    for _ in 0..options.ranks.get() {
+        let joined = match JoinedRank::join(context, target).await {
+            Ok(rank) => {
+                ranks.push(rank);
+                let rank = ranks.last_mut().expect("a rank was added");
+                warn_of_slow_rate(&rank.sessions()[0], options);
+                begin_trace(rank, options, &mut trace)
+            }
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = joined {
+            for rank in &ranks {
+                rank.leave(&context.client).await;
+            }
+            return Err(error);
+        }
+    }
+    Ok((ranks, trace))
+}
+
+/// Writes the rank's packets to the agent's trace file, which the first rank creates.
+fn begin_trace(
+    rank: &mut JoinedRank,
+    options: &Options,
+    trace: &mut Option<TraceFile>,
+) -> Result<()> {
+    let Some(path) = &options.trace else {
+        return Ok(());
+    };
+    let Some(session) = rank.session_to_trace() else {
+        return Ok(());
+    };
+    match trace {
+        None => {
+            let source = format!("job {}", session.membership.job);
+            let file = session.trace_to(path, &source);
+            *trace = Some(file.with_context(|| path.display().to_string())?);
+        }
+        Some(trace) => session.collective.trace(Box::new(trace.sink())),
+    }
+    Ok(())
+}
+
+/// Warns if a rank cannot send its values before the deadline. It sends its contributions to the other shards, and its own
+/// shard once.
+fn warn_of_slow_rate(session: &Session, options: &Options) {
+    let config = session.collective.config();
+    let values = options.allreduce.get();
+    let took = config.pacing.map(|pacing| {
+        let bits = f64::from(values) * 32.0;
+        Duration::from_secs_f64(bits / pacing.bits_per_second as f64)
+    });
+    if let Some(took) = took.filter(|took| *took > config.t_b) {
+        let Membership { job, rank, .. } = &session.membership;
+        eprintln!(
+            "warning: rank {rank} of {job}: {values} values take at least {took:.1?} to send at this rate, longer than the deadline of \
+             {:?}: use fewer with --allreduce, or a longer --deadline",
+            config.t_b
+        );
+    }
 }
 
 async fn export(address: SocketAddr, metrics: Arc<Metrics>) -> Result<Exporter> {
@@ -236,50 +251,6 @@ async fn end(trace: TraceFile, options: &Options) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// The member whose address this machine has.
-fn own_host(name: &str, jobs: &[api::Job]) -> Result<String> {
-    let own: Vec<String> = getifaddrs()
-        .context("cannot list this machine's addresses; pass --host")?
-        .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip().to_string()))
-        .collect();
-    // Includes the next epoch, where this machine may be new.
-    let mut members = jobs.iter().flat_map(|job| {
-        let next = job.next.iter().flat_map(|next| &next.members);
-        job.members.iter().chain(next)
-    });
-    let member = members.find(|member| own.contains(&member.ip));
-    let Some(member) = member else {
-        bail!(
-            "no member of job {name} has an address of this machine ({}); pass --host",
-            own.join(", ")
-        );
-    };
-    Ok(member.host.clone())
-}
-
-/// The members that have not joined, for an error message.
-async fn missing(client: &Client, jobs: &[api::Job]) -> String {
-    let mut missing = Vec::new();
-    for api::Job { name, .. } in jobs {
-        let Ok(job) = client.job(name).await else {
-            return "the controller does not answer which".to_owned();
-        };
-        let of = match jobs.len() {
-            1 => String::new(),
-            _ => format!(" of {name}"),
-        };
-        let away = (job.members.iter()).filter(|m| m.state() != api::MemberState::Joined);
-        missing.extend(away.map(|m| format!("rank {}{of} on {}", m.rank, m.host)));
-    }
-    match missing.is_empty() {
-        true => {
-            "all have joined, but one is not connected to the controller; run `ultima job check`"
-                .to_owned()
-        }
-        false => missing.join(", "),
-    }
 }
 
 /// Runs a check when a rank reports silence, and prints its result.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use ultima_host::{LinkCounters, Rejection};
 
-use super::rank::{Done, Operation};
+use super::operations::{Done, Operation};
 
 /// Returns the exit code of these ranks: 1 for wrong results, for nothing to verify although `verify` asks for it, and for
 /// a network that fails: packets that cannot be sent, operations or members without packets, ranks that stop early. Lost
@@ -20,22 +20,22 @@ pub fn of(done: &[Done], verify: bool) -> ExitCode {
             "{wrong} results are wrong although no packet was lost"
         ));
     }
-    if verify && operations().next().is_some() && count(Operation::is_whole) == 0 {
+    if verify && operations().next().is_some() && count(|operation| operation.is_whole()) == 0 {
         problems
             .push("--verify checked nothing: packets are missing from every operation".to_owned());
     }
-    let deaf = count(|operation| operation.heard_nothing().is_some());
+    let deaf = count(|operation| operation.silent_job().is_some());
     if deaf > 0 {
         problems.push(format!(
             "no packet of another rank arrived in {deaf} operations; run `ultima job check`"
         ));
     }
     for done in done {
-        let silent = done.operations.last().map(Operation::suspected);
+        let silent = done.operations.last().map(|last| last.suspected());
         for member in silent.unwrap_or_default() {
             problems.push(format!(
                 "rank {}: nothing came from rank {member} in the last operations; run `ultima job check`",
-                done.place.rank
+                done.position.rank
             ));
         }
     }

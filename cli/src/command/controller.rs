@@ -70,7 +70,8 @@ struct Serve {
     /// of the switch
     #[arg(long)]
     no_repair: bool,
-    /// Rate at which each rank sends unless its agent has --rate, such as 2M for BMv2 [default: unlimited]
+    /// Rate at which each rank sends unless its agent has --rate [default: 2M or less if a switch is BMv2, which drops
+    /// bursts; else the rank's share of its link's rate in --fabric]
     #[arg(long, value_name = "RATE", value_parser = units::bit_rate)]
     agent_rate: Option<u64>,
     /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics; a port alone means loopback

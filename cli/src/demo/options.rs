@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use ultima_host::safeguards::{CodingRule, DriftRule, SkipRule, StopRule};
-use ultima_host::{Estimation, IncastPolicy, RatePolicy, Rules, Timeouts};
+use ultima_host::{Estimation, Rules};
 use ultima_switch::{Loss, WireConfig};
 use ultima_wire::SLOT_AT;
 use ultima_wire::frame::FRAME_OVERHEAD;
 
 use super::report::Multicast;
 use ultima_console::output::Output;
-use ultima_console::{policies, units};
+use ultima_console::policies::PolicyOptions;
+use ultima_console::units;
 use ultima_digits::shards::Dealing;
 use ultima_digits::training;
 
@@ -29,7 +30,7 @@ use ultima_digits::training;
 #[command(after_help = "Examples:\n  \
     ultima demo                                     1 % loss, some stragglers\n  \
     ultima demo --loss 0 --straggler 0:0            no impairments: all replicas are bit-identical\n  \
-    ultima demo --estimator scaled --recycling off  compensate losses as in the original publication\n  \
+    ultima demo --preset published                  transport of the original publication\n  \
     ultima demo --drop-slots 3..9 --no-hadamard     always lose the same values: replicas diverge\n  \
     ultima demo --workers 16 --burst-loss 0.02:8 --shards by-class -o json")]
 pub struct Options {
@@ -58,13 +59,6 @@ pub struct Options {
     /// Rate of every wire from the switch, such as 100M; workers pace to it [default: unlimited]
     #[arg(long, value_name = "BITS/S", value_parser = units::bit_rate)]
     pub link_rate: Option<u64>,
-    /// Rate adaptation, at most --link-rate: none (fixed), by round-trip time (timely), or by queueing time that switches
-    /// report (in-band)
-    #[arg(long, value_name = "POLICY", default_value = RatePolicy::default().name(), requires = "link_rate", value_parser = policies::rates())]
-    pub rate_control: RatePolicy,
-    /// Number of workers that may send to one worker at a time: all, dynamic (adapts to loss), or 1 to 15
-    #[arg(long, value_name = "POLICY", default_value = "all", value_parser = policies::incast)]
-    pub incast: IncastPolicy,
     /// One-way delay of every wire from the switch, such as 500us
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = units::duration)]
     pub link_delay: Duration,
@@ -82,14 +76,8 @@ pub struct Options {
     /// Time limit t_B of an AllReduce, at least 1ms [default: grows with the number of workers]
     #[arg(long, value_name = "TIME", value_parser = deadline)]
     pub deadline: Option<Duration>,
-    /// Time limits of an operation, at most --deadline: fixed, learned as in OptiReduce (published), or learned from the
-    /// causes of loss (cause-aware)
-    #[arg(long, value_name = "POLICY", default_value = "fixed", value_parser = policies::timeouts())]
-    pub timeouts: Timeouts,
-    /// Estimate of a shard if contributions are missing: mean of those that arrived, scaled by the loss as in OptiReduce,
-    /// or control variate. All but arrived-mean need --recycling off
-    #[arg(long, value_name = "POLICY", default_value = Estimation::default().name(), value_parser = policies::estimators())]
-    pub estimator: Estimation,
+    #[command(flatten)]
+    pub policies: PolicyOptions,
     /// Send gradients without the randomized Hadamard transform
     #[arg(long)]
     pub no_hadamard: bool,
@@ -97,9 +85,9 @@ pub struct Options {
     /// steps
     #[arg(long, value_name = "SHARE", conflicts_with = "no_hadamard", value_parser = units::share)]
     pub hadamard_above: Option<f64>,
-    /// Send values that were lost in one step again in a later step
-    #[arg(long, value_name = "MODE", value_enum, default_value_t = Recycle::On)]
-    pub recycling: Recycle,
+    /// Send values that were lost in one step again in a later step [default: on, or off with the estimator scaled]
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub recycling: Option<Recycle>,
     /// Average the replicas exactly when they differ by more than this fraction of their norm
     #[arg(long, value_name = "SHARE", default_value_t = DriftRule::default().bound, value_parser = units::share)]
     pub drift_bound: f64,
@@ -266,6 +254,12 @@ impl Options {
         let loss = wire.loss.iter().map(|loss| ("--loss", loss.to_string()));
         arguments.extend(loss);
         arguments
+    }
+
+    /// True if lost values are sent again.
+    pub fn recycles(&self) -> bool {
+        let recycles = self.policies.policies().estimation == Estimation::ArrivedMean;
+        self.recycling.map_or(recycles, |mode| mode == Recycle::On)
     }
 
     /// The rules on which the workers vote.

@@ -26,7 +26,7 @@ use super::accounting;
 use super::collect::{Collected, Progress};
 use super::deadline::Bounds;
 use super::link::{self, Message};
-use super::options::{Options, Recycle};
+use super::options::Options;
 use super::report::{Multicast, Report};
 use super::worker::{PORT_FD, REPORT_FD, WorkerConfig};
 use crate::process::{self, Descriptors, Server};
@@ -126,10 +126,11 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
         std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     }
     let started = Instant::now();
-    if options.estimator != Estimation::ArrivedMean && options.recycling == Recycle::On {
+    let policies = options.policies.policies();
+    if policies.estimation != Estimation::ArrivedMean && options.recycles() {
         bail!(
             "--estimator {} needs --recycling off: recycling works with arrived-mean only",
-            options.estimator.name()
+            policies.estimation.name()
         );
     }
     if let Some(late) = options.late
@@ -191,12 +192,9 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
             settings: Settings {
                 t_s: Some(bounds.t_s),
                 hadamard: !options.no_hadamard,
-                recycling: options.recycling == Recycle::On,
-                timeouts: options.timeouts,
-                estimation: options.estimator,
+                recycling: options.recycles(),
                 rate: options.link_rate,
-                rate_policy: options.rate_control,
-                incast: options.incast,
+                policies,
                 ..Settings::new(bounds.t_b)
             },
             late_ms: (options.late)
@@ -304,6 +302,7 @@ fn report(
     baseline: &baseline::Baseline,
     started: Instant,
 ) -> Result<Report> {
+    let policies = options.policies.policies();
     let trained: Vec<_> = collected
         .workers
         .iter()
@@ -336,9 +335,9 @@ fn report(
         parameters: replicas[0].len(),
         shards: options.shards,
         hadamard: !options.no_hadamard,
-        recycling: options.recycling == Recycle::On,
-        timeouts: options.timeouts,
-        estimator: options.estimator.name(),
+        recycling: options.recycles(),
+        timeouts: policies.timeouts,
+        estimator: policies.estimation.name(),
         multicast: options.multicast,
         sealed: options.sealed,
         impairments: options.impairments(),

@@ -12,9 +12,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
-use ultima_agent::{Configure, Link, Session, Settings, Unready};
+use ultima_agent::rank::{EpochMember, JoinedRank, ReadyRanks, ready};
+use ultima_agent::{Link, Settings};
 use ultima_controller::client::Client;
+use ultima_host::trace::TraceFile;
 use ultima_host::{OperationId, Rules};
 
 use super::agreement::{Agreed, Agreement, GRADIENT};
@@ -118,16 +119,9 @@ fn train(
         .worker_threads(1)
         .enable_all()
         .build()?;
-    let mut session = runtime.block_on(join(config, port))?;
-    let rank = session.membership.rank;
-    let trace = (config.trace.as_deref())
-        .map(|path| {
-            let file = session.trace_to(path, "ultima demo");
-            file.with_context(|| path.display().to_string())
-        })
-        .transpose()?;
-    let attending = session.attending();
-    let mut collective = session.collective;
+    let (mut member, trace) = runtime.block_on(join(config, port))?;
+    let rank = member.membership().rank;
+    let collective = member.collective();
     link::send(report, Message::Joined, &[])?;
 
     let mut trainer = Trainer::new(config.plan, rank)?;
@@ -167,11 +161,11 @@ fn train(
         };
         let outcome = collective.allreduce(id, &mut update)?;
         let parameters = trainer.parameters();
-        let vote = agreement.vote(&mut collective, &outcome, &mut update, parameters)?;
+        let vote = agreement.vote(collective, &outcome, &mut update, parameters)?;
         trainer.apply(&update, learning_rate(step, config.steps));
         let agreed = match vote {
             Some(Ok(agreed)) if agreed.heal => {
-                let healed = agreement.heal(&mut collective, step, trainer.parameters_mut())?;
+                let healed = agreement.heal(collective, step, trainer.parameters_mut())?;
                 Some(Ok(Agreed {
                     healed_to: Some(healed),
                     ..agreed
@@ -198,12 +192,12 @@ fn train(
     };
     link::send(report, trained, &[trainer.parameters()])?;
 
-    if let Some(attending) = attending {
-        attending.abort();
-    }
+    // A check of the controller would send packets while the network drains.
+    member.end();
     // The main process writes one byte when the network has drained.
     main_process.read_exact(&mut [0])?;
-    let totals = collective.finish(Duration::ZERO)?.totals;
+    let reports = member.finish(Duration::ZERO)?;
+    let totals = reports.last().map(|last| last.totals).unwrap_or_default();
     link::send(report, Message::Drained { totals }, &[])?;
     if let Some(trace) = trace {
         trace.finish()?;
@@ -211,8 +205,8 @@ fn train(
     Ok(())
 }
 
-/// Joins the job and waits until all workers have joined.
-async fn join(config: &WorkerConfig, port: OwnedFd) -> Result<Session> {
+/// Joins the job, creates the trace and waits until all workers have joined.
+async fn join(config: &WorkerConfig, port: OwnedFd) -> Result<(EpochMember, Option<TraceFile>)> {
     let context = ultima_agent::Context {
         client: Client::connect(&config.controller).await?,
         host: config.host.as_str().into(),
@@ -220,11 +214,19 @@ async fn join(config: &WorkerConfig, port: OwnedFd) -> Result<Session> {
         metrics: Arc::default(),
         notice: |line| eprintln!("{line}"),
     };
-    let whole: Configure = Arc::new(|config| config);
-    let mut session = Session::join(&context, &config.job, Link::Port(port), &whole).await?;
-    match timeout(JOIN_TIMEOUT, session.ready(&context)).await {
-        Ok(Ok(_)) => Ok(session),
-        Ok(Err(Unready::LeftOut(why) | Unready::Over(why))) => bail!("{why}"),
-        Err(_) => bail!("not all workers joined within {JOIN_TIMEOUT:?}"),
+    let mut rank = JoinedRank::join_job(&context, &config.job, Link::Port(port)).await?;
+    let trace = match (&config.trace, rank.session_to_trace()) {
+        (Some(path), Some(session)) => {
+            let file = session.trace_to(path, "ultima demo");
+            Some(file.with_context(|| path.display().to_string())?)
+        }
+        _ => None,
+    };
+    let ReadyRanks { begin, removed } = ready(&context, vec![rank], JOIN_TIMEOUT).await?;
+    let member = begin.into_iter().next();
+    let member = member.and_then(|(rank, _)| rank.into_member(&context, Duration::ZERO));
+    match member {
+        Some(member) => Ok((member, trace)),
+        None => bail!(removed.join("; ")),
     }
 }

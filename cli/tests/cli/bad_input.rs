@@ -31,7 +31,7 @@ fn bad_options_are_rejected() {
     assert_says(&["demo", "--skip-loss", "2"], &["--skip-loss", "0 to 1"]);
     assert_says(&["demo", "--estimator", "best"], &["--estimator", "scaled"]);
     assert_says(
-        &["demo", "--estimator", "scaled"],
+        &["demo", "--preset", "published", "--recycling", "on"],
         &["--estimator scaled", "--recycling off"],
     );
     assert_says(
@@ -39,15 +39,8 @@ fn bad_options_are_rejected() {
         &["--recycle", "--verify"],
     );
     assert_says(
-        &[
-            "agent",
-            "--job",
-            "x",
-            "--recycle",
-            "--estimator",
-            "control-variate",
-        ],
-        &["recycling", "control-variate"],
+        &["agent", "--job", "x", "--recycle", "--preset", "published"],
+        &["recycling", "estimator scaled"],
     );
     assert_says(
         &["demo", "--stop-loss", "0.1:0"],

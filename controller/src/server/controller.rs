@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::Config;
+use super::burst_drops::BurstDrops;
 use super::changes::{ChangeLock, Changes};
 use super::check::PastCheck;
 use super::condition::{Condition, PartState};
@@ -53,6 +54,8 @@ pub struct Controller {
     pub(super) repair: bool,
     /// Bits per second at which each rank sends unless its agent chooses a rate.
     pub(super) agent_rate: Option<u64>,
+    /// Switches that drop bursts.
+    pub(super) burst_drops: Mutex<BurstDrops>,
     pub(super) timers: Timers,
     pub(super) changes: ChangeLock,
     pub(super) registry: Arc<Mutex<Registry>>,
@@ -187,6 +190,7 @@ impl Controller {
             audit_every,
             repair,
             agent_rate,
+            burst_drops: Mutex::default(),
             timers,
             changes: ChangeLock::new(timers.change),
             condition: Mutex::new(condition),

@@ -36,7 +36,7 @@ impl Controller {
         api::JoinResponse {
             rank: rank.0.into(),
             limits: Some(api::Limits {
-                pace: self.agent_rate.unwrap_or(0),
+                pace: self.rank_rate().unwrap_or(0),
                 ..limits(self.fabric(), host)
             }),
             ..any

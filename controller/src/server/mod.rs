@@ -5,6 +5,7 @@
 //! messages and contain no logic.
 
 mod audit;
+mod burst_drops;
 mod changes;
 mod check;
 mod condition;
@@ -101,7 +102,8 @@ pub struct Config {
     pub audit_every: Duration,
     /// True to repair drift when it is found; false to only log it until a client requests a sync.
     pub repair: bool,
-    /// Bits per second at which each rank sends unless its agent chooses a rate.
+    /// Bits per second at which each rank sends unless its agent chooses a rate. None for no limit, or a low one if a switch
+    /// drops bursts, as BMv2 does.
     pub agent_rate: Option<u64>,
     /// Damping of elements that fail and come back.
     pub terms: Terms,

@@ -38,10 +38,12 @@ impl Listener for PortStatus {
     }
 
     fn absent(switch: SwitchId, controller: &Controller) {
+        controller.note_gnmi(switch, false);
         controller.see_unreported(switch, &Interfaces::default());
     }
 
     fn synced(&mut self, controller: &Controller) {
+        controller.note_gnmi(self.switch, true);
         controller.see_unreported(self.switch, &self.interfaces);
     }
 

@@ -74,12 +74,12 @@ use std::collections::VecDeque;
 use ultima_wire::Header;
 
 use crate::bits::Bits;
-use crate::cause::{Cause, SlotGone};
+use crate::cause::SlotGone;
 use crate::codec::Coding;
 use crate::config::{Config, ConfigError};
 use crate::estimator::Estimator;
 use crate::exact::{ExactOutcome, Incomplete};
-use crate::incast::Incast;
+use crate::incast::{Incast, lost_on_the_way};
 use crate::operation::{OperationId, Part};
 use crate::recycling::Correction;
 use crate::stats::{ClosedBy, Outcome, Totals};
@@ -195,7 +195,7 @@ impl Core {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
-            estimator: config.estimation.estimator(config.ranks),
+            estimator: config.estimation.estimator(),
             operations: VecDeque::new(),
             newest_step: None,
             started_buckets: Vec::new(),
@@ -425,11 +425,10 @@ impl Core {
         let step = self.operations[at].id.step;
         self.members
             .operation_ended(rank, (number, step), started, now);
-        self.estimator.operation_ended();
         // No rank sends contributions in a gather, so queues would be measured elsewhere.
         if self.operations[at].part() != Part::Gather {
-            self.incast
-                .operation_ended(outcome.lost.scatter.of(Cause::Trimmed) > 0);
+            let lost = lost_on_the_way(&outcome.lost.scatter, self.config.answers);
+            self.incast.operation_ended(lost > 0);
         }
         let members = &self.members;
         let suspected = (0..self.config.ranks).filter(|&other| other != rank);

@@ -4,18 +4,15 @@
 //! | --- | --- |
 //! | `arrived_mean.rs` | [`Estimation::ArrivedMean`]: the mean of those that arrived |
 //! | `scaled.rs` | [`Estimation::Scaled`]: as published; missing values are zero, and sources are scaled up |
-//! | `control_variate.rs` | [`Estimation::ControlVariate`]: leave-one-out |
 //!
-//! `ultima study estimators` compares them.
+//! `ultima-research study estimators` compares them.
 
 mod arrived_mean;
-mod control_variate;
 mod scaled;
 
 use serde::{Deserialize, Serialize};
 
 use arrived_mean::ArrivedMean;
-use control_variate::ControlVariate;
 use scaled::Scaled;
 
 /// How an owner estimates the mean over all ranks. The same on every rank.
@@ -28,33 +25,24 @@ pub enum Estimation {
     /// A missing contribution is zero, and a source's arrived contributions are multiplied by sent/arrived
     /// (OptiReduce, NSDI 2025). It needs these totals, so shards close as a whole.
     Scaled,
-    /// The mean of the others replaces a missing contribution, and arrived ones are weighted by their
-    /// probability of arrival, measured in earlier operations.
-    ControlVariate,
 }
 
 impl Estimation {
     /// All variants.
-    pub const ALL: [Estimation; 3] = [
-        Estimation::ArrivedMean,
-        Estimation::Scaled,
-        Estimation::ControlVariate,
-    ];
+    pub const ALL: [Estimation; 2] = [Estimation::ArrivedMean, Estimation::Scaled];
 
     /// The name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             Estimation::ArrivedMean => "arrived-mean",
             Estimation::Scaled => "scaled",
-            Estimation::ControlVariate => "control-variate",
         }
     }
 
-    pub(crate) fn estimator(self, ranks: u16) -> Box<dyn Estimator> {
+    pub(crate) fn estimator(self) -> Box<dyn Estimator> {
         match self {
             Estimation::ArrivedMean => Box::new(ArrivedMean),
             Estimation::Scaled => Box::new(Scaled),
-            Estimation::ControlVariate => Box::new(ControlVariate::new(ranks)),
         }
     }
 }
@@ -100,11 +88,6 @@ impl<'a> Contributions<'a> {
         })
     }
 
-    /// True if `rank`'s contribution arrived.
-    pub(crate) fn has(&self, rank: u16) -> bool {
-        rank == self.rank || (self.others.arrived)(rank)
-    }
-
     /// The share of the shard's slots that arrived from `rank`; 1 for the owner.
     pub(crate) fn share(&self, rank: u16) -> f64 {
         if rank == self.rank {
@@ -122,8 +105,7 @@ impl<'a> Contributions<'a> {
 
 /// Estimates the mean of all ranks' contributions to a slot.
 ///
-/// The result must depend only on the contributions and on earlier operations: runs with the same arrivals
-/// are bit-identical.
+/// The result must depend only on the contributions: runs with the same arrivals are bit-identical.
 pub(crate) trait Estimator: Send {
     /// True if slots must wait for the rest of their shard, because [`Contributions::share`] is used.
     fn closes_whole_shards(&self) -> bool {
@@ -132,9 +114,6 @@ pub(crate) trait Estimator: Send {
 
     /// Writes the estimate to `mean`, which is as long as the contributions.
     fn estimate(&mut self, contributions: &Contributions<'_>, mean: &mut [f32]);
-
-    /// Notes the end of an operation.
-    fn operation_ended(&mut self) {}
 }
 
 /// The weighted sum of the contributions that arrived, in the order of ranks.

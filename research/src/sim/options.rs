@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
-use ultima_host::{Answers, GatherStart, IncastPolicy, RatePolicy, Timeouts};
+use ultima_host::{Answers, GatherStart, Policies};
 use ultima_link::Loss;
 use ultima_sim::{Algorithm, Experiment, NetworkConfig, Ps, Slow, Stragglers, Topology};
 
-use ultima_console::policies;
+use ultima_console::policies::{self, PolicyOptions};
 use ultima_console::units::{bit_rate, bytes, duration};
 
 /// One experiment.
@@ -80,34 +80,25 @@ pub struct Options {
     /// Slow hosts: the links of the first K hosts are slower by this factor
     #[arg(long, value_name = "K:FACTOR", value_parser = slow)]
     slow: Option<Slow>,
-    /// tar, tar-2d: rate adaptation, at most --rate: none (fixed), by round-trip time (timely), or by queueing time that
-    /// switches report (in-band)
-    #[arg(long, default_value = RatePolicy::default().name(), value_parser = policies::rates())]
-    rate_control: RatePolicy,
-    /// tar, tar-2d: number of ranks that may send to one rank at a time: all, dynamic (adapts to loss), or 1 to 15
-    #[arg(long, default_value = "all", value_parser = policies::incast)]
-    incast: IncastPolicy,
+    #[command(flatten)]
+    policies: PolicyOptions,
     /// tar, tar-2d: flow control by credit: size of each rank's socket buffer, in bytes, as Linux counts it (425984 is its
     /// default limit) [default: no flow control]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     receive_buffer: Option<u64>,
-    /// tar: when owners of shards send their first result packets: at once, or in turns by rank
-    #[arg(long, default_value = GatherStart::default().name(), value_parser = policies::gather_starts())]
-    gather_start: GatherStart,
+    /// tar: when owners of shards send their first result packets: at once, or in turns by rank [default: of --preset]
+    #[arg(long, value_parser = policies::gather_starts())]
+    gather_start: Option<GatherStart>,
     /// tar: loss detection: by timeouts only, also by trimmed packets, or also by later packets of the same sender
-    /// (in-order)
-    #[arg(long, default_value = Answers::default().name(), value_parser = policies::loss_detection())]
-    loss_detection: Answers,
+    /// (in-order) [default: of --preset]
+    #[arg(long, value_parser = policies::loss_detection())]
+    loss_detection: Option<Answers>,
     /// tar: time t_S after which the owner of a shard sends incomplete results [default: covers the tail's 99.9th percentile]
     #[arg(long, value_parser = duration, requires = "t_b")]
     t_s: Option<Duration>,
     /// tar, tar-2d: deadline t_B of an operation; phases of tar-2d get shares of it
     #[arg(long, value_parser = duration, requires = "t_s")]
     t_b: Option<Duration>,
-    /// tar, tar-2d: t_S and t_B are fixed, learned as in OptiReduce (published), or learned from the causes of loss
-    /// (cause-aware)
-    #[arg(long, default_value = "fixed", value_parser = policies::timeouts())]
-    timeouts: Timeouts,
     /// Minimum retransmission timeout of algorithms over TCP
     #[arg(long, default_value = "200ms", value_parser = duration)]
     min_rto: Duration,
@@ -163,6 +154,7 @@ fn topology(text: &str) -> Result<Topology, String> {
 impl Options {
     /// The experiment, not yet validated.
     pub fn experiment(&self) -> Experiment {
+        let policies = self.policies.policies();
         Experiment {
             groups: self.groups,
             bytes: self.bytes,
@@ -186,13 +178,13 @@ impl Options {
                 burst: Ps::from(self.burst),
                 slow: self.slow,
             },
-            rate: self.rate_control,
-            incast: self.incast,
+            policies: Policies {
+                gather_start: self.gather_start.unwrap_or(policies.gather_start),
+                answers: self.loss_detection.unwrap_or(policies.answers),
+                ..policies
+            },
             receive_buffer: self.receive_buffer,
-            gather_start: self.gather_start,
-            answers: self.loss_detection,
             bounds: self.t_s.zip(self.t_b),
-            timeouts: self.timeouts,
             min_rto: self.min_rto,
             ..Experiment::new(self.algorithm, self.ranks)
         }

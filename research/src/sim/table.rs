@@ -101,12 +101,12 @@ impl<'a> Row<'a> {
             slow: network
                 .slow
                 .map(|slow| format!("{}:{}", slow.hosts, slow.factor)),
-            rate_control: experiment.rate.name(),
-            incast: policies::incast_text(experiment.incast),
+            rate_control: experiment.policies.rate.name(),
+            incast: policies::incast_text(experiment.policies.incast),
             receive_buffer: experiment.receive_buffer,
-            gather_start: experiment.gather_start.name(),
-            loss_detection: experiment.answers.name(),
-            timeouts: experiment.timeouts.name(),
+            gather_start: experiment.policies.gather_start.name(),
+            loss_detection: experiment.policies.answers.name(),
+            timeouts: experiment.policies.timeouts.name(),
             t_s_ms: report.t_s_ms,
             t_b_ms: report.t_b_ms,
             min_rto_ms: report.min_rto_ms,

@@ -1,4 +1,4 @@
-//! `ultima-research study estimators`: bias and variance of the three estimators under several loss patterns.
+//! `ultima-research study estimators`: bias and variance of both estimators under several loss patterns.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,8 +20,6 @@ use ultima_digits::training::{Plan, STEPS, learning_rate};
 
 /// The rank that a scenario makes lossy or absent.
 const RANK: u16 = 1;
-/// Operations before the measurement, until the control variate's averages are stable.
-const WARM_UP: u32 = 40;
 /// Operations over which weights are averaged.
 const WEIGHED: u32 = 60;
 
@@ -220,9 +218,6 @@ fn measure(
     let lost: &mut Lost<'_> = &mut |header, receiver| network.loses(header, receiver);
     let (weight, stray) = weights(arguments, estimation, lost)?;
     let mut cores = Cores::new(&config(arguments, estimation, Coding::default()))?;
-    for _ in 0..WARM_UP {
-        cores.allreduce(&snapshots[0], lost)?;
-    }
     let (mut bias, mut variance) = (0.0, 0.0);
     let repeats = f64::from(arguments.repeats);
     for gradients in snapshots {
@@ -277,12 +272,10 @@ fn weights(
         |rank| (0..ranks * ranks * 40).map(move |at| f32::from(u8::from(at % ranks == rank)));
     let buckets: Vec<Vec<f32>> = (0..ranks).map(|rank| indicator(rank).collect()).collect();
     let mut weights = vec![0.0; ranks];
-    for operation in 0..WARM_UP + WEIGHED {
+    for _ in 0..WEIGHED {
         let mean = cores.allreduce(&buckets, lost)?;
-        if operation >= WARM_UP {
-            for (at, weight) in mean.iter().enumerate() {
-                weights[at % ranks] += f64::from(*weight);
-            }
+        for (at, weight) in mean.iter().enumerate() {
+            weights[at % ranks] += f64::from(*weight);
         }
     }
     // The sum for a weight of 1/N in every slot.

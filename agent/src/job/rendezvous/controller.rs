@@ -1,13 +1,12 @@
 //! A rendezvous at the controller, which may change the job's members later.
 
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
 use ultima_controller::client::Client as ControlClient;
-use ultima_host::{Collective, Report};
+use ultima_host::Report;
 
 use super::super::error::Refusal;
 use super::super::fingerprint::{Chosen, Fingerprint};
@@ -16,11 +15,10 @@ use super::addresses::serve;
 use super::exchange::{Member, Offer, agree, hear_all};
 use super::store::{Client, Protocol};
 use super::{Members, Place, Rendezvous, Request, deadline};
-use crate::{
-    Configure, Context, Go, Link, Metrics, Next, Session, SessionError, Start, Unready, give_up,
-};
+use crate::rank::{EpochMember, JoinedRank, ReadyError, ReadyRanks, ready};
+use crate::{Context, Departure, Link, Metrics, SessionError, Start, give_up};
 
-/// How long a collective of an earlier epoch serves repairs.
+/// How long the collective of an earlier epoch serves repairs.
 const LINGER: Duration = Duration::from_millis(500);
 /// The pause between attempts to reach the controller.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -64,7 +62,7 @@ impl Controller {
         &self,
         request: &Request,
         until: Instant,
-    ) -> Result<(Session, Context), JobError> {
+    ) -> Result<(JoinedRank, Context), JobError> {
         let client = self.connect(until).await?;
         let context = Context {
             client,
@@ -73,46 +71,44 @@ impl Controller {
             metrics: Arc::new(Metrics::default()),
             notice: |line| tracing::info!("{line}"),
         };
-        let configure: Configure = Arc::new(|config| config);
-        let session = Session::join(&context, &self.job, Link::Udp, &configure).await?;
-        Ok((session, context))
+        let rank = JoinedRank::join_job(&context, &self.job, Link::Udp).await?;
+        let seed = rank.sessions()[0].membership.seed;
+        if let Some(has) = request.seed.filter(|has| *has != seed) {
+            rank.leave(&context.client).await;
+            return Err(JobError::Refused(Refusal::Mismatch {
+                rank: rank.position().rank,
+                field: "seed".into(),
+                has: has.to_string(),
+                expected: format!("{seed}, which the controller drew"),
+            }));
+        }
+        Ok((rank, context))
     }
 }
 
 /// Waits for the other ranks.
-async fn ready(
-    session: &mut Session,
+async fn wait_for_all(
+    rank: JoinedRank,
     context: &Context,
-    request: &Request,
-) -> Result<Start, JobError> {
-    let (rank, seed) = (session.membership.rank, session.membership.seed);
-    if let Some(has) = request.seed.filter(|has| *has != seed) {
-        return Err(JobError::Refused(Refusal::Mismatch {
-            rank,
-            field: "seed".into(),
-            has: has.to_string(),
-            expected: format!("{seed}, which the controller drew"),
-        }));
-    }
-    let ready = timeout(request.timeout, session.ready(context)).await;
-    match ready {
-        Ok(Ok(start)) => Ok(start),
-        Ok(Err(Unready::LeftOut(why) | Unready::Over(why))) => Err(JobError::Ended(why)),
-        Err(_) => {
-            let job = &session.membership.job;
-            Err(JobError::Ended(format!(
-                "not all ranks of job {job} joined within {:?}; `ultima job get {job}` shows which did",
-                request.timeout
-            )))
-        }
-    }
+    job: &str,
+    limit: Duration,
+) -> Result<(EpochMember, Start), JobError> {
+    let ReadyRanks { begin, removed } = match ready(context, vec![rank], limit).await {
+        Ok(ready) => ready,
+        Err(ReadyError::Session(error)) => return Err(error.into()),
+        Err(late) => return Err(JobError::Ended(format!("job {job}: {late}"))),
+    };
+    let member = begin.into_iter().next();
+    let member = member.and_then(|(rank, start)| Some((rank.into_member(context, LINGER)?, start)));
+    member.ok_or_else(|| JobError::Ended(removed.join("; ")))
 }
 
 /// Compares the settings of all ranks, and waits until they receive each other's packets.
-fn meet_all(session: &Session, until: Instant) -> Result<(), JobError> {
-    let config = session.collective.config();
+fn meet_all(member: &mut EpochMember, until: Instant) -> Result<(), JobError> {
+    let seats = member.membership().seats.clone();
+    let collective = member.collective();
+    let config = collective.config();
     let (rank, ranks) = (config.rank, config.ranks);
-    let seats = &session.membership.seats;
     let member = Member {
         rank,
         ranks,
@@ -144,7 +140,7 @@ fn meet_all(session: &Session, until: Instant) -> Result<(), JobError> {
     agree(&mut store, &member, left, offer, |_| Ok(()))?;
     drop(server);
     let addresses: Vec<_> = seats.iter().map(|seat| seat.address.socket).collect();
-    hear_all(&session.collective, &addresses, until)
+    hear_all(collective, &addresses, until)
 }
 
 impl Rendezvous for Controller {
@@ -177,28 +173,23 @@ impl Rendezvous for Controller {
 impl Controller {
     fn meet_on(&self, runtime: Runtime, request: &Request) -> Result<Place, JobError> {
         let until = deadline(request.timeout);
-        let (mut session, context) = runtime.block_on(self.open(request, until))?;
-        let started = runtime.block_on(ready(&mut session, &context, request));
+        let (rank, context) = runtime.block_on(self.open(request, until))?;
+        let started = wait_for_all(rank, &context, &self.job, request.timeout);
+        let (mut member, start) = runtime.block_on(started)?;
         // Ranks that join later find the others running.
-        let started = started.and_then(|start| match start.together {
-            true => meet_all(&session, until).map(|()| start),
-            false => Ok(start),
-        });
-        let start = match started {
-            Ok(start) => start,
-            Err(error) => {
-                session.end();
-                runtime.block_on(give_up(&context.client, &session.membership));
-                return Err(error);
-            }
-        };
+        if start.together
+            && let Err(error) = meet_all(&mut member, until)
+        {
+            member.end();
+            runtime.block_on(give_up(&context.client, member.membership()));
+            return Err(error);
+        }
         Ok(Place {
-            address: session.membership.seat().address.socket,
+            address: member.membership().seat().address.socket,
             first_step: start.first,
             members: Members::Managed(Box::new(Managed {
-                session,
+                member,
                 context,
-                ending: Vec::new(),
                 runtime,
             })),
         })
@@ -207,63 +198,40 @@ impl Controller {
 
 /// A rank whose members the controller may change.
 pub(super) struct Managed {
-    session: Session,
+    member: EpochMember,
     context: Context,
-    /// Collectives of earlier epochs, which still serve repairs.
-    ending: Vec<JoinHandle<()>>,
     runtime: Runtime,
 }
 
 impl Managed {
-    pub(super) fn collective(&mut self) -> &mut Collective {
-        &mut self.session.collective
+    pub(super) fn member(&mut self) -> &mut EpochMember {
+        &mut self.member
     }
 
     /// See [`Place::enter`].
     pub(super) fn enter(&mut self, step: u32) -> Result<bool, String> {
         // The session's contact with the controller runs there.
         let _inside = self.runtime.enter();
-        let mut changed = false;
-        loop {
-            self.session.quiet.wait();
-            match self.session.epochs.go(step) {
-                Go::Begin => return Ok(changed),
-                Go::Over(Next::Place(next)) => {
-                    let before = self.session.go_over(next, step, &self.context);
-                    self.ending.push(thread::spawn(move || {
-                        // Its counters end with it.
-                        let _ = before.collective.finish(LINGER);
-                    }));
-                    changed = true;
-                }
-                Go::Over(Next::LeftOut(why)) => {
-                    return Err(format!("this rank leaves before step {step}: {why}"));
-                }
-                Go::Nowhere(why) => return Err(why),
-            }
-        }
+        self.member
+            .enter(step)
+            .map_err(|departure| match departure {
+                Departure::LeftOut(why) => format!("this rank leaves before step {step}: {why}"),
+                Departure::Ended(why) => why,
+            })
     }
 
     /// See [`Place::finish`].
     pub(super) fn finish(self, linger: Duration) -> Result<Report, JobError> {
         let Managed {
-            session,
+            member,
             context,
-            ending,
             runtime,
         } = self;
-        session.end();
-        let Session {
-            collective,
-            membership,
-            ..
-        } = session;
-        let report = collective.finish(linger);
+        let membership = member.membership().clone();
+        let reports = member.finish(linger);
         runtime.block_on(give_up(&context.client, &membership));
-        for ended in ending {
-            // It only receives, and has nothing to report.
-            let _ = ended.join();
-        }
-        Ok(report?)
+        // Counters of earlier epochs ended with them.
+        let last = reports?.pop();
+        Ok(last.expect("the current epoch has a report"))
     }
 }

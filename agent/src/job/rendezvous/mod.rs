@@ -119,7 +119,7 @@ impl Place {
     pub(super) fn collective(&mut self) -> &mut Collective {
         match &mut self.members {
             Members::Fixed(collective) => collective,
-            Members::Managed(managed) => managed.collective(),
+            Members::Managed(managed) => managed.member().collective(),
         }
     }
 
@@ -129,6 +129,13 @@ impl Place {
         match &mut self.members {
             Members::Fixed(_) => Ok(false),
             Members::Managed(managed) => managed.enter(step),
+        }
+    }
+
+    /// Reports ranks that are silent to the controller, if there is one.
+    pub(super) fn suspect(&mut self, ranks: &[u16]) {
+        if let Members::Managed(managed) = &mut self.members {
+            managed.member().suspect(ranks);
         }
     }
 

@@ -106,7 +106,7 @@ pub fn cuts(rows: &[Row]) -> Result<String> {
         let (above, below) = root.split_vertically(HEAD);
         let row = &rows[0];
         let settings = format!(
-            "{} ranks; training of {} steps, {} seeds: mean, least to most; steps of {} bytes at {} Gb/s, tail {}, {} ms of computing",
+            "{} ranks; training of {} steps, {} seeds: mean, minimum to maximum; steps of {} bytes at {} Gb/s, tail {}, {} ms of computing",
             row.ranks,
             row.steps,
             row.seeds,

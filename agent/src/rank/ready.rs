@@ -1,0 +1,108 @@
+//! The wait of a process's ranks until all members of their job have joined.
+
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use tokio::time::timeout;
+use ultima_controller::api;
+use ultima_controller::client::Client;
+
+use super::JoinedRank;
+use super::joined::Ready;
+use crate::{Context, SessionError, Start};
+
+/// Ranks after the wait for all members.
+pub struct ReadyRanks {
+    /// Ranks whose operations may start.
+    pub begin: Vec<(JoinedRank, Start)>,
+    /// One line for each rank that was removed from its job.
+    pub removed: Vec<String>,
+}
+
+/// The reason that ranks do not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadyError {
+    /// A session ended.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// Members are missing.
+    #[error("not all members joined within {waited:?}: {missing}")]
+    Missing {
+        /// How long the ranks waited.
+        waited: Duration,
+        /// The members that have not joined.
+        missing: String,
+    },
+    /// A rank whose change was cancelled found no other place.
+    #[error("no free rank for host {host} within {waited:?}")]
+    NoFreeRank {
+        /// The host.
+        host: String,
+        /// How long the rank waited.
+        waited: Duration,
+    },
+}
+
+/// Waits until the ranks' operations may start, for at most `limit`.
+///
+/// # Errors
+/// [`ReadyError`]; the ranks are given back.
+pub async fn ready(
+    context: &Context,
+    mut ranks: Vec<JoinedRank>,
+    limit: Duration,
+) -> Result<ReadyRanks, ReadyError> {
+    let all = ranks.iter_mut().map(|rank| rank.ready(context));
+    let error = match timeout(limit, try_join_all(all)).await {
+        Ok(Ok(all)) => {
+            let (mut begin, mut removed) = (Vec::new(), Vec::new());
+            for (rank, ready) in ranks.into_iter().zip(all) {
+                match ready {
+                    Ready::Begins(start) => begin.push((rank, start)),
+                    Ready::Removed(why) => removed.push(why),
+                }
+            }
+            return Ok(ReadyRanks { begin, removed });
+        }
+        Ok(Err(error)) => error.into(),
+        Err(_) if ranks.iter().any(JoinedRank::is_waiting) => ReadyError::NoFreeRank {
+            host: context.host.to_string(),
+            waited: limit,
+        },
+        Err(_) => ReadyError::Missing {
+            waited: limit,
+            missing: missing(&context.client, &ranks).await,
+        },
+    };
+    for rank in &ranks {
+        rank.leave(&context.client).await;
+    }
+    Err(error)
+}
+
+/// The members that have not joined, for an error message.
+async fn missing(client: &Client, ranks: &[JoinedRank]) -> String {
+    let sessions = ranks.iter().flat_map(JoinedRank::sessions);
+    let mut jobs: Vec<&str> = sessions.map(|s| &s.membership.job[..]).collect();
+    jobs.sort_unstable();
+    jobs.dedup();
+    let mut missing = Vec::new();
+    for name in &jobs {
+        let Ok(job) = client.job(name).await else {
+            return "the controller does not answer which".to_owned();
+        };
+        let of = match jobs.len() {
+            1 => String::new(),
+            _ => format!(" of {name}"),
+        };
+        let away = (job.members.iter()).filter(|m| m.state() != api::MemberState::Joined);
+        missing.extend(away.map(|m| format!("rank {}{of} on {}", m.rank, m.host)));
+    }
+    match missing.is_empty() {
+        true => {
+            "all have joined, but one is not connected to the controller; run `ultima job check`"
+                .to_owned()
+        }
+        false => missing.join(", "),
+    }
+}

@@ -53,9 +53,8 @@ impl JobBuilder {
     /// | --- | --- |
     /// | `ULTIMA_CONTROLLER`, `ULTIMA_JOB`, `ULTIMA_HOST` | a [`Controller`] |
     /// | else `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` … | [`TcpStore::from_env`] |
-    /// | `ULTIMA_DEADLINE`, `ULTIMA_TIMEOUT` | seconds, see [`JobBuilder::deadline`] and [`JobBuilder::timeout`] |
-    /// | `ULTIMA_SEED` | [`JobBuilder::seed`] |
-    /// | `ULTIMA_INTERFACE` | [`JobBuilder::interface`] |
+    ///
+    /// and the variables of [`JobBuilder::settings_from_env`].
     ///
     /// # Errors
     /// [`JobError::Variable`].
@@ -63,9 +62,23 @@ impl JobBuilder {
         Self::from_variables(&Variables::of_process())
     }
 
+    /// Sets what the environment says, but for the rendezvous:
+    ///
+    /// | variable | meaning |
+    /// | --- | --- |
+    /// | `ULTIMA_DEADLINE`, `ULTIMA_TIMEOUT` | seconds, see [`JobBuilder::deadline`] and [`JobBuilder::timeout`] |
+    /// | `ULTIMA_SEED` | [`JobBuilder::seed`] |
+    /// | `ULTIMA_INTERFACE` | [`JobBuilder::interface`] |
+    ///
+    /// # Errors
+    /// [`JobError::Variable`].
+    pub fn settings_from_env() -> Result<Self, JobError> {
+        Self::from_setting_variables(&Variables::of_process())
+    }
+
     pub(super) fn from_variables(variables: &Variables<'_>) -> Result<Self, JobError> {
-        let mut builder = Self::default();
-        builder = match variables.get("ULTIMA_CONTROLLER") {
+        let builder = Self::from_setting_variables(variables)?;
+        Ok(match variables.get("ULTIMA_CONTROLLER") {
             Some(address) => {
                 let job = variables.required("ULTIMA_JOB", "expected the job's name")?;
                 let host =
@@ -73,7 +86,11 @@ impl JobBuilder {
                 builder.rendezvous(Controller::new(address, job, host))
             }
             None => builder.rendezvous(TcpStore::from_variables(variables)?),
-        };
+        })
+    }
+
+    fn from_setting_variables(variables: &Variables<'_>) -> Result<Self, JobError> {
+        let mut builder = Self::default();
         if let Some(deadline) = variables.seconds("ULTIMA_DEADLINE")? {
             builder = builder.deadline(deadline);
         }
@@ -99,6 +116,11 @@ impl JobBuilder {
     pub fn settings(mut self, settings: Settings) -> Self {
         self.request.settings = settings;
         self
+    }
+
+    /// The settings of the transport, to change some of them.
+    pub fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.request.settings
     }
 
     /// Sets when an AllReduce ends at the latest, with the contributions that arrived. Default: 5 s.

@@ -27,10 +27,15 @@ impl Sequence {
 
     /// The id of an operation that is a step of its own.
     pub(super) fn step(&mut self) -> OperationId {
-        self.buckets.clear();
+        self.end_step();
         let step = self.next;
         self.next += 1;
         OperationId { step, bucket: 0 }
+    }
+
+    /// Ends the current step: the next bucket begins another one.
+    pub(super) fn end_step(&mut self) {
+        self.buckets.clear();
     }
 
     /// The id of an operation of `bucket`: in the current step, unless that has had this bucket.
@@ -59,5 +64,7 @@ mod tests {
         assert_eq!(sequence.bucket(1), id(8, 1));
         assert_eq!(sequence.step(), id(9, 0));
         assert_eq!(sequence.bucket(0), id(10, 0));
+        sequence.end_step();
+        assert_eq!(sequence.bucket(1), id(11, 1));
     }
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use ultima_host::{Error, Exact, ExactOutcome, OperationId, Outcome, Report};
 
-use super::JobError;
 use super::pending::{Completer, Reduced};
 use super::rendezvous::Place;
+use super::{JobError, Lent};
 
 /// A message to the thread.
 pub(super) enum Message {
@@ -26,11 +26,35 @@ pub(super) enum Message {
     },
 }
 
+/// An operation's input, then its result.
+pub(super) enum Values {
+    /// They move to the caller with the result.
+    Owned(Vec<f32>),
+    /// They stay in the caller's memory.
+    Lent(Lent),
+}
+
+impl Values {
+    fn as_mut_slice(&mut self) -> &mut [f32] {
+        match self {
+            Values::Owned(values) => values,
+            Values::Lent(values) => (**values).as_mut(),
+        }
+    }
+
+    /// The values, unless they are in the caller's memory.
+    fn take(&mut self) -> Vec<f32> {
+        match self {
+            Values::Owned(values) => std::mem::take(values),
+            Values::Lent(_) => Vec::new(),
+        }
+    }
+}
+
 /// A caller's operation.
 pub(super) struct Operation {
     pub(super) id: OperationId,
-    /// The input, then the result.
-    pub(super) values: Vec<f32>,
+    pub(super) values: Values,
     pub(super) loss_scale: f32,
     pub(super) kind: Kind,
 }
@@ -201,10 +225,10 @@ impl Worker {
         let started = match kind {
             Kind::Bounded(_) => {
                 collective.set_loss_scale(*loss_scale);
-                collective.start(*id, values)
+                collective.start(*id, values.as_mut_slice())
             }
             Kind::Exact(exact, limit, _) => {
-                collective.start_exact(*id, *exact, std::mem::take(values), *limit)
+                collective.start_exact(*id, *exact, values.take(), *limit)
             }
         };
         match started {
@@ -243,11 +267,16 @@ fn finish(place: &mut Place, operation: Operation) {
     } = operation;
     match kind {
         Kind::Bounded(completer) => {
-            let ended: Result<Outcome, Error> = collective.wait(id, &mut values);
+            let ended: Result<Outcome, Error> = collective.wait(id, values.as_mut_slice());
             if let Ok(outcome) = &ended {
                 place.suspect(&outcome.suspected);
             }
-            let result = ended.map(|outcome| Reduced { values, outcome });
+            let result = ended.map(|outcome| Reduced {
+                values: values.take(),
+                outcome,
+            });
+            // Before the caller hears of the end.
+            drop(values);
             completer.complete(result.map_err(JobError::from));
         }
         Kind::Exact(_, _, completer) => {

@@ -1,0 +1,121 @@
+"""Trains a small GPT on this project's documentation, data-parallel, with Ultima's communication hook.
+
+    torchrun --nproc-per-node 2 examples/train_gpt.py
+    torchrun --nproc-per-node 2 examples/train_gpt.py --gloo --seed 2
+
+It prints the perplexity, by character, on a tenth of the text that it does not train on. The text is docs/*.md of this
+repository, under its licence (Apache-2.0); --text trains on another file.
+"""
+
+import argparse
+import math
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import ultima
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+class Block(nn.Module):
+    """Attention and a perceptron, each added to its input."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.perceptron = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x, mask):
+        """Return the block's output."""
+        y = self.norm1(x)
+        x = x + self.attention(y, y, y, attn_mask=mask, need_weights=False)[0]
+        return x + self.perceptron(self.norm2(x))
+
+
+class GPT(nn.Module):
+    """Predicts the next character."""
+
+    def __init__(self, characters, context, width=96, heads=4, layers=3):
+        super().__init__()
+        self.token, self.place = nn.Embedding(characters, width), nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, characters)
+        self.register_buffer("mask", torch.full((context, context), -math.inf).triu(1), persistent=False)
+
+    def forward(self, tokens):
+        """Return a score of every character, after every character of `tokens`."""
+        n = tokens.shape[1]
+        x = self.token(tokens) + self.place.weight[:n]
+        for block in self.blocks:
+            x = block(x, self.mask[:n, :n])
+        return self.head(self.norm(x))
+
+
+def batch(text, size, context, generator):
+    """Return random pieces of the text, and the same one character later."""
+    starts = torch.randint(0, len(text) - context - 1, (size,), generator=generator)
+    pieces = torch.stack([text[s : s + context + 1] for s in starts.tolist()])
+    return pieces[:, :-1], pieces[:, 1:]
+
+
+def perplexity(net, text, context):
+    """Return e to the mean loss on the first 100 pieces of the text."""
+    pieces = text[: len(text) // context * context].view(-1, context)[:100]
+    with torch.no_grad():
+        scores = net(pieces[:, :-1])
+        return math.exp(cross_entropy(scores.flatten(0, 1), pieces[:, 1:].flatten()))
+
+
+def main():
+    """Train, and print the perplexity."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gloo", action="store_true", help="average gradients with Gloo instead of Ultima")
+    parser.add_argument("--recycling", action="store_true", help="deliver losses in later steps")
+    parser.add_argument("--deadline", type=float, default=5.0, help="seconds for an AllReduce")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--context", type=int, default=64)
+    parser.add_argument("--text", type=Path, help="default: docs/*.md")
+    options = parser.parse_args()
+
+    dist.init_process_group("gloo")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    files = [options.text] if options.text else sorted(DOCS.glob("*.md"))
+    characters = "".join(file.read_text() for file in files)
+    alphabet = {character: number for number, character in enumerate(sorted(set(characters)))}
+    text = torch.tensor([alphabet[character] for character in characters])
+    split = len(text) * 9 // 10
+    trained, tested = text[:split], text[split:]
+
+    torch.manual_seed(options.seed)
+    net = GPT(len(alphabet), options.context)
+    model = DistributedDataParallel(net)
+    state = None
+    if not options.gloo:
+        state = ultima.State(deadline=options.deadline, recycling=options.recycling)
+        model.register_comm_hook(state, ultima.allreduce_hook)
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    generator = torch.Generator().manual_seed(1000 * options.seed + rank)
+    for step in range(1, options.steps + 1):
+        tokens, following = batch(trained, 16, options.context, generator)
+        optimizer.zero_grad()
+        loss = cross_entropy(model(tokens).flatten(0, 1), following.flatten())
+        loss.backward()
+        optimizer.step()
+        if rank == 0 and (step % 100 == 0 or step == options.steps):
+            line = f"step {step}: loss {loss:.4f}, perplexity {perplexity(net, tested, options.context):.4f}"
+            if state is not None:
+                newest = state.stats()[-1]
+                line += f", AllReduce {1e3 * newest.seconds:.1f} ms, {newest.lost_share:.2%} lost"
+            print(line, flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,318 @@
+"""What one rank does in the tests of the communication hook."""
+
+# No `from __future__ import annotations`: DDP compares the annotations of hooks with types.
+
+import datetime
+import hashlib
+import os
+import time
+
+import torch
+import torch.distributed as dist
+import ultima
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+torch.set_num_threads(1)
+# Small, so that a model has several buckets.
+BUCKET_MB = 0.02
+dist._DEFAULT_FIRST_BUCKET_BYTES = 8192
+
+
+class Net(nn.Module):
+    """A small CNN for images of 8 by 8 pixels, with a branch that some steps do not use."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolutions = nn.Sequential(
+            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU()
+        )
+        self.linear = nn.Linear(32 * 16, 32)
+        self.branch = nn.Linear(32, 32)
+        self.last = nn.Linear(32, 10)
+
+    def forward(self, images, uses_branch=True):
+        """Return the scores of ten classes."""
+        features = self.linear(self.convolutions(images).flatten(1)).relu()
+        if uses_branch:
+            features = features + self.branch(features)
+        return self.last(features)
+
+
+def batch(step, dtype=torch.float32):
+    """Return images and classes: bars at ten places and angles, with noise. Each rank has its own."""
+    generator = torch.Generator().manual_seed(1000 * step + RANK)
+    classes = torch.randint(0, 10, (32,), generator=generator)
+    images = 0.3 * torch.rand(32, 1, 8, 8, generator=generator)
+    for image, digit in zip(images, classes.tolist()):
+        if digit < 5:
+            image[0, digit + 1, :] += 1
+        else:
+            image[0, :, digit - 4] += 1
+    return images.to(dtype), classes
+
+
+def model(dtype=torch.float32, group=None, state=None, hook=ultima.allreduce_hook, **options):
+    """Return a DDP model with the same weights everywhere, and a hook if there is a state."""
+    torch.manual_seed(7)
+    ddp = DistributedDataParallel(Net().to(dtype), process_group=group, bucket_cap_mb=BUCKET_MB, **options)
+    if state is not None:
+        ddp.register_comm_hook(state, hook)
+    return ddp
+
+
+def train(ddp, steps, dtype=torch.float32, forward=lambda ddp, step, images: ddp(images)):
+    """Train, and return the gradients of the first steps and the last loss."""
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+    gradients = []
+    for step in range(steps):
+        images, classes = batch(step, dtype)
+        optimizer.zero_grad()
+        loss = cross_entropy(forward(ddp, step, images), classes)
+        loss.backward()
+        if step < 3:
+            used = [p for p in ddp.parameters() if p.grad is not None]
+            gradients.append(torch.cat([p.grad.flatten() for p in used]).double())
+        optimizer.step()
+    return gradients, float(loss)
+
+
+def digest(ddp):
+    """Return a hash of all bits of the parameters."""
+    sha = hashlib.sha256()
+    for parameter in ddp.parameters():
+        sha.update(parameter.detach().contiguous().view(torch.uint8 if parameter.dim() else parameter.dtype).numpy())
+    return sha.hexdigest()
+
+
+def is_equal_everywhere(ddp):
+    """Return whether all ranks have the same bits."""
+    digests = [None] * RANKS
+    dist.all_gather_object(digests, digest(ddp))
+    return len(set(digests)) == 1
+
+
+def difference(ours, theirs):
+    """Return the largest relative distance of two lists of gradients."""
+    return max(float((a - b).norm() / b.norm()) for a, b in zip(ours, theirs))
+
+
+def accuracy(ddp):
+    """Return the share of right answers on images that no rank has seen."""
+    images, classes = batch(10_000)
+    with torch.no_grad():
+        return float((ddp.module(images).argmax(1) == classes).float().mean())
+
+
+def hook():
+    """Compare the hook with Gloo in everything that DDP does."""
+    dist.init_process_group("gloo")
+    report = {}
+    state = ultima.State(deadline=60.0)
+    ours, theirs = model(state=state), model()
+    (our_gradients, our_loss), (gradients, loss) = train(ours, 25), train(theirs, 25)
+    report["gradients"] = difference(our_gradients, gradients)
+    report["loss"] = [our_loss, loss]
+    report["accuracy"] = [accuracy(ours), accuracy(theirs)]
+    report["equal"] = is_equal_everywhere(ours)
+    stats = state.stats()
+    report["steps"] = len(stats)
+    # The first step has the buckets before DDP rebuilds them.
+    report["buckets"] = stats[-1].buckets
+    report["ids"] = [s.step for s in stats] == list(range(stats[0].step, stats[0].step + 25))
+    report["closed_by"] = sorted({s.closed_by for s in stats})
+    report["lost"] = sum(s.lost_share for s in stats)
+    report["seconds"] = min(s.seconds for s in stats) > 0
+
+    def accumulate(ddp, step, images):
+        """Add the gradient of another batch, which DDP does not average until `backward`."""
+        with ddp.no_sync():
+            more, classes = batch(500 + step)
+            cross_entropy(ddp(more), classes).backward()
+        return ddp(images)
+
+    def skip_branch(ddp, step, images):
+        return ddp(images, uses_branch=step % 2 == 0)
+
+    recycling = ultima.State(deadline=60.0, recycling=True)
+    for name, options in {
+        "no_sync": {"forward": accumulate},
+        "unused": {"forward": skip_branch, "find_unused_parameters": True},
+        "view": {"gradient_as_bucket_view": True},
+        "fp16": {"hook": fp16_compress_wrapper(ultima.allreduce_hook)},
+        "float64": {"dtype": torch.float64},
+        "recycling": {"state": recycling},
+        "compile": {"compile": True},
+    }.items():
+        forward = options.pop("forward", lambda ddp, step, images: ddp(images))
+        dtype = options.get("dtype", torch.float32)
+        ours_options = {"state": state, **options}
+        theirs_options = {k: v for k, v in options.items() if k not in ("state", "hook")}
+        if options.pop("compile", False):
+            if os.environ.get("COMPILE") != "1":
+                continue
+            del ours_options["compile"], theirs_options["compile"]
+            ours, theirs = torch.compile(model(**ours_options)), model(**theirs_options)
+        else:
+            ours, theirs = model(**ours_options), model(**theirs_options)
+        gradients = [train(ddp, 3, dtype, forward)[0] for ddp in (ours, theirs)]
+        report[name] = [difference(*gradients), is_equal_everywhere(ours)]
+
+    # Two groups at the same time, and a group without this rank.
+    pair = dist.new_group([0, 1])
+    if RANK < 2:
+        in_pair = ultima.State(pair, deadline=60.0)
+        ours, theirs = model(group=pair, state=in_pair), model(group=pair)
+        report["group"] = difference(train(ours, 3)[0], train(theirs, 3)[0])
+        assert in_pair.world_size == 2
+    elif pair is not None:
+        try:
+            ultima.State(pair)
+        except (ultima.SettingError, RuntimeError, ValueError):
+            report["group"] = 0
+    # A gradient that is not finite is not finite on any rank.
+    ours = model(state=state)
+    images, classes = batch(0)
+    cross_entropy(ours(images * (float("inf") if RANK == 0 else 1)), classes).backward()
+    report["spreads"] = not all(bool(p.grad.isfinite().all()) for p in ours.parameters())
+    # Types in which old versions of Gloo broadcast no parameters.
+    for name, dtype in {"bfloat16": torch.bfloat16, "float16": torch.float16}.items():
+        values = torch.linspace(-1, 1, 3000, dtype=dtype) + RANK
+        mean = state.reduce(0, values, True).wait()
+        assert mean is values and mean.dtype == dtype
+        expected = torch.linspace(-1, 1, 3000, dtype=dtype).float() + (RANKS - 1) / 2
+        report[name] = [float((mean.float() - expected).abs().max()), True]
+    # Gradients that cannot be averaged are refused before the network sees them.
+    try:
+        state.reduce(0, torch.zeros(3, dtype=torch.complex64), True)
+    except ultima.DtypeError as error:
+        report["dtype"] = str(error)
+    dist.barrier()
+    state.close()
+    images, classes = batch(0)
+    try:
+        cross_entropy(ours(images), classes).backward()
+    except RuntimeError as error:
+        # Autograd keeps the name and the message of an exception.
+        report["closed"] = "ClosedError: the job was closed" in str(error)
+    dist.barrier()
+    return report
+
+
+def backend():
+    """Use the collectives of `init_process_group("ultima")`: they are exact."""
+    dist.init_process_group("ultima")
+    wrong = []
+
+    def check(what, is_right):
+        if not is_right:
+            wrong.append(what)
+
+    check("name", dist.get_backend() == "ultima")
+    mine = torch.arange(5, dtype=torch.float64) + RANK
+    total = mine.clone()
+    dist.all_reduce(total)
+    check("all_reduce", torch.equal(total, sum(torch.arange(5, dtype=torch.float64) + r for r in range(RANKS))))
+    largest = torch.tensor([RANK])
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    check("max of integers", largest.item() == RANKS - 1)
+    rows = [torch.empty_like(mine) for _ in range(RANKS)]
+    dist.all_gather(rows, mine)
+    check("all_gather", all(torch.equal(row, mine - RANK + r) for r, row in enumerate(rows)))
+    sent = torch.full((3,), float(RANK))
+    dist.broadcast(sent, src=1)
+    check("broadcast", torch.equal(sent, torch.ones(3)))
+    reduced = torch.ones(2)
+    dist.reduce(reduced, dst=0)
+    check("reduce", RANK != 0 or reduced[0].item() == RANKS)
+    part = torch.empty(2)
+    dist.scatter(part, [torch.full((2,), float(r)) for r in range(RANKS)] if RANK == 0 else None, src=0)
+    check("scatter", part[0].item() == RANK)
+    gathered = [torch.empty(2) for _ in range(RANKS)] if RANK == 0 else None
+    dist.gather(part, gathered, dst=0)
+    check("gather", RANK != 0 or [g[0].item() for g in gathered] == list(range(RANKS)))
+    objects = [None] * RANKS
+    dist.all_gather_object(objects, {"rank": RANK})
+    check("objects", [o["rank"] for o in objects] == list(range(RANKS)))
+    listed = [RANK, "x"] if RANK == 0 else [None, None]
+    dist.broadcast_object_list(listed, src=0)
+    check("broadcast of objects", listed == [0, "x"])
+    if RANK == 0:
+        dist.send(torch.tensor([41.0]), dst=1)
+    elif RANK == 1:
+        received = torch.empty(1)
+        dist.recv(received, src=0)
+        check("send", received.item() == 41)
+    work = dist.all_reduce(total, async_op=True)
+    work.wait()
+    dist.barrier()
+    group = dist.new_group([0, 1])
+    if RANK < 2:
+        ones = torch.ones(1)
+        dist.all_reduce(ones, group=group)
+        check("group", ones.item() == 2)
+    # DDP without a hook, then with one.
+    gradients = [train(model(), 3)[0], train(model(state=ultima.State(deadline=60.0)), 3)[0]]
+    check("DDP", difference(*gradients) < 1e-4)
+    dist.barrier()
+    return wrong
+
+
+def killed():
+    """Lose the last rank in the middle of training."""
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
+    state = ultima.State(deadline=0.3, gone_after=2.0)
+    ddp = model(state=state)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+    began = time.monotonic()
+    steps = 0
+    try:
+        for step in range(200):
+            if RANK == RANKS - 1 and step == 5:
+                os._exit(0)
+            images, classes = batch(step)
+            optimizer.zero_grad()
+            cross_entropy(ddp(images), classes).backward()
+            optimizer.step()
+            steps += 1
+            if RANKS > 2 and step == 30:
+                break
+    except RuntimeError as error:
+        ended = str(error)
+        try:
+            state.reduce(0, torch.zeros(3), True)
+        except ultima.Error as first:
+            kind = type(first).__name__
+    else:
+        ended, kind = "", ""
+    # Without the barriers of a tidy end: a rank is missing.
+    return {
+        "steps": steps,
+        "seconds": time.monotonic() - began,
+        "ended": ended,
+        "kind": kind,
+        "silent": state.stats()[-1].silent,
+        "step": state.stats()[-1].step,
+    }
+
+
+def mismatch():
+    """Create a state with another seed than rank 0's."""
+    dist.init_process_group("gloo")
+    try:
+        ultima.State(seed=42 if RANK < RANKS - 1 else 7)
+    except ultima.MismatchError as error:
+        return str(error)
+    return ""
+
+
+def early():
+    """Create a state before the process group."""
+    try:
+        ultima.State()
+    except ultima.RendezvousError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,145 @@
+"""What one rank does in the tests of `ultima.Job`."""
+
+from __future__ import annotations
+
+import array
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import ultima
+
+RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+MEAN = (RANKS - 1) / 2
+
+
+def name(error: BaseException) -> list[str]:
+    """Return an exception's class and message."""
+    return [type(error).__name__, str(error)]
+
+
+def raised(call: Any) -> list[str]:
+    """Return the exception of `call`."""
+    try:
+        call()
+    except ultima.Error as error:
+        return name(error)
+    return ["none", ""]
+
+
+def child_of(job: ultima.Job) -> int:
+    """Return the exit code of a fork that uses the job: 7 if it is refused."""
+    child = os.fork()
+    if child == 0:
+        job.close()
+        refused = raised(lambda: job.all_reduce([1.0]))
+        # As an ordinary process ends, with its exit handlers.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        sys.exit(7 if refused[0] == "ForkError" else 8)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def operations() -> dict[str, Any]:
+    """Run every operation, and return what was wrong."""
+    report: dict[str, Any] = {"wrong": []}
+
+    def check(what: str, is_right: Any) -> None:
+        if not is_right:
+            report["wrong"].append(what)
+
+    with ultima.Job(deadline=60.0) as job:
+        check("rank", (job.rank, job.world_size) == (RANK, RANKS))
+        for dtype in (np.float16, np.float32, np.float64):
+            values = np.full((50, 30), RANK, dtype)[::2, ::3]
+            mean = job.all_reduce(values)
+            check(f"all_reduce of {dtype}", mean.dtype == dtype and mean.shape == (25, 10))
+            check(f"mean of {dtype}", np.allclose(mean, MEAN, atol=1e-3))
+            check(f"input of {dtype}", np.all(values == RANK))
+        check("a list", np.allclose(job.all_reduce([float(RANK)] * 7), MEAN, atol=1e-5))
+        check("a buffer", np.allclose(job.all_reduce(array.array("f", [RANK] * 9)), MEAN, atol=1e-5))
+        check("nothing", job.all_reduce(np.zeros(0, np.float32)).size == 0)
+        # Buckets in progress together, finished in another order.
+        pending = [job.all_reduce_async(np.full(5000 + b, RANK + b, np.float32), b) for b in range(4)]
+        for bucket in (3, 1, 0, 2):
+            check(f"bucket {bucket}", np.allclose(pending[bucket].wait(), MEAN + bucket, atol=1e-3))
+        check("one step", len({p.outcome.step for p in pending}) == 1)
+        check("outcome", pending[0].outcome.closed_by == "complete" and pending[0].outcome.lost_share == 0)
+        check("again", np.allclose(pending[0].wait(), MEAN, atol=1e-3))
+        later = job.all_reduce_async(np.full(1000, RANK, np.float32))
+        while (polled := later.try_wait(0.01)) is None:
+            pass
+        check("try_wait", np.allclose(polled, MEAN, atol=1e-3))
+
+        random = np.random.default_rng(RANK)
+        floats = random.standard_normal(3001).astype(np.float32)
+        exact = job.all_reduce_exact(floats)
+        everyone = job.all_gather(floats)
+        expected = everyone[0]
+        for other in everyone[1:]:
+            expected = expected + other
+        check("exact mean", np.array_equal(exact, expected / np.float32(RANKS)))
+        check("own row", np.array_equal(everyone[RANK], floats))
+        # All bits of all types, negative zeros and NaNs among them.
+        for sent in (random.integers(0, 256, 4003, np.uint8), random.integers(0, 2**63, (3, 5)), floats > 0):
+            got = job.broadcast(sent, root=RANKS - 1)
+            rows = job.all_gather(sent)
+            check(f"types of {sent.dtype}", got.dtype == sent.dtype and rows.dtype == sent.dtype)
+            check(f"broadcast of {sent.dtype}", got.tobytes() == rows[RANKS - 1].tobytes())
+            check(f"gather of {sent.dtype}", rows[RANK].tobytes() == sent.tobytes())
+        special = np.array([-0.0, np.nan, -np.inf, 1e-45], np.float32)
+        check("special values", job.broadcast(special).tobytes() == special.tobytes())
+        job.barrier()
+
+        report["refused"] = {
+            "integers": raised(lambda: job.all_reduce(np.zeros(3, np.int64))),
+            "object": raised(lambda: job.all_reduce(object())),
+            "exact float64": raised(lambda: job.all_reduce_exact(np.zeros(3))),
+            "root": raised(lambda: job.broadcast(floats, root=RANKS)),
+            "setting": raised(lambda: ultima.Job(deadlin=1.0)),
+            "deadline": raised(lambda: ultima.Job(deadline=-1.0)),
+            "wire": raised(lambda: ultima.Job(wire="f8")),
+        }
+        report["fork"] = child_of(job)
+        job.barrier()
+    report["closed"] = raised(lambda: job.all_reduce(floats))
+    return report
+
+
+def rendezvous() -> list[str]:
+    """Start a job, and return the exception."""
+    try:
+        ultima.Job(timeout=float(os.environ.get("LIMIT", "30"))).close()
+    except ultima.Error as error:
+        return name(error)
+    return ["none", ""]
+
+
+def interrupted() -> list[Any]:
+    """Wait for a rank that never comes, and return what ends that."""
+    print("waiting", flush=True)
+    began = time.monotonic()
+    try:
+        ultima.Job(timeout=200.0)
+    except KeyboardInterrupt as error:
+        return [type(error).__name__, time.monotonic() - began]
+    return ["none", 0]
+
+
+def killed() -> dict[str, Any]:
+    """Lose the last rank, and return what the others see."""
+    job = ultima.Job(deadline=0.3, exact_timeout=1.0)
+    values = np.full(10_000, float(RANK), np.float32)
+    before = float(job.all_reduce(values)[0])
+    job.barrier()
+    if RANK == RANKS - 1:
+        os._exit(0)
+    pending = [job.all_reduce_async(values) for _ in range(6)]
+    after = [float(np.mean(p.wait())) for p in pending]
+    return {
+        "before": before,
+        "after": after[-1],
+        "silent": pending[-1].outcome.silent,
+        "exact": raised(lambda: job.all_reduce_exact(values)),
+    }

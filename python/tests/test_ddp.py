@@ -1,0 +1,74 @@
+"""Tests with PyTorch: the communication hook beside Gloo, the backend, and ranks that end."""
+
+import importlib.util
+import math
+import unittest
+
+import launch
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "no PyTorch")
+class Training(unittest.TestCase):
+    """Each test starts its own ranks."""
+
+    def test_the_hook_trains_like_gloo(self):
+        for rank, ended in enumerate(launch.run("ddp_ranks.hook", 3)):
+            report = ended.result()
+            self.assertLess(report["gradients"], 1e-4)
+            self.assertTrue(math.isclose(*report["loss"], rel_tol=0.02), report["loss"])
+            self.assertLessEqual(abs(report["accuracy"][0] - report["accuracy"][1]), 1 / 32)
+            self.assertGreater(report["accuracy"][0], 0.9)
+            self.assertTrue(report["equal"])
+            self.assertEqual((report["steps"], report["ids"], report["seconds"]), (25, True, True))
+            self.assertGreaterEqual(report["buckets"], 2)
+            self.assertEqual((report["closed_by"], report["lost"]), (["complete"], 0))
+            # Rounding to 8 and 11 bits; in 16 bits the two sums also differ in their order.
+            for name, most in [
+                ("no_sync", 1e-4),
+                ("unused", 1e-4),
+                ("view", 1e-4),
+                ("fp16", 1e-2),
+                ("float64", 1e-4),
+                ("bfloat16", 5e-2),
+                ("float16", 1e-2),
+                ("recycling", 1e-4),
+            ]:
+                with self.subTest(name):
+                    self.assertLess(report[name][0], most)
+                    self.assertTrue(report[name][1])
+            self.assertLess(report["group"], 1e-4)
+            self.assertTrue(report["spreads"])
+            self.assertIn("complex64", report["dtype"])
+            self.assertTrue(report["closed"])
+            self.assertEqual("3 ranks; rank 0 sends from 127.0.0.1:" in ended.errors, rank == 0)
+            self.assertEqual("loopback" in ended.errors, rank == 0)
+
+    def test_collectives_of_the_backend_are_exact(self):
+        for ended in launch.run("ddp_ranks.backend", 3):
+            self.assertEqual(ended.result(), [])
+
+    def test_training_continues_without_a_killed_rank(self):
+        first, second, _ = launch.run("ddp_ranks.killed", 3)
+        for ended in (first, second):
+            report = ended.result()
+            self.assertEqual(report["ended"], "")
+            self.assertEqual((report["steps"], report["silent"]), (31, [2]))
+            self.assertIn("rank 2 holds the job up since step", ended.errors)
+
+    def test_the_last_rank_alone_ends_with_an_error(self):
+        report = launch.run("ddp_ranks.killed", 2)[0].result()
+        self.assertIn("all other ranks have been silent", report["ended"])
+        self.assertEqual(report["kind"], "GoneError")
+        self.assertEqual(report["silent"], [1])
+
+    def test_a_different_seed_is_named(self):
+        for ended in launch.run("ddp_ranks.mismatch", 2):
+            self.assertIn("rank 1 has seed 7, rank 0 has 42", ended.result())
+
+    def test_a_state_before_the_process_group_is_refused(self):
+        (alone,) = launch.run("ddp_ranks.early", 1)
+        self.assertIn("init_process_group", alone.result())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,85 @@
+"""Tests of `ultima.Job`: NumPy arrays, errors, signals and forks. Every rank is a process."""
+
+import signal
+import unittest
+
+import launch
+
+
+class Jobs(unittest.TestCase):
+    """Each test starts its own ranks."""
+
+    def test_every_operation(self):
+        for ended in launch.run("job_ranks.operations", 3, ULTIMA_STORE="host"):
+            report = ended.result()
+            self.assertEqual(report["wrong"], [])
+            self.assertEqual(report["fork"], 7)
+            self.assertEqual(report["closed"][0], "ClosedError")
+            classes = {what: error[0] for what, error in report["refused"].items()}
+            dtype, setting = "DtypeError", "SettingError"
+            self.assertEqual(
+                classes,
+                {
+                    "integers": dtype,
+                    "object": dtype,
+                    "exact float64": dtype,
+                    "root": setting,
+                    "setting": setting,
+                    "deadline": setting,
+                    "wire": setting,
+                },
+            )
+            self.assertIn("expected float16, float32 or float64", report["refused"]["integers"][1])
+            self.assertIn("unknown setting 'deadlin'", report["refused"]["setting"][1])
+
+    def test_a_different_seed_is_named_on_every_rank(self):
+        port = launch.free_port()
+        seeds = ["42", "42", "7"]
+        ranks = [
+            launch.start("job_ranks.rendezvous", rank, 3, port, ULTIMA_STORE="host", ULTIMA_SEED=seed)
+            for rank, seed in enumerate(seeds)
+        ]
+        for ended in launch.ends(ranks):
+            kind, message = ended.result()
+            self.assertEqual(kind, "MismatchError")
+            self.assertIn("rank 2 has seed 7, rank 0 has 42", message)
+
+    def test_missing_ranks_and_services_are_named(self):
+        store = {"ULTIMA_STORE": "host", "LIMIT": "1"}
+        controller = {"ULTIMA_CONTROLLER": "127.0.0.1:9", "ULTIMA_JOB": "j", "ULTIMA_HOST": "h", "LIMIT": "1"}
+        for expected, words, env in [
+            ("RendezvousError", "rank 1 of 2 did not join", store),
+            ("RendezvousError", "init_process_group", {"LIMIT": "1"}),
+            ("ControllerError", "127.0.0.1:9", controller),
+            ("SettingError", "MASTER_PORT", {"MASTER_PORT": "x"}),
+            ("SettingError", "this host has lo", {"ULTIMA_INTERFACE": "eth77", **store}),
+            ("SettingError", "1 ranks", {"WORLD_SIZE": "1", **store}),
+        ]:
+            with self.subTest(env):
+                alone = launch.start("job_ranks.rendezvous", 0, 2, launch.free_port(), **env)
+                kind, message = launch.ends([alone])[0].result()
+                self.assertEqual(kind, expected, message)
+                self.assertIn(words, message)
+
+    def test_ctrl_c_ends_the_rendezvous(self):
+        alone = launch.start("job_ranks.interrupted", 0, 2, launch.free_port(), ULTIMA_STORE="host")
+        self.assertEqual(alone.stdout.readline(), "waiting\n")
+        alone.send_signal(signal.SIGINT)
+        kind, seconds = launch.ends([alone])[0].result()
+        self.assertEqual(kind, "KeyboardInterrupt")
+        self.assertLess(seconds, 100)
+
+    def test_a_killed_rank_stops_nobody(self):
+        first, second, _ = launch.run("job_ranks.killed", 3, ULTIMA_STORE="host")
+        for ended in (first, second):
+            report = ended.result()
+            self.assertAlmostEqual(report["before"], 1.0, 3)
+            # The mean of ranks 0 and 1.
+            self.assertLess(report["after"], 0.9)
+            self.assertEqual(report["silent"], [2])
+            self.assertEqual(report["exact"][0], "IncompleteError")
+            self.assertIn("no packet from rank 2", report["exact"][1])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,69 @@
+"""Tests of statistics and of the log, without processes."""
+
+import unittest
+
+from ultima import StepStats, tensorboard
+from ultima._stats import Watch, _listeners, publish
+
+
+def step(number, seconds=0.1, late=None, silent=()):
+    """Return a step with late ranks and their shares."""
+    return StepStats(number, seconds, 1, "complete", 5.0, 100, {}, late or {}, list(silent))
+
+
+class Log(unittest.TestCase):
+    """One line when a rank becomes late, one when it is back."""
+
+    def lines(self, call):
+        """Return what `call` logs."""
+        with self.assertLogs("ultima") as logs:
+            call()
+        return [record.getMessage() for record in logs.records]
+
+    def test_a_late_rank_is_named_once_with_step_and_time(self):
+        watch = Watch(0, 4)
+        for number in range(10):
+            watch.add(step(number), now=number * 0.1)
+        (line,) = self.lines(lambda: watch.add(step(10, 5.0, {2: 1.0, 1: 0.1}), now=6.0))
+        self.assertIn("rank 2 holds the job up since step 10: 100% of its packets", line)
+        self.assertIn("took 5 s, 4.9 s more than usual", line)
+        with self.assertNoLogs("ultima"):
+            watch.add(step(11, 5.0, {2: 0.7}), now=11.0)
+        (line,) = self.lines(lambda: watch.add(step(12), now=11.1))
+        self.assertIn("rank 2 is in time again at step 12: it was late for 2 steps, 10.1 s", line)
+
+    def test_if_all_others_are_late_this_rank_is_to_blame(self):
+        watch = Watch(1, 3)
+        lines = self.lines(lambda: watch.add(step(7, 5.0, {0: 1.0, 2: 0.9}), now=1.0))
+        self.assertIn("step 7", lines[0])
+        self.assertIn("this rank was late", lines[0])
+
+    def test_silence_is_measured_while_all_others_are_silent(self):
+        watch = Watch(0, 3)
+        self.lines(lambda: self.assertEqual(watch.add(step(1, 5.0, {1: 1.0}, [2]), now=5.0), 0))
+        self.assertEqual(watch.add(step(2, 5.0, {1: 1.0}, [1, 2]), now=10.0), 0)
+        self.assertEqual(watch.add(step(3, 5.0, {1: 1.0}, [1, 2]), now=75.0), 65)
+        self.lines(lambda: self.assertEqual(watch.add(step(4), now=76.0), 0))
+
+    def test_tensorboard_records_every_step(self):
+        scalars = []
+
+        class Writer:
+            def add_scalar(self, tag, value, number):
+                scalars.append((tag, value, number))
+
+        tensorboard(Writer())
+        self.addCleanup(_listeners.clear)
+        publish(step(3, 0.25, {1: 0.5}))
+        self.assertIn(("ultima/seconds", 0.25, 3), scalars)
+        self.assertIn(("ultima/late_ranks", 1, 3), scalars)
+
+
+if not hasattr(unittest.TestCase, "assertNoLogs"):  # Python 3.9
+    import contextlib
+
+    Log.assertNoLogs = lambda self, logger: contextlib.nullcontext()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,260 @@
+"""The communication hook of DistributedDataParallel."""
+
+# No `from __future__ import annotations`: DDP compares the hook's annotations with types.
+
+import collections
+import os
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+
+from . import _backend, _job, _native
+from ._errors import DtypeError, Error, GoneError, RendezvousError, SettingError
+from ._rendezvous import default_store, local_address, prefix_of
+from ._settings import Settings, complete
+from ._stats import StepStats, Watch, publish
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+# Steps that `State.stats` returns at most.
+_STEPS = 1000
+
+_backend.register()
+
+
+class _Operation(NamedTuple):
+    """An AllReduce of a bucket in progress."""
+
+    pending: _native.Pending
+    future: "torch.futures.Future[Any]"
+    # The bucket's own memory, or a copy of it in 32 bits.
+    values: torch.Tensor
+    buffer: torch.Tensor
+    is_last: bool
+
+
+class State:
+    """What `allreduce_hook` needs: a job among the ranks of a process group. Use one for each model.
+
+    Create it on every rank of the group, after `init_process_group`. The ranks meet at the group's store, or at the
+    controller if `ULTIMA_CONTROLLER` and `ULTIMA_JOB` are set.
+
+    Args:
+        process_group: The ranks that average gradients. Default: all.
+        scaler: AMP's `GradScaler`, if there is one. Matters with `recycling` only.
+        gone_after: Seconds of silence of all other ranks after which `backward` raises an error.
+        settings: See `Settings`.
+
+    """
+
+    def __init__(
+        self,
+        process_group: Any = None,
+        *,
+        scaler: Any = None,
+        gone_after: float = 60.0,
+        **settings: "Unpack[Settings]",
+    ) -> None:
+        if not dist.is_available() or not dist.is_initialized():
+            raise RendezvousError("there is no process group: call torch.distributed.init_process_group first")
+        group = dist.group.WORLD if process_group is None else process_group
+        self.rank: int = dist.get_rank(group)
+        self.world_size: int = dist.get_world_size(group)
+        if self.rank < 0:
+            raise SettingError("this process is not in process_group: create the State on its ranks only")
+        self._scaler = scaler
+        self._recycling = bool(settings.get("recycling"))
+        self._gone_after = gone_after
+        # One rank has no one to average with.
+        self._native = _start(group, self.rank, self.world_size, complete(settings)) if self.world_size > 1 else None
+        self._watch = Watch(self.rank, self.world_size)
+        self._steps: Deque[StepStats] = collections.deque(maxlen=_STEPS)
+        self._step: Optional[StepStats] = None
+        self._began = 0.0
+        self._failure: Optional[Error] = None
+        self._buckets: Dict[Tuple[int, int], int] = {}
+        self._operations: "queue.SimpleQueue[_Operation]" = queue.SimpleQueue()
+        self._thread: Optional[threading.Thread] = None
+        self._cuda: Optional[_Cuda] = None
+
+    def stats(self) -> List[StepStats]:
+        """Return the statistics of the last steps, up to 1,000, the newest last."""
+        return list(self._steps)
+
+    def close(self) -> None:
+        """End the job. The state cannot be used any more."""
+        if self._native is not None:
+            self._native.close()
+
+    def reduce(self, index: int, buffer: torch.Tensor, is_last: bool) -> "torch.futures.Future[torch.Tensor]":
+        """Average `buffer`, bucket `index` of the step, in place. Every rank calls this in the same order."""
+        if self._failure is not None:
+            raise self._failure
+        if buffer.dtype not in _FLOATS or buffer.layout != torch.strided:
+            raise DtypeError(
+                f"{buffer.dtype}, {buffer.layout} cannot be averaged: expected dense gradients of a floating-point type"
+            )
+        if self._native is None:
+            alone: "torch.futures.Future[torch.Tensor]" = torch.futures.Future()
+            alone.set_result(buffer)
+            return alone
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._complete, name="ultima-futures", daemon=True)
+            self._thread.start()
+        if buffer.is_cuda:
+            if self._cuda is None:
+                self._cuda = _Cuda(buffer.device, self._begin)
+            future = self._cuda.begin(index, buffer, is_last)
+        elif buffer.device.type == "cpu":
+            values = buffer if buffer.dtype == torch.float32 and buffer.is_contiguous() else buffer.float().contiguous()
+            future = torch.futures.Future()
+            self._begin(index, future, values, buffer, is_last)
+        else:
+            raise DtypeError(f"gradients on {buffer.device}: expected the CPU or a CUDA device")
+        return future.then(_value)
+
+    def _begin(
+        self, index: int, future: "torch.futures.Future[Any]", values: torch.Tensor, buffer: torch.Tensor, is_last: bool
+    ) -> None:
+        """Start the AllReduce of `values`, which are in the CPU's memory."""
+        assert self._native is not None
+        if index == 0:
+            self._native.begin_step()
+            self._began = time.monotonic()
+            if self._scaler is not None and self._recycling:
+                self._native.set_loss_scale(self._scaler.get_scale())
+        # DDP rebuilds its buckets after the first step. With recycling a bucket keeps its length, so a bucket of
+        # another length has another number. All ranks see them in the same order.
+        bucket = self._buckets.setdefault((index, values.numel()), len(self._buckets))
+        pending = self._native.reduce(values.data_ptr(), values.numel(), values, bucket)
+        self._operations.put(_Operation(pending, future, values, buffer, is_last))
+
+    def _complete(self) -> None:
+        """Complete futures in the order of buckets, which is the one in which DDP waits for them."""
+        while True:
+            operation = self._operations.get()
+            try:
+                outcome = operation.pending.wait()
+                assert outcome is not None
+                self._note(outcome, operation.is_last)
+                if operation.buffer.is_cuda:
+                    assert self._cuda is not None
+                    self._cuda.end(operation.future, operation.values, operation.buffer)
+                    continue
+                if operation.values is not operation.buffer:
+                    operation.buffer.copy_(operation.values)
+                operation.future.set_result(operation.buffer)
+            except Exception as error:
+                if isinstance(error, Error):
+                    self._failure = error
+                # `_value` raises it: only then does DDP see an error with its message.
+                operation.future.set_result(error)
+
+    def _note(self, outcome: _native.Outcome, is_last: bool) -> None:
+        """Add an outcome to the statistics."""
+        if self._step is None or self._step.step != outcome.step:
+            self._step = StepStats(outcome.step)
+        step = self._step
+        step.add(outcome)
+        if not is_last:
+            return
+        step.seconds = time.monotonic() - self._began
+        self._steps.append(step)
+        silence = self._watch.add(step)
+        publish(step)
+        if silence >= self._gone_after:
+            raise GoneError(
+                f"all other ranks have been silent for {silence:.0f} s: check whether they and the network still run, and "
+                "restart the job from its last checkpoint"
+            )
+
+
+def _value(future: "torch.futures.Future[Any]") -> Any:
+    """Return the future's value, or raise it if it is an error."""
+    value = future.value()
+    if isinstance(value, BaseException):
+        raise value
+    return value
+
+
+def _start(group: Any, rank: int, ranks: int, settings: Dict[str, Any]) -> _native.Job:
+    """Start the job of a process group."""
+    if os.environ.get("ULTIMA_CONTROLLER"):
+        job = _job.start(settings, None)
+        if job.ranks != ranks:
+            job.close()
+            raise SettingError(
+                f"the controller's job {os.environ.get('ULTIMA_JOB')} has {job.ranks} ranks, the process group {ranks}: "
+                "start as many processes as the job has members"
+            )
+        return job
+    store = default_store()
+    try:
+        if settings["interface"] is None and "ULTIMA_INTERFACE" not in os.environ:
+            # What the user has told Gloo is right for Ultima too.
+            settings["interface"] = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0] or None
+        seconds = settings["timeout"] or float(os.environ.get("ULTIMA_TIMEOUT", 300))
+        prefix = prefix_of(group)
+        address = local_address(store, prefix, rank, ranks, seconds)
+        return _job.start(settings, (store, rank, ranks, prefix, address))
+    except BaseException:
+        store.cancel()
+        raise
+
+
+class _Cuda:
+    """The way of CUDA tensors: to pinned memory on a stream of their own, and back.
+
+    It has never run on hardware.
+    """
+
+    def __init__(self, device: torch.device, begin: Callable[..., None]) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._begin = begin
+        self._pinned: Dict[Tuple[int, int], torch.Tensor] = {}
+        self._copies: "queue.SimpleQueue[Tuple[Any, ...]]" = queue.SimpleQueue()
+        threading.Thread(target=self._start, name="ultima-copies", daemon=True).start()
+
+    def begin(self, index: int, buffer: torch.Tensor, is_last: bool) -> "torch.futures.Future[Any]":
+        """Start the copy of a bucket; its AllReduce starts when the copy is there."""
+        future: "torch.futures.Future[Any]" = torch.futures.Future(devices=[self._device])
+        key = (index, buffer.numel())
+        if key not in self._pinned:
+            self._pinned[key] = torch.empty(buffer.numel(), dtype=torch.float32, pin_memory=True)
+        values = self._pinned[key]
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            values.copy_(buffer.view(-1), non_blocking=True)
+            buffer.record_stream(self._stream)
+            copied = torch.cuda.Event()
+            copied.record(self._stream)
+        self._copies.put((copied, index, future, values, buffer, is_last))
+        return future
+
+    def _start(self) -> None:
+        """Start the AllReduces whose values are there, in the order of buckets."""
+        while True:
+            copied, index, future, values, buffer, is_last = self._copies.get()
+            try:
+                copied.synchronize()
+                self._begin(index, future, values, buffer, is_last)
+            except Exception as error:
+                future.set_result(error)
+
+    def end(self, future: "torch.futures.Future[Any]", values: torch.Tensor, buffer: torch.Tensor) -> None:
+        """Copy the mean back; DDP's stream waits for the copy."""
+        with torch.cuda.stream(self._stream):
+            buffer.view(-1).copy_(values, non_blocking=True)
+            future.set_result(buffer)
+
+
+def allreduce_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average a bucket of gradients over all ranks, by the deadline: `model.register_comm_hook(state, allreduce_hook)`."""
+    return state.reduce(bucket.index(), bucket.buffer(), bucket.is_last())

@@ -1,0 +1,141 @@
+"""Statistics of steps, and the log of ranks that hold a job up."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable, Protocol
+
+from ._log import logger
+from ._native import Outcome
+
+# The worst last.
+_CLOSED_BY = ("complete", "known-loss", "early", "flush", "deadline")
+# The share of a rank's packets that are late if the rank holds the job up.
+_HALF = 0.5
+
+
+@dataclass
+class StepStats:
+    """What became of one step's gradients at this rank."""
+
+    step: int
+    """The job's number of the step."""
+    seconds: float = 0.0
+    """From the first bucket's start to the last one's end."""
+    buckets: int = 0
+    """AllReduces of the step."""
+    closed_by: str = "complete"
+    """What ended the worst of them: "complete", "known-loss", "early", "flush" or "deadline"."""
+    deadline: float = 0.0
+    """The deadline of an AllReduce, in seconds from its start."""
+    owed: int = 0
+    """Packets that other ranks owed this one."""
+    lost: dict[str, int] = field(default_factory=dict)
+    """Those that did not arrive in time, by cause."""
+    late: dict[int, float] = field(default_factory=dict)
+    """The largest share of a rank's packets that one bucket missed, by rank."""
+    silent: list[int] = field(default_factory=list)
+    """Ranks that the job does not wait for any more."""
+
+    @property
+    def lost_share(self) -> float:
+        """The share of the owed packets that did not arrive in time, 0 to 1."""
+        return sum(self.lost.values()) / max(self.owed, 1)
+
+    def add(self, outcome: Outcome) -> None:
+        """Add the outcome of one of the step's buckets."""
+        self.buckets += 1
+        self.closed_by = max(self.closed_by, outcome.closed_by, key=_CLOSED_BY.index)
+        self.deadline = outcome.deadline
+        self.owed += outcome.owed
+        for cause, lost in outcome.lost.items():
+            self.lost[cause] = self.lost.get(cause, 0) + lost
+        for rank, share in outcome.late.items():
+            self.late[rank] = max(self.late.get(rank, 0.0), share)
+        self.silent = outcome.silent
+
+
+class Watch:
+    """Logs which rank holds the job up, since when and by how much."""
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        self._others = set(range(ranks)) - {rank}
+        # Of the late ranks: the first step, and its time.
+        self._since: dict[int, tuple[int, float]] = {}
+        self._usual: float | None = None
+        self._silence: float | None = None
+
+    def add(self, step: StepStats, now: float | None = None) -> float:
+        """Log what a step changes. Return the seconds for which all other ranks have been silent."""
+        now = time.monotonic() if now is None else now
+        late = {rank for rank, share in step.late.items() if share >= _HALF} | set(step.silent)
+        if not late:
+            self._usual = step.seconds if self._usual is None else 0.9 * self._usual + 0.1 * step.seconds
+        # This rank's own delay or link makes all others late at once.
+        if late == self._others and len(late) > 1 and not self._since:
+            logger.warning(
+                "step %d: less than half of every other rank's packets arrived here in time: this rank was late, or "
+                "its link loses packets",
+                step.step,
+            )
+        for rank in sorted(late - set(self._since)):
+            logger.warning("%s", self._description(rank, step))
+        for rank in sorted(set(self._since) - late):
+            first, since = self._since.pop(rank)
+            logger.warning(
+                "rank %d is in time again at step %d: it was late for %d steps, %.3g s",
+                rank,
+                step.step,
+                step.step - first,
+                now - since,
+            )
+        for rank in late:
+            self._since.setdefault(rank, (step.step, now - step.seconds))
+        if late != self._others or set(step.silent) != self._others:
+            self._silence = None
+        elif self._silence is None:
+            self._silence = now
+        return 0.0 if self._silence is None else now - self._silence
+
+    def _description(self, rank: int, step: StepStats) -> str:
+        text = (
+            f"rank {rank} holds the job up since step {step.step}: {step.late.get(rank, 1.0):.0%} of its packets missed "
+            f"the deadline of {step.deadline:g} s"
+        )
+        if self._usual is not None:
+            text += f"; the step took {step.seconds:.3g} s, {max(step.seconds - self._usual, 0):.3g} s more than usual"
+        return text
+
+
+class Writer(Protocol):
+    """What `tensorboard` needs of a `SummaryWriter`."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
+        """Record a value."""
+
+
+_listeners: list[Callable[[StepStats], None]] = []
+
+
+def tensorboard(writer: Writer) -> None:
+    """Record the time and the losses of every step from now on to a TensorBoard `SummaryWriter`."""
+
+    def record(step: StepStats) -> None:
+        writer.add_scalar("ultima/seconds", step.seconds, step.step)
+        writer.add_scalar("ultima/lost_share", step.lost_share, step.step)
+        writer.add_scalar("ultima/late_ranks", len(step.late), step.step)
+        writer.add_scalar("ultima/silent_ranks", len(step.silent), step.step)
+        for cause, lost in step.lost.items():
+            writer.add_scalar(f"ultima/lost/{cause}", lost, step.step)
+
+    _listeners.append(record)
+
+
+def publish(step: StepStats) -> None:
+    """Hand a finished step to all listeners."""
+    for listener in _listeners:
+        try:
+            listener(step)
+        except Exception:
+            logger.exception("a listener to Ultima's statistics failed")

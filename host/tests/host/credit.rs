@@ -90,12 +90,16 @@ fn assert_nothing_lost(reports: &[Report]) {
 
 #[test]
 fn nothing_is_lost_without_a_rate() {
-    for (ranks, steps, buckets) in [
-        (2, 50, &[1000][..]),
-        (2, 4, &[500_000][..]),
-        (4, 4, &[300_000, 5, 70_000][..]),
-        (9, 3, &[100_000, 100_000][..]),
+    // Ten thousand operations in a full run.
+    for (ranks, few, many, buckets) in [
+        (2, 50, 6000, &[1000][..]),
+        (2, 4, 400, &[500_000][..]),
+        (2, 0, 20, &[25_000_000][..]),
+        (4, 4, 500, &[300_000, 5, 70_000][..]),
+        (9, 3, 500, &[100_000, 100_000][..]),
+        (16, 1, 1000, &[20_000][..]),
     ] {
+        let steps = ultima_testing::per_run(few, many);
         assert_nothing_lost(&run(&config(ranks), steps, buckets));
     }
 }

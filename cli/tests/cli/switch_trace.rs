@@ -280,10 +280,7 @@ fn a_running_switch_is_traced() {
     let page = String::from_utf8(page.stdout).unwrap();
     assert!(page.starts_with("20 bytes at port 4, "), "{page}");
     let line = refused_with(4, trace(&["--port", "7", "--frame", FRAME]));
-    assert!(
-        line.contains("there is no port 7: this switch has 4"),
-        "{line}"
-    );
+    assert!(line.contains("unknown port 7; the switch has 4"), "{line}");
     let none = trace(&["--port", "4", "--wait", "20ms", "--count", "2"]);
     assert_eq!(none.status.code(), Some(1));
     let line = String::from_utf8(none.stderr).unwrap();

@@ -195,7 +195,7 @@ fn bad_input_is_rejected_in_one_line() {
     };
     says(&["--port", "1", "--frame", "02zz"], "hexadecimal");
     says(&["--port", "1", "--frame", ""], "hexadecimal");
-    says(&["--port", "511", "--frame", "02"], "0..=510");
+    says(&["--port", "511", "--frame", "02"], "from 0 to 510");
     says(&["--port", "1"], "--frame or --pcap");
     says(&["--frame", "02"], "--port");
     let entries = files.write("entries.txtpb", b"updates { tipe: INSERT }");

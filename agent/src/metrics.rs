@@ -197,7 +197,7 @@ impl Collector for Snapshot {
                 let recycling = seen.report.totals.recycling;
                 let states = [
                     ("uncounted", recycling.uncounted),
-                    ("doubtful", recycling.doubtful),
+                    ("unresolved", recycling.unresolved),
                     ("repaired", recycling.repaired),
                     ("lapsed", recycling.lapsed),
                 ];

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -65,9 +65,7 @@ const DEFAULT_LOG: &str = "warn,ultima_controller::server::group=info";
 /// Starts logging to standard error, filtered by `ULTIMA_LOG`.
 fn log() -> anyhow::Result<()> {
     let filter = match std::env::var("ULTIMA_LOG") {
-        Ok(filter) => filter.parse::<Targets>().with_context(|| {
-            format!("ULTIMA_LOG is {filter:?}; expected a level such as debug, or target=level")
-        })?,
+        Ok(text) => log_filter(&text)?,
         Err(_) => DEFAULT_LOG.parse()?,
     };
     let lines = fmt::layer()
@@ -78,6 +76,19 @@ fn log() -> anyhow::Result<()> {
         .with(filter)
         .init();
     Ok(())
+}
+
+/// Parses `ULTIMA_LOG`. A word that is no level is not taken for a target, as [`Targets`] would.
+fn log_filter(text: &str) -> anyhow::Result<Targets> {
+    let is_complete =
+        |part: &str| part.is_empty() || part.contains('=') || part.parse::<LevelFilter>().is_ok();
+    let filter = text.split(',').all(is_complete).then(|| text.parse().ok());
+    filter.flatten().with_context(|| {
+        format!(
+            "ULTIMA_LOG is {text:?}; expected a level (off, error, warn, info, debug, trace) or TARGET=LEVEL, \
+             such as ultima_controller=debug, separated by commas"
+        )
+    })
 }
 
 #[cfg(test)]

@@ -56,6 +56,7 @@ pub fn clap_line(error: &clap::Error) -> String {
         .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
         .collect();
     let line = line.join(" ");
+    let line = worded_range(&line).unwrap_or(line);
     match error.get(ContextKind::InvalidArg) {
         // clap takes a negative value for an unknown option.
         Some(ContextValue::String(unknown))
@@ -68,4 +69,15 @@ pub fn clap_line(error: &clap::Error) -> String {
         }
         _ => line,
     }
+}
+
+/// Rewords the end of an error about a number out of range, which clap writes as in `0 is not in 2..=32`.
+fn worded_range(line: &str) -> Option<String> {
+    let (before, range) = line.rsplit_once(" is not in ")?;
+    let (least, most) = range.split_once("..=")?;
+    // The value, which the line has already.
+    let (before, _) = before.rsplit_once(' ')?;
+    Some(format!(
+        "{before} expected an integer from {least} to {most}"
+    ))
 }

@@ -1,30 +1,33 @@
 //! Text files that commands read: size limit, UTF-8 check, and the name that errors give a file.
 
 use std::fs;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
 
 /// The largest text file, in bytes. A longer one is a mistake, or endless (`/dev/zero`).
 const MAX_TEXT: usize = 64 << 20;
 
 /// Reads a text file; `-` is standard input.
 pub fn read_text(path: &Path) -> Result<String> {
-    let text = match path == Path::new("-") {
-        true => text_of(io::stdin().lock(), MAX_TEXT),
-        false => fs::File::open(path).and_then(|file| text_of(file, MAX_TEXT)),
-    };
-    text.with_context(|| name_of(path))
+    let name = name_of(path);
+    if path == Path::new("-") {
+        return text_of(io::stdin().lock(), &name, MAX_TEXT);
+    }
+    let file = fs::File::open(path).with_context(|| name.clone())?;
+    text_of(file, &name, MAX_TEXT)
 }
 
-/// Reads `source` to its end, at most `max` bytes.
-fn text_of(source: impl Read, max: usize) -> io::Result<String> {
+/// Reads `source` to its end, at most `max` bytes. Errors begin with its `name`.
+fn text_of(source: impl Read, name: &str, max: usize) -> Result<String> {
     let mut bytes = Vec::new();
-    source.take(max as u64 + 1).read_to_end(&mut bytes)?;
+    let mut limited = source.take(max as u64 + 1);
+    let read = limited.read_to_end(&mut bytes);
+    read.with_context(|| name.to_owned())?;
     if bytes.len() > max {
-        let why = format!("larger than {} MiB, the limit for input files", max >> 20);
-        return Err(io::Error::new(ErrorKind::FileTooLarge, why));
+        let most = max >> 20;
+        bail!("{name}: larger than {most} MiB, the limit for input files");
     }
     String::from_utf8(bytes).map_err(|error| {
         let right = &error.as_bytes()[..error.utf8_error().valid_up_to()];
@@ -33,8 +36,7 @@ fn text_of(source: impl Read, max: usize) -> io::Result<String> {
             line.clone().count(),
             line.next_back().map_or(0, characters) + 1,
         );
-        let why = format!("line {line}, column {column}: not UTF-8; save the file as UTF-8 text");
-        io::Error::new(ErrorKind::InvalidData, why)
+        anyhow!("{name}:{line}:{column}: not UTF-8; save the file as UTF-8 text")
     })
 }
 
@@ -57,18 +59,22 @@ mod tests {
 
     #[test]
     fn texts_are_utf8_and_of_limited_size() {
-        let said = |bytes: &[u8]| text_of(bytes, 16).map_err(|error| error.to_string());
+        let said = |bytes: &[u8]| text_of(bytes, "f.yaml", 16).map_err(|error| error.to_string());
         assert_eq!(said("ä: [ö]\n".as_bytes()), Ok("ä: [ö]\n".to_owned()));
         assert_eq!(said(b""), Ok(String::new()));
         for (bytes, place) in [
-            (&b"\xff\xfeu"[..], "line 1, column 1: "),
-            (b"a\nb\n\xc3\xa4\xe4", "line 3, column 2: "),
+            (&b"\xff\xfeu"[..], "f.yaml:1:1: not UTF-8"),
+            (b"a\nb\n\xc3\xa4\xe4", "f.yaml:3:2: not UTF-8"),
         ] {
             let wrong = said(bytes).unwrap_err();
             assert!(wrong.starts_with(place), "{wrong}");
         }
         assert!(said(&[b'a'; 16]).is_ok());
-        let endless = text_of(io::repeat(0), 16 << 20).unwrap_err().to_string();
-        assert!(endless.starts_with("larger than 16 MiB"), "{endless}");
+        let endless = text_of(io::repeat(0), "zeros", 16 << 20).unwrap_err();
+        let endless = endless.to_string();
+        assert!(
+            endless.starts_with("zeros: larger than 16 MiB"),
+            "{endless}"
+        );
     }
 }

@@ -54,8 +54,10 @@ pub enum LabError {
         known: Vec<LabName>,
     },
     /// No name was given, and there is not exactly one lab.
-    #[error("{}", which_lab(.known))]
+    #[error("{}", which_lab(.known, .argument))]
     WhichLab {
+        /// The argument that names a lab.
+        argument: &'static str,
         /// The existing labs.
         known: Vec<LabName>,
     },
@@ -186,10 +188,13 @@ fn known_labs(labs: &[LabName]) -> String {
     format!("labs that are up: {}", names.join(", "))
 }
 
-fn which_lab(labs: &[LabName]) -> String {
+fn which_lab(labs: &[LabName], argument: &str) -> String {
     let names: Vec<&str> = labs.iter().map(LabName::as_str).collect();
     match labs {
         [] => "no lab is up; start one with `ultima lab up FILE`".to_owned(),
-        _ => format!("several labs are up; pass LAB: {}", names.join(", ")),
+        _ => format!(
+            "several labs are up ({}); pass {argument}",
+            names.join(", ")
+        ),
     }
 }

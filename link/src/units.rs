@@ -1,18 +1,19 @@
 //! Quantities in the notation of command lines and YAML: parsing and formatting.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 /// The reason that a quantity is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// Not a rate.
-    #[error("expected bits per second, such as 100000000, 100M or 2.5G")]
+    #[error("expected bits per second, more than 0, such as 100000000, 100M or 2.5G")]
     BitRate,
     /// Not a size.
-    #[error("expected bytes, such as 65536, 64k or 1M")]
+    #[error("expected bytes, more than 0, such as 65536, 64k or 1M")]
     Bytes,
     /// Not a time.
-    #[error("expected a time with its unit, such as 250us, 1.5ms or 2s")]
+    #[error("expected a time with its unit, such as 250us, 1.5ms, 2s or 5m")]
     Duration,
 }
 
@@ -30,7 +31,7 @@ pub fn bytes(text: &str) -> Result<u64, UnitError> {
         .ok_or(UnitError::Bytes)
 }
 
-/// A time with its unit: `800ns`, `250us`, `1.5ms`, `2s`.
+/// A time with its unit: `800ns`, `250us`, `1.5ms`, `2s`, `5m`, `24h`.
 pub fn duration(text: &str) -> Result<Duration, UnitError> {
     let digits = text.find(char::is_alphabetic).ok_or(UnitError::Duration)?;
     let (number, unit) = text.split_at(digits);
@@ -39,6 +40,8 @@ pub fn duration(text: &str) -> Result<Duration, UnitError> {
         "us" | "µs" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
         _ => return Err(UnitError::Duration),
     };
     let seconds = number.parse::<f64>().map_err(|_| UnitError::Duration)? * scale;
@@ -84,6 +87,16 @@ pub fn show_duration(span: Duration) -> String {
     format!("{}{unit}", nanos as f64 / scale)
 }
 
+/// A number of things: `1 rank`, `2 ranks`, `2 switches`. The noun is in the singular.
+pub fn counted<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+    let ending = match noun.ends_with("ch") {
+        _ if number == N::from(1) => "",
+        true => "es",
+        false => "s",
+    };
+    format!("{number} {noun}{ending}")
+}
+
 /// The value in the largest unit that needs at most three decimals and parses to the same value.
 fn shortest(value: u64, base: f64, same: impl Fn(&str) -> bool) -> String {
     [(3, "G"), (2, "M"), (1, "k")]
@@ -114,9 +127,18 @@ mod tests {
         assert_eq!(duration("1.5ms"), Ok(Duration::from_micros(1500)));
         assert_eq!(duration("20µs"), Ok(Duration::from_micros(20)));
         assert_eq!(duration("0s"), Ok(Duration::ZERO));
-        for wrong in ["", "5", "ms", "-1s", "1h", "NaNs", "1e300s"] {
+        assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("24h"), Ok(Duration::from_secs(86_400)));
+        for wrong in ["", "5", "ms", "-1s", "1d", "NaNs", "1e300s"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_noun_has_the_number_of_its_count() {
+        assert_eq!(counted(1_u16, "rank"), "1 rank");
+        assert_eq!(counted(0_u64, "rank"), "0 ranks");
+        assert_eq!(counted(2_usize, "switch"), "2 switches");
     }
 
     #[test]

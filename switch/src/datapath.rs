@@ -29,6 +29,7 @@ mod programs;
 pub(crate) use ingress::PacketOutError;
 use liveness::Told;
 pub(crate) use liveness::{EnableError, PortCounts, PortStatus};
+pub use ports::unknown_port;
 pub(crate) use ports::{AddPortError, RemovePortError};
 
 /// Poller token of interface notifications; smaller tokens are port numbers.

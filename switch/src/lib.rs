@@ -40,6 +40,7 @@ pub mod tm;
 pub mod trace;
 
 pub use config::{Attach, AttachSpec, PcapFiles, PortConfig, PortSpec, ProgramFiles, SwitchConfig};
+pub use datapath::unknown_port;
 pub use link::{Link, LinkConfig};
 pub use pipeline::ConfigError;
 pub use switch::{Switch, SwitchError};

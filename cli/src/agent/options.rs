@@ -17,7 +17,8 @@ use ultima_console::units;
 ///
 /// Start one agent on every host of the job, or one per rank. The agent takes the next free rank of its host, waits until
 /// all members have joined, averages generated data --repeat times, prints a report and leaves. If the members of the
-/// job change meanwhile, it continues with the new ones.
+/// job change meanwhile, it continues with the new ones. --preset and the options that replace one of its policies must be
+/// equal on all hosts.
 ///
 /// A rank can be taken only once per epoch. After a rank has ended, `ultima job resize` brings it back while other ranks
 /// still run; after all have ended, delete the job and create it again.
@@ -44,7 +45,7 @@ pub struct Options {
     /// Number of ranks to run in this process, each with its own socket and thread
     #[arg(long, value_name = "K", default_value = "1", value_parser = |text: &str| units::count::<NonZeroU16>(text, NonZeroU16::MAX))]
     pub ranks: NonZeroU16,
-    /// Number of values (32-bit floats) in each AllReduce
+    /// Number of values (32-bit floats) in each AllReduce; must be equal on all hosts
     #[arg(long, value_name = "N", default_value = "1000000", value_parser = |text: &str| units::count::<NonZeroU32>(text, NonZeroU32::MAX))]
     pub allreduce: NonZeroU32,
     /// Number of AllReduces of the job; a rank that joins later takes part in the remaining ones
@@ -56,17 +57,17 @@ pub struct Options {
     /// Seed of the generated data; must be equal on all hosts
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Time limit t_B of an AllReduce
+    /// Time limit t_B of an AllReduce; must be equal on all hosts
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     pub deadline: Duration,
     /// Time t_S after which the owner of a shard sends incomplete results [default: 3/5 of --deadline]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub flush: Option<Duration>,
-    /// Number format of values in packets
+    /// Number format of values in packets; must be equal on all hosts
     #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = policies::elements())]
     pub element: Element,
     /// Send values that were lost in one AllReduce again in a later one, as for gradients, so that only the sum over all
-    /// AllReduces is exact
+    /// AllReduces is exact; must be equal on all hosts
     #[arg(long, conflicts_with = "verify")]
     pub recycle: bool,
     /// Largest send rate including headers, such as 10G [default: the controller's --agent-rate, else this rank's share of
@@ -75,11 +76,11 @@ pub struct Options {
     pub rate: Option<u64>,
     #[command(flatten)]
     pub policies: PolicyOptions,
-    /// Bytes of values in a full packet. With 80 bytes of headers (96 in a sealed job) it must fit the MTU [default: what
-    /// fits the links in the fabric file, at most 1408]
+    /// Bytes of values in a full packet. With 80 bytes of headers (96 in a sealed job) it must fit the MTU; must be equal on
+    /// all hosts [default: what fits the links in the fabric file: up to 1408, with an MTU over 1500 up to 7616]
     #[arg(long, value_name = "BYTES")]
     pub slot_bytes: Option<usize>,
-    /// Send values without the randomized Hadamard transform
+    /// Send values without the randomized Hadamard transform; must be equal on all hosts
     #[arg(long)]
     pub no_hadamard: bool,
     /// How long to wait until all members have joined

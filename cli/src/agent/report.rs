@@ -13,6 +13,7 @@ use ultima_host::{
 use super::operations::{Done, Operation};
 use crate::document;
 use ultima_console::output::table;
+use ultima_console::units::counted;
 
 /// The report.
 #[derive(Serialize)]
@@ -209,10 +210,10 @@ impl Report {
                 max,
             } = summary.ms;
             text += &format!(
-                "rank {rank} on {}: {} operations of {} values, {} whole, {} wrong; p50 {p50:.2} ms, p99 {p99:.2} ms, \
+                "rank {rank} on {}: {} of {} values, {} whole, {} wrong; p50 {p50:.2} ms, p99 {p99:.2} ms, \
                  p99.9 {p999:.2} ms, max {max:.2} ms; lost {} contributions and {} aggregates; largest error {}\n",
                 self.host,
-                summary.operations,
+                counted(summary.operations, "operation"),
                 self.size,
                 summary.whole,
                 summary.wrong,
@@ -226,13 +227,13 @@ impl Report {
             if let Some(recycling) = &summary.recycling {
                 let RecyclingCounters {
                     uncounted,
-                    doubtful,
+                    unresolved,
                     repaired,
                     lapsed,
                     ..
                 } = recycling;
                 text += &format!(
-                    "rank {rank}: contributions of {uncounted} slots were sent again in later operations; of {doubtful} missing \
+                    "rank {rank}: contributions of {uncounted} slots were sent again in later operations; of {unresolved} missing \
                      results {repaired} arrived later and {lapsed} never\n"
                 );
             }

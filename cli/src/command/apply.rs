@@ -86,15 +86,14 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
     let differ = compared
         .found
         .iter()
-        .filter_map(|job| Some(format!("{}: {}", job.name, job.rejection()?)));
-    let differ: Vec<String> = differ.collect();
-    if let [first, others @ ..] = &differ[..] {
-        let others = match others.len() {
-            0 => String::new(),
-            others => format!("; {others} more jobs differ"),
-        };
+        .filter(|job| job.action == Action::Differs);
+    let differ: Vec<String> = differ.map(|job| job.name.clone()).collect();
+    if !differ.is_empty() {
         print(compared.forecast().0, None)?;
-        bail!(Exit::Rejected.because(format!("nothing was changed: {first}{others}")));
+        let differ = differ.join(", ");
+        bail!(Exit::Rejected.because(format!(
+            "nothing was changed: the file differs from {differ}"
+        )));
     }
     let Compared {
         found: mut jobs,

@@ -88,7 +88,8 @@ struct Serve {
         help_heading = "Several controllers"
     )]
     peers: Vec<String>,
-    /// Number of standbys that must have stored a change before it is committed [default: half of --peers, rounded up]
+    /// Number of standbys that must have stored a change before it is committed; needs --peers
+    /// and --state [default: half of --peers, rounded up]
     #[arg(
         long,
         value_name = "N",

@@ -23,6 +23,10 @@ fn addresses(text: &str) -> Result<String, String> {
         ));
     }
     let mut each = text.split(',').map(str::trim);
-    each.try_for_each(|address| units::control_address(address).map(drop))?;
+    let checked = each.try_for_each(|address| units::control_address(address).map(drop));
+    checked.map_err(|why| match std::env::var(VARIABLE) {
+        Ok(variable) if variable == text => format!("{why}; {VARIABLE} has this value"),
+        _ => why,
+    })?;
     Ok(text.to_owned())
 }

@@ -168,10 +168,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 },
             });
         }
-        let is_led = documents.iter().any(|document| document.role == LEADER);
         let text = arguments.output.print(&documents, || text(&documents))?;
         output::print(&text)?;
-        Ok(Exit::failure_if(!is_led).into())
+        if documents.iter().any(|document| document.role == LEADER) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let why = match &documents[..] {
+            [only] => only.problem.clone(),
+            _ => format!("no controller at {} leads", arguments.at.controller),
+        };
+        Err(Exit::Failure.because(why).into())
     })
 }
 

@@ -102,8 +102,7 @@ pub fn compare(written: &[WrittenJob], existing: &[api::Job]) -> Compared {
                 continue;
             }
             let differs = differs.into_iter().chain(members);
-            let differs =
-                differs.map(|it| format!("{}: {}", written.place_of(it.field), it.text()));
+            let differs = differs.map(|it| it.text(written));
             let differs: Vec<String> = differs.collect();
             let action = match differs.is_empty() {
                 true => Action::Unchanged,
@@ -128,9 +127,13 @@ struct Differs {
 }
 
 impl Differs {
-    fn text(&self) -> String {
+    fn text(&self, written: &WrittenJob) -> String {
         let Differs { field, is, wanted } = self;
-        format!("{field} is {is}, but the file has {wanted}")
+        let place = written.place_of(field);
+        match written.has(field) {
+            true => format!("{place}: {field} is {is}, but the file has {wanted}"),
+            false => format!("{place}: {field} is {is}, but the default is {wanted}"),
+        }
     }
 }
 

@@ -326,7 +326,14 @@ fn summary(jobs: &[api::Job]) -> String {
     });
     table(
         [
-            "NAME", "ID", "EPOCH", "RANKS", "GROUP", "COUNTERS", "WEIGHT", "SWITCHES",
+            "NAME",
+            "ID",
+            "EPOCH",
+            "RANKS",
+            "GROUP",
+            "COUNTER-INDEX",
+            "WEIGHT",
+            "SWITCHES",
         ],
         rows,
     )

@@ -10,13 +10,14 @@ use ultima_controller::api::evict_member_request::Member as Named;
 use ultima_controller::api::membership_event::Kind;
 use ultima_controller::api::{self, MembershipEvent, WatchJobResponse};
 use ultima_controller::client::{Client, JobWatch};
+use ultima_controller::server::LONGEST_JOIN_WAIT;
 
 use super::controller_address::ControllerAddress;
 use super::resume::resumed;
 use crate::document;
 use crate::exit::Exit;
 use ultima_console::output::{self, Format, Output};
-use ultima_console::units;
+use ultima_console::units::{self, counted};
 
 /// `ultima job resize`.
 #[derive(clap::Args)]
@@ -34,7 +35,7 @@ pub struct Resize {
     #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
     remove: Vec<String>,
     /// Cancel the change if a new member has not joined after TIME, at most 24h
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = join_timeout)]
     join_timeout: Duration,
     /// Evict remaining members that do not answer, instead of cancelling the change
     #[arg(long)]
@@ -87,6 +88,15 @@ pub struct Watch {
     pub name: String,
     #[command(flatten)]
     output: Output,
+}
+
+/// A time that the controller accepts: it counts milliseconds, and 0 would be its own default.
+fn join_timeout(text: &str) -> Result<Duration, String> {
+    let wait = units::duration(text).map_err(|error| error.to_string())?;
+    match (Duration::from_millis(1)..=LONGEST_JOIN_WAIT).contains(&wait) {
+        true => Ok(wait),
+        false => Err("expected a time from 1ms to 24h".into()),
+    }
 }
 
 /// Resizes a job, or cancels its pending change.
@@ -213,9 +223,9 @@ async fn show(client: &Client, at: &ControllerAddress, arguments: &Watch) -> Res
             }
             (None, Some(job)) => format.print_one(&document::Current::from(job), || {
                 format!(
-                    "epoch {} with {} ranks, since operation {}\n",
+                    "epoch {} with {}, since operation {}\n",
                     job.epoch,
-                    job.members.len(),
+                    counted(job.members.len(), "rank"),
                     job.first_operation
                 )
             })?,
@@ -387,9 +397,9 @@ fn started(job: &api::Job) -> String {
         true => String::new(),
         false => format!("; waiting for {} to join", free.join(", ")),
     };
-    let (epoch, ranks) = (next.epoch, next.members.len());
+    let (epoch, ranks) = (next.epoch, counted(next.members.len(), "rank"));
     format!(
-        "job {}: epoch {epoch} with {ranks} ranks is installed{waits}\n",
+        "job {}: epoch {epoch} with {ranks} is installed{waits}\n",
         job.name
     )
 }

@@ -13,7 +13,8 @@ use ultima_console::output::{self, Output, table};
 /// List the front-panel ports of a fabric file: settings, device port and link
 ///
 /// P4Runtime, counters and loss reports use device ports. Compare them with the switch itself (`pm show` in the SDE's
-/// shell, `ifindex` in Stratum's gNMI): boards differ.
+/// shell, `ifindex` in Stratum's gNMI): boards differ. Only switches of target tofino or tofino2 have a front panel; of
+/// others the command prints nothing.
 #[derive(clap::Args)]
 #[command(after_help = "Example: ultima fabric ports -f topologies/tofino32.yaml")]
 pub struct Options {

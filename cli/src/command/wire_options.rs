@@ -1,6 +1,7 @@
 //! Options for the settings of queues and wires.
 
 use anyhow::{Context, Result};
+use clap::Arg;
 use ultima_switch::tm::WireChange;
 
 /// Settings of queues and wires; the value `none` removes a setting.
@@ -36,6 +37,20 @@ pub struct WireOptions {
 }
 
 const HEADING: &str = "Queues and wires";
+
+/// Rewords the help of a setting for commands that leave it as it is unless the option is given.
+pub fn unchanged_by_default(argument: Arg) -> Arg {
+    let help = argument.get_help().map(ToString::to_string);
+    match help
+        .as_deref()
+        .and_then(|help| help.split_once(" [default: "))
+    {
+        Some((text, _)) if argument.get_help_heading() == Some(HEADING) => {
+            argument.help(format!("{text} [default: unchanged]"))
+        }
+        _ => argument,
+    }
+}
 
 impl WireOptions {
     /// The settings that the options change.

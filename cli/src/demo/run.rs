@@ -15,12 +15,13 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::process::Child;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
-use ultima_agent::Settings;
+use ultima_agent::{Limits, Settings};
 use ultima_controller::client::Client;
 use ultima_controller::job::{Gather, JobSpec};
-use ultima_host::Estimation;
+use ultima_host::{Coding, Config, Estimation, Layout};
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{GetRequest, Port};
+use ultima_wire::Key;
 
 use super::accounting;
 use super::collect::{Collected, Progress};
@@ -149,6 +150,12 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
         seed: options.seed,
     };
     let parameters = plan.model().parameters().len();
+    let slots = slots_of_longest_shard(options, parameters);
+    if let Some(dropped) = options.drop_slots.as_ref().filter(|it| it.end > slots) {
+        bail!(
+            "--drop-slots {dropped:?}: a shard has {slots} slots; expected a range in 0..{slots}"
+        );
+    }
     let bounds = Bounds::new(
         options.deadline,
         parameters,
@@ -212,6 +219,10 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     drop(messages);
 
     let bar = progress_bar(options);
+    if bar.is_hidden() {
+        let (steps, workers) = (options.steps, options.workers);
+        eprintln!("training {steps} steps on {workers} workers");
+    }
     let mut collected = Collected::new(options.workers, parameters, options.rules());
     let silence = SILENCE + 20 * (bounds.t_b + options.longest_sleep());
     collect(
@@ -264,6 +275,29 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     .await??;
 
     report(options, &collected, &ports, bounds, &baseline, started)
+}
+
+/// The number of slots in the longest shard of the gradient.
+fn slots_of_longest_shard(options: &Options, parameters: usize) -> u32 {
+    let config = Config {
+        key: options.sealed.then_some(Key([0; 16])),
+        ..Config::new(1, 1, 0, options.workers, options.seed, Duration::ZERO)
+    };
+    // The demo's fabric has the default MTU.
+    let slot_bytes = Limits::default().slot_bytes(&config);
+    let coding = match options.no_hadamard {
+        true => Coding::Identity,
+        false => Coding::default(),
+    };
+    let values = coding.encoded_len(parameters);
+    let slot_len = Config {
+        slot_bytes,
+        ..config
+    }
+    .slot_len();
+    let layout = Layout::new(values, options.workers, slot_len);
+    let slots = (0..options.workers).map(|owner| layout.slots(owner));
+    slots.max().unwrap_or_default()
 }
 
 fn ended_early(server: &str) -> String {

@@ -4,6 +4,8 @@ use super::options::Impairments;
 use super::report::{Multicast, Phase, Report};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
+use ultima_console::units::counted;
 use ultima_host::{Estimation, underweight};
 
 /// Width of the name column.
@@ -33,9 +35,9 @@ fn result(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         false => "",
     };
     let trained = format!(
-        "{} workers, {} steps, {} parameters, shards {}, seed {}{sealed}",
+        "{} workers, {}, {} parameters, shards {}, seed {}{sealed}",
         report.workers,
-        report.steps,
+        counted(report.steps, "step"),
         grouped(report.parameters as u64),
         report.shards.name(),
         report.seed
@@ -79,10 +81,13 @@ fn result(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         true => String::new(),
         false => format!("estimator {}, ", report.estimator),
     };
-    let recycled = if report.recycling {
-        "lost values are sent again in later steps"
-    } else {
-        "lost values are not sent again"
+    let recycled = match &report.impairments.drop_slots {
+        _ if !report.recycling => "lost values are not sent again".to_owned(),
+        // Without the transform, the same values are lost again in later steps.
+        Some(Range { start, end }) if !report.hadamard => format!(
+            "lost values are sent again in later steps, but those of slots {start}..{end} never arrive"
+        ),
+        _ => "lost values are sent again in later steps".to_owned(),
     };
     row(
         f,
@@ -108,9 +113,9 @@ fn agreed(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     // A short run measures nothing.
     if let Some(drift) = agreements.drift.as_ref().filter(|it| it.measured > 0) {
         let mut text = format!(
-            "{} in {} measurements during the run",
+            "{} in {} during the run",
             small(drift.largest),
-            drift.measured
+            counted(drift.measured, "measurement")
         );
         if let Some(last) = drift.healed.last() {
             let times = match drift.healed.len() {
@@ -176,7 +181,7 @@ fn weights(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let passed = report.passed_steps.iter().enumerate();
     let passed: Vec<String> = passed
         .filter(|(_, steps)| **steps > 0)
-        .map(|(rank, steps)| format!("{steps} steps on rank {rank}"))
+        .map(|(rank, steps)| format!("{} on rank {rank}", counted(*steps, "step")))
         .collect();
     if !passed.is_empty() {
         let text = format!("{}, because the others were far ahead", passed.join(", "));
@@ -405,6 +410,20 @@ Hosts sent 90,000 gather packets, of which the switch made 270,000 copies; by un
             text.contains(
                 "270,000 gather packets, one per receiver; with multicast hosts would send 90,000."
             ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn without_the_transform_values_of_dropped_slots_are_lost_for_good() {
+        let mut report = example();
+        report.impairments.drop_slots = Some(3..9);
+        let text = report.to_string();
+        assert!(text.contains("sent again in later steps\n"), "{text}");
+        report.hadamard = false;
+        let text = report.to_string();
+        assert!(
+            text.contains("sent again in later steps, but those of slots 3..9 never arrive\n"),
             "{text}"
         );
     }

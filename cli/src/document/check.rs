@@ -103,11 +103,11 @@ impl Report {
         if self.ok {
             text += &match lossy.len() {
                 0 => format!(
-                    "{} members respond; packets arrive on all {} tested paths\n",
+                    "members that respond: {}; packets arrive on every tested path ({})\n",
                     self.responding.len(),
                     self.paths.len()
                 ),
-                lossy => format!("packets arrive on every path; {lossy} paths lose some\n"),
+                lossy => format!("packets arrive on every path; {lossy} of them lose some\n"),
             };
         }
         text

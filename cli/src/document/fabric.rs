@@ -1,6 +1,7 @@
 //! The fabric: its switches, drift on them, and drained elements.
 
 use serde::Serialize;
+use ultima_console::units::counted;
 use ultima_controller::api;
 use ultima_controller::fabric::Fabric;
 
@@ -32,7 +33,12 @@ impl Checked {
             hosts,
             links,
         } = self;
-        format!("{file}: {switches} switches, {hosts} hosts, {links} links\n")
+        format!(
+            "{file}: {}, {}, {}\n",
+            counted(*switches, "switch"),
+            counted(*hosts, "host"),
+            counted(*links, "link")
+        )
     }
 }
 

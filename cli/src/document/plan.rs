@@ -9,6 +9,7 @@ use super::applied::{Action, Applied};
 use super::fabric::Difference;
 use super::job::Job;
 use ultima_console::output::table;
+use ultima_console::units::counted;
 
 /// A plan.
 #[derive(Serialize)]
@@ -172,8 +173,7 @@ impl PlannedSwitch<'_> {
             }
             (true, ..) => format!("{switch}: added to the fabric\n"),
             (_, _, 0) => format!("{switch}: no changes\n"),
-            (_, _, 1) => format!("{switch}: 1 change\n"),
-            (_, _, count) => format!("{switch}: {count} changes\n"),
+            (_, _, count) => format!("{switch}: {}\n", counted(count, "change")),
         };
         let changes = self.differences.iter().map(Difference::text);
         head + &changes.collect::<String>()

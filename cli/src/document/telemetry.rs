@@ -22,7 +22,7 @@ pub fn telemetry(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
                 "sent": count(&port.sent),
                 "late": count(&port.late),
                 "trimmed": count(&port.trimmed),
-                "cut_sealed": count(&port.cut_sealed),
+                "trimmed_sealed": count(&port.cut_sealed),
             })
         });
         let sources = switch.sources.iter().map(|source| {
@@ -48,7 +48,7 @@ pub fn telemetry(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {
             "unknown_rank": count(&counters.unknown_rank),
             "late": count(&counters.late),
             "trimmed": count(&counters.trimmed),
-            "cut_sealed": count(&counters.cut_sealed),
+            "trimmed_sealed": count(&counters.cut_sealed),
             "tail_dropped": switch.tail_dropped,
             "ports": ports.collect::<Vec<_>>(),
             "sources": sources.collect::<Vec<_>>(),

@@ -115,12 +115,15 @@ fn a_second_apply_changes_nothing() {
         assert!(text.contains(&differs), "{text}");
         assert!(text.contains("new: would be created\n"), "{text}");
         let error = String::from_utf8(refused.stderr).expect("text");
-        assert!(
-            error.starts_with(&format!("error: nothing was changed: {differs}"))
-                && error.ends_with("; 3 more jobs differ\n"),
-            "{error}"
+        assert_eq!(
+            error,
+            "error: nothing was changed: the file differs from grid.row0, grid.row1, grid.column0, grid.column1\n"
         );
         assert!(!job(&["show", "new"]).status.success());
+        write(&JOBS.replace("weight: 3", ""));
+        let (code, text) = apply(&[]);
+        assert_eq!(code, 5, "{text}");
+        assert!(text.contains("weight is 3, but the default is 1"), "{text}");
     });
 }
 

@@ -19,8 +19,14 @@ fn assert_has(arguments: &[&str], line: &str, parts: &[&str]) {
 
 #[test]
 fn bad_options_are_rejected() {
-    assert_says(&["demo", "--workers", "1"], &["--workers", "2..=32"]);
-    assert_says(&["demo", "--workers", "33"], &["--workers", "2..=32"]);
+    assert_says(
+        &["demo", "--workers", "1"],
+        &["'1' for '--workers <N>': expected an integer from 2 to 32"],
+    );
+    assert_says(
+        &["switch", "--device-id", "0"],
+        &["--device-id", "expected an integer from 1 to "],
+    );
     assert_says(&["demo", "--loss", "2"], &["--loss", "at most 1"]);
     assert_says(&["demo", "--loss", "-1"], &["--loss", "at least 0"]);
     assert_says(&["demo", "--grpc", "here"], &["--grpc", "ADDRESS:PORT"]);
@@ -50,19 +56,40 @@ fn bad_options_are_rejected() {
         &["demo", "--drop-slots", "9..3"],
         &["--drop-slots", "A < B"],
     );
+    assert_says(
+        &["demo", "--drop-slots", "5000..6000"],
+        &[
+            "--drop-slots 5000..6000: a shard has ",
+            " slots; expected a range in 0..",
+        ],
+    );
     assert_says(&["demo", "--link-delay", "5"], &["--link-delay", "unit"]);
     assert_says(
         &["demo", "--link-rate", "0"],
-        &["--link-rate", "bits per second"],
+        &["--link-rate", "bits per second, more than 0"],
     );
     assert_says(&["demo", "--deadline", "0ms"], &["--deadline"]);
-    assert_says(&["demo", "--steps", "0"], &["--steps"]);
+    assert_says(&["demo", "--steps", "0"], &["--steps", "from 1 to 1000000"]);
     assert_says(&["demo", "--shards", "odd"], &["--shards", "by-class"]);
     assert_says(&["demo", "--programm", "x"], &["--programm"]);
     assert_says(&["demo", "--program", "x"], &["--p4info"]);
     assert_says(&["switch", "-i", "1veth"], &["PORT@INTERFACE"]);
     assert_says(&["switch", "-i", "600@veth"], &["600"]);
     assert_says(&["frobnicate"], &["frobnicate"]);
+    for wrong in ["0s", "24.1h", "5d"] {
+        assert_says(
+            &[
+                "job",
+                "resize",
+                "train",
+                "--add",
+                "h1",
+                "--join-timeout",
+                wrong,
+            ],
+            &["--join-timeout", "expected a time "],
+        );
+    }
     let agent = |option| ["agent", "--job", "x", option, "0"];
     assert_says(&agent("--ranks"), &["--ranks", "from 1 to 65535"]);
     assert_says(
@@ -249,6 +276,18 @@ links:
         ],
         &["cannot read /nosuch: No such file", "pass the folder"],
     );
+    let serve = [
+        "controller",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--fabric",
+        star,
+    ];
+    assert_says(
+        &[&serve[..], &["--state", star]].concat(),
+        &["star4.yaml is not a store of Ultima; pass --state with "],
+    );
 }
 
 #[test]
@@ -269,6 +308,21 @@ fn bad_jobs_are_rejected() {
     let line = refused_with(3, &nobody);
     let none = "no controller at 127.0.0.1:1, 127.0.0.1:2 answers";
     assert_has(&nobody, &line, &[none]);
+    for (addresses, why) in [
+        (
+            "127.0.0.1:1",
+            "error: the controller at 127.0.0.1:1 does not answer",
+        ),
+        (
+            "127.0.0.1:1,127.0.0.1:2",
+            "error: no controller at 127.0.0.1:1,127.0.0.1:2 leads\n",
+        ),
+    ] {
+        let status = common::output(&["controller", "status", "--controller", addresses]);
+        let line = String::from_utf8(status.stderr).expect("text");
+        assert_eq!((status.status.code(), line.lines().count()), (Some(1), 1));
+        assert!(line.starts_with(why) && !status.stdout.is_empty(), "{line}");
+    }
     for nowhere in ["", "leaf1", "127.0.0.1:9555,", "http://127.0.0.1:9555"] {
         assert_says(
             &["job", "list", "--controller", nowhere],
@@ -276,6 +330,25 @@ fn bad_jobs_are_rejected() {
         );
     }
     assert_says(&["job", "list", "--controller", ""], &["ULTIMA_CONTROLLER"]);
+    let variable = |name, value: &str, parts: &[&str]| {
+        let refused = common::ultima(&["job", "list"]).env(name, value).output();
+        let refused = refused.expect("the binary runs");
+        let line = String::from_utf8(refused.stderr).expect("text");
+        assert_eq!(
+            (refused.status.code(), line.lines().count()),
+            (Some(2), 1),
+            "{line}"
+        );
+        assert_has(&[name, value], &line, parts);
+    };
+    variable("ULTIMA_CONTROLLER", "::", &["'::'", "ULTIMA_CONTROLLER"]);
+    for wrong in ["debg", "ultima_host=debg", "warn,ultima_host"] {
+        variable(
+            "ULTIMA_LOG",
+            wrong,
+            &["ULTIMA_LOG", wrong, "warn, info, debug"],
+        );
+    }
     let two = dir.path().join("two.yaml");
     fs::write(
         &two,

@@ -179,7 +179,7 @@ fn a_testbed_is_planned_without_a_switch() {
     };
     let checked = said(&["check"]);
     assert!(
-        checked.contains(": 1 switches, 32 hosts, 32 links"),
+        checked.contains(": 1 switch, 32 hosts, 32 links"),
         "{checked}"
     );
     let beside = String::from_utf8(output(&["fabric", "check", "-f", file]).stderr).expect("text");

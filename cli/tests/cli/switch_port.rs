@@ -23,7 +23,7 @@ fn ports_are_added_listed_and_removed() {
     assert!(switch.done(&["tm", "show"]).contains("1G"));
     assert!(switch.done(&["port", "remove", "3"]).contains(&socket));
     let gone = switch.refused_with(4, &["port", "remove", "3"]);
-    assert!(gone.contains("there is no port 3"), "{gone}");
+    assert!(gone.contains("unknown port 3; the switch has "), "{gone}");
     assert!(switch.refused(&["port", "add", "4@fd:9"]).contains("fd:9"));
     assert!(switch.refused(&["port", "add", "511@eth0"]).contains("511"));
 }

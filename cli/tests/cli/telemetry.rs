@@ -163,7 +163,7 @@ fn json_has_every_count() {
             "reflected",
             "undeliverable",
             "unknown_rank",
-            "cut_sealed",
+            "trimmed_sealed",
         ] {
             assert_eq!(near[none], count(0, 0), "{none}");
         }
@@ -173,7 +173,7 @@ fn json_has_every_count() {
         assert_eq!(lossy["losses_discarded"], 0);
         let trunk = json!({
             "port": 9, "port_name": "s1/9", "peer": "s2", "sent": count(7, 7000), "late": count(1, 1000), "trimmed": count(3, 3000),
-            "cut_sealed": count(0, 0),
+            "trimmed_sealed": count(0, 0),
         });
         let ports = near["ports"].as_array().expect("ports");
         assert!(ports.contains(&trunk), "{ports:?}");

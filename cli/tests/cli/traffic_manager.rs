@@ -104,11 +104,16 @@ fn specific_settings_override_general_ones_and_change_while_the_switch_runs() {
 
     let error = switch.refused_with(4, &["tm", "set", "--port", "9", "--rate", "1G"]);
     assert!(
-        error.contains("there is no port 9; there are: 1, 2, 3"),
+        error.contains("unknown port 9; the switch has 1, 2, 3"),
         "{error}"
     );
     let error = switch.refused_with(4, &["tm", "show", "--port", "9"]);
-    assert!(error.contains("the switch has no port 9"), "{error}");
+    assert!(error.contains("unknown port 9; the switch has 1, 2, 3"), "{error}");
+    let help = switch.done(&["tm", "set", "--help"]);
+    assert!(
+        help.contains("One-way delay, such as 500us [default: unchanged]"),
+        "{help}"
+    );
     let error = switch.refused(&["tm", "set", "--rate", "100G", "--delay", "30s"]);
     assert!(
         error.contains("port 1: rate 100G over a delay of 30s"),

@@ -147,7 +147,7 @@ const LINK_CASES: [(&str, &str, &str); 6] = [
     (
         TRUNK,
         "[s1/9, s2/8], rate: fast",
-        "f.yaml:11:33: links[2].rate: expected bits per second, such as 100000000, 100M or 2.5G",
+        "f.yaml:11:33: links[2].rate: expected bits per second, more than 0, such as 100000000, 100M or 2.5G",
     ),
     (
         TRUNK,
@@ -195,7 +195,7 @@ const TRAFFIC_CASES: [(&str, &str, &str); 5] = [
     (
         LAST,
         "[s1/9, s2/8] }\ntraffic:\n  - { from: h1, to: h2, rate: much }\n",
-        "f.yaml:13:31: traffic[0].rate: expected bits per second, such as 100000000, 100M or 2.5G",
+        "f.yaml:13:31: traffic[0].rate: expected bits per second, more than 0, such as 100000000, 100M or 2.5G",
     ),
     (
         LAST,

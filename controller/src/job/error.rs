@@ -1,5 +1,7 @@
 //! Errors of jobs: in their files, and in their placement.
 
+use ultima_link::units::counted;
+
 use crate::membership::Eviction;
 use crate::yaml::LoadError;
 
@@ -79,7 +81,8 @@ pub enum PlacementError {
     },
     /// A host that is listed more often than it has room for ranks.
     #[error(
-        "members[{index}]: host {host} has room for {ranks} ranks of a job (`ranks` in the fabric's file); list another host"
+        "members[{index}]: host {host} has room for {} of a job (`ranks` in the fabric's file); list another host",
+        counted(*.ranks, "rank")
     )]
     NoRoom {
         /// The member's index in the list.

@@ -170,7 +170,7 @@ fn members_that_cannot_be_placed_are_named() {
     );
     assert_eq!(
         line(&["h1", "h2", "h2"]),
-        "members[2]: host h2 has room for 1 ranks of a job (`ranks` in the fabric's file); list another host"
+        "members[2]: host h2 has room for 1 rank of a job (`ranks` in the fabric's file); list another host"
     );
     assert!(line(&["h1"]).starts_with("1 members; a job has 2 to 65535"));
 }

@@ -80,6 +80,11 @@ impl WrittenJob {
         self.text.place()
     }
 
+    /// True if the file has the field.
+    pub fn has(&self, field: &str) -> bool {
+        self.text.file.value.location(field) != Location::UNKNOWN
+    }
+
     /// The place of a field, or of the job if the file does not have the field.
     pub fn place_of(&self, field: &str) -> Place {
         self.text.place_of(field)

@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ultima_link::units::counted;
+
 use super::journal::KeepError;
 use super::listen::Listen;
 use crate::fabric::{Fabric, UnknownPart};
@@ -83,7 +85,7 @@ pub enum ServeError {
         address: String,
     },
     /// The controller is primary at half of the switches or fewer.
-    #[error("primary at only {led} of {switches} switches; more than half are needed")]
+    #[error("primary at only {led} of {}; more than half are needed", counted(*.switches, "switch"))]
     NoMajority {
         /// Switches at which it is primary.
         led: usize,
@@ -327,7 +329,7 @@ pub enum JobRequestError {
     },
     /// All ranks on the host are taken.
     #[error(
-        "all {ranks} ranks of job {name} on host {host} are taken; {}",
+        "job {name} has no free rank on host {host} ({ranks} taken); {}",
         free_a_rank(name, *.all_left)
     )]
     Taken {
@@ -410,7 +412,7 @@ pub enum JobRequestError {
     },
     /// The job's members have changed since the client read them.
     #[error(
-        "job {name} is in epoch {epoch} and its members have changed meanwhile; nothing was changed: check them with `ultima job show {name}` and try again"
+        "job {name} is in epoch {epoch}, and its members have changed since they were read; nothing was changed: check them with `ultima job show {name}` and try again"
     )]
     OtherEpoch {
         /// The job's name.

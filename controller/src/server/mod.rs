@@ -71,6 +71,7 @@ pub use listen::{DEFAULT_LISTEN, Listen, ListenError};
 pub use membership::{Evictee, JOIN_WAIT};
 pub use moves::Drained;
 pub use plan::{Forecast, PlanError, Resize, SwitchForecast};
+pub use service::LONGEST_JOIN_WAIT;
 pub use service_telemetry::{WATCH_INTERVAL, WATCH_INTERVALS};
 pub use timers::Timers;
 

@@ -261,7 +261,7 @@ impl Controller {
     /// Makes routes and trees match the elements that are up now.
     ///
     /// # Errors
-    /// The controller is not primary or is stopping. Switches that have a part of the reroute are
+    /// The controller does not lead or is stopping. Switches that have a part of the reroute are
     /// [resynced](Self::resync) later.
     async fn follow(
         self: &Arc<Self>,

@@ -30,7 +30,7 @@ const FIRST_WORD: Duration = Duration::from_secs(5);
 
 /// The longest time for new members to join: no other change of the job's members, not even the
 /// removal of a failed one, can start meanwhile.
-const LONGEST_JOIN_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+pub const LONGEST_JOIN_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The control API of a controller.
 pub struct ControlService {

@@ -18,8 +18,8 @@ mod record;
 mod tests;
 
 use std::fmt;
-use std::fs::{self, OpenOptions, Permissions};
-use std::io;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
@@ -112,6 +112,12 @@ pub enum StoreError {
         /// The reason.
         reason: String,
     },
+    /// The file is not a database.
+    #[error("{} is not a store of Ultima; pass --state with a controller's store or a new file", path.display())]
+    NotAStore {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file has another format version.
     #[error(
         "{name}: store format {form} is unknown (this controller reads format {THIS_FORM}); start the version that wrote the file, or pass another --state"
@@ -187,6 +193,9 @@ impl Store {
                 path: path.clone(),
                 reason: error.to_string(),
             })?;
+            if is_of_another_kind(&path) {
+                return Err(StoreError::NotAStore { path: path.clone() });
+            }
             let database = Database::create(&path).map_err(|error| match error {
                 DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.clone() },
                 error => StoreError::Open {
@@ -503,6 +512,13 @@ fn make_for_its_owner(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }
+}
+
+/// True if a file has content that is no database of `redb`. False if it cannot be read.
+fn is_of_another_kind(path: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(4).read_to_end(&mut start));
+    read.is_ok() && !start.is_empty() && start != *b"redb"
 }
 
 /// Restricts an existing file to its owner: a file restored from a backup may be readable by

@@ -339,7 +339,7 @@ async fn members_learn_their_rank_when_all_have_joined() {
 
     assert_eq!(
         refusal(client.join("train", "h2", LONG).await),
-        (Code::FailedPrecondition, "all 1 ranks of job train on host h2 are taken; evict a lost member with `ultima job evict train`, or free all places of members that left with `ultima job resize train --members ...` and all hosts".into())
+        (Code::FailedPrecondition, "job train has no free rank on host h2 (1 taken); evict a lost member with `ultima job evict train`, or free all places of members that left with `ultima job resize train --members ...` and all hosts".into())
     );
     // A rank that is left stays free after the job has begun.
     client.leave("train", (1, 1), 1).await.unwrap();
@@ -356,7 +356,7 @@ async fn members_learn_their_rank_when_all_have_joined() {
     client.leave("train", (1, 1), 2).await.unwrap();
     assert_eq!(
         refusal(client.join("train", "h2", LONG).await).1,
-        "all 1 ranks of job train on host h2 are taken; all of its members have left: delete job train and create it again"
+        "job train has no free rank on host h2 (1 taken); all of its members have left: delete job train and create it again"
     );
     assert_eq!(
         refusal(client.leave("train", (1, 1), 1).await),

@@ -692,7 +692,7 @@ async fn an_eviction_for_an_older_epoch_is_rejected() {
         assert_eq!(code, Code::FailedPrecondition, "{said}");
         assert_eq!(
             said,
-            "job train is in epoch 2 and its members have changed meanwhile; nothing was changed: check them with `ultima job show train` and try again"
+            "job train is in epoch 2, and its members have changed since they were read; nothing was changed: check them with `ultima job show train` and try again"
         );
     }
     assert_eq!(site.job().await, now);

@@ -4,13 +4,13 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// Counters of recycling over a run. Every slot in doubt also counts when the doubt ends.
+/// Counters of recycling over a run. Every unresolved slot also counts as repaired or lapsed later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecyclingCounters {
     /// Slots that did not count this rank's contribution (rule 1).
     pub uncounted: u64,
-    /// Slots in doubt when their operation ended.
-    pub doubtful: u64,
+    /// Slots without an aggregate when their operation ended.
+    pub unresolved: u64,
     /// Of these, slots whose aggregate arrived later (rule 2).
     pub repaired: u64,
     /// Of these, slots assumed not to have been aggregated.
@@ -28,7 +28,7 @@ pub struct RecyclingCounters {
 impl AddAssign for RecyclingCounters {
     fn add_assign(&mut self, other: Self) {
         self.uncounted += other.uncounted;
-        self.doubtful += other.doubtful;
+        self.unresolved += other.unresolved;
         self.repaired += other.repaired;
         self.lapsed += other.lapsed;
         self.requests_sent += other.requests_sent;

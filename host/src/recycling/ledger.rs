@@ -195,7 +195,7 @@ impl Ledger {
             correction.residual = residual;
         }
         if entry.open > 0 {
-            self.counters.doubtful += entry.open as u64;
+            self.counters.unresolved += entry.open as u64;
             entry.ask_from(now, self.spacing);
             self.entries.push(entry);
         }
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(dense(&correction.residual), expected);
         assert!(ledger.take(ID.bucket).is_empty());
         let counters = ledger.counters();
-        assert_eq!((counters.doubtful, counters.repaired), (20, 2));
+        assert_eq!((counters.unresolved, counters.repaired), (20, 2));
     }
 
     #[test]

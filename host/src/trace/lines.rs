@@ -73,9 +73,12 @@ impl Head {
 /// The reason that a line cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
-    /// Not JSON, or not the expected fields.
+    /// Not JSON.
+    #[error("not JSON")]
+    NotJson,
+    /// JSON without the expected fields.
     #[error("{0}")]
-    Json(#[from] serde_json::Error),
+    Fields(String),
     /// A first line of another format.
     #[error("schema {schema:?} version {version}; expected {SCHEMA:?} version {VERSION}")]
     Schema {
@@ -104,6 +107,18 @@ pub enum LineError {
         /// The exclusive upper limit.
         limit: u64,
     },
+}
+
+impl From<serde_json::Error> for LineError {
+    fn from(error: serde_json::Error) -> Self {
+        if !error.is_data() {
+            return LineError::NotJson;
+        }
+        // The reader of lines reports the place.
+        let text = error.to_string();
+        let (problem, _place) = text.rsplit_once(" at line ").unwrap_or((&text, ""));
+        LineError::Fields(problem.to_owned())
+    }
 }
 
 /// Reads a first line.

@@ -85,7 +85,7 @@ fn counters(network: &Network) -> RecyclingCounters {
 /// Every slot in doubt was repaired or lapsed.
 fn check_counters(counters: &RecyclingCounters) {
     assert_eq!(
-        counters.doubtful,
+        counters.unresolved,
         counters.repaired + counters.lapsed,
         "{counters:?}"
     );
@@ -354,8 +354,8 @@ fn memory_is_bounded_by_steps() {
     let (len, slots) = (1200, 1200 / 3 / SLOT as u64);
     train(&mut network, (40, len), |_, _| Duration::ZERO);
     let recycling = network.cores[0].totals().recycling;
-    assert!(recycling.doubtful >= 40 * slots);
-    let held = recycling.doubtful - recycling.repaired - recycling.lapsed;
+    assert!(recycling.unresolved >= 40 * slots);
+    let held = recycling.unresolved - recycling.repaired - recycling.lapsed;
     assert!(
         recycling.lapsed >= 30 * slots && held <= 4 * slots,
         "{recycling:?}"

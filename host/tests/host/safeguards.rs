@@ -228,7 +228,7 @@ fn corrections_of_healed_replicas_are_contributed() {
     assert_eq!(job.healed, 3);
     let owed = |job: &Job| -> u64 {
         let recycling = job.network.cores.iter().map(|core| core.totals().recycling);
-        recycling.map(|r| r.doubtful - r.repaired).sum()
+        recycling.map(|r| r.unresolved - r.repaired).sum()
     };
     assert!(owed(&job) > 50, "{}", owed(&job));
     job.flush();

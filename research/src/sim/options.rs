@@ -21,7 +21,7 @@ pub struct Options {
     #[arg(long, default_value_t = 8)]
     ranks: u16,
     /// tar-2d: number of groups of ranks [default: the number with the least cost]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(2..))]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(2..=i64::from(u16::MAX)))]
     groups: Option<u16>,
     /// Size of the averaged bucket, in bytes
     #[arg(long, default_value = "25M", value_parser = bytes)]

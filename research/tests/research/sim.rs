@@ -77,7 +77,7 @@ fn bad_input_is_refused_in_a_line() {
         (&["--algorithm", "tar-2d", "--groups", "3"], "divides 8"),
         (
             &["--algorithm", "tar-2d", "--groups", "1"],
-            "1 is not in 2..",
+            "from 2 to 65535",
         ),
         (
             &["--algorithm", "tar-2d", "--ranks", "7"],

@@ -30,11 +30,23 @@ pub(crate) enum AddPortError {
     Register { number: u16, source: io::Error },
 }
 
+/// The error text for a port number that the switch does not have. `numbers` are those that it has.
+pub fn unknown_port(port: u32, numbers: impl IntoIterator<Item = u32>) -> String {
+    let numbers: Vec<String> = numbers
+        .into_iter()
+        .map(|number| number.to_string())
+        .collect();
+    match &numbers[..] {
+        [] => format!("unknown port {port}; the switch has no ports"),
+        numbers => format!("unknown port {port}; the switch has {}", numbers.join(", ")),
+    }
+}
+
 /// Why a port cannot be removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RemovePortError {
-    #[error("there is no port {port}; there are: {there}")]
-    Unknown { port: u16, there: String },
+    #[error("{0}")]
+    Unknown(String),
     #[error("port {0} is the CPU port, which cannot be removed")]
     Cpu(u16),
 }
@@ -97,11 +109,9 @@ impl Datapath {
         }
         let found = self.by_number.get(usize::from(number)).copied().flatten();
         let Some(index) = found else {
-            let there = self.ports.iter().map(|port| port.number.to_string());
-            return Err(RemovePortError::Unknown {
-                port: number,
-                there: there.collect::<Vec<_>>().join(", "),
-            });
+            let numbers = self.ports.iter().map(|port| port.number.into());
+            let text = unknown_port(number.into(), numbers);
+            return Err(RemovePortError::Unknown(text));
         };
         let unread = self.read_last(index);
         let mut port = self.ports.remove(index);

@@ -102,7 +102,7 @@ impl PortControl for PortControlCalls {
             .forwarder
             .call(move |datapath| datapath.remove_port(number));
         let port = remove.await?.map_err(|error| match error {
-            RemovePortError::Unknown { .. } => Status::not_found(error.to_string()),
+            RemovePortError::Unknown(_) => Status::not_found(error.to_string()),
             RemovePortError::Cpu(_) => Status::failed_precondition(error.to_string()),
         })?;
         let port = Some(ports::port(port));

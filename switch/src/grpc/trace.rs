@@ -9,7 +9,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::{ResponseStream, Service, no_pipeline};
-use crate::datapath::Datapath;
+use crate::datapath::{Datapath, unknown_port};
 use crate::forward::Handle;
 use crate::proto::trace_request::Packets;
 use crate::proto::trace_server::Trace;
@@ -131,7 +131,9 @@ impl Order {
         let known = u16::try_from(port)
             .ok()
             .filter(|port| numbers.contains(port));
-        let port = known.ok_or_else(|| unknown_port(port, &numbers))?;
+        let numbers = numbers.iter().map(|number| u32::from(*number));
+        let unknown = || Status::not_found(unknown_port(port, numbers));
+        let port = known.ok_or_else(unknown)?;
         if datapath.active().is_none() {
             return Err(no_pipeline());
         }
@@ -181,13 +183,4 @@ fn time_limit(milliseconds: u32) -> Result<Duration, Status> {
             "a time limit of {limit:?}: expected at most {MAX_LIMIT:?}"
         ))),
     }
-}
-
-fn unknown_port(port: u32, numbers: &[u16]) -> Status {
-    let numbers: Vec<_> = numbers.iter().map(u16::to_string).collect();
-    let known = match numbers.as_slice() {
-        [] => "this switch has no ports".to_owned(),
-        numbers => format!("this switch has {}", numbers.join(", ")),
-    };
-    Status::not_found(format!("there is no port {port}: {known}"))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::Service;
-use crate::datapath::Datapath;
+use crate::datapath::{Datapath, unknown_port};
 use crate::proto::traffic_manager_server::TrafficManager;
 use crate::proto::{
     Change, GetSettingsRequest, GetSettingsResponse, PortSettings, SetSettingsRequest,
@@ -104,9 +104,8 @@ fn known(present: &BTreeMap<u16, &WireConfig>, ports: &[u32]) -> Result<Vec<u16>
             .ok()
             .filter(|number| present.contains_key(number))
             .ok_or_else(|| {
-                let there: Vec<String> = present.keys().map(u16::to_string).collect();
-                let there = there.join(", ");
-                Status::not_found(format!("there is no port {port}; there are: {there}"))
+                let numbers = present.keys().map(|number| u32::from(*number));
+                Status::not_found(unknown_port(port, numbers))
             })
     };
     ports.iter().map(find).collect()

@@ -395,7 +395,7 @@ fn end(fate: Fate) -> &'static str {
         Fate::Recirculated => "went through ingress again",
         Fate::QueueFull => "dropped: the queue is full",
         Fate::LostOnWire => "lost on the wire",
-        Fate::NoPeer => "dropped: nobody is attached to the port",
+        Fate::NoPeer => "dropped: no peer is attached to the port",
         Fate::Oversize => "dropped: longer than the port's medium carries",
         Fate::NoPort => "dropped: there is no such port",
         Fate::Reconfigured => "dropped: another program was committed while it was queued",

@@ -228,7 +228,7 @@ async fn invalid_requests_are_rejected() {
     let (code, message) = refused(next(3, 1)).await;
     assert_eq!(
         (code, message.as_str()),
-        (Code::NotFound, "there is no port 3: this switch has 1, 2")
+        (Code::NotFound, "unknown port 3; the switch has 1, 2")
     );
     assert_eq!(refused(next(70_000, 1)).await.0, Code::NotFound);
     let other = TraceRequest {

@@ -120,12 +120,12 @@ async fn invalid_settings_change_nothing() {
         (
             change(&[3], &good, &["rate_bps"]),
             Code::NotFound,
-            "there is no port 3; there are: 1, 2",
+            "unknown port 3; the switch has 1, 2",
         ),
         (
             change(&[65537], &good, &["rate_bps"]),
             Code::NotFound,
-            "there is no port 65537",
+            "unknown port 65537",
         ),
         (
             change(&[2], &good, &["rate"]),

@@ -108,7 +108,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Status { name, output } => return status(name, output),
         Command::Exec(arguments) => return Err(exec(&arguments)),
         Command::Down { name } => {
-            let name = one(name)?;
+            let name = one(name, "NAME")?;
             let removed = ultima_lab::down(&name)?;
             output::print(&show::removed(&name, removed))?;
         }
@@ -178,7 +178,7 @@ fn status(name: Option<LabName>, output: Output) -> Result<ExitCode> {
 
 /// Replaces this process with the command; returns only on failure.
 fn exec(arguments: &Exec) -> anyhow::Error {
-    let entered = one(arguments.name.clone()).and_then(|lab| {
+    let entered = one(arguments.name.clone(), "--name NAME").and_then(|lab| {
         ultima_lab::enter(&lab, &arguments.host)?;
         Ok(lab)
     });
@@ -212,11 +212,11 @@ fn path_with_ultima() -> OsString {
     env::join_paths(folders).unwrap_or(path)
 }
 
-/// The named lab, or the only one.
-fn one(name: Option<LabName>) -> Result<LabName, LabError> {
+/// The lab with the name that `argument` gives, or the only one.
+fn one(name: Option<LabName>, argument: &'static str) -> Result<LabName, LabError> {
     match (name, ultima_lab::names()?) {
         (Some(name), _) => Ok(name),
         (None, mut known) if known.len() == 1 => Ok(known.remove(0)),
-        (None, known) => Err(LabError::WhichLab { known }),
+        (None, known) => Err(LabError::WhichLab { argument, known }),
     }
 }

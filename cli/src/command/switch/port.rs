@@ -43,7 +43,7 @@ enum Command {
     #[command(after_help = "Example: ultima switch port remove 3")]
     Remove {
         /// Port number
-        #[arg(value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_PORT)))]
+        #[arg(value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_PORT)))]
         port: u16,
         #[command(flatten)]
         output: Output,

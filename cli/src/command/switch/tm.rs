@@ -4,18 +4,19 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use ultima_switch::WireConfig;
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
 use ultima_switch::proto::{GetSettingsRequest, PortSettings, SetSettingsRequest};
 use ultima_switch::tm::WireChange;
 use ultima_switch::tm::settings::request;
 use ultima_switch::units::{show_bit_rate, show_bytes, show_duration};
+use ultima_switch::{WireConfig, unknown_port};
 
 use super::server::Server;
 use crate::command::traffic_file::TrafficFile;
-use crate::command::wire_options::WireOptions;
+use crate::command::wire_options::{WireOptions, unchanged_by_default};
 use crate::exit::Exit;
 use ultima_console::output::{self, Output};
+use ultima_console::units::counted;
 
 /// Show and change the queues and wires of a running `ultima switch` or `ultima wire`
 #[derive(clap::Args)]
@@ -40,6 +41,7 @@ enum Command {
         ultima switch tm set --port 3 --rate 1G --delay 2ms --jitter normal:200us\n  \
         ultima switch tm set --loss none\n  \
         ultima switch tm set --tm tm.yaml")]
+    #[command(mut_args(unchanged_by_default))]
     Set {
         #[command(flatten)]
         target: Target,
@@ -103,15 +105,16 @@ pub fn run(arguments: Arguments) -> Result<()> {
         };
         ports.map_err(|status| server.failed("traffic manager", &status))
     })?;
+    let mut asked = target.ports.iter();
+    if let Some(missing) = asked.find(|asked| ports.iter().all(|port| port.port != **asked)) {
+        let numbers = ports.iter().map(|port| port.port);
+        bail!(Exit::NotFound.because(unknown_port(*missing, numbers)));
+    }
     let wires: Vec<_> = ports
         .into_iter()
         .filter(|port| target.ports.is_empty() || target.ports.contains(&port.port))
         .map(wire)
         .collect::<Result<_>>()?;
-    if let Some(missing) = (target.ports.iter()).find(|asked| wires.iter().all(|w| w.0 != **asked))
-    {
-        bail!(Exit::NotFound.because(format!("the switch has no port {missing}")));
-    }
     let ports: Vec<_> = wires.iter().map(object).collect();
     let text = target.output.print(&ports, || {
         output::table(
@@ -152,7 +155,7 @@ fn row((port, attachment, wire): &Wire) -> [String; 8] {
     });
     let bytes = show_bytes(wire.queue_bytes);
     let queue = match wire.queue_packets {
-        Some(packets) => format!("{bytes}, {packets} packets"),
+        Some(packets) => format!("{bytes}, {}", counted(packets, "packet")),
         None => bytes,
     };
     [

@@ -22,7 +22,7 @@ use super::server::{Server, TIMEOUT};
 use crate::exit::Exit;
 use ultima_console::input::{name_of, read_text};
 use ultima_console::output::{self, Output};
-use ultima_console::units;
+use ultima_console::units::{self, counted};
 
 /// The largest trace document; real ones have a few mebibytes.
 const MAX_DOCUMENT: usize = 64 << 20;
@@ -39,7 +39,7 @@ const MAX_DOCUMENT: usize = 64 << 20;
     ultima switch trace --program a.json --p4info a.txtpb --entries e.txtpb --port 1 --pcap in.pcap")]
 pub struct Options {
     /// Ingress port of the packet
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_PORT)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_PORT)))]
     port: u16,
     #[command(flatten)]
     server: Server,
@@ -144,7 +144,8 @@ async fn live(options: &Options, frame: Option<Vec<u8>>) -> Result<ExitCode> {
     }
     if seen < expected {
         let (port, wait) = (options.port, options.wait);
-        eprintln!("error: {seen} of {expected} packets entered port {port} within {wait:?}");
+        let expected = counted(expected, "packet");
+        eprintln!("error: {seen} of {expected} entered port {port} within {wait:?}");
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)

@@ -1,7 +1,7 @@
 //! Parses a trace, line by line.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -29,13 +29,13 @@ impl TraceReader {
         let file = File::open(path).with_context(|| path.display().to_string())?;
         let mut lines = BufReader::with_capacity(1 << 20, file);
         let mut line = String::new();
-        let place = || format!("{}:1", path.display());
-        if !next_line(&mut lines, &mut line).with_context(place)? {
-            bail!("{}: empty file; expected a trace (docs/trace.md)", place());
+        let place = format!("{}:1", path.display());
+        let not_a_trace = || format!("{place}: not a trace (docs/trace.md)");
+        if !next_line(&mut lines, &mut line).with_context(not_a_trace)? {
+            bail!("{place}: empty file; expected a trace (docs/trace.md)");
         }
         Ok(Self {
-            head: trace::read_head(line.trim_end())
-                .with_context(|| format!("{}: not a trace (docs/trace.md)", place()))?,
+            head: trace::read_head(line.trim_end()).with_context(not_a_trace)?,
             path: path.to_owned(),
             lines,
             number: 1,
@@ -74,7 +74,11 @@ impl TraceReader {
 /// Reads a line with its line break; false at the end of the file.
 fn next_line(from: &mut impl BufRead, line: &mut String) -> Result<bool> {
     line.clear();
-    let read = from.by_ref().take(MAX_LINE).read_line(line)?;
+    let read = from.by_ref().take(MAX_LINE).read_line(line);
+    if matches!(&read, Err(error) if error.kind() == ErrorKind::InvalidData) {
+        bail!("not UTF-8");
+    }
+    let read = read?;
     if read as u64 == MAX_LINE && !line.ends_with('\n') {
         bail!("line longer than {MAX_LINE} bytes");
     }

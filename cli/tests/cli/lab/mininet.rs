@@ -123,7 +123,7 @@ fn a_job_runs_in_mininet_without_options() {
         let said = done(&topology("star4.yaml"), switch, &["job"]);
         for host in ["h1", "h2", "h3", "h4"] {
             assert!(
-                said.contains(&format!("on {host}: 1 operations of ")),
+                said.contains(&format!("on {host}: 1 operation of ")),
                 "{switch}: {said}"
             );
         }

@@ -84,7 +84,7 @@ def main():
     options = parser.parse_args()
 
     dist.init_process_group("gloo")
-    rank, ranks = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
     files = [options.text] if options.text else sorted(DOCS.glob("*.md"))
     characters = "".join(file.read_text() for file in files)
     alphabet = {character: number for number, character in enumerate(sorted(set(characters)))}

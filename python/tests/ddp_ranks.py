@@ -196,8 +196,8 @@ def hook():
     try:
         cross_entropy(ours(images), classes).backward()
     except RuntimeError as error:
-        # Autograd keeps the name and the message of an exception.
-        report["closed"] = "ClosedError: the job was closed" in str(error)
+        # Old versions of autograd keep the name and the message of an exception, but not its class.
+        report["closed"] = "the job was closed" in str(error)
     dist.barrier()
     return report
 

@@ -36,7 +36,7 @@ def child_of(job: ultima.Job) -> int:
         job.close()
         refused = raised(lambda: job.all_reduce([1.0]))
         # As an ordinary process ends, with its exit handlers.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        sys.stdout = open(os.devnull, "w")
         sys.exit(7 if refused[0] == "ForkError" else 8)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 

@@ -7,7 +7,8 @@ import os
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
@@ -74,16 +75,16 @@ class State:
         # One rank has no one to average with.
         self._native = _start(group, self.rank, self.world_size, complete(settings)) if self.world_size > 1 else None
         self._watch = Watch(self.rank, self.world_size)
-        self._steps: Deque[StepStats] = collections.deque(maxlen=_STEPS)
+        self._steps: collections.deque[StepStats] = collections.deque(maxlen=_STEPS)
         self._step: Optional[StepStats] = None
         self._began = 0.0
         self._failure: Optional[Error] = None
-        self._buckets: Dict[Tuple[int, int], int] = {}
-        self._operations: "queue.SimpleQueue[_Operation]" = queue.SimpleQueue()
+        self._buckets: dict[tuple[int, int], int] = {}
+        self._operations: queue.SimpleQueue[_Operation] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._cuda: Optional[_Cuda] = None
 
-    def stats(self) -> List[StepStats]:
+    def stats(self) -> list[StepStats]:
         """Return the statistics of the last steps, up to 1,000, the newest last."""
         return list(self._steps)
 
@@ -101,7 +102,7 @@ class State:
                 f"{buffer.dtype}, {buffer.layout} cannot be averaged: expected dense gradients of a floating-point type"
             )
         if self._native is None:
-            alone: "torch.futures.Future[torch.Tensor]" = torch.futures.Future()
+            alone: torch.futures.Future[torch.Tensor] = torch.futures.Future()
             alone.set_result(buffer)
             return alone
         if self._thread is None:
@@ -170,8 +171,8 @@ class State:
         publish(step)
         if silence >= self._gone_after:
             raise GoneError(
-                f"all other ranks have been silent for {silence:.0f} s: check whether they and the network still run, and "
-                "restart the job from its last checkpoint"
+                f"all other ranks have been silent for {silence:.0f} s: check whether they and the network still run, "
+                "and restart the job from its last checkpoint"
             )
 
 
@@ -183,15 +184,15 @@ def _value(future: "torch.futures.Future[Any]") -> Any:
     return value
 
 
-def _start(group: Any, rank: int, ranks: int, settings: Dict[str, Any]) -> _native.Job:
+def _start(group: Any, rank: int, ranks: int, settings: dict[str, Any]) -> _native.Job:
     """Start the job of a process group."""
     if os.environ.get("ULTIMA_CONTROLLER"):
         job = _job.start(settings, None)
         if job.ranks != ranks:
             job.close()
             raise SettingError(
-                f"the controller's job {os.environ.get('ULTIMA_JOB')} has {job.ranks} ranks, the process group {ranks}: "
-                "start as many processes as the job has members"
+                f"the controller's job {os.environ.get('ULTIMA_JOB')} has {job.ranks} ranks, the process group "
+                f"{ranks}: start as many processes as the job has members"
             )
         return job
     store = default_store()
@@ -216,15 +217,15 @@ class _Cuda:
 
     def __init__(self, device: torch.device, begin: Callable[..., None]) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._begin = begin
-        self._pinned: Dict[Tuple[int, int], torch.Tensor] = {}
-        self._copies: "queue.SimpleQueue[Tuple[Any, ...]]" = queue.SimpleQueue()
+        self._pinned: dict[tuple[int, int], torch.Tensor] = {}
+        self._copies: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         threading.Thread(target=self._start, name="ultima-copies", daemon=True).start()
 
     def begin(self, index: int, buffer: torch.Tensor, is_last: bool) -> "torch.futures.Future[Any]":
         """Start the copy of a bucket; its AllReduce starts when the copy is there."""
-        future: "torch.futures.Future[Any]" = torch.futures.Future(devices=[self._device])
+        future: torch.futures.Future[Any] = torch.futures.Future(devices=[self._device])
         key = (index, buffer.numel())
         if key not in self._pinned:
             self._pinned[key] = torch.empty(buffer.numel(), dtype=torch.float32, pin_memory=True)
@@ -233,7 +234,7 @@ class _Cuda:
         with torch.cuda.stream(self._stream):
             values.copy_(buffer.view(-1), non_blocking=True)
             buffer.record_stream(self._stream)
-            copied = torch.cuda.Event()
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record(self._stream)
         self._copies.put((copied, index, future, values, buffer, is_last))
         return future
@@ -255,6 +256,6 @@ class _Cuda:
             future.set_result(buffer)
 
 
-def allreduce_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average a bucket of gradients over all ranks, by the deadline: `model.register_comm_hook(state, allreduce_hook)`."""
+def allreduce_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
+    """Average a bucket of gradients over all ranks, by the deadline. For `model.register_comm_hook`."""
     return state.reduce(bucket.index(), bucket.buffer(), bucket.is_last())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Sequence, Tuple, Union, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Union, cast
 
 import numpy as np
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-Meeting = Union[None, Tuple[int, "list[str]"], Tuple[object, int, int, str, str]]
+Meeting = Union[tuple[int, list[str]], tuple[object, int, int, str, str], None]
 
 _open: weakref.WeakSet[_native.Job] = weakref.WeakSet()
 
@@ -84,9 +85,9 @@ class Pending:
 class Job:
     """One rank's part in a job. Every rank makes the same calls in the same order.
 
-    Without arguments, the environment says how the ranks meet: under torchrun at its store (`MASTER_ADDR`, `RANK` …), and
-    with `ULTIMA_CONTROLLER` and `ULTIMA_JOB` at the controller. With `rank` and `addresses` (one "IP:port" per rank, the
-    same list everywhere) they meet without either.
+    Without arguments, the environment says how the ranks meet: under torchrun at its store (`MASTER_ADDR`, `RANK` …),
+    with `ULTIMA_CONTROLLER` and `ULTIMA_JOB` at the controller. With `rank` and `addresses` (one "IP:port" per rank,
+    the same list everywhere) they meet without either.
     """
 
     def __init__(

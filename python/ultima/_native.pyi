@@ -1,6 +1,6 @@
 """The native half of this package (private)."""
 
-from typing import Any, Optional, Tuple, Union
+from typing import Any
 
 class Job:
     rank: int
@@ -9,16 +9,16 @@ class Job:
     seed: int
     slot_bytes: int
     deadline: float
-    def reduce(self, address: int, len: int, owner: object, bucket: Optional[int] = None) -> Pending: ...
+    def reduce(self, address: int, len: int, owner: object, bucket: int | None = None) -> Pending: ...
     def exact(
-        self, kind: Tuple[str, int], source: Tuple[int, int, object], to: Tuple[int, int, object], /
+        self, kind: tuple[str, int], source: tuple[int, int, object], to: tuple[int, int, object], /
     ) -> Pending: ...
     def begin_step(self) -> None: ...
     def set_loss_scale(self, scale: float) -> None: ...
     def close(self) -> None: ...
 
 class Pending:
-    def wait(self, seconds: Optional[float] = None) -> Optional[Outcome]: ...
+    def wait(self, seconds: float | None = None) -> Outcome | None: ...
 
 class Outcome:
     """How an operation ended at this rank."""
@@ -56,5 +56,5 @@ class Outcome:
 
 def start(
     settings: dict[str, Any],
-    meeting: Union[None, Tuple[int, list[str]], Tuple[object, int, int, str, str]],
+    meeting: tuple[int, list[str]] | tuple[object, int, int, str, str] | None,
 ) -> Job: ...

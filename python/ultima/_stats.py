@@ -100,8 +100,8 @@ class Watch:
 
     def _description(self, rank: int, step: StepStats) -> str:
         text = (
-            f"rank {rank} holds the job up since step {step.step}: {step.late.get(rank, 1.0):.0%} of its packets missed "
-            f"the deadline of {step.deadline:g} s"
+            f"rank {rank} holds the job up since step {step.step}: {step.late.get(rank, 1.0):.0%} of its packets "
+            f"missed the deadline of {step.deadline:g} s"
         )
         if self._usual is not None:
             text += f"; the step took {step.seconds:.3g} s, {max(step.seconds - self._usual, 0):.3g} s more than usual"

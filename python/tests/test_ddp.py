@@ -2,9 +2,21 @@
 
 import importlib.util
 import math
+import os
+import subprocess
+import sys
 import unittest
 
 import launch
+
+
+def has_fsdp2():
+    """Return whether torch is new enough."""
+    if not importlib.util.find_spec("torch"):
+        return False
+    from torch.distributed import fsdp
+
+    return hasattr(fsdp, "fully_shard")
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "no PyTorch")
@@ -32,6 +44,7 @@ class Training(unittest.TestCase):
                 ("bfloat16", 5e-2),
                 ("float16", 1e-2),
                 ("recycling", 1e-4),
+                ("compile", 1e-4),
             ]:
                 with self.subTest(name):
                     self.assertLess(report[name][0], most)
@@ -46,6 +59,22 @@ class Training(unittest.TestCase):
     def test_collectives_of_the_backend_are_exact(self):
         for ended in launch.run("ddp_ranks.backend", 3):
             self.assertEqual(ended.result(), [])
+
+    @unittest.skipUnless(has_fsdp2() and os.environ.get("ULTIMA_FULL"), "no FSDP2, or not the full check")
+    def test_fsdp2_on_the_backend(self):
+        for ended in launch.run("ddp_ranks.sharded", 2):
+            self.assertLess(ended.result(), 1e-5)
+
+    @unittest.skipUnless(has_fsdp2() and os.environ.get("ULTIMA_FULL"), "no torchrun, or not the full check")
+    def test_torchrun_and_the_examples(self):
+        for script in ("train_ddp.py --epochs 3", "train_gpt.py --steps 30"):
+            name, *options = script.split()
+            with self.subTest(name):
+                command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+                run = [*command, str(launch.HERE.parent.parent / "examples" / name), *options]
+                ended = subprocess.run(run, text=True, capture_output=True, timeout=launch.LIMIT, check=False)
+                self.assertEqual(ended.returncode, 0, ended.stderr)
+                self.assertIn("0.00% lost", ended.stdout)
 
     def test_training_continues_without_a_killed_rank(self):
         first, second, _ = launch.run("ddp_ranks.killed", 3)

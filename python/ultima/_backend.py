@@ -5,6 +5,7 @@ Its collectives are exact: they are Gloo's. Bounded AllReduces are those of `Sta
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch.distributed as dist
@@ -19,4 +20,8 @@ def _create(store: Any, rank: int, size: int, timeout: Any) -> Any:
 def register() -> None:
     """Register the backend, unless it is registered or this torch has no process groups."""
     if dist.is_available() and not hasattr(dist.Backend, _NAME.upper()):
-        dist.Backend.register_backend(_NAME, _create)
+        register = dist.Backend.register_backend
+        # Old versions of torch do not ask.
+        has_devices = "devices" in inspect.signature(register).parameters
+        devices: dict[str, Any] = {"devices": ["cpu", "cuda"]} if has_devices else {}
+        register(_NAME, _create, **devices)

@@ -121,8 +121,9 @@ fn a_second_apply_changes_nothing() {
         );
         assert!(!job(&["show", "new"]).status.success());
         write(&JOBS.replace("weight: 3", ""));
-        let (code, text) = apply(&[]);
-        assert_eq!(code, 5, "{text}");
+        let refused = output(&["apply", "-f", file, "--controller", &address]);
+        assert_eq!(refused.status.code(), Some(5));
+        let text = String::from_utf8(refused.stdout).expect("text");
         assert!(text.contains("weight is 3, but the default is 1"), "{text}");
     });
 }

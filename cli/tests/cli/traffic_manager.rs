@@ -108,7 +108,10 @@ fn specific_settings_override_general_ones_and_change_while_the_switch_runs() {
         "{error}"
     );
     let error = switch.refused_with(4, &["tm", "show", "--port", "9"]);
-    assert!(error.contains("unknown port 9; the switch has 1, 2, 3"), "{error}");
+    assert!(
+        error.contains("unknown port 9; the switch has 1, 2, 3"),
+        "{error}"
+    );
     let help = switch.done(&["tm", "set", "--help"]);
     assert!(
         help.contains("One-way delay, such as 500us [default: unchanged]"),

@@ -43,7 +43,7 @@ pub const CODES: [(Code, &str, &str); 10] = [
     (
         Code::Unavailable,
         "UNAVAILABLE",
-        "a switch does not answer, a reroute interrupted the request, too few controllers answer, or this one is not primary or is stopping",
+        "a switch does not answer, a reroute interrupted the request, too few controllers answer, or this one does not lead or is stopping",
     ),
     (
         Code::OutOfRange,

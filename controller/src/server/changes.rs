@@ -124,7 +124,7 @@ mod tests {
     use tokio::task::yield_now;
 
     use super::*;
-    use crate::server::journal::testing::primary_of_two;
+    use crate::server::journal::testing::leader_of_two;
     use crate::server::timers::Timers;
     use crate::store::History;
 
@@ -189,7 +189,7 @@ mod tests {
     /// waits.
     #[tokio::test]
     async fn a_missing_copy_delays_no_reroute() {
-        let journal = primary_of_two(|| true);
+        let journal = leader_of_two(|| true);
         let _feed = journal.follow(2, History::default()).await.unwrap();
         let lock = ChangeLock::new(Timers::default().change);
         // Without a reroute the copy is waited for.

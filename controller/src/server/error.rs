@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::journal::KeepError;
 use super::listen::Listen;
-use crate::fabric::{Fabric, UnknownPart};
+use crate::fabric::{Fabric, UnknownElement};
 use crate::install::{InstallError, Untranslatable};
 use crate::job::Line;
 use crate::ledger::Refusal;
@@ -222,7 +222,7 @@ impl BringUpError {
 pub enum DrainError {
     /// The fabric has no such element.
     #[error(transparent)]
-    Unknown(#[from] UnknownPart),
+    Unknown(#[from] UnknownElement),
     /// A job cannot be rerouted.
     #[error("{part} is unchanged: job {job} would have no room: {refusal}")]
     NoRoom {
@@ -236,7 +236,7 @@ pub enum DrainError {
     /// The change could not be stored.
     #[error("nothing was changed: the change could not be stored: {0}")]
     Store(#[from] KeepError),
-    /// The controller is stopping or not primary.
+    /// The controller is stopping or does not lead.
     #[error(transparent)]
     Stopping(JobRequestError),
 }
@@ -499,7 +499,7 @@ pub enum JobRequestError {
     Stopping,
     /// The controller is not primary at more than half of the switches.
     #[error("this controller is not primary at more than half of the switches; ask the leader")]
-    NotPrimary,
+    NotLeader,
     /// Too few controllers follow to store a change, so nothing was begun.
     #[error("nothing was changed: {0}")]
     Unfollowed(KeepError),

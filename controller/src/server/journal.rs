@@ -1,4 +1,4 @@
-//! The primary's commit log: a change is committed once it is in the primary's store and in as many
+//! The leader's commit log: a change is committed once it is in the leader's store and in as many
 //! others as the group demands.
 
 #[cfg(test)]
@@ -65,8 +65,8 @@ pub enum KeepError {
     },
     /// Another controller leads, or may. Nothing was written.
     #[error("this controller no longer leads; ask the leader")]
-    NotPrimary,
-    /// It is written here. The next primary may or may not have it.
+    NotLeader,
+    /// It is written here. The next leader may or may not have it.
     #[error(
         "another controller may have taken over without this change; ask the leader whether it has it"
     )]
@@ -94,9 +94,9 @@ pub enum FollowRefusal {
         /// Controllers that follow.
         followers: usize,
     },
-    /// The controller is not primary.
-    #[error("the controller is not primary")]
-    NotPrimary,
+    /// The controller does not lead.
+    #[error("the controller does not lead")]
+    NotLeader,
 }
 
 /// The conditions under which a controller leads.
@@ -153,7 +153,7 @@ pub struct Feed {
     pub changes: mpsc::Receiver<Arc<Entry>>,
 }
 
-/// The primary's store and its followers.
+/// The leader's store and its followers.
 pub struct Journal {
     store: Arc<Store>,
     pub lead: Lead,
@@ -241,7 +241,7 @@ impl Journal {
         loop {
             let copies = self.lead.group.copies as usize;
             let following = self.following().len();
-            // A controller that is not primary commits nothing anyway. The loss of switches sends
+            // A controller that does not lead commits nothing anyway. The loss of switches sends
             // no notification, so it is also checked at the deadline.
             if following >= copies || !self.leads() {
                 return Ok(());
@@ -277,7 +277,7 @@ impl Journal {
     pub async fn commit(&self, change: Change) -> Result<History, KeepError> {
         let _order = self.order.lock().await;
         if self.closed.load(Ordering::Acquire) {
-            return Err(KeepError::NotPrimary);
+            return Err(KeepError::NotLeader);
         }
         let (store, term) = (Arc::clone(&self.store), self.lead.term);
         let committed = tokio::task::spawn_blocking(move || {
@@ -291,7 +291,7 @@ impl Journal {
             Ok(entry) => Arc::new(entry),
             Err(StoreError::Outdated { accepted, .. }) => {
                 self.outrank(accepted);
-                return Err(KeepError::NotPrimary);
+                return Err(KeepError::NotLeader);
             }
             Err(error) => return Err(KeepError::Store(error)),
         };
@@ -341,7 +341,7 @@ impl Journal {
     pub async fn follow(&self, controller: u32, known: History) -> Result<Feed, FollowRefusal> {
         let _order = self.order.lock().await;
         if self.closed.load(Ordering::Acquire) {
-            return Err(FollowRefusal::NotPrimary);
+            return Err(FollowRefusal::NotLeader);
         }
         let following = self.following();
         let others = following.iter().filter(|(who, _)| *who != controller);
@@ -373,12 +373,12 @@ impl Journal {
         self.changed.send_replace(());
     }
 
-    /// The position of the primary's store.
+    /// The position of the leader's store.
     pub fn history(&self) -> Result<History, StoreError> {
         self.store.history()
     }
 
-    /// The primary's number.
+    /// The leader's number.
     pub fn controller(&self) -> u32 {
         self.store.controller()
     }

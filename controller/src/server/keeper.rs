@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
     use crate::routing::Routes;
-    use crate::server::journal::testing::primary_of_two;
+    use crate::server::journal::testing::leader_of_two;
 
     /// Trees that follow a failure do not wait for followers.
     #[tokio::test]
@@ -139,7 +139,7 @@ mod tests {
         let fabric = Arc::new(crate::fabric::parse(text, "two.yaml").unwrap());
         let routes = Routes::new(&fabric, Default::default());
         let registry = Arc::new(Mutex::new(Registry::new(&fabric, routes)));
-        let journal = primary_of_two(|| true);
+        let journal = leader_of_two(|| true);
         let keeper = SeatKeeper::new(fabric, registry, Arc::clone(&journal));
         // A rollback restores the last record, so none may be stored meanwhile.
         let held = keeper.hold().await;

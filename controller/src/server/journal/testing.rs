@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// The journal of a primary with one follower, which must store every change. `leads` tells whether
-/// the switches still accept the primary.
-pub fn primary_of_two(leads: impl Fn() -> bool + Send + Sync + 'static) -> Arc<Journal> {
+/// The journal of a leader with one follower, which must store every change. `leads` tells whether
+/// the switches still accept the leader.
+pub fn leader_of_two(leads: impl Fn() -> bool + Send + Sync + 'static) -> Arc<Journal> {
     let lead = Lead {
         term: Term { number: 3, by: 1 },
         group: Shape {

@@ -1,11 +1,11 @@
 use futures_util::FutureExt as _;
 
-use super::testing::primary_of_two;
+use super::testing::leader_of_two;
 use super::*;
 
 /// The journal of a controller that leads.
 fn journal() -> Arc<Journal> {
-    primary_of_two(|| true)
+    leader_of_two(|| true)
 }
 
 fn change() -> Change {
@@ -29,7 +29,7 @@ async fn a_write_during_a_takeover_has_an_unknown_result() {
     // After this, nothing is on its way.
     journal.close();
     let error = journal.write(change()).await.unwrap_err();
-    assert!(matches!(error, KeepError::NotPrimary), "{error}");
+    assert!(matches!(error, KeepError::NotLeader), "{error}");
     assert_eq!(journal.history().unwrap().changes, 1);
 }
 
@@ -49,17 +49,17 @@ async fn no_change_begins_without_enough_followers() {
     let (followed, again) = tokio::join!(journal.followed(), again);
     followed.unwrap();
     drop(again);
-    // A deposed primary does not wait for followers.
+    // A deposed leader does not wait for followers.
     journal.outrank(Term { number: 4, by: 7 });
     journal.followed().await.unwrap();
 }
 
-/// A primary that has lost its switches also has too few followers; the loss of the switches is the
+/// A leader that has lost its switches also has too few followers; the loss of the switches is the
 /// error to report.
 #[tokio::test]
-async fn a_deposed_primary_reports_that_first() {
+async fn a_deposed_leader_reports_that_first() {
     let leads = Arc::new(AtomicBool::new(true));
-    let journal = primary_of_two({
+    let journal = leader_of_two({
         let leads = Arc::clone(&leads);
         move || leads.load(Ordering::Relaxed)
     });
@@ -84,7 +84,7 @@ async fn no_more_controllers_follow_than_the_group_has() {
 }
 
 #[tokio::test]
-async fn a_forged_term_deposes_no_primary() {
+async fn a_forged_term_deposes_no_leader() {
     let journal = journal();
     journal.outrank(Term {
         number: u64::MAX,

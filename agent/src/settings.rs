@@ -9,6 +9,9 @@ use ultima_host::{Coding, Config, EarlyBounds, Element, Pacing, Policies, Recycl
 /// Operations that a rank may fall behind before packets of the newest find no room. A straggler with a short deadline
 /// sleeps through many.
 const EARLY_OPERATIONS: usize = 64;
+/// The share of t_B by which ranks wait longer than learned ([`Config::slack`]). The deadline sets the scale: with 1 s a
+/// rank may be stopped for 62 ms without loss.
+const SLACK_SHARE: u32 = 16;
 
 /// A rank's settings. All ranks of a job use the same, but for `rate`, `t_s` and some [`Policies`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +63,7 @@ impl Settings {
                 false => Coding::Identity,
             },
             t_s: self.t_s.unwrap_or(config.t_s),
+            slack: config.t_b / SLACK_SHARE,
             element: self.element,
             recycling: self.recycling.then(Recycling::default),
             pacing: pacing.or(config.pacing),

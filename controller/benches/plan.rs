@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ultima_controller::fabric::{self, Fabric, Health, Part, SwitchId};
+use ultima_controller::fabric::{self, Element, Fabric, Health, SwitchId};
 use ultima_controller::job::{Job, JobSpec};
 use ultima_controller::ledger::Ledger;
 use ultima_controller::plan::{self, JobPlan};
@@ -96,7 +96,7 @@ fn plan(fabric: &Fabric, program: &Program, specs: &[JobSpec]) -> Planned {
 
 fn without_a_spine(fabric: &Fabric, program: &Program, planned: &mut Planned) {
     let mut health = Health::default();
-    health.fail(Part::Switch(SwitchId(0)));
+    health.fail(Element::Switch(SwitchId(0)));
     let routes = Routes::new(fabric, health);
     for (job, plan) in &mut planned.jobs {
         let names = program.names();

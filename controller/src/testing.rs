@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use proptest::prelude::*;
 
-use crate::fabric::{self, Fabric, Health, HostId, Part, SwitchId, SwitchPort, TrunkId};
+use crate::fabric::{self, Element, Fabric, Health, HostId, SwitchId, SwitchPort, TrunkId};
 use crate::job::{Job, JobSpec};
 use crate::ledger::{Ledger, Refusal};
 use crate::plan::JobPlan;
@@ -136,7 +136,7 @@ impl Site {
 #[derive(Clone, Debug)]
 pub struct Case {
     pub fabric: Fabric,
-    pub failures: Vec<Part>,
+    pub failures: Vec<Element>,
     pub jobs: Vec<Vec<String>>,
 }
 
@@ -180,13 +180,13 @@ fn cases_with(switches: usize, settings: Vec<&'static str>) -> impl Strategy<Val
             trunks.extend(extra.into_iter().filter(|(a, b, _)| a != b));
             let fabric = fabric_with(&settings, &hosts, &trunks);
             let part = |(kind, at): &(i32, prop::sample::Index)| match kind {
-                0 => Part::Switch(SwitchId(at.index(switches))),
-                1 if !trunks.is_empty() => Part::Trunk(TrunkId(at.index(trunks.len()))),
+                0 => Element::Switch(SwitchId(at.index(switches))),
+                1 if !trunks.is_empty() => Element::Trunk(TrunkId(at.index(trunks.len()))),
                 _ => {
                     let ends = fabric.trunks().iter().flat_map(|trunk| trunk.ends);
                     let ports = ends.chain(fabric.hosts().iter().map(|host| host.attached));
                     let ports: Vec<SwitchPort> = ports.collect();
-                    Part::Port(ports[at.index(ports.len())])
+                    Element::Port(ports[at.index(ports.len())])
                 }
             };
             let failures = failures.iter().map(part).collect::<Vec<_>>();

@@ -56,6 +56,10 @@ pub struct Config {
     pub t_b: Duration,
     /// How t_S and t_B adapt to the network. Learned times never exceed the two above.
     pub timeouts: Timeouts,
+    /// Time that [`Timeouts::CauseAware`] waits in addition to the learned bounds: t_S gets it once, t_B twice, the wait
+    /// after everyone's last packets once. A host's scheduler may stop a rank for milliseconds, too rarely to be
+    /// learned. Zero in simulations.
+    pub slack: Duration,
     /// The rate limit. None: as fast as the driver accepts datagrams.
     pub pacing: Option<Pacing>,
     /// How many ranks may send contributions to this one at a time.
@@ -268,6 +272,7 @@ impl Config {
             t_s: t_b * 3 / 5,
             t_b,
             timeouts: Timeouts::default(),
+            slack: Duration::ZERO,
             pacing: None,
             incast: IncastPolicy::All,
             receive_buffer: None,

@@ -111,3 +111,29 @@ impl Options {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use ultima_host::Preset;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    #[test]
+    fn a_preset_sets_the_policies_of_the_ranks() {
+        let policies = |arguments: &[&str]| {
+            let arguments = ["agent", "--job", "train"].iter().chain(arguments);
+            let command = Command::try_parse_from(arguments).expect("valid arguments");
+            command.options.settings().policies
+        };
+        assert_eq!(policies(&[]), Preset::Adaptive.policies());
+        let published = ["--preset", "published"];
+        assert_eq!(policies(&published), Preset::Published.policies());
+    }
+}

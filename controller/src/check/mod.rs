@@ -95,7 +95,7 @@ pub struct Finding {
 
 /// The packets received on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct PathCount {
     /// The path.
     pub path: Path,
     /// Packets sent, of each length.
@@ -114,7 +114,7 @@ pub struct Check {
     /// The reasons why packets do not arrive; empty if all do.
     pub findings: Vec<Finding>,
     /// Every tried path between attending members.
-    pub ways: Vec<Way>,
+    pub ways: Vec<PathCount>,
     /// The attending members.
     pub attending: Vec<Rank>,
 }

@@ -6,7 +6,7 @@ use super::{Fabric, SwitchId, SwitchPort, TrunkId};
 
 /// An element of a fabric that can fail or be drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Part {
+pub enum Element {
     /// A switch, with all of its ports.
     Switch(SwitchId),
     /// A switch's transit traffic, between other switches. Paths avoid the switch but may still end
@@ -24,49 +24,49 @@ pub enum Part {
 /// switch is back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    down: BTreeSet<Part>,
+    down: BTreeSet<Element>,
 }
 
 impl Health {
     /// Marks an element as down. Returns false if it was down.
-    pub fn fail(&mut self, part: Part) -> bool {
+    pub fn fail(&mut self, part: Element) -> bool {
         self.down.insert(part)
     }
 
     /// Marks an element as up. Returns false if it was not down.
-    pub fn mend(&mut self, part: Part) -> bool {
+    pub fn mend(&mut self, part: Element) -> bool {
         self.down.remove(&part)
     }
 
     /// The elements that are down by themselves, in order.
-    pub fn down(&self) -> impl ExactSizeIterator<Item = Part> {
+    pub fn down(&self) -> impl ExactSizeIterator<Item = Element> {
         self.down.iter().copied()
     }
 
     /// True if a switch is up.
     pub fn switch_is_up(&self, switch: SwitchId) -> bool {
-        !self.down.contains(&Part::Switch(switch))
+        !self.down.contains(&Element::Switch(switch))
     }
 
     /// True if a switch is up and carries transit traffic.
     pub fn carries(&self, switch: SwitchId) -> bool {
-        self.switch_is_up(switch) && !self.down.contains(&Part::Transit(switch))
+        self.switch_is_up(switch) && !self.down.contains(&Element::Transit(switch))
     }
 
     /// True if a port and its switch are up.
     pub fn port_is_up(&self, port: SwitchPort) -> bool {
-        self.switch_is_up(port.switch) && !self.down.contains(&Part::Port(port))
+        self.switch_is_up(port.switch) && !self.down.contains(&Element::Port(port))
     }
 
     /// True if a trunk and both of its ends are up.
     pub fn trunk_is_up(&self, fabric: &Fabric, trunk: TrunkId) -> bool {
         let ends = fabric.trunk(trunk).ends;
-        !self.down.contains(&Part::Trunk(trunk)) && ends.iter().all(|end| self.port_is_up(*end))
+        !self.down.contains(&Element::Trunk(trunk)) && ends.iter().all(|end| self.port_is_up(*end))
     }
 }
 
-impl FromIterator<Part> for Health {
-    fn from_iter<T: IntoIterator<Item = Part>>(down: T) -> Self {
+impl FromIterator<Element> for Health {
+    fn from_iter<T: IntoIterator<Item = Element>>(down: T) -> Self {
         Health {
             down: down.into_iter().collect(),
         }
@@ -85,9 +85,9 @@ mod tests {
         let trunk = TrunkId(0);
         let [one, other] = fabric.trunk(trunk).ends;
         let parts = [
-            Part::Switch(one.switch),
-            Part::Port(other),
-            Part::Trunk(trunk),
+            Element::Switch(one.switch),
+            Element::Port(other),
+            Element::Trunk(trunk),
         ];
         let mut health = Health::default();
         for part in parts {
@@ -103,9 +103,9 @@ mod tests {
             switch: one.switch,
             port: PortNumber(1),
         };
-        health.fail(Part::Switch(one.switch));
-        health.fail(Part::Port(host));
-        health.mend(Part::Switch(one.switch));
+        health.fail(Element::Switch(one.switch));
+        health.fail(Element::Port(host));
+        health.mend(Element::Switch(one.switch));
         assert!(!health.port_is_up(host) && health.port_is_up(one));
     }
 }

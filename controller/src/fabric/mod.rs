@@ -7,6 +7,7 @@ pub mod blackhole;
 mod check;
 pub mod damping;
 mod digest;
+mod element;
 mod error;
 mod file;
 mod front_panel;
@@ -15,7 +16,6 @@ mod link;
 mod panel_file;
 #[cfg(test)]
 mod panel_tests;
-mod part;
 #[cfg(test)]
 mod tests;
 mod trunk;
@@ -27,11 +27,11 @@ use std::path::Path;
 
 use ultima_link::WireConfig;
 
+pub use element::{UnknownElement, UnknownSwitch};
 pub use error::{FabricError, FabricProblem};
 pub use front_panel::{FrontPanel, FrontPort, PanelError, PanelPort, PortMapError, PortSettings};
-pub use health::{Health, Part};
+pub use health::{Element, Health};
 pub use link::{DEFAULT_MTU, Flow, FlowKind, Link, LinkEnd, MAX_MTU, MIN_MTU};
-pub use part::{UnknownPart, UnknownSwitch};
 use trunk::Trunks;
 pub use trunk::{Trunk, TrunkEnd, TrunkId};
 use ultima_p4runtime::tls::ClientTls;

@@ -83,11 +83,11 @@ fn a_ports_speed_is_its_links_rate() {
 fn elements_have_the_names_of_the_file() {
     let fabric = good();
     for name in ["t1/1/0", "t1/2/0-t2/2/0", "t2"] {
-        let part = fabric.part_named(name).unwrap();
+        let part = fabric.element_named(name).unwrap();
         assert_eq!(fabric.name_of(part), name);
     }
     assert_eq!(
-        fabric.part_named("t1/132").unwrap_err().why,
+        fabric.element_named("t1/132").unwrap_err().why,
         "switch t1 has no link at port 132"
     );
 }

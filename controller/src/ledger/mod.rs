@@ -26,7 +26,7 @@ use crate::job::{
     CounterIndex, Epoch, Gather, GroupId, Job, JobId, JobSpec, Member, Multicast, Rank, ShareIndex,
     SourceIndex, by_rank, key, place_in,
 };
-use crate::plan::{self, JobPlan, Usage, Ways};
+use crate::plan::{self, JobPaths, JobPlan, Usage};
 use crate::routing::Routes;
 use crate::tree::{JobTree, Load};
 
@@ -152,7 +152,7 @@ impl Ledger {
             shares: BTreeMap::new(),
             sources,
         };
-        let ways = Ways::new(fabric, routes, &job.members, job.tree());
+        let ways = JobPaths::new(fabric, routes, &job.members, job.tree());
         self.plan(fabric, names, job, &ways)
     }
 
@@ -163,7 +163,7 @@ impl Ledger {
         fabric: &Fabric,
         names: &Names,
         mut job: Job,
-        ways: &Ways,
+        ways: &JobPaths,
     ) -> Result<(Job, JobPlan), Refusal> {
         let exits: BTreeSet<SwitchPort> = ways.exits().collect();
         job.shares.retain(|port, _| exits.contains(port));

@@ -5,7 +5,7 @@ use ultima_p4runtime::names::Names;
 use super::{Ledger, Refusal, cut_off, largest_part, unreachable};
 use crate::fabric::{Fabric, Health};
 use crate::job::{Job, JobId, Multicast, Rank};
-use crate::plan::{JobPlan, Ways};
+use crate::plan::{JobPaths, JobPlan};
 use crate::routing::Routes;
 use crate::tree::JobTree;
 
@@ -106,7 +106,7 @@ impl Ledger {
         names: &Names,
         job: Job,
     ) -> Result<(Job, JobPlan), Refusal> {
-        let ways = Ways::held(fabric, routes, &job.members, job.tree());
+        let ways = JobPaths::held(fabric, routes, &job.members, job.tree());
         self.plan(fabric, names, job, &ways)
     }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use ultima_p4::names::replica::TRUNK_RID;
 
 use super::*;
-use crate::fabric::{Health, Part, TrunkId};
+use crate::fabric::{Element, Health, TrunkId};
 use crate::job::Rank;
 use crate::plan::{Copy, Entity, SwitchPlan, table};
 use crate::target::PortNumber;
@@ -269,7 +269,7 @@ fn jobs_of_a_failed_spine_move_to_the_others() {
     };
     assert_eq!(spines(&jobs), [0, 1, 0, 1]);
     let mut health = Health::default();
-    health.fail(Part::Switch(SwitchId(0)));
+    health.fail(Element::Switch(SwitchId(0)));
     for (health, expected) in [(health, [1; 4]), (Health::default(), [1; 4])] {
         site.routes = Routes::new(&site.fabric, health);
         assert!(jobs.iter_mut().all(|planned| site.refit(planned)));
@@ -306,7 +306,7 @@ fn unicast_uses_spines_outside_the_tree() {
 fn jobs_across_a_gap_are_rejected() {
     let mut site = Site::new(leaf_spine(1, 2, 1));
     let mut health = Health::default();
-    health.fail(Part::Trunk(TrunkId(1)));
+    health.fail(Element::Trunk(TrunkId(1)));
     site.routes = Routes::new(&site.fabric, health);
     let mut asked = spec("train", &["h0", "h1"]);
     for gather in [Gather::Multicast, Gather::Unicast] {
@@ -331,7 +331,7 @@ fn jobs_without_room_keep_their_tree_on_new_routes() {
     let mut first = site.add(&spec("first", &members));
     site.add(&spec("second", &members));
     let before = first.clone();
-    let health: Health = [Part::Transit(SwitchId(0))].into_iter().collect();
+    let health: Health = [Element::Transit(SwitchId(0))].into_iter().collect();
     site.routes = Routes::new(&site.fabric, health);
     let names = site.program.names();
     let had = (&before.0, &before.1);
@@ -371,7 +371,7 @@ fn returned_indices_are_free_after_settle() {
         let shares = jobs.iter().flat_map(|(job, _)| &job.shares);
         shares.map(|(at, share)| (at.switch, *share)).collect()
     };
-    let without: Health = [Part::Transit(SwitchId(0))].into_iter().collect();
+    let without: Health = [Element::Transit(SwitchId(0))].into_iter().collect();
     for health in [without, Health::default()] {
         site.routes = Routes::new(&site.fabric, health);
         let had = jobs.clone();
@@ -405,7 +405,7 @@ fn jobs_without_room_are_restored_with_their_tree() {
     let mut jobs: Vec<Planned> = ["first", "second"]
         .map(|name| site.add(&spec(name, &members)))
         .into();
-    let health: Health = [Part::Transit(SwitchId(0))].into_iter().collect();
+    let health: Health = [Element::Transit(SwitchId(0))].into_iter().collect();
     site.routes = Routes::new(&site.fabric, health);
     let moved: Vec<bool> = jobs.iter_mut().map(|it| site.refit(it)).collect();
     assert_eq!(moved, [false, true]);
@@ -427,7 +427,7 @@ fn ports_on_both_sides_of_a_gap_keep_their_indices() {
     let mut planned = site.add(&spec("train", &["h0", "h1", "h2"]));
     let before = planned.0.clone();
     let mut health = Health::default();
-    health.fail(Part::Switch(SwitchId(3)));
+    health.fail(Element::Switch(SwitchId(3)));
     for health in [health, Health::default()] {
         site.routes = Routes::new(&site.fabric, health.clone());
         assert_eq!(site.refit(&mut planned), health == Health::default());

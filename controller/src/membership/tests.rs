@@ -397,7 +397,7 @@ enum Event {
     Run(usize),
     Hear(usize),
     Answer(usize),
-    Part(usize),
+    Element(usize),
     Attend(usize),
     Kill(usize),
     Refuse(usize),
@@ -414,7 +414,7 @@ fn events(members: usize) -> impl Strategy<Value = Vec<Event>> {
         20 => member.clone().prop_map(Event::Run),
         20 => member.clone().prop_map(Event::Hear),
         20 => member.clone().prop_map(Event::Answer),
-        2 => member.clone().prop_map(Event::Part),
+        2 => member.clone().prop_map(Event::Element),
         4 => member.clone().prop_map(Event::Attend),
         1 => member.clone().prop_map(Event::Kill),
         1 => member.clone().prop_map(Event::Refuse),
@@ -446,7 +446,7 @@ proptest! {
                 Event::Run(rank) => world.run(rank),
                 Event::Hear(rank) => world.hear(rank),
                 Event::Answer(rank) => world.answer(rank),
-                Event::Part(rank) => world.part(rank),
+                Event::Element(rank) => world.part(rank),
                 Event::Attend(rank) => world.attend(rank),
                 Event::Kill(rank) => {
                     world.members[rank].alive = false;

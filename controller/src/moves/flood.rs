@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::fabric::TrunkId;
     use crate::ledger::homes;
-    use crate::plan::{self, Ways};
+    use crate::plan::{self, JobPaths};
     use crate::testing::{Site, fabric_of, leaf_spine, spec};
     use crate::tree::JobTree;
 
@@ -109,7 +109,7 @@ mod tests {
         let homes = homes(&site.fabric, &job.members);
         let [old, new] = trunks.map(|trunks| tree(site, trunks, &homes));
         let routes = (&site.routes, &site.routes);
-        let ways = Ways::moving(&site.fabric, routes, &job.members, [Some(&old), Some(&new)]);
+        let ways = JobPaths::moving(&site.fabric, routes, &job.members, [Some(&old), Some(&new)]);
         let with = |tree| {
             let mut job = job.clone();
             job.multicast.as_mut().unwrap().tree = tree;

@@ -41,7 +41,7 @@ use ultima_p4runtime::v1::Update;
 use crate::fabric::{Fabric, Health, SwitchId};
 use crate::install::Untranslatable;
 use crate::job::{Job, JobId};
-use crate::plan::{self, Copy, Entity, Group, JobPlan, SwitchPlan, Ways, table};
+use crate::plan::{self, Copy, Entity, Group, JobPaths, JobPlan, SwitchPlan, table};
 use crate::routing::Routes;
 
 /// A job and its plan.
@@ -200,7 +200,7 @@ impl<'a> Moving<'a> {
             after: (job, after),
         } = moved;
         let trees = [was.tree(), job.tree()];
-        let ways = Ways::moving(fabric, routes, &job.members, trees);
+        let ways = JobPaths::moving(fabric, routes, &job.members, trees);
         let amid = plan::of_ways(fabric, job, &ways);
         // Compares the groups, not the trees: a job whose last rerouting did not complete belongs
         // to its new tree but may still have branches of the old one.

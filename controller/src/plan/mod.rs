@@ -10,6 +10,7 @@ mod cut;
 mod division;
 mod entity;
 mod group;
+mod job_paths;
 mod limits;
 mod loss;
 mod meter;
@@ -17,7 +18,6 @@ pub mod table;
 #[cfg(test)]
 mod tests;
 mod virtual_queue;
-mod ways;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -27,11 +27,11 @@ pub use cut::{CutSession, cuts, uncut};
 pub use division::{Division, divide};
 pub use entity::{Entity, SchemaError, Stage};
 pub use group::{Copy, Group};
+pub use job_paths::{JobPaths, Through};
 pub use limits::{LimitError, Usage, check_fabric};
 pub use loss::{LossDigest, LossSession};
 pub use meter::MeterCell;
 pub use virtual_queue::VirtualQueue;
-pub use ways::{Through, Ways};
 
 use crate::fabric::{Fabric, SwitchId, SwitchPort};
 use crate::job::Job;
@@ -111,12 +111,12 @@ pub fn of_fabric(fabric: &Fabric, routes: &Routes, switch: SwitchId) -> Vec<Enti
 
 /// The entities of `job`, on the switches that its packets pass only.
 pub fn of_job(fabric: &Fabric, routes: &Routes, job: &Job) -> JobPlan {
-    let ways = Ways::new(fabric, routes, &job.members, job.tree());
+    let ways = JobPaths::new(fabric, routes, &job.members, job.tree());
     of_ways(fabric, job, &ways)
 }
 
 /// Like [`of_job`], for known paths.
-pub(crate) fn of_ways(fabric: &Fabric, job: &Job, ways: &Ways) -> JobPlan {
+pub(crate) fn of_ways(fabric: &Fabric, job: &Job, ways: &JobPaths) -> JobPlan {
     let on_switch = |(switch, through)| (switch, on_switch(fabric, job, switch, through));
     ways.iter().map(on_switch).collect()
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fabric::{Part, TrunkId};
+use crate::fabric::{Element, TrunkId};
 use crate::job::{Gather, JobSpec};
 use crate::testing::{Site, cases, fabric_of, leaf_spine, spec};
 
@@ -46,8 +46,8 @@ fn leaves_spread_hosts_evenly_over_spines() {
 fn hosts_with_drained_ports_are_not_reached_over_drained_spines() {
     let fabric = leaf_spine(2, 2, 2);
     let parts = |host: HostId| {
-        let port = Part::Port(fabric.host(host).attached);
-        [port, Part::Transit(SwitchId(0))].into_iter().collect()
+        let port = Element::Port(fabric.host(host).attached);
+        [port, Element::Transit(SwitchId(0))].into_iter().collect()
     };
     for host in fabric.host_ids() {
         let routes = Routes::new(&fabric, parts(host));
@@ -117,7 +117,7 @@ fn a_failed_spine_reroutes_its_hosts_only() {
     let fabric = leaf_spine(4, 4, 6);
     let before = Routes::new(&fabric, Health::default());
     let mut health = Health::default();
-    health.fail(Part::Switch(SwitchId(0)));
+    health.fail(Element::Switch(SwitchId(0)));
     let after = Routes::new(&fabric, health.clone());
     for leaf in (4..8).map(SwitchId) {
         let to_failed = fabric.trunks_of(leaf)[0].port;
@@ -133,7 +133,7 @@ fn a_failed_spine_reroutes_its_hosts_only() {
             "{chosen:?}"
         );
     }
-    health.mend(Part::Switch(SwitchId(0)));
+    health.mend(Element::Switch(SwitchId(0)));
     assert_eq!(Routes::new(&fabric, health), before);
 }
 
@@ -141,7 +141,7 @@ fn a_failed_spine_reroutes_its_hosts_only() {
 fn hosts_with_down_ports_have_no_route() {
     let fabric = leaf_spine(2, 2, 2);
     let mut health = Health::default();
-    health.fail(Part::Port(fabric.host(HostId(3)).attached));
+    health.fail(Element::Port(fabric.host(HostId(3)).attached));
     let routes = Routes::new(&fabric, health);
     for switch in fabric.switch_ids() {
         assert_eq!(routes.port(switch, HostId(3)), None);

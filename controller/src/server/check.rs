@@ -15,8 +15,8 @@ use super::mesh::{Mesh, Reports};
 use super::seats::Seat;
 use crate::api::CheckRound;
 use crate::check::{
-    Check, Counted, Diagnosis, End, Evidence, Finding, Findings, Hop, Path, Place, Port, Step, Way,
-    diagnose, unreachable,
+    Check, Counted, Diagnosis, End, Evidence, Finding, Findings, Hop, Path, PathCount, Place, Port,
+    Step, diagnose, unreachable,
 };
 use crate::fabric::{HostId, SwitchId};
 use crate::job::{Job, JobId, Line, Rank};
@@ -413,9 +413,9 @@ fn mesh<'a>(job: &Job, attending: &'a [Rank]) -> Mesh<'a> {
 }
 
 /// The hosts that receive anything over a switch.
-fn hearing(job: &Job, ways: &[Way]) -> HashSet<HostId> {
+fn hearing(job: &Job, ways: &[PathCount]) -> HashSet<HostId> {
     let heard = ways.iter().filter(|way| way.short_came > 0 && way.hops > 0);
-    let host = |way: &Way| job.members[usize::from(way.path.to.0)].host;
+    let host = |way: &PathCount| job.members[usize::from(way.path.to.0)].host;
     heard.map(host).collect()
 }
 
@@ -446,7 +446,7 @@ fn came(reports: &Reports, path: Path) -> u32 {
 
 /// The silent paths to examine, by sender. Unicast paths are examined one at a time, so that counts
 /// belong to one path.
-fn looks(ways: &[Way]) -> BTreeSet<Look> {
+fn looks(ways: &[PathCount]) -> BTreeSet<Look> {
     let mut by_group: BTreeMap<(Rank, bool), BTreeSet<Rank>> = BTreeMap::new();
     let mut looks = BTreeSet::new();
     for way in ways

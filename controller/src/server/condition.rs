@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::fabric::damping::{Damping, Terms};
-use crate::fabric::{Fabric, Health, Part, SwitchId};
+use crate::fabric::{Element, Fabric, Health, SwitchId};
 
 /// The observed state of the fabric's elements, and the operator's drains.
 #[derive(Clone, Debug)]
@@ -13,18 +13,18 @@ pub struct Condition {
     terms: Terms,
     /// The least time of a request in progress from the failure of an element on.
     change: Duration,
-    drained: BTreeSet<Part>,
+    drained: BTreeSet<Element>,
     /// Drained elements that the fabric file lacks.
     unknown: BTreeSet<String>,
     /// Elements that have failed.
-    seen: BTreeMap<Part, Damping>,
+    seen: BTreeMap<Element, Damping>,
     /// Those of them that count as down.
     lost: Health,
     /// Deadline of the reroute that is due because of elements that went down since
     /// [`settle`](Self::settle).
     owed: Option<Instant>,
     /// Elements that lose the packets sent into them.
-    lossy: BTreeSet<Part>,
+    lossy: BTreeSet<Element>,
 }
 
 impl Condition {
@@ -33,7 +33,7 @@ impl Condition {
     pub fn new(fabric: &Fabric, terms: Terms, change: Duration, drained: &[String]) -> Self {
         let mut unknown = BTreeSet::new();
         let known = drained.iter().filter_map(|name| {
-            let part = fabric.part_named(name);
+            let part = fabric.element_named(name);
             let note = |error| {
                 tracing::warn!(%error, "a drained element is no longer in the fabric; undrain it to remove it from the store");
                 unknown.insert(name.clone());
@@ -54,7 +54,7 @@ impl Condition {
 
     /// Records that an element was seen up or down. Returns true if the observation is new, or if
     /// any element counts as another state by now.
-    pub fn see(&mut self, part: Part, is_there: bool, now: Instant) -> bool {
+    pub fn see(&mut self, part: Element, is_there: bool, now: Instant) -> bool {
         if is_there {
             self.lossy.remove(&part);
         }
@@ -73,7 +73,7 @@ impl Condition {
 
     /// Marks an element as down at once: it has been gone for long enough, or since an unknown
     /// time.
-    pub fn lose(&mut self, part: Part, now: Instant) {
+    pub fn lose(&mut self, part: Element, now: Instant) {
         let (terms, expected) = (self.terms, self.expected());
         let seen = self.seen.entry(part);
         seen.and_modify(|damping| damping.lose(now))
@@ -82,7 +82,7 @@ impl Condition {
     }
 
     /// Marks an element as down that reports to be up but loses packets.
-    pub fn mark_lossy(&mut self, part: Part, now: Instant) {
+    pub fn mark_lossy(&mut self, part: Element, now: Instant) {
         self.lossy.insert(part);
         self.lose(part, now);
     }
@@ -132,7 +132,7 @@ impl Condition {
     }
 
     /// Drains an element or undrains it.
-    pub fn drain(&mut self, part: Part, drained: bool) {
+    pub fn drain(&mut self, part: Element, drained: bool) {
         match drained {
             true => self.drained.insert(part),
             false => self.drained.remove(&part),
@@ -140,12 +140,12 @@ impl Condition {
     }
 
     /// True if an element is drained.
-    pub fn is_drained(&self, part: Part) -> bool {
+    pub fn is_drained(&self, part: Element) -> bool {
         self.drained.contains(&part)
     }
 
     /// The health of the fabric if this element were drained or not.
-    pub fn with(&self, part: Part, drained: bool) -> Health {
+    pub fn with(&self, part: Element, drained: bool) -> Health {
         let mut then = self.clone();
         then.drain(part, drained);
         then.health()
@@ -167,7 +167,7 @@ impl Condition {
     }
 
     /// True if an element counts as down.
-    pub fn is_lost(&self, part: Part) -> bool {
+    pub fn is_lost(&self, part: Element) -> bool {
         self.lost.down().any(|lost| lost == part)
     }
 
@@ -180,11 +180,11 @@ impl Condition {
     }
 
     /// The elements of a switch that are not in use.
-    pub fn of(&self, fabric: &Fabric, switch: SwitchId) -> Vec<PartState> {
-        let here = |part: &Part| match *part {
-            Part::Switch(at) | Part::Transit(at) => at == switch,
-            Part::Port(at) => at.switch == switch,
-            Part::Trunk(trunk) => fabric
+    pub fn of(&self, fabric: &Fabric, switch: SwitchId) -> Vec<ElementState> {
+        let here = |part: &Element| match *part {
+            Element::Switch(at) | Element::Transit(at) => at == switch,
+            Element::Port(at) => at.switch == switch,
+            Element::Trunk(trunk) => fabric
                 .trunk(trunk)
                 .ends
                 .iter()
@@ -202,7 +202,7 @@ impl Condition {
                     });
             let drained = self.drained.contains(&part).then_some("drained");
             let states: Vec<&str> = lost.into_iter().chain(drained).collect();
-            PartState {
+            ElementState {
                 part: fabric.name_of(part),
                 state: states.join(", "),
             }
@@ -213,7 +213,7 @@ impl Condition {
 
 /// An element that is not in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PartState {
+pub struct ElementState {
     /// Its name.
     pub part: String,
     /// Its state, on one line.
@@ -231,7 +231,7 @@ mod tests {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
         let now = Instant::now();
-        let part = fabric.part_named("s1").unwrap();
+        let part = fabric.element_named("s1").unwrap();
         let mut condition = Condition::new(&fabric, Terms::default(), CHANGE, &["s9".into()]);
         let of = |condition: &Condition| {
             let parts = condition.of(&fabric, SwitchId(0));
@@ -264,7 +264,7 @@ mod tests {
     fn an_observation_also_reports_states_that_time_has_changed() {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
-        let [one, other] = ["s1", "s2"].map(|name| fabric.part_named(name).unwrap());
+        let [one, other] = ["s1", "s2"].map(|name| fabric.element_named(name).unwrap());
         let mut condition = Condition::new(&fabric, Terms::default(), CHANGE, &[]);
         let start = Instant::now();
         assert!(condition.see(one, false, start));
@@ -283,7 +283,7 @@ mod tests {
     fn a_reroute_is_expected_as_soon_as_an_element_fails() {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
-        let [one, other] = ["s1", "s2"].map(|name| fabric.part_named(name).unwrap());
+        let [one, other] = ["s1", "s2"].map(|name| fabric.element_named(name).unwrap());
         let terms = Terms::default();
         let mut condition = Condition::new(&fabric, terms, CHANGE, &[]);
         let start = Instant::now();

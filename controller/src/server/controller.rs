@@ -16,7 +16,7 @@ use super::Config;
 use super::burst_drops::BurstDrops;
 use super::changes::{ChangeLock, Changes};
 use super::check::PastCheck;
-use super::condition::{Condition, PartState};
+use super::condition::{Condition, ElementState};
 use super::error::{BringUpError, JobRequestError, ServeError};
 use super::journal::{Journal, Lead};
 use super::keeper::SeatKeeper;
@@ -32,7 +32,7 @@ use super::telemetry::READS;
 use super::timers::Timers;
 use super::{service_telemetry, service_watch};
 use crate::fabric::blackhole::Blackholes;
-use crate::fabric::{Fabric, Part, SwitchId};
+use crate::fabric::{Element, Fabric, SwitchId};
 use crate::install::Clients;
 use crate::job::{Job, JobId, Rank};
 use crate::metrics::Metrics;
@@ -116,7 +116,7 @@ pub struct SwitchState {
     /// Why it is not connected, on one line.
     pub problem: Option<String>,
     /// Its elements that are not in use.
-    pub health: Vec<PartState>,
+    pub health: Vec<ElementState>,
     /// True if it needs a resync.
     pub dirty: bool,
     /// The jobs installed on it, by name.
@@ -307,7 +307,7 @@ impl Controller {
                     Lost::Silent => {
                         // It may have restarted, and then has no entries.
                         switch.mark_dirty();
-                        self.see(Part::Transit(id), false);
+                        self.see(Element::Transit(id), false);
                     }
                     Lost::Superseded(term) => self.journal.outrank(term),
                     Lost::Elsewhere => {}
@@ -317,7 +317,7 @@ impl Controller {
             let failed = |error: &BringUpError| {
                 if error.is_silence() {
                     switch.mark_dirty();
-                    self.see(Part::Transit(id), false);
+                    self.see(Element::Transit(id), false);
                 }
                 if let Some(term) = error.superseded() {
                     self.journal.outrank(term);
@@ -325,7 +325,7 @@ impl Controller {
             };
             let client = switch.reconnect(failed).await;
             // A short interruption ends here, not only when the switch has been resynced.
-            let part = Part::Transit(id);
+            let part = Element::Transit(id);
             if !self.condition().is_lost(part) {
                 self.see(part, true);
             }
@@ -435,7 +435,7 @@ impl Controller {
     }
 
     /// The lock for committing a change of the switches' desired state. Refused while the
-    /// controller is stopping or not primary, and while too few controllers follow to store the
+    /// controller is stopping or does not lead, and while too few controllers follow to store the
     /// change.
     pub(super) async fn change(&self) -> Result<Changes<'_>, JobRequestError> {
         // Before the lock, so that the wait for followers delays no other change.
@@ -448,7 +448,7 @@ impl Controller {
     pub(super) fn open(&self) -> Result<(), JobRequestError> {
         match (*self.closed.borrow(), self.journal.leads()) {
             (true, _) => Err(JobRequestError::Stopping),
-            (false, false) => Err(JobRequestError::NotPrimary),
+            (false, false) => Err(JobRequestError::NotLeader),
             (false, true) => Ok(()),
         }
     }

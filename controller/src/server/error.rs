@@ -9,7 +9,7 @@ use ultima_link::units::counted;
 
 use super::journal::KeepError;
 use super::listen::Listen;
-use crate::fabric::{Fabric, UnknownPart};
+use crate::fabric::{Fabric, UnknownElement};
 use crate::install::{InstallError, Untranslatable};
 use crate::job::Line;
 use crate::ledger::Refusal;
@@ -224,7 +224,7 @@ impl BringUpError {
 pub enum DrainError {
     /// The fabric has no such element.
     #[error(transparent)]
-    Unknown(#[from] UnknownPart),
+    Unknown(#[from] UnknownElement),
     /// A job cannot be rerouted.
     #[error("{part} is unchanged: job {job} would have no room: {refusal}")]
     NoRoom {
@@ -238,7 +238,7 @@ pub enum DrainError {
     /// The change could not be stored.
     #[error("nothing was changed: the change could not be stored: {0}")]
     Store(#[from] KeepError),
-    /// The controller is stopping or not primary.
+    /// The controller is stopping or does not lead.
     #[error(transparent)]
     Stopping(JobRequestError),
 }
@@ -501,7 +501,7 @@ pub enum JobRequestError {
     Stopping,
     /// The controller is not primary at more than half of the switches.
     #[error("this controller is not primary at more than half of the switches; ask the leader")]
-    NotPrimary,
+    NotLeader,
     /// Too few controllers follow to store a change, so nothing was begun.
     #[error("nothing was changed: {0}")]
     Unfollowed(KeepError),

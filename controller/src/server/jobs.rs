@@ -363,7 +363,7 @@ impl Controller {
                     // The store is unchanged.
                     error @ (KeepError::Store(_)
                     | KeepError::Followers { .. }
-                    | KeepError::NotPrimary) => error,
+                    | KeepError::NotLeader) => error,
                     KeepError::Copies { .. } | KeepError::GivenUp { .. } | KeepError::Unknown => {
                         KeepError::Unknown
                     }

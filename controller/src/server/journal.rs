@@ -65,7 +65,7 @@ pub enum KeepError {
     },
     /// Another controller leads, or may. Nothing was written.
     #[error("this controller no longer leads; ask the leader")]
-    NotPrimary,
+    NotLeader,
     /// It is written here. The next leader may or may not have it.
     #[error(
         "another controller may have taken over without this change; ask the leader whether it has it"
@@ -96,7 +96,7 @@ pub enum FollowRefusal {
     },
     /// The controller does not lead.
     #[error("the controller does not lead")]
-    NotPrimary,
+    NotLeader,
 }
 
 /// The conditions under which a controller leads.
@@ -277,7 +277,7 @@ impl Journal {
     pub async fn commit(&self, change: Change) -> Result<History, KeepError> {
         let _order = self.order.lock().await;
         if self.closed.load(Ordering::Acquire) {
-            return Err(KeepError::NotPrimary);
+            return Err(KeepError::NotLeader);
         }
         let (store, term) = (Arc::clone(&self.store), self.lead.term);
         let committed = tokio::task::spawn_blocking(move || {
@@ -291,7 +291,7 @@ impl Journal {
             Ok(entry) => Arc::new(entry),
             Err(StoreError::Outdated { accepted, .. }) => {
                 self.outrank(accepted);
-                return Err(KeepError::NotPrimary);
+                return Err(KeepError::NotLeader);
             }
             Err(error) => return Err(KeepError::Store(error)),
         };
@@ -341,7 +341,7 @@ impl Journal {
     pub async fn follow(&self, controller: u32, known: History) -> Result<Feed, FollowRefusal> {
         let _order = self.order.lock().await;
         if self.closed.load(Ordering::Acquire) {
-            return Err(FollowRefusal::NotPrimary);
+            return Err(FollowRefusal::NotLeader);
         }
         let following = self.following();
         let others = following.iter().filter(|(who, _)| *who != controller);

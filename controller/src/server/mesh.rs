@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::api::RoundReport;
-use crate::check::{Path, Way};
+use crate::check::{Path, PathCount};
 use crate::job::Rank;
 
 /// Up to this many members send to all others. In a larger job each sends to one less than this,
@@ -73,15 +73,15 @@ impl Mesh<'_> {
 
     /// The result of every path, of `sent` short packets and as many full ones. Reports about other
     /// paths are ignored.
-    pub fn ways(&self, sent: u32, short_ones: &Reports, full_ones: &Reports) -> Vec<Way> {
-        let silent = |path| Way {
+    pub fn ways(&self, sent: u32, short_ones: &Reports, full_ones: &Reports) -> Vec<PathCount> {
+        let silent = |path| PathCount {
             path,
             sent,
             short_came: 0,
             full_came: 0,
             hops: 0,
         };
-        let mut ways: Vec<Way> = self.paths().map(silent).collect();
+        let mut ways: Vec<PathCount> = self.paths().map(silent).collect();
         let numbers = ways.iter().enumerate().map(|(at, way)| (way.path, at));
         let numbers: HashMap<Path, usize> = numbers.collect();
         for (reports, is_full) in [(short_ones, false), (full_ones, true)] {

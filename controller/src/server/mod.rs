@@ -59,7 +59,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::transport::Server;
 
-pub use condition::PartState;
+pub use condition::ElementState;
 pub use controller::{Controller, JobState, SwitchState};
 pub use error::{BringUpError, DrainError, JobRequestError, RestoreError, ServeError};
 pub use group::{GRACE, Group, MemberHandle, serve_in};

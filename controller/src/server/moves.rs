@@ -22,7 +22,7 @@ use super::error::{DrainError, JobRequestError};
 use super::registry::Wanted;
 use super::switch::ManagedSwitch;
 use super::tail_drops::Rerouting;
-use crate::fabric::{Health, Part, SwitchId};
+use crate::fabric::{Element, Health, SwitchId};
 use crate::install::Clients;
 use crate::job::{Job, JobId};
 use crate::moves::{self, Moved, Room, Step};
@@ -55,7 +55,7 @@ impl Controller {
     /// Records that an element was seen up or down: by the end of a switch's stream, by a port's
     /// state, or by telemetry. Trees and routes follow when [damping](crate::fabric::damping)
     /// accepts it.
-    pub fn see(&self, part: Part, is_there: bool) {
+    pub fn see(&self, part: Element, is_there: bool) {
         let mut condition = self.condition();
         let is_new = condition.see(part, is_there, Instant::now());
         self.announce(&condition);
@@ -72,7 +72,7 @@ impl Controller {
     }
 
     /// Records that an element loses the packets sent into it.
-    pub(super) fn mark_lossy(&self, part: Part) {
+    pub(super) fn mark_lossy(&self, part: Element) {
         let mut condition = self.condition();
         condition.mark_lossy(part, Instant::now());
         self.announce(&condition);
@@ -94,7 +94,7 @@ impl Controller {
     /// The element is unknown, a job has no room elsewhere, or the change cannot be stored.
     #[tracing::instrument(name = "drain", skip_all, fields(element = name, drained = drained))]
     pub async fn drain(self: &Arc<Self>, name: &str, drained: bool) -> Result<Drained, DrainError> {
-        let part = match self.fabric.part_named(name) {
+        let part = match self.fabric.element_named(name) {
             Ok(part) => part,
             Err(unknown) => return self.forget_drained(name, drained, unknown.into()).await,
         };
@@ -174,7 +174,7 @@ impl Controller {
             if !self.must_reroute() {
                 self.changed(&mut changes_seen).await;
             }
-            // A controller that is not primary reroutes nothing. What is due stays due until it is
+            // A controller that does not lead reroutes nothing. What is due stays due until it is
             // primary again.
             while self.open().is_err() {
                 self.changes.expect(None);

@@ -10,7 +10,7 @@ use super::controller::{Controller, lock};
 use super::gnmi::{Listener, of_state, on_change};
 use super::interfaces::{Interfaces, LeafState};
 use crate::fabric::blackhole::{Crossed, SAMPLED_EVERY};
-use crate::fabric::{Part, SwitchId, SwitchPort};
+use crate::fabric::{Element, SwitchId, SwitchPort};
 
 /// Follows the counters of a switch's ports.
 pub(super) struct PortCounters {
@@ -104,7 +104,7 @@ impl Listener for PortCounters {
     fn absent(switch: SwitchId, controller: &Controller) {
         let gone = lock(&controller.blackholes).give_up(&controller.fabric, switch);
         for trunk in gone {
-            controller.see(Part::Trunk(trunk), true);
+            controller.see(Element::Trunk(trunk), true);
         }
     }
 
@@ -128,7 +128,7 @@ impl Controller {
         let Some((trunk, carries)) = change else {
             return;
         };
-        let part = Part::Trunk(trunk);
+        let part = Element::Trunk(trunk);
         let link = self.fabric.name_of(part);
         match carries {
             false => {

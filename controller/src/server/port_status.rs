@@ -11,7 +11,7 @@ use ultima_gnmi::v0::{Notification, Subscription};
 use super::controller::Controller;
 use super::gnmi::{Listener, of_state, on_change};
 use super::interfaces::{Interfaces, LeafState};
-use crate::fabric::{Part, SwitchId, SwitchPort};
+use crate::fabric::{Element, SwitchId, SwitchPort};
 use crate::target::PortNumber;
 
 /// Follows which ports of a switch are up.
@@ -62,7 +62,7 @@ impl Controller {
         let reported: BTreeSet<PortNumber> = reported.ports().collect();
         let trunks = self.fabric().trunks_of(switch).iter().map(|end| end.port);
         for port in trunks.filter(|port| !reported.contains(port)) {
-            self.see(Part::Port(SwitchPort { switch, port }), true);
+            self.see(Element::Port(SwitchPort { switch, port }), true);
         }
     }
 
@@ -70,9 +70,9 @@ impl Controller {
     fn see_port(&self, port: SwitchPort, is_up: bool) {
         let is_trunk = self.fabric().across(port).is_some();
         if is_trunk {
-            let name = self.fabric().name_of(Part::Port(port));
+            let name = self.fabric().name_of(Element::Port(port));
             tracing::debug!(port = name, is_up, "port state reported");
-            self.see(Part::Port(port), is_up);
+            self.see(Element::Port(port), is_up);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::condition::Condition;
 use super::controller::Controller;
 use super::error::{BringUpError, ServeError};
 use super::switch::{ManagedSwitch, is_most};
-use crate::fabric::{Part, SwitchId};
+use crate::fabric::{Element, SwitchId};
 use crate::p4rt::SwitchClient;
 
 /// The switches that a controller needs to start. It reconnects to the others later.
@@ -60,7 +60,7 @@ pub async fn connect(
         }
         tracing::warn!(%error, "starting without this switch");
         match error.is_silence() {
-            true => condition.lose(Part::Transit(switch.id), Instant::now()),
+            true => condition.lose(Element::Transit(switch.id), Instant::now()),
             false => refusal = refusal.or(Some(error)),
         }
     }

@@ -21,7 +21,7 @@ pub(super) fn code_of(error: &KeepError) -> Code {
         KeepError::Followers { .. }
         | KeepError::Copies { .. }
         | KeepError::GivenUp { .. }
-        | KeepError::NotPrimary
+        | KeepError::NotLeader
         | KeepError::Unknown => Code::Unavailable,
     }
 }
@@ -56,7 +56,7 @@ impl JobRequestError {
             JobRequestError::NotConnected { .. }
             | JobRequestError::ResyncFailed { .. }
             | JobRequestError::CancelPending { .. }
-            | JobRequestError::NotPrimary
+            | JobRequestError::NotLeader
             | JobRequestError::Stopping => Code::Unavailable,
             // A retry may succeed.
             error if error.is_given_up() => Code::Unavailable,

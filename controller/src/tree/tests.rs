@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fabric::Part;
+use crate::fabric::Element;
 use crate::job::Weight;
 use crate::routing::Routes;
 use crate::testing::{cases, fabric_of, leaf_spine};
@@ -143,7 +143,7 @@ fn packets_follow_the_tree() {
 fn disconnected_members_have_no_tree() {
     let fabric = leaf_spine(1, 3, 1);
     let mut health = Health::default();
-    health.fail(Part::Trunk(TrunkId(0)));
+    health.fail(Element::Trunk(TrunkId(0)));
     let routes = Routes::new(&fabric, health);
     let tree = |members: [usize; 2]| {
         let members = members.map(SwitchId).into();
@@ -231,7 +231,7 @@ proptest! {
         let mut health = Health::default();
         for trunk in cut.iter().map(|trunk| TrunkId(trunk.index(fabric.trunks().len()))) {
             if fabric.trunk(trunk).ends.iter().all(|end| end.switch != SwitchId(0)) {
-                health.fail(Part::Trunk(trunk));
+                health.fail(Element::Trunk(trunk));
             }
         }
         let picked = picked.iter().enumerate().filter(|(_, picked)| **picked);

@@ -103,7 +103,7 @@ async fn lose_while_anything_hangs(all: Vec<Hanging>, controller: Arc<Mutex<Weak
         if let Some(controller) = controller {
             let link = controller
                 .fabric()
-                .part_named(&Target::of_run().part(LINK))
+                .element_named(&Target::of_run().part(LINK))
                 .unwrap();
             controller.see(link, !all.iter().any(Hanging::any));
         }

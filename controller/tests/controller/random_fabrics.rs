@@ -9,7 +9,7 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::FileFailurePersistence;
 use tempfile::TempDir;
 use ultima_controller::client::Client;
-use ultima_controller::fabric::{Fabric, Part, SwitchPort, TrunkId};
+use ultima_controller::fabric::{Element, Fabric, SwitchPort, TrunkId};
 use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
@@ -276,15 +276,17 @@ impl World {
     }
 
     fn see(&self, trunk: TrunkId, is_there: bool) {
-        self.handle().controller().see(Part::Trunk(trunk), is_there);
+        self.handle()
+            .controller()
+            .see(Element::Trunk(trunk), is_there);
     }
 
     /// Draws a switch or a link.
     fn part(&self, at: &Index) -> String {
         let fabric = self.fabric();
-        let switches = fabric.switch_ids().map(Part::Transit);
-        let trunks = (0..fabric.trunks().len()).map(|at| Part::Trunk(TrunkId(at)));
-        let parts: Vec<Part> = switches.chain(trunks).collect();
+        let switches = fabric.switch_ids().map(Element::Transit);
+        let trunks = (0..fabric.trunks().len()).map(|at| Element::Trunk(TrunkId(at)));
+        let parts: Vec<Element> = switches.chain(trunks).collect();
         fabric.name_of(parts[at.index(parts.len())])
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ultima_controller::client::Client;
-use ultima_controller::fabric::Part;
+use ultima_controller::fabric::Element;
 use ultima_controller::fabric::damping::Terms;
 use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::server::{self, Config, Handle, ServeError, Timers};
@@ -348,13 +348,13 @@ async fn a_hanging_creation_yields_to_reroutes_only() {
     until(async || is_whole_but(&handle, SPINE1).await).await;
 }
 
-fn part(handle: &Handle, name: &str) -> Part {
+fn part(handle: &Handle, name: &str) -> Element {
     let fabric = handle.controller().fabric();
-    fabric.part_named(&Target::of_run().part(name)).unwrap()
+    fabric.element_named(&Target::of_run().part(name)).unwrap()
 }
 
 /// A link between two switches.
-fn a_link(handle: &Handle) -> Part {
+fn a_link(handle: &Handle) -> Element {
     part(handle, "leaf2/101")
 }
 

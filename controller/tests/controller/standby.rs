@@ -179,7 +179,7 @@ async fn a_deposed_leader_changes_nothing() {
             let error = refused.unwrap_err();
             let is_so = matches!(
                 error,
-                JobRequestError::Stopping | JobRequestError::NotPrimary
+                JobRequestError::Stopping | JobRequestError::NotLeader
             );
             assert!(is_so, "{error}");
         }

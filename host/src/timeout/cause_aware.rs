@@ -7,6 +7,9 @@
 //! and changes nothing. A rank waits at least as long as it sends, because its receivers cannot know what it
 //! never sent.
 //!
+//! A host's scheduler may stop a rank for longer than an operation takes. That is too rare to be learned and costs whole
+//! operations, so bounds have the configured slack beyond the learned times.
+//!
 //! Waits for stragglers are bounded: by [`STRETCH`] times the usual duration, or [`PERIOD_SHARE`] of the time
 //! from one operation to the next. A source that was overdue in most of the last operations does not count.
 
@@ -43,6 +46,8 @@ const OVERDUE_OFTEN: f32 = 0.5;
 
 pub(super) struct CauseAware {
     limits: Bounds,
+    /// See [`Config::slack`](crate::Config::slack).
+    slack: Duration,
     ranks: u16,
     buckets: Buckets<Bucket>,
     /// By rank: the share of recent steps in which it was overdue.
@@ -82,11 +87,12 @@ impl Times {
 }
 
 impl CauseAware {
-    pub(super) fn new(limits: Bounds, ranks: u16) -> Self {
+    pub(super) fn new(limits: Bounds, slack: Duration, ranks: u16) -> Self {
         let mut now = Bits::default();
         now.reset(ranks.into());
         Self {
             limits,
+            slack,
             ranks,
             buckets: Buckets::default(),
             overdue: vec![0.0; ranks.into()],
@@ -129,14 +135,15 @@ impl Bucket {
         }
     }
 
-    fn learn(&mut self, limits: Bounds) {
+    fn learn(&mut self, limits: Bounds, slack: Duration) {
         let [t_s, t_b] = self.stages.each_ref().map(|times| {
             let usual = times.came.median().max(times.sent.median());
             let most = (usual * STRETCH).max(self.period / PERIOD_SHARE);
             let sent = times.sent.all_but_share(SENT_LATE);
             times.came.bound().max(sent).min(most)
         });
-        self.bounds = Bounds::within(t_s, t_b, self.early.grace(), limits);
+        let grace = self.early.grace().map(|grace| Some(grace? + slack));
+        self.bounds = Bounds::within(t_s + slack, t_b + 2 * slack, grace, limits);
     }
 }
 
@@ -209,7 +216,7 @@ impl Policy for CauseAware {
         bucket.early.ended(&ended.stages, late);
         bucket.operations += 1;
         if bucket.operations >= WARM_UP {
-            bucket.learn(self.limits);
+            bucket.learn(self.limits, self.slack);
             if bucket.start_over > 0 {
                 bucket.start_over -= 1;
                 bucket.forget();

@@ -71,7 +71,11 @@ impl Timeouts {
         match self {
             Timeouts::Fixed => Box::new(fixed::Fixed::new(limits)),
             Timeouts::Published => Box::new(published::Published::new(limits, config.ranks)),
-            Timeouts::CauseAware => Box::new(cause_aware::CauseAware::new(limits, config.ranks)),
+            Timeouts::CauseAware => Box::new(cause_aware::CauseAware::new(
+                limits,
+                config.slack,
+                config.ranks,
+            )),
         }
     }
 }

@@ -53,8 +53,8 @@ fn operations_end_by_trimmed_packets(fabric: &str, hops: u64) {
     lab.create("{ name: train, members: [h1, h2, h3, h4] }");
     let hosts = ["h1", "h2", "h3", "h4"].map(|host| (host, 1));
     let repeat = REPEAT.to_string();
-    // Rate control would prevent most losses.
-    let rate = ["--rate", RATE, "--rate-control", "fixed"];
+    // Rate and incast control would prevent most losses.
+    let rate = ["--rate", RATE, "--rate-control", "fixed", "--incast", "all"];
     let options = [&["--job", "train", "--output=json"][..], &rate].concat();
     // The bound is wide enough for a busy machine: no operation may end by it.
     let work = [

@@ -29,7 +29,7 @@ async fn a_write_during_a_takeover_has_an_unknown_result() {
     // After this, nothing is on its way.
     journal.close();
     let error = journal.write(change()).await.unwrap_err();
-    assert!(matches!(error, KeepError::NotPrimary), "{error}");
+    assert!(matches!(error, KeepError::NotLeader), "{error}");
     assert_eq!(journal.history().unwrap().changes, 1);
 }
 

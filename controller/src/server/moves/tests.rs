@@ -183,7 +183,7 @@ impl World {
     /// Drains or undrains an element; every packet must arrive all the time. If `may_refuse`,
     /// nothing happens if a job has no room elsewhere. The switch `away` receives no updates until
     /// the end.
-    fn drain(&mut self, part: Part, drained: bool, may_refuse: bool, away: Option<SwitchId>) {
+    fn drain(&mut self, part: Element, drained: bool, may_refuse: bool, away: Option<SwitchId>) {
         let lost = Health::default();
         let mut health = self.health.clone();
         match drained {
@@ -218,7 +218,7 @@ impl World {
     }
 
     /// Fails an element. [`drain`](Self::drain) with `false` repairs it.
-    fn fail(&mut self, part: Part) {
+    fn fail(&mut self, part: Element) {
         self.health.fail(part);
         self.go_over(None, &[part].into_iter().collect());
         self.is_as_planned();
@@ -484,7 +484,7 @@ impl World {
         let mut jobs: BTreeMap<SwitchId, Vec<Entity>> = BTreeMap::new();
         for record in self.registry.iter() {
             let job = &record.job;
-            let ways = plan::Ways::held(&self.fabric, &routes, &job.members, job.tree());
+            let ways = plan::JobPaths::held(&self.fabric, &routes, &job.members, job.tree());
             let plan = plan::of_ways(&self.fabric, job, &ways);
             for (id, plan) in plan {
                 jobs.entry(id).or_default().extend(plan.entities().cloned());
@@ -509,13 +509,13 @@ fn events() -> impl Strategy<Value = Vec<(u8, prop::sample::Index, prop::sample:
 fn run(case: &Case, events: &[(u8, prop::sample::Index, prop::sample::Index)]) {
     let mut world = World::new(case.fabric.clone());
     // Operators drain transit through a switch, not the switch itself.
-    let parts: BTreeSet<Part> = (case.failures.iter())
+    let parts: BTreeSet<Element> = (case.failures.iter())
         .map(|part| match *part {
-            Part::Switch(switch) => Part::Transit(switch),
+            Element::Switch(switch) => Element::Transit(switch),
             part => part,
         })
         .collect();
-    let parts: Vec<Part> = parts.into_iter().collect();
+    let parts: Vec<Element> = parts.into_iter().collect();
     let name = |at: usize| format!("job{at}");
     world.create("job0", &case.jobs[0]);
     for (kind, index, away) in events {
@@ -544,7 +544,7 @@ fn run(case: &Case, events: &[(u8, prop::sample::Index, prop::sample::Index)]) {
 fn a_switch_that_is_away_may_receive_its_own_packets() {
     let trunks = [(0, 1, ""), (0, 2, ""), (2, 3, ""), (3, 1, "")];
     let mut world = World::new(fabric_of(4, &[(0, 1), (1, 1)], &trunks));
-    let (s0, link, h1) = (SwitchId(0), Part::Trunk(TrunkId(0)), HostId(1));
+    let (s0, link, h1) = (SwitchId(0), Element::Trunk(TrunkId(0)), HostId(1));
     let (to_s2, to_s0) = (PortNumber(2), PortNumber(1));
     world.create("train", &["h0", "h1"].map(String::from));
     world.drain(link, true, true, None);
@@ -604,7 +604,7 @@ fn a_job_that_kept_its_old_tree_changes_over_without_a_loop() {
         "h0", "h1", "h2", "h2", "h2", "h3", "h3", "h4", "h4", "h5", "h6", "h7", "h9",
     ];
     world.create("train", &members.map(String::from));
-    let link = Part::Trunk(TrunkId(2));
+    let link = Element::Trunk(TrunkId(2));
     world.drain(link, true, true, Some(SwitchId(3)));
     let routes = world.registry.routes();
     assert!(!routes.health().trunk_is_up(&world.fabric, TrunkId(2)));

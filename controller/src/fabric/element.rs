@@ -1,6 +1,6 @@
 //! Names of a fabric's elements, as operators write them and the store keeps them.
 
-use super::{Fabric, LinkEnd, Part, SwitchId, SwitchPort};
+use super::{Element, Fabric, LinkEnd, SwitchId, SwitchPort};
 use crate::names::some_of;
 
 /// A name that no element has.
@@ -8,7 +8,7 @@ use crate::names::some_of;
 #[error(
     "unknown element {name:?}: {why}; name a switch (s1), a port (s1/9) or a link between switches (s1/9-s2/9)"
 )]
-pub struct UnknownPart {
+pub struct UnknownElement {
     /// The name.
     pub name: String,
     /// The part of the name that is unknown.
@@ -37,19 +37,19 @@ impl Fabric {
         })
     }
 
-    /// Finds an element by name: `SWITCH` for a switch's transit traffic ([`Part::Transit`]),
+    /// Finds an element by name: `SWITCH` for a switch's transit traffic ([`Element::Transit`]),
     /// `SWITCH/PORT` for a port, both ends for a link between switches. A port with a link to
     /// another switch stands for that link.
     ///
     /// # Errors
     /// No element has the name.
-    pub fn part_named(&self, name: &str) -> Result<Part, UnknownPart> {
-        let unknown = |why: String| UnknownPart {
+    pub fn element_named(&self, name: &str) -> Result<Element, UnknownElement> {
+        let unknown = |why: String| UnknownElement {
             name: name.to_owned(),
             why,
         };
         if let Some(switch) = self.switch_named(name) {
-            return Ok(Part::Transit(switch));
+            return Ok(Element::Transit(switch));
         }
         // Names may contain dashes, so the first dash after the first port separates the ends.
         let dash = name.find('/').and_then(|slash| {
@@ -59,27 +59,27 @@ impl Fabric {
         let Some(dash) = dash else {
             let port = self.port_named(name).map_err(unknown)?;
             return Ok(match self.trunk_at(port) {
-                Some(trunk) => Part::Trunk(trunk),
-                None => Part::Port(port),
+                Some(trunk) => Element::Trunk(trunk),
+                None => Element::Port(port),
             });
         };
         let [one, other] =
             [&name[..dash], &name[dash + 1..]].map(|end| self.port_named(end).map_err(unknown));
         let (one, other) = (one?, other?);
         match self.trunk_at(one) {
-            Some(trunk) if self.across(one) == Some(other) => Ok(Part::Trunk(trunk)),
+            Some(trunk) if self.across(one) == Some(other) => Ok(Element::Trunk(trunk)),
             _ => Err(unknown("no link joins these ports".into())),
         }
     }
 
-    /// An element's name, as [`part_named`](Self::part_named) accepts it, independent of the file's
+    /// An element's name, as [`element_named`](Self::element_named) accepts it, independent of the file's
     /// order.
-    pub fn name_of(&self, part: Part) -> String {
+    pub fn name_of(&self, part: Element) -> String {
         let port = |at: SwitchPort| self.port_name(at);
         match part {
-            Part::Switch(switch) | Part::Transit(switch) => self.switch(switch).name.clone(),
-            Part::Port(at) => port(at),
-            Part::Trunk(trunk) => {
+            Element::Switch(switch) | Element::Transit(switch) => self.switch(switch).name.clone(),
+            Element::Port(at) => port(at),
+            Element::Trunk(trunk) => {
                 let name = |end: &SwitchPort| self.switch(end.switch).name.as_str();
                 let mut ends = self.trunk(trunk).ends;
                 ends.sort_by(|one, other| (name(one), one.port).cmp(&(name(other), other.port)));
@@ -123,7 +123,7 @@ mod tests {
         let text = include_str!("../../../topologies/two-switches.yaml");
         for text in [text, &text.replace("[s1/9, s2/9]", "[s2/9, s1/9]")] {
             let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
-            assert_eq!(fabric.name_of(Part::Trunk(TrunkId(0))), "s1/9-s2/9");
+            assert_eq!(fabric.name_of(Element::Trunk(TrunkId(0))), "s1/9-s2/9");
         }
     }
 
@@ -142,21 +142,21 @@ mod tests {
     fn elements_are_found_by_name() {
         let text = include_str!("../../../topologies/two-switches.yaml").replace("s2", "s-2");
         let fabric = crate::fabric::parse(&text, "two.yaml").unwrap();
-        let trunk = Part::Trunk(TrunkId(0));
-        let host = Part::Port(SwitchPort {
+        let trunk = Element::Trunk(TrunkId(0));
+        let host = Element::Port(SwitchPort {
             switch: SwitchId(0),
             port: PortNumber(1),
         });
         for (name, part) in [
-            ("s-2", Part::Transit(SwitchId(1))),
+            ("s-2", Element::Transit(SwitchId(1))),
             ("s1/1", host),
             ("s1/9", trunk),
             ("s-2/9", trunk),
             ("s-2/9-s1/9", trunk),
             ("s1/9-s-2/9", trunk),
         ] {
-            assert_eq!(fabric.part_named(name), Ok(part), "{name}");
-            assert_eq!(fabric.part_named(&fabric.name_of(part)), Ok(part));
+            assert_eq!(fabric.element_named(name), Ok(part), "{name}");
+            assert_eq!(fabric.element_named(&fabric.name_of(part)), Ok(part));
         }
         for (name, why) in [
             ("s3", "unknown switch s3"),
@@ -167,7 +167,7 @@ mod tests {
             ("", "unknown switch \"\""),
             ("s1/", "switch s1 has no link at port \"\""),
         ] {
-            assert_eq!(fabric.part_named(name).unwrap_err().why, why);
+            assert_eq!(fabric.element_named(name).unwrap_err().why, why);
         }
     }
 }

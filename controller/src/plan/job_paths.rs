@@ -47,9 +47,9 @@ type Pass<'a> = dyn FnMut(Passage) + 'a;
 /// All switches that a job's packets pass: multicast packets by the tree, unicast packets by the
 /// routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ways(BTreeMap<SwitchId, Through>);
+pub struct JobPaths(BTreeMap<SwitchId, Through>);
 
-impl Ways {
+impl JobPaths {
     /// The paths between `members`.
     pub fn new(
         fabric: &Fabric,
@@ -60,7 +60,7 @@ impl Ways {
         let way = |from, to, pass: &mut Pass| {
             routes.way(fabric, from, to).for_each(pass);
         };
-        Ways::along(fabric, members, tree, way)
+        JobPaths::along(fabric, members, tree, way)
     }
 
     /// The paths between `members` on [held](Routes::held) routes, including those to unreachable
@@ -74,7 +74,7 @@ impl Ways {
         let way = |from, to, pass: &mut Pass| {
             routes.held_way(fabric, from, to).for_each(pass);
         };
-        Ways::along(fabric, members, tree, way)
+        JobPaths::along(fabric, members, tree, way)
     }
 
     /// The paths that packets may take while switches change routes in their [turns](Routes::turn)
@@ -95,7 +95,7 @@ impl Ways {
                     .for_each(&mut *pass);
             }
         };
-        Ways::along(fabric, members, trees.into_iter().flatten(), way)
+        JobPaths::along(fabric, members, trees.into_iter().flatten(), way)
     }
 
     fn along<'a>(
@@ -113,7 +113,7 @@ impl Ways {
             .map(|host| (attached(host).switch, attached(host)))
             .collect();
 
-        let mut ways = Ways::default();
+        let mut ways = JobPaths::default();
         for &host in &hosts {
             let at = attached(&host);
             ways.at(at.switch).exits.insert(at.port);

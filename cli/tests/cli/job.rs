@@ -291,7 +291,7 @@ fn members_are_named_by_rank_or_host() {
         let evict = ["evict", "heavy", "0", "--epoch", "2"];
         let said = common::refused_with(5, &[&at[..], &evict].concat());
         assert!(
-            said.contains("job heavy is in epoch 1 and its members have changed"),
+            said.contains("job heavy is in epoch 1, and its members have changed"),
             "{said}"
         );
         let said = refused(&["resize", "heavy", "--add", "h99"]);

@@ -599,7 +599,7 @@ async fn a_resize_of_a_job_that_changed_meanwhile_is_rejected() {
     let (code, message) = refusal(stale.await);
     assert_eq!(code, Code::FailedPrecondition);
     assert!(
-        message.contains("is in epoch 1 and its members have changed"),
+        message.contains("is in epoch 1, and its members have changed"),
         "{message}"
     );
     assert_eq!(client.job("train").await.unwrap(), job);

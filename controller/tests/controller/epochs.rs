@@ -599,7 +599,7 @@ async fn invalid_changes_are_rejected_with_one_line() {
     let full = refusal(site.resize(&["h2", "h2"], WAIT).await);
     assert_eq!(
         full.1,
-        "job train: members[1]: host h2 has room for 1 ranks of a job (`ranks` in the fabric's file); list another host"
+        "job train: members[1]: host h2 has room for 1 rank of a job (`ranks` in the fabric's file); list another host"
     );
     let evict = async |who| refusal(site.client.evict("train", who, "").await).1;
     assert_eq!(

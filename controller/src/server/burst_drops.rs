@@ -6,8 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::controller::{Controller, lock};
-use crate::fabric::{Switch, SwitchId};
+use crate::fabric::SwitchId;
 use crate::target::{ProgramForm, Target};
 
 /// The most bits per second at which a rank sends over BMv2 by default.
@@ -38,30 +37,6 @@ impl BurstDrops {
         let copies = ranks.saturating_mul(ranks.saturating_sub(1)).max(1);
         let rate = RANK_RATE.min(COPY_RATE / copies).max(1);
         (!self.0.is_empty()).then_some(rate)
-    }
-}
-
-impl Controller {
-    /// Notes whether a switch answers gNMI.
-    pub(super) fn note_gnmi(&self, id: SwitchId, has_gnmi: bool) {
-        let Switch { name, target, .. } = self.fabric().switch(id);
-        if lock(&self.burst_drops).note(id, target, has_gnmi)
-            && let (None, Some(rate)) = (self.agent_rate, self.rank_rate())
-        {
-            tracing::warn!(
-                "switch {name} has no gNMI, so it is BMv2, which drops bursts: ranks send at {rate} bit/s unless \
-                 --agent-rate or their agents' --rate says otherwise"
-            );
-        }
-    }
-
-    /// The rate in bits per second of ranks whose user chooses none; none for no limit.
-    pub(super) fn rank_rate(&self) -> Option<u64> {
-        self.agent_rate.or_else(|| {
-            let ranks = self.fabric().hosts().iter();
-            let ranks = ranks.map(|host| u64::from(host.ranks)).sum();
-            lock(&self.burst_drops).rate(ranks)
-        })
     }
 }
 

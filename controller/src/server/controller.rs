@@ -32,7 +32,7 @@ use super::telemetry::READS;
 use super::timers::Timers;
 use super::{service_telemetry, service_watch};
 use crate::fabric::blackhole::Blackholes;
-use crate::fabric::{Element, Fabric, SwitchId};
+use crate::fabric::{Element, Fabric, Switch, SwitchId};
 use crate::install::Clients;
 use crate::job::{Job, JobId, Rank};
 use crate::metrics::Metrics;
@@ -53,9 +53,9 @@ pub struct Controller {
     audit_every: Duration,
     pub(super) repair: bool,
     /// Bits per second at which each rank sends unless its agent chooses a rate.
-    pub(super) agent_rate: Option<u64>,
+    agent_rate: Option<u64>,
     /// Switches that drop bursts.
-    pub(super) burst_drops: Mutex<BurstDrops>,
+    burst_drops: Mutex<BurstDrops>,
     pub(super) timers: Timers,
     pub(super) changes: ChangeLock,
     pub(super) registry: Arc<Mutex<Registry>>,
@@ -244,6 +244,28 @@ impl Controller {
         if !*self.closed.borrow() {
             keepers.push(tokio::spawn(work));
         }
+    }
+
+    /// Notes whether a switch answers gNMI.
+    pub(super) fn note_gnmi(&self, id: SwitchId, has_gnmi: bool) {
+        let Switch { name, target, .. } = self.fabric().switch(id);
+        if lock(&self.burst_drops).note(id, target, has_gnmi)
+            && let (None, Some(rate)) = (self.agent_rate, self.rank_rate())
+        {
+            tracing::warn!(
+                "switch {name} has no gNMI, so it is BMv2, which drops bursts: ranks send at {rate} bit/s unless \
+                 --agent-rate or their agents' --rate says otherwise"
+            );
+        }
+    }
+
+    /// The rate in bits per second of ranks whose user chooses none; none for no limit.
+    pub(super) fn rank_rate(&self) -> Option<u64> {
+        self.agent_rate.or_else(|| {
+            let ranks = self.fabric().hosts().iter();
+            let ranks = ranks.map(|host| u64::from(host.ranks)).sum();
+            lock(&self.burst_drops).rate(ranks)
+        })
     }
 
     /// Ends all background tasks. The switches keep their entries.

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 # Steps that `State.stats` returns at most.
 _STEPS = 1000
+# Seconds to wait for the other ranks' addresses.
+_TIMEOUT = 300.0
 
 _backend.register()
 
@@ -200,9 +202,8 @@ def _start(group: Any, rank: int, ranks: int, settings: dict[str, Any]) -> _nati
         if settings["interface"] is None and "ULTIMA_INTERFACE" not in os.environ:
             # What the user has told Gloo is right for Ultima too.
             settings["interface"] = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0] or None
-        seconds = settings["timeout"] or float(os.environ.get("ULTIMA_TIMEOUT", 300))
         prefix = prefix_of(group)
-        address = local_address(store, prefix, rank, ranks, seconds)
+        address = local_address(store, prefix, rank, ranks, settings["timeout"] or _TIMEOUT)
         return _job.start(settings, (store, rank, ranks, prefix, address))
     except BaseException:
         store.cancel()

@@ -1,5 +1,6 @@
 //! What a user sets of a job before it starts.
 
+use std::fs;
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -51,7 +52,7 @@ impl JobBuilder {
     ///
     /// | variable | meaning |
     /// | --- | --- |
-    /// | `ULTIMA_CONTROLLER`, `ULTIMA_JOB`, `ULTIMA_HOST` | a [`Controller`] |
+    /// | `ULTIMA_CONTROLLER`, `ULTIMA_JOB`, `ULTIMA_HOST` | a [`Controller`]; the host is this one's name unless set |
     /// | else `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` … | [`TcpStore::from_env`] |
     ///
     /// and the variables of [`JobBuilder::settings_from_env`].
@@ -81,8 +82,10 @@ impl JobBuilder {
         Ok(match variables.get("ULTIMA_CONTROLLER") {
             Some(address) => {
                 let job = variables.required("ULTIMA_JOB", "expected the job's name")?;
-                let host =
-                    variables.required("ULTIMA_HOST", "expected this host's name in the fabric")?;
+                let host = match variables.get("ULTIMA_HOST") {
+                    Some(host) => host,
+                    None => hostname()?,
+                };
                 builder.rendezvous(Controller::new(address, job, host))
             }
             None => builder.rendezvous(TcpStore::from_variables(variables)?),
@@ -195,6 +198,16 @@ impl JobBuilder {
             exact_limit: self.exact_limit,
         })
     }
+}
+
+/// This host's name: in most fabrics, also in the fabric's file.
+fn hostname() -> Result<String, JobError> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname");
+    let name = name.map_err(|error| JobError::Io {
+        what: "read this host's name (or set ULTIMA_HOST)",
+        error,
+    })?;
+    Ok(name.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -39,9 +39,14 @@ impl<'a> Variables<'a> {
     }
 
     pub(super) fn required(&self, name: &'static str, expected: &str) -> Result<String, JobError> {
+        let launcher = if name.starts_with("ULTIMA_") {
+            ""
+        } else {
+            "; torchrun sets it"
+        };
         self.get(name).ok_or_else(|| JobError::Variable {
             name,
-            problem: format!("is not set: {expected}; torchrun sets it"),
+            problem: format!("is not set: {expected}{launcher}"),
         })
     }
 

@@ -91,7 +91,8 @@ pub enum JobError {
     Refused(#[from] Refusal),
     /// Ranks whose packets do not arrive.
     #[error(
-        "no UDP packets came from {} within {waited:?}: check that firewalls pass UDP between all ranks",
+        "no UDP packets came from {} within {waited:?}: check that firewalls pass UDP between all ranks; a switch with \
+         Ultima's program passes only jobs of its controller (ULTIMA_CONTROLLER, ULTIMA_JOB)",
         Ranks(ranks)
     )]
     Unreachable {

@@ -71,10 +71,10 @@ mod weights;
 
 use std::collections::VecDeque;
 
-use ultima_wire::Header;
+use ultima_wire::{Header, Sealer};
 
 use crate::bits::Bits;
-use crate::cause::SlotGone;
+use crate::cause::{Cause, SlotGone};
 use crate::codec::Coding;
 use crate::config::{Config, ConfigError};
 use crate::estimator::Estimator;
@@ -161,6 +161,8 @@ struct Started {
 /// One rank's side of a job's AllReduces.
 pub struct Core {
     config: Config,
+    /// With [`Config::key`].
+    sealer: Option<Sealer>,
     estimator: Box<dyn Estimator>,
     /// In the order of their start.
     operations: VecDeque<Operation>,
@@ -195,6 +197,7 @@ impl Core {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
+            sealer: config.key.as_ref().map(Sealer::new),
             estimator: config.estimation.estimator(),
             operations: VecDeque::new(),
             newest_step: None,

@@ -21,6 +21,7 @@ mod port;
 mod probes;
 mod rates;
 mod recycling;
+mod reordering;
 mod safeguards;
 mod sealed;
 mod statistics;

@@ -13,6 +13,7 @@ mod elements;
 mod exact;
 mod exactness;
 mod hierarchical;
+mod hostile;
 mod loss;
 mod loss_detection;
 mod memory;

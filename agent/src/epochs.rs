@@ -50,6 +50,8 @@ struct State<T> {
     next: Option<(u16, Next<T>)>,
     /// The reason that the epoch has ended, if this rank was not notified before.
     over: Option<String>,
+    /// True if the controller refuses this rank.
+    refused: bool,
 }
 
 impl<T> Clone for Epochs<T> {
@@ -71,6 +73,7 @@ impl<T> Epochs<T> {
             turns: Turns::default(),
             next: None,
             over: None,
+            refused: false,
         };
         Self(Arc::new(Shared {
             state: Mutex::new(state),
@@ -144,6 +147,17 @@ impl<T> Epochs<T> {
                 state.over = Some(reason);
             }
         });
+    }
+
+    /// Ends the epoch because the controller refuses this rank, for this reason.
+    pub fn refuse(&self, reason: String) {
+        self.change(|state| state.refused = true);
+        self.end(reason);
+    }
+
+    /// True if the controller refuses this rank.
+    pub fn is_refused(&self) -> bool {
+        self.lock().refused
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut State<T>) -> R) -> R {

@@ -17,6 +17,7 @@
 mod ask;
 mod epochs;
 mod exporter;
+mod fingerprint;
 pub mod job;
 mod kernel;
 mod limits;

@@ -12,6 +12,7 @@ use ultima_host::{Config, Gather, PortAddress, PortConfig, UdpConfig};
 use ultima_wire::{Key, UDP_PORT, group_address};
 
 use crate::Limits;
+use crate::fingerprint::{Chosen, Fingerprint};
 use crate::kernel::deaf_to_itself;
 
 /// A rank's membership in a job, as the controller assigned it.
@@ -224,14 +225,15 @@ impl Membership {
         }
     }
 
-    /// The rank's identity for [`Client::attend`].
-    pub fn attendance(&self, slot_bytes: usize) -> Attendance {
+    /// The rank's identity and settings for [`Client::attend`].
+    pub fn attendance(&self, config: &Config) -> Attendance {
         Attendance {
             job: self.job.clone(),
             epoch: self.epoch.into(),
             rank: self.rank.into(),
-            slot_bytes: u32::try_from(slot_bytes).unwrap_or(u32::MAX),
+            slot_bytes: u32::try_from(config.slot_bytes).unwrap_or(u32::MAX),
             job_id: self.id.into(),
+            settings: Fingerprint::new(config, &Chosen::default()).between_epochs(),
         }
     }
 

@@ -135,7 +135,7 @@ pub struct Start {
 /// The reason that a rank has no more operations.
 #[derive(Debug)]
 pub enum Departure {
-    /// The job continues without it, for this reason.
+    /// The job continues without it, or the controller refuses it, for this reason.
     LeftOut(String),
     /// Its epoch is over or was cancelled, for this reason.
     Ended(String),
@@ -194,7 +194,7 @@ impl Session {
             let Membership { job, rank, .. } = membership;
             (context.notice)(&format!("warning: rank {rank} of {job}: {line}"));
         }
-        let attendance = membership.attendance(config.slot_bytes);
+        let attendance = membership.attendance(&config);
         let collective = match link {
             Link::Udp => Collective::over_udp(config, membership.udp()?)?,
             Link::Port(fd) => Collective::over_port(config, membership.port(fd))?,
@@ -260,6 +260,11 @@ impl Session {
                         epochs.end(error.to_string());
                         return;
                     }
+                    // A repetition would be refused, too.
+                    Err(error) if error.is_invalid() => {
+                        epochs.refuse(error.to_string());
+                        return;
+                    }
                     Err(error) if error.is_not_found() => {
                         epochs.end(format!("job {} was deleted", attendance.job));
                         return;
@@ -293,6 +298,9 @@ impl Session {
                 over = epochs.over_before_it_began() => match over {
                     Go::Over(Next::Place(next)) => drop(self.go_over(next, 0, context)),
                     Go::Over(Next::LeftOut(why)) => return Err(Departure::LeftOut(why)),
+                    Go::Nowhere(why) if self.epochs.is_refused() => {
+                        return Err(Departure::LeftOut(why));
+                    }
                     Go::Nowhere(why) => return Err(Departure::Ended(why)),
                     Go::Begin => {}
                 },

@@ -283,6 +283,18 @@ impl ClientError {
         matches!(self, ClientError::EpochOver { .. })
     }
 
+    /// True if the request is wrong, so that a repetition is refused too: such as a member whose settings differ
+    /// from the others'.
+    pub fn is_invalid(&self) -> bool {
+        matches!(
+            self,
+            ClientError::Refused {
+                code: Code::InvalidArgument,
+                ..
+            }
+        )
+    }
+
     /// True if the controller has nothing of that name.
     pub fn is_not_found(&self) -> bool {
         matches!(

@@ -1,13 +1,13 @@
 //! The protocol core without a network: packets per second that all ranks together send and receive, on one
-//! thread. With a trace it measures the cost of recording, with a key that of sealing and verifying: `cargo
-//! bench -p ultima-host --bench core`.
+//! thread. With a trace it measures the cost of recording, with a key that of sealing and verifying, and of rejecting
+//! hostile packets: `cargo bench -p ultima-host --bench core`.
 
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
 use ultima_host::{Coding, Config, Core, Destination, Event, OperationId, Time};
-use ultima_wire::Key;
+use ultima_wire::{Key, SLOT_AT};
 
 /// Runs one operation among `cores`, each packet handed over at once; returns the datagrams
 /// delivered.
@@ -54,8 +54,8 @@ fn core(criterion: &mut Criterion) {
         (4, 1408, ""),
         (4, 1408, ", traced"),
         (4, 1408, ", sealed"),
-        (4, 8192, ""),
-        (4, 8192, ", sealed"),
+        (4, 7616, ""),
+        (4, 7616, ", sealed"),
         (32, 1408, ""),
     ] {
         let len = 1_000_000;
@@ -109,5 +109,42 @@ fn core(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, core);
+/// The time to reject a packet that no member of a sealed job sent: its tag is wrong, or only its payload.
+fn hostile(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("hostile");
+    for slot_bytes in [1408, 7616] {
+        let config = Config {
+            slot_bytes,
+            key: Some(Key([7; 16])),
+            ..Config::new(1, 1, 0, 2, 42, Duration::from_secs(1))
+        };
+        let core = |rank| {
+            let config = Config {
+                rank,
+                ..config.clone()
+            };
+            Core::new(config).expect("a good configuration")
+        };
+        let (mut attacked, mut other) = (core(0), core(1));
+        let mut buf = vec![0; other.max_datagram()];
+        let id = OperationId { step: 1, bucket: 0 };
+        for core in [&mut attacked, &mut other] {
+            core.start(Time::ZERO, id, vec![1.0; 100_000])
+                .expect("starts");
+        }
+        let sent = other.poll_transmit(Time::ZERO, &mut buf).expect("a packet");
+        for (what, at) in [("tag", SLOT_AT), ("payload", sent.len - 1)] {
+            let mut forged = buf[..sent.len].to_vec();
+            forged[at] ^= 1;
+            let name = BenchmarkId::new(format!("wrong {what}"), slot_bytes);
+            group.bench_function(name, |bencher| {
+                bencher.iter(|| attacked.handle_datagram(Time::ZERO, &forged));
+            });
+        }
+        assert!(attacked.totals().rejected.total() > 0);
+    }
+    group.finish();
+}
+
+criterion_group!(benches, core, hostile);
 criterion_main!(benches);

@@ -12,7 +12,7 @@ use clap::Parser;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use ultima_host::{Coding, Collective, Config, Element, Gather, OperationId, UdpConfig};
-use ultima_wire::{UDP_PORT, group_address};
+use ultima_wire::{Key, UDP_PORT, group_address};
 
 const JOB: u16 = 1;
 
@@ -36,6 +36,9 @@ struct Options {
     /// bfloat16 in packets.
     #[arg(long)]
     bf16: bool,
+    /// Sealed packets.
+    #[arg(long)]
+    sealed: bool,
     /// Run as this rank.
     #[arg(long, hide = true)]
     rank: Option<u16>,
@@ -99,6 +102,7 @@ fn run_rank(options: &Options, rank: u16) -> Result<(), Box<dyn Error>> {
     let peers: Vec<SocketAddrV4> = addresses.collect::<Result<_, _>>()?;
     let config = Config {
         gather: Gather::Unicast,
+        key: options.sealed.then_some(Key([7; 16])),
         slot_bytes: options.slot,
         coding: match options.uncoded {
             true => Coding::Identity,

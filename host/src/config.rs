@@ -71,7 +71,8 @@ pub struct Config {
     /// calls cheaper and queues in switches longer.
     pub send_run: u16,
     /// By how many packets of the same source the network may overtake a packet. A packet counts as lost only
-    /// when more later ones have arrived. 0 if the fabric keeps the order.
+    /// when more later ones have arrived. 0 if the fabric keeps the order. A rank that sees deeper reordering
+    /// tolerates that, too.
     pub reorder: u32,
     /// Bounds on packets of operations that this rank has not started.
     pub early: EarlyBounds,
@@ -253,7 +254,7 @@ impl Config {
     pub const SLOT_BYTES: usize = 1408;
 
     /// Creates a configuration with the defaults of most jobs: 1,408-byte slots, Hadamard, multicast, t_S at
-    /// 3/5 of t_B, no pacing, a network that keeps the order, no recycling.
+    /// 3/5 of t_B, no pacing, a network that keeps the order unless it is seen not to, no recycling.
     pub fn new(job: u16, epoch: u16, rank: u16, ranks: u16, seed: u64, t_b: Duration) -> Self {
         Self {
             job,

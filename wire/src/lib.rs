@@ -17,7 +17,7 @@ mod report;
 mod ticks;
 mod types;
 
-pub use auth::{Auth, Key, VerifyError, seal, seal_header};
+pub use auth::{Auth, Key, Sealer, VerifyError};
 pub use control::{Check, Credit, RepairRequest, Requested};
 pub use feedback::Feedback;
 pub use header::{

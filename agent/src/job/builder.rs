@@ -39,6 +39,7 @@ impl Default for JobBuilder {
             request: Request {
                 settings: Settings::new(DEADLINE),
                 seed: None,
+                seal: true,
                 local: Local::Routed,
                 timeout: TIMEOUT,
             },
@@ -69,6 +70,7 @@ impl JobBuilder {
     /// | --- | --- |
     /// | `ULTIMA_DEADLINE`, `ULTIMA_TIMEOUT` | seconds, see [`JobBuilder::deadline`] and [`JobBuilder::timeout`] |
     /// | `ULTIMA_SEED` | [`JobBuilder::seed`] |
+    /// | `ULTIMA_SEAL` | 0 or 1, see [`JobBuilder::seal`] |
     /// | `ULTIMA_INTERFACE` | [`JobBuilder::interface`] |
     ///
     /// # Errors
@@ -102,6 +104,9 @@ impl JobBuilder {
         }
         if let Some(seed) = variables.number("ULTIMA_SEED", "expected a number")? {
             builder = builder.seed(seed);
+        }
+        if let Some(seal) = variables.flag("ULTIMA_SEAL")? {
+            builder = builder.seal(seal);
         }
         if let Some(interface) = variables.get("ULTIMA_INTERFACE") {
             builder = builder.interface(interface);
@@ -141,6 +146,13 @@ impl JobBuilder {
     /// Sets the seed of signs and rotations, equal on all ranks. Default: rank 0 draws one.
     pub fn seed(mut self, seed: u64) -> Self {
         self.request.seed = Some(seed);
+        self
+    }
+
+    /// Sets whether packets are sealed, so that ranks reject those of anyone who cannot read the rendezvous
+    /// store. Equal on all ranks. Default: true. With a [`Controller`], the job's file decides instead.
+    pub fn seal(mut self, seal: bool) -> Self {
+        self.request.seal = seal;
         self
     }
 
@@ -234,6 +246,7 @@ mod tests {
         assert!(missing.contains("WORLD_SIZE is not set"), "{missing}");
         assert!(refused(&[("RANK", "x")]).contains("RANK is \"x\": expected a number"));
         assert!(refused(&[("ULTIMA_DEADLINE", "-1")]).contains("expected seconds"));
+        assert!(refused(&[("ULTIMA_SEAL", "no")]).contains("expected 0 or 1"));
         assert!(refused(&[("ULTIMA_STORE", "me")]).contains("\"join\""));
         assert!(refused(&[("ULTIMA_STORE_PROTOCOL", "3")]).contains("torch 2.1"));
         assert!(refused(&[("ULTIMA_CONTROLLER", "c:1")]).contains("ULTIMA_JOB is not set"));
@@ -246,6 +259,7 @@ mod tests {
                 ("ULTIMA_DEADLINE", "0.5"),
                 ("ULTIMA_TIMEOUT", "7"),
                 ("ULTIMA_SEED", "42"),
+                ("ULTIMA_SEAL", "0"),
                 ("ULTIMA_INTERFACE", "eth1"),
             ][..],
             &TORCHRUN,
@@ -255,9 +269,11 @@ mod tests {
         let Request {
             settings,
             seed,
+            seal,
             local,
             timeout,
         } = builder.request;
+        assert!(!seal);
         assert_eq!(settings.t_b, Duration::from_millis(500));
         assert_eq!((seed, timeout), (Some(42), Duration::from_secs(7)));
         assert_eq!(local, Local::Interface("eth1".into()));

@@ -69,6 +69,19 @@ impl<'a> Variables<'a> {
         text.map(|text| number(name, &text, expected)).transpose()
     }
 
+    /// The value as 0 or 1.
+    pub(super) fn flag(&self, name: &'static str) -> Result<Option<bool>, JobError> {
+        match self.get(name).as_deref() {
+            None => Ok(None),
+            Some("0") => Ok(Some(false)),
+            Some("1") => Ok(Some(true)),
+            Some(other) => Err(JobError::Variable {
+                name,
+                problem: format!("is {other:?}: expected 0 or 1"),
+            }),
+        }
+    }
+
     /// The value as a type whose error says what is expected.
     pub(super) fn parsed<T: FromStr<Err = String>>(
         &self,

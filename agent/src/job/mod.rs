@@ -38,7 +38,6 @@
 mod builder;
 mod env;
 mod error;
-mod fingerprint;
 mod interface;
 mod pending;
 pub mod rendezvous;
@@ -56,9 +55,9 @@ use ultima_host::{Config, Exact, ExactOutcome, Observer, OperationId, Report};
 use sequence::Sequence;
 use worker::{Kind, Message, Operation, Values};
 
+pub use crate::fingerprint::Fingerprint;
 pub use builder::JobBuilder;
 pub use error::{JobError, Refusal};
-pub use fingerprint::Fingerprint;
 pub use pending::{Pending, Reduced};
 pub use rendezvous::{Addresses, Controller, Rendezvous, TcpStore};
 

@@ -285,6 +285,33 @@ fn every_setting_that_must_be_equal_is_compared() {
 }
 
 #[test]
+fn packets_are_sealed_with_one_key_unless_all_ranks_decline() {
+    for seal in [true, false] {
+        let addresses = addresses(3);
+        let keys = on_threads(3, move |rank| {
+            let builder = builder(Addresses::new(rank, addresses.clone()));
+            // The default is true.
+            let builder = if seal { builder } else { builder.seal(false) };
+            builder.start().expect("starts").config().key
+        });
+        assert_eq!(keys[0].is_some(), seal);
+        assert!(keys.iter().all(|key| *key == keys[0]));
+    }
+    let addresses = addresses(2);
+    let errors = on_threads(2, move |rank| {
+        let builder = builder(Addresses::new(rank, addresses.clone()));
+        builder.seal(rank == 0).start().err()
+    });
+    for error in errors {
+        let error = error.expect("an error").to_string();
+        assert!(
+            error.starts_with("rank 1 has sealing off, rank 0 has on"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_job_runs_with_the_published_policies() {
     let addresses = addresses(2);
     on_threads(2, move |rank| {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use ultima_controller::api;
 use ultima_host::{
     Cause, Causes, ClosedBy, CutOnTheWay, Durations, FromRank, History, LinkCounters, Losses,
-    RecyclingCounters, Span, underweight,
+    RecyclingCounters, Rejection, Span, underweight,
 };
 
 use super::operations::{Done, Operation};
@@ -132,7 +132,8 @@ struct Summary {
     packets_sent: u64,
     packets_received: u64,
     packets_trimmed: u64,
-    rejected: u64,
+    /// Rejected packets by reason, where there are any.
+    rejected: BTreeMap<&'static str, u64>,
     send_errors: u64,
     too_long: u64,
 }
@@ -333,7 +334,14 @@ fn summary(done: &Done) -> Summary {
             .map(|p| p.in_time + p.late + p.duplicates + p.refused)
             .sum(),
         packets_trimmed: phases.map(|p| p.cut).sum(),
-        rejected: reports.iter().map(|r| r.totals.rejected.total()).sum(),
+        rejected: Rejection::ALL
+            .into_iter()
+            .map(|reason| {
+                let counts = reports.iter().map(|r| r.totals.rejected.of(reason));
+                (reason.name(), counts.sum())
+            })
+            .filter(|(_, count)| *count > 0)
+            .collect(),
         send_errors: by_link(|link| link.send_errors),
         too_long: by_link(|link| link.too_long),
     }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use ultima_tests::needs;
 
 use crate::common::{self, output, ultima, wait_until};
@@ -59,8 +59,8 @@ impl Hosts {
     }
 
     /// Runs `ip link set eth0` with this setting on a host.
-    fn set_interface(&self, host: u8, setting: [&str; 2]) {
-        let set = [&["ip", "link", "set", "eth0"], &setting[..]].concat();
+    fn set_interface(&self, host: u8, setting: &[&str]) {
+        let set = [&["ip", "link", "set", "eth0"], setting].concat();
         printed(&self.lab.exec(&format!("h{host}"), &set));
     }
 
@@ -117,7 +117,7 @@ fn ranks_on_several_hosts_agree_on_the_mean() {
             assert_eq!(summary["wrong"], 0);
             // A busy machine may lose packets; most operations are complete.
             assert!(summary["whole"].as_u64() >= Some(3), "{summary}");
-            assert_eq!(summary["rejected"], 0, "{summary}");
+            assert_eq!(summary["rejected"], json!({}), "{summary}");
         }
         // The controller assigns each rank once.
         let again = ended(hosts.start(1, &options));
@@ -163,7 +163,7 @@ fn a_grid_of_jobs_is_averaged_within_groups_and_across() {
             let summary = &rank["summary"];
             assert_eq!(summary["operations"], 5);
             assert_eq!(summary["wrong"], 0, "{summary}");
-            assert_eq!(summary["rejected"], 0, "{summary}");
+            assert_eq!(summary["rejected"], json!({}), "{summary}");
             // A busy machine may lose packets; most operations are complete.
             assert!(summary["whole"].as_u64() >= Some(3), "{summary}");
             let phases = rank["operations"][0]["phases_ms"].as_array();
@@ -297,7 +297,7 @@ fn a_join_timeout_names_the_missing_ranks() {
 fn a_check_finds_an_mtu_that_is_too_small() {
     with_hosts(|hosts| {
         hosts.create("{ name: train, members: [h1, h2] }");
-        hosts.set_interface(2, ["mtu", "1400"]);
+        hosts.set_interface(2, &["mtu", "1400"]);
         // Slow enough to leave CPU time for the check.
         let slowly = ["--rate", "2M", "--repeat", "10000"];
         let options = [&AGENT[..], &FULL_PACKETS_ONLY, &slowly].concat();
@@ -349,7 +349,7 @@ fn a_check_finds_an_mtu_that_is_too_small() {
 fn an_agent_that_receives_nothing_names_the_cause() {
     with_hosts(|hosts| {
         hosts.create("{ name: train, members: [h1, h2] }");
-        hosts.set_interface(2, ["mtu", "1400"]);
+        hosts.set_interface(2, &["mtu", "1400"]);
         let options = [&AGENT[..], &FULL_PACKETS_ONLY].concat();
         let agents = [hosts.start(1, &options), hosts.start(2, &options)];
         for agent in agents {
@@ -371,7 +371,7 @@ fn an_agent_that_receives_nothing_names_the_cause() {
 fn an_agent_without_a_complete_operation_verified_nothing() {
     with_hosts(|hosts| {
         hosts.create("{ name: train, members: [h1, h2, h3] }");
-        hosts.set_interface(3, ["mtu", "1400"]);
+        hosts.set_interface(3, &["mtu", "1400"]);
         let work = ["--allreduce", "7392", "--repeat", "2", "--verify"];
         let options = [&AGENT[..], &["--no-hadamard", "--deadline", "300ms"], &work].concat();
         let agents = [1, 2, 3].map(|host| hosts.start(host, &options));
@@ -416,6 +416,33 @@ fn a_silent_member_is_an_error() {
                 errors.contains("nothing came from rank 2 in the last"),
                 "{errors}"
             );
+        }
+    });
+}
+
+/// A host whose link goes down reports what it could not send, and why; the others miss it.
+#[test]
+fn a_link_that_goes_down_is_an_error() {
+    with_hosts(|hosts| {
+        hosts.create("{ name: train, members: [h1, h2, h3] }");
+        let work = ["--allreduce", "20000", "--repeat", "20", "--rate", "10M"];
+        let options = [&AGENT[..], &["--deadline", "300ms"], &work].concat();
+        let agents = [1, 2, 3].map(|host| hosts.start(host, &options));
+        wait_until("all have joined", || {
+            let job = hosts.lab.job("train");
+            let members = job["members"].as_array().expect("members");
+            members.iter().all(|member| member["state"] == "joined")
+        });
+        hosts.set_interface(3, &["down"]);
+        for (host, agent) in (1..).zip(agents) {
+            let output = ended(agent);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "h{host}: {errors}");
+            let expected = match host {
+                3 => "packets could not be sent: Network is unreachable",
+                _ => "nothing came from rank 2 in the last",
+            };
+            assert!(errors.contains(expected), "h{host}: {errors}");
         }
     });
 }

@@ -9,6 +9,7 @@ use ultima_link::units::counted;
 
 use super::journal::KeepError;
 use super::listen::Listen;
+use super::sessions::Mismatch;
 use crate::fabric::{Fabric, UnknownElement};
 use crate::install::{InstallError, Untranslatable};
 use crate::job::Line;
@@ -371,6 +372,19 @@ pub enum JobRequestError {
         rank: u32,
         /// The epoch.
         epoch: u32,
+    },
+    /// A member's settings differ from the others'.
+    #[error(
+        "rank {rank} of job {name} has {} {}, its other members have {}: start all ranks with the same settings",
+        mismatch.field, mismatch.has, mismatch.expected
+    )]
+    Settings {
+        /// The job's name.
+        name: String,
+        /// The rank.
+        rank: u16,
+        /// The difference.
+        mismatch: Mismatch,
     },
     /// The job's members are changing.
     #[error(

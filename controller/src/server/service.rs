@@ -11,13 +11,14 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::controller::{Controller, JobState, SwitchState};
 use super::error::DrainError;
-use super::membership::{Evictee, JOIN_WAIT, Opened};
+use super::membership::{Evictee, JOIN_WAIT, Opened, sanitize};
 use super::messages::{differences, job_of, spec, specs, states_of};
 use super::moves::Drained;
 use super::own_task::to_the_end;
 use super::service_telemetry::Watched;
 use super::service_watch::JobWatch;
 use super::session::pass_on;
+use super::sessions::Attributes;
 use super::status::code_of;
 use super::streams;
 use crate::api::{self, control_server::Control};
@@ -27,6 +28,9 @@ use crate::reconcile::Diff;
 
 /// How long a member that opens a session may take to send its first message.
 const FIRST_WORD: Duration = Duration::from_secs(5);
+
+/// The settings of a member that are compared, at most. An agent has some ten.
+const MOST_SETTINGS: usize = 64;
 
 /// The longest time for new members to join: no other change of the job's members, not even the
 /// removal of a failed one, can start meanwhile.
@@ -176,10 +180,19 @@ impl Control for ControlService {
             epoch,
             rank,
             job_id,
-            ..
+            slot_bytes,
+            settings,
         } = attendance;
-        let (epoch, slot_bytes) = ((epoch, job_id), attendance.slot_bytes);
-        let (who, orders) = match self.controller.attend(&job, epoch, rank, slot_bytes)? {
+        let attributes = Attributes {
+            slot_bytes,
+            settings: (settings.into_iter().take(MOST_SETTINGS))
+                .map(|(name, value)| (sanitize(&name), sanitize(&value)))
+                .collect(),
+        };
+        let opened = self
+            .controller
+            .attend(&job, (epoch, job_id), rank, attributes)?;
+        let (who, orders) = match opened {
             Opened::Session(who, orders) => (who, orders),
             Opened::Missed(messages) => {
                 let (answers, stream) = mpsc::channel(messages.len().max(1));

@@ -1,6 +1,6 @@
 //! Members' sessions with the controller: who has one, and orders and rounds of checks for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -48,8 +48,51 @@ type Here = BTreeMap<JobId, BTreeMap<Rank, Session>>;
 #[derive(Clone, Debug)]
 struct Session {
     orders: mpsc::Sender<Order>,
-    slot_bytes: u32,
+    attributes: Attributes,
     attendance: Attendance,
+}
+
+/// What a member says of itself when it opens a session.
+#[derive(Clone, Debug, Default)]
+pub struct Attributes {
+    /// Payload of its full packets, in bytes.
+    pub slot_bytes: u32,
+    /// Settings that must be equal at all members, by name. Empty if it does not say.
+    pub settings: HashMap<String, String>,
+}
+
+/// A setting of a member that differs from that of the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The setting's name.
+    pub field: String,
+    /// The member's value.
+    pub has: String,
+    /// The other members' value.
+    pub expected: String,
+}
+
+impl Attributes {
+    /// The first setting, by name, that is not as `expected`.
+    fn mismatch(&self, expected: &Self) -> Option<Mismatch> {
+        if self.settings.is_empty() || expected.settings.is_empty() {
+            return None;
+        }
+        let names = self.settings.keys().chain(expected.settings.keys());
+        let differs = |name: &&String| self.settings.get(*name) != expected.settings.get(*name);
+        let field = names.filter(differs).min()?;
+        let value = |of: &Self| {
+            of.settings
+                .get(field)
+                .map_or("none", |value| value)
+                .to_owned()
+        };
+        Some(Mismatch {
+            field: field.clone(),
+            has: value(self),
+            expected: value(expected),
+        })
+    }
 }
 
 impl Sessions {
@@ -58,7 +101,7 @@ impl Sessions {
     pub fn add(
         &self,
         (job, rank): (JobId, Rank),
-        slot_bytes: u32,
+        attributes: Attributes,
         messages: Vec<Message>,
     ) -> mpsc::Receiver<Order> {
         let (orders, receiver) = mpsc::channel(WAITING);
@@ -69,12 +112,25 @@ impl Sessions {
         let serial = self.notify(job);
         let session = Session {
             orders,
-            slot_bytes,
+            attributes,
             attendance: Attendance(serial),
         };
         self.lock().entry(job).or_default().insert(rank, session);
         self.notify(job);
         receiver
+    }
+
+    /// Compares a member's settings with those of a member with a session in `job`, another than `rank`.
+    pub fn mismatch(
+        &self,
+        job: JobId,
+        rank: Option<Rank>,
+        attributes: &Attributes,
+    ) -> Option<Mismatch> {
+        self.of_job(job, |here| {
+            let (_, other) = here.iter().find(|(other, _)| Some(**other) != rank)?;
+            attributes.mismatch(&other.attributes)
+        })
     }
 
     /// If all `members` of a job have a session, notifies them that operations begin.
@@ -172,7 +228,7 @@ impl Sessions {
     /// send.
     pub fn of(&self, job: JobId) -> (Vec<Rank>, u32) {
         self.of_job(job, |here| {
-            let payload = here.values().map(|it| it.slot_bytes).min();
+            let payload = here.values().map(|it| it.attributes.slot_bytes).min();
             (here.keys().copied().collect(), payload.unwrap_or_default())
         })
     }

@@ -68,6 +68,7 @@ impl JobRequestError {
             | JobRequestError::NotJoined { .. }
             | JobRequestError::Program(_) => Code::FailedPrecondition,
             JobRequestError::Missing { .. } => Code::DeadlineExceeded,
+            JobRequestError::Settings { .. } => Code::InvalidArgument,
             JobRequestError::Store { error, .. }
             | JobRequestError::DeletedInPart { error, .. }
             | JobRequestError::Unfollowed(error) => code_of(error),

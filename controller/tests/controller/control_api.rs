@@ -16,6 +16,7 @@ use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::member_session::{Fixed, Prober};
 use ultima_controller::server::{self, Config, Handle, Listen};
 
+use crate::bed::until;
 use crate::chaos::ChaosSwitch;
 use crate::target::{Target, on_each_target};
 
@@ -762,6 +763,7 @@ async fn sessions_last_until_members_leave_or_the_controller_stops() {
         rank,
         slot_bytes: 1408,
         job_id: job.id,
+        settings: Default::default(),
     };
     let attend = |rank| {
         let (client, attendance) = (client.clone(), attendance(rank));
@@ -789,6 +791,70 @@ async fn sessions_last_until_members_leave_or_the_controller_stops() {
     handle.stop().await;
     // Either the stream ends in order, or the connection breaks first.
     let _ = one.await.unwrap();
+}
+
+/// Also one that joins a running job, whose members are still in the epoch before.
+#[tokio::test]
+async fn a_member_with_other_settings_is_refused() {
+    let (_switch, _handle, client) = start(Target::of_run()).await;
+    let hosts = ["h1", "h2"];
+    client.create_job(&spec("train", &hosts)).await.unwrap();
+    let attendance = |seat: &api::JoinResponse, element: &str| api::Attendance {
+        job: "train".into(),
+        epoch: seat.epoch,
+        rank: seat.rank,
+        slot_bytes: 1408,
+        job_id: seat.job_id,
+        settings: [("element".into(), element.into())].into(),
+    };
+    let attend = |attendance| {
+        let client = client.clone();
+        let (here, all_here) = watch::channel(false);
+        let attending = tokio::spawn(async move {
+            client
+                .attend(attendance, &mut Listener(here), &mut Fixed::default())
+                .await
+        });
+        (attending, all_here)
+    };
+    let mut members = Vec::new();
+    for host in hosts {
+        let seat = client.join("train", host, Duration::ZERO).await.unwrap();
+        if !members.is_empty() {
+            let (attending, _) = attend(attendance(&seat, "bf16"));
+            let refused = attending.await.unwrap();
+            assert!(refused.as_ref().is_err_and(ClientError::is_invalid));
+            let (_, said) = refusal(refused);
+            let expected = "rank 1 of job train has element bf16, its other members have f32: \
+                            start all ranks with the same settings";
+            assert_eq!(said, expected);
+        }
+        members.push(attend(attendance(&seat, "f32")));
+        until(async || {
+            let attending = client.check("train").await.unwrap().attending;
+            attending.len() == members.len()
+        })
+        .await;
+    }
+    for (_, all_here) in &mut members {
+        all_here.wait_for(|told| *told).await.unwrap();
+    }
+
+    let more = ["h1", "h2", "h3"].map(str::to_owned);
+    let resizes = client.resize_job(("train", None), &more, (Duration::from_secs(60), false));
+    resizes.await.unwrap();
+    let seat = client
+        .join("train", "h3", Duration::from_secs(60))
+        .await
+        .unwrap();
+    assert_eq!(seat.epoch, 2);
+    let (attending, _) = attend(attendance(&seat, "bf16"));
+    let (code, said) = refusal(attending.await.unwrap());
+    assert_eq!(code, Code::InvalidArgument);
+    assert!(
+        said.contains("has element bf16, its other members have f32"),
+        "{said}"
+    );
 }
 
 #[tokio::test]

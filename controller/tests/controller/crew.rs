@@ -159,6 +159,7 @@ impl Script {
             rank,
             slot_bytes: 1408,
             job_id,
+            settings: Default::default(),
         };
         tokio::spawn(async move {
             let away = &script.heard.away;

@@ -412,6 +412,7 @@ async fn a_member_that_missed_an_epochs_end_changes_over_when_it_reconnects() {
         rank,
         slot_bytes: 1408,
         job_id,
+        settings: Default::default(),
     };
     for (rank, job_id) in [(3, 1), (1, 9)] {
         let attended = crew::attend(&site.client, attendance(rank, job_id)).await;
@@ -445,6 +446,7 @@ async fn a_lost_member_is_suspected_and_then_evicted() {
         rank: 1,
         slot_bytes: 1408,
         job_id: 1,
+        settings: Default::default(),
     };
     let error = crew::attend(&site.client, attendance).await.unwrap_err();
     let first = site.job().await.first_operation;
@@ -486,6 +488,7 @@ impl Witness {
             rank,
             slot_bytes: 1408,
             job_id: site.client.job(job).await.unwrap().id,
+            settings: Default::default(),
         };
         let event = Some(Request::Attendance(attendance));
         says.send(AttendRequest { event }).await.unwrap();

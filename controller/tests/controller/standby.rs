@@ -618,6 +618,7 @@ async fn members_that_find_the_new_leader_late_are_not_suspected() {
             rank: seat.rank,
             slot_bytes: 1408,
             job_id: seat.job_id,
+            settings: Default::default(),
         });
     }
     first.stop();

@@ -70,6 +70,7 @@ async fn decisions_that_cannot_be_committed_are_retried() {
         rank: seat.rank,
         slot_bytes: 1408,
         job_id: seat.job_id,
+        settings: Default::default(),
     };
     let attends = client.clone();
     let third = tokio::spawn(async move { crew::attend(&attends, attendance).await });

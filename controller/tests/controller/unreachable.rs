@@ -148,6 +148,7 @@ async fn a_check_reports_an_unreachable_switch_and_checks_the_rest() {
                 rank,
                 slot_bytes: 1408,
                 job_id: seat.job_id,
+                settings: Default::default(),
             };
             client
                 .attend(attendance, &mut Silent, &mut Fixed::default())
@@ -285,6 +286,7 @@ async fn members_notice_that_the_controller_is_gone() {
         rank: 0,
         slot_bytes: 1408,
         job_id: seat.job_id,
+        settings: Default::default(),
     };
     let (mut prober, mut member) = (Silent, Fixed::default());
     let attends = client.attend(attendance, &mut prober, &mut member);

@@ -13,7 +13,7 @@ use crate::recycling::Known;
 use crate::values::Values;
 
 use super::cuts::Cuts;
-use super::overtaking::SentAfter;
+use super::overtaking::Order;
 use super::packet::Payload;
 use super::reduce::Acceptance;
 
@@ -41,7 +41,7 @@ pub(super) struct Collect {
     silent: Bits,
     /// Owners whose last packets have begun to arrive, or that have nothing outstanding.
     ending: Bits,
-    sent_after: SentAfter,
+    pub(super) order: Order,
     /// Number of aggregates that the others owe.
     owed: u64,
     /// Aggregates that have neither arrived nor been lost.
@@ -81,7 +81,7 @@ impl Collect {
         for owners in [&mut self.given_up, &mut self.silent, &mut self.ending] {
             owners.reset(ranks.into());
         }
-        self.sent_after.reset(ranks, config.reorder);
+        self.order.reset(ranks, config.reorder, false);
         self.awaited = 0;
         self.incomplete = 0;
         self.coming = 0;
@@ -168,6 +168,8 @@ impl Collect {
         if !self.received.insert(index) {
             return Acceptance::Duplicate;
         }
+        let given_up = self.given_up.contains(owner.into()) && !self.silent.contains(owner.into());
+        self.order.arrived(owner, 0, given_up);
         if !counted {
             self.uncounted.insert(index);
         }
@@ -196,7 +198,14 @@ impl Collect {
 
     /// Notes a packet that `owner` sent after its last aggregate.
     pub(super) fn sent_after(&mut self, owner: u16) {
-        if self.sent_after.heard(owner) {
+        if self.order.sent_after(owner) {
+            self.give_up(owner);
+        }
+    }
+
+    /// Notes that `owner` reported that its last aggregate is sent.
+    pub(super) fn noticed(&mut self, owner: u16) {
+        if self.order.noticed(owner) {
             self.give_up(owner);
         }
     }

@@ -17,7 +17,7 @@
 //! | `early.rs` | packets that arrive before the operation starts here |
 //! | `check.rs` | check packets, which show which paths work |
 //! | `cuts.rs` | packets whose payload a switch removed |
-//! | `overtaking.rs` | counters of later packets that show a loss |
+//! | `overtaking.rs` | how far packets overtake each other, and how many later ones show a loss |
 //! | `packet.rs` | reading and writing of datagrams |
 //! | `waits.rs` | how long the others will wait: the budget in packets |
 //! | `recycler.rs` | packets of [`crate::recycling`]: counted ranks, requests, repairs |
@@ -33,8 +33,8 @@
 //! The core checks it like any other packet, stops waiting for its slot and reports [`Event::SlotGone`]. A
 //! packet that is dropped without a trace shows by order:
 //!
-//! A path keeps the order of one source's packets (at most [`Config::reorder`] of them overtake another), and
-//! a source sends all SCATTER of an operation, then its GATHER, then the next step. So an owner gives up a
+//! A path keeps the order of one source's packets (at most [`Config::reorder`] of them overtake another, or as
+//! many as were seen to), and a source sends all SCATTER of an operation, then its GATHER, then the next step. So an owner gives up a
 //! contribution
 //! - when a later one in the source's [`crate::Rotation`] arrives,
 //! - when a GATHER or FEEDBACK of the operation arrives from the source, or any packet of a later step;
@@ -71,10 +71,10 @@ mod weights;
 
 use std::collections::VecDeque;
 
-use ultima_wire::Header;
+use ultima_wire::{Header, Sealer};
 
 use crate::bits::Bits;
-use crate::cause::SlotGone;
+use crate::cause::{Cause, SlotGone};
 use crate::codec::Coding;
 use crate::config::{Config, ConfigError};
 use crate::estimator::Estimator;
@@ -98,6 +98,7 @@ use early::Early;
 use exact::ExactOperations;
 use members::Members;
 use operation::{Buffers, Operation};
+use overtaking::Reordering;
 use recycler::Recycler;
 use tracer::Tracer;
 use weights::Weights;
@@ -161,6 +162,8 @@ struct Started {
 /// One rank's side of a job's AllReduces.
 pub struct Core {
     config: Config,
+    /// With [`Config::key`].
+    sealer: Option<Sealer>,
     estimator: Box<dyn Estimator>,
     /// In the order of their start.
     operations: VecDeque<Operation>,
@@ -178,6 +181,7 @@ pub struct Core {
     exact: ExactOperations,
     congestion: Option<Congestion>,
     credit: Credit,
+    reordering: Reordering,
     incast: Incast,
     events: VecDeque<Event>,
     /// Counters of finished operations.
@@ -195,6 +199,7 @@ impl Core {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
+            sealer: config.key.as_ref().map(Sealer::new),
             estimator: config.estimation.estimator(),
             operations: VecDeque::new(),
             newest_step: None,
@@ -211,6 +216,7 @@ impl Core {
             exact: ExactOperations::default(),
             congestion: (config.pacing).map(|pacing| Congestion::new(&config, pacing)),
             credit: Credit::new(&config),
+            reordering: Reordering::new(config.reorder),
             incast: Incast::new(config.incast, config.ranks),
             events: VecDeque::new(),
             totals: Totals::default(),
@@ -435,6 +441,11 @@ impl Core {
         let suspected = suspected.filter(|&other| members.is_suspected(other));
         outcome.suspected.extend(suspected);
         outcome.newest_step = members.newest_step().max(Some(outcome.id.step));
+        let (reduce, collect) = (&buffers.reduce.order, &buffers.collect.order);
+        let (depth, lost) = (reduce.depth().max(collect.depth()), outcome.lost);
+        let overtaken = lost.scatter.of(Cause::Overtaken) + lost.gather.of(Cause::Overtaken);
+        let gave_up = overtaken > 0 && outcome.closed_by == ClosedBy::KnownLoss;
+        self.reordering.operation_ended(outcome.id, depth, gave_up);
         self.weights
             .operation_ended(&buffers.reduce, self.config.ranks);
         outcome.weights = self.weights.of_ranks(self.config.ranks);

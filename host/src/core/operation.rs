@@ -334,9 +334,9 @@ impl Operation {
                 collect.store(&self.layout, source, aggregate, payload, result)
             }
             _ => {
-                waiting.reduce.give_up(source);
+                waiting.reduce.noticed(source);
                 if last {
-                    waiting.collect.give_up(source);
+                    waiting.collect.noticed(source);
                 }
                 return Ok(Fate::Heard.into());
             }
@@ -371,6 +371,17 @@ impl Operation {
             if let Some(values) = result.get_mut(self.layout.shard(rank)) {
                 values.fill(0.0);
             }
+        }
+    }
+
+    /// Lets as many `later` packets overtake one before it counts as lost.
+    pub(super) fn tolerate(&mut self, later: u32) {
+        if let Some(Waiting {
+            reduce, collect, ..
+        }) = &mut self.waiting
+        {
+            reduce.order.tolerate(later);
+            collect.order.tolerate(later);
         }
     }
 

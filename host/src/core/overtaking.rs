@@ -1,32 +1,150 @@
-//! Counters of later packets that show that earlier ones of their source are lost.
+//! Packets of one source that overtake each other: how far they do, and how many later packets show that an
+//! earlier one is lost.
+//!
+//! A network that keeps the order needs no tolerance: one later packet shows a loss. Packet spraying, or a
+//! changed route, makes that rule wrong. Like RACK (RFC 8985, section 6.2), a rank starts without tolerance,
+//! and widens it when a packet arrives that it had given up. Unlike RACK, which knows that only from duplicates,
+//! a rank sees how many packets overtook each one that arrives, so it measures what it tolerates.
 
-/// By rank: packets that it sent after its last one of a phase. Counted only if packets may overtake each
-/// other.
-#[derive(Default)]
-pub(super) struct SentAfter {
-    /// Number of later packets that may arrive before an earlier one.
-    reorder: u32,
-    heard: Vec<u32>,
+use crate::bits::Bits;
+use crate::operation::OperationId;
+
+/// Operations in each of two periods whose deepest reordering is tolerated.
+const PERIOD: u32 = 64;
+/// Tolerance of later packets, at most: where packets overtake more than these, some count as lost. Our choice: at
+/// 100 Gb/s these last half a millisecond. A forged or repeated packet widens no further.
+const MOST: u32 = 4096;
+
+/// The tolerance of a rank, over its operations.
+pub(super) struct Reordering {
+    /// By [`Config::reorder`](crate::Config::reorder).
+    configured: u32,
+    /// The deepest reordering in this period and in the one before.
+    deepest: [u32; 2],
+    /// Operations that ended in this period.
+    operations: u32,
+    /// The last operation that gave up packets and awaited no others.
+    gave_up: Option<OperationId>,
 }
 
-impl SentAfter {
-    /// Resets all counters. Allocates only for the largest number of ranks so far.
-    pub(super) fn reset(&mut self, ranks: u16, reorder: u32) {
-        self.reorder = reorder;
-        self.heard.clear();
-        if reorder > 0 {
-            self.heard.resize(ranks.into(), 0);
+impl Reordering {
+    pub(super) fn new(configured: u32) -> Self {
+        Self {
+            configured,
+            deepest: [0; 2],
+            operations: 0,
+            gave_up: None,
         }
     }
 
-    /// Counts a packet from `rank`. Returns true if there are too many to have overtaken the missing ones.
-    pub(super) fn heard(&mut self, rank: u16) -> bool {
-        match self.heard.get_mut(usize::from(rank)) {
-            Some(heard) => {
-                *heard = heard.saturating_add(1);
-                *heard > self.reorder
+    /// How many later packets of its source may arrive before a packet counts as lost.
+    pub(super) fn tolerance(&self) -> u32 {
+        self.deepest[0].max(self.deepest[1]).max(self.configured)
+    }
+
+    /// Notes the end of an operation in which up to `depth` packets overtook one. `gave_up` says that it ended
+    /// because later packets had arrived instead of missing ones.
+    pub(super) fn operation_ended(&mut self, id: OperationId, depth: u32, gave_up: bool) {
+        if gave_up {
+            self.gave_up = Some(id);
+        }
+        self.deepest[0] = self.deepest[0].max(depth.min(MOST));
+        self.operations += 1;
+        if self.operations == PERIOD {
+            self.operations = 0;
+            self.deepest = [0, self.deepest[0]];
+        }
+    }
+
+    /// Notes a packet that arrived after its operation. If the operation gave it up, the tolerance doubles: how
+    /// many packets overtook this one is not known any more.
+    pub(super) fn came_after_the_end(&mut self, id: OperationId) {
+        if self.gave_up == Some(id) {
+            self.gave_up = None;
+            self.deepest[0] = (self.tolerance() * 2).clamp(1, MOST);
+        }
+    }
+}
+
+/// One phase of an operation: what arrived from each rank, in which order.
+#[derive(Default)]
+pub(super) struct Order {
+    /// Number of later packets that may arrive before an earlier one.
+    tolerance: u32,
+    /// True if that is more than configured: then senders do not know it.
+    is_learned: bool,
+    /// By rank: packets that it sent after its last one of the phase.
+    after: Vec<u16>,
+    /// By rank: the largest position of its packets that arrived. Empty if the order of sending is not known.
+    newest: Vec<u32>,
+    /// Ranks that gave notice of their last packet.
+    noticed: Bits,
+    /// The most packets that overtook one.
+    depth: u32,
+}
+
+impl Order {
+    /// Resets all counters. Allocates only for the largest number of ranks so far.
+    pub(super) fn reset(&mut self, ranks: u16, configured: u32, has_positions: bool) {
+        self.tolerance = configured;
+        self.is_learned = false;
+        self.after.clear();
+        self.after.resize(ranks.into(), 0);
+        self.newest.clear();
+        self.newest
+            .resize(if has_positions { ranks.into() } else { 0 }, 0);
+        self.noticed.reset(ranks.into());
+        self.depth = 0;
+    }
+
+    /// Widens the tolerance to what earlier operations, or packets of this one, need.
+    pub(super) fn tolerate(&mut self, later: u32) {
+        if later > self.tolerance {
+            self.tolerance = later;
+            self.is_learned = true;
+        }
+    }
+
+    pub(super) fn tolerance(&self) -> u32 {
+        self.tolerance
+    }
+
+    /// The most packets that overtook one.
+    pub(super) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Counts a packet that `rank` sent after its last one of the phase. Returns true if there are too many to
+    /// have overtaken the missing ones.
+    pub(super) fn sent_after(&mut self, rank: u16) -> bool {
+        let after = &mut self.after[usize::from(rank)];
+        *after = after.saturating_add(1);
+        u32::from(*after) > self.tolerance
+    }
+
+    /// Notes a notice of `rank` that its last packet of the phase is sent. Returns true if the missing ones are
+    /// lost. Where packets are known to overtake each other, the first notice may have, and its repetition
+    /// counts. A sender that knows it delays the first one.
+    pub(super) fn noticed(&mut self, rank: u16) -> bool {
+        !self.noticed.insert(rank.into()) || !self.is_learned
+    }
+
+    /// Notes the arrival of a packet at `position` of those that `rank` sends; 0 if the order is not known.
+    /// `given_up` says that it counted as lost.
+    pub(super) fn arrived(&mut self, rank: u16, position: u32, given_up: bool) {
+        let rank = usize::from(rank);
+        let later = match self.newest.get_mut(rank) {
+            Some(newest) => {
+                *newest = position.max(*newest);
+                *newest - position
             }
-            None => true,
+            None => 0,
+        };
+        let overtook = later.saturating_add(self.after[rank].into());
+        let overtook = overtook.max(u32::from(given_up));
+        if overtook > self.depth {
+            self.depth = overtook;
+            self.tolerate(overtook.min(MOST));
         }
     }
 }
@@ -36,11 +154,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_within_the_reorder_limit_show_no_loss() {
-        let mut after = SentAfter::default();
-        for (reorder, expected) in [(0, [true; 3]), (2, [false, false, true]), (0, [true; 3])] {
-            after.reset(3, reorder);
-            assert_eq!([(); 3].map(|()| after.heard(2)), expected);
+    fn packets_within_the_tolerance_show_no_loss() {
+        let mut order = Order::default();
+        for (tolerance, expected) in [(0, [true; 3]), (2, [false, false, true]), (0, [true; 3])] {
+            order.reset(3, tolerance, false);
+            assert_eq!([(); 3].map(|()| order.sent_after(2)), expected);
         }
+    }
+
+    #[test]
+    fn a_packet_that_was_overtaken_widens_the_tolerance() {
+        let mut order = Order::default();
+        order.reset(3, 0, true);
+        order.arrived(1, 7, false);
+        assert!(order.sent_after(1) && order.noticed(1));
+        order.arrived(1, 5, true);
+        assert_eq!((order.depth(), order.tolerance()), (3, 3));
+        // Another rank's notice may have overtaken, too.
+        assert_eq!([(); 2].map(|()| order.noticed(2)), [false, true]);
+        assert_eq!(
+            [(); 4].map(|()| order.sent_after(2)),
+            [false, false, false, true]
+        );
+    }
+
+    #[test]
+    fn the_tolerance_is_what_two_periods_saw() {
+        let id = OperationId::default();
+        let mut reordering = Reordering::new(2);
+        reordering.operation_ended(id, 40, false);
+        for _ in 1..2 * PERIOD {
+            assert_eq!(reordering.tolerance(), 40);
+            reordering.operation_ended(id, 5, false);
+        }
+        assert_eq!(reordering.tolerance(), 5);
+        reordering.came_after_the_end(id);
+        assert_eq!(reordering.tolerance(), 5, "it was not given up");
+        for _ in 0..2 * PERIOD {
+            reordering.operation_ended(id, 0, true);
+            reordering.came_after_the_end(id);
+            reordering.came_after_the_end(id);
+        }
+        assert_eq!(reordering.tolerance(), MOST);
+        for _ in 0..2 * PERIOD {
+            reordering.operation_ended(id, 0, true);
+        }
+        assert_eq!(reordering.tolerance(), 2);
     }
 }

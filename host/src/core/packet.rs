@@ -2,7 +2,7 @@
 
 use ultima_wire::{
     Auth, Check, Credit, Dtype, Feedback, Header, HostFlags, Kind, RepairRequest, Report,
-    Requested, SwitchFlags, Ticks, bitmap,
+    Requested, Sealer, SwitchFlags, Ticks, bitmap,
 };
 
 use crate::cause::{Cause, Phase, SlotGone};
@@ -136,6 +136,7 @@ impl Written {
 /// length of its payload.
 pub(super) fn admit<'a>(
     config: &Config,
+    sealer: Option<&Sealer>,
     datagram: Datagram<'a>,
 ) -> Result<(Header, Payload<'a>), Rejection> {
     let (header, payload) = datagram.parse()?;
@@ -145,7 +146,7 @@ pub(super) fn admit<'a>(
     if header.epoch != config.epoch {
         return Err(Rejection::Epoch);
     }
-    verify(config, &header, payload)?;
+    verify(sealer, &header, payload)?;
     if header.source >= config.ranks {
         return Err(Rejection::Source);
     }
@@ -183,11 +184,11 @@ pub(super) fn admit<'a>(
 
 /// Checks the seal of a packet. Neither a PROBE nor the REPORT that answers it has a tag, because switches
 /// have no key.
-fn verify(config: &Config, header: &Header, payload: Payload<'_>) -> Result<(), Rejection> {
-    let holds = match &config.key {
+fn verify(sealer: Option<&Sealer>, header: &Header, payload: Payload<'_>) -> Result<(), Rejection> {
+    let holds = match sealer {
         _ if !is_sealed(header.kind) => header.auth.is_none(),
         None => header.auth.is_none(),
-        Some(key) => payload.is_whole() && header.verify(key, payload.bytes()).is_ok(),
+        Some(sealer) => payload.is_whole() && header.verify(sealer, payload.bytes()).is_ok(),
     };
     holds.then_some(()).ok_or(Rejection::Seal)
 }
@@ -198,7 +199,7 @@ fn is_sealed(kind: Kind) -> bool {
 }
 
 /// This rank's header of `kind` about `owner`'s shard. All other fields are zero except the time. With a key
-/// it has room for digest and tag, which [`ultima_wire::seal`] writes last.
+/// it has room for digest and tag, which [`Sealer::seal`] writes last.
 pub(super) fn header(config: &Config, now: Time, kind: Kind, owner: u16) -> Header {
     Header {
         sent_at: Ticks::from_clock_ns(now.as_nanos()),

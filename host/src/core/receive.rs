@@ -28,7 +28,7 @@ impl Core {
 
     pub(super) fn handle(&mut self, now: Time, datagram: Datagram<'_>) {
         self.handle_timeout(now);
-        let (header, payload) = match packet::admit(&self.config, datagram) {
+        let (header, payload) = match packet::admit(&self.config, self.sealer.as_ref(), datagram) {
             Ok(admitted) => admitted,
             Err(reason) => return self.totals.rejected.count(reason),
         };
@@ -197,6 +197,9 @@ impl Core {
                 _ => Fate::Late,
             };
             self.tracer.received(arrival, header, fate);
+            if header.kind != Kind::Feedback {
+                self.reordering.came_after_the_end(id);
+            }
             if header.kind == Kind::Gather {
                 self.receive_late_aggregate(header, payload);
             }
@@ -205,6 +208,9 @@ impl Core {
         let late = header.kind == Kind::Gather && !operation.is_waiting();
         match operation.receive(arrival, &self.config, header, payload) {
             Ok(Received { fate, gone }) => {
+                if fate == Fate::Late && !operation.is_waiting() {
+                    self.reordering.came_after_the_end(id);
+                }
                 self.tracer.received(arrival, header, fate);
                 self.events.extend(gone.map(Event::SlotGone));
             }

@@ -15,7 +15,7 @@ use crate::stats::ClosedBy;
 use crate::values::Values;
 
 use super::cuts::Cuts;
-use super::overtaking::SentAfter;
+use super::overtaking::Order;
 use super::packet::Payload;
 
 /// The fate of a well-formed packet of this operation.
@@ -53,12 +53,9 @@ pub(super) struct Reduce {
     awaited: Vec<u16>,
     closed: Bits,
     open: u32,
-    /// Number of packets of one source that may overtake another.
-    reorder: u32,
     /// By source: every position before this one has arrived or is lost.
     settled: Vec<u32>,
-    /// Packets sent after the last contribution to this shard.
-    sent_after: SentAfter,
+    pub(super) order: Order,
     /// Sources that were given up because they were silent.
     silent: Bits,
     /// Sources whose last packets have begun to arrive, or that have nothing outstanding.
@@ -108,7 +105,6 @@ impl Reduce {
         self.rank = rank;
         self.ranks = ranks;
         self.rotations = rotations;
-        self.reorder = config.reorder;
         self.answers = config.answers;
         self.element = config.element;
         self.shard = shard;
@@ -125,7 +121,7 @@ impl Reduce {
         self.open = slots;
         self.settled.clear();
         self.settled.resize(ranks.into(), 0);
-        self.sent_after.reset(ranks, config.reorder);
+        self.order.reset(ranks, config.reorder, true);
         for sources in [&mut self.silent, &mut self.ending, &mut self.overdue] {
             sources.reset(ranks.into());
         }
@@ -255,6 +251,7 @@ impl Reduce {
         }
         let settled = self.settled[usize::from(source)];
         let position = self.rotations.of(source).position(slot, self.slots);
+        self.note_order(source, position, bit);
         let acceptance = if self.closed.contains(slot as usize) {
             Acceptance::Late
         } else {
@@ -268,7 +265,7 @@ impl Reduce {
             }
             Acceptance::InTime
         };
-        self.overtaken(source, position.saturating_sub(self.reorder));
+        self.overtaken(source, position.saturating_sub(self.order.tolerance()));
         acceptance
     }
 
@@ -279,27 +276,44 @@ impl Reduce {
             self.ending(source);
         }
         let bit = self.bit(slot, source);
-        if self.arrived.contains(bit) || !self.cuts.insert(bit, cause) {
+        if self.arrived.contains(bit) || self.cuts.contains(bit) {
             return false;
         }
         let settled = self.settled[usize::from(source)];
         let position = self.rotations.of(source).position(slot, self.slots);
+        self.note_order(source, position, bit);
+        self.cuts.insert(bit, cause);
         if position >= settled && self.answers.cuts() {
             self.settle_one(slot);
         }
-        self.overtaken(source, position.saturating_sub(self.reorder));
+        self.overtaken(source, position.saturating_sub(self.order.tolerance()));
         true
+    }
+
+    /// Notes the order of a packet that arrives for the first time.
+    fn note_order(&mut self, source: u16, position: u32, bit: usize) {
+        let is_settled = position < self.settled[usize::from(source)];
+        let given_up =
+            is_settled && !self.silent.contains(source.into()) && !self.cuts.contains(bit);
+        self.order.arrived(source, position, given_up);
     }
 
     /// Notes a packet that `source` sent after its last contribution to this shard.
     pub(super) fn sent_after(&mut self, source: u16) {
-        if self.sent_after.heard(source) {
+        if self.order.sent_after(source) {
             self.overtaken(source, self.slots);
         }
     }
 
-    /// Gives up the outstanding contributions of `source`, which reported that all its packets are sent.
-    /// Contributions that still arrive count while their slot is open.
+    /// Notes that `source` reported that all its packets are sent.
+    pub(super) fn noticed(&mut self, source: u16) {
+        if self.order.noticed(source) {
+            self.give_up(source);
+        }
+    }
+
+    /// Gives up the outstanding contributions of `source`, which has sent all its packets. Contributions that
+    /// still arrive count while their slot is open.
     pub(super) fn give_up(&mut self, source: u16) {
         self.overtaken(source, self.slots);
     }

@@ -219,6 +219,7 @@ impl Core {
             (self.members.operation_starts(), incast, bounds),
             now,
         );
+        operation.tolerate(self.reordering.tolerance());
         let newest = self.members.newest_step();
         if (self.recycler.as_ref()).is_some_and(|recycler| recycler.lapses(id, newest)) {
             operation.lapse(self.config.rank, now);

@@ -1,7 +1,7 @@
 //! Chooses the next datagram to send.
 
 use ultima_wire::frame::FRAME_OVERHEAD;
-use ultima_wire::{Kind, Ticks, seal};
+use ultima_wire::{Kind, Ticks};
 
 use crate::config::{Gather, GatherStart};
 use crate::operation::{OperationId, Part};
@@ -17,14 +17,14 @@ impl Core {
     /// Writes the next datagram to the front of `buf`, which has room for [`Core::max_datagram`]. Values that
     /// are only counted are left out. None if there is nothing to send now. With
     /// [`Config::key`](crate::Config::key) it is sealed: a link that changes its header, for example to
-    /// number packets, then calls [`ultima_wire::seal_header`].
+    /// number packets, then calls [`ultima_wire::Sealer::seal_header`].
     ///
     /// # Panics
     /// If `buf` is too short.
     pub fn poll_transmit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         let transmit = self.transmit(now, buf)?;
-        if let Some(key) = &self.config.key {
-            seal(&mut buf[..transmit.len], key);
+        if let Some(sealer) = &self.sealer {
+            sealer.seal(&mut buf[..transmit.len]);
         }
         self.tracer.sent(now, transmit.to, &buf[..transmit.head]);
         Some(transmit)

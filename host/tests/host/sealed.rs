@@ -7,7 +7,7 @@ use ultima_host::{
     CheckPacket, Config, Core, Destination, Event, Exact, OperationId, Recycling, Rejection,
     StartError, Time,
 };
-use ultima_wire::{Auth, HEADER_LEN, Header, KIND_AT, KIND_MASK, Key, Kind, Report, Ticks};
+use ultima_wire::{Auth, HEADER_LEN, Header, KIND_AT, KIND_MASK, Key, Kind, Report, Sealer, Ticks};
 
 const KEY: Key = Key(*b"a job's own key!");
 const OTHER: Key = Key(*b"not the job's...");
@@ -172,7 +172,7 @@ fn forgeries(header: &Header, payload: &[u8]) -> Vec<Vec<u8>> {
     let mut cut = header.clone();
     cut.switch_flags.trimmed = true;
     let mut resealed = header.clone();
-    resealed.seal(&OTHER, &other);
+    resealed.seal(&Sealer::new(&OTHER), &other);
     vec![
         changed(&|header| header.auth = None),
         changed(&|header| header.auth = Some(Auth::default())),
@@ -251,7 +251,7 @@ fn probes_and_reports_have_no_tag() {
         kind: Kind::Report,
         ..header.clone()
     };
-    sealed.seal(&KEY, payload);
+    sealed.seal(&Sealer::new(&KEY), payload);
     let mut datagram = vec![0; sealed.len()];
     sealed.emit(&mut datagram);
     datagram.extend_from_slice(payload);

@@ -1,6 +1,6 @@
 //! Packets between members of a job.
 
-use ultima_wire::{Header, Kind, Ticks, frame};
+use ultima_wire::{Header, Key, Kind, Sealer, Ticks, frame};
 
 use super::{Scenario, Scene};
 use crate::generator::{Datagram, UdpChecksum};
@@ -55,7 +55,7 @@ fn every_kind(scene: Scene<'_>, job: &Job) -> Scenario {
 
 fn tagged(scene: Scene<'_>, job: &Job) -> Scenario {
     let mut header = job.header(Kind::Gather, 3, 3);
-    header.seal(&ultima_wire::Key(*b"the job's secret"), b"data");
+    header.seal(&Sealer::new(&Key(*b"the job's secret")), b"data");
     let sent = job.gather(3, b"data").with_header(&header);
     Scenario::new("a tag goes through untouched").multicast(scene, job, 3, &sent)
 }

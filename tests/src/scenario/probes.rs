@@ -3,7 +3,7 @@
 use std::net::SocketAddrV4;
 
 use ultima_p4::names::counter;
-use ultima_wire::{Header, Key, Kind, Report};
+use ultima_wire::{Header, Key, Kind, Report, Sealer};
 
 use super::{Scenario, Scene};
 use crate::generator::Datagram;
@@ -140,7 +140,7 @@ fn refused(scene: Scene<'_>) -> Scenario {
         ..genuine.clone()
     };
     let (mut header, room) = Header::parse(&genuine.payload).expect("an Ultima packet");
-    header.seal(&Key(*b"the job's secret"), room);
+    header.seal(&Sealer::new(&Key(*b"the job's secret")), room);
     let sealed = genuine.with_header(&header);
     let (header, _) = Header::parse(&genuine.payload).expect("an Ultima packet");
     let other = genuine.with_header(&Header {

@@ -8,7 +8,7 @@ use ultima_tests::job::Job;
 use ultima_tests::operator::VirtualQueue;
 use ultima_tests::scenario;
 use ultima_tests::stage::{Stage, Target};
-use ultima_wire::{Key, Kind, Ticks};
+use ultima_wire::{Key, Kind, Sealer, Ticks};
 
 fn a_deleted_job_can_be_created_again(target: &Target) {
     target.star(|mut stage| {
@@ -130,7 +130,7 @@ fn lose_by_every_cause(stage: &mut Stage, job: &Job) {
         stage.operate(switch, async |operator| operator.limit(queue, 1, 1).await);
         let mut late = job.header(Kind::Scatter, source, owner);
         late.budget = Ticks(0);
-        late.seal(&Key(*b"the job's secret"), b"data");
+        late.seal(&Sealer::new(&Key(*b"the job's secret")), b"data");
         let trimmed = job.scatter(source, owner, b"data");
         let late = trimmed.with_header(&late);
         let nowhere = Datagram {

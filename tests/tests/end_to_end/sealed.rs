@@ -11,7 +11,7 @@ use ultima_tests::controller::Controller;
 use ultima_tests::fabric::Fabric;
 use ultima_tests::job::Job;
 use ultima_tests::testbed::Testbed;
-use ultima_wire::{Header, Key};
+use ultima_wire::{Header, Key, Sealer};
 
 const RANKS: u16 = 3;
 /// The rank whose port the forger uses.
@@ -46,7 +46,7 @@ fn forgeries(job: &Job, keys: &[Option<Key>]) -> Vec<Vec<u8>> {
                 ..sent
             };
             if let Some(key) = key {
-                header.seal(key, &lies);
+                header.seal(&Sealer::new(key), &lies);
             }
             packet.with_header(&header).emit()
         };

@@ -9,12 +9,12 @@ use ultima_controller::client::Client as ControlClient;
 use ultima_host::Report;
 
 use super::super::error::Refusal;
-use super::super::fingerprint::{Chosen, Fingerprint};
 use super::super::{JobError, interface};
 use super::addresses::serve;
 use super::exchange::{Member, Offer, agree, hear_all};
 use super::store::{Client, Protocol};
 use super::{Members, Place, Rendezvous, Request, deadline};
+use crate::fingerprint::{Chosen, Fingerprint};
 use crate::rank::{EpochMember, JoinedRank, ReadyError, ReadyRanks, ready};
 use crate::{Context, Departure, Link, Metrics, SessionError, Start, give_up};
 

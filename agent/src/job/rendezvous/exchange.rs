@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use ultima_host::{Collective, Config, Gather, UdpConfig};
-use ultima_wire::{UDP_PORT, group_address};
+use ultima_wire::{Key, UDP_PORT, group_address};
 
 use super::super::error::Refusal;
-use super::super::fingerprint::{Chosen, Fingerprint};
 use super::super::{JobError, interface};
 use super::store::ipv6;
 use super::{Place, Request, Store, deadline};
+use crate::fingerprint::{Chosen, Fingerprint};
 use crate::limits::largest_slot;
 use crate::{RENDEZVOUS, meet};
 
@@ -56,12 +56,14 @@ struct Agreed<T> {
     result: Result<T, Refusal>,
 }
 
-/// What rank 0 chooses for all ranks.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// What rank 0 chooses for all ranks. It has no `Debug`, because it holds a secret.
+#[derive(Clone, Serialize, Deserialize)]
 struct Roster {
     /// The random number of this run.
     run: u64,
     seed: u64,
+    /// The key of a sealed job.
+    key: Option<[u8; 16]>,
     slot_bytes: usize,
     addresses: Vec<SocketAddrV4>,
     fingerprint: Fingerprint,
@@ -80,7 +82,9 @@ pub fn meet_at(
     let Member { rank, ranks, .. } = *member;
     let until = deadline(request.timeout);
     let address = local_address(&socket)?;
-    let config = configure(request, member, 1, request.seed.unwrap_or(0));
+    // Drawn by the system's generator. All use rank 0's.
+    let key = request.seal.then(|| Key(rand::random()));
+    let config = configure(request, member, (1, request.seed.unwrap_or(0)), key);
     config.validate().map_err(ultima_host::Error::from)?;
     let chosen = Chosen {
         seed: request.seed,
@@ -94,10 +98,10 @@ pub fn meet_at(
         fingerprint: Fingerprint::new(&config, &chosen),
     };
     let roster: Roster = agree(store, member, request.timeout, offer, |offers| {
-        roster(member, request, &offers)
+        roster(member, request, key, &offers)
     })?;
     let epoch = roster.fingerprint.epoch(roster.run);
-    let config = configure(request, member, epoch, roster.seed);
+    let config = configure(request, member, (epoch, roster.seed), roster.key.map(Key));
     let colocated = |other: &u16| {
         let other_address = roster.addresses.get(usize::from(*other));
         *other != rank && other_address.is_some_and(|other| other.ip() == address.ip())
@@ -241,7 +245,12 @@ fn gather(
 }
 
 /// Rank 0's choices, from all ranks' offers.
-fn roster(member: &Member, request: &Request, offers: &[Offer]) -> Result<Roster, Refusal> {
+fn roster(
+    member: &Member,
+    request: &Request,
+    key: Option<Key>,
+    offers: &[Offer],
+) -> Result<Roster, Refusal> {
     let is_loopback = |offer: &Offer| offer.address.ip().is_loopback();
     let first = |wanted| (0..).zip(offers).find(|(_, o)| is_loopback(o) == wanted);
     if let (Some((rank, offer)), Some((other, _))) = (first(true), first(false)) {
@@ -252,7 +261,7 @@ fn roster(member: &Member, request: &Request, offers: &[Offer]) -> Result<Roster
         });
     }
     let seed = request.seed.unwrap_or_else(rand::random);
-    let config = configure(request, member, 1, seed);
+    let config = configure(request, member, (1, seed), key);
     let slot_bytes = (request.settings.slot_bytes).unwrap_or_else(|| slot(&config, offers));
     let chosen = Chosen {
         seed: Some(seed),
@@ -262,6 +271,7 @@ fn roster(member: &Member, request: &Request, offers: &[Offer]) -> Result<Roster
     Ok(Roster {
         run: rand::random(),
         seed,
+        key: key.map(|Key(key)| key),
         slot_bytes,
         addresses: offers.iter().map(|offer| offer.address).collect(),
         fingerprint: Fingerprint::new(&config, &chosen),
@@ -276,11 +286,17 @@ fn slot(config: &Config, offers: &[Offer]) -> usize {
 }
 
 /// The configuration of `member`, but for its slot size.
-fn configure(request: &Request, member: &Member, epoch: u16, seed: u64) -> Config {
+fn configure(
+    request: &Request,
+    member: &Member,
+    (epoch, seed): (u16, u64),
+    key: Option<Key>,
+) -> Config {
     let Member { rank, ranks, .. } = *member;
     let t_b = request.settings.t_b;
     let config = Config {
         gather: Gather::Unicast,
+        key,
         ..Config::new(JOB, epoch, rank, ranks, seed, t_b)
     };
     request.settings.apply(config)
@@ -401,16 +417,17 @@ mod tests {
         let request = Request {
             settings: Settings::new(Duration::from_secs(1)),
             seed: None,
+            seal: true,
             local: Local::Routed,
             timeout: Duration::from_secs(1),
         };
         let of = |ips: [Ipv4Addr; 2]| {
             let offers = ips.map(|ip| offer(ip, 1500, 1 << 20));
-            roster(&member, &request, &offers)
+            roster(&member, &request, None, &offers)
         };
         let (here, there) = (Ipv4Addr::LOCALHOST, Ipv4Addr::new(10, 0, 0, 2));
         assert!(of([here, here]).is_ok() && of([there, there]).is_ok());
-        let error = of([here, there]).expect_err("an error").to_string();
+        let error = of([here, there]).err().expect("an error").to_string();
         assert!(
             error.contains("rank 0 has the loopback address 127.0.0.1:5000"),
             "{error}"

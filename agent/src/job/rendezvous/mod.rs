@@ -7,8 +7,8 @@
 //! | [`Controller`] | the controller and the job's name | the controller |
 //!
 //! The first two use a [`Store`]: every rank leaves its address, MTU, receive buffer and settings there.
-//! Rank 0 compares the settings with its own, chooses seed, slot size and the number of the run, and leaves
-//! the list of ranks, or the reason that there is none.
+//! Rank 0 compares the settings with its own, chooses seed, slot size, key and the number of the run, and
+//! leaves the list of ranks, or the reason that there is none.
 
 mod addresses;
 mod controller;
@@ -40,6 +40,8 @@ pub struct Request {
     pub settings: Settings,
     /// The seed of signs and rotations. Rank 0 draws one if it has none.
     pub seed: Option<u64>,
+    /// True if packets are sealed, with a key that rank 0 draws. A controller decides by itself.
+    pub seal: bool,
     /// The address or interface for packets.
     pub local: Local,
     /// How long to wait for other ranks.

@@ -9,7 +9,7 @@ use super::super::controller::Controller;
 use super::super::error::JobRequestError;
 use super::super::registry::{Record, Stage};
 use super::super::seats::Seat;
-use super::super::sessions::Order;
+use super::super::sessions::{Attributes, Order};
 use super::follow::beginning;
 use super::preparation::Unmade;
 use super::sanitize;
@@ -43,13 +43,13 @@ impl Controller {
     /// next, receives the messages that it missed.
     ///
     /// # Errors
-    /// No job has that name, the rank has not joined, or the epoch is over.
+    /// No job has that name, the rank has not joined, its settings differ from the others', or the epoch is over.
     pub fn attend(
         &self,
         name: &str,
         (epoch, number): (u32, u32),
         rank: u32,
-        slot_bytes: u32,
+        attributes: Attributes,
     ) -> Result<Opened, JobRequestError> {
         // Locked to the end: a removal, a leave or a change of members after this sees the session.
         let registry = self.registry();
@@ -74,6 +74,17 @@ impl Controller {
             epoch,
         };
         let rank = joined.ok_or_else(not_joined)?;
+        // Members of the next epoch have the settings of this one.
+        let current = (now.job.id != record.job.id).then_some((now.job.id, None));
+        for (job, own) in [(record.job.id, Some(rank))].into_iter().chain(current) {
+            if let Some(mismatch) = self.sessions.mismatch(job, own, &attributes) {
+                return Err(JobRequestError::Settings {
+                    name: name.to_owned(),
+                    rank: rank.0,
+                    mismatch,
+                });
+            }
+        }
         let mut messages = Vec::new();
         if record.stage == Stage::Current && registry.next_of(record.job.id).is_none() {
             // The member may have prepared for a change that was cancelled while it was
@@ -87,7 +98,7 @@ impl Controller {
             }));
         }
         let who = (record.job.id, rank);
-        let orders = self.sessions.add(who, slot_bytes, messages);
+        let orders = self.sessions.add(who, attributes, messages);
         if begins_together(record) {
             self.sessions.meet(record.job.id, record.job.members.len());
         }

@@ -415,7 +415,7 @@ fn is_of(grid: &str, name: &str) -> bool {
 }
 
 /// A client's text, shortened and without control characters, for one line.
-fn sanitize(text: &str) -> String {
+pub(super) fn sanitize(text: &str) -> String {
     const LONGEST: usize = 200;
     text.chars()
         .filter(|it| !it.is_control())

@@ -130,6 +130,9 @@ pub struct Carried {
 /// with TRIMMED or LATE.
 pub type Switch = Box<dyn FnMut(&mut Header, u16)>;
 
+/// An attacker, which sees each datagram that a rank receives: what it sends that rank next.
+pub type Attacker = Box<dyn FnMut(&[u8], u16) -> Vec<Vec<u8>>>;
+
 /// Cores on paths with one delay. A path keeps the order unless `faults` delays copies and `fifo` is off.
 pub struct Network {
     pub cores: Vec<Core>,
@@ -138,6 +141,7 @@ pub struct Network {
     pub fifo: bool,
     pub faults: Faults,
     pub switch: Option<Switch>,
+    pub attacker: Option<Attacker>,
     /// Bits per second of every receiver's link, with an unlimited queue.
     pub link_rate: Option<u64>,
     pub scatter: Carried,
@@ -197,6 +201,7 @@ impl Network {
             fifo: true,
             faults: perfect(),
             switch: None,
+            attacker: None,
             link_rate: None,
             scatter: Carried::default(),
             gather: Carried::default(),
@@ -512,6 +517,12 @@ impl Network {
             let (header, _) = Header::parse(&flight.datagram).expect("cores send headers");
             self.on_the_way[usize::from(flight.to)].0 -= u32::from(has_values(header.kind));
             self.cores[usize::from(flight.to)].handle_datagram(now, &flight.datagram);
+            if let Some(mut attacker) = self.attacker.take() {
+                for datagram in attacker(&flight.datagram, flight.to) {
+                    self.inject(flight.to, &datagram);
+                }
+                self.attacker = Some(attacker);
+            }
             after(self, flight.to);
             self.transmit(flight.to);
         }

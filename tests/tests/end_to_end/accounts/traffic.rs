@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use pnet::packet::ipv4::Ipv4Flags;
 use rand::{Rng, RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use ultima_wire::{Header, Key, Kind, Ticks};
+use ultima_wire::{Header, Key, Kind, Sealer, Ticks};
 
 use super::{BUCKETS, CUT, SEAL, STEP};
 use ultima_tests::fabric::HostId;
@@ -185,7 +185,7 @@ impl Stream<'_> {
             (_, false) => vec![],
         };
         if sealed {
-            header.seal(&Key(*b"the job's secret"), &payload);
+            header.seal(&Sealer::new(&Key(*b"the job's secret")), &payload);
         }
         let mut datagram = match to {
             To::Group => job.gather(self.source, &payload),

@@ -1,6 +1,6 @@
 //! The settings that all ranks of a job must share, by name, and their hash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hasher;
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use siphasher::sip::SipHasher13;
 use ultima_host::{Coding, Config, Gather, IncastPolicy};
 use ultima_wire::VERSION;
 
-use super::error::Refusal;
+use crate::job::Refusal;
 
 /// The version of the rendezvous, and of what its fields mean.
 const RENDEZVOUS_VERSION: u32 = 1;
@@ -17,6 +17,8 @@ const RENDEZVOUS_VERSION: u32 = 1;
 const SEED: &str = "seed";
 const SLOT: &str = "slot size";
 const RUN: &str = "run";
+/// Differs between the epochs of a job.
+const RANKS: &str = "number of ranks";
 
 /// A rank's settings, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,15 +27,15 @@ pub struct Fingerprint(BTreeMap<String, String>);
 
 /// What a rank's user chose, where rank 0 chooses otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Chosen<'a> {
-    pub(super) seed: Option<u64>,
-    pub(super) slot_bytes: Option<usize>,
-    pub(super) run: Option<&'a str>,
+pub(crate) struct Chosen<'a> {
+    pub(crate) seed: Option<u64>,
+    pub(crate) slot_bytes: Option<usize>,
+    pub(crate) run: Option<&'a str>,
 }
 
 impl Fingerprint {
     /// The settings of `config`, and what the user chose of those that rank 0 may decide.
-    pub(super) fn new(config: &Config, chosen: &Chosen<'_>) -> Self {
+    pub(crate) fn new(config: &Config, chosen: &Chosen<'_>) -> Self {
         let coding = match config.coding {
             Coding::Identity => "none".to_owned(),
             Coding::Hadamard { log2_block } => format!("Hadamard in blocks of 2^{log2_block}"),
@@ -53,7 +55,7 @@ impl Fingerprint {
         let sealed = if config.key.is_some() { "on" } else { "off" };
         let fields = [
             ("protocol", format!("{VERSION}.{RENDEZVOUS_VERSION}")),
-            ("number of ranks", config.ranks.to_string()),
+            (RANKS, config.ranks.to_string()),
             ("element", config.element.name().to_owned()),
             ("coding", coding),
             ("recycling", recycling),
@@ -80,8 +82,14 @@ impl Fingerprint {
         )
     }
 
+    /// The settings that all ranks of a controller's job share in all of its epochs.
+    pub(crate) fn between_epochs(self) -> HashMap<String, String> {
+        let shared = self.0.into_iter().filter(|(name, _)| name != RANKS);
+        shared.collect()
+    }
+
     /// Compares the settings of `rank` with rank 0's, which are `self`.
-    pub(super) fn check(&self, rank: u16, other: &Self) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, rank: u16, other: &Self) -> Result<(), Refusal> {
         const NONE: &str = "none";
         let Self(expected) = self;
         let Self(has) = other;
@@ -106,7 +114,7 @@ impl Fingerprint {
 
     /// The epoch of a job without a controller: a hash of its settings and the random number of its run, but
     /// never 0. Packets of another run have another epoch.
-    pub(super) fn epoch(&self, run: u64) -> u16 {
+    pub(crate) fn epoch(&self, run: u64) -> u16 {
         let mut hasher = SipHasher13::new_with_keys(run, u64::from(RENDEZVOUS_VERSION));
         for (name, value) in &self.0 {
             hasher.write(name.as_bytes());

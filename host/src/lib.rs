@@ -61,6 +61,7 @@ mod hierarchical;
 mod history;
 mod incast;
 mod layout;
+mod memory;
 mod operation;
 mod pacing;
 mod preset;

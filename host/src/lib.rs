@@ -72,6 +72,7 @@ pub mod safeguards;
 mod seed;
 mod spans;
 mod stats;
+mod sum;
 mod time;
 mod timeout;
 pub mod trace;

@@ -24,8 +24,13 @@ pub(crate) fn zeroed(len: usize) -> Vec<f32> {
         if let Some(start) = NonNull::new(range.start.with_addr(start)) {
             // SAFETY: the range is inside `values`. The advice changes the size of pages, not their content.
             // An error, for example from a kernel without huge pages, leaves pages as they are.
-            let _ =
-                unsafe { madvise(start.cast(), end - start.addr().get(), MmapAdvise::MADV_HUGEPAGE) };
+            let _ = unsafe {
+                madvise(
+                    start.cast(),
+                    end - start.addr().get(),
+                    MmapAdvise::MADV_HUGEPAGE,
+                )
+            };
         }
     }
     values

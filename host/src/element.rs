@@ -82,6 +82,19 @@ impl Element {
         }
     }
 
+    /// Adds values to all of `sums`.
+    pub(crate) fn add(self, bytes: &[u8], sums: &mut [f32]) {
+        match self {
+            Element::F32 => Cpu::fastest().run(AddF32(bytes.as_chunks().0, sums)),
+            Element::Bf16 => Cpu::fastest().run(AddBf16(bytes.as_chunks().0, sums)),
+            Element::F16 => {
+                for (sum, bytes) in sums.iter_mut().zip(bytes.as_chunks().0) {
+                    *sum += f16::from_le_bytes(*bytes).to_f32();
+                }
+            }
+        }
+    }
+
     /// True if values change when they are written and read.
     pub(crate) const fn rounds(self) -> bool {
         !matches!(self, Element::F32)
@@ -108,10 +121,12 @@ impl Element {
 
     /// Rounds values as the others will read them.
     pub(crate) fn round(self, values: &mut [f32]) {
-        if self.rounds() {
-            values
+        match self {
+            Element::F32 => {}
+            Element::Bf16 => Cpu::fastest().run(RoundBf16(values)),
+            Element::F16 => values
                 .iter_mut()
-                .for_each(|value| *value = self.rounded(*value));
+                .for_each(|value| *value = self.rounded(*value)),
         }
     }
 }
@@ -129,6 +144,18 @@ impl Task for WriteBf16<'_> {
     }
 }
 
+/// Rounds values to bf16, with the instructions of the CPU at hand.
+struct RoundBf16<'a>(&'a mut [f32]);
+
+impl Task for RoundBf16<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const R: usize>(self, _: S) {
+        for value in self.0 {
+            *value = f32::from_bits(u32::from(bf16_bits(*value)) << 16);
+        }
+    }
+}
+
 /// Reads bf16 values, little-endian, with the instructions of the CPU at hand.
 struct ReadBf16<'a>(&'a [[u8; 2]], &'a mut [f32]);
 
@@ -138,6 +165,32 @@ impl Task for ReadBf16<'_> {
         let ReadBf16(chunks, values) = self;
         for (value, chunk) in values.iter_mut().zip(chunks) {
             *value = f32::from_bits(u32::from(u16::from_le_bytes(*chunk)) << 16);
+        }
+    }
+}
+
+/// Adds f32 values, little-endian, with the instructions of the CPU at hand.
+struct AddF32<'a>(&'a [[u8; 4]], &'a mut [f32]);
+
+impl Task for AddF32<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const R: usize>(self, _: S) {
+        let AddF32(chunks, sums) = self;
+        for (sum, chunk) in sums.iter_mut().zip(chunks) {
+            *sum += f32::from_le_bytes(*chunk);
+        }
+    }
+}
+
+/// Adds bf16 values, little-endian, with the instructions of the CPU at hand.
+struct AddBf16<'a>(&'a [[u8; 2]], &'a mut [f32]);
+
+impl Task for AddBf16<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const R: usize>(self, _: S) {
+        let AddBf16(chunks, sums) = self;
+        for (sum, chunk) in sums.iter_mut().zip(chunks) {
+            *sum += f32::from_bits(u32::from(u16::from_le_bytes(*chunk)) << 16);
         }
     }
 }
@@ -178,6 +231,11 @@ mod tests {
             let mut rounded = values.clone();
             element.round(&mut rounded);
             assert_eq!(read, rounded, "{element:?}");
+            let mut sums = values.clone();
+            element.add(&bytes, &mut sums);
+            for ((sum, value), read) in sums.iter().zip(&values).zip(&read) {
+                assert_eq!(*sum, value + read, "{element:?}");
+            }
             let bound = match element {
                 Element::F32 => 0.0,
                 Element::Bf16 => 1.0 / 256.0,

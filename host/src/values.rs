@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::memory;
+
 /// Values to compute with, or only their number. With the number alone packets have the same lengths and
 /// times, and nothing is stored, read or written.
 pub(crate) enum Values {
@@ -27,11 +29,12 @@ impl Values {
         matches!(self, Values::Stored(_))
     }
 
-    /// Resizes to `len` values, stored or counted. Allocates only for the largest number so far.
+    /// Resizes to `len` values, stored or counted, with any content. Allocates only for the largest number so
+    /// far.
     pub(crate) fn resize(&mut self, len: usize, stored: bool) {
         match (stored, &mut *self) {
-            (true, Values::Stored(values)) => values.resize(len, 0.0),
-            (true, Values::Counted(_)) => *self = Values::Stored(vec![0.0; len]),
+            (true, Values::Stored(values)) if values.capacity() >= len => values.resize(len, 0.0),
+            (true, _) => *self = Values::Stored(memory::zeroed(len)),
             (false, _) => *self = Values::Counted(len),
         }
     }

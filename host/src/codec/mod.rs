@@ -20,6 +20,7 @@ mod signs;
 pub(crate) mod simd;
 mod tile;
 
+use crate::memory;
 use crate::operation::OperationId;
 use signs::Signs;
 use simd::{Cpu, LANES, Row};
@@ -108,17 +109,15 @@ impl Codec {
 
     /// Writes the encoding of `bucket` in operation `id` to `encoded`, whose allocation is reused.
     pub fn encode(&mut self, id: OperationId, bucket: &[f32], encoded: &mut Vec<f32>) {
-        let Some(block) = self.coding.block(bucket.len()) else {
-            encoded.clear();
-            encoded.extend_from_slice(bucket);
-            return;
-        };
         let len = self.coding.encoded_len(bucket.len());
         if encoded.capacity() < len {
-            // The system zeroes new memory when it is touched.
-            *encoded = vec![0.0; len];
+            *encoded = memory::zeroed(len);
         }
         encoded.resize(len, 0.0);
+        let Some(block) = self.coding.block(bucket.len()) else {
+            encoded.copy_from_slice(bucket);
+            return;
+        };
         let (whole, rest) = bucket.split_at(bucket.len() / block * block);
         self.reserve(block);
         self.padded[..rest.len()].copy_from_slice(rest);

@@ -317,9 +317,9 @@ impl Operation {
         let last = header.host_flags.last;
         let acceptance = match header.kind {
             Kind::Scatter => {
-                waiting
-                    .reduce
-                    .contribute(&self.layout, source, (header.slot, last), payload)
+                let Waiting { reduce, result, .. } = waiting;
+                let slot = (header.slot, last);
+                reduce.contribute(&self.layout, source, slot, payload, (&self.own, result))
             }
             Kind::Gather => {
                 waiting.reduce.sent_after(source);

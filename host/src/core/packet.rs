@@ -98,6 +98,11 @@ impl<'a> Payload<'a> {
             element.read(self.bytes, values);
         }
     }
+
+    /// Adds stored values to all of `sums`.
+    pub(super) fn add(self, element: Element, sums: &mut [f32]) {
+        element.add(self.bytes, sums);
+    }
 }
 
 /// The fields of a packet for the others' rates and schedules.

@@ -12,6 +12,7 @@ use crate::layout::Layout;
 use crate::operation::Part;
 use crate::rotation::Rotations;
 use crate::stats::ClosedBy;
+use crate::sum;
 use crate::values::Values;
 
 use super::cuts::Cuts;
@@ -40,8 +41,12 @@ pub(super) struct Reduce {
     element: Element,
     shard: Range<usize>,
     slots: u32,
-    /// The others' values, by rank.
+    /// The others' values, by rank, unless they were added as they arrived.
     values: Values,
+    /// True if contributions are added as they arrive, where that keeps the order of ranks.
+    adds_early: bool,
+    /// By slot: ranks from 0 on whose contributions are in the sum, which is in the operation's result.
+    summed: Vec<u16>,
     /// With recycling and 16-bit elements: the rounding error in the sum of closed slots, by value of the
     /// shard.
     rounding: Values,
@@ -110,6 +115,10 @@ impl Reduce {
         self.shard = shard;
         self.slots = slots;
         self.values.resize(self.shard.len() * others, stored);
+        self.adds_early = config.estimation.is_sum_in_order() && stored;
+        self.summed.clear();
+        self.summed
+            .resize(if self.adds_early { slots as usize } else { 0 }, 0);
         let rounds = config.element.rounds() && config.recycling.is_some();
         self.rounding
             .resize(if rounds { self.shard.len() } else { 0 }, stored);
@@ -234,13 +243,15 @@ impl Reduce {
         self.lost.count(Cause::Overdue, missing);
     }
 
-    /// Adds a contribution of `source` to `slot`, whose length was checked.
+    /// Adds a contribution of `source` to `slot`, whose length was checked. A sum in the order of ranks is
+    /// computed in `result` as far as the contributions have arrived.
     pub(super) fn contribute(
         &mut self,
         layout: &Layout,
         source: u16,
         (slot, last): (u32, bool),
         payload: Payload<'_>,
+        (own, result): (&Values, &mut Values),
     ) -> Acceptance {
         if last {
             self.ending(source);
@@ -257,9 +268,15 @@ impl Reduce {
         } else {
             self.arrived.insert(bit);
             let range = layout.slot(self.rank, slot);
-            let start = self.index(source) * self.shard.len() + range.start - self.shard.start;
-            let place = self.values.get_mut(start..start + range.len());
-            payload.read(self.element, place);
+            match (own.get(range.clone()), result.get_mut(range.clone())) {
+                (Some(own), Some(sum)) if self.adds_next(slot, source) => {
+                    self.add(slot, source, payload, (&range, own, sum));
+                }
+                _ => {
+                    let place = self.place(source, &range);
+                    payload.read(self.element, self.values.get_mut(place));
+                }
+            }
             if position >= settled && !self.is_answered_by_cut(bit) {
                 self.settle_one(slot);
             }
@@ -267,6 +284,47 @@ impl Reduce {
         };
         self.overtaken(source, position.saturating_sub(self.order.tolerance()));
         acceptance
+    }
+
+    /// True if the sum of `slot` lacks only this rank's own contribution before that of `source`.
+    fn adds_next(&self, slot: u32, source: u16) -> bool {
+        let summed = self.summed.get(slot as usize).copied();
+        summed
+            .is_some_and(|summed| summed == source || (summed == self.rank && summed + 1 == source))
+    }
+
+    /// Adds the contribution of `source` to the `sum` of `slot`, and those that waited for it.
+    fn add(
+        &mut self,
+        slot: u32,
+        source: u16,
+        payload: Payload<'_>,
+        (range, own, sum): (&Range<usize>, &[f32], &mut [f32]),
+    ) {
+        let mut next = self.summed[slot as usize];
+        if next == 0 {
+            sum.fill(0.0);
+        }
+        while next < self.ranks {
+            if next == source {
+                payload.add(self.element, sum);
+            } else if next == self.rank {
+                sum::add(sum, own);
+            } else if self.arrived.contains(self.bit(slot, next)) {
+                let place = self.place(next, range);
+                sum::add(sum, self.values.get(place).unwrap_or_default());
+            } else {
+                break;
+            }
+            next += 1;
+        }
+        self.summed[slot as usize] = next;
+    }
+
+    /// The place of `source`'s contribution to the values in `range` of the bucket.
+    fn place(&self, source: u16, range: &Range<usize>) -> Range<usize> {
+        let start = self.index(source) * self.shard.len() + range.start - self.shard.start;
+        start..start + range.len()
     }
 
     /// Notes that a switch removed the payload of `source`'s contribution to `slot`. Returns false if that
@@ -398,6 +456,7 @@ impl Reduce {
                 own,
                 rank: self.rank,
                 ranks: self.ranks,
+                summed: self.summed.get(slot as usize).copied().unwrap_or_default(),
                 others: Others {
                     values,
                     shard_len: self.shard.len(),

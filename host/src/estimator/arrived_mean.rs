@@ -1,6 +1,7 @@
 //! The mean of the contributions that arrived.
 
 use super::{Contributions, Estimator};
+use crate::sum;
 
 /// The mean of the contributions that arrived: the sum in the order of ranks, divided by their number.
 ///
@@ -16,18 +17,15 @@ pub(super) struct ArrivedMean;
 
 impl Estimator for ArrivedMean {
     fn estimate(&mut self, contributions: &Contributions<'_>, mean: &mut [f32]) {
-        mean.fill(0.0);
-        let mut count = 0u16;
-        for values in contributions.arrived() {
-            for (sum, value) in mean.iter_mut().zip(values) {
-                *sum += value;
+        if contributions.summed == 0 {
+            mean.fill(0.0);
+        }
+        for rank in contributions.summed..contributions.ranks() {
+            if let Some(values) = contributions.of(rank) {
+                sum::add(mean, values);
             }
-            count += 1;
         }
-        let count = f32::from(count);
-        for sum in mean {
-            *sum /= count;
-        }
+        sum::divide(mean, contributions.count());
     }
 }
 

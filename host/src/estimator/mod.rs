@@ -39,6 +39,11 @@ impl Estimation {
         }
     }
 
+    /// True if the estimate adds contributions in the order of ranks and divides them at the end.
+    pub(crate) fn is_sum_in_order(self) -> bool {
+        self == Estimation::ArrivedMean
+    }
+
     pub(crate) fn estimator(self) -> Box<dyn Estimator> {
         match self {
             Estimation::ArrivedMean => Box::new(ArrivedMean),
@@ -53,6 +58,9 @@ pub(crate) struct Contributions<'a> {
     pub(crate) own: &'a [f32],
     pub(crate) rank: u16,
     pub(crate) ranks: u16,
+    /// Ranks from 0 on whose contributions are already in the sum, if the estimate is one
+    /// ([`Estimation::is_sum_in_order`]).
+    pub(crate) summed: u16,
     pub(crate) others: Others<'a>,
 }
 
@@ -97,9 +105,10 @@ impl<'a> Contributions<'a> {
         f64::from(came) / f64::from(of)
     }
 
-    /// The contributions that arrived, in the order of ranks.
-    pub(crate) fn arrived(&self) -> impl Iterator<Item = &'a [f32]> + '_ {
-        (0..self.ranks).filter_map(|rank| self.of(rank))
+    /// Number of contributions that arrived.
+    pub(crate) fn count(&self) -> u16 {
+        let arrived = |rank| rank == self.rank || (self.others.arrived)(rank);
+        (0..self.ranks).filter(|rank| arrived(*rank)).count() as u16
     }
 }
 
@@ -112,7 +121,7 @@ pub(crate) trait Estimator: Send {
         false
     }
 
-    /// Writes the estimate to `mean`, which is as long as the contributions.
+    /// Writes the estimate to `mean`, which is as long as the contributions and holds what is summed of them.
     fn estimate(&mut self, contributions: &Contributions<'_>, mean: &mut [f32]);
 }
 
@@ -147,6 +156,7 @@ pub(crate) fn estimate(
         own: &[values[owner].expect("the owner's own is there")],
         rank,
         ranks: values.len() as u16,
+        summed: 0,
         others: Others {
             values: &others,
             shard_len: 1,
@@ -178,11 +188,13 @@ mod tests {
             own: &[2.0, 5.0],
             rank: 1,
             ranks: 4,
+            summed: 0,
             others,
         };
-        assert_eq!(contributions.of(2), None);
-        assert_eq!(contributions.of(3), Some(&[6.0, 8.0][..]));
-        let arrived: Vec<_> = contributions.arrived().collect();
-        assert_eq!(arrived, [&[1.0, 2.0][..], &[2.0, 5.0], &[6.0, 8.0]]);
+        let found = [0, 1, 2, 3].map(|rank| contributions.of(rank));
+        let expected = [[1.0, 2.0], [2.0, 5.0], [6.0, 8.0]];
+        let [first, second, fourth] = expected.each_ref().map(|values| Some(&values[..]));
+        assert_eq!(found, [first, second, None, fourth]);
+        assert_eq!(contributions.count(), 3);
     }
 }

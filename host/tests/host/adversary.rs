@@ -89,7 +89,7 @@ fn schedule() -> impl Strategy<Value = Schedule> {
                     0usize..3,
                     prop::option::of(2u32..9),
                     prop_oneof![8 => Just(1), 1 => Just(9)],
-                    0usize..Estimation::ALL.len(),
+                    0..Estimation::ALL.len(),
                 ),
                 prop::option::of((0u16..6, 0usize..30, any::<bool>())),
             )

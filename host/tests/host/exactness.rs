@@ -1,7 +1,7 @@
 //! Without loss an AllReduce is the exact mean, the same on every rank and in every run.
 
 use crate::common::*;
-use ultima_host::{ClosedBy, Coding, Config, OperationId};
+use ultima_host::{ClosedBy, Coding, Config, Core, Element, Event, Layout, OperationId, Time};
 use ultima_testing::per_run;
 
 /// Averages random buckets and checks values, replicas, the closing cause and the counters.
@@ -149,4 +149,70 @@ fn runs_with_other_delays_are_bit_identical() {
     assert!(all_closed_by(&a, ClosedBy::Complete) && all_closed_by(&b, ClosedBy::Complete));
     assert_eq!(a[0].1, b[0].1);
     assert_eq!(a[0].1, a[5].1);
+}
+
+/// Sums of f32 depend on their order, and contributions are added as they arrive where that keeps it.
+#[test]
+fn contributions_are_added_in_the_order_of_ranks_whatever_arrives_first() {
+    let (ranks, len, owner) = (4, 1000, 1);
+    let value = |rank: usize, at: usize| ((at * 7 + rank * 13) % 1001) as f32 / 3.0 - 100.0;
+    let id = OperationId { step: 0, bucket: 0 };
+    let orders = [
+        [0, 2, 3],
+        [0, 3, 2],
+        [2, 0, 3],
+        [2, 3, 0],
+        [3, 0, 2],
+        [3, 2, 0],
+    ];
+    // The order of arrival, and the rank whose contributions are lost.
+    let cases = orders
+        .iter()
+        .flat_map(|order| [None, Some(0), Some(2), Some(3)].map(|lost| (order, lost)));
+    for (order, lost) in cases {
+        for element in Element::ALL {
+            let config = Config {
+                element,
+                slot_bytes: 256,
+                coding: Coding::Identity,
+                ..config(ranks)
+            };
+            let start = |rank: u16| {
+                let config = config.clone();
+                let mut core = Core::new(Config { rank, ..config }).expect("a good configuration");
+                let bucket = (0..len).map(|at| value(rank.into(), at)).collect();
+                core.start(Time::ZERO, id, bucket).expect("starts");
+                core
+            };
+            let mut core = start(owner);
+            for source in order.iter().filter(|source| Some(**source) != lost) {
+                for datagram in sent(&mut start(*source)) {
+                    core.handle_datagram(Time::ZERO, &datagram);
+                }
+            }
+            core.handle_timeout(Time::ZERO + config.t_b);
+            let Some(Event::Done { result, .. }) = core.poll_event() else {
+                panic!("an operation ends at t_B");
+            };
+            let round = |value: f32| match element {
+                Element::F32 => value,
+                Element::Bf16 => half::bf16::from_f32(value).to_f32(),
+                Element::F16 => half::f16::from_f32(value).to_f32(),
+            };
+            for at in Layout::new(len, ranks, 1).shard(owner) {
+                let there = (0..ranks).filter(|rank| Some(*rank) != lost);
+                let values = there.clone().map(|rank| match rank == owner {
+                    true => value(rank.into(), at),
+                    false => round(value(rank.into(), at)),
+                });
+                let sum = values.fold(0.0, |sum, value| sum + value);
+                let mean = round(sum / there.count() as f32);
+                assert_eq!(
+                    result[at].to_bits(),
+                    mean.to_bits(),
+                    "{order:?} {lost:?} {element:?} {at}"
+                );
+            }
+        }
+    }
 }

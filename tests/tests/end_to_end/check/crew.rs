@@ -99,7 +99,7 @@ impl Crew {
         let membership = self.testbed.runtime.block_on(joined);
         let membership = membership.unwrap_or_else(|error| panic!("{error}"));
         let config = membership.config(Duration::from_millis(200));
-        let attendance = membership.attendance(config.slot_bytes);
+        let attendance = membership.attendance(&config);
         let collective = Collective::over_port(config, membership.port(end));
         let collective = collective.unwrap_or_else(|error| panic!("{error}"));
         let mut probes = Probes::new(collective.prober());

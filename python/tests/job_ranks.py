@@ -118,9 +118,9 @@ def rendezvous() -> list[str]:
 
 def interrupted() -> list[Any]:
     """Wait for a rank that never comes, and return what ends that."""
-    print("waiting", flush=True)
     began = time.monotonic()
     try:
+        print("waiting", flush=True)
         ultima.Job(timeout=200.0)
     except KeyboardInterrupt as error:
         return [type(error).__name__, time.monotonic() - began]

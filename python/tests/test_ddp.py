@@ -6,17 +6,15 @@ import os
 import subprocess
 import sys
 import unittest
+from importlib import metadata
 
 import launch
 
 
-def has_fsdp2():
-    """Return whether torch is new enough."""
-    if not importlib.util.find_spec("torch"):
-        return False
-    from torch.distributed import fsdp
-
-    return hasattr(fsdp, "fully_shard")
+def is_full():
+    """Return whether this is the full check, with a torch that has FSDP2 and a torchrun that runs."""
+    # Debian's torch 1.13 can import neither on Python 3.11.
+    return bool(os.environ.get("ULTIMA_FULL")) and not metadata.version("torch").startswith("1.")
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "no PyTorch")
@@ -27,7 +25,7 @@ class Training(unittest.TestCase):
         for rank, ended in enumerate(launch.run("ddp_ranks.hook", 3)):
             report = ended.result()
             self.assertLess(report["gradients"], 1e-4)
-            self.assertTrue(math.isclose(*report["loss"], rel_tol=0.02), report["loss"])
+            self.assertTrue(math.isclose(*report["loss"], rel_tol=0.02, abs_tol=1e-3), report["loss"])
             self.assertLessEqual(abs(report["accuracy"][0] - report["accuracy"][1]), 1 / 32)
             self.assertGreater(report["accuracy"][0], 0.9)
             self.assertTrue(report["equal"])
@@ -60,12 +58,12 @@ class Training(unittest.TestCase):
         for ended in launch.run("ddp_ranks.backend", 3):
             self.assertEqual(ended.result(), [])
 
-    @unittest.skipUnless(has_fsdp2() and os.environ.get("ULTIMA_FULL"), "no FSDP2, or not the full check")
+    @unittest.skipUnless(is_full(), "not the full check, or an old torch")
     def test_fsdp2_on_the_backend(self):
         for ended in launch.run("ddp_ranks.sharded", 2):
             self.assertLess(ended.result(), 1e-5)
 
-    @unittest.skipUnless(has_fsdp2() and os.environ.get("ULTIMA_FULL"), "no torchrun, or not the full check")
+    @unittest.skipUnless(is_full(), "not the full check, or an old torch")
     def test_torchrun_and_the_examples(self):
         for script in ("train_ddp.py --epochs 3", "train_gpt.py --steps 30"):
             name, *options = script.split()

@@ -389,10 +389,6 @@ fn store_group<S: Simd, const R: usize>(
     group: usize,
 ) {
     let signs = place.signs.next_group();
-    for (at, lane) in lanes.iter().enumerate() {
-        let ahead = rotated(group + GROUPS_AHEAD, at, lane.len());
-        simd.prefetch(lane.as_flattened(), GROUP * ahead + GROUP - 1);
-    }
     let tile: &[Row; GROUP] = &place.tile.as_chunks().0[group];
     for part in 0..LANES / S::WIDTH {
         for first in (0..GROUP).step_by(R) {

@@ -211,7 +211,10 @@ fn a_wrong_file_of_experiments_is_refused_before_anything_is_run() {
 #[test]
 fn help_has_an_example() {
     let output = sim(&["--help"]);
-    assert!(String::from_utf8_lossy(&output.stdout).contains("Example: ultima-research sim"));
+    assert!(
+        String::from_utf8_lossy(&output.stdout)
+            .contains("Examples:\n  ultima-research sim --algorithm tar")
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@ pub mod file;
 mod options;
 mod plot;
 mod runs;
+mod summary;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -60,7 +61,8 @@ struct SchemaArguments {}
 
 /// Run a YAML file of experiments on all cores, and write the results as CSV and as plots (SVG)
 ///
-/// DIR/results.csv has a row for each run, with all settings and results; DIR/NAME.svg is the plot of the experiment NAME.
+/// DIR/results.csv has a row for each run, with all settings and results. DIR/summary.csv has means over seeds with their
+/// 95 % confidence intervals. DIR/NAME.svg is the plot of the experiment NAME.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: ultima-research sim run sim/experiments/published.yaml --out /tmp/published"

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use ultima_sim::{Experiment, Report};
 
 use super::file::{self, Grid, Run};
-use super::{plot, table};
+use super::{plot, summary, table};
 use ultima_console::input::{name_of, read_text};
 use ultima_console::output::write_whole;
 
@@ -39,7 +39,7 @@ fn calibrated(runs: &[&Run]) -> Result<Vec<Experiment>> {
     Ok(runs.iter().map(with_calibration).collect())
 }
 
-/// Runs the experiments of `file`, and writes a table and a plot of each to `out`; returns the paths of the written files.
+/// Runs the experiments of `file`, and writes a table, a summary and a plot of each to `out`; returns the paths of the written files.
 ///
 /// Writes each file whole, after all runs have ended. Runs are in the file's order.
 ///
@@ -72,7 +72,10 @@ pub fn run(file: &Path, out: &Path) -> Result<Vec<PathBuf>> {
         .iter()
         .map(|grid| (grid, reports.by_ref().take(grid.runs.len()).collect()))
         .collect();
-    let mut written = vec![write_whole(out, "results.csv", &table::csv(&results)?)?];
+    let mut written = vec![
+        write_whole(out, "results.csv", &table::csv(&results)?)?,
+        write_whole(out, "summary.csv", &summary::csv(&results)?)?,
+    ];
     for (grid, reports) in &results {
         let svg = plot::draw(file.title.as_deref(), grid, reports)?;
         written.push(write_whole(out, &format!("{}.svg", grid.name), &svg)?);

@@ -19,12 +19,14 @@ const RANKS: u16 = 8;
 const OPERATIONS: u32 = 200;
 /// Its seed. Not one that experiments usually have, so that they meet other flows.
 const SEED: u64 = 0xca11_b8a7_e0;
-/// Loads that are tried first, in steps of this.
-const STEP: f64 = 0.05;
+/// The first load that is tried. It doubles until the ratio is reached.
+const FIRST_LOAD: f64 = 0.001;
 /// The highest load that is tried.
 const MAX_LOAD: f64 = 0.9;
-/// Number of halvings of the step in which the ratio is reached.
-const HALVINGS: u32 = 5;
+/// Number of bisections of the step in which the ratio is reached.
+const BISECTIONS: u32 = 5;
+/// Connections of a flow, as an incast from eight hosts has: beside one flow the job has a ninth of the link.
+const CONNECTIONS: u64 = 8;
 
 /// Background flows on every link from a switch to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -120,9 +122,9 @@ impl Experiment {
         };
         let mut best: Option<Calibration> = None;
         let mut most = 1.0f64;
-        let mut below = 0.0;
+        let (mut below, mut above) = (0.0, FIRST_LOAD);
         while best.is_none() {
-            let load = below + STEP;
+            let load = above;
             if load > MAX_LOAD {
                 let ratio = background.ratio;
                 return Err(ExperimentError::Background { ratio, most });
@@ -131,12 +133,11 @@ impl Experiment {
             most = most.max(calibration.ring_ratio);
             match calibration.ring_ratio >= background.ratio {
                 true => best = Some(calibration),
-                false => below = load,
+                false => (below, above) = (load, 2.0 * load),
             }
         }
         let off = |one: &Calibration| (one.ring_ratio / background.ratio).ln().abs();
-        let mut above = below + STEP;
-        for _ in 0..HALVINGS {
+        for _ in 0..BISECTIONS {
             let load = (below + above) / 2.0;
             let calibration = with_load(load)?;
             match calibration.ring_ratio >= background.ratio {
@@ -152,8 +153,8 @@ impl Experiment {
     }
 }
 
-/// The flows on one link: a Poisson process of exponentially distributed lengths. The flows and the job share the link
-/// equally (processor sharing), as flows of TCP do: beside *k* flows the job has 1/(*k* + 1) of its rate.
+/// The flows on one link: a Poisson process of exponentially distributed lengths. All connections share the link
+/// equally (processor sharing), as those of TCP do: beside *k* flows the job has 1/(8·*k* + 1) of its rate.
 ///
 /// The state is that at the end of the job's last packet. The flows since then are added when the next packet arrives,
 /// so they cost no events.
@@ -164,7 +165,7 @@ pub(crate) struct Flows {
     gaps: Exp<f64>,
     /// Mean time of a flow alone on the link, in seconds.
     mean: f64,
-    /// What each flow that never ended would have got so far, as time of the whole link.
+    /// What a connection that never ended would have got so far, as time of the whole link.
     service: Ps,
     /// By flow: `service` at its end.
     ends: BinaryHeap<Reverse<Ps>>,
@@ -202,7 +203,7 @@ impl Flows {
     fn advance(&mut self, until: Ps, mut work: Option<Ps>) -> Ps {
         let until = until.max(self.at);
         loop {
-            let sharing = self.ends.len() as u64 + u64::from(work.is_some());
+            let sharing = CONNECTIONS * self.ends.len() as u64 + u64::from(work.is_some());
             let first_end = self.ends.peek().map(|Reverse(end)| end.since(self.service));
             // What each gets until the first one ends.
             let each = first_end.into_iter().chain(work).min();
@@ -227,7 +228,7 @@ impl Flows {
             }
             if stop == self.next_arrival {
                 let length: f64 = Exp1.sample(&mut self.random);
-                let length = Ps::from_secs_f64(length * self.mean);
+                let length = Ps::from_secs_f64(length * self.mean / CONNECTIONS as f64);
                 self.ends.push(Reverse(self.service + length));
                 let gap = self.gap();
                 self.next_arrival += gap;
@@ -253,20 +254,20 @@ mod tests {
     #[test]
     fn a_packet_shares_with_the_flows_of_its_time() {
         let mut flows = flows(0.5, Ps(MS));
-        // Two flows of 3 and 8 ms at the start, one of 4 ms after 10 ms, and none later.
+        // Two flows of eight times 3 and 8 ms at the start, and none later.
         flows
             .ends
             .extend([Reverse(Ps(3 * MS)), Reverse(Ps(8 * MS))]);
         flows.next_arrival = Ps(10_000 * MS);
-        // 1 ms with both: 3 ms. Both get 1 ms meanwhile.
-        assert_eq!(flows.transmit(Ps(0), Ps(MS)), Ps(3 * MS));
-        // The shorter one ends after 2 · 2 ms, at 7 ms; the other has 5 ms left, of which 1 ms is served by 8 ms.
-        assert_eq!(flows.advance(Ps(8 * MS), None), Ps(8 * MS));
+        // 1 ms beside both: 17 ms. All 17 connections get 1 ms.
+        assert_eq!(flows.transmit(Ps(0), Ps(MS)), Ps(17 * MS));
+        // The shorter one ends after 16 · 2 ms, at 49 ms; 8 ms later the other has 4 ms left for each connection.
+        assert_eq!(flows.advance(Ps(57 * MS), None), Ps(57 * MS));
         assert_eq!(flows.ends.len(), 1);
-        // 4 ms with one: 8 ms; it ends then too.
-        assert_eq!(flows.transmit(Ps(8 * MS), Ps(4 * MS)), Ps(16 * MS));
-        assert_eq!(flows.transmit(Ps(16 * MS), Ps(MS)), Ps(17 * MS));
-        assert_eq!(flows.transmit(Ps(20 * MS), Ps(MS)), Ps(21 * MS));
+        // 4 ms beside one: 36 ms; it ends then too.
+        assert_eq!(flows.transmit(Ps(57 * MS), Ps(4 * MS)), Ps(93 * MS));
+        assert_eq!(flows.transmit(Ps(93 * MS), Ps(MS)), Ps(94 * MS));
+        assert_eq!(flows.transmit(Ps(100 * MS), Ps(MS)), Ps(101 * MS));
     }
 
     #[test]

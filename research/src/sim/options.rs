@@ -84,7 +84,7 @@ pub struct Options {
     #[arg(long, value_name = "RATIO")]
     background: Option<f64>,
     /// Mean size of a background flow, in bytes; exponentially distributed
-    #[arg(long, default_value = "100M", value_parser = bytes)]
+    #[arg(long, default_value = "25M", value_parser = bytes)]
     background_flow: u64,
     /// Slow hosts: the links of the first K hosts are slower by this factor
     #[arg(long, value_name = "K:FACTOR", value_parser = slow)]

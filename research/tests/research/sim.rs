@@ -67,7 +67,16 @@ fn bad_input_is_refused_in_a_line() {
         (&["--bytes", "0"], "expected bytes"),
         (&["--background", "1"], "expected more than 1"),
         (
-            &["--background", "2", "--background-flow", "1k"],
+            &[
+                "--ranks",
+                "2",
+                "--bytes",
+                "64k",
+                "--background",
+                "900",
+                "--background-flow",
+                "64k",
+            ],
             "longer flows",
         ),
         (&["--slot", "100k"], "slots of 102400 bytes"),

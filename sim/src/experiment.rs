@@ -129,8 +129,8 @@ pub struct Experiment {
     pub seed: u64,
     /// The fabric.
     pub network: NetworkConfig,
-    /// t_S and t_B of [`Algorithm::Tar`]. None for bounds that cover the 99.9th percentile of the tail in
-    /// each phase.
+    /// t_S and t_B of [`Algorithm::Tar`]. None for bounds that cover the 99.9th percentile of the tail, and the ratio of
+    /// the background flows, in each phase.
     pub bounds: Option<(Duration, Duration)>,
     /// Policies of [`Algorithm::Tar`].
     pub policies: Policies,
@@ -184,6 +184,23 @@ pub enum ExperimentError {
     /// Cross traffic that leaves no capacity.
     #[error("cross traffic of {0}: expected a share of the link from 0 to 0.95")]
     Cross(f64),
+    /// A ratio that background flows cannot have.
+    #[error("background flows with p99/p50 of {0}: expected more than 1 and at most {MAX_TAIL}")]
+    BackgroundRatio(f64),
+    /// Flows without bytes.
+    #[error("background flows of 0 bytes: expected at least 1")]
+    BackgroundFlow,
+    /// A ratio that no load reaches.
+    #[error(
+        "background flows: no load gives the ring p99/p50 of {ratio}, the highest is {most:.2}; expected a lower ratio or \
+         longer flows"
+    )]
+    Background {
+        /// The requested p99/p50.
+        ratio: f64,
+        /// The highest p99/p50 of all loads.
+        most: f64,
+    },
     /// A rate of zero.
     #[error("links of 0 bit/s: expected at least 1")]
     Rate,
@@ -252,6 +269,7 @@ impl Experiment {
                 loss: None,
                 cross: 0.0,
                 burst: Ps(50_000_000),
+                background: None,
                 slow: None,
             },
             bounds: None,
@@ -303,6 +321,12 @@ impl Experiment {
             Err(ExperimentError::Operations)
         } else if !(0.0..=0.95).contains(&network.cross) {
             Err(ExperimentError::Cross(network.cross))
+        } else if let Some(background) = network.background
+            && !(background.ratio > 1.0 && background.ratio <= MAX_TAIL)
+        {
+            Err(ExperimentError::BackgroundRatio(background.ratio))
+        } else if network.background.is_some_and(|b| b.flow == 0) {
+            Err(ExperimentError::BackgroundFlow)
         } else if network.slow.is_some_and(|slow| slow.factor == 0) || network.rate_of(0) == 0 {
             Err(ExperimentError::Rate)
         } else if self.payload && self.schedule().is_some() {
@@ -341,6 +365,14 @@ impl Experiment {
         progress: &mut dyn FnMut(u32),
     ) -> Result<Report, ExperimentError> {
         self.validate()?;
+        if let Some(calibration) = self.calibrate()?
+            && self
+                .network
+                .background
+                .is_some_and(|b| b.calibration.is_none())
+        {
+            return self.calibrated(calibration).run_traced(trace, progress);
+        }
         let starts = Starts::new(
             self.compute.into(),
             self.compute_tail,
@@ -470,6 +502,7 @@ impl Experiment {
             compute_ms: self.compute.as_secs_f64() * 1e3,
             compute_tail: self.compute_tail,
             stragglers: stragglers.map(StragglersReport::from),
+            background: self.network.background,
             operations_ms: times.all.iter().map(|time| time.as_ms()).collect(),
             completion_ms: Completion::of(times.all),
             on_time_ms: stragglers.map(|_| Completion::of(times.on_time)),
@@ -524,7 +557,7 @@ impl Experiment {
     }
 
     /// Duration of a stage of a bucket of `bytes` among `ranks`, plus a tenth, with one message at the tail's
-    /// 99.9th percentile.
+    /// 99.9th percentile; with background flows, as much longer as the ring's 99th percentile is.
     fn stage(&self, ranks: u16, bytes: u64) -> Duration {
         let stages = self.stages();
         let ranks = u64::from(ranks);
@@ -532,6 +565,10 @@ impl Experiment {
         let packets = message.div_ceil(self.slot as u64);
         let headers = packets * (FRAME_OVERHEAD + HEADER_LEN) as u64;
         let phase = stages.usual((message + headers) * (ranks - 1));
+        let phase = match self.network.background {
+            Some(background) => Ps((phase.0 as f64 * background.ratio) as u64),
+            None => phase,
+        };
         let late = Tail::wait(stages.usual(message), stages.tail.quantile(Z999));
         Duration::from_nanos((phase + Ps(phase.0 / 10) + late).as_ns().max(1))
     }

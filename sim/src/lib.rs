@@ -11,7 +11,8 @@
 //! | `agenda.rs` | the event queue |
 //! | `packet.rs`, `link.rs`, `line.rs`, `topology.rs` | copies of packets, queues and wires, the topology |
 //! | `network.rs` | the network of these, with counters by cause |
-//! | `tail.rs`, `stages.rs`, `starts.rs`, `cross.rs` | delays of messages and of ranks, cross traffic |
+//! | `tail.rs`, `stages.rs`, `starts.rs` | delays of messages and of ranks |
+//! | `background.rs`, `cross.rs` | background flows and their calibration, bursts of cross traffic |
 //! | `tar.rs` | the protocol core on every host |
 //! | `schedule/` | the other algorithms' messages, one file each |
 //! | `tcp/` | the transport that carries them |
@@ -30,6 +31,7 @@
 
 mod agenda;
 mod aggregation;
+mod background;
 mod clock;
 mod cross;
 mod experiment;
@@ -48,6 +50,7 @@ mod tcp;
 mod topology;
 mod values;
 
+pub use background::{Background, Calibration};
 pub use clock::Ps;
 pub use experiment::{Algorithm, Experiment, ExperimentError};
 pub use network::{Accounts, NetworkConfig, Slow};

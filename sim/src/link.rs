@@ -4,6 +4,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use ultima_link::LossProcess;
 use ultima_wire::Ticks;
 
+use crate::background::Flows;
 use crate::clock::Ps;
 use crate::cross::Bursts;
 use crate::line::Line;
@@ -25,6 +26,7 @@ pub(crate) struct Link {
     port: Option<Port>,
     loss: Option<(LossProcess, Xoshiro256PlusPlus)>,
     bursts: Option<Bursts>,
+    flows: Option<Flows>,
     flights: Line<Flight>,
     newest_wait: Ps,
     longest_wait: Ps,
@@ -78,6 +80,7 @@ impl Link {
             port,
             loss: None,
             bursts: None,
+            flows: None,
             flights: Line::new(),
             newest_wait: Ps::ZERO,
             longest_wait: Ps::ZERO,
@@ -92,6 +95,11 @@ impl Link {
     /// Sets the cross traffic in the queue.
     pub(crate) fn set_bursts(&mut self, bursts: Bursts) {
         self.bursts = Some(bursts);
+    }
+
+    /// Sets the background flows that share the link.
+    pub(crate) fn set_flows(&mut self, flows: Flows) {
+        self.flows = Some(flows);
     }
 
     /// When all packets so far are transmitted.
@@ -138,7 +146,11 @@ impl Link {
         self.longest_wait = self.longest_wait.max(wait);
         let cut = flight.stamps.cut();
         let leaves = frame(packet, cut);
-        self.free_at = self.free_at.max(now) + Ps::to_send(leaves.into(), self.rate);
+        let (start, alone) = (self.free_at.max(now), Ps::to_send(leaves.into(), self.rate));
+        self.free_at = match &mut self.flows {
+            Some(flows) => flows.transmit(start, alone),
+            None => start + alone,
+        };
         flight.arrives = self.free_at + self.delay;
         let cut = (cut && !was_cut).then_some(match flight.stamps.flags.late {
             true => Cut::Late,

@@ -8,6 +8,7 @@ use ultima_link::{Loss, LossProcess};
 use ultima_wire::Ticks;
 
 use crate::agenda::Agenda;
+use crate::background::{Background, Flows};
 use crate::clock::Ps;
 use crate::cross::Bursts;
 use crate::link::{Cut, Fate, Link, Port};
@@ -41,6 +42,8 @@ pub struct NetworkConfig {
     pub cross: f64,
     /// Mean time of a burst of cross traffic on a link.
     pub burst: Ps,
+    /// Background flows on links to hosts.
+    pub background: Option<Background>,
     /// Hosts with slower links.
     pub slow: Option<Slow>,
 }
@@ -385,6 +388,15 @@ fn link(config: &NetworkConfig, fabric: &Fabric, seed: u64, number: u32) -> Link
         if config.cross > 0.0 {
             link.set_bursts(Bursts::new(config.cross, config.burst, random(2)));
         }
+        if let Some(Background {
+            flow,
+            calibration: Some(calibration),
+            ..
+        }) = config.background
+        {
+            let mean = Ps::to_send(flow, rate);
+            link.set_flows(Flows::new(calibration.load, mean, random(3)));
+        }
     }
     link
 }
@@ -441,6 +453,7 @@ mod tests {
             loss: None,
             cross: 0.0,
             burst: Ps::ZERO,
+            background: None,
             slow: None,
         };
         let mut net = Network::new(&config, 6, 1);

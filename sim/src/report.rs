@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::background::Background;
 use crate::clock::Ps;
 use crate::experiment::{Algorithm, Experiment};
 use crate::network::Accounts;
@@ -66,6 +67,8 @@ pub struct Report {
     pub compute_tail: f64,
     /// From the experiment.
     pub stragglers: Option<StragglersReport>,
+    /// The background flows, with their calibration.
+    pub background: Option<Background>,
     /// Durations of operations, from the start at a rank without delay.
     pub completion_ms: Completion,
     /// Each operation's duration, in order. Not serialized.

@@ -37,11 +37,18 @@ pub enum Axis {
     Ranks,
     Bytes,
     Tail,
+    Background,
     Loss,
 }
 
 impl Axis {
-    const ALL: [Axis; 4] = [Axis::Ranks, Axis::Bytes, Axis::Tail, Axis::Loss];
+    const ALL: [Axis; 5] = [
+        Axis::Ranks,
+        Axis::Bytes,
+        Axis::Tail,
+        Axis::Background,
+        Axis::Loss,
+    ];
 
     /// The setting's name.
     pub fn setting(self) -> &'static str {
@@ -49,6 +56,7 @@ impl Axis {
             Axis::Ranks => "ranks",
             Axis::Bytes => "bytes",
             Axis::Tail => "tail",
+            Axis::Background => "background",
             Axis::Loss => "loss",
         }
     }
@@ -96,10 +104,10 @@ pub enum Problem {
     #[error("empty list; expected at least one value")]
     Empty,
     /// An unknown axis.
-    #[error("x: expected ranks, bytes, tail or loss")]
+    #[error("x: expected ranks, bytes, tail, background or loss")]
     Axis,
     /// No axis.
-    #[error("x is missing; expected ranks, bytes, tail or loss")]
+    #[error("x is missing; expected ranks, bytes, tail, background or loss")]
     NoAxis,
     /// An axis without values.
     #[error("x is {0}, but {0} has no values")]

@@ -4,6 +4,7 @@ pub mod file;
 mod options;
 mod plot;
 mod runs;
+mod summary;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use ultima_host::trace::{Sink, TraceFile, WhenFull};
-use ultima_sim::{Algorithm, Experiment, Report};
+use ultima_sim::{Algorithm, Calibration, Experiment, Report};
 
 use options::Options;
 use ultima_console::output::{self, Format, Output, table};
@@ -23,7 +24,9 @@ use ultima_console::output::{self, Format, Output, table};
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Example: ultima-research sim --algorithm tar --ranks 64 --bytes 25M --tail 3 --operations 100 -o json"
+    after_help = "Examples:\n  \
+        ultima-research sim --algorithm tar --ranks 64 --bytes 25M --tail 3 --operations 100 -o json\n  \
+        ultima-research sim --algorithm tar --rate 10G --background 1.5 --operations 100"
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -58,7 +61,8 @@ struct SchemaArguments {}
 
 /// Run a YAML file of experiments on all cores, and write the results as CSV and as plots (SVG)
 ///
-/// DIR/results.csv has a row for each run, with all settings and results; DIR/NAME.svg is the plot of the experiment NAME.
+/// DIR/results.csv has a row for each run, with all settings and results. DIR/summary.csv has means over seeds with their
+/// 95 % confidence intervals. DIR/NAME.svg is the plot of the experiment NAME.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: ultima-research sim run sim/experiments/published.yaml --out /tmp/published"
@@ -143,6 +147,28 @@ fn text(experiment: &Experiment, report: &Report) -> String {
         ]
     });
     let mut rows: Vec<_> = grid.into_iter().flatten().collect();
+    if let Some(background) = report.background {
+        rows.push(row(
+            "background, asked p99/p50",
+            background.ratio.to_string(),
+        ));
+        if let Some(calibration) = background.calibration {
+            let Calibration {
+                load,
+                ring_ratio,
+                ring_p50_ms,
+                ring_p99_ms,
+                ring_operations,
+            } = calibration;
+            rows.push(row("background, load of a link", percent(load)));
+            rows.push(row(
+                "background, p99/p50 of the ring",
+                format!(
+                    "{ring_ratio:.3} ({ring_p99_ms:.3} ms / {ring_p50_ms:.3} ms, {ring_operations} operations)"
+                ),
+            ));
+        }
+    }
     rows.extend([
         row("mean", ms(completion.mean)),
         row("p50", ms(completion.p50)),

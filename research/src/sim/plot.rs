@@ -54,6 +54,7 @@ impl Ticks {
                     Axis::Ranks => f64::from(e.ranks).log2(),
                     Axis::Bytes => (e.bytes as f64).log2(),
                     Axis::Tail => e.tail,
+                    Axis::Background => e.network.background.map_or(1.0, |b| b.ratio),
                     // Models of loss have no common scale.
                     Axis::Loss => marks.len() as f64,
                 };
@@ -88,6 +89,7 @@ fn axis_name(axis: Axis) -> &'static str {
         Axis::Ranks => "ranks",
         Axis::Bytes => "bytes of the bucket",
         Axis::Tail => "tail: p99/p50 of a message",
+        Axis::Background => "background flows: p99/p50 of a ring",
         Axis::Loss => "loss on links to hosts",
     }
 }

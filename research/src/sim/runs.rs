@@ -6,14 +6,40 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
-use ultima_sim::Report;
+use ultima_sim::{Experiment, Report};
 
-use super::file::{self, Grid};
-use super::{plot, table};
+use super::file::{self, Grid, Run};
+use super::{plot, summary, table};
 use ultima_console::input::{name_of, read_text};
 use ultima_console::output::write_whole;
 
-/// Runs the experiments of `file`, and writes a table and a plot of each to `out`; returns the paths of the written files.
+/// The experiments of `runs`, with calibrated background flows: those that calibrate alike do so once.
+fn calibrated(runs: &[&Run]) -> Result<Vec<Experiment>> {
+    let mut rings: Vec<Experiment> = Vec::new();
+    for ring in runs
+        .iter()
+        .filter_map(|run| run.experiment.calibration_ring())
+    {
+        if !rings.contains(&ring) {
+            rings.push(ring);
+        }
+    }
+    let calibrations: Vec<_> = rings
+        .par_iter()
+        .map(Experiment::calibrate)
+        .collect::<Result<_, _>>()?;
+    let with_calibration = |run: &&Run| {
+        let ring = run.experiment.calibration_ring();
+        let at = ring.and_then(|ring| rings.iter().position(|other| *other == ring));
+        match at.and_then(|at| calibrations[at]) {
+            Some(calibration) => run.experiment.calibrated(calibration),
+            None => run.experiment.clone(),
+        }
+    };
+    Ok(runs.iter().map(with_calibration).collect())
+}
+
+/// Runs the experiments of `file`, and writes a table, a summary and a plot of each to `out`; returns the paths of the written files.
 ///
 /// Writes each file whole, after all runs have ended. Runs are in the file's order.
 ///
@@ -29,11 +55,12 @@ pub fn run(file: &Path, out: &Path) -> Result<Vec<PathBuf>> {
         .collect();
     let style = ProgressStyle::with_template("simulating {bar:40} {pos}/{len} runs, {elapsed}")?;
     let bar = ProgressBar::new(runs.len() as u64).with_style(style);
-    let reports: Vec<Report> = runs
+    let experiments = calibrated(&runs)?;
+    let reports: Vec<Report> = experiments
         .par_iter()
         .with_max_len(1)
-        .map(|run| {
-            let report = run.experiment.run(&mut |_| ());
+        .map(|experiment| {
+            let report = experiment.run(&mut |_| ());
             bar.inc(1);
             report
         })
@@ -45,7 +72,10 @@ pub fn run(file: &Path, out: &Path) -> Result<Vec<PathBuf>> {
         .iter()
         .map(|grid| (grid, reports.by_ref().take(grid.runs.len()).collect()))
         .collect();
-    let mut written = vec![write_whole(out, "results.csv", &table::csv(&results)?)?];
+    let mut written = vec![
+        write_whole(out, "results.csv", &table::csv(&results)?)?,
+        write_whole(out, "summary.csv", &summary::csv(&results)?)?,
+    ];
     for (grid, reports) in &results {
         let svg = plot::draw(file.title.as_deref(), grid, reports)?;
         written.push(write_whole(out, &format!("{}.svg", grid.name), &svg)?);

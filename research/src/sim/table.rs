@@ -34,6 +34,10 @@ struct Row<'a> {
     mark: u64,
     cross: f64,
     burst_us: f64,
+    background: Option<f64>,
+    background_flow: Option<u64>,
+    background_load: Option<f64>,
+    background_ring_ratio: Option<f64>,
     slow: Option<String>,
     rate_control: &'a str,
     incast: String,
@@ -73,6 +77,8 @@ impl<'a> Row<'a> {
         let network = &experiment.network;
         let accounts = &report.network;
         let completion = &report.completion_ms;
+        let background = report.background;
+        let calibration = background.and_then(|b| b.calibration);
         Self {
             experiment: name,
             simulated: report.simulated,
@@ -98,6 +104,10 @@ impl<'a> Row<'a> {
             mark: network.mark,
             cross: network.cross,
             burst_us: network.burst.as_secs() * 1e6,
+            background: background.map(|b| b.ratio),
+            background_flow: background.map(|b| b.flow),
+            background_load: calibration.map(|c| c.load),
+            background_ring_ratio: calibration.map(|c| c.ring_ratio),
             slow: network
                 .slow
                 .map(|slow| format!("{}:{}", slow.hosts, slow.factor)),

@@ -65,6 +65,20 @@ fn bad_input_is_refused_in_a_line() {
         (&["--ranks", "1"], "2 to 8192"),
         (&["--tail", "0.5"], "p99/p50"),
         (&["--bytes", "0"], "expected bytes"),
+        (&["--background", "1"], "expected more than 1"),
+        (
+            &[
+                "--ranks",
+                "2",
+                "--bytes",
+                "64k",
+                "--background",
+                "900",
+                "--background-flow",
+                "64k",
+            ],
+            "longer flows",
+        ),
         (&["--slot", "100k"], "slots of 102400 bytes"),
         (&["--loss", "2"], "at most 1"),
         (&["--loss", "field:0:1:0..9"], "frames have no bytes"),
@@ -124,7 +138,7 @@ experiments:
     let arguments = ["run", &file, "--out", &out];
     let output = sim(&arguments);
     assert!(output.status.success(), "{output:?}");
-    let names = ["results.csv", "loss.svg", "ranks.svg"];
+    let names = ["results.csv", "summary.csv", "loss.svg", "ranks.svg"];
     let written = names.map(|name| format!("{out}/{name}\n")).concat();
     assert_eq!(String::from_utf8_lossy(&output.stdout), written);
     let read = || names.map(|name| fs::read_to_string(Path::new(&out).join(name)).expect(name));
@@ -155,12 +169,39 @@ experiments:
     assert_eq!(row["p99_ms"], alone["completion_ms"]["p99"].to_string());
     assert_eq!(row["events"], alone["events"].to_string());
 
-    for (svg, panels) in [(&first[1], 2), (&first[2], 4)] {
+    let mut summary = csv::Reader::from_reader(first[1].as_bytes());
+    let summary: Vec<BTreeMap<String, String>> = summary
+        .deserialize()
+        .map(|row| row.expect("a row"))
+        .collect();
+    assert_eq!(summary.len(), 2 + 2 * 2 * 3);
+    for row in &summary {
+        let two_seeds = row["experiment"] == "ranks";
+        assert_eq!(row["seeds"], if two_seeds { "2" } else { "1" });
+        assert_eq!(row["p99_interval_ms"].is_empty(), !two_seeds);
+        let number =
+            |row: &BTreeMap<String, String>, name: &str| row[name].parse::<f64>().expect(name);
+        let of = |run: &&BTreeMap<String, String>| {
+            let settings = format!("tail {}", run["tail"].trim_end_matches(".0"));
+            run["algorithm"] == row["algorithm"]
+                && [&run["ranks"], &run["loss"]].contains(&&row["value"])
+                && (!two_seeds || settings == row["settings"])
+        };
+        let runs = rows
+            .iter()
+            .filter(|run| run["experiment"] == row["experiment"]);
+        let means: Vec<f64> = runs.filter(of).map(|run| number(run, "mean_ms")).collect();
+        let expected = means.iter().sum::<f64>() / means.len() as f64;
+        assert!(!means.is_empty() || row["value"] == "0", "{row:?}");
+        assert!(means.is_empty() || (number(row, "mean_ms") - expected).abs() < 1e-9);
+    }
+
+    for (svg, panels) in [(&first[2], 2), (&first[3], 4)] {
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
         assert!(svg.contains("SIMULATED: Small &amp; quick"), "{svg}");
         assert_eq!(svg.matches("completion time, ms").count(), panels);
     }
-    assert!(first[2].contains("switch-aggregation") && first[2].contains("tail 1.5"));
+    assert!(first[3].contains("switch-aggregation") && first[3].contains("tail 1.5"));
 
     assert!(sim(&arguments).status.success());
     assert_eq!(read(), first);
@@ -209,9 +250,37 @@ fn a_wrong_file_of_experiments_is_refused_before_anything_is_run() {
 }
 
 #[test]
+fn background_flows_are_calibrated_with_a_ring() {
+    let options = "--ranks 4 --bytes 1M --slot 32k --rate 10G --background 2 --background-flow 1M --compute 1ms";
+    let options: Vec<&str> = options.split(' ').collect();
+    let text = sim(&options);
+    assert!(text.status.success(), "{text:?}");
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("background, asked p99/p50   "), "{text}");
+    assert!(text.contains("background, p99/p50 of the ring "), "{text}");
+
+    let ring = ["--algorithm", "ring", "--operations", "200", "-o", "json"];
+    let report = sim(&[&options[..], &ring].concat());
+    let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
+    let of = |value: &Value| value.as_f64().expect("a number");
+    let calibration = &report["background"]["calibration"];
+    assert!((0.01..0.9).contains(&of(&calibration["load"])), "{report}");
+    let ratio = of(&calibration["ring_ratio"]);
+    assert!((ratio / 2.0 - 1.0).abs() < 0.1, "{report}");
+    // Other seeds meet other flows of the same load.
+    let completion = &report["completion_ms"];
+    let seen = of(&completion["p99"]) / of(&completion["p50"]);
+    assert!((1.3..3.0).contains(&seen), "{report}");
+    assert!(of(&report["completion_ms"]["p50"]) > 1.1 * of(&report["bound_ms"]));
+}
+
+#[test]
 fn help_has_an_example() {
     let output = sim(&["--help"]);
-    assert!(String::from_utf8_lossy(&output.stdout).contains("Example: ultima-research sim"));
+    assert!(
+        String::from_utf8_lossy(&output.stdout)
+            .contains("Examples:\n  ultima-research sim --algorithm tar")
+    );
 }
 
 #[test]

@@ -1,6 +1,15 @@
-//! A schedule's messages over a modelled TCP.
+//! A schedule's messages over TCP as in Linux: SACK, RACK and TLP, CUBIC, delayed acknowledgements.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `connection.rs` | one direction of a connection, with both ends and its messages |
+//! | `sender.rs`, `cubic.rs` | scoreboard, loss detection and timers; the congestion window |
+//! | `receiver.rs` | selective and delayed acknowledgements |
 
 mod connection;
+mod cubic;
+mod receiver;
+mod sender;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -16,6 +25,8 @@ use crate::packet::{Packet, Stamps, Target};
 use crate::schedule::{Message, Schedule};
 use crate::stages::Stages;
 use connection::Connection;
+use receiver::Ack;
+use sender::{Next, Sender};
 
 /// Ethernet, IPv4 and TCP headers, with timestamps.
 pub(crate) const HEADERS: u32 = 14 + 20 + 32;
@@ -29,12 +40,13 @@ pub(crate) enum Segment {
         connection: u32,
         number: u32,
         sent_at: Ps,
+        /// True if the receiver acknowledges it at once: the last of a message (Linux, when the application has
+        /// read all), a retransmission or a probe (Linux's quick acknowledgement after idle time).
+        push: bool,
     },
-    /// The receiver's first missing segment, for a segment that was sent at `echoed`.
     Acknowledgement {
         connection: u32,
-        missing: u32,
-        echoed: Ps,
+        ack: Ack,
     },
 }
 
@@ -114,9 +126,12 @@ impl<'a> Tcp<'a> {
         let next = self.connections.len() as u32;
         let number = *self.by_pair.entry((from, to)).or_insert(next);
         if number == next {
-            let room = RECEIVE_WINDOW.div_ceil(self.config.segment) as f32;
+            let room = RECEIVE_WINDOW.div_ceil(self.config.segment) as u32;
+            // A handshake is a message of headers each way.
+            let rtt = Ps(2 * self.stages.usual(HEADERS.into()).0);
+            let sender = Sender::new(room, rtt, self.config.min_rto);
             self.connections.push(State {
-                connection: Connection::new(from, to, room),
+                connection: Connection::new(from, to, sender),
                 is_ready: false,
                 timer: Ps::NEVER,
             });
@@ -161,8 +176,8 @@ impl<'a> Tcp<'a> {
             let state = &mut self.connections[number as usize];
             state.is_ready = false;
             if state.connection.can_send() {
-                let segment = state.connection.take_next(now);
-                self.send_data(net, number, segment);
+                let next = state.connection.take_next(now);
+                self.send_data(net, number, next);
                 self.make_ready(host, number);
             }
         }
@@ -202,13 +217,14 @@ impl<'a> Tcp<'a> {
         }
     }
 
-    fn send_data(&mut self, net: &mut Network<Segment>, number: u32, segment: u32) {
+    fn send_data(&mut self, net: &mut Network<Segment>, number: u32, next: Next) {
         let connection = &self.connections[number as usize].connection;
-        let bytes = connection.bytes(segment, self.config.segment);
+        let bytes = connection.bytes(next.number, self.config.segment);
         let body = Segment::Data {
             connection: number,
-            number: segment,
+            number: next.number,
             sent_at: net.now(),
+            push: next.urgent || connection.ends_message(next.number),
         };
         let frame = HEADERS + bytes as u32;
         net.send(
@@ -221,7 +237,7 @@ impl<'a> Tcp<'a> {
     /// Adds a time to `timers` that is not later than the connection's own.
     fn set_timer(&mut self, number: u32) {
         let state = &mut self.connections[number as usize];
-        let deadline = state.connection.deadline;
+        let deadline = state.connection.deadline();
         if deadline < state.timer {
             state.timer = deadline;
             let timers = &mut self.hosts[state.connection.from as usize].timers;
@@ -240,8 +256,8 @@ impl<'a> Tcp<'a> {
             if state.timer == at {
                 state.timer = Ps::NEVER;
             }
-            if state.connection.deadline <= now {
-                state.connection.time_out();
+            if state.connection.deadline() <= now {
+                state.connection.time_out(now);
                 self.make_ready(host, number);
             }
             self.set_timer(number);
@@ -282,27 +298,25 @@ impl Hosts for Tcp<'_> {
                 connection: number,
                 number: segment,
                 sent_at,
+                push,
             } => {
                 let connection = &mut self.connections[number as usize].connection;
-                let body = Segment::Acknowledgement {
-                    connection: number,
-                    missing: connection.receive(segment),
-                    echoed: sent_at,
-                };
-                net.send(packet(host, connection.from, HEADERS, body), Ticks::MAX);
+                if let Some(ack) = connection.receive(segment, sent_at, push) {
+                    let frame = HEADERS + ack.option();
+                    let body = Segment::Acknowledgement {
+                        connection: number,
+                        ack,
+                    };
+                    net.send(packet(host, connection.from, frame, body), Ticks::MAX);
+                }
                 self.deliver(net, number);
             }
             Segment::Acknowledgement {
                 connection: number,
-                missing,
-                echoed,
+                ack,
             } => {
                 let connection = &mut self.connections[number as usize].connection;
-                let least = self.config.min_rto;
-                let again = connection.acknowledge(net.now(), missing, echoed, least);
-                if let Some(segment) = again {
-                    self.send_data(net, number, segment);
-                }
+                connection.acknowledge(net.now(), &ack);
                 self.set_timer(number);
                 self.make_ready(host, number);
             }

@@ -115,6 +115,23 @@ fn lost_segments_are_sent_again() {
 }
 
 #[test]
+fn isolated_losses_cost_no_timeout() {
+    for algorithm in over_tcp() {
+        let quiet = ideal(algorithm, 8, 1 << 20);
+        let report = run(&Experiment {
+            operations: 10,
+            network: NetworkConfig {
+                loss: Some("0.001".parse().expect("a loss model")),
+                ..quiet.network
+            },
+            ..quiet
+        });
+        assert!(report.network.link_lost > 0, "{report:?}");
+        assert!(report.completion_ms.max < 10.0, "{algorithm:?}: {report:?}");
+    }
+}
+
+#[test]
 fn a_queue_that_is_too_short_drops_and_all_arrives() {
     let quiet = ideal(Algorithm::ParameterServer, 16, 4 << 20);
     let report = run(&Experiment {

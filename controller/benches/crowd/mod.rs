@@ -84,6 +84,7 @@ async fn follow(
             rank: seat.rank,
             slot_bytes: 1408,
             job_id: seat.job_id,
+            settings: Default::default(),
         };
         let goes_over = Notify::new();
         let mut silent = Silent;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use ultima_agent::job::{self, Addresses, JobBuilder, JobError};
-use ultima_host::Element;
+use ultima_host::{Element, Timeouts};
 
 use crate::memory::Memory;
 use crate::pending::Pending;
@@ -48,6 +48,7 @@ pub struct Settings {
     interface: Option<String>,
     recycling: Option<bool>,
     hadamard: Option<bool>,
+    learning: Option<bool>,
     wire: Option<String>,
     rate: Option<u64>,
     slot_bytes: Option<usize>,
@@ -101,6 +102,9 @@ impl Settings {
         settings.recycling = self.recycling.unwrap_or(settings.recycling);
         settings.hadamard = self.hadamard.unwrap_or(settings.hadamard);
         settings.rate = self.rate.or(settings.rate);
+        if self.learning == Some(false) {
+            settings.policies.timeouts = Timeouts::Fixed;
+        }
         settings.slot_bytes = self.slot_bytes.or(settings.slot_bytes);
         if let Some(name) = self.wire {
             let element = Element::ALL.into_iter().find(|e| e.name() == name);

@@ -111,7 +111,7 @@ def hook():
     """Compare the hook with Gloo in everything that DDP does."""
     dist.init_process_group("gloo")
     report = {}
-    state = ultima.State(deadline=60.0)
+    state = ultima.State(deadline=60.0, learning=False)
     ours, theirs = model(state=state), model()
     (our_gradients, our_loss), (gradients, loss) = train(ours, 25), train(theirs, 25)
     report["gradients"] = difference(our_gradients, gradients)
@@ -137,7 +137,7 @@ def hook():
     def skip_branch(ddp, step, images):
         return ddp(images, uses_branch=step % 2 == 0)
 
-    recycling = ultima.State(deadline=60.0, recycling=True)
+    recycling = ultima.State(deadline=60.0, learning=False, recycling=True)
     for name, options in {
         "no_sync": {"forward": accumulate},
         "unused": {"forward": skip_branch, "find_unused_parameters": True},
@@ -166,7 +166,7 @@ def hook():
     # Two groups at the same time, and a group without this rank.
     pair = dist.new_group([0, 1])
     if RANK < 2:
-        in_pair = ultima.State(pair, deadline=60.0)
+        in_pair = ultima.State(pair, deadline=60.0, learning=False)
         ours, theirs = model(group=pair, state=in_pair), model(group=pair)
         report["group"] = difference(train(ours, 3)[0], train(theirs, 3)[0])
         assert in_pair.world_size == 2
@@ -257,7 +257,7 @@ def backend():
         dist.all_reduce(ones, group=group)
         check("group", ones.item() == 2)
     # DDP without a hook, then with one.
-    gradients = [train(model(), 3)[0], train(model(state=ultima.State(deadline=60.0)), 3)[0]]
+    gradients = [train(model(), 3)[0], train(model(state=ultima.State(deadline=60.0, learning=False)), 3)[0]]
     check("DDP", difference(*gradients) < 1e-4)
     dist.barrier()
     return wrong
@@ -283,7 +283,7 @@ def sharded():
 def killed():
     """Lose the last rank in the middle of training."""
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
-    state = ultima.State(deadline=0.3, gone_after=2.0)
+    state = ultima.State(deadline=0.3, learning=False, gone_after=2.0)
     ddp = model(state=state)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
     began = time.monotonic()

@@ -25,6 +25,8 @@ class Settings(TypedDict, total=False):
     """True if later steps deliver what an earlier one lost. Default: False."""
     hadamard: bool
     """True if a transform spreads each loss over many values. Default: True."""
+    learning: bool
+    """True if deadlines are learned: an AllReduce then waits little longer than usual. Default: True."""
     wire: str
     """The type of values in packets: "f32", "bf16" or "f16". Default: "f32"."""
     rate: int

@@ -51,6 +51,31 @@ fn missing(outcomes: &[Vec<Outcome>]) -> f64 {
     lost as f64 / owed as f64
 }
 
+/// Slack keeps a rank that stops for less than that in time. `published` has none.
+#[test]
+fn slack_extends_the_learned_bounds() {
+    for (timeouts, slack) in [(Timeouts::CauseAware, 5), (Timeouts::Published, 0)] {
+        let mut network = Network::new(&Config {
+            t_s: 600 * MS,
+            t_b: 1000 * MS,
+            timeouts,
+            slack: 5 * MS,
+            ..config(RANKS)
+        });
+        // Rank 1 stops in the last operation only.
+        let stops = |step, rank| match (step, rank) {
+            (29, 1) => 4 * MS,
+            _ => Duration::ZERO,
+        };
+        let outcomes = run(&mut network, 0..30, stops);
+        for outcome in &outcomes[28] {
+            assert!((slack * MS..(slack + 1) * MS).contains(&outcome.t_s));
+            assert!((2 * slack * MS..(2 * slack + 1) * MS).contains(&outcome.t_b));
+        }
+        assert_eq!(missing(&outcomes[29..]) == 0.0, slack > 0, "{timeouts:?}");
+    }
+}
+
 #[test]
 fn bounds_shrink_to_the_duration_of_operations() {
     for timeouts in [Timeouts::Published, Timeouts::CauseAware] {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use ultima_wire::Kind;
+
 use crate::answers::Answers;
 use crate::bits::{Bits, RareBits};
 use crate::cause::{Cause, Causes};
@@ -13,7 +15,7 @@ use crate::recycling::Known;
 use crate::values::Values;
 
 use super::cuts::Cuts;
-use super::overtaking::Order;
+use super::overtaking::{Order, Packet};
 use super::packet::Payload;
 use super::reduce::Acceptance;
 
@@ -241,6 +243,18 @@ impl Collect {
                 .filter(|index| self.cuts.contains(*index) && !self.received.contains(*index))
                 .count(),
         }
+    }
+
+    /// Aggregates of the owners but `rank` that did not arrive, from each owner's last slot on.
+    pub(super) fn missing(&self, rank: u16) -> impl Iterator<Item = Packet> + '_ {
+        let owners = (0..self.ranks).filter(move |owner| *owner != rank);
+        let all = owners.flat_map(|owner| {
+            let slots = 0..self.of(owner).len() as u32;
+            slots.rev().map(move |slot| (owner, slot))
+        });
+        let missing =
+            all.filter(|(owner, slot)| !self.received.contains(self.index(*owner, *slot)));
+        missing.map(|(owner, slot)| (Kind::Gather, owner, slot))
     }
 
     /// Gives up `owner` because it was silent for too long.

@@ -445,7 +445,11 @@ impl Core {
         let (depth, lost) = (reduce.depth().max(collect.depth()), outcome.lost);
         let overtaken = lost.scatter.of(Cause::Overtaken) + lost.gather.of(Cause::Overtaken);
         let gave_up = overtaken > 0 && outcome.closed_by == ClosedBy::KnownLoss;
-        self.reordering.operation_ended(outcome.id, depth, gave_up);
+        self.reordering.operation_ended(depth);
+        if gave_up {
+            let missing = (buffers.reduce.missing()).chain(buffers.collect.missing(rank));
+            self.reordering.gave_up(outcome.id, missing);
+        }
         self.weights
             .operation_ended(&buffers.reduce, self.config.ranks);
         outcome.weights = self.weights.of_ranks(self.config.ranks);

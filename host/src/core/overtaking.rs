@@ -6,14 +6,20 @@
 //! and widens it when a packet arrives that it had given up. Unlike RACK, which knows that only from duplicates,
 //! a rank sees how many packets overtook each one that arrives, so it measures what it tolerates.
 
+use ultima_wire::{Header, Kind};
+
 use crate::bits::Bits;
 use crate::operation::OperationId;
+
+use super::operation_of;
 
 /// Operations in each of two periods whose deepest reordering is tolerated.
 const PERIOD: u32 = 64;
 /// Tolerance of later packets, at most: where packets overtake more than these, some count as lost. Our choice: at
-/// 100 Gb/s these last half a millisecond. A forged or repeated packet widens no further.
+/// 100 Gb/s these last half a millisecond. A forged packet widens no further.
 const MOST: u32 = 4096;
+/// Given up packets that are remembered after their operation, at most.
+const REMEMBERED: usize = 64;
 
 /// The tolerance of a rank, over its operations.
 pub(super) struct Reordering {
@@ -23,9 +29,12 @@ pub(super) struct Reordering {
     deepest: [u32; 2],
     /// Operations that ended in this period.
     operations: u32,
-    /// The last operation that gave up packets and awaited no others.
-    gave_up: Option<OperationId>,
+    /// The last operation that gave up packets and awaited no others, with the last of these.
+    gave_up: Option<(OperationId, Vec<Packet>)>,
 }
+
+/// The kind, source and slot of a data packet.
+pub(super) type Packet = (Kind, u16, u32);
 
 impl Reordering {
     pub(super) fn new(configured: u32) -> Self {
@@ -42,12 +51,8 @@ impl Reordering {
         self.deepest[0].max(self.deepest[1]).max(self.configured)
     }
 
-    /// Notes the end of an operation in which up to `depth` packets overtook one. `gave_up` says that it ended
-    /// because later packets had arrived instead of missing ones.
-    pub(super) fn operation_ended(&mut self, id: OperationId, depth: u32, gave_up: bool) {
-        if gave_up {
-            self.gave_up = Some(id);
-        }
+    /// Notes the end of an operation in which up to `depth` packets overtook one.
+    pub(super) fn operation_ended(&mut self, depth: u32) {
         self.deepest[0] = self.deepest[0].max(depth.min(MOST));
         self.operations += 1;
         if self.operations == PERIOD {
@@ -56,10 +61,19 @@ impl Reordering {
         }
     }
 
+    /// Notes that an operation ended because later packets had arrived instead of the `missing` ones.
+    pub(super) fn gave_up(&mut self, id: OperationId, missing: impl Iterator<Item = Packet>) {
+        self.gave_up = Some((id, missing.take(REMEMBERED).collect()));
+    }
+
     /// Notes a packet that arrived after its operation. If the operation gave it up, the tolerance doubles: how
-    /// many packets overtook this one is not known any more.
-    pub(super) fn came_after_the_end(&mut self, id: OperationId) {
-        if self.gave_up == Some(id) {
+    /// many packets overtook this one is not known any more. A repeated packet has no effect.
+    pub(super) fn came_after_the_end(&mut self, header: &Header) {
+        let packet = (header.kind, header.source, header.slot);
+        if let Some((id, missing)) = &self.gave_up
+            && *id == operation_of(header)
+            && missing.contains(&packet)
+        {
             self.gave_up = None;
             self.deepest[0] = (self.tolerance() * 2).clamp(1, MOST);
         }
@@ -180,25 +194,35 @@ mod tests {
 
     #[test]
     fn the_tolerance_is_what_two_periods_saw() {
-        let id = OperationId::default();
         let mut reordering = Reordering::new(2);
-        reordering.operation_ended(id, 40, false);
+        reordering.operation_ended(40);
         for _ in 1..2 * PERIOD {
             assert_eq!(reordering.tolerance(), 40);
-            reordering.operation_ended(id, 5, false);
+            reordering.operation_ended(5);
         }
         assert_eq!(reordering.tolerance(), 5);
-        reordering.came_after_the_end(id);
-        assert_eq!(reordering.tolerance(), 5, "it was not given up");
-        for _ in 0..2 * PERIOD {
-            reordering.operation_ended(id, 0, true);
-            reordering.came_after_the_end(id);
-            reordering.came_after_the_end(id);
+    }
+
+    #[test]
+    fn a_given_up_packet_widens_the_tolerance_once_and_others_do_not() {
+        let packet = |source| Header {
+            slot: 3,
+            ..Header::new(Kind::Scatter, 0, 0, source, 0)
+        };
+        let mut reordering = Reordering::new(1);
+        let missing = || [(Kind::Scatter, 2, 3)].into_iter();
+        reordering.came_after_the_end(&packet(2));
+        reordering.gave_up(OperationId::default(), missing());
+        reordering.came_after_the_end(&packet(1));
+        assert_eq!(reordering.tolerance(), 1);
+        for _ in 0..2 {
+            reordering.came_after_the_end(&packet(2));
+            assert_eq!(reordering.tolerance(), 2);
+        }
+        for _ in 0..20 {
+            reordering.gave_up(OperationId::default(), missing());
+            reordering.came_after_the_end(&packet(2));
         }
         assert_eq!(reordering.tolerance(), MOST);
-        for _ in 0..2 * PERIOD {
-            reordering.operation_ended(id, 0, true);
-        }
-        assert_eq!(reordering.tolerance(), 2);
     }
 }

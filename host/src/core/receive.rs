@@ -198,7 +198,7 @@ impl Core {
             };
             self.tracer.received(arrival, header, fate);
             if header.kind != Kind::Feedback {
-                self.reordering.came_after_the_end(id);
+                self.reordering.came_after_the_end(header);
             }
             if header.kind == Kind::Gather {
                 self.receive_late_aggregate(header, payload);
@@ -209,7 +209,7 @@ impl Core {
         match operation.receive(arrival, &self.config, header, payload) {
             Ok(Received { fate, gone }) => {
                 if fate == Fate::Late && !operation.is_waiting() {
-                    self.reordering.came_after_the_end(id);
+                    self.reordering.came_after_the_end(header);
                 }
                 self.tracer.received(arrival, header, fate);
                 self.events.extend(gone.map(Event::SlotGone));

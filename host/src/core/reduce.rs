@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use ultima_wire::Kind;
+
 use crate::answers::Answers;
 use crate::bits::Bits;
 use crate::cause::{Cause, Causes};
@@ -16,7 +18,7 @@ use crate::sum;
 use crate::values::Values;
 
 use super::cuts::Cuts;
-use super::overtaking::Order;
+use super::overtaking::{Order, Packet};
 use super::packet::Payload;
 
 /// The fate of a well-formed packet of this operation.
@@ -346,6 +348,16 @@ impl Reduce {
         }
         self.overtaken(source, position.saturating_sub(self.order.tolerance()));
         true
+    }
+
+    /// Contributions that did not arrive, from the last slot on.
+    pub(super) fn missing(&self) -> impl Iterator<Item = Packet> + '_ {
+        let others = move || (0..self.ranks).filter(|source| *source != self.rank);
+        let all = (0..self.slots)
+            .rev()
+            .flat_map(move |slot| others().map(move |source| (slot, source)));
+        let missing = all.filter(|(slot, source)| !self.arrived.contains(self.bit(*slot, *source)));
+        missing.map(|(slot, source)| (Kind::Scatter, source, slot))
     }
 
     /// Notes the order of a packet that arrives for the first time.

@@ -10,6 +10,7 @@ use crate::common::*;
 use ultima_host::{
     ClosedBy, Config, Core, OperationId, Outcome, ReceiveBuffer, Recycling, Rejection,
 };
+use ultima_testing::per_run;
 use ultima_wire::{Dtype, Header, Key, Kind, Ticks};
 
 const KEY: Key = Key(*b"a job's own key!");
@@ -145,7 +146,7 @@ fn essence(outcome: &Outcome) -> (ClosedBy, u64, u64, usize) {
 /// With lost packets, repairs and credit, results are the same to the bit.
 #[test]
 fn hostile_packets_change_nothing_in_a_sealed_job() {
-    let most = 20_000;
+    let most = per_run(20_000, 1_000_000);
     let mut random = Random::new(11);
     let buckets: Vec<Vec<f32>> = (0..RANKS).map(|_| random.bucket(2_003)).collect();
     for recycling in [None, Some(Recycling::default())] {
@@ -195,12 +196,12 @@ fn hostile_packets_change_nothing_in_a_sealed_job() {
     }
 }
 
-/// Without a key results may be wrong during the attack, but every operation ends by its bound, and the third one
-/// after the attack is complete.
+/// Without a key results may be wrong during the attack, but every operation ends by its bound. The attacker also writes
+/// packets for the next four operations, so the fifth one after the attack is complete.
 #[test]
 fn a_job_without_a_key_recovers_when_the_attack_ends() {
-    const RECOVERS_IN: u32 = 3;
-    let (attacks, most) = (5, 20_000);
+    const RECOVERS_IN: u32 = 5;
+    let (attacks, most) = per_run((5, 20_000), (50, 1_000_000));
     let buckets = powers(RANKS, 2_003);
     for recycling in [None, Some(Recycling::default())] {
         let mut network = Network::new(&config(None, recycling));

@@ -4,9 +4,9 @@
 //! program, `hardware` what no test has. The blocks of one page and one need run in one shell, in their order, in a folder with the
 //! shipped topologies and the page's first fabric.yaml and job.yaml. As root, they run in namespaces of their own.
 //!
-//! A `python` block runs with the blocks `sh test` of its page if p4runtime-shell is installed. `cargo run` and
-//! `cargo test --workspace` are stubs: the first runs the binary that is already built, the second does nothing, because this test is
-//! a part of it.
+//! A block `python p4runtime-shell` runs with the blocks `sh test` of its page if p4runtime-shell is installed; `python/tests` has the
+//! lines of blocks `python torch`. `cargo run` and `cargo test --workspace` are stubs: the first runs the binary that is already
+//! built, the second does nothing, because this test is a part of it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -80,7 +80,7 @@ fn script(page: &str, need: &str) -> String {
                         text,
                     }: Block| {
         let text = match of.as_str() {
-            "python" if need == "test" => in_p4runtime_shell(&text)?,
+            "python p4runtime-shell" if need == "test" => in_p4runtime_shell(&text)?,
             of if of == info => text,
             _ => return None,
         };
@@ -236,7 +236,8 @@ fn every_block_says_what_it_needs() {
             let known = match info.split_once(' ') {
                 Some(("sh", need)) => NEEDS.contains(&need),
                 Some(("yaml", kind)) => ["fabric", "job"].contains(&kind),
-                _ => ["text", "python"].contains(&info.as_str()),
+                Some(("python", with)) => ["p4runtime-shell", "torch"].contains(&with),
+                _ => info == "text",
             };
             assert!(known, "{page}:{line}: unknown block `{info}`");
         }

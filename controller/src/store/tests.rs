@@ -154,9 +154,11 @@ fn foreign_files_give_one_line_errors() {
     );
     std::fs::write(&path, "jobs: []\n".repeat(1000)).unwrap();
     let text = line(&path);
-    assert!(
-        text.starts_with(&format!("cannot open {shown}: ")) && !text.contains('\n'),
-        "{text}"
+    assert_eq!(
+        text,
+        format!(
+            "{shown} is not a store of Ultima; pass --state with a controller's store or a new file"
+        )
     );
     let nowhere = folder.path().join("none/state");
     assert!(
@@ -370,7 +372,7 @@ fn truncated_files_do_not_panic() {
     for len in [1, 100, 320, 5000, whole.len() / 2, whole.len() - 1] {
         std::fs::write(&cut, &whole[..len]).unwrap();
         let error = Store::open(&cut).map(drop).unwrap_err().to_string();
-        assert!(error.starts_with("cannot open "), "{len}: {error}");
+        assert!(error.contains(&cut.display().to_string()), "{len}: {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
 }

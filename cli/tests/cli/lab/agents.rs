@@ -158,7 +158,7 @@ fn four_ranks_lose_nothing_without_a_rate() {
         "--repeat",
         "2",
         "--deadline",
-        "10s",
+        "5s",
     ];
     let options = [&["--job", "train", "--output=json"][..], &work].concat();
     for report in lab.agents(&hosts, &options) {

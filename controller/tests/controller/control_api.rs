@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, select_all};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tonic::Code;
 use tonic::transport::Endpoint;
 use tonic_types::StatusExt as _;
@@ -750,6 +751,21 @@ impl Prober for Listener {
     }
 }
 
+/// Starts a member's session. Returns its end, and whether all members are here.
+fn attend(
+    client: &Client,
+    attendance: api::Attendance,
+) -> (JoinHandle<Result<(), ClientError>>, watch::Receiver<bool>) {
+    let client = client.clone();
+    let (here, all_here) = watch::channel(false);
+    let attending = tokio::spawn(async move {
+        client
+            .attend(attendance, &mut Listener(here), &mut Fixed::default())
+            .await
+    });
+    (attending, all_here)
+}
+
 #[tokio::test]
 async fn sessions_last_until_members_leave_or_the_controller_stops() {
     let (_switch, handle, client) = start(Target::of_run()).await;
@@ -765,16 +781,7 @@ async fn sessions_last_until_members_leave_or_the_controller_stops() {
         job_id: job.id,
         settings: Default::default(),
     };
-    let attend = |rank| {
-        let (client, attendance) = (client.clone(), attendance(rank));
-        let (here, all_here) = watch::channel(false);
-        let attending = tokio::spawn(async move {
-            client
-                .attend(attendance, &mut Listener(here), &mut Fixed::default())
-                .await
-        });
-        (attending, all_here)
-    };
+    let attend = |rank| attend(&client, attendance(rank));
     let (early, _) = attend(0);
     assert_eq!(refusal(early.await.unwrap()).0, Code::FailedPrecondition);
 
@@ -807,16 +814,7 @@ async fn a_member_with_other_settings_is_refused() {
         job_id: seat.job_id,
         settings: [("element".into(), element.into())].into(),
     };
-    let attend = |attendance| {
-        let client = client.clone();
-        let (here, all_here) = watch::channel(false);
-        let attending = tokio::spawn(async move {
-            client
-                .attend(attendance, &mut Listener(here), &mut Fixed::default())
-                .await
-        });
-        (attending, all_here)
-    };
+    let attend = |attendance| attend(&client, attendance);
     let mut members = Vec::new();
     for host in hosts {
         let seat = client.join("train", host, Duration::ZERO).await.unwrap();

@@ -74,9 +74,9 @@ class Jobs(unittest.TestCase):
         for ended in (first, second):
             report = ended.result()
             self.assertAlmostEqual(report["before"], 1.0, 3)
-            # The mean of ranks 0 and 1.
-            self.assertLess(report["after"], 0.9)
-            self.assertEqual(report["silent"], [2])
+            # Two thirds of 0.5, the mean of ranks 0 and 1: what rank 2 reduced is missing, and counts as zero.
+            means = [mean for silent, mean in report["after"] if silent == [2]]
+            self.assertTrue(any(abs(mean - 1 / 3) < 0.03 for mean in means), report["after"])
             self.assertEqual(report["exact"][0], "IncompleteError")
             self.assertIn("no packet from rank 2", report["exact"][1])
 

@@ -70,8 +70,13 @@ class Jobs(unittest.TestCase):
         self.assertLess(seconds, 100)
 
     def test_a_killed_rank_stops_nobody(self):
-        first, second, _ = launch.run("job_ranks.killed", 3, ULTIMA_STORE="host")
-        for ended in (first, second):
+        port = launch.free_port()
+        ranks = [launch.start("job_ranks.killed", rank, 3, port, ULTIMA_STORE="host") for rank in range(3)]
+        for rank in ranks:
+            self.addCleanup(rank.kill)
+            self.assertEqual(rank.stdout.readline(), "ready\n")
+        ranks[2].kill()
+        for ended in launch.ends(ranks)[:2]:
             report = ended.result()
             self.assertAlmostEqual(report["before"], 1.0, 3)
             # Two thirds of 0.5, the mean of ranks 0 and 1: what rank 2 reduced is missing, and counts as zero.

@@ -5,6 +5,7 @@
 //! them with the p4c on the PATH.
 
 use std::io::Read as _;
+use std::sync::LazyLock;
 
 use flate2::read::DeflateDecoder;
 
@@ -12,6 +13,18 @@ pub mod manifest;
 pub mod names;
 pub mod normal;
 mod schema;
+
+/// Embeds a compiled file that the build script compressed; returns its content.
+macro_rules! embedded {
+    ($file:literal) => {
+        inflate(include_bytes!(concat!(
+            env!("OUT_DIR"),
+            "/",
+            $file,
+            ".deflate"
+        )))
+    };
+}
 
 /// A compiled program in the form of P4Runtime's SetForwardingPipelineConfig.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +37,9 @@ pub struct Program {
 
 /// Returns the program for v1model: BMv2's simple_switch_grpc and the embedded switch.
 pub fn v1model() -> Program {
+    static JSON: LazyLock<Vec<u8>> = LazyLock::new(|| embedded!("v1model/ultima.json"));
     Program {
-        device_config: include_bytes!("../compiled/v1model/ultima.json"),
+        device_config: &JSON,
         p4info: include_str!("../compiled/v1model/ultima.p4info.txtpb"),
     }
 }
@@ -41,18 +55,6 @@ pub struct TofinoProgram {
     pub context: Vec<u8>,
     /// The assembler's `tofino.bin` or `tofino2.bin`.
     pub binary: Vec<u8>,
-}
-
-/// Embeds a compiled file that the build script compressed; returns its content.
-macro_rules! embedded {
-    ($file:literal) => {
-        inflate(include_bytes!(concat!(
-            env!("OUT_DIR"),
-            "/",
-            $file,
-            ".deflate"
-        )))
-    };
 }
 
 /// Returns the program for Tofino.

@@ -85,7 +85,7 @@ fn log_filter(text: &str) -> anyhow::Result<Targets> {
     let filter = text.split(',').all(is_complete).then(|| text.parse().ok());
     filter.flatten().with_context(|| {
         format!(
-            "ULTIMA_LOG is {text:?}; expected a level (off, error, warn, info, debug, trace) or TARGET=LEVEL, \
+            "ULTIMA_LOG is {text:?}; expected a level (off, error, warn, info, debug) or TARGET=LEVEL, \
              such as ultima_controller=debug, separated by commas"
         )
     })

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
-use serde_path_to_error::{Segment, Track};
 use serde_yaml::{Location, SnippetMode, Spanned};
 
+mod outline;
 mod words;
 
 use words::Words;
@@ -98,15 +98,11 @@ pub fn parse<T: DeserializeOwned, P: std::error::Error>(
     text: &str,
     source: &str,
 ) -> Result<T, LoadError<P>> {
-    let mut track = Track::new();
-    let read = serde_yaml::with_deserializer_from_str(text, |yaml| {
-        T::deserialize(serde_path_to_error::Deserializer::new(yaml, &mut track))
-    });
-    read.map_err(|error| {
+    serde_yaml::from_str(text).map_err(|error| {
         let location = error.location().unwrap_or(Location::UNKNOWN);
         LoadError::Form {
             place: Place::new(source, location),
-            field: field(&track.path()),
+            field: outline::field_at(text, location),
             message: one_line(&error, location),
         }
     })
@@ -137,23 +133,6 @@ pub fn documents(text: &str) -> impl Iterator<Item = String> {
         !line.is_empty() && !line.starts_with('#')
     };
     (documents.into_iter()).filter(move |document| document.lines().any(says))
-}
-
-/// A field's path in errors. serde-saphyr reads a value with its place as a map with the key
-/// `value`, which is left out.
-fn field(path: &serde_path_to_error::Path) -> String {
-    let mut field = String::new();
-    for segment in path {
-        match segment {
-            Segment::Seq { index } => field += &format!("[{index}]"),
-            Segment::Map { key } if key != "value" => {
-                let dot = if field.is_empty() { "" } else { "." };
-                field += &format!("{dot}{key}");
-            }
-            _ => {}
-        }
-    }
-    field
 }
 
 /// The part of a message that names the field.

@@ -142,7 +142,7 @@ fn control_characters_are_escaped() {
     );
     shown(
         &["job", "create", "-f", &key],
-        &[r"a\nerror: \u{1b}[2J: unknown field"],
+        &[r"unknown field `a\nerror: \u{1b}[2J`"],
     );
     shown(
         &["apply", "-f", "no\nsuch\u{1b}file"],

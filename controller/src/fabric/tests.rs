@@ -218,7 +218,7 @@ fn invalid_fabrics_give_one_line_errors() {
         (
             "ranks: 2",
             "rank: 2",
-            "f.yaml:6:57: hosts[0].rank: unknown field `rank`, expected one of name, mac, ip, ranks, udp_port",
+            "f.yaml:6:57: hosts[0]: unknown field `rank`, expected one of name, mac, ip, ranks, udp_port",
         ),
         (
             "ranks: 2",

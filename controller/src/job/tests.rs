@@ -42,7 +42,7 @@ fn invalid_files_give_one_line_errors() {
     let cases = [
         (
             "nam: train\nmembers: [h1, h2]",
-            "j.yaml:1:1: nam: unknown field `nam`, expected one of name, members, gather, seed, loss_threshold, weight, evict_after_s, sealed, groups",
+            "j.yaml:1:1: unknown field `nam`, expected one of name, members, gather, seed, loss_threshold, weight, evict_after_s, sealed, groups",
         ),
         (
             "name: a b\nmembers: [h1, h2]",

@@ -168,7 +168,7 @@ impl Collective {
     /// [`Error::Config`], [`Error::Peers`], or [`Error::Link`] if the socket cannot be set up.
     pub fn over_udp(mut config: Config, udp: UdpConfig) -> Result<Self, Error> {
         let peers = udp.peers.len();
-        let buffer = udp::size_buffers(&udp.socket)?;
+        let buffer = UdpConfig::receive_buffer(&udp.socket, config.ranks)?;
         config.receive_buffer = Some(ReceiveBuffer::of_socket(buffer, &config));
         config.send_run = udp::send_run(&config);
         Self::new(config, peers, move |max_datagram, key| {

@@ -1,5 +1,6 @@
 //! Drivers: links that carry the core's datagrams, and the thread that runs core and link.
 
+mod inbox;
 mod numbers;
 pub(crate) mod port;
 pub(crate) mod thread;
@@ -15,8 +16,11 @@ pub(crate) const BATCH: usize = 32;
 
 /// Moves datagrams between the core and a network, in batches, without waiting.
 pub(crate) trait Link {
-    /// Readable when datagrams have arrived, writable when a blocked batch may continue.
+    /// Readable when datagrams have arrived.
     fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Writable when a blocked batch may continue.
+    fn out_fd(&self) -> BorrowedFd<'_>;
 
     /// Room for the next datagram. None while a full batch waits to be sent.
     fn slot(&mut self) -> Option<&mut [u8]>;

@@ -141,6 +141,10 @@ impl Link for PortLink {
         self.fd.as_fd()
     }
 
+    fn out_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
     fn slot(&mut self) -> Option<&mut [u8]> {
         let (first, end) = self.waiting;
         if first == end {

@@ -2,7 +2,7 @@
 //!
 //! It keeps receiving between operations, because other ranks start earlier and finish later.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -380,21 +380,17 @@ impl<L: Link> DataThread<L> {
             .chain(stop_at)
             .min()
             .map(|at| TimeSpec::from_duration(at.since(self.now())));
-        let writable = if blocked {
-            PollFlags::POLLOUT
-        } else {
-            PollFlags::empty()
-        };
-        let link: BorrowedFd<'_> = self.link.fd();
         let mut fds = [
-            PollFd::new(link, PollFlags::POLLIN | writable),
             PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.link.fd(), PollFlags::POLLIN),
+            PollFd::new(self.link.out_fd(), PollFlags::POLLOUT),
         ];
-        match ppoll(&mut fds, timeout, None) {
+        let fds = &mut fds[..2 + usize::from(blocked)];
+        match ppoll(fds, timeout, None) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(LinkError::io("wait for the network", error)),
         }
-        if fds[1].any() == Some(true) {
+        if fds[0].any() == Some(true) {
             // Resets the counter. The commands are in the queue.
             let _ = self.wake.read();
         }

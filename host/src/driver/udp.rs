@@ -1,14 +1,11 @@
 //! Kernel UDP: segmentation offload for sending, batches and coalescing for receiving.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::libc::EMSGSIZE;
-use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::RcvBufForce;
-use quinn_udp::{RecvMeta, UdpSocketState};
 use socket2::SockRef;
 use ultima_wire::Key;
 use ultima_wire::frame::TTL;
@@ -16,6 +13,7 @@ use ultima_wire::frame::TTL;
 use crate::config::Config;
 use crate::core::{Destination, Transmit};
 
+use super::inbox::{self, Inbox};
 use super::numbers::PacketNumbers;
 use super::{Link, LinkCounters, LinkError};
 
@@ -27,16 +25,6 @@ const MOST_SEGMENTS: usize = 64;
 const RUN_TIME: Duration = Duration::from_micros(20);
 /// The longest run of segments in one call, headers included: one IPv4 packet.
 const MAX_RUN: usize = 65_000;
-/// The longest run of datagrams that the kernel coalesces.
-const RECEIVE_LEN: usize = 65_535;
-/// Runs received per system call.
-const RECEIVE_BATCH: usize = 8;
-/// Requested receive buffer. It bounds the packets on their way to a rank, and so the queues of switches: the kernel
-/// counts it twice, and then has room for 0.9 to 1.3 MB of values, 100 Gbit/s with a round trip of 70 µs.
-const RECEIVE_BUFFER: usize = 1 << 20;
-/// Requested send buffer. The kernel grants up to net.core.wmem_max.
-const SEND_BUFFER: usize = 8 << 20;
-
 /// A rank with a kernel socket.
 #[derive(Debug)]
 pub struct UdpConfig {
@@ -49,19 +37,18 @@ pub struct UdpConfig {
 }
 
 impl UdpConfig {
-    /// Sets the sizes of a socket's buffers, as [`crate::Collective::over_udp`] does. Returns the size of its
-    /// receive buffer as the kernel counts it.
+    /// Bytes that the receive buffers of a job with this number of ranks have together, as the kernel counts them.
+    /// Sets the sizes of `socket`'s buffers, as [`crate::Collective::over_udp`] does.
     ///
     /// # Errors
     /// [`LinkError::Io`].
-    pub fn size_buffers(socket: &UdpSocket) -> Result<usize, LinkError> {
-        size_buffers(socket)
+    pub fn receive_buffer(socket: &UdpSocket, ranks: u16) -> Result<usize, LinkError> {
+        inbox::size(socket, usize::from(ranks).saturating_sub(1))
     }
 }
 
 pub(crate) struct UdpLink {
-    socket: UdpSocket,
-    state: UdpSocketState,
+    inbox: Inbox,
     /// By rank, then the group.
     destinations: Vec<Target>,
     numbers: PacketNumbers,
@@ -75,7 +62,6 @@ pub(crate) struct UdpLink {
     sent: usize,
     /// True if part of the batch waits for the kernel: nothing is added to it.
     blocked: bool,
-    came: Vec<u8>,
     counters: LinkCounters,
 }
 
@@ -91,25 +77,6 @@ struct Queued {
     destination: usize,
     start: usize,
     len: usize,
-}
-
-/// Sets the sizes of a socket's buffers. Returns the size of its receive buffer as the kernel counts it (SO_RCVBUF as
-/// read).
-pub(crate) fn size_buffers(socket: &UdpSocket) -> Result<usize, LinkError> {
-    let fail = |what| move |error: io::Error| LinkError::io(what, error);
-    let options = SockRef::from(socket);
-    // Over net.core.rmem_max with CAP_NET_ADMIN, else up to it.
-    if setsockopt(socket, RcvBufForce, &RECEIVE_BUFFER).is_err() {
-        options
-            .set_recv_buffer_size(RECEIVE_BUFFER)
-            .map_err(fail("size the receive buffer"))?;
-    }
-    options
-        .set_send_buffer_size(SEND_BUFFER)
-        .map_err(fail("size the send buffer"))?;
-    options
-        .recv_buffer_size()
-        .map_err(fail("read the size of the receive buffer"))
 }
 
 /// Datagrams of `config` that follow each other to one receiver: as many as share a system call. With a rate limit fewer,
@@ -137,7 +104,6 @@ impl UdpLink {
             peers,
             group,
         } = config;
-        let state = UdpSocketState::new((&socket).into()).map_err(fail("set up the UDP socket"))?;
         let options = SockRef::from(&socket);
         options
             .set_multicast_ttl_v4(u32::from(TTL))
@@ -159,9 +125,9 @@ impl UdpLink {
             address: SocketAddr::V4(address),
             colocated: Some(*address.ip()) == local,
         };
+        let inbox = Inbox::open(socket, &peers)?;
         Ok(Self {
-            socket,
-            state,
+            inbox,
             destinations: peers.into_iter().chain([group]).map(destination).collect(),
             numbers: PacketNumbers::new(key),
             max_datagram,
@@ -170,7 +136,6 @@ impl UdpLink {
             queued: Vec::new(),
             sent: 0,
             blocked: false,
-            came: vec![0; RECEIVE_LEN * RECEIVE_BATCH],
             counters: LinkCounters::default(),
         })
     }
@@ -181,7 +146,7 @@ impl UdpLink {
         let Queued {
             destination, len, ..
         } = self.queued[first];
-        let segments = self.state.max_gso_segments();
+        let segments = self.inbox.main().max_gso_segments();
         let most = segments.min(MAX_RUN / len.max(1)).max(1);
         let mut count = 0;
         for next in self.queued[first..].iter().take(most) {
@@ -216,7 +181,7 @@ impl UdpLink {
             segment_size: (count > 1).then_some(len),
             src_ip: None,
         };
-        self.state.try_send((&self.socket).into(), &transmit)?;
+        self.inbox.main().try_send(&transmit)?;
         if !colocated {
             self.numbers.left(count);
         }
@@ -226,7 +191,11 @@ impl UdpLink {
 
 impl Link for UdpLink {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.inbox.fd()
+    }
+
+    fn out_fd(&self) -> BorrowedFd<'_> {
+        self.inbox.main().as_fd()
     }
 
     fn slot(&mut self) -> Option<&mut [u8]> {
@@ -260,7 +229,7 @@ impl Link for UdpLink {
                     return Ok(false);
                 }
                 // The kernel or the card has no segmentation offload: quinn-udp continues without it.
-                Err(_) if count > 1 && self.state.max_gso_segments() == 1 => {}
+                Err(_) if count > 1 && self.inbox.main().max_gso_segments() == 1 => {}
                 // A peer or a route that is gone counts as loss.
                 Err(error) => {
                     tracing::debug!(%error, "datagrams not sent");
@@ -280,35 +249,7 @@ impl Link for UdpLink {
     }
 
     fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError> {
-        let mut meta = [RecvMeta::default(); RECEIVE_BATCH];
-        let mut chunks = self.came.chunks_exact_mut(RECEIVE_LEN);
-        let mut buffers: [IoSliceMut<'_>; RECEIVE_BATCH] =
-            std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
-        let count = match self
-            .state
-            .recv((&self.socket).into(), &mut buffers, &mut meta)
-        {
-            Ok(count) => count,
-            // An ICMP error for a sent datagram: that peer has no socket.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock
-                        | io::ErrorKind::Interrupted
-                        | io::ErrorKind::ConnectionRefused
-                ) =>
-            {
-                return Ok(false);
-            }
-            Err(error) => return Err(LinkError::io("receive from the UDP socket", error)),
-        };
-        for (bytes, meta) in self.came.chunks_exact(RECEIVE_LEN).zip(&meta[..count]) {
-            // An empty datagram has no stride.
-            for datagram in bytes[..meta.len].chunks(meta.stride.max(1)) {
-                handle(datagram);
-            }
-        }
-        Ok(count > 0)
+        self.inbox.receive(handle)
     }
 
     fn counters(&self) -> LinkCounters {

@@ -94,7 +94,7 @@ pub fn meet_at(
     let offer = Offer {
         address,
         mtu: interface::mtu(*address.ip()),
-        receive_buffer: receive_buffer(&socket)?,
+        receive_buffer: receive_buffer(&socket, ranks)?,
         fingerprint: Fingerprint::new(&config, &chosen),
     };
     let roster: Roster = agree(store, member, request.timeout, offer, |offers| {
@@ -313,9 +313,9 @@ fn local_address(socket: &UdpSocket) -> Result<SocketAddrV4, JobError> {
     }
 }
 
-/// The size of the socket's receive buffer as the collective will set it.
-fn receive_buffer(socket: &UdpSocket) -> Result<usize, JobError> {
-    UdpConfig::size_buffers(socket).map_err(|error| ultima_host::Error::from(error).into())
+/// Bytes of the receive buffers that the collective will have.
+fn receive_buffer(socket: &UdpSocket, ranks: u16) -> Result<usize, JobError> {
+    UdpConfig::receive_buffer(socket, ranks).map_err(|error| ultima_host::Error::from(error).into())
 }
 
 /// Opens a rank's UDP socket.

@@ -205,13 +205,6 @@ impl Collect {
         }
     }
 
-    /// Notes that `owner` reported that its last aggregate is sent.
-    pub(super) fn noticed(&mut self, owner: u16) {
-        if self.order.noticed(owner) {
-            self.give_up(owner);
-        }
-    }
-
     /// Gives up `owner`'s outstanding aggregates, because all its packets are sent. Aggregates that still
     /// arrive count until the operation ends.
     pub(super) fn give_up(&mut self, owner: u16) {

@@ -25,6 +25,7 @@ use super::collect::Collect;
 use super::credit::Credit;
 use super::early::count;
 use super::outbox::{Held, Outbox, Packet};
+use super::overtaking::{DelayedNotices, Notice};
 use super::packet::{self, Payload};
 use super::recycler::Recycler;
 use super::reduce::{Acceptance, Closed, Reduce};
@@ -58,6 +59,7 @@ pub(super) struct Operation {
     waits: Waits,
     last: LastPackets,
     coded_otherwise: CodedOtherwise,
+    delayed: DelayedNotices,
     /// None after the operation has ended. Unsent values are in `own`.
     waiting: Option<Waiting>,
 }
@@ -148,6 +150,19 @@ struct Waiting {
 }
 
 impl Waiting {
+    /// True if packets overtake each other that senders expect to stay in order.
+    fn learned_reordering(&self) -> bool {
+        self.reduce.order.is_learned() || self.collect.order.is_learned()
+    }
+
+    /// Gives up what is outstanding of the packets that are all sent.
+    fn noticed(&mut self, Notice { source, gather }: Notice) {
+        self.reduce.give_up(source);
+        if gather {
+            self.collect.give_up(source);
+        }
+    }
+
     /// Notes that a switch reported a slot as dropped. Returns false if the slot is here or the loss was
     /// known.
     fn slot_gone(&mut self, gone: &SlotGone, last: bool) -> bool {
@@ -209,6 +224,7 @@ impl Operation {
             ways: Ways::default(),
             last: LastPackets::default(),
             coded_otherwise: CodedOtherwise::new(config.ranks),
+            delayed: DelayedNotices::new(config.ranks),
             own,
             waiting: Some(Waiting {
                 reduce: buffers.reduce,
@@ -334,9 +350,15 @@ impl Operation {
                 collect.store(&self.layout, source, aggregate, payload, result)
             }
             _ => {
-                waiting.reduce.noticed(source);
-                if last {
-                    waiting.collect.noticed(source);
+                let notice = Notice {
+                    source,
+                    gather: last,
+                };
+                match waiting.learned_reordering() {
+                    true => self
+                        .delayed
+                        .add(arrival + self.bounds.notice_spacing(), notice),
+                    false => waiting.noticed(notice),
                 }
                 return Ok(Fate::Heard.into());
             }
@@ -459,14 +481,19 @@ impl Operation {
         }
     }
 
-    /// Handles a passed bound other than t_B: closes this rank's shard with the contributions that arrived.
-    /// Returns true if the operation ends.
+    /// Handles passed timers other than t_B: a delayed notice takes effect; a bound closes this rank's shard with
+    /// the contributions that arrived. Returns true if the operation ends.
     pub(super) fn expire(
         &mut self,
         now: Time,
         estimator: &mut dyn Estimator,
         tracer: &mut Tracer,
     ) -> bool {
+        while let Some(notice) = self.delayed.take(now) {
+            if let Some(waiting) = &mut self.waiting {
+                waiting.noticed(notice);
+            }
+        }
         let id = self.id;
         let mut passed = |timer| tracer.record(now, id, || Happened::Timer { timer });
         let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
@@ -627,7 +654,8 @@ impl Operation {
         }
         let flush = (!self.flushed).then_some(self.flush_at);
         let early = self.early_at.into_iter().flatten();
-        early.chain(flush).fold(self.deadline, Time::min)
+        let timers = early.chain(flush).chain(self.delayed.due());
+        timers.fold(self.deadline, Time::min)
     }
 
     pub(super) fn outbox(&self) -> &Outbox {

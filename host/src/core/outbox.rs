@@ -18,8 +18,6 @@ use super::reduce::Closed;
 
 /// Number of copies of a notice, against its loss.
 const NOTICE_COPIES: u8 = 3;
-/// Copies of a notice are sent t_B divided by this apart.
-const NOTICE_SPACING: u32 = 16;
 
 /// The header fields that the operation decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +149,7 @@ impl Outbox {
             Gather::Multicast => u64::from(own_slots),
             Gather::Unicast => u64::from(own_slots) * u64::from(ranks - 1),
         };
-        let notice_spacing = bounds.t_b / NOTICE_SPACING;
+        let notice_spacing = bounds.notice_spacing();
         let mut outbox = Self {
             rank,
             ranks,

@@ -6,10 +6,13 @@
 //! and widens it when a packet arrives that it had given up. Unlike RACK, which knows that only from duplicates,
 //! a rank sees how many packets overtook each one that arrives, so it measures what it tolerates.
 
+use std::collections::VecDeque;
+
 use ultima_wire::{Header, Kind};
 
-use crate::bits::Bits;
+use crate::bits::RareBits;
 use crate::operation::OperationId;
+use crate::time::Time;
 
 use super::operation_of;
 
@@ -91,8 +94,6 @@ pub(super) struct Order {
     after: Vec<u16>,
     /// By rank: the largest position of its packets that arrived. Empty if the order of sending is not known.
     newest: Vec<u32>,
-    /// Ranks that gave notice of their last packet.
-    noticed: Bits,
     /// The most packets that overtook one.
     depth: u32,
 }
@@ -107,7 +108,6 @@ impl Order {
         self.newest.clear();
         self.newest
             .resize(if has_positions { ranks.into() } else { 0 }, 0);
-        self.noticed.reset(ranks.into());
         self.depth = 0;
     }
 
@@ -136,11 +136,9 @@ impl Order {
         u32::from(*after) > self.tolerance
     }
 
-    /// Notes a notice of `rank` that its last packet of the phase is sent. Returns true if the missing ones are
-    /// lost. Where packets are known to overtake each other, the first notice may have, and its repetition
-    /// counts. A sender that knows it delays the first one.
-    pub(super) fn noticed(&mut self, rank: u16) -> bool {
-        !self.noticed.insert(rank.into()) || !self.is_learned
+    /// True if packets overtake each other that senders expect to stay in order.
+    pub(super) fn is_learned(&self) -> bool {
+        self.is_learned
     }
 
     /// Notes the arrival of a packet at `position` of those that `rank` sends; 0 if the order is not known.
@@ -163,6 +161,50 @@ impl Order {
     }
 }
 
+/// A notice that its sender's packets of an operation are all sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Notice {
+    pub(super) source: u16,
+    /// True if the aggregates are sent, too; false if only the contributions are.
+    pub(super) gather: bool,
+}
+
+/// Notices of an operation that may have overtaken other packets of their sources. Each takes effect after a
+/// delay: RACK's reordering timer (RFC 8985, section 6.3). One copy of a notice is enough.
+#[derive(Default)]
+pub(super) struct DelayedNotices {
+    noted: RareBits,
+    /// In the order of their times.
+    pending: VecDeque<(Time, Notice)>,
+}
+
+impl DelayedNotices {
+    pub(super) fn new(ranks: u16) -> Self {
+        let mut notices = Self::default();
+        notices.noted.reset(2 * usize::from(ranks));
+        notices
+    }
+
+    /// Adds a notice that takes effect at `due`, unless an earlier copy was added.
+    pub(super) fn add(&mut self, due: Time, notice: Notice) {
+        let number = 2 * usize::from(notice.source) + usize::from(notice.gather);
+        if self.noted.insert(number) {
+            self.pending.push_back((due, notice));
+        }
+    }
+
+    /// When [`DelayedNotices::take`] returns a notice.
+    pub(super) fn due(&self) -> Option<Time> {
+        self.pending.front().map(|(due, _)| *due)
+    }
+
+    /// Removes and returns a notice that takes effect now.
+    pub(super) fn take(&mut self, now: Time) -> Option<Notice> {
+        self.due().filter(|due| *due <= now)?;
+        self.pending.pop_front().map(|(_, notice)| notice)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,15 +223,28 @@ mod tests {
         let mut order = Order::default();
         order.reset(3, 0, true);
         order.arrived(1, 7, false);
-        assert!(order.sent_after(1) && order.noticed(1));
+        assert!(order.sent_after(1) && !order.is_learned());
         order.arrived(1, 5, true);
         assert_eq!((order.depth(), order.tolerance()), (3, 3));
-        // Another rank's notice may have overtaken, too.
-        assert_eq!([(); 2].map(|()| order.noticed(2)), [false, true]);
+        assert!(order.is_learned());
         assert_eq!(
             [(); 4].map(|()| order.sent_after(2)),
             [false, false, false, true]
         );
+    }
+
+    #[test]
+    fn a_delayed_notice_takes_effect_once() {
+        let at = Time::from_nanos;
+        let mut notices = DelayedNotices::new(3);
+        let [first, second] =
+            [(1, false), (1, true)].map(|(source, gather)| Notice { source, gather });
+        notices.add(at(5), first);
+        notices.add(at(6), first);
+        notices.add(at(7), second);
+        assert_eq!((notices.due(), notices.take(at(4))), (Some(at(5)), None));
+        let taken: Vec<_> = std::iter::from_fn(|| notices.take(at(7))).collect();
+        assert_eq!((taken, notices.due()), (vec![first, second], None));
     }
 
     #[test]

@@ -375,13 +375,6 @@ impl Reduce {
         }
     }
 
-    /// Notes that `source` reported that all its packets are sent.
-    pub(super) fn noticed(&mut self, source: u16) {
-        if self.order.noticed(source) {
-            self.give_up(source);
-        }
-    }
-
     /// Gives up the outstanding contributions of `source`, which has sent all its packets. Contributions that
     /// still arrive count while their slot is open.
     pub(super) fn give_up(&mut self, source: u16) {

@@ -113,6 +113,13 @@ pub(crate) struct Bounds {
     pub(crate) grace: [Option<Duration>; 2],
 }
 
+impl Bounds {
+    /// The time between copies of a notice, which is also its delay where packets overtake each other.
+    pub(crate) fn notice_spacing(&self) -> Duration {
+        self.t_b / 16
+    }
+}
+
 /// The end of one stage of an operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stage {

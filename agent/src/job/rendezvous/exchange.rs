@@ -394,7 +394,8 @@ mod tests {
         // Linux's default limit, as SO_RCVBUF reads.
         const USUAL: usize = 2 * 212_992;
         const LARGE: usize = 16 << 20;
-        assert_eq!(slot_of(4, &[(65_536, USUAL), (65_536, USUAL)]), 7616);
+        assert_eq!(slot_of(4, &[(65_536, USUAL), (65_536, USUAL)]), 15_808);
+        assert_eq!(slot_of(4, &[(65_536, LARGE)]), 32_192);
         assert_eq!(slot_of(4, &[(9000, LARGE), (9000, LARGE)]), 7616);
         assert_eq!(slot_of(4, &[(9000, LARGE), (4500, LARGE)]), 3520);
         assert_eq!(slot_of(4, &[(1500, LARGE), (9000, LARGE)]), 1408);
@@ -402,7 +403,7 @@ mod tests {
         // Four packets from each other rank.
         assert_eq!(slot_of(12, &[(65_536, USUAL)]), 3520);
         assert_eq!(slot_of(64, &[(65_536, USUAL)]), 1408);
-        assert_eq!(slot_of(64, &[(65_536, LARGE)]), 7616);
+        assert_eq!(slot_of(64, &[(65_536, LARGE)]), 32_192);
     }
 
     #[test]

@@ -3,8 +3,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ultima_wire::Key;
-
 use crate::codec::{Codec, Coding};
 use crate::config::{Config, ConfigError, ReceiveBuffer};
 use crate::core::{Core, StartError};
@@ -171,8 +169,8 @@ impl Collective {
         let buffer = UdpConfig::receive_buffer(&udp.socket, config.ranks)?;
         config.receive_buffer = Some(ReceiveBuffer::of_socket(buffer, &config));
         config.send_run = udp::send_run(&config);
-        Self::new(config, peers, move |max_datagram, key| {
-            UdpLink::new(udp, max_datagram, key)
+        Self::new(config, peers, move |max_datagram| {
+            UdpLink::new(udp, max_datagram)
         })
     }
 
@@ -182,15 +180,15 @@ impl Collective {
     /// [`Error::Config`], [`Error::Peers`], or [`Error::Link`] if no thread can be started.
     pub fn over_port(config: Config, port: PortConfig) -> Result<Self, Error> {
         let peers = port.peers.len();
-        Self::new(config, peers, move |max_datagram, key| {
-            Ok(PortLink::new(port, max_datagram, key))
+        Self::new(config, peers, move |max_datagram| {
+            Ok(PortLink::new(port, max_datagram))
         })
     }
 
     fn new<L: Link>(
         config: Config,
         peers: usize,
-        connect: impl FnOnce(usize, Option<Key>) -> Result<L, LinkError> + Send + 'static,
+        connect: impl FnOnce(usize) -> Result<L, LinkError> + Send + 'static,
     ) -> Result<Self, Error> {
         let core = Core::new(config)?;
         let config = core.config().clone();
@@ -198,7 +196,6 @@ impl Collective {
             ranks,
             coding,
             seed,
-            key,
             recycling,
             ..
         } = config;
@@ -206,7 +203,7 @@ impl Collective {
             return Err(Error::Peers { peers, ranks });
         }
         let max_datagram = core.max_datagram();
-        let data = Handle::spawn(core, move || connect(max_datagram, key))?;
+        let data = Handle::spawn(core, move || connect(max_datagram))?;
         Ok(Self {
             data,
             codec: Codec::new(coding, seed),

@@ -4,19 +4,23 @@
 //! instructions and takes no nonce. The tag is SipHash-2-4 (Aumasson and Bernstein, 2012) of the header and the
 //! digest: for so few bytes it is faster.
 //!
-//! The tag covers the fields that switches do not write, and the payload only by its digest, so a header
-//! whose payload a switch removed can still be verified.
+//! The tag covers the fields that ranks read and switches do not write, and the payload only by its digest, so a
+//! header whose payload a switch removed can still be verified. It does not cover the packet number, which the
+//! sender's link assigns after the seal and only switches read: they have no key.
 
 use std::fmt;
+use std::ops::Range;
 
 use aegis::aegis128x4::Aegis128X4Mac;
 use siphasher::sip::SipHasher24;
 
-use crate::header::{AUTH_LEN, HEADER_LEN, HOST_FLAGS_AT, Header};
-use crate::types::HostFlags;
+use crate::header::{AUTH_LEN, HEADER_LEN, HOST_FLAGS_AT, Header, PACKET_NUMBER_AT};
+use crate::types::{HostFlags, SwitchFlags};
 
 /// Bytes of a header with [`Auth`].
 const SEALED_LEN: usize = HEADER_LEN + AUTH_LEN;
+/// The header's bytes that switches write, from the flags on.
+const SWITCH_BYTES: Range<usize> = 3..12;
 
 /// A job's secret of 128 bits, shared by its members. `Debug` does not show it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,7 +37,8 @@ impl fmt::Debug for Key {
 pub struct Auth {
     /// The first half of the payload's MAC, as it was sent.
     pub payload_digest: u64,
-    /// SipHash-2-4 of the header, with the bytes that switches write (3 to 11) as zero, and of the digest.
+    /// SipHash-2-4 of the header and the digest. The bytes that switches write (3 to 11) and the packet number (20
+    /// to 23) count as zero.
     pub tag: u64,
 }
 
@@ -97,33 +102,58 @@ impl Sealer {
         }
     }
 
-    /// Seals a datagram whose header has room for [`Auth`]; leaves any other unchanged. Call it last.
+    /// Seals a datagram whose header has room for [`Auth`]; leaves any other unchanged. Call it last, except for
+    /// the packet number.
     pub fn seal(&self, datagram: &mut [u8]) {
-        if let Some((header, payload)) = sealed_parts(datagram) {
-            let digest = self.digest(payload);
-            header[HEADER_LEN..HEADER_LEN + 8].copy_from_slice(&digest.to_be_bytes());
-            self.write_tag(header);
+        let Some((header, payload)) = datagram.split_first_chunk_mut::<SEALED_LEN>() else {
+            return;
+        };
+        if header[HOST_FLAGS_AT] & HostFlags::AUTH != 0 {
+            let payload_digest = self.digest(payload);
+            let tag = self.tag(header, payload_digest);
+            let auth = Auth {
+                payload_digest,
+                tag,
+            };
+            header[HEADER_LEN..].copy_from_slice(&auth.to_bytes());
         }
     }
 
-    /// Seals a datagram again after its header changed; leaves an unsealed one unchanged.
-    pub fn seal_header(&self, datagram: &mut [u8]) {
-        if let Some((header, _)) = sealed_parts(datagram) {
-            self.write_tag(header);
+    /// Checks the tag of a datagram's header and the digest of its payload. Skips the payload if it is missing
+    /// and a flag says that a switch removed it: the tag does not cover those flags, so they must not admit
+    /// another payload.
+    ///
+    /// # Errors
+    /// [`VerifyError`]: the packet must then be counted and dropped.
+    pub fn verify(&self, datagram: &[u8]) -> Result<(), VerifyError> {
+        let (header, payload) = datagram
+            .split_first_chunk::<SEALED_LEN>()
+            .filter(|(header, _)| header[HOST_FLAGS_AT] & HostFlags::AUTH != 0)
+            .ok_or(VerifyError::Missing)?;
+        let flags = SwitchFlags::from_bits(header[SWITCH_BYTES.start]);
+        let auth = header
+            .last_chunk()
+            .map(Auth::from_bytes)
+            .unwrap_or_default();
+        if self.tag(header, auth.payload_digest) != auth.tag {
+            return Err(VerifyError::Tag);
         }
+        let is_gone = (flags.trimmed || flags.late) && payload.is_empty();
+        if !is_gone && self.digest(payload) != auth.payload_digest {
+            return Err(VerifyError::Payload);
+        }
+        Ok(())
     }
 
-    fn write_tag(&self, header: &mut [u8; SEALED_LEN]) {
-        let tag = self.tag(header);
-        header[HEADER_LEN + 8..].copy_from_slice(&tag.to_be_bytes());
-    }
-
-    /// The tag of a header with its digest. Bytes that switches write count as zero, and the present tag is
-    /// ignored.
-    fn tag(&self, header: &[u8; SEALED_LEN]) -> u64 {
-        let mut bytes = *header;
-        bytes[3..12].fill(0);
-        self.tagger.hash(&bytes[..HEADER_LEN + 8])
+    /// The tag of a header and its payload's digest. Ignores the present digest and tag, and the bytes that
+    /// change after the seal.
+    fn tag(&self, header: &[u8; SEALED_LEN], payload_digest: u64) -> u64 {
+        let mut bytes = [0; HEADER_LEN + 8];
+        bytes[..HEADER_LEN].copy_from_slice(&header[..HEADER_LEN]);
+        bytes[SWITCH_BYTES].fill(0);
+        bytes[PACKET_NUMBER_AT..PACKET_NUMBER_AT + 4].fill(0);
+        bytes[HEADER_LEN..].copy_from_slice(&payload_digest.to_be_bytes());
+        self.tagger.hash(&bytes)
     }
 
     fn digest(&self, payload: &[u8]) -> u64 {
@@ -138,46 +168,14 @@ impl Header {
     /// Sets [`Header::auth`] for `payload`. Call it last: the tag covers the other fields.
     pub fn seal(&mut self, sealer: &Sealer, payload: &[u8]) {
         let payload_digest = sealer.digest(payload);
-        self.auth = Some(Auth {
-            payload_digest,
-            tag: 0,
-        });
-        let tag = self.tag(sealer);
-        self.auth = Some(Auth {
-            payload_digest,
-            tag,
-        });
-    }
-
-    /// Checks the header's tag and the payload's digest. Skips the payload if it is missing and a flag says
-    /// that a switch removed it: the tag does not cover those flags, so they must not admit another payload.
-    ///
-    /// # Errors
-    /// [`VerifyError`]: the packet must then be counted and dropped.
-    pub fn verify(&self, sealer: &Sealer, payload: &[u8]) -> Result<(), VerifyError> {
-        let auth = self.auth.ok_or(VerifyError::Missing)?;
-        if self.tag(sealer) != auth.tag {
-            return Err(VerifyError::Tag);
-        }
-        let cut = self.switch_flags.trimmed || self.switch_flags.late;
-        let gone = cut && payload.is_empty();
-        if !gone && sealer.digest(payload) != auth.payload_digest {
-            return Err(VerifyError::Payload);
-        }
-        Ok(())
-    }
-
-    fn tag(&self, sealer: &Sealer) -> u64 {
+        self.auth = Some(Auth::default());
         let mut bytes = [0; SEALED_LEN];
         self.emit(&mut bytes);
-        sealer.tag(&bytes)
+        self.auth = Some(Auth {
+            payload_digest,
+            tag: sealer.tag(&bytes, payload_digest),
+        });
     }
-}
-
-/// Header and payload, if the header says that digest and tag are between them.
-fn sealed_parts(datagram: &mut [u8]) -> Option<(&mut [u8; SEALED_LEN], &mut [u8])> {
-    let parts = datagram.split_first_chunk_mut::<SEALED_LEN>();
-    parts.filter(|(header, _)| header[HOST_FLAGS_AT] & HostFlags::AUTH != 0)
 }
 
 #[cfg(test)]
@@ -185,8 +183,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::Ticks;
     use crate::types::Kind;
-    use crate::{PACKET_NUMBER_AT, SwitchFlags, Ticks};
 
     /// Digests of 0, 1, 16, 64, 65 and 200 bytes, of values from 0 on: pinned, so that versions understand each
     /// other. The MAC's crate checks itself against the specification's vectors.
@@ -203,11 +201,24 @@ mod tests {
         Sealer::new(&Key(*b"0123456789abcdef"))
     }
 
+    /// `header` and `payload`, as they are sent.
+    fn datagram(header: &Header, payload: &[u8]) -> Vec<u8> {
+        let mut datagram = vec![0; header.len()];
+        header.emit(&mut datagram);
+        datagram.extend(payload);
+        datagram
+    }
+
+    fn verified(header: &Header, payload: &[u8]) -> Result<(), VerifyError> {
+        sealer().verify(&datagram(header, payload))
+    }
+
     #[test]
-    fn a_sealed_packet_verifies_after_switches_wrote_to_it() {
+    fn a_sealed_packet_verifies_after_links_and_switches_wrote_to_it() {
         let mut header = Header::new(Kind::Gather, 7, 1, 2, 2);
         header.seal(&sealer(), b"payload");
-        assert_eq!(header.verify(&sealer(), b"payload"), Ok(()));
+        assert_eq!(verified(&header, b"payload"), Ok(()));
+        header.packet_number = 5;
         header.budget = Ticks(17);
         header.path_queue = Ticks(99);
         header.switch_flags = SwitchFlags {
@@ -215,12 +226,9 @@ mod tests {
             hops: 3,
             ..Default::default()
         };
-        assert_eq!(header.verify(&sealer(), b""), Ok(()));
+        assert_eq!(verified(&header, b""), Ok(()));
         // The tag does not cover the flag, so setting it must not admit another payload.
-        assert_eq!(
-            header.verify(&sealer(), b"pAyload"),
-            Err(VerifyError::Payload)
-        );
+        assert_eq!(verified(&header, b"pAyload"), Err(VerifyError::Payload));
     }
 
     #[test]
@@ -241,36 +249,21 @@ mod tests {
     #[test]
     fn datagrams_are_sealed_where_they_lie() {
         let payload = b"payload";
-        let written = |auth| {
-            let mut header = Header::new(Kind::Scatter, 7, 1, 2, 3);
-            header.auth = auth;
-            let mut datagram = vec![0; header.len()];
-            header.emit(&mut datagram);
-            datagram.extend(payload);
-            datagram
-        };
-        let verified = |datagram: &[u8]| {
-            let (header, payload) = Header::parse(datagram).unwrap();
-            header.verify(&sealer(), payload)
-        };
-        let mut datagram = written(Some(Auth::default()));
-        sealer().seal(&mut datagram);
-        assert_eq!(verified(&datagram), Ok(()));
         let mut header = Header::new(Kind::Scatter, 7, 1, 2, 3);
+        let unsealed = datagram(&header, payload);
+        let mut unchanged = unsealed.clone();
+        sealer().seal(&mut unchanged);
+        sealer().seal(&mut unchanged[..HEADER_LEN]);
+        assert_eq!(unchanged, unsealed);
+
+        header.auth = Some(Auth::default());
+        let mut sealed = datagram(&header, payload);
+        sealer().seal(&mut sealed);
         header.seal(&sealer(), payload);
-        assert_eq!(Header::parse(&datagram).unwrap().0, header);
-
-        datagram[PACKET_NUMBER_AT] ^= 1;
-        assert_eq!(verified(&datagram), Err(VerifyError::Tag));
-        sealer().seal_header(&mut datagram);
-        assert_eq!(verified(&datagram), Ok(()));
-
-        let mut unsealed = written(None);
-        for seal in [Sealer::seal, Sealer::seal_header] {
-            seal(&sealer(), &mut unsealed);
-            seal(&sealer(), &mut unsealed[..HEADER_LEN]);
-        }
-        assert_eq!(unsealed, written(None));
+        assert_eq!(sealed, datagram(&header, payload));
+        // Its unread bits are covered, too.
+        sealed[HOST_FLAGS_AT] ^= 0x80;
+        assert_eq!(sealer().verify(&sealed), Err(VerifyError::Tag));
     }
 
     #[test]
@@ -284,17 +277,13 @@ mod tests {
     #[test]
     fn changes_show() {
         let mut header = Header::new(Kind::Gather, 7, 1, 2, 2);
-        assert_eq!(header.verify(&sealer(), b""), Err(VerifyError::Missing));
+        assert_eq!(verified(&header, b""), Err(VerifyError::Missing));
         header.seal(&sealer(), b"payload");
-        assert_eq!(
-            header.verify(&sealer(), b"pAyload"),
-            Err(VerifyError::Payload)
-        );
-        assert_eq!(
-            header.verify(&Sealer::new(&Key([0; 16])), b"payload"),
-            Err(VerifyError::Tag)
-        );
+        assert_eq!(verified(&header, b"pAyload"), Err(VerifyError::Payload));
+        let other = Sealer::new(&Key([0; 16]));
+        let sealed = datagram(&header, b"payload");
+        assert_eq!(other.verify(&sealed), Err(VerifyError::Tag));
         header.slot += 1;
-        assert_eq!(header.verify(&sealer(), b"payload"), Err(VerifyError::Tag));
+        assert_eq!(verified(&header, b"payload"), Err(VerifyError::Tag));
     }
 }

@@ -53,6 +53,10 @@ impl<'a> Datagram<'a> {
         }
     }
 
+    fn is_whole(self) -> bool {
+        self.bytes.len() == self.len
+    }
+
     pub(super) fn parse(self) -> Result<(Header, Payload<'a>), Rejection> {
         let (header, bytes) = Header::parse(self.bytes).map_err(|_| Rejection::Malformed)?;
         let head = self.bytes.len() - bytes.len();
@@ -151,7 +155,7 @@ pub(super) fn admit<'a>(
     if header.epoch != config.epoch {
         return Err(Rejection::Epoch);
     }
-    verify(sealer, &header, payload)?;
+    verify(sealer, &header, datagram)?;
     if header.source >= config.ranks {
         return Err(Rejection::Source);
     }
@@ -189,11 +193,16 @@ pub(super) fn admit<'a>(
 
 /// Checks the seal of a packet. Neither a PROBE nor the REPORT that answers it has a tag, because switches
 /// have no key.
-fn verify(sealer: Option<&Sealer>, header: &Header, payload: Payload<'_>) -> Result<(), Rejection> {
+fn verify(
+    sealer: Option<&Sealer>,
+    header: &Header,
+    datagram: Datagram<'_>,
+) -> Result<(), Rejection> {
     let holds = match sealer {
-        _ if !is_sealed(header.kind) => header.auth.is_none(),
-        None => header.auth.is_none(),
-        Some(sealer) => payload.is_whole() && header.verify(sealer, payload.bytes()).is_ok(),
+        Some(sealer) if is_sealed(header.kind) => {
+            datagram.is_whole() && sealer.verify(datagram.bytes).is_ok()
+        }
+        _ => header.auth.is_none(),
     };
     holds.then_some(()).ok_or(Rejection::Seal)
 }

@@ -16,8 +16,7 @@ use super::{Core, Destination, Transmit};
 impl Core {
     /// Writes the next datagram to the front of `buf`, which has room for [`Core::max_datagram`]. Values that
     /// are only counted are left out. None if there is nothing to send now. With
-    /// [`Config::key`](crate::Config::key) it is sealed: a link that changes its header, for example to
-    /// number packets, then calls [`ultima_wire::Sealer::seal_header`].
+    /// [`Config::key`](crate::Config::key) it is sealed. The seal does not cover the packet number, which links assign.
     ///
     /// # Panics
     /// If `buf` is too short.

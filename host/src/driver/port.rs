@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, MultiHeaders, recvmmsg, sendmmsg};
-use ultima_wire::Key;
 use ultima_wire::frame::{self, Endpoints, FRAME_OVERHEAD, FrameError, Mac};
 
 use crate::core::{Destination, Transmit};
@@ -59,8 +58,8 @@ pub(crate) struct PortLink {
 }
 
 impl PortLink {
-    /// Creates a link for datagrams up to `max_datagram`, sealed with `key`.
-    pub(crate) fn new(config: PortConfig, max_datagram: usize, key: Option<Key>) -> Self {
+    /// Creates a link for datagrams up to `max_datagram`.
+    pub(crate) fn new(config: PortConfig, max_datagram: usize) -> Self {
         let to = |mac, socket| Endpoints {
             src_mac: config.local.mac,
             dst_mac: mac,
@@ -76,7 +75,7 @@ impl PortLink {
             fd: config.fd,
             local: config.local.socket,
             endpoints,
-            numbers: PacketNumbers::new(key),
+            numbers: PacketNumbers::default(),
             frame_len,
             out: vec![0; frame_len * BATCH],
             out_lens: [0; BATCH],

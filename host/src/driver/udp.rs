@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use nix::libc::EMSGSIZE;
 use socket2::SockRef;
-use ultima_wire::Key;
 use ultima_wire::frame::TTL;
 
 use crate::config::Config;
@@ -92,12 +91,8 @@ pub(crate) fn send_run(config: &Config) -> u16 {
 }
 
 impl UdpLink {
-    /// Creates a link for datagrams up to `max_datagram`, sealed with `key`.
-    pub(crate) fn new(
-        config: UdpConfig,
-        max_datagram: usize,
-        key: Option<Key>,
-    ) -> Result<Self, LinkError> {
+    /// Creates a link for datagrams up to `max_datagram`.
+    pub(crate) fn new(config: UdpConfig, max_datagram: usize) -> Result<Self, LinkError> {
         let fail = |what| move |error: io::Error| LinkError::io(what, error);
         let UdpConfig {
             socket,
@@ -129,7 +124,7 @@ impl UdpLink {
         Ok(Self {
             inbox,
             destinations: peers.into_iter().chain([group]).map(destination).collect(),
-            numbers: PacketNumbers::new(key),
+            numbers: PacketNumbers::default(),
             max_datagram,
             staged: vec![0; STAGED.max(max_datagram)],
             end: 0,
@@ -273,7 +268,7 @@ mod tests {
             peers: vec![broadcast],
             group: broadcast,
         };
-        let mut link = UdpLink::new(config, 100, None).expect("sets up");
+        let mut link = UdpLink::new(config, 100).expect("sets up");
         link.slot().expect("room in the batch").fill(0);
         link.queue(Transmit {
             to: Destination::Rank(0),
@@ -306,7 +301,6 @@ mod tests {
                 group,
             },
             100,
-            None,
         )
         .expect("sets up");
         // Datagrams by destination (0 is elsewhere, 3 the group) and length. The first byte numbers them.

@@ -1,7 +1,7 @@
 """Trains a small GPT on this project's documentation, data-parallel, with Ultima's communication hook.
 
     torchrun --nproc-per-node 2 examples/train_gpt.py
-    torchrun --nproc-per-node 2 examples/train_gpt.py --gloo --seed 2
+    torchrun --nproc-per-node 2 examples/train_gpt.py --gloo --seed 2      # the same without Ultima
 
 It prints the perplexity, by character, on a tenth of the text that it does not train on. The text is docs/*.md of this
 repository, under its licence (Apache-2.0); --text trains on another file.
@@ -40,12 +40,13 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """Predicts the next character."""
 
-    def __init__(self, characters, context, width=96, heads=4, layers=3):
+    def __init__(self, characters, context, width, layers, heads=4):
         super().__init__()
         self.token, self.place = nn.Embedding(characters, width), nn.Embedding(context, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, characters)
-        self.register_buffer("mask", torch.full((context, context), -math.inf).triu(1), persistent=False)
+        # No buffer: DDP would wait in every step until Gloo has broadcast it.
+        self.mask = torch.full((context, context), -math.inf).triu(1)
 
     def forward(self, tokens):
         """Return a score of every character, after every character of `tokens`."""
@@ -76,8 +77,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--gloo", action="store_true", help="average gradients with Gloo instead of Ultima")
     parser.add_argument("--recycling", action="store_true", help="deliver losses in later steps")
+    parser.add_argument("--no-hadamard", action="store_true", help="do not spread losses over many values")
     parser.add_argument("--deadline", type=float, default=5.0, help="seconds for an AllReduce")
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--width", type=int, default=96)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=16, help="pieces of text in a rank's batch")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--context", type=int, default=64)
     parser.add_argument("--text", type=Path, help="default: docs/*.md")
@@ -93,27 +98,36 @@ def main():
     trained, tested = text[:split], text[split:]
 
     torch.manual_seed(options.seed)
-    net = GPT(len(alphabet), options.context)
+    net = GPT(len(alphabet), options.context, options.width, options.layers)
     model = DistributedDataParallel(net)
     state = None
     if not options.gloo:
-        state = ultima.State(deadline=options.deadline, recycling=options.recycling)
+        state = ultima.State(
+            deadline=options.deadline, recycling=options.recycling, hadamard=not options.no_hadamard
+        )
         model.register_comm_hook(state, ultima.allreduce_hook)
 
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / options.steps)
     generator = torch.Generator().manual_seed(1000 * options.seed + rank)
     for step in range(1, options.steps + 1):
-        tokens, following = batch(trained, 16, options.context, generator)
+        tokens, following = batch(trained, options.batch, options.context, generator)
         optimizer.zero_grad()
         loss = cross_entropy(model(tokens).flatten(0, 1), following.flatten())
         loss.backward()
         optimizer.step()
+        schedule.step()
         if rank == 0 and (step % 100 == 0 or step == options.steps):
-            line = f"step {step}: loss {loss:.4f}, perplexity {perplexity(net, tested, options.context):.4f}"
+            line = f"step {step}: loss {loss:.4f}"
             if state is not None:
-                newest = state.stats()[-1]
-                line += f", AllReduce {1e3 * newest.seconds:.1f} ms, {newest.lost_share:.2%} lost"
+                steps = state.stats()
+                seconds = sum(step.seconds for step in steps) / len(steps)
+                lost = sum(step.lost_share for step in steps) / len(steps)
+                line += f", AllReduce {1e3 * seconds:.1f} ms, {lost:.2%} lost"
             print(line, flush=True)
+    # At the end only: the others would wait for a rank that evaluates, or go on without its gradients.
+    if rank == 0:
+        print(f"perplexity {perplexity(net, tested, options.context):.4f}", flush=True)
     dist.destroy_process_group()
 
 

@@ -68,6 +68,10 @@ pub struct LastPackets {
     pub contribution_sent: Option<Duration>,
     /// When the last counted contribution arrived: zero before the start, none if none did.
     pub contribution_came: Option<Duration>,
+    /// The rank that sent it.
+    pub contribution_from: Option<u16>,
+    /// When the last counted contribution of any rank but that one arrived, likewise.
+    pub others_came: Option<Duration>,
     /// When the last counted aggregate arrived, likewise.
     pub aggregate_came: Option<Duration>,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
-use ultima_host::{Cause, ClosedBy, ExactOutcome};
+use ultima_host::{Cause, ClosedBy, ExactOutcome, LastPackets};
 
 /// How an operation ended at this rank.
 #[pyclass(frozen, get_all, module = "ultima")]
@@ -25,6 +25,9 @@ pub struct Outcome {
     lost: BTreeMap<&'static str, u64>,
     /// The share of a rank's packets that did not arrive in time, by rank, where that is not 0.
     late: BTreeMap<u16, f64>,
+    /// The rank whose contributions arrived last, and the seconds that this rank waited for them alone: after it had
+    /// sent its own, and received those of all others. None if that is no time.
+    slowest: Option<(u16, f64)>,
     /// Ranks that were silent in this and at least two earlier operations. The job does not wait for them.
     silent: Vec<u16>,
 }
@@ -49,6 +52,13 @@ impl Outcome {
     }
 }
 
+/// See [`Outcome::slowest`].
+fn slowest(last: &LastPackets) -> Option<(u16, f64)> {
+    let others = last.others_came.max(last.contribution_sent)?;
+    let waited = last.contribution_came?.checked_sub(others)?;
+    Some((last.contribution_from?, waited.as_secs_f64())).filter(|_| !waited.is_zero())
+}
+
 impl Outcome {
     /// That of a bounded operation at `rank`.
     pub fn bounded(rank: u16, outcome: &ultima_host::Outcome) -> Self {
@@ -71,6 +81,7 @@ impl Outcome {
             owed: outcome.owed,
             lost: causes.into_iter().filter(|(_, lost)| *lost > 0).collect(),
             late: late.collect(),
+            slowest: slowest(&outcome.last),
             silent: outcome.suspected.clone(),
         }
     }
@@ -86,6 +97,7 @@ impl Outcome {
             owed: 0,
             lost: BTreeMap::new(),
             late: BTreeMap::new(),
+            slowest: None,
             silent: Vec::new(),
         }
     }

@@ -280,6 +280,130 @@ def sharded():
     return float((ours - theirs).norm() / theirs.norm())
 
 
+def hybrid():
+    """Train with HSDP: shards over pairs, replicas averaged by Ultima. Return the distance from DDP's weights."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("ultima")
+    mesh = init_device_mesh("cpu", (RANKS // 2, 2), mesh_dim_names=("replicate", "shard"))
+    state = ultima.State(mesh.get_group("replicate"), deadline=60.0, learning=False, recycling=True)
+    torch.manual_seed(7)
+    net = Net()
+    for part in (net.convolutions, net.branch, net):
+        fully_shard(part, mesh=mesh["shard"])
+    state.replicate(net)
+    train(net, 4)
+    ddp = model()
+    train(ddp, 4)
+    ours = torch.cat([p.full_tensor().flatten() for p in net.parameters()]).detach()
+    theirs = torch.cat([p.flatten() for p in ddp.parameters()]).detach()
+    return {
+        "difference": float((ours - theirs).norm() / theirs.norm()),
+        "buckets": [step.buckets for step in state.stats()],
+    }
+
+
+def uneven():
+    """Train with a batch more on each rank than on the one before, and return the distance from Gloo's weights."""
+    dist.init_process_group("gloo")
+    ddps = [model(state=ultima.State(deadline=60.0, learning=False)), model()]
+    weights = []
+    for ddp in ddps:
+        with ddp.join():
+            train(ddp, 3 + RANK)
+        weights.append(torch.cat([p.detach().flatten() for p in ddp.parameters()]))
+    return [float((weights[0] - weights[1]).norm() / weights[1].norm()), is_equal_everywhere(ddps[0])]
+
+
+def scaled():
+    """Train with AMP's scaler; in step 2 the gradients of rank 1 are infinite. Return each step's scale, and more."""
+    dist.init_process_group("gloo")
+    report = {}
+    for name, options in {"plain": {}, "recycling": {"recycling": True}, "gloo": None}.items():
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
+        settings = {"deadline": 60.0, "learning": False, "scaler": scaler}
+        ddp = model(state=None if options is None else ultima.State(**settings, **options))
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+        scales, skipped = [], []
+        for step in range(8):
+            images, classes = batch(step)
+            before = digest(ddp)
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = cross_entropy(ddp(images), classes)
+            factor = float("inf") if step == 2 and RANK == 1 else 1.0
+            (scaler.scale(loss) * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            scales.append(scaler.get_scale())
+            if digest(ddp) == before:
+                skipped.append(step)
+        report[name] = {"scales": scales, "skipped": skipped, "equal": is_equal_everywhere(ddp), "loss": float(loss)}
+    return report
+
+
+def averaged():
+    """Make replicas differ, and then equal again. Return the errors of the mean and of what cannot be averaged."""
+    dist.init_process_group("gloo")
+    state = ultima.State(deadline=60.0, learning=False)
+    ddp = model(state=state)
+    train(ddp, 2)
+    with torch.no_grad():
+        for parameter in ddp.parameters():
+            parameter += RANK
+    expected = [parameter.detach() - RANK + (RANKS - 1) / 2 for parameter in ddp.parameters()]
+    state.average(ddp.parameters())
+    error = max(float((p.detach() - e).abs().max()) for p, e in zip(ddp.parameters(), expected))
+    is_equal = is_equal_everywhere(ddp)
+    train(ddp, 2)
+    try:
+        state.average([torch.zeros(3, dtype=torch.int64)])
+    except ultima.DtypeError as refused:
+        return [error, is_equal and is_equal_everywhere(ddp), str(refused)]
+
+
+def slow():
+    """Train with a last rank that is slow in every step."""
+    dist.init_process_group("gloo")
+    state = ultima.State(deadline=60.0, learning=False)
+    ddp = model(state=state)
+    for step in range(20):
+        images, classes = batch(step)
+        loss = cross_entropy(ddp(images), classes)
+        if RANK == RANKS - 1:
+            time.sleep(0.1)
+        loss.backward()
+    dist.barrier()
+    return [sum(step.waited.get(RANKS - 1, 0.0) for step in state.stats()), state.stats()[-1].closed_by]
+
+
+def reconfigured():
+    """Lose the last rank, and continue as a smaller group: a new epoch."""
+    store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]) + 1, RANKS, is_master=RANK == 0)
+    limit = datetime.timedelta(seconds=60)
+
+    def regroup(epoch, ranks):
+        """Give the process group these ranks."""
+        store.set(f"{epoch}/{RANK}", dist.distributed_c10d._get_reconfigure_handle())
+        handles = [store.get(f"{epoch}/{rank}").decode() for rank in range(ranks)]
+        dist.distributed_c10d._reconfigure(uuid=epoch, handles=handles, timeout=limit).wait()
+
+    dist.init_process_group("ultima", enable_reconfigure=True)
+    report = []
+    for epoch, ranks in enumerate((RANKS, RANKS - 1), 1):
+        if RANK >= ranks:
+            break
+        regroup(epoch, ranks)
+        state = ultima.State(deadline=60.0, learning=False)
+        mean = state.reduce(0, torch.full((5000,), float(RANK)), True).wait()
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        report.append([state.world_size, float(mean[0]), float(total)])
+        state.close()
+    return report
+
+
 def killed():
     """Lose the last rank in the middle of training."""
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))

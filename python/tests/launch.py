@@ -55,9 +55,9 @@ def start(scenario: str, rank: int, ranks: int, port: int, **env: str) -> subpro
     return subprocess.Popen(command, env=variables, stdout=pipe, stderr=pipe, text=True)
 
 
-def ends(processes: list[subprocess.Popen[str]]) -> list[Ended]:
-    """Wait for processes, and kill them all at the limit."""
-    until = time.monotonic() + LIMIT
+def ends(processes: list[subprocess.Popen[str]], limit: float = LIMIT) -> list[Ended]:
+    """Wait for processes, and kill them all after `limit` seconds."""
+    until = time.monotonic() + limit
     try:
         ended = []
         for process in processes:

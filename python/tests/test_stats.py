@@ -6,9 +6,9 @@ from ultima import StepStats, tensorboard
 from ultima._stats import Watch, _listeners, publish
 
 
-def step(number, seconds=0.1, late=None, silent=()):
-    """Return a step with late ranks and their shares."""
-    return StepStats(number, seconds, 1, "complete", 5.0, 100, {}, late or {}, list(silent))
+def step(number, seconds=0.1, late=None, silent=(), waited=None):
+    """Return a step with late ranks and their shares, and ranks that others waited for."""
+    return StepStats(number, seconds, 1, "complete", 5.0, 100, {}, late or {}, list(silent), waited or {})
 
 
 class Log(unittest.TestCase):
@@ -31,6 +31,26 @@ class Log(unittest.TestCase):
             watch.add(step(11, 5.0, {2: 0.7}), now=11.0)
         (line,) = self.lines(lambda: watch.add(step(12), now=11.1))
         self.assertIn("rank 2 is in time again at step 12: it was late for 2 steps, 10.1 s", line)
+
+    def test_a_rank_that_is_slow_in_many_steps_is_named_with_its_cost(self):
+        watch = Watch(0, 4)
+        with self.assertNoLogs("ultima"):
+            for number in range(3):
+                watch.add(step(number, 0.4, waited={2: 0.3}), now=number)
+        (line,) = self.lines(lambda: watch.add(step(3, 0.4, waited={2: 0.3}), now=3.0))
+        self.assertIn("rank 2 holds the job up since step 0: its packets arrive last, and have cost 1.2 s in 4", line)
+        with self.assertNoLogs("ultima"):
+            for number in range(4, 13):
+                watch.add(step(number, waited={2: 0.01}), now=number)
+        (line,) = self.lines(lambda: watch.add(step(13), now=13.0))
+        self.assertIn("rank 2 is as fast as the others again since step 4: it has cost 1.2 s in 4 steps", line)
+
+    def test_rare_waits_name_no_rank(self):
+        watch = Watch(0, 4)
+        with self.assertNoLogs("ultima"):
+            for number in range(300):
+                # Each is short beside the time between two steps, or one rank's among many.
+                watch.add(step(number, 0.06, waited={2: 0.05, 1: 0.02}), now=number)
 
     def test_if_all_others_are_late_this_rank_is_to_blame(self):
         watch = Watch(1, 3)

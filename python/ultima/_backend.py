@@ -17,11 +17,28 @@ def _create(store: Any, rank: int, size: int, timeout: Any) -> Any:
     return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
 
 
+def _create_extended(options: Any, _: object) -> Any:
+    # New versions of torch can give a group other ranks (`reconfigure`).
+    more = {}
+    if hasattr(options, "enable_reconfigure"):
+        more["enable_reconfigure"] = options.enable_reconfigure
+    group = dist.ProcessGroupGloo(
+        options.store, options.group_rank, options.group_size, timeout=options.timeout, **more
+    )
+    if hasattr(group, "options"):
+        group.options.global_ranks_in_group = options.global_ranks_in_group
+        group.options.group_name = options.group_id
+    return group
+
+
 def register() -> None:
     """Register the backend, unless it is registered or this torch has no process groups."""
     if dist.is_available() and not hasattr(dist.Backend, _NAME.upper()):
         register = dist.Backend.register_backend
         # Old versions of torch do not ask.
-        has_devices = "devices" in inspect.signature(register).parameters
-        devices: dict[str, Any] = {"devices": ["cpu", "cuda"]} if has_devices else {}
-        register(_NAME, _create, **devices)
+        parameters = inspect.signature(register).parameters
+        devices: dict[str, Any] = {"devices": ["cpu", "cuda"]} if "devices" in parameters else {}
+        if "extended_api" in parameters:
+            register(_NAME, _create_extended, extended_api=True, **devices)
+        else:
+            register(_NAME, _create, **devices)

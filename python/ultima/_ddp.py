@@ -3,11 +3,12 @@
 # No `from __future__ import annotations`: DDP compares the hook's annotations with types.
 
 import collections
+import functools
 import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 import torch
@@ -29,6 +30,15 @@ _STEPS = 1000
 _TIMEOUT = 300.0
 
 _backend.register()
+
+
+class _Place(NamedTuple):
+    """A bucket's place in its step."""
+
+    # Equal in every step.
+    key: int
+    is_first: bool
+    is_last: bool
 
 
 class _Operation(NamedTuple):
@@ -82,6 +92,8 @@ class State:
         self._began = 0.0
         self._failure: Optional[Error] = None
         self._buckets: dict[tuple[int, int], int] = {}
+        # Parts of an FSDP2 model whose gradients this step has averaged.
+        self._parts: set[int] = set()
         self._operations: queue.SimpleQueue[_Operation] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._cuda: Optional[_Cuda] = None
@@ -95,8 +107,51 @@ class State:
         if self._native is not None:
             self._native.close()
 
+    def average(self, tensors: "Iterable[torch.Tensor]") -> None:
+        """Replace tensors, such as a model's parameters, by their exact mean over all ranks, in 32 bits.
+
+        Replicas that losses have made different are equal afterwards. Every rank calls this between the same two steps.
+        Raises IncompleteError if a rank is gone.
+        """
+        tensors = list(tensors)
+        if self._native is None or not tensors:
+            return
+        for tensor in tensors:
+            if tensor.dtype not in _FLOATS or tensor.dtype == torch.float64:
+                raise DtypeError(f"average of {tensor.dtype}: expected float32, float16 or bfloat16")
+        with torch.no_grad():
+            values = torch.cat([tensor.reshape(-1).float().cpu() for tensor in tensors])
+            memory = (values.data_ptr(), values.numel(), values)
+            self._native.exact(("mean", 0), memory, memory).wait()
+            for tensor in tensors:
+                tensor.copy_(values[: tensor.numel()].view_as(tensor))
+                values = values[tensor.numel() :]
+
+    def replicate(self, model: torch.nn.Module) -> None:
+        """Average the gradients of a model that FSDP2 has sharded: HSDP, with this state for the replicate dimension.
+
+        Create the state with the replicate dimension's process group, and call `fully_shard` with the shard dimension's
+        mesh alone. Needs a torch with `set_all_reduce_hook`.
+        """
+        parts: list[Any] = [part for part in model.modules() if hasattr(part, "set_all_reduce_hook")]
+        if not parts:
+            raise SettingError("no part of the model is sharded by FSDP2: call fully_shard first")
+        for number, part in enumerate(parts):
+            part.set_all_reduce_hook(functools.partial(self._reduce_part, number, len(parts)))
+
+    def _reduce_part(self, number: int, parts: int, gradients: torch.Tensor) -> None:
+        """Average the gradients of part `number` of a sharded model."""
+        if number in self._parts or len(self._parts) == parts:
+            self._parts.clear()
+        is_first = not self._parts
+        self._parts.add(number)
+        self._reduce(_Place(number, is_first, len(self._parts) == parts), gradients).wait()
+
     def reduce(self, index: int, buffer: torch.Tensor, is_last: bool) -> "torch.futures.Future[torch.Tensor]":
         """Average `buffer`, bucket `index` of the step, in place. Every rank calls this in the same order."""
+        return self._reduce(_Place(index, index == 0, is_last), buffer)
+
+    def _reduce(self, place: _Place, buffer: torch.Tensor) -> "torch.futures.Future[torch.Tensor]":
         if self._failure is not None:
             raise self._failure
         if buffer.dtype not in _FLOATS or buffer.layout != torch.strided:
@@ -113,30 +168,30 @@ class State:
         if buffer.is_cuda:
             if self._cuda is None:
                 self._cuda = _Cuda(buffer.device, self._begin)
-            future = self._cuda.begin(index, buffer, is_last)
+            future = self._cuda.begin(place, buffer)
         elif buffer.device.type == "cpu":
             values = buffer if buffer.dtype == torch.float32 and buffer.is_contiguous() else buffer.float().contiguous()
             future = torch.futures.Future()
-            self._begin(index, future, values, buffer, is_last)
+            self._begin(place, future, values, buffer)
         else:
             raise DtypeError(f"gradients on {buffer.device}: expected the CPU or a CUDA device")
         return future.then(_value)
 
     def _begin(
-        self, index: int, future: "torch.futures.Future[Any]", values: torch.Tensor, buffer: torch.Tensor, is_last: bool
+        self, place: _Place, future: "torch.futures.Future[Any]", values: torch.Tensor, buffer: torch.Tensor
     ) -> None:
         """Start the AllReduce of `values`, which are in the CPU's memory."""
         assert self._native is not None
-        if index == 0:
+        if place.is_first:
             self._native.begin_step()
             self._began = time.monotonic()
             if self._scaler is not None and self._recycling:
                 self._native.set_loss_scale(self._scaler.get_scale())
         # DDP rebuilds its buckets after the first step. With recycling a bucket keeps its length, so a bucket of
         # another length has another number. All ranks see them in the same order.
-        bucket = self._buckets.setdefault((index, values.numel()), len(self._buckets))
+        bucket = self._buckets.setdefault((place.key, values.numel()), len(self._buckets))
         pending = self._native.reduce(values.data_ptr(), values.numel(), values, bucket)
-        self._operations.put(_Operation(pending, future, values, buffer, is_last))
+        self._operations.put(_Operation(pending, future, values, buffer, place.is_last))
 
     def _complete(self) -> None:
         """Complete futures in the order of buckets, which is the one in which DDP waits for them."""
@@ -224,10 +279,10 @@ class _Cuda:
         self._copies: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         threading.Thread(target=self._start, name="ultima-copies", daemon=True).start()
 
-    def begin(self, index: int, buffer: torch.Tensor, is_last: bool) -> "torch.futures.Future[Any]":
+    def begin(self, place: _Place, buffer: torch.Tensor) -> "torch.futures.Future[Any]":
         """Start the copy of a bucket; its AllReduce starts when the copy is there."""
         future: torch.futures.Future[Any] = torch.futures.Future(devices=[self._device])
-        key = (index, buffer.numel())
+        key = (place.key, buffer.numel())
         if key not in self._pinned:
             self._pinned[key] = torch.empty(buffer.numel(), dtype=torch.float32, pin_memory=True)
         values = self._pinned[key]
@@ -237,16 +292,16 @@ class _Cuda:
             buffer.record_stream(self._stream)
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record(self._stream)
-        self._copies.put((copied, index, future, values, buffer, is_last))
+        self._copies.put((copied, place, future, values, buffer))
         return future
 
     def _start(self) -> None:
         """Start the AllReduces whose values are there, in the order of buckets."""
         while True:
-            copied, index, future, values, buffer, is_last = self._copies.get()
+            copied, place, future, values, buffer = self._copies.get()
             try:
                 copied.synchronize()
-                self._begin(index, future, values, buffer, is_last)
+                self._begin(place, future, values, buffer)
             except Exception as error:
                 future.set_result(error)
 

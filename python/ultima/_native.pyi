@@ -51,6 +51,9 @@ class Outcome:
     def late(self) -> dict[int, float]:
         """The share of a rank's packets that did not arrive in time, by rank, where that is not 0."""
     @property
+    def slowest(self) -> tuple[int, float] | None:
+        """The rank whose contributions arrived last, and the seconds that this rank waited for them alone."""
+    @property
     def silent(self) -> list[int]:
         """Ranks that were silent in this and at least two earlier operations. The job does not wait for them."""
 

@@ -11,8 +11,12 @@ from ._native import Outcome
 
 # The worst last.
 _CLOSED_BY = ("complete", "known-loss", "early", "flush", "deadline")
-# The share of a rank's packets that are late if the rank holds the job up.
+# The share of a rank's packets that are late, or of a step that waits for the rank alone, if the rank holds the job up.
 _HALF = 0.5
+# A rank that makes the others wait is named if it costs as many seconds, and this share of the time meanwhile.
+_COST, _COST_SHARE = 1.0, 0.1
+# Steps without such a wait after which the rank is back.
+_STEPS_IN_TIME = 10
 
 
 @dataclass
@@ -37,6 +41,8 @@ class StepStats:
     """The largest share of a rank's packets that one bucket missed, by rank."""
     silent: list[int] = field(default_factory=list)
     """Ranks that the job does not wait for any more."""
+    waited: dict[int, float] = field(default_factory=dict)
+    """The longest time, in seconds, for which one bucket waited for a rank alone: all others' packets had arrived."""
 
     @property
     def lost_share(self) -> float:
@@ -54,6 +60,23 @@ class StepStats:
         for rank, share in outcome.late.items():
             self.late[rank] = max(self.late.get(rank, 0.0), share)
         self.silent = outcome.silent
+        if outcome.slowest is not None:
+            rank, seconds = outcome.slowest
+            self.waited[rank] = max(self.waited.get(rank, 0.0), seconds)
+
+
+@dataclass
+class _Slow:
+    """A rank that arrives in time, but last by far."""
+
+    first: int
+    newest: int
+    since: float
+    """When its first such step began."""
+    steps: int = 0
+    cost: float = 0.0
+    """Seconds that the job waited for the rank alone."""
+    is_named: bool = False
 
 
 class Watch:
@@ -63,6 +86,7 @@ class Watch:
         self._others = set(range(ranks)) - {rank}
         # Of the late ranks: the first step, and its time.
         self._since: dict[int, tuple[int, float]] = {}
+        self._slow: dict[int, _Slow] = {}
         self._usual: float | None = None
         self._silence: float | None = None
 
@@ -92,11 +116,41 @@ class Watch:
             )
         for rank in late:
             self._since.setdefault(rank, (step.step, now - step.seconds))
+        self._name_slow(step, late, now)
         if late != self._others or set(step.silent) != self._others:
             self._silence = None
         elif self._silence is None:
             self._silence = now
         return 0.0 if self._silence is None else now - self._silence
+
+    def _name_slow(self, step: StepStats, late: set[int], now: float) -> None:
+        """Log ranks that are in time, but for which the others wait for most of many steps."""
+        for rank, waited in step.waited.items():
+            if rank in late or waited < _HALF * step.seconds:
+                continue
+            slow = self._slow.setdefault(rank, _Slow(step.step, step.step, now - step.seconds))
+            slow.newest = step.step
+            slow.steps += 1
+            slow.cost += waited
+            if not slow.is_named and slow.cost >= max(_COST, _COST_SHARE * (now - slow.since)):
+                slow.is_named = True
+                logger.warning(
+                    "rank %d holds the job up since step %d: its packets arrive last, and have cost %.3g s in %d steps",
+                    rank,
+                    slow.first,
+                    slow.cost,
+                    slow.steps,
+                )
+        for rank in [rank for rank, slow in self._slow.items() if step.step - slow.newest >= _STEPS_IN_TIME]:
+            slow = self._slow.pop(rank)
+            if slow.is_named:
+                logger.warning(
+                    "rank %d is as fast as the others again since step %d: it has cost %.3g s in %d steps",
+                    rank,
+                    slow.newest + 1,
+                    slow.cost,
+                    slow.steps,
+                )
 
     def _description(self, rank: int, step: StepStats) -> str:
         text = (

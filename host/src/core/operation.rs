@@ -366,7 +366,14 @@ impl Operation {
         if acceptance == Acceptance::InTime {
             let came = Some(arrival.since(self.started));
             match header.kind {
-                Kind::Scatter => self.last.contribution_came = came,
+                Kind::Scatter => {
+                    let last = &mut self.last;
+                    if last.contribution_from != Some(source) {
+                        last.others_came = last.contribution_came;
+                        last.contribution_from = Some(source);
+                    }
+                    last.contribution_came = came;
+                }
                 _ => self.last.aggregate_came = came,
             }
         }

@@ -1,4 +1,5 @@
-//! AllReduce between processes over loopback: time and CPU time of an operation.
+//! AllReduce between processes over loopback: time and CPU time of an operation, also while another process sends
+//! hostile packets to a sealed job.
 //!
 //! `cargo bench -p ultima-host --bench loopback -- --ranks 4 --bytes 26000000`
 
@@ -11,8 +12,10 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use ultima_host::{Coding, Collective, Config, Element, Gather, OperationId, UdpConfig};
-use ultima_wire::{Key, UDP_PORT, group_address};
+use ultima_host::{
+    Coding, Collective, Config, Core, Destination, Element, Gather, OperationId, Time, UdpConfig,
+};
+use ultima_wire::{Key, SLOT_AT, UDP_PORT, group_address};
 
 const JOB: u16 = 1;
 
@@ -39,6 +42,12 @@ struct Options {
     /// Sealed packets.
     #[arg(long)]
     sealed: bool,
+    /// Hostile packets per second to each rank of a sealed job.
+    #[arg(long, requires = "sealed")]
+    attack: Option<u32>,
+    /// Run as the attacker.
+    #[arg(long, hide = true)]
+    attacker: bool,
     /// Run as this rank.
     #[arg(long, hide = true)]
     rank: Option<u16>,
@@ -56,22 +65,24 @@ fn main() -> Result<(), Box<dyn Error>> {
         (options.bytes, options.operations) = (4000, 1);
     }
     match options.rank {
+        _ if options.attacker => attack(&options),
         Some(rank) => run_rank(&options, rank),
         None => run_all(&options),
     }
 }
 
-/// Starts a process for each rank, tells them each other's addresses, and prints their lines.
+/// Starts a process for each rank, and the attacker, sends them the ranks' addresses, and prints the ranks' lines.
 fn run_all(options: &Options) -> Result<(), Box<dyn Error>> {
-    let start = |rank| {
+    let start = |part: String| {
         Command::new(std::env::current_exe()?)
             .args(std::env::args().skip(1))
-            .arg(format!("--rank={rank}"))
+            .arg(part)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
     };
-    let mut ranks: Vec<Child> = (0..options.ranks).map(start).collect::<Result<_, _>>()?;
+    let parts = (0..options.ranks).map(|rank| format!("--rank={rank}"));
+    let mut ranks: Vec<Child> = parts.map(start).collect::<Result<_, _>>()?;
     let mut outputs = Vec::new();
     let mut addresses = String::new();
     for rank in &mut ranks {
@@ -83,24 +94,36 @@ fn run_all(options: &Options) -> Result<(), Box<dyn Error>> {
         let mut input = rank.stdin.take().expect("piped");
         input.write_all(addresses.as_bytes())?;
     }
+    let mut attacker = None;
+    if options.attack.is_some() {
+        let process = attacker.insert(start("--attacker".into())?);
+        let mut input = process.stdin.take().expect("piped");
+        input.write_all(addresses.as_bytes())?;
+    }
     for (rank, output) in ranks.iter_mut().zip(outputs) {
         for line in output.lines() {
             println!("{}", line?);
         }
         assert!(rank.wait()?.success(), "a rank failed");
     }
+    if let Some(mut attacker) = attacker {
+        attacker.kill()?;
+        attacker.wait()?;
+    }
     Ok(())
 }
 
-fn run_rank(options: &Options, rank: u16) -> Result<(), Box<dyn Error>> {
-    let socket = UdpSocket::bind("127.0.0.1:0")?;
-    println!("{}", socket.local_addr()?);
+/// The ranks' addresses, from standard input.
+fn addresses() -> Result<Vec<SocketAddrV4>, std::io::Error> {
     let addresses = std::io::stdin().lines().map(|line| match line?.parse() {
         Ok(SocketAddr::V4(address)) => Ok(address),
         other => Err(std::io::Error::other(format!("{other:?}"))),
     });
-    let peers: Vec<SocketAddrV4> = addresses.collect::<Result<_, _>>()?;
-    let config = Config {
+    addresses.collect()
+}
+
+fn config(options: &Options, rank: u16) -> Config {
+    Config {
         gather: Gather::Unicast,
         key: options.sealed.then_some(Key([7; 16])),
         slot_bytes: options.slot,
@@ -113,7 +136,56 @@ fn run_rank(options: &Options, rank: u16) -> Result<(), Box<dyn Error>> {
             false => Element::F32,
         },
         ..Config::new(JOB, 1, rank, options.ranks, 7, Duration::from_secs(10))
-    };
+    }
+}
+
+/// Until it is killed, sends packets of the first operation to each rank: repeated, forged, cut and changed.
+fn attack(options: &Options) -> Result<(), Box<dyn Error>> {
+    let peers = addresses()?;
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    let mut hostile: Vec<(SocketAddrV4, Vec<u8>)> = Vec::new();
+    for (peer, rank) in peers.iter().zip(0..) {
+        let mut core = Core::new(config(options, (rank + 1) % options.ranks))?;
+        let id = OperationId { step: 0, bucket: 0 };
+        core.start(Time::ZERO, id, vec![1.0; options.bytes / 4])?;
+        let mut buf = vec![0; core.max_datagram()];
+        let mut sent = 0;
+        while sent < 64
+            && let Some(transmit) = core.poll_transmit(Time::ZERO, &mut buf)
+        {
+            if transmit.to == Destination::Rank(rank) {
+                let mut datagram = buf[..transmit.len].to_vec();
+                match sent % 4 {
+                    0 => {}
+                    1 => datagram[SLOT_AT] ^= 1,
+                    2 => datagram.truncate(transmit.len / 2),
+                    _ => datagram[transmit.len - 1] ^= 1,
+                }
+                hostile.push((*peer, datagram));
+                sent += 1;
+            }
+        }
+    }
+    let rate = f64::from(options.attack.expect("the attack's rate") * u32::from(options.ranks));
+    let start = Instant::now();
+    let mut sent = 0;
+    loop {
+        let due = (start.elapsed().as_secs_f64() * rate) as usize;
+        while sent < due {
+            let (peer, datagram) = &hostile[sent % hostile.len()];
+            // A full buffer of the receiver is not an error, and a rank that has ended has no socket.
+            let _ = socket.send_to(datagram, peer);
+            sent += 1;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn run_rank(options: &Options, rank: u16) -> Result<(), Box<dyn Error>> {
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    println!("{}", socket.local_addr()?);
+    let peers = addresses()?;
+    let config = config(options, rank);
     let udp = UdpConfig {
         socket,
         peers,
@@ -137,14 +209,15 @@ fn run_rank(options: &Options, rank: u16) -> Result<(), Box<dyn Error>> {
         }
     }
     let cpu = (cpu_time()? - cpu).as_secs_f64() / f64::from(options.operations);
-    collective.finish(Duration::from_millis(200))?;
+    let report = collective.finish(Duration::from_millis(200))?;
     times.sort_by(f64::total_cmp);
     println!(
-        "ultima rank {rank} p50 {:.3} ms, p99 {:.3} ms, CPU {:.4} s per operation, lost {:.5}",
+        "ultima rank {rank} p50 {:.3} ms, p99 {:.3} ms, CPU {:.4} s per operation, lost {:.5}, refused {}",
         times[times.len() / 2],
         times[times.len() * 99 / 100],
         cpu,
         lost / f64::from(options.operations),
+        report.totals.rejected.total(),
     );
     Ok(())
 }

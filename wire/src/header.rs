@@ -18,6 +18,8 @@ pub const AUTH_LEN: usize = 16;
 pub const KIND_AT: usize = 2;
 /// The kind's bits in that byte.
 pub const KIND_MASK: u8 = 0x0f;
+/// Offset of the byte with the switches' flags.
+pub(crate) const SWITCH_FLAGS_AT: usize = 3;
 /// Offset of the packet number, 4 bytes, which links assign.
 pub const PACKET_NUMBER_AT: usize = 20;
 /// Offset of the byte with the sending host's flags.
@@ -195,7 +197,7 @@ impl Header {
         let header = Self {
             kind: Kind::from_bits(bytes[KIND_AT] & KIND_MASK)
                 .ok_or(ParseError::Kind(bytes[KIND_AT] & KIND_MASK))?,
-            switch_flags: SwitchFlags::from_bits(bytes[3]),
+            switch_flags: SwitchFlags::from_bits(bytes[SWITCH_FLAGS_AT]),
             budget: Ticks(u32_at(4)),
             path_queue: Ticks(u32_at(8)),
             job: u16_at(12),
@@ -231,7 +233,7 @@ impl Header {
         };
         buf[0..2].copy_from_slice(&MAGIC.to_be_bytes());
         buf[KIND_AT] = (VERSION << 4) | self.kind as u8;
-        buf[3] = self.switch_flags.to_bits();
+        buf[SWITCH_FLAGS_AT] = self.switch_flags.to_bits();
         buf[4..8].copy_from_slice(&self.budget.0.to_be_bytes());
         buf[8..12].copy_from_slice(&self.path_queue.0.to_be_bytes());
         buf[12..14].copy_from_slice(&self.job.to_be_bytes());

@@ -258,12 +258,12 @@ fn tags_are_those_of_the_vectors() {
     assert!(!sealed.is_empty());
     for vector in sealed {
         let auth = vector.auth.as_ref().unwrap();
-        let sealer = Sealer::new(&Key(bytes(&auth.key).try_into().unwrap()));
+        let mut sealer = Sealer::new(&Key(bytes(&auth.key).try_into().unwrap()));
         let payload = bytes(&vector.payload);
         let expected = vector.header();
         let mut header = expected.clone();
         header.auth = None;
-        header.seal(&sealer, &payload);
+        header.seal(&mut sealer, &payload);
         assert_eq!(header, expected);
         let datagram = &bytes(&vector.frame)[frame::FRAME_OVERHEAD..];
         assert_eq!(sealer.verify(datagram), Ok(()));

@@ -145,7 +145,7 @@ impl Written {
 /// length of its payload.
 pub(super) fn admit<'a>(
     config: &Config,
-    sealer: Option<&Sealer>,
+    sealer: Option<&mut Sealer>,
     datagram: Datagram<'a>,
 ) -> Result<(Header, Payload<'a>), Rejection> {
     let (header, payload) = datagram.parse()?;
@@ -194,7 +194,7 @@ pub(super) fn admit<'a>(
 /// Checks the seal of a packet. Neither a PROBE nor the REPORT that answers it has a tag, because switches
 /// have no key.
 fn verify(
-    sealer: Option<&Sealer>,
+    sealer: Option<&mut Sealer>,
     header: &Header,
     datagram: Datagram<'_>,
 ) -> Result<(), Rejection> {

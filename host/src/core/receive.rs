@@ -28,7 +28,7 @@ impl Core {
 
     pub(super) fn handle(&mut self, now: Time, datagram: Datagram<'_>) {
         self.handle_timeout(now);
-        let (header, payload) = match packet::admit(&self.config, self.sealer.as_ref(), datagram) {
+        let (header, payload) = match packet::admit(&self.config, self.sealer.as_mut(), datagram) {
             Ok(admitted) => admitted,
             Err(reason) => return self.totals.rejected.count(reason),
         };

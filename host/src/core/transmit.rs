@@ -22,7 +22,7 @@ impl Core {
     /// If `buf` is too short.
     pub fn poll_transmit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         let transmit = self.transmit(now, buf)?;
-        if let Some(sealer) = &self.sealer {
+        if let Some(sealer) = &mut self.sealer {
             sealer.seal(&mut buf[..transmit.len]);
         }
         self.tracer.sent(now, transmit.to, &buf[..transmit.head]);

@@ -172,7 +172,7 @@ fn forgeries(header: &Header, payload: &[u8]) -> Vec<Vec<u8>> {
     let mut cut = header.clone();
     cut.switch_flags.trimmed = true;
     let mut resealed = header.clone();
-    resealed.seal(&Sealer::new(&OTHER), &other);
+    resealed.seal(&mut Sealer::new(&OTHER), &other);
     vec![
         changed(&|header| header.auth = None),
         changed(&|header| header.auth = Some(Auth::default())),
@@ -250,7 +250,7 @@ fn probes_and_reports_have_no_tag() {
         kind: Kind::Report,
         ..header.clone()
     };
-    sealed.seal(&Sealer::new(&KEY), payload);
+    sealed.seal(&mut Sealer::new(&KEY), payload);
     let mut datagram = vec![0; sealed.len()];
     sealed.emit(&mut datagram);
     datagram.extend_from_slice(payload);

@@ -128,7 +128,7 @@ fn sealed_data_keeps_its_tag(scene: Scene<'_>) -> Scenario {
     let job = scene.left;
     let sealed = |sent: Datagram| {
         let (mut header, _) = Header::parse(&sent.payload).expect("an Ultima packet");
-        header.seal(&Sealer::new(&Key(*b"the job's secret")), b"data");
+        header.seal(&mut Sealer::new(&Key(*b"the job's secret")), b"data");
         sent.with_header(&header)
     };
     let sent = both(job, 0, b"data").map(sealed);

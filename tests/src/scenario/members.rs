@@ -55,7 +55,7 @@ fn every_kind(scene: Scene<'_>, job: &Job) -> Scenario {
 
 fn tagged(scene: Scene<'_>, job: &Job) -> Scenario {
     let mut header = job.header(Kind::Gather, 3, 3);
-    header.seal(&Sealer::new(&Key(*b"the job's secret")), b"data");
+    header.seal(&mut Sealer::new(&Key(*b"the job's secret")), b"data");
     let sent = job.gather(3, b"data").with_header(&header);
     Scenario::new("a tag goes through untouched").multicast(scene, job, 3, &sent)
 }

@@ -140,7 +140,7 @@ fn refused(scene: Scene<'_>) -> Scenario {
         ..genuine.clone()
     };
     let (mut header, room) = Header::parse(&genuine.payload).expect("an Ultima packet");
-    header.seal(&Sealer::new(&Key(*b"the job's secret")), room);
+    header.seal(&mut Sealer::new(&Key(*b"the job's secret")), room);
     let sealed = genuine.with_header(&header);
     let (header, _) = Header::parse(&genuine.payload).expect("an Ultima packet");
     let other = genuine.with_header(&Header {

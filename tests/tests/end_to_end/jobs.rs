@@ -130,7 +130,7 @@ fn lose_by_every_cause(stage: &mut Stage, job: &Job) {
         stage.operate(switch, async |operator| operator.limit(queue, 1, 1).await);
         let mut late = job.header(Kind::Scatter, source, owner);
         late.budget = Ticks(0);
-        late.seal(&Sealer::new(&Key(*b"the job's secret")), b"data");
+        late.seal(&mut Sealer::new(&Key(*b"the job's secret")), b"data");
         let trimmed = job.scatter(source, owner, b"data");
         let late = trimmed.with_header(&late);
         let nowhere = Datagram {

@@ -46,7 +46,7 @@ fn forgeries(job: &Job, keys: &[Option<Key>]) -> Vec<Vec<u8>> {
                 ..sent
             };
             if let Some(key) = key {
-                header.seal(&Sealer::new(key), &lies);
+                header.seal(&mut Sealer::new(key), &lies);
             }
             packet.with_header(&header).emit()
         };

@@ -185,7 +185,7 @@ impl Stream<'_> {
             (_, false) => vec![],
         };
         if sealed {
-            header.seal(&Sealer::new(&Key(*b"the job's secret")), &payload);
+            header.seal(&mut Sealer::new(&Key(*b"the job's secret")), &payload);
         }
         let mut datagram = match to {
             To::Group => job.gather(self.source, &payload),

@@ -78,6 +78,7 @@ def main():
     parser.add_argument("--gloo", action="store_true", help="average gradients with Gloo instead of Ultima")
     parser.add_argument("--recycling", action="store_true", help="deliver losses in later steps")
     parser.add_argument("--no-hadamard", action="store_true", help="do not spread losses over many values")
+    parser.add_argument("--sgd", action="store_true", help="SGD with momentum instead of AdamW")
     parser.add_argument("--deadline", type=float, default=5.0, help="seconds for an AllReduce")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--width", type=int, default=96)
@@ -107,8 +108,13 @@ def main():
         )
         model.register_comm_hook(state, ultima.allreduce_hook)
 
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / options.steps)
+    if options.sgd:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / 50, 1) * (1 - step / options.steps)
+    )
     generator = torch.Generator().manual_seed(1000 * options.seed + rank)
     for step in range(1, options.steps + 1):
         tokens, following = batch(trained, options.batch, options.context, generator)

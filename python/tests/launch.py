@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 # For a whole test on a busy machine: a hang, not a slow run, exceeds it.
-LIMIT = 240.0
+LIMIT = 600.0
 
 
 @dataclass
@@ -48,6 +49,7 @@ def start(scenario: str, rank: int, ranks: int, port: int, **env: str) -> subpro
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": "1",
+        "PYTHONFAULTHANDLER": "1",
         **env,
     }
     command = [sys.executable, str(HERE / "launch.py"), scenario]
@@ -56,18 +58,28 @@ def start(scenario: str, rank: int, ranks: int, port: int, **env: str) -> subpro
 
 
 def ends(processes: list[subprocess.Popen[str]], limit: float = LIMIT) -> list[Ended]:
-    """Wait for processes, and kill them all after `limit` seconds."""
+    """Wait for processes. After `limit` seconds, end them all and raise an error with their output and their stacks."""
     until = time.monotonic() + limit
+    ended = []
+    hung = []
     try:
-        ended = []
-        for process in processes:
-            output, errors = process.communicate(timeout=max(until - time.monotonic(), 0.1))
+        for rank, process in enumerate(processes):
+            try:
+                output, errors = process.communicate(timeout=max(until - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                # Python then prints the stacks of all threads.
+                process.send_signal(signal.SIGABRT)
+                output, errors = process.communicate(timeout=30)
+                hung.append(rank)
             ended.append(Ended(process.returncode, output, errors))
-        return ended
     finally:
         for process in processes:
             process.kill()
             process.communicate()
+    if hung:
+        report = "\n".join(f"rank {r} (code {e.code}):\n{e.output}\n{e.errors}" for r, e in enumerate(ended))
+        raise TimeoutError(f"ranks {hung} had not ended after {limit:g} s\n{report}")
+    return ended
 
 
 def run(scenario: str, ranks: int, **env: str) -> list[Ended]:

@@ -128,14 +128,15 @@ class Training(unittest.TestCase):
         for ended in (first, second):
             report = ended.result()
             self.assertEqual(report["ended"], "")
-            self.assertEqual((report["steps"], report["silent"]), (31, [2]))
+            self.assertEqual(report["steps"], 31)
+            self.assertIn([2], report["silent"])
             self.assertIn("rank 2 holds the job up since step", ended.errors)
 
     def test_the_last_rank_alone_ends_with_an_error(self):
         report = launch.run("ddp_ranks.killed", 2)[0].result()
         self.assertIn("all other ranks have been silent", report["ended"])
         self.assertEqual(report["kind"], "GoneError")
-        self.assertEqual(report["silent"], [1])
+        self.assertEqual(report["silent"][-1], [1])
 
     def test_a_different_seed_is_named(self):
         for ended in launch.run("ddp_ranks.mismatch", 2):

@@ -29,7 +29,7 @@ NETWORK = f"ultima-loss-{os.getpid()}"
 EXACT, ROBUST, PLAIN = "exact (Gloo, no loss)", "Hadamard, recycling", "neither"
 OPTIONS = {EXACT: ["--gloo"], ROBUST: ["--recycling"], PLAIN: ["--no-hadamard"]}
 # A model and batches that two cores train in minutes.
-SMALL = ["--width", "64", "--layers", "2", "--batch", "8"]
+SMALL = ["--width", "32", "--layers", "1", "--context", "32", "--batch", "16"]
 # Seconds for a run: a hang exceeds it.
 LIMIT = 1800.0
 
@@ -130,13 +130,15 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--loss", type=float, default=0.1, help="share of a rank's frames (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--deadline", type=float, default=1.0)
+    parser.add_argument("--adamw", action="store_true", help="instead of SGD with momentum")
     options = parser.parse_args()
     perplexities: dict[str, list[float]] = {way: [] for way in OPTIONS}
     for seed in range(1, options.seeds + 1):
         for way, own in OPTIONS.items():
             common = ["--seed", str(seed), "--steps", str(options.steps), *SMALL]
+            common += [] if options.adamw else ["--sgd"]
             if way == EXACT:
                 perplexity, line = train(options.ranks, [*own, *common], is_apart=False)
             else:

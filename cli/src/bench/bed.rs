@@ -89,8 +89,8 @@ pub fn up(
 pub struct Bed {
     client: Client,
     network: mpsc::Sender<Request>,
-    /// Jobs that exist.
-    jobs: Vec<String>,
+    /// Ultima's jobs that exist.
+    jobs: Vec<(Method, String)>,
     /// Numbers jobs, so that no name is used twice.
     numbers: u32,
     ranks: u16,
@@ -184,15 +184,29 @@ impl Bed {
         answered.await.map_err(|_| gone())?
     }
 
-    /// The packets lost in the lab so far.
+    /// The packets lost in the lab so far, and those that the switch trimmed or dropped of a method's job.
     ///
     /// # Errors
-    /// A link or the switch does not answer.
-    pub async fn losses(&self) -> Result<Losses> {
+    /// A link, the switch or the controller does not answer.
+    pub async fn losses(&self, method: Method) -> Result<Losses> {
         let (answer, answered) = oneshot::channel();
         let sent = self.network.send(Request::Count(answer)).await;
         sent.map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())?
+        let mut losses = answered.await.map_err(|_| gone())??;
+        if let Some((_, job)) = self.jobs.iter().find(|(of, _)| *of == method) {
+            for switch in self.client.counters(job).await? {
+                for (cause, count) in [
+                    ("trimmed", switch.trimmed),
+                    ("late", switch.late),
+                    ("rejected", switch.rejected),
+                    ("no path", switch.undeliverable),
+                ] {
+                    let packets = count.map_or(0, |it| it.packets);
+                    losses.insert(format!("switch: {cause}"), packets);
+                }
+            }
+        }
+        Ok(losses)
     }
 
     /// Creates a job of all hosts; returns its name.
@@ -210,7 +224,7 @@ impl Bed {
             ..JobSpec::new(&name, (0..self.ranks).map(host))
         };
         self.client.create_job(&spec).await?;
-        self.jobs.push(name.clone());
+        self.jobs.push((method, name.clone()));
         Ok(name)
     }
 
@@ -219,7 +233,7 @@ impl Bed {
     /// # Errors
     /// The controller does not answer.
     pub async fn delete_jobs(&mut self) -> Result<()> {
-        for job in self.jobs.drain(..) {
+        for (_, job) in self.jobs.drain(..) {
             self.client.delete_job(&job).await?;
         }
         Ok(())
@@ -259,8 +273,6 @@ async fn count(servers: &[(&str, Channel)]) -> Result<Losses> {
                 ("loss", &drops.wire),
                 ("queue", &drops.queue),
                 ("overrun", &port.overrun),
-                ("ingress program", &port.ingress_program),
-                ("egress program", &drops.egress_program),
             ] {
                 let packets = count.as_ref().map_or(0, |it: &Count| it.packets);
                 if packets > 0 {

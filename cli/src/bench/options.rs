@@ -1,8 +1,12 @@
 //! The options of `ultima bench`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use ultima_console::units;
 use ultima_lab::SwitchKind;
+
+use super::plan::Method;
 
 /// Compare AllReduces and training with Ultima, Gloo and Open MPI in labs, and write a report
 ///
@@ -12,7 +16,7 @@ use ultima_lab::SwitchKind;
 #[command(after_help = "Examples:\n  \
     ultima bench --quick                                 under 3 minutes\n  \
     ultima bench --python venv/bin/python --out results  about 20 minutes\n  \
-    ultima bench --ranks 2 --sizes 400KB --tails 3 --loss 0,0.01 --no-training")]
+    ultima bench --ranks 2 --sizes 400KB --tails 3 --loss 0,0.01 --methods ultima-multicast,gloo-ring")]
 pub struct Options {
     /// Measure less: one number of ranks, small sizes, no loss, one training for each tail
     #[arg(long)]
@@ -31,11 +35,17 @@ pub struct Options {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = tail, default_value = "1,1.5,3")]
     pub tails: Vec<f64>,
     /// Shares of packets lost on each link, without a tail [default: 0,0.001,0.01,0.05; quick: 0]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ultima_console::units::share_under_one)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = units::share_under_one)]
     pub loss: Vec<f64>,
     /// Rate of the limited links in bits per second [default: 100M; with BMv2: 10M]
-    #[arg(long, value_name = "BITS/S", value_parser = ultima_switch::units::bit_rate)]
+    #[arg(long, value_name = "BITS/S", value_parser = units::bit_rate)]
     pub rate: Option<u64>,
+    /// Methods that take turns [default: all that are installed]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
+    pub methods: Vec<Method>,
+    /// Time for all measurements, at least 1s; a few operations take place in any case [default: 22m; quick: 165s]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub time: Option<Duration>,
     /// Measure links with --rate only, not also unlimited ones
     #[arg(long)]
     pub no_unlimited: bool,
@@ -74,4 +84,12 @@ fn tail(text: &str) -> Result<f64, String> {
     let tail = text.parse().ok();
     tail.filter(|tail| (1.0..=10.0).contains(tail))
         .ok_or_else(|| "expected p99 ÷ p50, 1 to 10".to_owned())
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let time = units::duration(text).map_err(|error| error.to_string())?;
+    let valid = (1..=86_400).contains(&time.as_secs());
+    valid
+        .then_some(time)
+        .ok_or_else(|| "expected 1s to 24h".to_owned())
 }

@@ -8,14 +8,20 @@ use super::options::Options;
 use ultima_lab::SwitchKind;
 
 /// A collective that a run compares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
+    /// Ultima; the switch copies results to all ranks
     UltimaMulticast,
+    /// Ultima without the switch's help
     UltimaUnicast,
+    /// PyTorch's all_reduce with Gloo
     GlooRing,
+    /// Halving-doubling over Gloo's TCP
     HalvingDoubling,
+    /// Transpose AllReduce over Gloo's TCP
     TarTcp,
+    /// Open MPI
     OpenMpi,
 }
 
@@ -28,9 +34,6 @@ impl Method {
         Method::TarTcp,
         Method::OpenMpi,
     ];
-    /// Methods that train.
-    pub const TRAINING: [Method; 2] = [Method::UltimaMulticast, Method::GlooRing];
-
     /// The name in files and messages.
     pub fn name(self) -> &'static str {
         match self {
@@ -41,6 +44,11 @@ impl Method {
             Method::TarTcp => "tar-tcp",
             Method::OpenMpi => "open-mpi",
         }
+    }
+
+    /// True if the method averages DDP's gradients.
+    pub fn trains(self) -> bool {
+        matches!(self, Method::UltimaMulticast | Method::GlooRing)
     }
 
     pub fn is_ultima(self) -> bool {
@@ -77,14 +85,15 @@ pub struct LabPlan {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub labs: Vec<LabPlan>,
-    /// Time for the operations of one cell.
-    pub cell_time: Duration,
+    pub methods: Vec<Method>,
+    /// Time for all measurements, by their weights. A busy machine measures less.
+    pub time: Duration,
     /// Turns of each method in a cell.
     pub rounds: u32,
     /// Most operations of a method in a cell.
     pub operations: u32,
     /// Trainings for each tail and method.
-    pub seeds: u64,
+    pub seeds: u32,
     /// Most steps of a training.
     pub steps: u32,
 }
@@ -172,9 +181,14 @@ impl Plan {
                 });
             }
         }
+        let time = Duration::from_secs(if quick { 165 } else { 22 * 60 });
         Plan {
             labs,
-            cell_time: Duration::from_secs(if quick { 10 } else { 36 }),
+            methods: match &options.methods[..] {
+                [] => Method::ALL.to_vec(),
+                given => given.to_vec(),
+            },
+            time: options.time.unwrap_or(time),
             rounds: if quick { 3 } else { 5 },
             operations: if quick { 60 } else { 200 },
             seeds: if quick { 1 } else { 3 },
@@ -182,12 +196,25 @@ impl Plan {
         }
     }
 
-    /// The number of cells and trainings, for the progress bar.
-    pub fn len(&self) -> u64 {
-        let cells = |lab: &LabPlan| {
-            let cells: usize = lab.conditions.iter().map(|(_, sizes)| sizes.len()).sum();
-            cells as u64 + lab.trainings.len() as u64 * self.seeds
+    /// The weights of all cells and trainings of these labs.
+    pub fn weight(&self, labs: &[LabPlan]) -> u32 {
+        let cell =
+            |of: &(Condition, Vec<u64>)| of.1.iter().map(|&it| weight(of.0, it)).sum::<u32>();
+        let lab = |lab: &LabPlan| {
+            let trainings = lab.trainings.len() as u32 * self.seeds * TRAINING_WEIGHT;
+            lab.conditions.iter().map(cell).sum::<u32>() + trainings
         };
-        self.labs.iter().map(cells).sum()
+        labs.iter().map(lab).sum()
+    }
+}
+
+/// The weight of a training.
+pub const TRAINING_WEIGHT: u32 = 2;
+
+/// A cell's weight: percentiles of the main cells with a tail need many operations.
+pub fn weight(condition: Condition, bytes: u64) -> u32 {
+    match condition.tail > 1.0 && bytes == MAIN {
+        true => 3,
+        false => 1,
     }
 }

@@ -60,10 +60,10 @@ struct Machine {
 struct Settings {
     switch: String,
     mean_delay: &'static str,
-    cell_time_s: u64,
+    time_s: u64,
     rounds: u32,
     operations: u32,
-    seeds: u64,
+    seeds: u32,
     steps: u32,
     target_accuracy: f64,
 }
@@ -132,11 +132,10 @@ pub struct Training {
     ranks: u16,
     rate_bps: Option<u64>,
     tail: f64,
-    seed: u64,
+    pub seed: u32,
     /// Size of the gradient.
     pub bytes: u64,
     pub methods: Vec<Trained>,
-    pub wall_s: f64,
 }
 
 #[derive(Serialize)]
@@ -263,7 +262,7 @@ fn size(bytes: u64) -> String {
 }
 
 impl Training {
-    pub fn new(lab: &LabPlan, tail: f64, seed: u64) -> Training {
+    pub fn new(lab: &LabPlan, tail: f64, seed: u32) -> Training {
         Training {
             ranks: lab.ranks,
             rate_bps: lab.rate,
@@ -271,7 +270,6 @@ impl Training {
             seed,
             bytes: 0,
             methods: Vec::new(),
-            wall_s: 0.0,
         }
     }
 
@@ -318,14 +316,14 @@ impl Report {
                 .to_owned(),
         ];
         for missing in ["mpirun", "mpi4py"] {
-            if !versions.contains_key(missing) {
+            if plan.methods.contains(&Method::OpenMpi) && !versions.contains_key(missing) {
                 notes.push(format!(
                     "Open MPI was left out: no {missing} (apt install openmpi-bin python3-mpi4py)"
                 ));
             }
         }
         let odd = |lab: &LabPlan| !Method::HalvingDoubling.takes(lab.ranks);
-        if plan.labs.iter().any(odd) {
+        if plan.methods.contains(&Method::HalvingDoubling) && plan.labs.iter().any(odd) {
             notes.push("Halving-doubling was left out where ranks are not a power of two.".into());
         }
         Report {
@@ -338,7 +336,7 @@ impl Report {
             settings: Settings {
                 switch: options.switch.to_string(),
                 mean_delay: MEAN_DELAY,
-                cell_time_s: plan.cell_time.as_secs(),
+                time_s: plan.time.as_secs(),
                 rounds: plan.rounds,
                 operations: plan.operations,
                 seeds: plan.seeds,

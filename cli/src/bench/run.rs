@@ -14,7 +14,7 @@ use ultima_lab::{Cancel, LabError, LabName};
 
 use super::bed::{self, Bed, Losses};
 use super::options::Options;
-use super::plan::{Condition, LabPlan, Method, Plan};
+use super::plan::{Condition, LabPlan, Method, Plan, TRAINING_WEIGHT, weight};
 use super::report::{self, Cell, Measured, Report, Trained, Training};
 use super::workers::{Stage, Workers};
 use crate::exit::Exit;
@@ -22,12 +22,16 @@ use ultima_console::output;
 
 /// Operations before those that count: Ultima learns its bounds, TCP its window.
 const WARM_UP: u32 = 10;
-/// The most time for them.
-const WARM_UP_TIME: Duration = Duration::from_secs(2);
+/// The share of a cell's time for them.
+const WARM_UP_SHARE: u32 = 4;
+/// Time to start a lab and its ranks.
+const LAB_START: Duration = Duration::from_secs(8);
 /// How long an answer may take beyond the expected time.
 const SILENCE: Duration = Duration::from_secs(90);
 /// Training steps of a turn; the model is tested after each.
 const TURN: u32 = 5;
+/// Turns of a training even if there is no time left.
+const LEAST_TURNS: u32 = 4;
 /// The test accuracy that a training has to reach.
 pub const TARGET: f64 = 0.95;
 
@@ -102,7 +106,8 @@ print(json.dumps(v))";
 
 fn progress_bar(plan: &Plan) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:24} {pos}/{len}, {elapsed}: {msg}");
-    let bar = ProgressBar::new(plan.len()).with_style(style.expect("a valid template"));
+    let weight = u64::from(plan.weight(&plan.labs));
+    let bar = ProgressBar::new(weight).with_style(style.expect("a valid template"));
     bar.enable_steady_tick(Duration::from_secs(1));
     bar
 }
@@ -185,17 +190,43 @@ async fn measure(
     report: &mut Report,
     bar: &ProgressBar,
 ) -> Result<()> {
+    let mut budget = Budget {
+        end: Instant::now() + plan.time,
+        labs: u32::try_from(plan.labs.len())?,
+        weight: plan.weight(&plan.labs),
+    };
     for lab in &plan.labs {
-        measure_lab(options, plan, lab, scene, report, bar).await?;
+        budget.labs -= 1;
+        measure_lab(options, plan, lab, &mut budget, scene, report, bar).await?;
         scene.strike().await?;
     }
     Ok(())
+}
+
+/// The time that is left, and what it is for.
+struct Budget {
+    end: Instant,
+    /// Labs that have not started.
+    labs: u32,
+    /// Weight of the measurements that have not started.
+    weight: u32,
+}
+
+impl Budget {
+    /// The time for a measurement of this weight.
+    fn take(&mut self, weight: u32) -> Duration {
+        let left = self.end.saturating_duration_since(Instant::now());
+        let share = left.saturating_sub(LAB_START * self.labs) * weight / self.weight.max(1);
+        self.weight -= weight;
+        share
+    }
 }
 
 async fn measure_lab(
     options: &Options,
     plan: &Plan,
     lab: &LabPlan,
+    budget: &mut Budget,
     scene: &mut Scene,
     report: &mut Report,
     bar: &ProgressBar,
@@ -210,9 +241,9 @@ async fn measure_lab(
     let mut bed = Bed::connect(&scene.lab, &made?, switch).await?;
     let torch = Workers::torch(&scene.stage, &scene.lab, lab.ranks).await?;
     scene.workers.push(torch);
-    let mut methods = Method::ALL.to_vec();
+    let mut methods = plan.methods.clone();
     methods.retain(|method| method.takes(lab.ranks));
-    if report.has_mpi() {
+    if methods.contains(&Method::OpenMpi) && report.has_mpi() {
         match Workers::mpi(&scene.stage, &scene.lab, lab.ranks).await {
             Ok(workers) => scene.workers.push(workers),
             Err(error) => report.note(&format!("Open MPI was left out: {error:#}")),
@@ -220,6 +251,10 @@ async fn measure_lab(
     }
     if scene.workers.len() < 2 {
         methods.retain(|method| *method != Method::OpenMpi);
+    }
+    if methods.is_empty() {
+        report.note(&format!("No method was measured with {} ranks.", lab.ranks));
+        return Ok(());
     }
     for (condition, sizes) in &lab.conditions {
         bed.set(*condition).await?;
@@ -229,9 +264,11 @@ async fn measure_lab(
         for &bytes in sizes {
             let cell = Cell::new(lab, *condition, bytes);
             say(bar, &cell.to_string());
-            let measured = cell_of(plan, &cell, &methods, &bed, &mut scene.workers).await?;
+            let weight = weight(*condition, bytes);
+            let time = budget.take(weight);
+            let measured = cell_of(plan, time, bytes, &methods, &bed, &mut scene.workers).await?;
             report.cells.push(cell.with(measured));
-            bar.inc(1);
+            bar.inc(u64::from(weight));
         }
         leave(&mut bed, &mut scene.workers[0]).await?;
     }
@@ -241,18 +278,12 @@ async fn measure_lab(
             say(bar, &format!("training, tail {tail}, seed {seed}"));
             let digits = scene.stage.file("digits.csv.gz");
             let digits = digits.to_string_lossy().into_owned();
-            let training = train(
-                plan,
-                lab,
-                tail,
-                seed,
-                &digits,
-                &mut bed,
-                &mut scene.workers[0],
-            )
-            .await?;
+            let mut training = Training::new(lab, tail, seed);
+            let time = budget.take(TRAINING_WEIGHT);
+            let workers = &mut scene.workers[0];
+            train(plan, time, &mut training, &digits, &mut bed, workers).await?;
             report.trainings.push(training);
-            bar.inc(1);
+            bar.inc(u64::from(TRAINING_WEIGHT));
         }
     }
     Ok(())
@@ -308,18 +339,19 @@ fn slowest(ranks: &[Ran]) -> Vec<f64> {
 
 async fn cell_of(
     plan: &Plan,
-    cell: &Cell,
+    time: Duration,
+    bytes: u64,
     methods: &[Method],
     bed: &Bed,
     workers: &mut [Workers],
 ) -> Result<Vec<Measured>> {
-    let bytes = cell.bytes;
-    let turn = plan.cell_time / (u32::try_from(methods.len())? * plan.rounds);
+    let each = time / u32::try_from(methods.len())?;
+    let turn = (each - each / WARM_UP_SHARE) / plan.rounds;
     let mut counts = Vec::new();
     for &method in methods {
         let first = operations(workers, method, bytes, 1, Duration::ZERO).await?;
         let first = Duration::from_secs_f64(slowest(&first)[0]);
-        let warm_up = fitting(WARM_UP_TIME, first).clamp(1, WARM_UP);
+        let warm_up = fitting(each / WARM_UP_SHARE, first).clamp(1, WARM_UP);
         let times = slowest(&operations(workers, method, bytes, warm_up, first).await?);
         let mean = Duration::from_secs_f64(times.iter().sum::<f64>() / f64::from(warm_up));
         let most = plan.operations / plan.rounds;
@@ -334,9 +366,9 @@ async fn cell_of(
         }
         for index in order {
             let (count, mean) = counts[index];
-            let before = bed.losses().await?;
+            let before = bed.losses(methods[index]).await?;
             let ranks = operations(workers, methods[index], bytes, count, mean).await?;
-            let lost = since(&bed.losses().await?, &before);
+            let lost = since(&bed.losses(methods[index]).await?, &before);
             add(&mut measured[index], &ranks, &lost);
         }
     }
@@ -374,24 +406,26 @@ fn add(measured: &mut Measured, ranks: &[Ran], lost: &Losses) {
 
 async fn train(
     plan: &Plan,
-    lab: &LabPlan,
-    tail: f64,
-    seed: u64,
+    time: Duration,
+    training: &mut Training,
     digits: &str,
     bed: &mut Bed,
     workers: &mut Workers,
-) -> Result<Training> {
-    let mut training = Training::new(lab, tail, seed);
-    join(bed, workers, Method::UltimaMulticast).await?;
-    for method in Method::TRAINING {
-        let request =
-            json!({ "do": "model", "method": method.name(), "seed": seed, "digits": digits });
+) -> Result<()> {
+    let end = Instant::now() + time;
+    if plan.methods.contains(&Method::UltimaMulticast) {
+        join(bed, workers, Method::UltimaMulticast).await?;
+    }
+    for method in plan.methods.iter().copied().filter(|it| it.trains()) {
+        let request = json!({ "do": "model", "method": method.name(), "seed": training.seed, "digits": digits });
         let made: Vec<Made> = workers.ask(&request, SILENCE).await?;
         training.bytes = made[0].bytes;
         training.methods.push(Trained::new(method));
     }
-    let started = Instant::now();
     for turn in 0..plan.steps / TURN {
+        if turn >= LEAST_TURNS && Instant::now() > end {
+            break;
+        }
         let mut order: Vec<usize> = (0..training.methods.len()).collect();
         if turn % 2 == 1 {
             order.reverse();
@@ -400,14 +434,13 @@ async fn train(
             let trained = &mut training.methods[index];
             let request =
                 json!({ "do": "train", "method": trained.measured.method.name(), "count": TURN });
-            let before = bed.losses().await?;
+            let method = trained.measured.method;
+            let before = bed.losses(method).await?;
             let ranks: Vec<Ran> = workers.ask(&request, SILENCE).await?;
-            let lost = since(&bed.losses().await?, &before);
+            let lost = since(&bed.losses(method).await?, &before);
             add(&mut trained.measured, &ranks, &lost);
             trained.tested(ranks[0].accuracy);
         }
     }
-    training.wall_s = started.elapsed().as_secs_f64();
-    leave(bed, workers).await?;
-    Ok(training)
+    leave(bed, workers).await
 }

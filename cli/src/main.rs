@@ -1,4 +1,4 @@
-//! The `ultima` binary: switch, controller, control client, agent, labs and demo.
+//! The `ultima` binary: switch, controller, control client, agent, labs, demo and bench.
 //!
 //! Every error is one line on standard error; [`exit`] defines the exit codes.
 
@@ -16,6 +16,7 @@ use ultima_console::error_line;
 use self::exit::Exit;
 
 mod agent;
+mod bench;
 mod command;
 mod demo;
 mod document;
@@ -28,6 +29,7 @@ mod process;
 #[command(after_help = format!("\
 Examples:
   ultima demo                             train a small model through a P4 switch, on this machine
+  ultima bench --quick                    compare it with Gloo and Open MPI, in labs
   ultima lab up topologies/star4.yaml     run a fabric in network namespaces
   ultima job create -f job.yaml           create a job at a running controller
 
@@ -102,7 +104,8 @@ mod tests {
     }
 
     /// Commands without `-o`: their output has a format of its own, or is one status line.
-    const WITHOUT_OUTPUT: [&str; 10] = [
+    const WITHOUT_OUTPUT: [&str; 11] = [
+        "bench",
         "switch",
         "switch port add",
         "controller serve",

@@ -19,7 +19,8 @@ const HELD_OUT: usize = 5;
 /// A pixel's largest value. Features are pixels divided by it, hence in 0..=1.
 const INK: u8 = 16;
 
-static CSV: &[u8] = include_bytes!("../data/digits.csv.gz");
+/// The table as a compressed file: a line for each image, with its pixels and its digit.
+pub static CSV: &[u8] = include_bytes!("../data/digits.csv.gz");
 
 /// Why a table of digits could not be read.
 #[derive(Debug, Error)]

@@ -74,6 +74,24 @@ pub fn torch() -> bool {
     package("python3-torch", found)
 }
 
+/// The Python with PyTorch and this repository's package: `ULTIMA_BENCH_PYTHON`. Needs interfaces.
+pub fn bench_python() -> Option<PathBuf> {
+    let found = env::var_os("ULTIMA_BENCH_PYTHON").map(PathBuf::from);
+    if found.is_none() {
+        skipped(
+            "ULTIMA_BENCH_PYTHON is not set: the Python of a virtual environment with PyTorch and `pip install ./python`",
+        );
+    }
+    found.filter(|_| interfaces())
+}
+
+/// The path of Chromium.
+pub fn chromium() -> Option<PathBuf> {
+    let found = on_path("chromium").or_else(|| on_path("chromium-headless-shell"));
+    package("chromium-headless-shell", found.is_some());
+    found
+}
+
 /// True if Debian's Python has a module. Does not import it: PyTorch takes seconds.
 fn has_module(module: &str) -> bool {
     let find =

@@ -39,6 +39,7 @@ mod wire_options;
 #[derive(clap::Subcommand)]
 pub enum Command {
     Demo(Box<crate::demo::Options>),
+    Bench(Box<crate::bench::Options>),
     Switch(Box<switch::Arguments>),
     Wire(Box<wire::Arguments>),
     Controller(controller::Arguments),
@@ -62,6 +63,7 @@ impl Command {
     pub fn run(self) -> Result<ExitCode> {
         match self {
             Command::Demo(options) => return crate::demo::run(&options),
+            Command::Bench(options) => return crate::bench::run(&options),
             Command::Switch(arguments) => return switch::run(*arguments),
             Command::Wire(arguments) => wire::run(*arguments),
             Command::Controller(arguments) => return controller::run(arguments),

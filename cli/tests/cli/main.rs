@@ -5,6 +5,7 @@ mod common;
 mod agent;
 mod apply;
 mod bad_input;
+mod bench;
 mod completions;
 mod demo;
 mod docs;

@@ -1,0 +1,95 @@
+//! The options of `ultima bench`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ultima_console::units;
+use ultima_lab::SwitchKind;
+
+use super::plan::Method;
+
+/// Compare AllReduces and training with Ultima, Gloo and Open MPI in labs, and write a report
+///
+/// All methods take turns in the same lab: hosts as network namespaces behind one switch. Writes results.csv, results.json and
+/// index.html. Needs root, iproute2, and a Python with PyTorch and Ultima's package; Open MPI is optional.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  \
+    ultima bench --quick                                 under 3 minutes\n  \
+    ultima bench --python venv/bin/python --out results  about 20 minutes\n  \
+    ultima bench --ranks 2 --sizes 400KB --tails 3 --loss 0,0.01 --methods ultima-multicast,gloo-ring")]
+pub struct Options {
+    /// Measure less: one number of ranks, small sizes, no loss, one training for each tail
+    #[arg(long)]
+    pub quick: bool,
+    /// Folder for the report's files
+    #[arg(long, value_name = "DIR", default_value = "bench")]
+    pub out: PathBuf,
+    /// Numbers of ranks, one on each host, 2 to 16. All cells have the first one; the others have the main cells only
+    /// [default: 4,2,8; quick: 4]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(2..=16))]
+    pub ranks: Vec<u16>,
+    /// Sizes of the gradient, 4KB to 1GB [default: 4KB,400KB,4MB; unlimited links also 25MB,100MB; quick: 4KB,400KB, 4MB]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
+    pub sizes: Vec<u64>,
+    /// Tails of links with a rate: p99 ÷ p50 of a packet's log-normal delay with a mean of 2 ms; 1 is none
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = tail, default_value = "1,1.5,3")]
+    pub tails: Vec<f64>,
+    /// Shares of packets lost on each link, without a tail [default: 0,0.001,0.01,0.05; quick: 0]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = units::share_under_one)]
+    pub loss: Vec<f64>,
+    /// Rate of the limited links in bits per second [default: 100M; with BMv2: 10M]
+    #[arg(long, value_name = "BITS/S", value_parser = units::bit_rate)]
+    pub rate: Option<u64>,
+    /// Methods that take turns [default: all that are installed]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
+    pub methods: Vec<Method>,
+    /// Time for all measurements, at least 1s; a few operations take place in any case [default: 22m; quick: 165s]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub time: Option<Duration>,
+    /// Measure links with --rate only, not also unlimited ones
+    #[arg(long)]
+    pub no_unlimited: bool,
+    /// Measure AllReduces only, not training
+    #[arg(long)]
+    pub no_training: bool,
+    /// Switch to run: embedded (this program) or bmv2 (simple_switch_grpc, which must be on the PATH)
+    #[arg(long, value_name = "KIND", default_value_t = SwitchKind::Embedded)]
+    pub switch: SwitchKind,
+    /// Python with PyTorch and the package `ultima`
+    #[arg(long, value_name = "PATH", default_value = "python3")]
+    pub python: PathBuf,
+}
+
+/// Parses a size in decimal units, such as 400KB.
+fn size(text: &str) -> Result<u64, String> {
+    let number = text.trim_end_matches('B');
+    let (number, unit) = match number.strip_suffix(['K', 'M', 'G']) {
+        Some(rest) => (rest, &number[rest.len()..]),
+        None => (number, ""),
+    };
+    let unit = match unit {
+        "K" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        _ => 1,
+    };
+    let bytes = number.parse().ok().and_then(|it: u64| it.checked_mul(unit));
+    let valid = |bytes: &u64| (4_000..=1_000_000_000).contains(bytes) && bytes.is_multiple_of(4);
+    bytes
+        .filter(valid)
+        .ok_or_else(|| "expected 4KB to 1GB in whole words of 4 bytes, such as 400KB".to_owned())
+}
+
+fn tail(text: &str) -> Result<f64, String> {
+    let tail = text.parse().ok();
+    tail.filter(|tail| (1.0..=10.0).contains(tail))
+        .ok_or_else(|| "expected p99 ÷ p50, 1 to 10".to_owned())
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let time = units::duration(text).map_err(|error| error.to_string())?;
+    let valid = (1..=86_400).contains(&time.as_secs());
+    valid
+        .then_some(time)
+        .ok_or_else(|| "expected 1s to 24h".to_owned())
+}

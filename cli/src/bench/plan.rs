@@ -1,0 +1,220 @@
+//! The cells that a run measures, in order.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::options::Options;
+use ultima_lab::SwitchKind;
+
+/// A collective that a run compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Ultima; the switch copies results to all ranks
+    UltimaMulticast,
+    /// Ultima without the switch's help
+    UltimaUnicast,
+    /// PyTorch's all_reduce with Gloo
+    GlooRing,
+    /// Halving-doubling over Gloo's TCP
+    HalvingDoubling,
+    /// Transpose AllReduce over Gloo's TCP
+    TarTcp,
+    /// Open MPI
+    OpenMpi,
+}
+
+impl Method {
+    pub const ALL: [Method; 6] = [
+        Method::UltimaMulticast,
+        Method::UltimaUnicast,
+        Method::GlooRing,
+        Method::HalvingDoubling,
+        Method::TarTcp,
+        Method::OpenMpi,
+    ];
+    /// The name in files and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::UltimaMulticast => "ultima-multicast",
+            Method::UltimaUnicast => "ultima-unicast",
+            Method::GlooRing => "gloo-ring",
+            Method::HalvingDoubling => "halving-doubling",
+            Method::TarTcp => "tar-tcp",
+            Method::OpenMpi => "open-mpi",
+        }
+    }
+
+    /// True if the method averages DDP's gradients.
+    pub fn trains(self) -> bool {
+        matches!(self, Method::UltimaMulticast | Method::GlooRing)
+    }
+
+    pub fn is_ultima(self) -> bool {
+        matches!(self, Method::UltimaMulticast | Method::UltimaUnicast)
+    }
+
+    /// True if the method runs with so many ranks.
+    pub fn takes(self, ranks: u16) -> bool {
+        self != Method::HalvingDoubling || ranks.is_power_of_two()
+    }
+}
+
+/// The state of a lab's links.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Condition {
+    /// p99 ÷ p50 of a packet's delay on a link; 1 for no delay.
+    pub tail: f64,
+    /// Share of packets lost on each link, 0 to 1.
+    pub loss: f64,
+}
+
+/// A lab and what it measures.
+#[derive(Clone, Debug)]
+pub struct LabPlan {
+    pub ranks: u16,
+    /// Rate of links in bits per second; `None` for links without emulation.
+    pub rate: Option<u64>,
+    pub conditions: Vec<(Condition, Vec<u64>)>,
+    /// Tails at which models are trained.
+    pub trainings: Vec<f64>,
+}
+
+/// All measurements of a run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub labs: Vec<LabPlan>,
+    pub methods: Vec<Method>,
+    /// Time for all measurements, by their weights. A busy machine measures less.
+    pub time: Duration,
+    /// Turns of each method in a cell.
+    pub rounds: u32,
+    /// Most operations of a method in a cell.
+    pub operations: u32,
+    /// Trainings for each tail and method.
+    pub seeds: u32,
+    /// Most steps of a training.
+    pub steps: u32,
+}
+
+/// The size of the main cells, if it is measured.
+const MAIN: u64 = 400_000;
+const QUIET: Condition = Condition {
+    tail: 1.0,
+    loss: 0.0,
+};
+
+impl Plan {
+    /// The plan that the options ask for.
+    pub fn new(options: &Options) -> Plan {
+        let quick = options.quick;
+        let given = |given: &[u64], usual: &[u64]| match given {
+            [] => usual.to_vec(),
+            given => given.to_vec(),
+        };
+        let sizes = |usual: &[u64]| given(&options.sizes, usual);
+        let (limited, unlimited) = match quick {
+            true => (sizes(&[4_000, MAIN]), sizes(&[MAIN, 4_000_000])),
+            false => (
+                sizes(&[4_000, MAIN, 4_000_000]),
+                sizes(&[4_000, MAIN, 4_000_000, 25_000_000, 100_000_000]),
+            ),
+        };
+        let main = |sizes: &[u64]| match sizes.contains(&MAIN) {
+            true => MAIN,
+            false => sizes[sizes.len() / 2],
+        };
+        let ranks = match (&options.ranks[..], quick) {
+            ([], true) => vec![4],
+            ([], false) => vec![4, 2, 8],
+            (given, _) => given.to_vec(),
+        };
+        let loss = match (&options.loss[..], quick) {
+            ([], true) => vec![0.0],
+            ([], false) => vec![0.0, 0.001, 0.01, 0.05],
+            (given, _) => given.to_vec(),
+        };
+        let rate = options.rate.unwrap_or(match options.switch {
+            SwitchKind::Embedded => 100_000_000,
+            SwitchKind::Bmv2 => 10_000_000,
+        });
+        let mut tails = options.tails.clone();
+        tails.sort_by(f64::total_cmp);
+        tails.dedup();
+        let with_tail = |tail: f64| Condition { tail, loss: 0.0 };
+        let mut labs = Vec::new();
+        for (index, ranks) in ranks.into_iter().enumerate() {
+            let first = index == 0;
+            let conditions = if first {
+                let tailed = tails.iter().map(|&tail| (with_tail(tail), limited.clone()));
+                let lossy = loss.iter().filter(|loss| **loss > 0.0);
+                let lossy =
+                    lossy.map(|&loss| (Condition { tail: 1.0, loss }, vec![main(&limited)]));
+                tailed.chain(lossy).collect()
+            } else {
+                let worst = tails.iter().copied().fold(1.0, f64::max);
+                let mut both = vec![QUIET, with_tail(worst)];
+                both.dedup();
+                let main = vec![main(&limited)];
+                both.into_iter().map(|it| (it, main.clone())).collect()
+            };
+            let trained = first && !options.no_training;
+            labs.push(LabPlan {
+                ranks,
+                rate: Some(rate),
+                conditions,
+                trainings: (tails.iter().copied())
+                    .filter(|tail| trained && *tail > 1.0)
+                    .collect(),
+            });
+            if !options.no_unlimited {
+                let sizes = match first {
+                    true => unlimited.clone(),
+                    false => vec![main(&unlimited)],
+                };
+                labs.push(LabPlan {
+                    ranks,
+                    rate: None,
+                    conditions: vec![(QUIET, sizes)],
+                    trainings: Vec::new(),
+                });
+            }
+        }
+        let time = Duration::from_secs(if quick { 165 } else { 22 * 60 });
+        Plan {
+            labs,
+            methods: match &options.methods[..] {
+                [] => Method::ALL.to_vec(),
+                given => given.to_vec(),
+            },
+            time: options.time.unwrap_or(time),
+            rounds: if quick { 3 } else { 5 },
+            operations: if quick { 60 } else { 200 },
+            seeds: if quick { 1 } else { 3 },
+            steps: if quick { 100 } else { 150 },
+        }
+    }
+
+    /// The weights of all cells and trainings of these labs.
+    pub fn weight(&self, labs: &[LabPlan]) -> u32 {
+        let cell =
+            |of: &(Condition, Vec<u64>)| of.1.iter().map(|&it| weight(of.0, it)).sum::<u32>();
+        let lab = |lab: &LabPlan| {
+            let trainings = lab.trainings.len() as u32 * self.seeds * TRAINING_WEIGHT;
+            lab.conditions.iter().map(cell).sum::<u32>() + trainings
+        };
+        labs.iter().map(lab).sum()
+    }
+}
+
+/// The weight of a training.
+pub const TRAINING_WEIGHT: u32 = 2;
+
+/// A cell's weight: percentiles of the main cells with a tail need many operations.
+pub fn weight(condition: Condition, bytes: u64) -> u32 {
+    match condition.tail > 1.0 && bytes == MAIN {
+        true => 3,
+        false => 1,
+    }
+}

@@ -1,0 +1,619 @@
+//! The report: results.json has everything, results.csv a line for each method of a cell, index.html a page that needs no network.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Instant, SystemTime};
+
+use anyhow::Result;
+use serde::Serialize;
+use ultima_switch::units::show_bit_rate;
+
+use super::bed::{Losses, MEAN_DELAY};
+use super::options::Options;
+use super::plan::{Condition, LabPlan, Method, Plan};
+use super::run::TARGET;
+use super::statistics::{Interval, interval, mean, p50, p95, p99, ratio};
+use ultima_console::output;
+
+/// The page, with a place for the data.
+const PAGE: &str = include_str!("page.html");
+const PLACE: &str = "/*DATA*/null";
+/// A full frame of Ethernet without its checksum, and the UDP payload in it: what headers leave of a link's rate.
+const FRAME: f64 = 1514.0;
+const PAYLOAD: f64 = 1472.0;
+/// Training steps before those that count as iterations.
+const FIRST_STEPS: usize = 10;
+
+/// Everything that a run measured, and where.
+#[derive(Serialize)]
+pub struct Report {
+    ultima: &'static str,
+    command: Vec<String>,
+    /// Seconds since 1970 at the start.
+    started: u64,
+    wall_s: f64,
+    machine: Machine,
+    versions: BTreeMap<String, String>,
+    settings: Settings,
+    /// What was left out, and why.
+    notes: Vec<String>,
+    /// The results to reach.
+    pub targets: Vec<Target>,
+    pub cells: Vec<Cell>,
+    pub trainings: Vec<Training>,
+    #[serde(skip)]
+    clock: Instant,
+}
+
+#[derive(Serialize)]
+struct Machine {
+    cpu: String,
+    cores: usize,
+    kernel: String,
+    /// Of the minute before the start.
+    load: String,
+}
+
+#[derive(Serialize)]
+struct Settings {
+    switch: String,
+    mean_delay: &'static str,
+    time_s: u64,
+    rounds: u32,
+    operations: u32,
+    seeds: u32,
+    steps: u32,
+    target_accuracy: f64,
+}
+
+/// A ratio that the project wants to reach.
+#[derive(Serialize)]
+pub struct Target {
+    name: String,
+    must: f64,
+    aim: f64,
+    /// True if the value has to be at least `must`, false if at most.
+    at_least: bool,
+    value: Interval,
+    reached: bool,
+}
+
+/// AllReduces of one size by all methods, in one state of the links.
+#[derive(Serialize)]
+pub struct Cell {
+    /// Rate of links; `None` for links without emulation.
+    rate_bps: Option<u64>,
+    ranks: u16,
+    #[serde(flatten)]
+    condition: Condition,
+    pub bytes: u64,
+    methods: Vec<Measured>,
+}
+
+/// What was measured of a method.
+#[derive(Clone, Serialize)]
+pub struct Measured {
+    pub method: Method,
+    /// Time of each operation at its slowest rank.
+    #[serde(serialize_with = "rounded")]
+    pub seconds: Vec<f64>,
+    /// CPU time of all ranks.
+    pub cpu_s: f64,
+    /// Ultima's: packets that ranks owed each other, and those that were not there in time.
+    pub owed: u64,
+    pub not_in_time: u64,
+    /// Lost packets by place, from the lab's counters.
+    pub lost: Losses,
+    /// The largest difference from the exact result, relative to the largest value.
+    pub largest_error: f64,
+    summary: Option<Summary>,
+}
+
+#[derive(Clone, Serialize)]
+struct Summary {
+    p50_ms: Interval,
+    p95_ms: Interval,
+    p99_ms: Interval,
+    /// Bits of gradient per second, at p50.
+    goodput_bps: f64,
+    /// The time that links and headers need at least, divided by p50.
+    share_of_bound: Option<f64>,
+    cpu_s_per_gb: f64,
+    /// Gloo ring's time divided by this one's.
+    gloo_ratio_p50: Option<Interval>,
+    gloo_ratio_p99: Option<Interval>,
+}
+
+/// Training of a model by each method, in turns.
+#[derive(Serialize)]
+pub struct Training {
+    ranks: u16,
+    rate_bps: Option<u64>,
+    tail: f64,
+    pub seed: u32,
+    /// Size of the gradient.
+    pub bytes: u64,
+    pub methods: Vec<Trained>,
+}
+
+#[derive(Serialize)]
+pub struct Trained {
+    pub measured: Measured,
+    /// Training steps so far, their seconds, and the share of test images that the model recognises.
+    accuracy: Vec<(usize, f64, f64)>,
+    /// Seconds of training until the target accuracy.
+    seconds_to_target: Option<f64>,
+}
+
+/// Microseconds are enough.
+fn rounded<S: serde::Serializer>(seconds: &[f64], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(seconds.iter().map(|it| (it * 1e6).round() / 1e6))
+}
+
+fn scaled(interval: Interval, by: f64) -> Interval {
+    let Interval { value, low, high } = interval;
+    let [value, low, high] = [value, low, high].map(|it| it * by);
+    Interval { value, low, high }
+}
+
+impl Measured {
+    pub fn new(method: Method) -> Measured {
+        Measured {
+            method,
+            seconds: Vec::new(),
+            cpu_s: 0.0,
+            owed: 0,
+            not_in_time: 0,
+            lost: Losses::new(),
+            largest_error: 0.0,
+            summary: None,
+        }
+    }
+
+    /// Computes the summary of `seconds`, operations on `bytes`, of which the links need `bound_s` each.
+    fn summarize(&mut self, skip: usize, bytes: u64, bound_s: Option<f64>, gloo: &[f64]) {
+        let own = self.seconds.get(skip..).unwrap_or_default();
+        let gloo = gloo.get(skip..).unwrap_or_default();
+        let ms = |statistic| interval(own, statistic).map(|it| scaled(it, 1e3));
+        let (Some(p50_ms), Some(p95_ms), Some(p99_ms)) = (ms(p50), ms(p95), ms(p99)) else {
+            return;
+        };
+        let p50_s = p50_ms.value / 1e3;
+        let beside = |statistic| match self.method {
+            Method::GlooRing => None,
+            _ => ratio(gloo, own, statistic),
+        };
+        self.summary = Some(Summary {
+            p50_ms,
+            p95_ms,
+            p99_ms,
+            goodput_bps: 8.0 * bytes as f64 / p50_s,
+            share_of_bound: bound_s.map(|bound| bound / p50_s),
+            cpu_s_per_gb: self.cpu_s / (self.seconds.len() as f64 * bytes as f64 / 1e9),
+            gloo_ratio_p50: beside(p50),
+            gloo_ratio_p99: beside(p99),
+        });
+    }
+}
+
+impl Cell {
+    pub fn new(lab: &LabPlan, condition: Condition, bytes: u64) -> Cell {
+        Cell {
+            rate_bps: lab.rate,
+            ranks: lab.ranks,
+            condition,
+            bytes,
+            methods: Vec::new(),
+        }
+    }
+
+    pub fn with(self, methods: Vec<Measured>) -> Cell {
+        Cell { methods, ..self }
+    }
+
+    /// The least time of an AllReduce: each rank has to receive 2 (N − 1) / N of the gradient (Patarasuk and Yuan, 2009).
+    fn bound_s(&self) -> Option<f64> {
+        let (ranks, bits) = (f64::from(self.ranks), 8.0 * self.bytes as f64);
+        let received = 2.0 * (ranks - 1.0) / ranks * bits * FRAME / PAYLOAD;
+        self.rate_bps.map(|rate| received / rate as f64)
+    }
+
+    fn of(&self, method: Method) -> Option<&Measured> {
+        self.methods.iter().find(|it| it.method == method)
+    }
+
+    fn summarize(&mut self) {
+        let gloo = self.of(Method::GlooRing).map(|it| it.seconds.clone());
+        let (gloo, bound_s, bytes) = (gloo.unwrap_or_default(), self.bound_s(), self.bytes);
+        for measured in &mut self.methods {
+            measured.summarize(0, bytes, bound_s, &gloo);
+        }
+    }
+
+    /// Gloo ring's time divided by that of Ultima with multicast.
+    fn gloo_ratio(&self, of: impl Fn(&Summary) -> Option<Interval>) -> Option<Interval> {
+        of(self.of(Method::UltimaMulticast)?.summary.as_ref()?)
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ranks, Condition { tail, loss }) = (self.ranks, self.condition);
+        let (links, size) = (links(self.rate_bps), size(self.bytes));
+        write!(
+            f,
+            "{ranks} ranks, {links}, tail {tail}, loss {loss}, {size}"
+        )
+    }
+}
+
+fn links(rate: Option<u64>) -> String {
+    rate.map_or_else(|| "unlimited".to_owned(), show_bit_rate)
+}
+
+/// Bytes in decimal units.
+fn size(bytes: u64) -> String {
+    match bytes {
+        1_000_000.. => format!("{} MB", bytes as f64 / 1e6),
+        _ => format!("{} KB", bytes as f64 / 1e3),
+    }
+}
+
+impl Training {
+    pub fn new(lab: &LabPlan, tail: f64, seed: u32) -> Training {
+        Training {
+            ranks: lab.ranks,
+            rate_bps: lab.rate,
+            tail,
+            seed,
+            bytes: 0,
+            methods: Vec::new(),
+        }
+    }
+
+    fn of(&self, method: Method) -> Option<&Trained> {
+        self.methods.iter().find(|it| it.measured.method == method)
+    }
+
+    fn summarize(&mut self) {
+        let gloo = self
+            .of(Method::GlooRing)
+            .map(|it| it.measured.seconds.clone());
+        let (gloo, bytes) = (gloo.unwrap_or_default(), self.bytes);
+        for trained in &mut self.methods {
+            trained.measured.summarize(FIRST_STEPS, bytes, None, &gloo);
+        }
+    }
+}
+
+impl Trained {
+    pub fn new(method: Method) -> Trained {
+        Trained {
+            measured: Measured::new(method),
+            accuracy: Vec::new(),
+            seconds_to_target: None,
+        }
+    }
+
+    /// Records a test of the model after the steps so far.
+    pub fn tested(&mut self, accuracy: f64) {
+        let seconds = self.measured.seconds.iter().sum();
+        let steps = self.measured.seconds.len();
+        self.accuracy.push((steps, seconds, accuracy));
+        if accuracy >= TARGET {
+            self.seconds_to_target.get_or_insert(seconds);
+        }
+    }
+}
+
+impl Report {
+    pub fn new(options: &Options, plan: &Plan, versions: BTreeMap<String, String>) -> Report {
+        let mut notes = vec![
+            "PyTorch selects Gloo's ring only; halving-doubling and TAR over TCP are the bench's own, with PyTorch's isend and irecv on \
+             Gloo. For small sizes Python's time for each message is part of their time."
+                .to_owned(),
+        ];
+        for missing in ["mpirun", "mpi4py"] {
+            if plan.methods.contains(&Method::OpenMpi) && !versions.contains_key(missing) {
+                notes.push(format!(
+                    "Open MPI was left out: no {missing} (apt install openmpi-bin python3-mpi4py)"
+                ));
+            }
+        }
+        let odd = |lab: &LabPlan| !Method::HalvingDoubling.takes(lab.ranks);
+        if plan.methods.contains(&Method::HalvingDoubling) && plan.labs.iter().any(odd) {
+            notes.push("Halving-doubling was left out where ranks are not a power of two.".into());
+        }
+        Report {
+            ultima: env!("CARGO_PKG_VERSION"),
+            command: std::env::args().collect(),
+            started: (SystemTime::UNIX_EPOCH.elapsed()).map_or(0, |since| since.as_secs()),
+            wall_s: 0.0,
+            machine: Machine::this(),
+            versions,
+            settings: Settings {
+                switch: options.switch.to_string(),
+                mean_delay: MEAN_DELAY,
+                time_s: plan.time.as_secs(),
+                rounds: plan.rounds,
+                operations: plan.operations,
+                seeds: plan.seeds,
+                steps: plan.steps,
+                target_accuracy: TARGET,
+            },
+            notes,
+            targets: Vec::new(),
+            cells: Vec::new(),
+            trainings: Vec::new(),
+            clock: Instant::now(),
+        }
+    }
+
+    /// True if Open MPI is installed.
+    pub fn has_mpi(&self) -> bool {
+        ["mpirun", "mpi4py"]
+            .iter()
+            .all(|it| self.versions.contains_key(*it))
+    }
+
+    /// Adds a note, once.
+    pub fn note(&mut self, text: &str) {
+        if !self.notes.iter().any(|note| note == text) {
+            self.notes.push(text.to_owned());
+        }
+    }
+
+    /// Computes the summaries and the targets.
+    pub fn finish(&mut self) {
+        self.wall_s = self.clock.elapsed().as_secs_f64();
+        self.cells.iter_mut().for_each(Cell::summarize);
+        self.trainings.iter_mut().for_each(Training::summarize);
+        self.targets = self.targets_of();
+    }
+
+    /// Seconds of all iterations of a method's trainings at a tail.
+    fn iterations(&self, tail: f64, method: Method) -> Vec<f64> {
+        let trainings = self.trainings.iter().filter(|it| it.tail == tail);
+        let trained = trainings.filter_map(|training| training.of(method));
+        let seconds = trained.flat_map(|it| it.measured.seconds.iter().skip(FIRST_STEPS));
+        seconds.copied().collect()
+    }
+
+    fn targets_of(&self) -> Vec<Target> {
+        use Method::{GlooRing, UltimaMulticast};
+        let mut targets = Vec::new();
+        let mut add = |name: String, must: f64, aim: f64, at_least: bool, value| {
+            if let Some(value) = value {
+                let Interval { value: it, .. } = value;
+                let reached = if at_least { it >= must } else { it <= must };
+                targets.push(Target {
+                    name,
+                    must,
+                    aim,
+                    at_least,
+                    value,
+                    reached,
+                });
+            }
+        };
+        let iteration = |tail| {
+            let of = |method| self.iterations(tail, method);
+            ratio(&of(GlooRing), &of(UltimaMulticast), mean)
+        };
+        let name = "Gloo ÷ Ultima, mean iteration time of training, tail";
+        add(format!("{name} 3"), 2.0, 2.5, true, iteration(3.0));
+        add(format!("{name} 1.5"), 1.3, 1.5, true, iteration(1.5));
+        let ultima = |tail| self.iterations(tail, UltimaMulticast);
+        let name = "Ultima, mean iteration time: tail 3 ÷ tail 1.5".to_owned();
+        add(
+            name,
+            1.03,
+            1.01,
+            false,
+            ratio(&ultima(3.0), &ultima(1.5), mean),
+        );
+        let name = format!(
+            "Gloo ÷ Ultima, time to {:.0} % accuracy, tail 3 (of seeds)",
+            100.0 * TARGET
+        );
+        add(name, 1.7, 2.0, true, self.time_to_target(3.0));
+        for cell in &self.cells {
+            let Condition { tail, loss } = cell.condition;
+            let of = |what| format!("Gloo ÷ Ultima, {what} of an AllReduce: {cell}");
+            if tail == 1.0 && loss == 0.0 && (400_000..=25_000_000).contains(&cell.bytes) {
+                add(
+                    of("p50"),
+                    1.0,
+                    1.2,
+                    true,
+                    cell.gloo_ratio(|it| it.gloo_ratio_p50),
+                );
+            }
+            if tail == 3.0 && cell.rate_bps.is_some() {
+                add(
+                    of("p99"),
+                    4.0,
+                    6.0,
+                    true,
+                    cell.gloo_ratio(|it| it.gloo_ratio_p99),
+                );
+            }
+        }
+        targets
+    }
+
+    /// Gloo's time to the target accuracy divided by Ultima's: the median of seeds, the lowest and the highest.
+    fn time_to_target(&self, tail: f64) -> Option<Interval> {
+        let seconds = |training: &Training, method| training.of(method)?.seconds_to_target;
+        let trainings = self.trainings.iter().filter(|it| it.tail == tail);
+        let ratios = trainings.filter_map(|it| {
+            Some(seconds(it, Method::GlooRing)? / seconds(it, Method::UltimaMulticast)?)
+        });
+        let mut ratios: Vec<f64> = ratios.collect();
+        ratios.sort_by(f64::total_cmp);
+        let (low, high) = (*ratios.first()?, *ratios.last()?);
+        Some(Interval {
+            value: p50(&mut ratios),
+            low,
+            high,
+        })
+    }
+
+    /// The result in a few lines for a terminal.
+    pub fn summary(&self, out: &Path) -> String {
+        let ratio = |ratio: Option<Interval>| ratio.map_or_else(|| "-".into(), |it| it.to_string());
+        let rows = self.cells.iter().flat_map(|cell| {
+            cell.methods.iter().filter_map(move |it| {
+                let summary = it.summary.as_ref()?;
+                Some([
+                    cell.to_string(),
+                    it.method.name().to_owned(),
+                    format!("{:.2}", summary.p50_ms.value),
+                    format!("{:.2}", summary.p99_ms.value),
+                    ratio(summary.gloo_ratio_p50),
+                    ratio(summary.gloo_ratio_p99),
+                ])
+            })
+        });
+        let header = ["CELL", "METHOD", "P50-MS", "P99-MS", "GLOO÷P50", "GLOO÷P99"];
+        let mut text = output::table(header, rows);
+        let targets = self.targets.iter().map(|it| {
+            [
+                it.name.clone(),
+                format!("{} {}", if it.at_least { "≥" } else { "≤" }, it.must),
+                it.value.to_string(),
+                if it.reached { "reached" } else { "missed" }.to_owned(),
+            ]
+        });
+        text.push('\n');
+        text += &output::table(["TARGET", "MUST", "MEASURED", "RESULT"], targets);
+        // Writing to a string cannot fail.
+        let page = out.join("index.html");
+        let _ = writeln!(text, "\n{:.0} s; report: {}", self.wall_s, page.display());
+        text
+    }
+
+    fn csv(&self) -> String {
+        let mut text = String::from(
+            "kind,ranks,rate_bps,tail,loss,bytes,seed,method,operations,p50_ms,p50_low,p50_high,p95_ms,p95_low,p95_high,p99_ms,p99_low,\
+             p99_high,goodput_bps,share_of_bound,cpu_s_per_gb,gloo_ratio_p50,gloo_ratio_p50_low,gloo_ratio_p50_high,gloo_ratio_p99,\
+             gloo_ratio_p99_low,gloo_ratio_p99_high,packets_owed,packets_not_in_time,packets_lost,lost_where,largest_error,accuracy,\
+             seconds_to_accuracy\n",
+        );
+        for cell in &self.cells {
+            let Condition { tail, loss } = cell.condition;
+            for it in &cell.methods {
+                let rate = cell.rate_bps.map_or_else(String::new, |it| it.to_string());
+                text += &format!(
+                    "allreduce,{},{rate},{tail},{loss},{},,",
+                    cell.ranks, cell.bytes
+                );
+                text += &format!("{},,\n", it.line());
+            }
+        }
+        for training in &self.trainings {
+            let Training {
+                ranks,
+                tail,
+                bytes,
+                seed,
+                ..
+            } = training;
+            for it in &training.methods {
+                let rate = training
+                    .rate_bps
+                    .map_or_else(String::new, |it| it.to_string());
+                let last = it.accuracy.last().map_or(0.0, |last| last.2);
+                let seconds = it
+                    .seconds_to_target
+                    .map_or_else(String::new, |it| it.to_string());
+                text += &format!("iteration,{ranks},{rate},{tail},0,{bytes},{seed},");
+                text += &format!("{},{last},{seconds}\n", it.measured.line());
+            }
+        }
+        text
+    }
+}
+
+impl Measured {
+    /// The columns from `method` to `largest_error`.
+    fn line(&self) -> String {
+        let mut fields = vec![
+            self.method.name().to_owned(),
+            self.seconds.len().to_string(),
+        ];
+        let mut put = |interval: Option<Interval>| match interval {
+            Some(Interval { value, low, high }) => {
+                fields.extend([value, low, high].map(|it| format!("{it:.4}")));
+            }
+            None => fields.extend([const { String::new() }; 3]),
+        };
+        let summary = self.summary.as_ref();
+        put(summary.map(|it| it.p50_ms));
+        put(summary.map(|it| it.p95_ms));
+        put(summary.map(|it| it.p99_ms));
+        let number = |of: fn(&Summary) -> Option<f64>| {
+            summary
+                .and_then(of)
+                .map_or_else(String::new, |it| format!("{it:.4}"))
+        };
+        fields.push(number(|it| Some(it.goodput_bps)));
+        fields.push(number(|it| it.share_of_bound));
+        fields.push(number(|it| Some(it.cpu_s_per_gb)));
+        let mut put = |interval: Option<Interval>| match interval {
+            Some(Interval { value, low, high }) => {
+                fields.extend([value, low, high].map(|it| format!("{it:.4}")));
+            }
+            None => fields.extend([const { String::new() }; 3]),
+        };
+        put(summary.and_then(|it| it.gloo_ratio_p50));
+        put(summary.and_then(|it| it.gloo_ratio_p99));
+        fields.extend(
+            [self.owed, self.not_in_time, self.lost.values().sum()].map(|it| it.to_string()),
+        );
+        let places: Vec<String> = self
+            .lost
+            .iter()
+            .map(|(place, it)| format!("{place} {it}"))
+            .collect();
+        fields.push(places.join("; "));
+        fields.push(format!("{:e}", self.largest_error));
+        fields.join(",")
+    }
+}
+
+impl Machine {
+    fn this() -> Machine {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let cpus = read("/proc/cpuinfo");
+        let model = cpus
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        Machine {
+            cpu: model.map_or_else(|| "unknown".to_owned(), |(_, name)| name.to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            load: read("/proc/loadavg")
+                .split(' ')
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+        }
+    }
+}
+
+/// Writes the three files.
+///
+/// # Errors
+/// One of them cannot be written.
+pub fn write(report: &Report, out: &Path) -> Result<()> {
+    let json = serde_json::to_string(report)?;
+    // No text may end the page's script.
+    let page = PAGE.replace(PLACE, &json.replace("</", "<\\/"));
+    output::write_whole(out, "results.json", &json)?;
+    output::write_whole(out, "results.csv", &report.csv())?;
+    output::write_whole(out, "index.html", &page)?;
+    Ok(())
+}

@@ -1,0 +1,446 @@
+//! Takes the measurements of a plan, the methods in turns.
+
+use std::collections::BTreeMap;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use nix::unistd::Uid;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::task::JoinHandle;
+use ultima_lab::{Cancel, LabError, LabName};
+
+use super::bed::{self, Bed, Losses};
+use super::options::Options;
+use super::plan::{Condition, LabPlan, Method, Plan, TRAINING_WEIGHT, weight};
+use super::report::{self, Cell, Measured, Report, Trained, Training};
+use super::workers::{Stage, Workers};
+use crate::exit::Exit;
+use ultima_console::output;
+
+/// Operations before those that count: Ultima learns its bounds, TCP its window.
+const WARM_UP: u32 = 10;
+/// The share of a cell's time for them.
+const WARM_UP_SHARE: u32 = 4;
+/// Time to start a lab and its ranks.
+const LAB_START: Duration = Duration::from_secs(8);
+/// How long an answer may take beyond the expected time.
+const SILENCE: Duration = Duration::from_secs(90);
+/// Training steps of a turn; the model is tested after each.
+const TURN: u32 = 5;
+/// Turns of a training even if there is no time left.
+const LEAST_TURNS: u32 = 4;
+/// The test accuracy that a training has to reach.
+pub const TARGET: f64 = 0.95;
+
+/// Runs the bench. Ctrl-C ends it with all its processes and its lab, with exit code 130.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    if !Uid::effective().is_root() {
+        return Err(LabError::NotRoot.into());
+    }
+    let plan = Plan::new(options);
+    let versions = versions(options)?;
+    std::fs::create_dir_all(&options.out).with_context(|| options.out.display().to_string())?;
+    let mut report = Report::new(options, &plan, versions);
+    let bar = progress_bar(&plan);
+    let runtime = crate::command::runtime()?;
+    let mut scene = Scene::new(options)?;
+    let measured = runtime.block_on(async {
+        let measured = tokio::select! {
+            measured = measure(options, &plan, &mut scene, &mut report, &bar) => Some(measured),
+            () = crate::command::interrupted() => None,
+        };
+        let struck = scene.strike().await;
+        bar.finish_and_clear();
+        match measured {
+            Some(measured) => measured.and(struck).map(|()| true),
+            None => struck.map(|()| false),
+        }
+    });
+    scene.clear();
+    if !measured? {
+        eprintln!("error: interrupted; the lab was removed again");
+        return Ok(Exit::Interrupted.into());
+    }
+    report.finish();
+    report::write(&report, &options.out)?;
+    output::print(&report.summary(&options.out))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks Python for the versions of what the bench needs.
+fn versions(options: &Options) -> Result<BTreeMap<String, String>> {
+    const PROGRAM: &str = "
+import importlib.metadata as m, importlib.util as u, json, platform, shutil, subprocess, sys
+if u.find_spec('torch') is None: sys.exit('torch')
+if u.find_spec('ultima') is None: sys.exit('ultima')
+v = {'python': platform.python_version()}
+for name in ('torch', 'ultima', 'numpy', 'mpi4py'):
+    if u.find_spec(name): v[name] = m.version(name)
+if shutil.which('mpirun'):
+    v['mpirun'] = subprocess.run(['mpirun', '--version'], capture_output=True, text=True).stdout.split('\\n')[0]
+print(json.dumps(v))";
+    let python = options.python.display();
+    let output = Command::new(&options.python)
+        .args(["-c", PROGRAM])
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("--python {python}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let hint = match errors.lines().last().map(str::trim) {
+        None if output.status.success() => {
+            let versions = serde_json::from_slice(&output.stdout);
+            return versions.with_context(|| format!("--python {python} is not a Python 3"));
+        }
+        Some("torch") => "has no PyTorch: `apt install python3-torch` or `pip install torch`",
+        Some("ultima") => "has no package ultima: `pip install ./python` in Ultima's repository",
+        said => {
+            let said = said.unwrap_or("it printed nothing");
+            anyhow::bail!("--python {python} does not run: {said}")
+        }
+    };
+    anyhow::bail!("--python {python} {hint}, and pass that Python")
+}
+
+fn progress_bar(plan: &Plan) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:24} {pos}/{len}, {elapsed}: {msg}");
+    let weight = u64::from(plan.weight(&plan.labs));
+    let bar = ProgressBar::new(weight).with_style(style.expect("a valid template"));
+    bar.enable_steady_tick(Duration::from_secs(1));
+    bar
+}
+
+/// All that a run has to remove at its end, however it ends.
+struct Scene {
+    stage: Stage,
+    lab: LabName,
+    cancel: Cancel,
+    making: Option<JoinHandle<Result<ultima_lab::Plan>>>,
+    workers: Vec<Workers>,
+}
+
+impl Scene {
+    fn new(options: &Options) -> Result<Scene> {
+        Ok(Scene {
+            stage: Stage::new(options.python.clone())?,
+            lab: format!("bench-{}", std::process::id()).parse()?,
+            cancel: Cancel::default(),
+            making: None,
+            workers: Vec::new(),
+        })
+    }
+
+    /// Ends the workers and removes the lab, if there is one.
+    async fn strike(&mut self) -> Result<()> {
+        self.cancel.set();
+        if let Some(making) = self.making.take() {
+            // Fails if it was cancelled; then nothing is left.
+            let _ = making.await;
+        }
+        for workers in &mut self.workers {
+            workers.stop().await;
+        }
+        self.workers.clear();
+        self.cancel = Cancel::default();
+        if ultima_lab::names()?.contains(&self.lab) {
+            ultima_lab::down(&self.lab)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the temporary files.
+    fn clear(&self) {
+        // They are in the folder for temporary files.
+        let _ = std::fs::remove_dir_all(&self.stage.folder);
+    }
+}
+
+/// A rank's answer to a run of operations or of training steps.
+#[derive(Deserialize)]
+struct Ran {
+    seconds: Vec<f64>,
+    /// CPU seconds.
+    cpu: f64,
+    /// Packets that other ranks owed it, and those lost, by cause. Ultima's only.
+    owed: u64,
+    lost: Losses,
+    /// The largest error of the last result, relative to its largest value.
+    #[serde(default)]
+    error: f64,
+    /// Share of test images that the model recognises.
+    #[serde(default)]
+    accuracy: f64,
+}
+
+/// The answer to requests without a result.
+#[derive(Deserialize)]
+struct Done {}
+
+#[derive(Deserialize)]
+struct Made {
+    bytes: u64,
+}
+
+async fn measure(
+    options: &Options,
+    plan: &Plan,
+    scene: &mut Scene,
+    report: &mut Report,
+    bar: &ProgressBar,
+) -> Result<()> {
+    let mut budget = Budget {
+        end: Instant::now() + plan.time,
+        labs: u32::try_from(plan.labs.len())?,
+        weight: plan.weight(&plan.labs),
+    };
+    for lab in &plan.labs {
+        budget.labs -= 1;
+        measure_lab(options, plan, lab, &mut budget, scene, report, bar).await?;
+        scene.strike().await?;
+    }
+    Ok(())
+}
+
+/// The time that is left, and what it is for.
+struct Budget {
+    end: Instant,
+    /// Labs that have not started.
+    labs: u32,
+    /// Weight of the measurements that have not started.
+    weight: u32,
+}
+
+impl Budget {
+    /// The time for a measurement of this weight.
+    fn take(&mut self, weight: u32) -> Duration {
+        let left = self.end.saturating_duration_since(Instant::now());
+        let share = left.saturating_sub(LAB_START * self.labs) * weight / self.weight.max(1);
+        self.weight -= weight;
+        share
+    }
+}
+
+async fn measure_lab(
+    options: &Options,
+    plan: &Plan,
+    lab: &LabPlan,
+    budget: &mut Budget,
+    scene: &mut Scene,
+    report: &mut Report,
+    bar: &ProgressBar,
+) -> Result<()> {
+    say(bar, &format!("starting a lab of {} hosts", lab.ranks));
+    let (name, cancel) = (scene.lab.clone(), scene.cancel.clone());
+    let (made, switch) = (lab.clone(), options.switch);
+    let making = tokio::task::spawn_blocking(move || bed::up(&name, &made, switch, &cancel));
+    let making = scene.making.insert(making);
+    let made = making.await?;
+    scene.making = None;
+    let mut bed = Bed::connect(&scene.lab, &made?, switch).await?;
+    let torch = Workers::torch(&scene.stage, &scene.lab, lab.ranks).await?;
+    scene.workers.push(torch);
+    let mut methods = plan.methods.clone();
+    methods.retain(|method| method.takes(lab.ranks));
+    if methods.contains(&Method::OpenMpi) && report.has_mpi() {
+        match Workers::mpi(&scene.stage, &scene.lab, lab.ranks).await {
+            Ok(workers) => scene.workers.push(workers),
+            Err(error) => report.note(&format!("Open MPI was left out: {error:#}")),
+        }
+    }
+    if scene.workers.len() < 2 {
+        methods.retain(|method| *method != Method::OpenMpi);
+    }
+    if methods.is_empty() {
+        report.note(&format!("No method was measured with {} ranks.", lab.ranks));
+        return Ok(());
+    }
+    for (condition, sizes) in &lab.conditions {
+        bed.set(*condition).await?;
+        for method in methods.iter().filter(|method| method.is_ultima()) {
+            join(&mut bed, &mut scene.workers[0], *method).await?;
+        }
+        for &bytes in sizes {
+            let cell = Cell::new(lab, *condition, bytes);
+            say(bar, &cell.to_string());
+            let weight = weight(*condition, bytes);
+            let time = budget.take(weight);
+            let measured = cell_of(plan, time, bytes, &methods, &bed, &mut scene.workers).await?;
+            report.cells.push(cell.with(measured));
+            bar.inc(u64::from(weight));
+        }
+        leave(&mut bed, &mut scene.workers[0]).await?;
+    }
+    for &tail in &lab.trainings {
+        bed.set(Condition { tail, loss: 0.0 }).await?;
+        for seed in 1..=plan.seeds {
+            say(bar, &format!("training, tail {tail}, seed {seed}"));
+            let digits = scene.stage.file("digits.csv.gz");
+            let digits = digits.to_string_lossy().into_owned();
+            let mut training = Training::new(lab, tail, seed);
+            let time = budget.take(TRAINING_WEIGHT);
+            let workers = &mut scene.workers[0];
+            train(plan, time, &mut training, &digits, &mut bed, workers).await?;
+            report.trainings.push(training);
+            bar.inc(u64::from(TRAINING_WEIGHT));
+        }
+    }
+    Ok(())
+}
+
+fn say(bar: &ProgressBar, text: &str) {
+    match bar.is_hidden() {
+        true => eprintln!("{text}"),
+        false => bar.set_message(text.to_owned()),
+    }
+}
+
+async fn join(bed: &mut Bed, workers: &mut Workers, method: Method) -> Result<()> {
+    let job = bed.create_job(method).await?;
+    let request = json!({ "do": "join", "method": method.name(), "job": job });
+    workers.ask::<Done>(&request, SILENCE).await?;
+    Ok(())
+}
+
+async fn leave(bed: &mut Bed, workers: &mut Workers) -> Result<()> {
+    let request = json!({ "do": "leave" });
+    workers.ask::<Done>(&request, SILENCE).await?;
+    bed.delete_jobs().await
+}
+
+/// Runs operations of a method; returns its ranks' answers.
+async fn operations(
+    workers: &mut [Workers],
+    method: Method,
+    bytes: u64,
+    count: u32,
+    expected: Duration,
+) -> Result<Vec<Ran>> {
+    let request = json!({ "do": "run", "method": method.name(), "bytes": bytes, "count": count });
+    let of = usize::from(method == Method::OpenMpi);
+    let answers = workers[of]
+        .ask(&request, SILENCE + 4 * count * expected)
+        .await;
+    answers.with_context(|| format!("{}, {bytes} bytes", method.name()))
+}
+
+/// Times of operations: each is that of its slowest rank, in seconds.
+fn slowest(ranks: &[Ran]) -> Vec<f64> {
+    let count = ranks.iter().map(|rank| rank.seconds.len()).min();
+    let of = |index: usize| {
+        ranks
+            .iter()
+            .map(|rank| rank.seconds[index])
+            .fold(0.0, f64::max)
+    };
+    (0..count.unwrap_or_default()).map(of).collect()
+}
+
+async fn cell_of(
+    plan: &Plan,
+    time: Duration,
+    bytes: u64,
+    methods: &[Method],
+    bed: &Bed,
+    workers: &mut [Workers],
+) -> Result<Vec<Measured>> {
+    let each = time / u32::try_from(methods.len())?;
+    let turn = (each - each / WARM_UP_SHARE) / plan.rounds;
+    let mut counts = Vec::new();
+    for &method in methods {
+        let first = operations(workers, method, bytes, 1, Duration::ZERO).await?;
+        let first = Duration::from_secs_f64(slowest(&first)[0]);
+        let warm_up = fitting(each / WARM_UP_SHARE, first).clamp(1, WARM_UP);
+        let times = slowest(&operations(workers, method, bytes, warm_up, first).await?);
+        let mean = Duration::from_secs_f64(times.iter().sum::<f64>() / f64::from(warm_up));
+        let most = plan.operations / plan.rounds;
+        counts.push((fitting(turn, mean).clamp(1, most), mean));
+    }
+    let mut measured: Vec<Measured> = methods.iter().map(|it| Measured::new(*it)).collect();
+    for round in 0..plan.rounds {
+        // Every other round in the opposite order.
+        let mut order: Vec<usize> = (0..methods.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let (count, mean) = counts[index];
+            let before = bed.losses(methods[index]).await?;
+            let ranks = operations(workers, methods[index], bytes, count, mean).await?;
+            let lost = since(&bed.losses(methods[index]).await?, &before);
+            add(&mut measured[index], &ranks, &lost);
+        }
+    }
+    Ok(measured)
+}
+
+/// How often `each` fits into `time`.
+fn fitting(time: Duration, each: Duration) -> u32 {
+    let count = time.as_secs_f64() / each.as_secs_f64().max(1e-9);
+    // Saturates.
+    count as u32
+}
+
+fn since(after: &Losses, before: &Losses) -> Losses {
+    let of = |name: &String| before.get(name).copied().unwrap_or_default();
+    let grown = after
+        .iter()
+        .map(|(name, count)| (name.clone(), count.saturating_sub(of(name))));
+    grown.filter(|(_, count)| *count > 0).collect()
+}
+
+/// Adds a turn to what was measured of a method.
+fn add(measured: &mut Measured, ranks: &[Ran], lost: &Losses) {
+    measured.seconds.extend(slowest(ranks));
+    for rank in ranks {
+        measured.cpu_s += rank.cpu;
+        measured.owed += rank.owed;
+        measured.not_in_time += rank.lost.values().sum::<u64>();
+        measured.largest_error = measured.largest_error.max(rank.error);
+    }
+    for (place, packets) in lost {
+        *measured.lost.entry(place.clone()).or_default() += packets;
+    }
+}
+
+async fn train(
+    plan: &Plan,
+    time: Duration,
+    training: &mut Training,
+    digits: &str,
+    bed: &mut Bed,
+    workers: &mut Workers,
+) -> Result<()> {
+    let end = Instant::now() + time;
+    if plan.methods.contains(&Method::UltimaMulticast) {
+        join(bed, workers, Method::UltimaMulticast).await?;
+    }
+    for method in plan.methods.iter().copied().filter(|it| it.trains()) {
+        let request = json!({ "do": "model", "method": method.name(), "seed": training.seed, "digits": digits });
+        let made: Vec<Made> = workers.ask(&request, SILENCE).await?;
+        training.bytes = made[0].bytes;
+        training.methods.push(Trained::new(method));
+    }
+    for turn in 0..plan.steps / TURN {
+        if turn >= LEAST_TURNS && Instant::now() > end {
+            break;
+        }
+        let mut order: Vec<usize> = (0..training.methods.len()).collect();
+        if turn % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let trained = &mut training.methods[index];
+            let request =
+                json!({ "do": "train", "method": trained.measured.method.name(), "count": TURN });
+            let method = trained.measured.method;
+            let before = bed.losses(method).await?;
+            let ranks: Vec<Ran> = workers.ask(&request, SILENCE).await?;
+            let lost = since(&bed.losses(method).await?, &before);
+            add(&mut trained.measured, &ranks, &lost);
+            trained.tested(ranks[0].accuracy);
+        }
+    }
+    leave(bed, workers).await
+}

@@ -5,6 +5,8 @@
 import datetime
 import hashlib
 import os
+import pathlib
+import sys
 import time
 
 import torch
@@ -341,6 +343,33 @@ def scaled():
                 skipped.append(step)
         report[name] = {"scales": scales, "skipped": skipped, "equal": is_equal_everywhere(ddp), "loss": float(loss)}
     return report
+
+
+def digits():
+    """Train a CNN on handwritten digits with the hook and with Gloo. Return both accuracies."""
+    sys.path.append(str(pathlib.Path(__file__).parents[2] / "examples"))
+    import train_ddp
+
+    dist.init_process_group("gloo")
+    images, classes = train_ddp.load(train_ddp.DIGITS)
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(1))
+    tested, trained = order[:1000], order[1000:]
+    accuracies = []
+    for state in (ultima.State(deadline=60.0, learning=False), None):
+        ddp = model(state=state)
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
+        generator = torch.Generator().manual_seed(2)
+        for epoch in range(20):
+            optimizer.param_groups[0]["lr"] = 0.1 * (1 - epoch / 20)
+            mine = trained[torch.randperm(len(trained), generator=generator)][RANK::RANKS]
+            for batch in mine[: len(trained) // RANKS].split(32):
+                optimizer.zero_grad()
+                cross_entropy(ddp(images[batch]), classes[batch]).backward()
+                optimizer.step()
+        with torch.no_grad():
+            accuracies.append(float((ddp.module(images[tested]).argmax(1) == classes[tested]).float().mean()))
+        assert is_equal_everywhere(ddp)
+    return accuracies
 
 
 def averaged():

@@ -64,6 +64,14 @@ class Training(unittest.TestCase):
             self.assertLess(ended.result(), 1e-5)
 
     @unittest.skipUnless(is_full(), "not the full check, or an old torch")
+    def test_digits_reach_gloos_accuracy(self):
+        for ended in launch.run("ddp_ranks.digits", 2):
+            ours, theirs = ended.result()
+            self.assertGreater(theirs, 0.9)
+            # A tenth of a point is one of the 1,000 digits.
+            self.assertLess(abs(ours - theirs), 0.0011)
+
+    @unittest.skipUnless(is_full(), "not the full check, or an old torch")
     def test_hsdp_replicates_with_the_hook(self):
         for ended in launch.run("ddp_ranks.hybrid", 4):
             report = ended.result()

@@ -18,16 +18,15 @@ def _create(store: Any, rank: int, size: int, timeout: Any) -> Any:
 
 
 def _create_extended(options: Any, _: object) -> Any:
-    # New versions of torch can give a group other ranks (`reconfigure`).
-    more = {}
-    if hasattr(options, "enable_reconfigure"):
-        more["enable_reconfigure"] = options.enable_reconfigure
     group = dist.ProcessGroupGloo(
-        options.store, options.group_rank, options.group_size, timeout=options.timeout, **more
+        options.store,
+        options.group_rank,
+        options.group_size,
+        timeout=options.timeout,
+        enable_reconfigure=options.enable_reconfigure,
     )
-    if hasattr(group, "options"):
-        group.options.global_ranks_in_group = options.global_ranks_in_group
-        group.options.group_name = options.group_id
+    group.options.global_ranks_in_group = options.global_ranks_in_group
+    group.options.group_name = options.group_id
     return group
 
 
@@ -38,7 +37,9 @@ def register() -> None:
         # Old versions of torch do not ask.
         parameters = inspect.signature(register).parameters
         devices: dict[str, Any] = {"devices": ["cpu", "cuda"]} if "devices" in parameters else {}
-        if "extended_api" in parameters:
+        extended = getattr(dist.distributed_c10d, "_DistributedBackendOptions", None)
+        # New versions of torch can give a group other ranks.
+        if hasattr(extended, "enable_reconfigure"):
             register(_NAME, _create_extended, extended_api=True, **devices)
         else:
             register(_NAME, _create, **devices)

@@ -45,6 +45,8 @@ class Training(unittest.TestCase):
                 ("compile", 1e-4),
             ]:
                 with self.subTest(name):
+                    if report[name] is None:
+                        self.skipTest("not the full check, or an old torch")
                     self.assertLess(report[name][0], most)
                     self.assertTrue(report[name][1])
             self.assertLess(report["group"], 1e-4)

@@ -2,12 +2,14 @@
 
 # No `from __future__ import annotations`: DDP compares the hook's annotations with types.
 
+import atexit
 import collections
 import functools
 import os
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
@@ -28,8 +30,19 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _STEPS = 1000
 # Seconds to wait for the other ranks' addresses.
 _TIMEOUT = 300.0
+# Seconds to wait at most for the end of a state's thread, which has nothing left to do then.
+_JOIN = 10.0
+
+_open: "weakref.WeakSet[State]" = weakref.WeakSet()
 
 _backend.register()
+
+
+@atexit.register
+def _close_all() -> None:
+    # A thread must not be inside torch while the interpreter ends.
+    for state in list(_open):
+        state.close()
 
 
 class _Place(NamedTuple):
@@ -94,9 +107,11 @@ class State:
         self._buckets: dict[tuple[int, int], int] = {}
         # Parts of an FSDP2 model whose gradients this step has averaged.
         self._parts: set[int] = set()
-        self._operations: queue.SimpleQueue[_Operation] = queue.SimpleQueue()
+        # None ends the thread.
+        self._operations: queue.SimpleQueue[Optional[_Operation]] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._cuda: Optional[_Cuda] = None
+        _open.add(self)
 
     def stats(self) -> list[StepStats]:
         """Return the statistics of the last steps, up to 1,000, the newest last."""
@@ -106,6 +121,10 @@ class State:
         """End the job. The state cannot be used any more."""
         if self._native is not None:
             self._native.close()
+        if self._thread is not None:
+            self._operations.put(None)
+            self._thread.join(_JOIN)
+            self._thread = None
 
     def average(self, tensors: "Iterable[torch.Tensor]") -> None:
         """Replace tensors, such as a model's parameters, by their exact mean over all ranks, in 32 bits.
@@ -197,6 +216,8 @@ class State:
         """Complete futures in the order of buckets, which is the one in which DDP waits for them."""
         while True:
             operation = self._operations.get()
+            if operation is None:
+                return
             try:
                 outcome = operation.pending.wait()
                 assert outcome is not None

@@ -17,7 +17,7 @@ use crate::values::Values;
 use super::overtaking::{Order, Packet};
 use super::packet::Payload;
 use super::reduce::Acceptance;
-use super::states::{Ending, Sign, State, States};
+use super::states::{Change, Ending, Sign, State, States};
 
 /// Which aggregates have arrived, and how many are outstanding.
 ///
@@ -154,7 +154,7 @@ impl Collect {
         result: &mut Values,
     ) -> Acceptance {
         let index = self.index(owner, slot);
-        let before = self.states.of(index);
+        let before = self.note(index, Sign::Arrival).from;
         if before == State::Arrived {
             return Acceptance::Duplicate;
         }
@@ -164,7 +164,6 @@ impl Collect {
         }
         payload.read(self.element, result.get_mut(layout.slot(owner, slot)));
         self.incomplete += u32::from(contributions < self.ranks);
-        self.note(index, Sign::Arrival);
         Acceptance::InTime
     }
 
@@ -172,14 +171,14 @@ impl Collect {
     /// aggregate has arrived.
     pub(super) fn cut(&mut self, owner: u16, slot: u32, cause: Cause) -> bool {
         let index = self.index(owner, slot);
-        self.note(index, Sign::Header(cause))
+        self.note(index, Sign::Header(cause)).is_new
     }
 
-    /// Notes an event that concerns the aggregate with number `index`. Returns true if that is news.
-    fn note(&mut self, index: usize, sign: Sign) -> bool {
+    /// Notes an event that concerns the aggregate with number `index`.
+    fn note(&mut self, index: usize, sign: Sign) -> Change {
         let change = self.states.note(index, sign);
         self.awaited -= u32::from(change.ends_wait);
-        change.is_new
+        change
     }
 
     /// Notes a packet that `owner` sent after its last aggregate.

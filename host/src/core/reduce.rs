@@ -251,17 +251,19 @@ impl Reduce {
         if last {
             self.ending.insert(source);
         }
-        let bit = self.bit(slot, source);
-        let before = self.states.of(bit);
+        let is_closed = self.closed.contains(slot as usize);
+        let before = match is_closed {
+            true => self.states.of(self.bit(slot, source)),
+            false => self.note(slot, source, Sign::Arrival).from,
+        };
         if before == State::Arrived {
             return Acceptance::Duplicate;
         }
         let position = self.rotations.of(source).position(slot, self.slots);
         self.note_order(source, position, before);
-        let acceptance = if self.closed.contains(slot as usize) {
+        let acceptance = if is_closed {
             Acceptance::Late
         } else {
-            self.note(slot, source, Sign::Arrival);
             let range = layout.slot(self.rank, slot);
             match (own.get(range.clone()), result.get_mut(range.clone())) {
                 (Some(own), Some(sum)) if self.adds_next(slot, source) => {
@@ -325,13 +327,12 @@ impl Reduce {
         if last {
             self.ending.insert(source);
         }
-        let bit = self.bit(slot, source);
-        let before = self.states.of(bit);
-        if !self.note(slot, source, Sign::Header(cause)).is_new {
+        let change = self.note(slot, source, Sign::Header(cause));
+        if !change.is_new {
             return false;
         }
         let position = self.rotations.of(source).position(slot, self.slots);
-        self.note_order(source, position, before);
+        self.note_order(source, position, change.from);
         self.overtaken(source, position.saturating_sub(self.order.tolerance()));
         true
     }

@@ -105,6 +105,7 @@ pub(super) struct States {
 /// A change of a packet's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
+    pub(super) from: State,
     /// True if the packet's state is another one now.
     pub(super) is_new: bool,
     /// True if this rank waited for the packet until now.
@@ -136,14 +137,20 @@ impl States {
     }
 
     /// Notes an event.
+    #[inline]
     pub(super) fn note(&mut self, packet: usize, sign: Sign) -> Change {
-        let from = self.of(packet);
+        let shift = packet % PER_WORD * BITS;
+        let word = &mut self.words[packet / PER_WORD];
+        let from = State::from_bits(*word >> shift & 0b111);
         let to = from.after(sign);
-        let changed = from.to_bits() ^ to.to_bits();
-        self.words[packet / PER_WORD] ^= changed << (packet % PER_WORD * BITS);
+        let is_new = from != to;
+        if is_new {
+            *word ^= (from.to_bits() ^ to.to_bits()) << shift;
+        }
         Change {
-            is_new: from != to,
-            ends_wait: from.is_awaited(self.answers) && !to.is_awaited(self.answers),
+            from,
+            is_new,
+            ends_wait: is_new && from.is_awaited(self.answers) && !to.is_awaited(self.answers),
         }
     }
 

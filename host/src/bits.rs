@@ -1,7 +1,5 @@
 //! Sets of small numbers that keep their memory from one operation to the next.
 
-use std::ops::Range;
-
 /// A fixed-length bit set.
 #[derive(Default)]
 pub(crate) struct Bits {
@@ -33,23 +31,6 @@ impl Bits {
     pub(crate) fn contains(&self, index: usize) -> bool {
         self.words[index / 64] >> (index % 64) & 1 != 0
     }
-
-    /// Number of elements in `range`.
-    pub(crate) fn count(&self, range: Range<usize>) -> usize {
-        if range.is_empty() {
-            return 0;
-        }
-        let (first, last) = (range.start / 64, (range.end - 1) / 64);
-        // The bits of the first and the last word that are outside the range.
-        let from = u64::MAX << (range.start % 64);
-        let to = u64::MAX >> (63 - (range.end - 1) % 64);
-        let ones = |word: u64| word.count_ones() as usize;
-        if first == last {
-            return ones(self.words[first] & from & to);
-        }
-        let between = self.words[first + 1..last].iter().map(|word| ones(*word));
-        ones(self.words[first] & from) + between.sum::<usize>() + ones(self.words[last] & to)
-    }
 }
 
 /// A bit set that is usually empty. It takes no memory until its first insertion.
@@ -78,14 +59,6 @@ impl RareBits {
     pub(crate) fn contains(&self, index: usize) -> bool {
         self.used && self.bits.contains(index)
     }
-
-    /// Number of elements in `range`.
-    pub(crate) fn count(&self, range: Range<usize>) -> usize {
-        match self.used {
-            true => self.bits.count(range),
-            false => 0,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -106,31 +79,15 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_counted() {
-        let mut bits = Bits::default();
-        bits.reset(200);
-        let inside = |index: usize| index.is_multiple_of(3) || (64..128).contains(&index);
-        for index in (0..200).filter(|index| inside(*index)) {
-            bits.insert(index);
-        }
-        for start in [0, 1, 63, 64, 65, 127, 128, 199, 200] {
-            for end in (start..=200).chain([start]) {
-                let expected = (start..end).filter(|index| inside(*index)).count();
-                assert_eq!(bits.count(start..end), expected, "{start}..{end}");
-            }
-        }
-    }
-
-    #[test]
     fn a_rare_set_is_there_when_it_is_needed() {
         let mut bits = RareBits::default();
         bits.reset(130);
-        assert!(!bits.contains(129) && bits.count(0..130) == 0);
+        assert!(!bits.contains(129));
         assert_eq!(bits.bits.words.capacity(), 0);
         assert!(bits.insert(129) && !bits.insert(129));
-        assert!(bits.contains(129) && !bits.contains(128) && bits.count(0..130) == 1);
+        assert!(bits.contains(129) && !bits.contains(128));
         bits.reset(130);
-        assert!(!bits.contains(129) && bits.count(0..130) == 0);
+        assert!(!bits.contains(129));
         bits.insert(1);
         assert!(!bits.contains(129));
     }

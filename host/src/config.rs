@@ -220,6 +220,9 @@ pub enum ConfigError {
         /// The largest size that fits a datagram, next to headers and the bitmap of counted ranks.
         most: usize,
     },
+    /// t_B, the deadline, is zero.
+    #[error("a deadline (t_B) of 0: expected more, for example 5s")]
+    Deadline,
     /// t_S is zero, or not below t_B.
     #[error("t_S of {t_s:?}: expected more than zero and less than t_B, which is {t_b:?}")]
     Bounds {
@@ -304,6 +307,9 @@ impl Config {
             let bytes = self.slot_bytes;
             return Err(ConfigError::Slot { bytes, most });
         }
+        if self.t_b.is_zero() {
+            return Err(ConfigError::Deadline);
+        }
         if self.t_s.is_zero() || self.t_s >= self.t_b {
             return Err(ConfigError::Bounds {
                 t_s: self.t_s,
@@ -371,6 +377,7 @@ mod tests {
         assert!(refused(|c| c.slot_bytes = 65_508).contains("65452"));
         let sealed = refused(|c| (c.key, c.slot_bytes) = (Some(Key([1; 16])), 65_440));
         assert!(sealed.contains("65436"), "{sealed}");
+        assert!(refused(|c| c.t_b = Duration::ZERO).contains("deadline"));
         assert!(refused(|c| c.t_s = c.t_b).contains("less than t_B"));
         assert!(refused(|c| c.coding = Coding::Hadamard { log2_block: 20 }).contains("2^16"));
         assert!(refused(|c| c.incast = IncastPolicy::Fixed(0)).contains("1 to 15"));

@@ -14,10 +14,10 @@ use crate::operation::Part;
 use crate::recycling::Known;
 use crate::values::Values;
 
-use super::cuts::Cuts;
 use super::overtaking::{Order, Packet};
 use super::packet::Payload;
 use super::reduce::Acceptance;
+use super::states::{Change, Ending, Sign, State, States};
 
 /// Which aggregates have arrived, and how many are outstanding.
 ///
@@ -33,23 +33,17 @@ pub(super) struct Collect {
     element: Element,
     /// Numbers of slots over all shards.
     numbers: SlotNumbers,
-    received: Bits,
+    states: States,
     /// Slots whose aggregate lacks this rank's contribution.
     uncounted: RareBits,
-    cuts: Cuts,
-    /// Owners whose outstanding aggregates this rank gave up.
+    /// Owners without outstanding aggregates, because this rank gave them up.
     given_up: Bits,
-    /// Of these, owners that were silent.
-    silent: Bits,
-    /// Owners whose last packets have begun to arrive, or that have nothing outstanding.
-    ending: Bits,
+    ending: Ending,
     pub(super) order: Order,
     /// Number of aggregates that the others owe.
     owed: u64,
-    /// Aggregates that have neither arrived nor been lost.
+    /// Aggregates that this rank waits for.
     awaited: u32,
-    /// Other owners whose last packets have not begun to arrive.
-    coming: u16,
     /// Arrived aggregates that lack contributions.
     incomplete: u32,
 }
@@ -80,28 +74,23 @@ impl Collect {
         self.answers = config.answers;
         self.element = config.element;
         self.numbers = layout.numbers();
-        for owners in [&mut self.given_up, &mut self.silent, &mut self.ending] {
-            owners.reset(ranks.into());
-        }
+        self.given_up.reset(ranks.into());
+        self.ending.reset(ranks);
         self.order.reset(ranks, config.reorder, false);
         self.awaited = 0;
         self.incomplete = 0;
-        self.coming = 0;
         for owner in (0..ranks).filter(|owner| *owner != rank) {
             let slots = layout.slots(owner);
             self.awaited += slots;
-            if slots > 0 {
-                self.coming += 1;
-            } else {
-                self.ending.insert(owner.into());
+            if slots == 0 {
+                self.ending.insert(owner);
             }
         }
-        self.ending.insert(rank.into());
+        self.ending.insert(rank);
         self.owed = self.awaited.into();
         let slots = (self.awaited + layout.slots(rank)) as usize;
-        self.received.reset(slots);
+        self.states.reset(slots, config.answers);
         self.uncounted.reset(slots);
-        self.cuts.reset(slots);
     }
 
     /// Arrived aggregates that lack contributions.
@@ -111,7 +100,7 @@ impl Collect {
 
     /// Number of arrived aggregates of `owner`'s shard.
     pub(super) fn came(&self, owner: u16) -> u32 {
-        self.received.count(self.of(owner)) as u32
+        self.states.count_arrived(self.of(owner)) as u32
     }
 
     /// The numbers of `owner`'s slots.
@@ -129,27 +118,25 @@ impl Collect {
         self.owed
     }
 
-    /// Aggregates that have neither arrived nor been lost.
+    /// Aggregates that this rank waits for.
     pub(super) fn awaited(&self) -> u32 {
         self.awaited
     }
 
     /// True if every owner's last packets have begun to arrive, or it has nothing outstanding.
     pub(super) fn is_ending(&self) -> bool {
-        self.coming == 0
+        self.ending.is_complete()
     }
 
     /// Notes that `owner`'s last packets have begun to arrive.
     pub(super) fn ending(&mut self, owner: u16) {
-        if self.ending.insert(owner.into()) {
-            self.coming -= 1;
-        }
+        self.ending.insert(owner);
     }
 
     /// The state of `owner`'s `slot`.
     pub(super) fn known(&self, owner: u16, slot: u32) -> Known {
         let index = self.index(owner, slot);
-        match self.received.contains(index) {
+        match self.states.has_arrived(index) {
             false => Known::Nothing,
             true if self.uncounted.contains(index) => Known::Uncounted,
             true => Known::Counted,
@@ -167,21 +154,16 @@ impl Collect {
         result: &mut Values,
     ) -> Acceptance {
         let index = self.index(owner, slot);
-        if !self.received.insert(index) {
+        let before = self.note(index, Sign::Arrival).from;
+        if before == State::Arrived {
             return Acceptance::Duplicate;
         }
-        let given_up = self.given_up.contains(owner.into()) && !self.silent.contains(owner.into());
-        self.order.arrived(owner, 0, given_up);
+        self.order.arrived(owner, 0, before.is_overtaken());
         if !counted {
             self.uncounted.insert(index);
         }
         payload.read(self.element, result.get_mut(layout.slot(owner, slot)));
         self.incomplete += u32::from(contributions < self.ranks);
-        // It may be a second, whole copy of an aggregate whose payload was removed.
-        let is_answered = self.answers.cuts() && self.cuts.contains(index);
-        if !self.given_up.contains(owner.into()) && !is_answered {
-            self.awaited -= 1;
-        }
         Acceptance::InTime
     }
 
@@ -189,13 +171,14 @@ impl Collect {
     /// aggregate has arrived.
     pub(super) fn cut(&mut self, owner: u16, slot: u32, cause: Cause) -> bool {
         let index = self.index(owner, slot);
-        if self.received.contains(index) || !self.cuts.insert(index, cause) {
-            return false;
-        }
-        if !self.given_up.contains(owner.into()) && self.answers.cuts() {
-            self.awaited -= 1;
-        }
-        true
+        self.note(index, Sign::Header(cause)).is_new
+    }
+
+    /// Notes an event that concerns the aggregate with number `index`.
+    fn note(&mut self, index: usize, sign: Sign) -> Change {
+        let change = self.states.note(index, sign);
+        self.awaited -= u32::from(change.ends_wait);
+        change
     }
 
     /// Notes a packet that `owner` sent after its last aggregate.
@@ -209,32 +192,17 @@ impl Collect {
     /// arrive count until the operation ends.
     pub(super) fn give_up(&mut self, owner: u16) {
         if self.answers.order() {
-            self.settle(owner);
+            self.passes(owner, Sign::LaterPacket);
         }
     }
 
-    /// Ends the wait for `owner`.
-    fn settle(&mut self, owner: u16) {
+    /// Notes `sign` of every missing aggregate of `owner`.
+    fn passes(&mut self, owner: u16, sign: Sign) {
         self.ending(owner);
         if self.given_up.insert(owner.into()) {
-            let of = self.of(owner);
-            let missing = of.len() - self.received.count(of.clone());
-            let answered = if self.answers.cuts() {
-                self.cut_of(of)
-            } else {
-                0
-            };
-            self.awaited -= (missing - answered) as u32;
-        }
-    }
-
-    /// Number of one owner's aggregates whose payload was removed, and of which no whole copy arrived.
-    fn cut_of(&self, of: Range<usize>) -> usize {
-        match self.cuts.count(of.clone()) {
-            0 => 0,
-            _ => of
-                .filter(|index| self.cuts.contains(*index) && !self.received.contains(*index))
-                .count(),
+            for index in self.of(owner) {
+                self.note(index, sign);
+            }
         }
     }
 
@@ -246,14 +214,13 @@ impl Collect {
             slots.rev().map(move |slot| (owner, slot))
         });
         let missing =
-            all.filter(|(owner, slot)| !self.received.contains(self.index(*owner, *slot)));
+            all.filter(|(owner, slot)| !self.states.has_arrived(self.index(*owner, *slot)));
         missing.map(|(owner, slot)| (Kind::Gather, owner, slot))
     }
 
     /// Gives up `owner` because it was silent for too long.
     pub(super) fn give_up_silent(&mut self, owner: u16) {
-        self.silent.insert(owner.into());
-        self.settle(owner);
+        self.passes(owner, Sign::Silence);
     }
 
     /// Replaces every missing aggregate by zero. Returns their number and causes.
@@ -261,15 +228,15 @@ impl Collect {
         let mut missing = Missing::default();
         for owner in (0..self.ranks).filter(|owner| *owner != rank) {
             let of = self.of(owner);
-            if self.received.count(of.clone()) == of.len() {
+            if self.states.count_arrived(of.clone()) == of.len() {
                 continue;
             }
             for (slot, index) in (0..).zip(of) {
-                if !self.received.contains(index) {
+                if let Some(cause) = self.states.of(index).cause() {
                     let range = layout.slot(owner, slot);
                     missing.slots += 1;
                     missing.values += range.len();
-                    missing.causes.count(self.cause(owner, index), 1);
+                    missing.causes.count(cause, 1);
                     if let Some(values) = result.get_mut(range) {
                         values.fill(0.0);
                     }
@@ -277,15 +244,5 @@ impl Collect {
             }
         }
         missing
-    }
-
-    /// The cause of the missing aggregate with number `index`, which belongs to `owner`.
-    fn cause(&self, owner: u16, index: usize) -> Cause {
-        match self.cuts.cause(index) {
-            Some(cause) => cause,
-            None if self.silent.contains(owner.into()) => Cause::Silent,
-            None if self.given_up.contains(owner.into()) => Cause::Overtaken,
-            None => Cause::Overdue,
-        }
     }
 }

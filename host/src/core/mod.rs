@@ -16,7 +16,7 @@
 //! | `outbox.rs` | packets to send, in order |
 //! | `early.rs` | packets that arrive before the operation starts here |
 //! | `check.rs` | check packets, which show which paths work |
-//! | `cuts.rs` | packets whose payload a switch removed |
+//! | `states.rs` | the state of each packet that the others owe: outstanding, arrived, lost |
 //! | `overtaking.rs` | how far packets overtake each other, and how many later ones show a loss |
 //! | `packet.rs` | reading and writing of datagrams |
 //! | `waits.rs` | how long the others will wait: the budget in packets |
@@ -51,7 +51,6 @@ mod check;
 mod collect;
 mod congestion;
 mod credit;
-mod cuts;
 mod early;
 mod exact;
 mod members;
@@ -64,6 +63,7 @@ mod receive;
 mod recycler;
 mod reduce;
 mod start;
+mod states;
 mod tracer;
 mod transmit;
 mod waits;

@@ -50,8 +50,6 @@ pub(super) struct Operation {
     /// By stage: when the time for missing packets ends, once every rank's last packets have begun to arrive.
     early_at: [Option<Time>; 2],
     pub(super) deadline: Time,
-    /// True if no rank waits for this rank's shard.
-    lapsed: bool,
     /// The values to send: contributions and, in the own shard, aggregates as slots close.
     own: Values,
     outbox: Outbox,
@@ -218,7 +216,6 @@ impl Operation {
             flushed: false,
             early_at: [None; 2],
             deadline: now + bounds.t_b,
-            lapsed: false,
             outbox: Outbox::new(config, &layout, (id, part), (incast, bounds), now),
             waits: Waits::new(config.ranks, now, bounds.t_b),
             ways: Ways::default(),
@@ -393,7 +390,6 @@ impl Operation {
     /// Gives up this rank's shard, because all others are too far ahead to wait for it or to use its
     /// contributions. The shard becomes zero, nothing is sent, and the others' aggregates are still accepted.
     pub(super) fn lapse(&mut self, rank: u16, now: Time) {
-        self.lapsed = true;
         self.outbox.abandon(now);
         if let Some(Waiting { reduce, result, .. }) = &mut self.waiting {
             reduce.lapse();
@@ -568,12 +564,12 @@ impl Operation {
                 own: &self.own,
                 result: &result,
                 t_b: self.bounds.t_b,
-                lapsed: self.lapsed,
+                lapsed: reduce.is_lapsed(),
                 rounding: reduce.rounding(),
                 known: &|owner, slot| collect.known(owner, slot),
             };
             recycler.ledger.operation_ended(&ended, now);
-            if !self.lapsed && reduce.open() == 0 {
+            if !reduce.is_lapsed() && reduce.open() == 0 {
                 let shard = self.own.get(self.layout.shard(rank));
                 let counted = |slot, rank| reduce.counts(slot, rank);
                 let bucket = (&self.layout, self.coding);

@@ -17,9 +17,9 @@ use crate::stats::ClosedBy;
 use crate::sum;
 use crate::values::Values;
 
-use super::cuts::Cuts;
 use super::overtaking::{Order, Packet};
 use super::packet::Payload;
+use super::states::{Change, Ending, Sign, State, States};
 
 /// The fate of a well-formed packet of this operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub(super) enum Acceptance {
 /// Contributions by slot and source, and the outstanding ones.
 ///
 /// A source sends its slots in the order of its rotation, so an arrival shows that all missing slots before
-/// it are lost. One position per source marks the end of the settled part. There may be thousands of sources,
-/// so little else is stored; counters that can be derived are computed at the end.
+/// it are lost. One position per source marks the end of what is not outstanding. There may be thousands of
+/// sources, so little else is stored; counters that can be derived are computed at the end.
 #[derive(Default)]
 pub(super) struct Reduce {
     rank: u16,
@@ -53,24 +53,17 @@ pub(super) struct Reduce {
     /// shard.
     rounding: Values,
     /// By slot and rank.
-    arrived: Bits,
-    /// By slot and rank.
-    cuts: Cuts,
-    /// By slot: number of sources whose contribution has neither arrived nor been lost.
+    states: States,
+    /// By slot: number of contributions that this rank waits for.
     awaited: Vec<u16>,
     closed: Bits,
     open: u32,
-    /// By source: every position before this one has arrived or is lost.
-    settled: Vec<u32>,
+    /// By source: no contribution at an earlier position is outstanding.
+    passed: Vec<u32>,
     pub(super) order: Order,
-    /// Sources that were given up because they were silent.
-    silent: Bits,
-    /// Sources whose last packets have begun to arrive, or that have nothing outstanding.
-    ending: Bits,
+    ending: Ending,
     /// Sources with an outstanding contribution when a bound passed.
     overdue: Bits,
-    /// Other sources whose last packets have not begun to arrive.
-    coming: u16,
     /// Slots with nothing outstanding.
     ready: Vec<u32>,
     closed_by: ClosedBy,
@@ -124,19 +117,18 @@ impl Reduce {
         let rounds = config.element.rounds() && config.recycling.is_some();
         self.rounding
             .resize(if rounds { self.shard.len() } else { 0 }, stored);
-        self.arrived.reset(slots as usize * usize::from(ranks));
-        self.cuts.reset(slots as usize * usize::from(ranks));
+        self.states
+            .reset(slots as usize * usize::from(ranks), config.answers);
         self.awaited.clear();
         self.awaited.resize(slots as usize, ranks - 1);
         self.closed.reset(slots as usize);
         self.open = slots;
-        self.settled.clear();
-        self.settled.resize(ranks.into(), 0);
+        self.passed.clear();
+        self.passed.resize(ranks.into(), 0);
         self.order.reset(ranks, config.reorder, true);
-        for sources in [&mut self.silent, &mut self.ending, &mut self.overdue] {
-            sources.reset(ranks.into());
-        }
-        self.coming = ranks - 1;
+        self.overdue.reset(ranks.into());
+        self.ending.reset(ranks);
+        self.ending.insert(rank);
         self.ready.clear();
         self.closed_by = ClosedBy::Complete;
         self.whole = 0;
@@ -182,7 +174,8 @@ impl Reduce {
     /// Number of contributions to a slot, including this rank's own.
     fn count(&self, slot: u32) -> u16 {
         let start = self.bit(slot, 0);
-        self.arrived.count(start..start + usize::from(self.ranks)) as u16 + 1
+        let others = start..start + usize::from(self.ranks);
+        self.states.count_arrived(others) as u16 + 1
     }
 
     /// By source: number of its arrived contributions. This rank's own do not count.
@@ -202,7 +195,7 @@ impl Reduce {
                 continue;
             }
             for (source, came) in (0..self.ranks).zip(&mut *came) {
-                *came += u32::from(self.arrived.contains(self.bit(slot, source)));
+                *came += u32::from(self.states.has_arrived(self.bit(slot, source)));
             }
         }
         for (source, came) in (0..).zip(came) {
@@ -229,7 +222,7 @@ impl Reduce {
 
     /// True if the aggregate of the closed `slot` includes `rank`'s contribution.
     pub(super) fn counts(&self, slot: u32, rank: u16) -> bool {
-        rank == self.rank || self.arrived.contains(self.bit(slot, rank))
+        rank == self.rank || self.states.has_arrived(self.bit(slot, rank))
     }
 
     /// Closes every slot without contributions, because no rank waits for this shard.
@@ -256,19 +249,21 @@ impl Reduce {
         (own, result): (&Values, &mut Values),
     ) -> Acceptance {
         if last {
-            self.ending(source);
+            self.ending.insert(source);
         }
-        let bit = self.bit(slot, source);
-        if self.arrived.contains(bit) {
+        let is_closed = self.closed.contains(slot as usize);
+        let before = match is_closed {
+            true => self.states.of(self.bit(slot, source)),
+            false => self.note(slot, source, Sign::Arrival).from,
+        };
+        if before == State::Arrived {
             return Acceptance::Duplicate;
         }
-        let settled = self.settled[usize::from(source)];
         let position = self.rotations.of(source).position(slot, self.slots);
-        self.note_order(source, position, bit);
-        let acceptance = if self.closed.contains(slot as usize) {
+        self.note_order(source, position, before);
+        let acceptance = if is_closed {
             Acceptance::Late
         } else {
-            self.arrived.insert(bit);
             let range = layout.slot(self.rank, slot);
             match (own.get(range.clone()), result.get_mut(range.clone())) {
                 (Some(own), Some(sum)) if self.adds_next(slot, source) => {
@@ -278,9 +273,6 @@ impl Reduce {
                     let place = self.place(source, &range);
                     payload.read(self.element, self.values.get_mut(place));
                 }
-            }
-            if position >= settled && !self.is_answered_by_cut(bit) {
-                self.settle_one(slot);
             }
             Acceptance::InTime
         };
@@ -312,7 +304,7 @@ impl Reduce {
                 payload.add(self.element, sum);
             } else if next == self.rank {
                 sum::add(sum, own);
-            } else if self.arrived.contains(self.bit(slot, next)) {
+            } else if self.states.has_arrived(self.bit(slot, next)) {
                 let place = self.place(next, range);
                 sum::add(sum, self.values.get(place).unwrap_or_default());
             } else {
@@ -333,19 +325,14 @@ impl Reduce {
     /// was known or the contribution is here.
     pub(super) fn cut(&mut self, source: u16, (slot, last): (u32, bool), cause: Cause) -> bool {
         if last {
-            self.ending(source);
+            self.ending.insert(source);
         }
-        let bit = self.bit(slot, source);
-        if self.arrived.contains(bit) || self.cuts.contains(bit) {
+        let change = self.note(slot, source, Sign::Header(cause));
+        if !change.is_new {
             return false;
         }
-        let settled = self.settled[usize::from(source)];
         let position = self.rotations.of(source).position(slot, self.slots);
-        self.note_order(source, position, bit);
-        self.cuts.insert(bit, cause);
-        if position >= settled && self.answers.cuts() {
-            self.settle_one(slot);
-        }
+        self.note_order(source, position, change.from);
         self.overtaken(source, position.saturating_sub(self.order.tolerance()));
         true
     }
@@ -356,16 +343,14 @@ impl Reduce {
         let all = (0..self.slots)
             .rev()
             .flat_map(move |slot| others().map(move |source| (slot, source)));
-        let missing = all.filter(|(slot, source)| !self.arrived.contains(self.bit(*slot, *source)));
+        let missing =
+            all.filter(|(slot, source)| !self.states.has_arrived(self.bit(*slot, *source)));
         missing.map(|(slot, source)| (Kind::Scatter, source, slot))
     }
 
     /// Notes the order of a packet that arrives for the first time.
-    fn note_order(&mut self, source: u16, position: u32, bit: usize) {
-        let is_settled = position < self.settled[usize::from(source)];
-        let given_up =
-            is_settled && !self.silent.contains(source.into()) && !self.cuts.contains(bit);
-        self.order.arrived(source, position, given_up);
+    fn note_order(&mut self, source: u16, position: u32, before: State) {
+        self.order.arrived(source, position, before.is_overtaken());
     }
 
     /// Notes a packet that `source` sent after its last contribution to this shard.
@@ -383,8 +368,7 @@ impl Reduce {
 
     /// Gives up `source` because it was silent for too long.
     pub(super) fn give_up_silent(&mut self, source: u16) {
-        self.silent.insert(source.into());
-        self.settle_before(source, self.slots);
+        self.passes(source, self.slots, Sign::Silence);
     }
 
     /// Closes the slots with nothing outstanding. Writes their estimates to `result`, and over this rank's
@@ -410,7 +394,7 @@ impl Reduce {
 
     /// True if every source's last packets have begun to arrive, or it has nothing outstanding.
     pub(super) fn is_ending(&self) -> bool {
-        self.coming == 0
+        self.ending.is_complete()
     }
 
     /// True if a bound passed while a contribution of `source` was outstanding.
@@ -450,7 +434,7 @@ impl Reduce {
         incomplete: ClosedBy,
     ) -> Closed {
         let range = layout.slot(self.rank, slot);
-        let arrived = |source| self.arrived.contains(self.bit(slot, source));
+        let arrived = |source| self.states.has_arrived(self.bit(slot, source));
         let count = self.count(slot);
         if let (Some(own), Some(mean), Values::Stored(values)) = (
             own.get_mut(range.clone()),
@@ -496,8 +480,8 @@ impl Reduce {
         self.closed_by = self.closed_by.max(by);
         if count < self.ranks {
             for source in 0..self.ranks {
-                if source != self.rank && !self.arrived.contains(self.bit(slot, source)) {
-                    let cause = self.cause(slot, source);
+                let cause = self.states.of(self.bit(slot, source)).cause();
+                if let Some(cause) = cause.filter(|_| source != self.rank) {
                     self.lost.count(cause, 1);
                     if cause == Cause::Overdue {
                         self.overdue.insert(source.into());
@@ -512,48 +496,23 @@ impl Reduce {
         }
     }
 
-    /// The cause of `source`'s missing contribution to `slot`.
-    fn cause(&self, slot: u32, source: u16) -> Cause {
-        let position = || self.rotations.of(source).position(slot, self.slots);
-        match self.cuts.cause(self.bit(slot, source)) {
-            Some(cause) => cause,
-            None if self.silent.contains(source.into()) => Cause::Silent,
-            None if position() < self.settled[usize::from(source)] => Cause::Overtaken,
-            None => Cause::Overdue,
-        }
-    }
-
     /// Notes that `source` has sent every position before `end`, so that missing ones are lost.
     fn overtaken(&mut self, source: u16, end: u32) {
         if self.answers.order() {
-            self.settle_before(source, end);
+            self.passes(source, end, Sign::LaterPacket);
         }
     }
 
-    /// True if a packet is not outstanding because its header arrived without its payload.
-    fn is_answered_by_cut(&self, bit: usize) -> bool {
-        self.answers.cuts() && self.cuts.contains(bit)
-    }
-
-    /// Counts every missing position of `source` before `end` as lost.
-    fn settle_before(&mut self, source: u16, end: u32) {
-        let settled = self.settled[usize::from(source)];
-        for position in settled..end {
+    /// Notes `sign` of every missing position of `source` before `end`.
+    fn passes(&mut self, source: u16, end: u32, sign: Sign) {
+        let passed = self.passed[usize::from(source)];
+        for position in passed..end {
             let slot = self.rotations.of(source).slot(position, self.slots);
-            let bit = self.bit(slot, source);
-            if !self.arrived.contains(bit) && !self.is_answered_by_cut(bit) {
-                self.settle_one(slot);
-            }
+            self.note(slot, source, sign);
         }
-        self.settled[usize::from(source)] = settled.max(end);
+        self.passed[usize::from(source)] = passed.max(end);
         if end >= self.slots {
-            self.ending(source);
-        }
-    }
-
-    fn ending(&mut self, source: u16) {
-        if self.ending.insert(source.into()) {
-            self.coming -= 1;
+            self.ending.insert(source);
         }
     }
 
@@ -564,12 +523,17 @@ impl Reduce {
         self.came = came;
     }
 
-    fn settle_one(&mut self, slot: u32) {
-        let awaited = &mut self.awaited[slot as usize];
-        *awaited -= 1;
-        if *awaited == 0 && !self.closed.contains(slot as usize) {
-            self.ready.push(slot);
+    /// Notes an event that concerns the contribution of `source` to `slot`.
+    fn note(&mut self, slot: u32, source: u16, sign: Sign) -> Change {
+        let change = self.states.note(self.bit(slot, source), sign);
+        if change.ends_wait {
+            let awaited = &mut self.awaited[slot as usize];
+            *awaited -= 1;
+            if *awaited == 0 && !self.closed.contains(slot as usize) {
+                self.ready.push(slot);
+            }
         }
+        change
     }
 
     fn bit(&self, slot: u32, source: u16) -> usize {

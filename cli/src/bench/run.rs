@@ -67,7 +67,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     report.finish();
     report::write(&report, &options.out)?;
     output::print(&report.summary(&options.out))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::failure_if(report.is_failed()).into())
 }
 
 /// Asks Python for the versions of what the bench needs.
@@ -197,7 +197,18 @@ async fn measure(
     };
     for lab in &plan.labs {
         budget.labs -= 1;
-        measure_lab(options, plan, lab, &mut budget, scene, report, bar).await?;
+        let measured = measure_lab(options, plan, lab, &mut budget, scene, report, bar).await;
+        if let Err(error) = measured {
+            // What was measured is worth a report.
+            if report.cells.is_empty() {
+                return Err(error);
+            }
+            eprintln!("error: {error:#}");
+            report.failed(&format!(
+                "A lab of {} hosts ended early: {error:#}",
+                lab.ranks
+            ));
+        }
         scene.strike().await?;
     }
     Ok(())

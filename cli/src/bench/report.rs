@@ -39,6 +39,8 @@ pub struct Report {
     settings: Settings,
     /// What was left out, and why.
     notes: Vec<String>,
+    /// True if a lab ended early.
+    failed: bool,
     /// The results to reach.
     pub targets: Vec<Target>,
     pub cells: Vec<Cell>,
@@ -344,6 +346,7 @@ impl Report {
                 target_accuracy: TARGET,
             },
             notes,
+            failed: false,
             targets: Vec::new(),
             cells: Vec::new(),
             trainings: Vec::new(),
@@ -356,6 +359,17 @@ impl Report {
         ["mpirun", "mpi4py"]
             .iter()
             .all(|it| self.versions.contains_key(*it))
+    }
+
+    /// Notes that a lab ended early.
+    pub fn failed(&mut self, text: &str) {
+        self.failed = true;
+        self.note(text);
+    }
+
+    /// True if a lab ended early.
+    pub fn is_failed(&self) -> bool {
+        self.failed
     }
 
     /// Adds a note, once.
@@ -461,37 +475,83 @@ impl Report {
         })
     }
 
-    /// The result in a few lines for a terminal.
+    /// The results as tables for a terminal, and for docs/results.md.
     pub fn summary(&self, out: &Path) -> String {
-        let ratio = |ratio: Option<Interval>| ratio.map_or_else(|| "-".into(), |it| it.to_string());
-        let rows = self.cells.iter().flat_map(|cell| {
-            cell.methods.iter().filter_map(move |it| {
-                let summary = it.summary.as_ref()?;
-                Some([
-                    cell.to_string(),
-                    it.method.name().to_owned(),
-                    format!("{:.2}", summary.p50_ms.value),
-                    format!("{:.2}", summary.p99_ms.value),
-                    ratio(summary.gloo_ratio_p50),
-                    ratio(summary.gloo_ratio_p99),
-                ])
+        let mut text = String::new();
+        let mut add = |header: [&str; 10], rows: Vec<[String; 10]>| {
+            if !rows.is_empty() {
+                text += &output::table(header, rows.into_iter());
+                text.push('\n');
+            }
+        };
+        let cells = self.cells.iter().flat_map(|cell| {
+            let title = |index| {
+                if index == 0 {
+                    cell.to_string()
+                } else {
+                    String::new()
+                }
+            };
+            let rows = cell.methods.iter().enumerate();
+            rows.filter_map(move |(index, it)| it.row(title(index)))
+        });
+        add(
+            [
+                "CELL",
+                "METHOD",
+                "N",
+                "P50-MS",
+                "P99-MS",
+                "GLOO÷P50",
+                "GLOO÷P99",
+                "BOUND",
+                "CPU-S/GB",
+                "LATE",
+            ],
+            cells.collect(),
+        );
+        let trainings = self.trainings.iter().flat_map(|training| {
+            let title = format!("tail {}, seed {}", training.tail, training.seed);
+            training.methods.iter().filter_map(move |it| {
+                let mut row = it.measured.row(title.clone())?;
+                row[7] = it
+                    .seconds_to_target
+                    .map_or_else(|| "-".to_owned(), |it| format!("{it:.1}"));
+                Some(row)
             })
         });
-        let header = ["CELL", "METHOD", "P50-MS", "P99-MS", "GLOO÷P50", "GLOO÷P99"];
-        let mut text = output::table(header, rows);
+        add(
+            [
+                "TRAINING",
+                "METHOD",
+                "N",
+                "P50-MS",
+                "P99-MS",
+                "GLOO÷P50",
+                "GLOO÷P99",
+                "S-TO-ACCURACY",
+                "CPU-S/GB",
+                "LATE",
+            ],
+            trainings.collect(),
+        );
         let targets = self.targets.iter().map(|it| {
+            let sign = if it.at_least { "≥" } else { "≤" };
             [
                 it.name.clone(),
-                format!("{} {}", if it.at_least { "≥" } else { "≤" }, it.must),
+                format!("{sign} {}", it.must),
+                format!("{sign} {}", it.aim),
                 it.value.to_string(),
                 if it.reached { "reached" } else { "missed" }.to_owned(),
             ]
         });
-        text.push('\n');
-        text += &output::table(["TARGET", "MUST", "MEASURED", "RESULT"], targets);
-        // Writing to a string cannot fail.
+        text += &output::table(["TARGET", "MUST", "AIM", "MEASURED", "RESULT"], targets);
+        for note in &self.notes {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{note}");
+        }
         let page = out.join("index.html");
-        let _ = writeln!(text, "\n{:.0} s; report: {}", self.wall_s, page.display());
+        let _ = writeln!(text, "{:.0} s; report: {}", self.wall_s, page.display());
         text
     }
 
@@ -538,47 +598,56 @@ impl Report {
 }
 
 impl Measured {
+    /// A row of [`Report::summary`].
+    fn row(&self, title: String) -> Option<[String; 10]> {
+        let summary = self.summary.as_ref()?;
+        let ratio = |it: Option<Interval>| it.map_or_else(|| "-".to_owned(), |it| it.to_string());
+        let share =
+            |it: Option<f64>| it.map_or_else(|| "-".to_owned(), |it| format!("{:.1}%", 100.0 * it));
+        let late = (self.owed > 0).then(|| self.not_in_time as f64 / self.owed as f64);
+        Some([
+            title,
+            self.method.name().to_owned(),
+            self.seconds.len().to_string(),
+            format!("{:.2}", summary.p50_ms.value),
+            format!("{:.2}", summary.p99_ms.value),
+            ratio(summary.gloo_ratio_p50),
+            ratio(summary.gloo_ratio_p99),
+            share(summary.share_of_bound),
+            format!("{:.1}", summary.cpu_s_per_gb),
+            share(late),
+        ])
+    }
+
     /// The columns from `method` to `largest_error`.
     fn line(&self) -> String {
         let mut fields = vec![
             self.method.name().to_owned(),
             self.seconds.len().to_string(),
         ];
-        let mut put = |interval: Option<Interval>| match interval {
-            Some(Interval { value, low, high }) => {
-                fields.extend([value, low, high].map(|it| format!("{it:.4}")));
-            }
-            None => fields.extend([const { String::new() }; 3]),
-        };
         let summary = self.summary.as_ref();
-        put(summary.map(|it| it.p50_ms));
-        put(summary.map(|it| it.p95_ms));
-        put(summary.map(|it| it.p99_ms));
-        let number = |of: fn(&Summary) -> Option<f64>| {
-            summary
-                .and_then(of)
-                .map_or_else(String::new, |it| format!("{it:.4}"))
+        let number = |it: Option<f64>| it.map_or_else(String::new, |it| format!("{it:.4}"));
+        let three = |it: Option<Interval>| {
+            [
+                it.map(|it| it.value),
+                it.map(|it| it.low),
+                it.map(|it| it.high),
+            ]
+            .map(number)
         };
-        fields.push(number(|it| Some(it.goodput_bps)));
-        fields.push(number(|it| it.share_of_bound));
-        fields.push(number(|it| Some(it.cpu_s_per_gb)));
-        let mut put = |interval: Option<Interval>| match interval {
-            Some(Interval { value, low, high }) => {
-                fields.extend([value, low, high].map(|it| format!("{it:.4}")));
-            }
-            None => fields.extend([const { String::new() }; 3]),
-        };
-        put(summary.and_then(|it| it.gloo_ratio_p50));
-        put(summary.and_then(|it| it.gloo_ratio_p99));
-        fields.extend(
-            [self.owed, self.not_in_time, self.lost.values().sum()].map(|it| it.to_string()),
-        );
-        let places: Vec<String> = self
-            .lost
-            .iter()
-            .map(|(place, it)| format!("{place} {it}"))
-            .collect();
-        fields.push(places.join("; "));
+        let of = |of: fn(&Summary) -> Interval| three(summary.map(of));
+        fields.extend(of(|it| it.p50_ms));
+        fields.extend(of(|it| it.p95_ms));
+        fields.extend(of(|it| it.p99_ms));
+        fields.push(number(summary.map(|it| it.goodput_bps)));
+        fields.push(number(summary.and_then(|it| it.share_of_bound)));
+        fields.push(number(summary.map(|it| it.cpu_s_per_gb)));
+        fields.extend(three(summary.and_then(|it| it.gloo_ratio_p50)));
+        fields.extend(three(summary.and_then(|it| it.gloo_ratio_p99)));
+        let counts = [self.owed, self.not_in_time, self.lost.values().sum()];
+        fields.extend(counts.map(|it| it.to_string()));
+        let places = self.lost.iter().map(|(place, it)| format!("{place} {it}"));
+        fields.push(places.collect::<Vec<_>>().join("; "));
         fields.push(format!("{:e}", self.largest_error));
         fields.join(",")
     }

@@ -239,7 +239,7 @@ ports:
             ),
             ("ports:\n  x: { rate: 1G }\n", "tm.yaml:2:3: "),
             ("port: {}\n", "tm.yaml:1:1: "),
-            ("ports: [\n", "tm.yaml:1:8: ports: expected fields"),
+            ("ports: [\n", "tm.yaml:1:8: expected fields"),
         ] {
             let error = parse(text, "tm.yaml", Some(&[3]))
                 .expect_err(text)

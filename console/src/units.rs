@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::str::FromStr;
 
-pub use ultima_link::units::{bit_rate, bytes, counted, duration};
+pub use ultima_link::units::{bit_rate, bytes, counted, decimal, duration};
 
 /// The address that a server listens on: `127.0.0.1:9559`, `[::1]:0`.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {

@@ -19,9 +19,14 @@ pub enum UnitError {
 
 /// Bits per second, at least 1: `100000000`, `100M`, `2.5G` (powers of 1,000).
 pub fn bit_rate(text: &str) -> Result<u64, UnitError> {
-    scaled(text, 1000.0)
+    decimal(text)
         .filter(|rate| *rate > 0)
         .ok_or(UnitError::BitRate)
+}
+
+/// A number, `400000`, `400K`, `2.5G` (powers of 1,000); `None` for any other text.
+pub fn decimal(text: &str) -> Option<u64> {
+    scaled(text, 1000.0)
 }
 
 /// Bytes, at least 1: `65536`, `64k`, `1M` (powers of 1,024).

@@ -28,7 +28,7 @@ pub struct Options {
     /// [default: 4,2,8; quick: 4]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(2..=16))]
     pub ranks: Vec<u16>,
-    /// Sizes of the gradient, 4KB to 1GB [default: 4KB,400KB,4MB; unlimited links also 25MB,100MB; quick: 4KB,400KB, 4MB]
+    /// Sizes of the gradient, 4KB to 1GB [default: 4KB,400KB,4MB; unlimited links also 25MB,100MB; quick: 4KB,400KB; unlimited links 400KB,4MB]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
     pub sizes: Vec<u64>,
     /// Tails of links with a rate: p99 ÷ p50 of a packet's log-normal delay with a mean of 2 ms; 1 is none
@@ -63,18 +63,7 @@ pub struct Options {
 
 /// Parses a size in decimal units, such as 400KB.
 fn size(text: &str) -> Result<u64, String> {
-    let number = text.trim_end_matches('B');
-    let (number, unit) = match number.strip_suffix(['K', 'M', 'G']) {
-        Some(rest) => (rest, &number[rest.len()..]),
-        None => (number, ""),
-    };
-    let unit = match unit {
-        "K" => 1_000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        _ => 1,
-    };
-    let bytes = number.parse().ok().and_then(|it: u64| it.checked_mul(unit));
+    let bytes = units::decimal(text.strip_suffix('B').unwrap_or(text));
     let valid = |bytes: &u64| (4_000..=1_000_000_000).contains(bytes) && bytes.is_multiple_of(4);
     bytes
         .filter(valid)

@@ -23,6 +23,8 @@ const PLACE: &str = "/*DATA*/null";
 /// A full frame of Ethernet without its checksum, and the UDP payload in it: what headers leave of a link's rate.
 const FRAME: f64 = 1514.0;
 const PAYLOAD: f64 = 1472.0;
+/// What Open MPI needs, by its names in the versions.
+const MPI: [&str; 2] = ["mpirun", "mpi4py"];
 /// Training steps before those that count as iterations.
 const FIRST_STEPS: usize = 10;
 
@@ -174,7 +176,8 @@ impl Measured {
         }
     }
 
-    /// Computes the summary of `seconds`, operations on `bytes`, of which the links need `bound_s` each.
+    /// Computes the summary of `seconds` without the first `skip`. An operation averages `bytes`; the links need at least `bound_s`
+    /// seconds for it.
     fn summarize(&mut self, skip: usize, bytes: u64, bound_s: Option<f64>, gloo: &[f64]) {
         let own = self.seconds.get(skip..).unwrap_or_default();
         let gloo = gloo.get(skip..).unwrap_or_default();
@@ -317,7 +320,7 @@ impl Report {
              Gloo. For small sizes Python's time for each message is part of their time."
                 .to_owned(),
         ];
-        for missing in ["mpirun", "mpi4py"] {
+        for missing in MPI {
             if plan.methods.contains(&Method::OpenMpi) && !versions.contains_key(missing) {
                 notes.push(format!(
                     "Open MPI was left out: no {missing} (apt install openmpi-bin python3-mpi4py)"
@@ -356,9 +359,7 @@ impl Report {
 
     /// True if Open MPI is installed.
     pub fn has_mpi(&self) -> bool {
-        ["mpirun", "mpi4py"]
-            .iter()
-            .all(|it| self.versions.contains_key(*it))
+        MPI.iter().all(|it| self.versions.contains_key(*it))
     }
 
     /// Notes that a lab ended early.
@@ -478,7 +479,19 @@ impl Report {
     /// The results as tables for a terminal, and for docs/results.md.
     pub fn summary(&self, out: &Path) -> String {
         let mut text = String::new();
-        let mut add = |header: [&str; 10], rows: Vec<[String; 10]>| {
+        let mut add = |of: &str, seventh: &str, rows: Vec<[String; 10]>| {
+            let header = [
+                of,
+                "METHOD",
+                "N",
+                "P50-MS",
+                "P99-MS",
+                "GLOO÷P50",
+                "GLOO÷P99",
+                seventh,
+                "CPU-S/GB",
+                "LATE",
+            ];
             if !rows.is_empty() {
                 text += &output::table(header, rows.into_iter());
                 text.push('\n');
@@ -495,21 +508,7 @@ impl Report {
             let rows = cell.methods.iter().enumerate();
             rows.filter_map(move |(index, it)| it.row(title(index)))
         });
-        add(
-            [
-                "CELL",
-                "METHOD",
-                "N",
-                "P50-MS",
-                "P99-MS",
-                "GLOO÷P50",
-                "GLOO÷P99",
-                "BOUND",
-                "CPU-S/GB",
-                "LATE",
-            ],
-            cells.collect(),
-        );
+        add("CELL", "BOUND", cells.collect());
         let trainings = self.trainings.iter().flat_map(|training| {
             let title = format!("tail {}, seed {}", training.tail, training.seed);
             training.methods.iter().filter_map(move |it| {
@@ -520,21 +519,7 @@ impl Report {
                 Some(row)
             })
         });
-        add(
-            [
-                "TRAINING",
-                "METHOD",
-                "N",
-                "P50-MS",
-                "P99-MS",
-                "GLOO÷P50",
-                "GLOO÷P99",
-                "S-TO-ACCURACY",
-                "CPU-S/GB",
-                "LATE",
-            ],
-            trainings.collect(),
-        );
+        add("TRAINING", "S-TO-ACCURACY", trainings.collect());
         let targets = self.targets.iter().map(|it| {
             let sign = if it.at_least { "≥" } else { "≤" };
             [

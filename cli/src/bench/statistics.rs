@@ -24,7 +24,7 @@ impl fmt::Display for Interval {
     }
 }
 
-/// What is computed of a sample. It may reorder the values, of which there is at least one.
+/// A function of a sample, such as its median. The sample has at least one value; the function may reorder it.
 pub type Statistic = fn(&mut [f64]) -> f64;
 
 /// The median.

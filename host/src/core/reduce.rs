@@ -32,7 +32,7 @@ pub(super) enum Acceptance {
 /// Contributions by slot and source, and the outstanding ones.
 ///
 /// A source sends its slots in the order of its rotation, so an arrival shows that all missing slots before
-/// it are lost. One position per source marks the end of what is not outstanding. There may be thousands of
+/// it are lost. A position per source says before which slot nothing is outstanding. There may be thousands of
 /// sources, so little else is stored; counters that can be derived are computed at the end.
 #[derive(Default)]
 pub(super) struct Reduce {

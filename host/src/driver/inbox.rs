@@ -93,6 +93,8 @@ pub(super) struct Inbox {
     sockets: Vec<Socket>,
     /// Readable when one of several sockets is.
     ready: Option<Epoll>,
+    /// True after the first of several was empty: all that came before the others were connected is handled.
+    is_drained: bool,
     came: Vec<u8>,
 }
 
@@ -110,6 +112,7 @@ impl Inbox {
         let mut inbox = Self {
             sockets: vec![Socket::new(main)?],
             ready: None,
+            is_drained: false,
             came: vec![0; RUN_LEN * BATCH],
         };
         if is_divided(each, sources) {
@@ -138,27 +141,25 @@ impl Inbox {
     }
 
     /// Receives a batch from each socket that has datagrams. Returns false if none has. Packets of one source are
-    /// handled in their order: those that came before its socket was connected are in the first.
+    /// handled in their order: those that came before its socket was connected are in the first, which is emptied once before
+    /// the others are read.
     pub(super) fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError> {
         let Some(ready) = &self.ready else {
             return receive(&self.sockets[0], &mut self.came, handle);
         };
+        if !self.is_drained {
+            self.is_drained = !receive(&self.sockets[0], &mut self.came, handle)?;
+            return Ok(true);
+        }
         let mut events = [EpollEvent::empty(); MOST_SOURCES + 1];
         let count = match ready.wait(&mut events, EpollTimeout::ZERO) {
             Ok(count) => count,
             Err(nix::Error::EINTR) => 0,
             Err(error) => return Err(LinkError::io("wait for the sockets", error)),
         };
-        let ready = &mut events[..count];
-        ready.sort_unstable_by_key(EpollEvent::data);
         let mut came = false;
-        for event in ready {
-            let at = event.data() as usize;
-            let has = receive(&self.sockets[at], &mut self.came, handle)?;
-            came |= has;
-            if at == 0 && has {
-                break;
-            }
+        for event in &events[..count] {
+            came |= receive(&self.sockets[event.data() as usize], &mut self.came, handle)?;
         }
         Ok(came)
     }

@@ -3,7 +3,7 @@
 //! Like Swift (G. Kumar et al., SIGCOMM 2020, algorithm 1) it targets a delay: additive increase below it,
 //! above it a decrease in proportion to the excess, at most one per delay. Unlike Swift it needs no round
 //! trips: stamps measure the queue alone, as in HPCC (Y. Li et al., SIGCOMM 2019), in the slowest switch on
-//! the path. If no switch stamps, packets arrive with a hop count of zero. Receivers then answer them, and
+//! the path. CE marks lower the rate, too: a switch's virtual queue marks while its own queue is short. If no switch stamps, packets arrive with a hop count of zero. Receivers then answer them, and
 //! the rate is TIMELY's, or lower if marks ask for it.
 
 use crate::time::Time;

@@ -77,7 +77,7 @@ pub(crate) trait RateControl: Send {
 pub(crate) struct Seen {
     /// Queueing time of packets in their slowest queue.
     pub(crate) queue: Duration,
-    /// The share of packets with CE, at receivers that report no queue.
+    /// The share of packets with CE.
     pub(crate) marked: f64,
     /// The share of packets with TRIMMED.
     pub(crate) trimmed: f64,

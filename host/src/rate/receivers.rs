@@ -63,11 +63,7 @@ impl Receivers {
         let report = Reported {
             until: now + self.lasts,
             queue: feedback.queue.unwrap_or_default().0,
-            // If a switch measures its queue, its marks say less.
-            marked: match feedback.queue {
-                Some(_) => 0,
-                None => feedback.marked,
-            },
+            marked: feedback.marked,
             trimmed: feedback.trimmed,
         };
         let is_full = Duration::from(Ticks(report.queue)) > self.target;
@@ -178,19 +174,19 @@ mod tests {
             receivers.reported(at(0), slow + 1, &feedback(7, 51));
             let seen = receivers.seen(at(1));
             assert_eq!(seen.queue, Ticks(7).into(), "{ranks}");
-            assert_eq!(seen.marked, 0.0, "a queue says more");
+            assert_eq!(seen.marked, 0.2, "{ranks}");
         }
     }
 
     #[test]
-    fn words_grow_old() {
+    fn reports_expire() {
         let mut receivers = receivers(2);
         receivers.reported(at(0), 1, &feedback(9, 0));
         receivers.echoed(at(0), 1, Ticks(3));
         assert_eq!(receivers.seen(at(74)).queue, Ticks(9).into());
         assert_eq!(receivers.seen(at(74)).round_trip, Some(Ticks(3).into()));
         assert_eq!(receivers.seen(at(75)), Seen::default());
-        // Marks count at receivers that report no queue.
+        // Marks count at receivers that measure no queue, too.
         let marked = Feedback {
             queue: None,
             ..feedback(0, 51)

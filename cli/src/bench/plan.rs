@@ -13,7 +13,7 @@ use ultima_lab::SwitchKind;
 pub enum Method {
     /// Ultima; the switch copies results to all ranks
     UltimaMulticast,
-    /// Ultima without the switch's help
+    /// Ultima by unicast, without controller and switch
     UltimaUnicast,
     /// PyTorch's all_reduce with Gloo
     GlooRing,
@@ -185,10 +185,7 @@ impl Plan {
         Plan {
             labs,
             methods: match &options.methods[..] {
-                // The controller would give each of two jobs half of the links' rate.
-                [] => (Method::ALL.into_iter())
-                    .filter(|it| *it != Method::UltimaUnicast)
-                    .collect(),
+                [] => Method::ALL.to_vec(),
                 given => given.to_vec(),
             },
             time: options.time.unwrap_or(time),

@@ -43,11 +43,16 @@ class Torch:
         self.models = {}
 
     def join(self, method, job):
-        """Start Ultima's part in a job of the controller."""
+        """Start Ultima: in a job of the controller, or without one at the process group's store."""
         import ultima
 
-        os.environ["ULTIMA_JOB"] = job
+        controller = os.environ["ULTIMA_CONTROLLER"]
+        if job is None:
+            del os.environ["ULTIMA_CONTROLLER"]
+        else:
+            os.environ["ULTIMA_JOB"] = job
         self.states[method] = ultima.State()
+        os.environ["ULTIMA_CONTROLLER"] = controller
         return {}
 
     def leave(self):

@@ -145,9 +145,9 @@ class Torch:
         torch.manual_seed(seed)
         rows = rows[torch.randperm(len(rows))]
         net = nn.Sequential(
-            nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(),
-            nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-            nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 10))  # fmt: skip
+            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+            nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, 10))  # fmt: skip
         model = DistributedDataParallel(net)
         if method in self.states:
             import ultima

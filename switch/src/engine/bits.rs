@@ -60,6 +60,11 @@ impl Slot {
         }
     }
 
+    /// The same field, read as a signed or an unsigned number.
+    pub fn with_sign(self, signed: bool) -> Slot {
+        Slot { signed, ..self }
+    }
+
     /// The bit at which the field starts.
     pub fn bit(self) -> usize {
         self.byte as usize * 8 + usize::from(self.skip)
@@ -304,11 +309,7 @@ impl Slot {
 
     /// The field's bits as the shortest big-endian bytes, at least one: P4Runtime's canonical form.
     pub fn canonical(self, buffer: &[u8]) -> Vec<u8> {
-        let unsigned = Slot {
-            signed: false,
-            ..self
-        };
-        low_bits(&unsigned.load_big(buffer), self.width).to_bytes_be()
+        self.with_sign(false).load_big(buffer).to_bytes_be().1
     }
 
     /// Copies the field's bits from one buffer to a field of the same width in another.

@@ -1,10 +1,9 @@
 //! Register arrays: state that the program reads and writes from the data plane.
 
-use num_bigint::BigInt;
+use num_bigint::{BigInt, Sign};
 
 use super::bits::{SLACK, Slot};
 use super::error::ControlError;
-use super::value::check_bytes;
 
 /// A register array; every cell starts at zero.
 #[derive(Debug, Clone)]
@@ -12,18 +11,21 @@ pub struct Register {
     id: u32,
     name: String,
     size: usize,
+    /// True if the control plane reads and writes the cells as signed numbers.
+    signed: bool,
     /// Cell 0; the others follow at the same distance.
     first: Slot,
     bytes: Vec<u8>,
 }
 
 impl Register {
-    pub(super) fn new(id: u32, name: String, size: usize, width: u32) -> Register {
+    pub(super) fn new(id: u32, name: String, size: usize, width: u32, signed: bool) -> Register {
         let first = Slot::new(0, width, false);
         Register {
             id,
             name,
             size,
+            signed,
             first,
             bytes: vec![0; size * first.bytes() + SLACK],
         }
@@ -49,22 +51,67 @@ impl Register {
         self.first.width
     }
 
-    /// One cell as canonical big-endian bytes.
+    /// Returns one cell as the shortest big-endian bytes, in two's complement if the cells are signed (P4Runtime §8.3).
+    ///
+    /// # Errors
+    /// The index is outside the array.
     pub fn read(&self, index: u64) -> Result<Vec<u8>, ControlError> {
-        let cell = self
-            .cell(i128::from(index))
-            .ok_or_else(|| self.outside(index))?;
-        Ok(cell.canonical(&self.bytes))
+        let value = self.value(index)?;
+        Ok(match self.signed {
+            true => value.to_signed_bytes_be(),
+            false => value.to_bytes_be().1,
+        })
     }
 
-    /// Sets one cell from big-endian bytes that fit its width.
+    /// Sets one cell from big-endian bytes, in two's complement if the cells are signed.
+    ///
+    /// # Errors
+    /// The index is outside the array, or the value is empty or does not fit the cell's width.
     pub fn write(&mut self, index: u64, value: &[u8]) -> Result<(), ControlError> {
-        let cell = self
-            .cell(i128::from(index))
-            .ok_or_else(|| self.outside(index))?;
-        check_bytes(value, cell.width, || format!("register {}", self.name))?;
-        cell.store_bytes(&mut self.bytes, value);
+        let cell = self.find(index)?;
+        if value.is_empty() {
+            return Err(self.fault("the value is empty"));
+        }
+        let value = match self.signed {
+            true => BigInt::from_signed_bytes_be(value),
+            false => BigInt::from_bytes_be(Sign::Plus, value),
+        };
+        self.check(&value)?;
+        cell.store_big(&mut self.bytes, &value);
         Ok(())
+    }
+
+    /// Returns one cell's number.
+    pub(super) fn value(&self, index: u64) -> Result<BigInt, ControlError> {
+        let cell = self.find(index)?.with_sign(self.signed);
+        Ok(cell.load_big(&self.bytes))
+    }
+
+    /// Checks that a number fits a cell.
+    pub(super) fn check(&self, value: &BigInt) -> Result<(), ControlError> {
+        let bits = match (self.signed, value.sign()) {
+            (true, Sign::Minus) => (!value).bits() + 1,
+            (true, _) => value.bits() + 1,
+            (false, Sign::Minus) => u64::MAX,
+            (false, _) => value.bits(),
+        };
+        if bits > u64::from(self.width()) {
+            return Err(self.fault("the value does not fit"));
+        }
+        Ok(())
+    }
+
+    fn fault(&self, fault: &'static str) -> ControlError {
+        ControlError::Value {
+            what: format!("register {}", self.name),
+            bits: self.width(),
+            fault,
+        }
+    }
+
+    fn find(&self, index: u64) -> Result<Slot, ControlError> {
+        self.cell(i128::from(index))
+            .ok_or_else(|| self.outside(index))
     }
 
     /// Whether it has as many cells, as wide.
@@ -157,7 +204,7 @@ mod tests {
 
     #[test]
     fn cells_wrap_at_their_width_and_do_not_touch_their_neighbours() {
-        let mut register = Register::new(1, "r".into(), 3, 12);
+        let mut register = Register::new(1, "r".into(), 3, 12, false);
         register.store(1, 0x1fff);
         assert_eq!(
             (register.load(0), register.load(1), register.load(2)),
@@ -172,7 +219,7 @@ mod tests {
 
     #[test]
     fn written_values_must_fit() {
-        let mut register = Register::new(1, "r".into(), 2, 12);
+        let mut register = Register::new(1, "r".into(), 2, 12, false);
         register.write(1, &[0x0a, 0xbc]).unwrap();
         assert_eq!(register.load(1), 0xabc);
         let error = register.write(1, &[0x1a, 0xbc]).unwrap_err();
@@ -183,9 +230,38 @@ mod tests {
         assert_eq!(register.load(1), 0xabc);
     }
 
+    /// The `int` rows of the specification's tables of valid and invalid encodings (P4Runtime §8.3).
+    #[test]
+    fn signed_values_are_read_and_written_in_twos_complement() {
+        let int = |width| Register::new(1, "r".into(), 1, width, true);
+        for (width, bytes, canonical, value) in [
+            (8, &[0x63][..], &[0x63][..], 99),
+            (8, &[0x9d], &[0x9d], -99),
+            (8, &[0xff, 0x9d], &[0x9d], -99),
+            (12, &[0xfd, 0x1d], &[0xfd, 0x1d], -739),
+            (16, &[0, 0], &[0], 0),
+            (16, &[0xff; 5], &[0xff], -1),
+            (200, &[0x80], &[0x80], -128),
+        ] {
+            let mut register = int(width);
+            register.write(0, bytes).unwrap();
+            assert_eq!(register.read(0).unwrap(), canonical, "{bytes:x?}");
+            assert_eq!(register.value(0).unwrap(), value.into());
+            // Packets see the same bits.
+            let bits = BigInt::from(super::super::bits::low_bits(&value.into(), width));
+            assert_eq!(register.load_big(0), bits);
+        }
+        for (width, bytes) in [(8, &[0x00, 0x9d][..]), (12, &[0x8d, 0x1d]), (16, &[])] {
+            let mut register = int(width);
+            let error = register.write(0, bytes).unwrap_err();
+            assert!(matches!(error, ControlError::Value { .. }), "{error}");
+            assert_eq!(register.read(0).unwrap(), [0]);
+        }
+    }
+
     #[test]
     fn wide_cells_keep_all_their_bits() {
-        let mut register = Register::new(1, "r".into(), 2, 200);
+        let mut register = Register::new(1, "r".into(), 2, 200, false);
         let value = (BigInt::from(1) << 199) + 5;
         register.store_big(1, &value);
         assert_eq!(register.load_big(1), value);

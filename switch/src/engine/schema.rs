@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 
 use ultima_p4runtime::config::v1::action_profile::SelectorSizeSemantics;
+use ultima_p4runtime::config::v1::p4_bitstring_like_type_spec::TypeSpec as BitType;
+use ultima_p4runtime::config::v1::p4_data_type_spec::TypeSpec;
 use ultima_p4runtime::config::v1::p4_new_type_spec::Representation;
 use ultima_p4runtime::config::v1::p4_new_type_translation::SdnType;
 use ultima_p4runtime::config::v1::table::IdleTimeoutBehavior;
 use ultima_p4runtime::config::v1::{
-    ActionProfile, ActionRef, MatchField, P4Info, P4NamedType, Preamble, action_ref, match_field,
-    meter_spec,
+    ActionProfile, ActionRef, MatchField, P4DataTypeSpec, P4Info, P4NamedType, Preamble,
+    action_ref, match_field, meter_spec,
 };
 
 use super::error::LoadError;
@@ -82,6 +84,8 @@ pub(super) struct ActionSchema {
 pub(super) struct ArraySchema {
     pub id: u32,
     pub size: u64,
+    /// True for a register of signed cells.
+    pub signed: bool,
 }
 
 impl Schema {
@@ -129,6 +133,12 @@ impl Schema {
             .iter()
             .map(|r| (&r.preamble, i64::from(r.size)));
         schema.registers = arrays(registers)?;
+        for register in &p4info.registers {
+            let (_, name) = name_of("a register", &register.preamble)?;
+            if let Some(array) = schema.registers.get_mut(&name) {
+                array.signed = is_signed(p4info, register.type_spec.as_ref());
+            }
+        }
         for profile in &p4info.action_profiles {
             let (id, name) = name_of("an action profile", &profile.preamble)?;
             schema
@@ -211,6 +221,30 @@ fn is_string(p4info: &P4Info, named: &Option<P4NamedType>) -> bool {
     }
 }
 
+/// Most types that one type may stand for, each for the next: an invalid P4Info may have a loop.
+const MAX_ALIASES: usize = 16;
+
+/// True if values of a type are signed numbers (`int<W>`).
+fn is_signed(p4info: &P4Info, spec: Option<&P4DataTypeSpec>) -> bool {
+    let mut spec = spec;
+    for _ in 0..MAX_ALIASES {
+        let named = match spec.and_then(|spec| spec.type_spec.as_ref()) {
+            Some(TypeSpec::Bitstring(bits)) => {
+                return matches!(bits.type_spec, Some(BitType::Int(_)));
+            }
+            Some(TypeSpec::NewType(named)) => named,
+            _ => return false,
+        };
+        let types = p4info.type_info.as_ref().map(|types| &types.new_types);
+        let found = types.and_then(|types| types.get(&named.name)?.representation.as_ref());
+        spec = match found {
+            Some(Representation::OriginalType(original)) => Some(original),
+            _ => return false,
+        };
+    }
+    false
+}
+
 fn name_of(what: &str, preamble: &Option<Preamble>) -> Result<(u32, String), LoadError> {
     match preamble {
         Some(preamble) => Ok((preamble.id, preamble.name.clone())),
@@ -230,6 +264,7 @@ fn arrays<'a>(
             ArraySchema {
                 id,
                 size: u64::try_from(size).unwrap_or(0),
+                signed: false,
             },
         ))
     });

@@ -1,7 +1,8 @@
 //! Moves counters, meters and registers from one program to the next.
 
+use num_bigint::BigInt;
+
 use super::error::ControlError;
-use super::value::check_bytes;
 use super::{Counter, CounterCell, Engine, Meter, MeterCell, Register, find};
 
 /// An entry that two programs have.
@@ -133,14 +134,14 @@ impl Register {
             return Ok(());
         }
         for index in 0..self.size() as u64 {
-            let value = self.read(index)?;
-            if value.iter().all(|byte| *byte == 0) {
+            let value = self.value(index)?;
+            if value == BigInt::ZERO {
                 continue;
             }
             let kind = "register";
             let to = to.ok_or(ControlError::UnknownId { kind, id })?;
-            to.read(index)?;
-            check_bytes(&value, to.width(), || format!("register {}", to.name()))?;
+            to.value(index)?;
+            to.check(&value)?;
         }
         Ok(())
     }
@@ -150,9 +151,9 @@ impl Register {
             return self.swap_cells(old);
         }
         for index in 0..old.size() as u64 {
-            if let Ok(value) = old.read(index) {
-                // What does not fit here is zero, as it has been checked.
-                let _ = self.write(index, &value);
+            // A value that does not fit is zero: `check_move` has checked it.
+            if let Ok(value) = old.value(index) {
+                self.store_big(i128::from(index), &value);
             }
         }
     }

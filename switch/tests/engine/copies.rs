@@ -408,6 +408,28 @@ fn registers_keep_what_is_written() {
 }
 
 #[test]
+fn the_p4info_makes_registers_signed() {
+    let p4info = include_str!("../programs/copies.p4info.txtpb");
+    let (before, registers) = p4info.split_once("registers {").unwrap();
+    let registers = registers.replacen(" bit {", " int {", 1);
+    let p4info = format!("{before}registers {{{registers}");
+    let json = include_bytes!("../programs/copies.json");
+    let mut testbed = Testbed::new(json, &p4info);
+    let id = testbed.register("Serve.memory");
+    let register = testbed.engine.register_mut(id).unwrap();
+    register.write(2, &[0xfb]).unwrap();
+    assert_eq!(register.read(2).unwrap(), [0xfb]);
+    let error = register.write(2, &bytes(1 << 31)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfRange);
+    // The program adds 2 and answers with the value before it.
+    assert_eq!(value(&mut testbed, 7, 2, 2), u32::MAX - 4);
+    assert_eq!(
+        testbed.engine.register(id).unwrap().read(2).unwrap(),
+        [0xfd]
+    );
+}
+
+#[test]
 fn hashes_stay_in_their_range() {
     let mut testbed = program!("copies");
     // CRC-32 of argument 7 and port 9.

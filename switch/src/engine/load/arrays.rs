@@ -63,9 +63,10 @@ pub(super) fn state(
     for register in &file.register_arrays {
         let (name, width) = (&register.name, register.bitwidth);
         let id = array_id("register", name, register.size, &schema.registers)?;
+        let signed = schema.registers.get(name).is_some_and(|found| found.signed);
         let words = u64::from(width.div_ceil(64).max(1));
         let size = cells.take("register", name, register.size, words)?;
-        registers.push(Register::new(id, name.clone(), size, width));
+        registers.push(Register::new(id, name.clone(), size, width, signed));
     }
     Ok(State {
         counters,

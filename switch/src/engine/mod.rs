@@ -133,7 +133,7 @@ pub struct Copy {
     pub port: u16,
     /// Replication id. For a copy that is not a replica: the value that the program wrote, or 0.
     pub rid: u16,
-    /// Reported as `qid`; the port's one queue is first in, first out.
+    /// The queue at the port, from 0 to 7: the highest goes first. Reported as `qid`.
     pub priority: u8,
     /// Length in bytes, as the queue counts it: on arrival, plus headers added, minus removed.
     pub len: u32,

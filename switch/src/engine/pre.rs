@@ -21,7 +21,7 @@ pub struct Replica {
 pub struct CloneSession {
     /// One copy is made for each replica.
     pub replicas: Vec<Replica>,
-    /// Priority of the copies, reported as `qid`; a port's one queue is first in, first out.
+    /// Priority of the copies, 0 to 7 ([`Copy::priority`](super::Copy::priority)).
     pub class_of_service: u8,
     /// Copies are truncated to this many bytes; 0 keeps them whole.
     pub packet_length_bytes: u32,
@@ -121,7 +121,7 @@ impl Pre {
 
     /// Adds a clone session. Ids are 1..=32767, as in BMv2.
     pub fn insert_session(&mut self, id: u32, session: CloneSession) -> Result<(), ControlError> {
-        self.check(SESSION, id, MAX_SESSION, &session.replicas)?;
+        self.check_session(id, &session)?;
         if self.sessions.contains_key(&id) {
             return Err(ControlError::ReplicationExists { kind: SESSION, id });
         }
@@ -138,7 +138,7 @@ impl Pre {
 
     /// Replaces an existing clone session.
     pub fn modify_session(&mut self, id: u32, session: CloneSession) -> Result<(), ControlError> {
-        self.check(SESSION, id, MAX_SESSION, &session.replicas)?;
+        self.check_session(id, &session)?;
         let found = self.sessions.get_mut(&id);
         *found.ok_or(ControlError::NoSuchReplication { kind: SESSION, id })? = session;
         Ok(())
@@ -149,6 +149,16 @@ impl Pre {
         let gone = self.sessions.remove(&id);
         gone.map(|_| ())
             .ok_or(ControlError::NoSuchReplication { kind: SESSION, id })
+    }
+
+    fn check_session(&self, id: u32, session: &CloneSession) -> Result<(), ControlError> {
+        let class = session.class_of_service;
+        if class > MAX_PRIORITY {
+            let what = format!("class of service {class}, expected 0 to {MAX_PRIORITY}");
+            let kind = SESSION;
+            return Err(ControlError::Replication { kind, id, what });
+        }
+        self.check(SESSION, id, MAX_SESSION, &session.replicas)
     }
 
     fn check(
@@ -180,6 +190,8 @@ impl Pre {
     }
 }
 
+/// Highest priority: `standard_metadata.priority` has 3 bits.
+const MAX_PRIORITY: u8 = 7;
 /// Highest session id: simple_switch reserves bit 15.
 const MAX_SESSION: u32 = 0x7fff;
 
@@ -254,6 +266,18 @@ mod tests {
         assert_eq!(pre.delete_group(1).unwrap_err().kind(), ErrorKind::NotFound);
         let session = CloneSession::default();
         assert!(pre.insert_session(0x8000, session.clone()).is_err());
+        let class = |class_of_service| CloneSession {
+            class_of_service,
+            ..CloneSession::default()
+        };
+        let high = pre.insert_session(3, class(8)).unwrap_err();
+        assert_eq!(
+            high.to_string(),
+            "clone session 3: class of service 8, expected 0 to 7"
+        );
+        pre.insert_session(4, class(7)).unwrap();
+        assert!(pre.modify_session(4, class(9)).is_err());
+        assert_eq!(pre.session(4).unwrap().class_of_service, 7);
         assert_eq!(
             pre.modify_session(3, session).unwrap_err().kind(),
             ErrorKind::NotFound

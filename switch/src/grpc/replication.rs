@@ -71,7 +71,7 @@ fn clone_session(session: &CloneSessionEntry) -> Result<CloneSession, EntityErro
         class_of_service: u8::try_from(session.class_of_service).map_err(|_| {
             let class = session.class_of_service;
             EntityError::invalid(format!(
-                "clone session {id}: class of service {class}, expected 0 to 255"
+                "clone session {id}: class of service {class}, expected 0 to 7"
             ))
         })?,
         packet_length_bytes: u32::try_from(session.packet_length_bytes).map_err(|_| {

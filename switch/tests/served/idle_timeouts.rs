@@ -129,3 +129,37 @@ async fn invalid_timeouts_are_rejected() {
         assert_eq!(refused, Err(Code::InvalidArgument));
     }
 }
+
+/// §9.1.2: without an action, MODIFY keeps the entry's action. Other fields that are set take effect.
+#[tokio::test]
+async fn a_modification_without_an_action_changes_the_fields_that_are_set() {
+    let (bed, mut controller) = bed().await;
+    let written = entry(&bed, 1, HOUR);
+    controller.insert(vec![written.clone().into()]).await;
+    let without_action = |metadata: &[u8], idle_timeout_ns| TableEntry {
+        action: None,
+        metadata: metadata.to_vec(),
+        idle_timeout_ns,
+        ..written.clone()
+    };
+    for (update, metadata, idle_timeout_ns) in [
+        (without_action(b"new", 0), &b"new"[..], HOUR),
+        (without_action(b"", 2 * HOUR), b"new", 2 * HOUR),
+        (without_action(b"", 0), b"new", 2 * HOUR),
+    ] {
+        let outcome = controller.try_write(Update::modify(update)).await;
+        assert_eq!(outcome, Ok(()));
+        let expected = TableEntry {
+            metadata: metadata.to_vec(),
+            idle_timeout_ns,
+            ..written.clone()
+        };
+        let read = controller.read(vec![written.clone().into()]).await;
+        assert_eq!(read.expect("read"), [Entity::TableEntry(expected)]);
+    }
+    let negative = without_action(b"", -1);
+    assert_eq!(
+        controller.try_write(Update::modify(negative)).await,
+        Err(Code::InvalidArgument)
+    );
+}

@@ -110,8 +110,8 @@ pub struct TableEntry {
     /// 1 or more in a table with a ternary, range or optional field, where the highest wins;
     /// 0 in any other.
     pub priority: i32,
-    /// The action on a match. In a modification, `None` keeps the entry's action, or restores the default entry's. An insertion
-    /// needs an action. Reads return one, except for the default entry of a table with an action profile.
+    /// The action on a match. In a modification, `None` keeps the entry's action ([`TableMut::modify`](super::TableMut::modify)),
+    /// or restores the default entry's. An insertion needs an action. Reads return one, except for the default entry of a table with an action profile.
     pub action: Option<EntryAction>,
     /// A number for the controller's use.
     pub controller_metadata: u64,

@@ -109,29 +109,47 @@ impl<'a> TableMut<'a> {
     }
 
     /// Replaces action, arguments, metadata and idle timeout of the entry with this key and priority. Counter and meter stay. A
-    /// changed idle timeout restarts. Without an action, nothing is replaced.
+    /// changed idle timeout restarts. Without an action, the entry keeps its action, and metadata and an idle timeout that are
+    /// empty or 0 (P4Runtime §9.1.2).
     ///
     /// # Errors
     /// There is no such entry, it is constant, or the table does not have the action.
-    pub fn modify(&mut self, entry: TableEntry) -> Result<(), ControlError> {
+    pub fn modify(&mut self, mut entry: TableEntry) -> Result<(), ControlError> {
         let at = self.table.find(&entry.key, entry.priority)?;
-        let Some(action) = &entry.action else {
-            return Ok(());
-        };
-        if self.table.live(at).is_const {
-            return Err(self.constant("the action of this entry"));
+        let live = self.table.live(at);
+        if entry.action.is_none() {
+            if entry.controller_metadata == 0 {
+                entry.controller_metadata = live.controller_metadata;
+            }
+            if entry.metadata.is_empty() {
+                entry.metadata.clone_from(&live.metadata);
+            }
+            if entry.idle_timeout_ns == 0 {
+                entry.idle_timeout_ns = live.age.timeout_ns;
+            }
+        }
+        let same = entry.controller_metadata == live.controller_metadata
+            && entry.metadata == live.metadata
+            && entry.idle_timeout_ns == live.age.timeout_ns;
+        if live.is_const && (entry.action.is_some() || !same) {
+            return Err(self.constant("this entry, except its counter and meter,"));
         }
         self.table.check_idle_timeout(entry.idle_timeout_ns)?;
-        let target = self.target(action)?;
+        let target = match &entry.action {
+            Some(action) => Some(self.target(action)?),
+            None => None,
+        };
         let live = self.table.live_mut(at);
-        let old = std::mem::replace(&mut live.target, target);
+        let old = target.map(|target| std::mem::replace(&mut live.target, target));
         live.controller_metadata = entry.controller_metadata;
         live.metadata = entry.metadata;
         if live.age.timeout_ns != entry.idle_timeout_ns {
             live.age.timeout_ns = entry.idle_timeout_ns;
             self.table.arm(at);
         }
-        self.release(&old);
+        if let Some(old) = old {
+            self.release(&old);
+        }
         Ok(())
     }
 

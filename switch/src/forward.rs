@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
@@ -31,10 +32,18 @@ enum Command {
     Stop,
 }
 
-/// The forwarding thread has ended.
+/// Why a command has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the switch has stopped forwarding")]
-pub struct Stopped;
+pub(crate) enum CommandError {
+    /// The forwarding thread has ended.
+    #[error("the switch has stopped forwarding")]
+    Stopped,
+    /// The command panicked. Forwarding goes on.
+    #[error(
+        "the request failed inside the switch and may be done in part: the log has the reason; set the pipeline config again"
+    )]
+    Panicked,
+}
 
 /// Sends commands to the forwarding thread.
 #[derive(Clone)]
@@ -44,25 +53,26 @@ pub(crate) struct Handle {
 }
 
 /// The pending result of a command.
-pub(crate) struct Answer<R>(oneshot::Receiver<R>);
+pub(crate) struct Answer<R>(oneshot::Receiver<Result<R, CommandError>>);
 
 impl<R> Answer<R> {
     /// Waits for the result.
-    pub(crate) async fn wait(self) -> Result<R, Stopped> {
-        self.0.await.map_err(|_| Stopped)
+    pub(crate) async fn wait(self) -> Result<R, CommandError> {
+        self.0.await.unwrap_or(Err(CommandError::Stopped))
     }
 }
 
 impl Handle {
-    /// Sends a closure. Closures run in the order in which they are sent.
+    /// Sends a closure. Closures run in the order in which they are sent. A panic ends the closure, not the thread.
     pub(crate) fn send<R: Send + 'static>(
         &self,
         action: impl FnOnce(&mut Datapath) -> R + Send + 'static,
     ) -> Answer<R> {
         let (answer, receiver) = oneshot::channel();
         self.post(Command::Run(Box::new(move |datapath| {
+            let result = catch_unwind(AssertUnwindSafe(|| action(datapath)));
             // The caller may have stopped waiting.
-            let _ = answer.send(action(datapath));
+            let _ = answer.send(result.map_err(|_| CommandError::Panicked));
         })));
         Answer(receiver)
     }
@@ -84,7 +94,7 @@ impl Handle {
     pub(crate) async fn call<R: Send + 'static>(
         &self,
         action: impl FnOnce(&mut Datapath) -> R + Send + 'static,
-    ) -> Result<R, Stopped> {
+    ) -> Result<R, CommandError> {
         self.send(action).wait().await
     }
 }
@@ -214,5 +224,28 @@ impl Forwarder {
         }
         // More commands may wait.
         let _ = self.waker.write(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::notify;
+
+    #[tokio::test]
+    async fn a_panic_in_a_command_does_not_end_forwarding() {
+        let controllers = ControllerLink {
+            cpu_port: None,
+            notifier: notify::queues(Arc::default()).0,
+        };
+        let (forwarder, handle) =
+            Forwarder::new(Vec::new(), controllers, None, None).expect("a forwarder");
+        let thread = std::thread::spawn(|| forwarder.run());
+        let failed: Result<(), _> = handle.call(|_| panic!("as a defect would")).await;
+        assert_eq!(failed, Err(CommandError::Panicked));
+        assert_eq!(handle.call(|_| 5).await, Ok(5));
+        handle.stop();
+        thread.join().expect("no panic").expect("no error");
+        assert_eq!(handle.call(|_| 5).await, Err(CommandError::Stopped));
     }
 }

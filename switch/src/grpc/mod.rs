@@ -42,7 +42,7 @@ use ultima_p4runtime::v1::{
 };
 
 use crate::datapath::Datapath;
-use crate::forward::{Answer, Handle, Stopped};
+use crate::forward::{Answer, CommandError, Handle};
 use crate::notify::Tallies;
 use crate::opener::PortOpener;
 use crate::pipeline::Loader;
@@ -156,9 +156,12 @@ fn no_pipeline() -> Status {
     )
 }
 
-impl From<Stopped> for Status {
-    fn from(stopped: Stopped) -> Status {
-        Status::unavailable(stopped.to_string())
+impl From<CommandError> for Status {
+    fn from(error: CommandError) -> Status {
+        match error {
+            CommandError::Stopped => Status::unavailable(error.to_string()),
+            CommandError::Panicked => Status::internal(error.to_string()),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! ends, the role has no primary until a controller announces an election id that is at least as high. The switch does not
 //! promote a backup by itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use tonic::{Code, Status};
 use ultima_p4runtime::rpc;
@@ -14,8 +14,10 @@ use super::unknown_device;
 
 /// Largest number of controllers of one role.
 const MAX_CONTROLLERS: usize = 64;
-/// Largest number of roles. The switch remembers each role's highest election id.
+/// Largest number of named roles with controllers. The default role always has room.
 const MAX_ROLES: usize = 64;
+/// Largest number of named roles without controllers whose highest election ids the switch remembers.
+const MAX_PAST_ROLES: usize = 1024;
 
 /// Identifies a controller's stream.
 pub(super) type StreamId = u64;
@@ -27,7 +29,11 @@ pub(super) type Notice = (StreamId, MasterArbitrationUpdate);
 #[derive(Debug)]
 pub(super) struct Arbitration {
     device_id: u64,
+    /// The default role, and named roles with controllers.
     roles: BTreeMap<String, RoleState>,
+    /// Named roles without controllers and their highest election ids, in the order in which their last streams ended. Beyond
+    /// [`MAX_PAST_ROLES`] the switch forgets the first: §5.3 sets no bound, but names cost a client nothing.
+    past: VecDeque<(String, u128)>,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +57,8 @@ impl Arbitration {
     pub(super) fn new(device_id: u64) -> Self {
         Arbitration {
             device_id,
-            roles: BTreeMap::new(),
+            roles: BTreeMap::from([(String::new(), RoleState::default())]),
+            past: VecDeque::new(),
         }
     }
 
@@ -64,7 +71,10 @@ impl Arbitration {
         let role = role_name(update)?;
         let id = update.election_id.as_ref().map(u128::from);
         self.admit(stream, update.device_id, role, id)?;
+        let past = self.past.iter().position(|(name, _)| name == role);
+        let past = past.and_then(|at| self.past.remove(at));
         let state = self.roles.entry(role.to_owned()).or_default();
+        state.highest = state.highest.max(past.map(|(_, id)| id));
         let primary_before = state.primary();
         state.live.insert(stream, id);
         state.highest = state.highest.max(id);
@@ -112,9 +122,10 @@ impl Arbitration {
             _ => {}
         }
         let Some(state) = self.roles.get(role) else {
-            if self.roles.len() >= MAX_ROLES {
+            // The default role is one of `roles`.
+            if self.roles.len() > MAX_ROLES {
                 return Err(Status::resource_exhausted(format!(
-                    "{MAX_ROLES} roles exist, which is the limit"
+                    "role `{role}`: {MAX_ROLES} named roles have controllers, which is the limit"
                 )));
             }
             return Ok(());
@@ -149,10 +160,25 @@ impl Arbitration {
         };
         let was_primary = state.primary() == Some(stream);
         state.live.remove(&stream);
+        if state.live.is_empty() && !role.is_empty() {
+            self.retire(role);
+            return Vec::new();
+        }
         if was_primary {
             self.tell_all(&role)
         } else {
             Vec::new()
+        }
+    }
+
+    /// Remembers the highest election id of a named role without controllers.
+    fn retire(&mut self, role: String) {
+        let state = self.roles.remove(&role);
+        if let Some(highest) = state.and_then(|state| state.highest) {
+            if self.past.len() == MAX_PAST_ROLES {
+                self.past.pop_front();
+            }
+            self.past.push_back((role, highest));
         }
     }
 
@@ -167,7 +193,7 @@ impl Arbitration {
             return Err(unknown_device(device_id, self.device_id));
         }
         let state = self.roles.get(role);
-        if state.is_none() && !role.is_empty() {
+        if state.is_none() && !self.past.iter().any(|(name, _)| name == role) {
             return Err(Status::not_found(format!(
                 "no controller has role `{role}`"
             )));
@@ -258,6 +284,16 @@ mod tests {
             device_id: 1,
             election_id: id.map(|low| Uint128 { high: 0, low }),
             ..MasterArbitrationUpdate::default()
+        }
+    }
+
+    fn in_role(name: &str, id: Option<u64>) -> MasterArbitrationUpdate {
+        MasterArbitrationUpdate {
+            role: Some(Role {
+                name: name.to_owned(),
+                ..Role::default()
+            }),
+            ..update(id)
         }
     }
 
@@ -414,19 +450,57 @@ mod tests {
         }
         let error = all.update(1000, &update(None)).expect_err("full");
         assert_eq!(error.code(), Code::ResourceExhausted);
-        for n in 1..=MAX_ROLES as u64 {
-            let role = Some(Role {
-                name: format!("r{n}"),
-                ..Role::default()
-            });
-            let joined = all.update(
-                2000 + n,
-                &MasterArbitrationUpdate {
-                    role,
-                    ..update(None)
-                },
-            );
-            assert_eq!(joined.is_ok(), n < MAX_ROLES as u64);
+        for n in 0..=MAX_ROLES as u64 {
+            let joined = all.update(2000 + n, &in_role(&format!("r{n}"), None));
+            assert_eq!(joined.is_ok(), n < MAX_ROLES as u64, "{n}");
         }
+    }
+
+    /// A client that announces many role names, on streams that stay or end, locks no other role out for good.
+    #[test]
+    fn role_names_of_one_client_do_not_lock_others_out() {
+        let mut all = Arbitration::new(1);
+        for n in 0..=MAX_ROLES as u64 {
+            let _ = all.update(n, &in_role(&format!("r{n}"), Some(1)));
+        }
+        let joined = all.update(1000, &update(Some(5))).expect("default role");
+        assert_eq!(codes(&joined), [(1000, Code::Ok)]);
+        let full = all.update(1001, &in_role("x", Some(1))).expect_err("full");
+        assert_eq!(full.code(), Code::ResourceExhausted);
+        all.leave(0);
+        all.update(1001, &in_role("x", Some(1))).expect("has room");
+        for n in 0..10_000 {
+            all.leave(1001);
+            all.update(1001, &in_role(&format!("y{n}"), Some(1)))
+                .expect("has room");
+        }
+        assert_eq!(all.past.len(), MAX_PAST_ROLES);
+    }
+
+    #[test]
+    fn a_role_keeps_its_highest_election_id_without_controllers() {
+        let mut all = Arbitration::new(1);
+        all.update(1, &in_role("telemetry", Some(5)))
+            .expect("joins");
+        assert!(all.leave(1).is_empty());
+        let write = |all: &Arbitration| {
+            let id = Some(Uint128 { high: 0, low: 5 });
+            all.check_primary(1, "telemetry", id)
+                .map_err(|status| status.code())
+        };
+        assert_eq!(write(&all), Err(Code::PermissionDenied));
+        let low = all
+            .update(2, &in_role("telemetry", Some(4)))
+            .expect("joins");
+        assert_eq!(codes(&low), [(2, Code::NotFound)]);
+        let high = all
+            .update(3, &in_role("telemetry", Some(5)))
+            .expect("joins");
+        assert_eq!(codes(&high), [(2, Code::AlreadyExists), (3, Code::Ok)]);
+        assert_eq!(write(&all), Ok(()));
+        // Without an election id there is nothing to remember.
+        all.update(4, &in_role("idle", None)).expect("joins");
+        all.leave(4);
+        assert!(all.past.is_empty());
     }
 }

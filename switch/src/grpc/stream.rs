@@ -1,11 +1,13 @@
 //! StreamChannel: arbitration, packet-in and packet-out, digests and their acknowledgements (P4Runtime §16).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Status, Streaming};
 use ultima_p4runtime::v1::stream_error::Details;
 use ultima_p4runtime::v1::stream_message_request::Update as Request;
@@ -18,6 +20,7 @@ use ultima_p4runtime::v1::{
 use super::arbitration::{Arbitration, Notice, StreamId};
 use super::{ResponseStream, Service};
 use crate::datapath::{Datapath, PacketOutError as Refused};
+use crate::engine::MetadataError;
 
 /// Largest number of waiting arbitration updates. A controller that reads too slowly loses its stream.
 const BACKLOG: usize = 64;
@@ -26,6 +29,12 @@ const NOTIFICATIONS: usize = 512;
 /// Largest number of a controller's packets and acknowledgements that wait for the forwarding thread. Beyond it the server stops
 /// reading the stream.
 const REQUESTS: usize = 64;
+
+/// Largest number of streams without an arbitration update. The next one ends the oldest, so that clients that only open
+/// streams keep no controller out.
+const MAX_UNARBITRATED: usize = 64;
+/// Time until a stream's first arbitration update. §5.3: a controller sends it first.
+const ARBITRATION_TIME: Duration = Duration::from_secs(30);
 
 type Sender = mpsc::Sender<Result<StreamMessageResponse, Status>>;
 type WeakSender = mpsc::WeakSender<Result<StreamMessageResponse, Status>>;
@@ -39,7 +48,7 @@ fn try_notify(sender: &Sender, update: Response) -> bool {
 }
 
 /// The sending half of a controller's stream.
-struct Stream {
+struct Controller {
     sender: Sender,
     /// Dropping it wakes the task that reads the controller's requests.
     _open: oneshot::Sender<()>,
@@ -48,7 +57,9 @@ struct Stream {
 /// Arbitration with the controllers' streams.
 pub(super) struct Controllers {
     arbitration: Arbitration,
-    streams: HashMap<StreamId, Stream>,
+    streams: HashMap<StreamId, Controller>,
+    /// Streams without an arbitration update. A smaller id is older.
+    unarbitrated: BTreeSet<StreamId>,
     next: StreamId,
 }
 
@@ -57,6 +68,7 @@ impl Controllers {
         Controllers {
             arbitration: Arbitration::new(device_id),
             streams: HashMap::new(),
+            unarbitrated: BTreeSet::new(),
             next: 0,
         }
     }
@@ -79,10 +91,23 @@ impl Controllers {
     fn join(&mut self, sender: Sender) -> (StreamId, oneshot::Receiver<()>) {
         let id = self.next;
         self.next += 1;
+        if self.unarbitrated.len() == MAX_UNARBITRATED
+            && let Some(oldest) = self.unarbitrated.pop_first()
+            && let Some(stream) = self.streams.remove(&oldest)
+        {
+            let message = format!(
+                "{MAX_UNARBITRATED} later streams have not sent an arbitration update, which is the limit"
+            );
+            // A full queue belongs to a client that does not read.
+            let _ = stream
+                .sender
+                .try_send(Err(Status::resource_exhausted(message)));
+        }
+        self.unarbitrated.insert(id);
         let (open, closed) = oneshot::channel();
         self.streams.insert(
             id,
-            Stream {
+            Controller {
                 sender,
                 _open: open,
             },
@@ -92,6 +117,7 @@ impl Controllers {
 
     fn leave(&mut self, id: StreamId) {
         self.streams.remove(&id);
+        self.unarbitrated.remove(&id);
         let notices = self.arbitration.leave(id);
         self.tell(notices);
     }
@@ -135,7 +161,16 @@ impl Service {
 /// Serves one controller until its stream ends.
 pub(super) fn open(
     service: Arc<Service>,
-    mut requests: Streaming<StreamMessageRequest>,
+    requests: Streaming<StreamMessageRequest>,
+) -> ResponseStream<StreamMessageResponse> {
+    serve(service, requests, ARBITRATION_TIME)
+}
+
+/// Serves one controller, which has `patience` for its first arbitration update.
+fn serve(
+    service: Arc<Service>,
+    mut requests: impl Stream<Item = Result<StreamMessageRequest, Status>> + Send + Unpin + 'static,
+    patience: Duration,
 ) -> ResponseStream<StreamMessageResponse> {
     let (sender, receiver) = mpsc::channel(BACKLOG + NOTIFICATIONS);
     // To end the stream with an error. Weak: the stream is open as long as `Controllers` has it.
@@ -148,10 +183,21 @@ pub(super) fn open(
             end: end.clone(),
             room: Arc::new(Semaphore::new(REQUESTS)),
         };
+        let mut late = pin!(tokio::time::sleep(patience));
+        let mut arbitrated = false;
         let result = loop {
             let request = tokio::select! {
                 request = requests.next() => request,
                 _ = &mut closed => break Ok(()),
+                () = &mut late, if !arbitrated => {
+                    arbitrated = !service.controllers().unarbitrated.contains(&id);
+                    if arbitrated {
+                        continue;
+                    }
+                    break Err(Status::deadline_exceeded(format!(
+                        "no arbitration update within {patience:?} of the stream's start"
+                    )));
+                }
             };
             match request {
                 Some(Ok(request)) => {
@@ -233,6 +279,7 @@ impl Client<'_> {
         let mut controllers = self.service.controllers();
         let was_primary = controllers.arbitration.is_primary(self.id);
         let notices = controllers.arbitration.update(self.id, update)?;
+        controllers.unarbitrated.remove(&self.id);
         if !was_primary && controllers.arbitration.is_primary(self.id) {
             // §9.8: it may not know what its predecessor was told. Sent before it hears that it is
             // the primary, so that what a packet says from then on is told.
@@ -279,6 +326,8 @@ fn packet_out(datapath: &mut Datapath, packet: &PacketOut) -> Result<(), Complai
     datapath.packet_out(packet).map_err(|error| {
         let code = match error {
             Refused::NoCpuPort | Refused::NoProgram => Code::FailedPrecondition,
+            // §8.3.
+            Refused::Metadata(MetadataError::Value(_)) => Code::OutOfRange,
             Refused::Metadata(_) | Refused::TooLong(_) => Code::InvalidArgument,
         };
         (code, error.to_string())
@@ -304,5 +353,74 @@ fn complain(end: &WeakSender, (code, message): Complaint, details: Details) {
     };
     if let Some(sender) = end.upgrade() {
         try_notify(&sender, Response::Error(error));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio_stream::wrappers::UnboundedReceiverStream;
+
+    use crate::forward::Forwarder;
+    use crate::grpc::tests::service;
+
+    type Requests = mpsc::UnboundedSender<Result<StreamMessageRequest, Status>>;
+
+    fn connect(
+        service: &Arc<Service>,
+        patience: Duration,
+    ) -> (Requests, ResponseStream<StreamMessageResponse>) {
+        let (sender, requests) = mpsc::unbounded_channel();
+        let requests = UnboundedReceiverStream::new(requests);
+        (sender, serve(service.clone(), requests, patience))
+    }
+
+    fn announce(stream: &Requests, low: u64) {
+        let update = MasterArbitrationUpdate {
+            device_id: 1,
+            election_id: Some(Uint128 { high: 0, low }),
+            ..MasterArbitrationUpdate::default()
+        };
+        let update = Some(Request::Arbitration(update));
+        stream
+            .send(Ok(StreamMessageRequest { update }))
+            .expect("open");
+    }
+
+    async fn code(responses: &mut ResponseStream<StreamMessageResponse>) -> Option<Code> {
+        let response = responses.next().await?;
+        Some(response.map_or_else(|status| status.code(), |_| Code::Ok))
+    }
+
+    #[tokio::test]
+    async fn a_stream_without_arbitration_ends() {
+        let (service, _forwarder): (Arc<Service>, Forwarder) = service();
+        let patience = Duration::from_millis(20);
+        let (active, mut responses) = connect(&service, patience);
+        announce(&active, 1);
+        assert_eq!(code(&mut responses).await, Some(Code::Ok));
+        let (_silent, mut ended) = connect(&service, patience);
+        assert_eq!(code(&mut ended).await, Some(Code::DeadlineExceeded));
+        // The older one has passed its time, too.
+        announce(&active, 2);
+        assert_eq!(code(&mut responses).await, Some(Code::Ok));
+    }
+
+    #[tokio::test]
+    async fn streams_without_arbitration_are_few() {
+        let (service, _forwarder): (Arc<Service>, Forwarder) = service();
+        let mut silent: Vec<_> = (0..=MAX_UNARBITRATED)
+            .map(|_| connect(&service, ARBITRATION_TIME))
+            .collect();
+        let first = &mut silent[0].1;
+        assert_eq!(code(first).await, Some(Code::ResourceExhausted));
+        assert_eq!(code(first).await, None);
+        let (last, responses) = &mut silent[MAX_UNARBITRATED];
+        announce(last, 1);
+        assert_eq!(code(responses).await, Some(Code::Ok));
+        assert_eq!(
+            service.controllers().unarbitrated.len(),
+            MAX_UNARBITRATED - 1
+        );
     }
 }

@@ -1,5 +1,7 @@
 //! Random invalid requests.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::TestCaseError;
@@ -17,12 +19,35 @@ use ultima_p4runtime::v1::{
 
 use super::error::EntityError;
 use super::scan::Scan;
-use super::{read, reconcile, write};
+use super::{Service, read, reconcile, write};
+use crate::datapath::ControllerLink;
 use crate::engine::Limits;
-use crate::pipeline::Pipeline;
+use crate::forward::Forwarder;
+use crate::notify::{self, Tallies};
+use crate::opener::PortOpener;
+use crate::pipeline::{Loader, Pipeline};
+use crate::port::replay::ReplayPlan;
 
 const JSON: &[u8] = include_bytes!("../../tests/programs/testbed.json");
 const P4INFO: &str = include_str!("../../tests/programs/testbed.p4info.txtpb");
+
+/// A service without ports and program, and its forwarding thread's state, which does not run.
+pub(super) fn service() -> (Arc<Service>, Forwarder) {
+    let tallies = Arc::<Tallies>::default();
+    let controllers = ControllerLink {
+        cpu_port: None,
+        notifier: notify::queues(tallies.clone()).0,
+    };
+    let (forwarder, handle) =
+        Forwarder::new(Vec::new(), controllers, None, None).expect("a forwarder");
+    let loader = Loader {
+        limits: Limits::default(),
+        seed: 0,
+        target: None,
+    };
+    let opener = PortOpener::new(0, None, ReplayPlan::default()).expect("no captures");
+    (Service::new(1, loader, handle, tallies, opener), forwarder)
+}
 
 fn pipeline() -> Pipeline {
     load(JSON, P4INFO)

@@ -97,6 +97,8 @@ impl LoadError {
 pub enum ErrorKind {
     /// The request is invalid for this program.
     InvalidArgument,
+    /// An index is outside its array, or a value does not fit its type (P4Runtime §8.3).
+    OutOfRange,
     /// The object does not exist.
     NotFound,
     /// The object exists.
@@ -162,7 +164,7 @@ pub enum ControlError {
         /// Where the table allows it.
         what: &'static str,
     },
-    /// A value is not canonical or does not fit its width.
+    /// A value is empty or does not fit its width.
     #[error("{what} is {bits} bits wide: {fault}")]
     Value {
         /// The field or parameter.
@@ -373,12 +375,11 @@ impl ControlError {
     pub fn kind(&self) -> ErrorKind {
         use ControlError::*;
         match self {
-            MatchField { .. } | Priority { .. } | Action { .. } | Value { .. } | Keyless { .. } => {
+            Value { .. } | Index { .. } => ErrorKind::OutOfRange,
+            MatchField { .. } | Priority { .. } | Action { .. } | Keyless { .. } => {
                 ErrorKind::InvalidArgument
             }
-            NoDirect { .. } | Index { .. } | Meter { .. } | Replication { .. } => {
-                ErrorKind::InvalidArgument
-            }
+            NoDirect { .. } | Meter { .. } | Replication { .. } => ErrorKind::InvalidArgument,
             NoProfile { .. } | Profile { .. } | NoIdleTimeouts { .. } => ErrorKind::InvalidArgument,
             UnknownId { .. } | NoSuchEntry { .. } | NoSuchReplication { .. } => ErrorKind::NotFound,
             NoSuchShared { .. } => ErrorKind::NotFound,

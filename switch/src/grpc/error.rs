@@ -39,16 +39,15 @@ impl From<Refusal> for EntityError {
 
 impl From<ControlError> for EntityError {
     fn from(error: ControlError) -> Self {
-        let code = match (&error, error.kind()) {
-            // §9.3, §9.4, §9.7: an index beyond the array, unlike a negative one.
-            (ControlError::Index { .. }, _) => Code::OutOfRange,
-            (_, ErrorKind::InvalidArgument) => Code::InvalidArgument,
-            (_, ErrorKind::NotFound) => Code::NotFound,
-            (_, ErrorKind::AlreadyExists) => Code::AlreadyExists,
-            (_, ErrorKind::ResourceExhausted) => Code::ResourceExhausted,
-            (_, ErrorKind::PermissionDenied) => Code::PermissionDenied,
-            (_, ErrorKind::FailedPrecondition) => Code::FailedPrecondition,
-            (_, ErrorKind::Unimplemented) => Code::Unimplemented,
+        let code = match error.kind() {
+            ErrorKind::InvalidArgument => Code::InvalidArgument,
+            ErrorKind::OutOfRange => Code::OutOfRange,
+            ErrorKind::NotFound => Code::NotFound,
+            ErrorKind::AlreadyExists => Code::AlreadyExists,
+            ErrorKind::ResourceExhausted => Code::ResourceExhausted,
+            ErrorKind::PermissionDenied => Code::PermissionDenied,
+            ErrorKind::FailedPrecondition => Code::FailedPrecondition,
+            ErrorKind::Unimplemented => Code::Unimplemented,
         };
         EntityError::new(code, error.to_string())
     }

@@ -485,12 +485,12 @@ fn requests_that_cannot_be_right_change_nothing() {
         ),
         (
             with_action(param(vec![(1, vec![1, 0])])),
-            ErrorKind::InvalidArgument,
+            ErrorKind::OutOfRange,
             "does not fit",
         ),
         (
             with_action(param(vec![(1, vec![])])),
-            ErrorKind::InvalidArgument,
+            ErrorKind::OutOfRange,
             "is empty",
         ),
     ];

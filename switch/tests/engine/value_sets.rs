@@ -189,7 +189,7 @@ fn rejected_writes_leave_a_set_unchanged() {
     );
     assert!(text.ends_with("an exact field must be given"), "{text}");
     let wide = member(&[(1, exact(0x100))]);
-    assert_eq!(refused(&[wide]).0, InvalidArgument);
+    assert_eq!(refused(&[wide]).0, OutOfRange);
     assert_eq!(state(&mut testbed, BY_KIND, PACKET), KIND);
     assert_eq!(
         testbed.engine.value_set(1).unwrap_err().kind(),

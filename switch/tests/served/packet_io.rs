@@ -119,20 +119,21 @@ async fn packet_outs_that_are_none_are_told_in_stream_errors() {
         packet.metadata.push(PacketMetadata { metadata_id, value });
         packet
     };
+    let long = PacketOut {
+        payload: vec![0; 65_530],
+        ..good.clone()
+    };
     let wrong = [
-        without(1),
-        with(7, &[1]),
-        with(1, &[2, 0]),
-        with(1, &[]),
-        PacketOut {
-            payload: vec![0; 65_530],
-            ..good.clone()
-        },
+        (without(1), Code::InvalidArgument),
+        (with(7, &[1]), Code::InvalidArgument),
+        (with(1, &[2, 0]), Code::OutOfRange),
+        (with(1, &[]), Code::OutOfRange),
+        (long, Code::InvalidArgument),
     ];
-    for packet in wrong {
+    for (packet, expected) in wrong {
         controller.send(Request::Packet(packet.clone())).await;
         let (code, details) = controller.error().await;
-        assert_eq!(code, Code::InvalidArgument);
+        assert_eq!(code, expected);
         let Details::PacketOut(error) = details else {
             panic!("{details:?}");
         };

@@ -377,7 +377,7 @@ async fn counters_meters_and_registers_by_index() {
     };
     assert_eq!(
         controller.try_write(Update::modify(wide)).await,
-        Err(Code::InvalidArgument)
+        Err(Code::OutOfRange)
     );
 }
 
@@ -453,6 +453,16 @@ async fn groups_and_sessions_are_kept_as_written() {
         packet_length_bytes: 128,
     };
     controller.insert(vec![session.clone().into()]).await;
+    for class_of_service in [8, 256] {
+        let high = v1::CloneSessionEntry {
+            class_of_service,
+            ..session.clone()
+        };
+        assert_eq!(
+            controller.try_write(Update::modify(high)).await,
+            Err(Code::InvalidArgument)
+        );
+    }
     let found = controller
         .read(vec![v1::CloneSessionEntry::default().into()])
         .await;

@@ -146,7 +146,7 @@ async fn numbers_are_the_same_at_another_width() {
     for wide in wide {
         assert_eq!(
             controller.try_write(Update::insert(wide)).await,
-            Err(Code::InvalidArgument)
+            Err(Code::OutOfRange)
         );
     }
 }

@@ -112,14 +112,8 @@ async fn invalid_writes_are_rejected_with_their_code() {
             Update::modify(set(vec![member(&[1]), member(&[1])])),
             Code::AlreadyExists,
         ),
-        (
-            Update::modify(set(vec![member(&[1, 0])])),
-            Code::InvalidArgument,
-        ),
-        (
-            Update::modify(set(vec![member(&[])])),
-            Code::InvalidArgument,
-        ),
+        (Update::modify(set(vec![member(&[1, 0])])), Code::OutOfRange),
+        (Update::modify(set(vec![member(&[])])), Code::OutOfRange),
         (
             Update::modify(set(vec![ValueSetMember::default()])),
             Code::InvalidArgument,

@@ -20,8 +20,8 @@ use ultima_console::units;
 /// job change meanwhile, it continues with the new ones. --preset and the options that replace one of its policies must be
 /// equal on all hosts.
 ///
-/// A rank can be taken only once per epoch. After a rank has ended, `ultima job resize` brings it back while other ranks
-/// still run; after all have ended, delete the job and create it again.
+/// The job can run again after all ranks have ended. While other ranks still run, `ultima job resize` brings a rank back that
+/// has ended.
 #[derive(Clone, clap::Args)]
 #[command(after_help = concat!(
     "Examples:\n",

@@ -70,7 +70,11 @@ fn a_tiny_bench_writes_its_report_and_leaves_nothing() {
     assert_eq!(cells.len(), 1, "{report}");
     assert_eq!(cells[0]["bytes"], 4_000);
     assert_eq!(cells[0]["rate_bps"], 100_000_000);
-    for (method, name) in [(0, "ultima-multicast"), (1, "ultima-unicast"), (2, "gloo-ring")] {
+    for (method, name) in [
+        (0, "ultima-multicast"),
+        (1, "ultima-unicast"),
+        (2, "gloo-ring"),
+    ] {
         let measured = &cells[0]["methods"][method];
         assert_eq!(measured["method"], name);
         assert!(

@@ -283,10 +283,7 @@ impl Controller {
                 ),
                 Seat::Left => (
                     format!("rank {rank} on {host} has left"),
-                    free_a_rank(
-                        &state.job.name,
-                        state.seats.iter().all(|it| *it == Seat::Left),
-                    ),
+                    free_a_rank(&state.job.name),
                 ),
             };
             let diagnosis = Diagnosis {

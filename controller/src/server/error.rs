@@ -331,7 +331,7 @@ pub enum JobRequestError {
     /// All ranks on the host are taken.
     #[error(
         "job {name} has no free rank on host {host} ({ranks} taken); {}",
-        free_a_rank(name, *.all_left)
+        free_a_rank(name)
     )]
     Taken {
         /// The job's name.
@@ -569,14 +569,10 @@ fn verdict(error: &KeepError) -> &'static str {
     }
 }
 
-/// How to free a rank on a host where all are taken. A job whose members have all left cannot be
-/// resized, as none of them knows its last operation.
-pub(super) fn free_a_rank(job: &str, all_left: bool) -> String {
+/// How to free a rank on a host where all are taken.
+pub(super) fn free_a_rank(job: &str) -> String {
     match Line::of(job) {
         Some((grid, _)) => format!("delete grid {grid} and create it again to start over"),
-        None if all_left => {
-            format!("all of its members have left: delete job {job} and create it again")
-        }
         None => format!(
             "evict a lost member with `ultima job evict {job}`, or free all places of members that left with `ultima job resize {job} --members ...` and all hosts"
         ),

@@ -1,28 +1,31 @@
 //! Joining and leaving: members take and give up the ranks of a job.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tracing::Span;
 
 use super::controller::{Controller, JobState, state_alone};
 use super::error::JobRequestError;
 use super::registry::{Record, Stage};
-use super::seats::{Attempt, NoSeat, Seat, Taken};
+use super::seats::{Attempt, NoSeat, Taken};
 use crate::api::membership_event::Kind;
-use crate::job::{Job, JobId, Rank};
+use crate::fabric::HostId;
+use crate::job::{Job, JobId, Line, Rank};
 use crate::names::some_of;
 
 impl Controller {
     /// Takes the next free rank of a job on a host, or the rank that the same `attempt` (0 for
-    /// none) was given before. With `wait` it waits that long for all others to join; a member that
+    /// none) was given before. If all members have left, the job starts over in a new epoch. With `wait` it waits that long for all others to join; a member that
     /// stops waiting has not joined.
     ///
     /// # Errors
     /// See [`JobRequestError`].
     #[tracing::instrument(name = "join", skip_all, fields(job = name, host = host, epoch, rank))]
     pub async fn join(
-        &self,
+        self: &Arc<Self>,
         name: &str,
         (host, attempt): (&str, u64),
         wait: Option<Duration>,
@@ -33,34 +36,12 @@ impl Controller {
             .fabric
             .host_named(host)
             .ok_or_else(|| JobRequestError::no_host(&self.fabric, host))?;
-        let (joining, mut complete) = {
-            let mut registry = self.registry();
-            let record = registry.open_to(name, (host_id, attempt))?;
-            let taken = record
-                .seats
-                .take(host_id, attempt)
-                .map_err(|refusal| match refusal {
-                    NoSeat::NotAMember => JobRequestError::NotAMember {
-                        name: name.to_owned(),
-                        host: host.to_owned(),
-                        hosts: self.hosts_of(&record.job),
-                    },
-                    NoSeat::Taken { ranks } => JobRequestError::Taken {
-                        name: name.to_owned(),
-                        host: host.to_owned(),
-                        ranks,
-                        all_left: record.seats.states().all(|seat| seat == Seat::Left),
-                    },
-                })?;
-            let joining = Joining {
-                controller: self,
-                job: record.job.id,
-                taken,
-            };
-            let span = Span::current();
-            span.record("epoch", record.job.epoch.0)
-                .record("rank", joining.taken.rank.0);
-            (joining, record.seats.complete())
+        let (joining, mut complete) = match self.take_rank(name, host_id, attempt) {
+            Err(JobRequestError::Taken { all_left: true, .. }) if Line::of(name).is_none() => {
+                self.start_over(name).await?;
+                self.take_rank(name, host_id, attempt)?
+            }
+            taken => taken?,
         };
         if let Some(wait) = wait {
             let all = async { complete.wait_for(|complete| *complete).await.map(|_| ()) };
@@ -92,6 +73,40 @@ impl Controller {
             self.report_member(job, rank, Kind::Joined, "");
         }
         Ok((rank, state))
+    }
+
+    /// Takes a rank of a job on a host. The channel becomes true when all ranks are taken.
+    fn take_rank(
+        &self,
+        name: &str,
+        host: HostId,
+        attempt: Attempt,
+    ) -> Result<(Joining<'_>, watch::Receiver<bool>), JobRequestError> {
+        let mut registry = self.registry();
+        let record = registry.open_to(name, (host, attempt))?;
+        let taken = record.seats.take(host, attempt);
+        let taken = taken.map_err(|refusal| match refusal {
+            NoSeat::NotAMember => JobRequestError::NotAMember {
+                name: name.to_owned(),
+                host: self.fabric.host(host).name.clone(),
+                hosts: self.hosts_of(&record.job),
+            },
+            NoSeat::Taken { ranks } => JobRequestError::Taken {
+                name: name.to_owned(),
+                host: self.fabric.host(host).name.clone(),
+                ranks,
+                all_left: record.seats.all_left(),
+            },
+        })?;
+        let joining = Joining {
+            controller: self,
+            job: record.job.id,
+            taken,
+        };
+        let span = Span::current();
+        span.record("epoch", record.job.epoch.0)
+            .record("rank", joining.taken.rank.0);
+        Ok((joining, record.seats.complete()))
     }
 
     /// Gives up a member's rank in an epoch; `number` is the epoch's job id.

@@ -276,6 +276,11 @@ impl Seats {
         self.seats.iter().map(|place| place.seat)
     }
 
+    /// True if all members have left.
+    pub fn all_left(&self) -> bool {
+        self.states().all(|seat| seat == Seat::Left)
+    }
+
     /// The states of all seats, with the ranks.
     pub fn by_rank(&self) -> impl Iterator<Item = (Rank, Seat)> + '_ {
         by_rank(self.states())

@@ -172,6 +172,39 @@ impl Controller {
         Ok(state)
     }
 
+    /// Begins a new epoch of a job that all members have left: with ranks on the same hosts, from operation 0. Does nothing if
+    /// another request has just done so.
+    ///
+    /// # Errors
+    /// See [`JobRequestError`]: the job is unchanged. A grid's rows and columns cannot start over.
+    #[tracing::instrument(name = "start_over", skip_all, fields(job = name, id, epoch, switches))]
+    pub(super) async fn start_over(self: &Arc<Self>, name: &str) -> Result<(), JobRequestError> {
+        let terms = Terms {
+            join: JOIN_WAIT,
+            lost: Lost::LeaveOut,
+        };
+        let want = |_: &Registry, record: &Record| match record.seats.all_left() {
+            true => Ok(Wanted {
+                hosts: record
+                    .job
+                    .members
+                    .iter()
+                    .map(|member| member.host)
+                    .collect(),
+                stay: BTreeSet::new(),
+                reasons: Vec::new(),
+            }),
+            false => Err(JobRequestError::Changing {
+                name: name.to_owned(),
+                epoch: record.job.epoch.0,
+            }),
+        };
+        match self.begin_change(name, terms, want).await {
+            Ok(_) | Err(JobRequestError::Changing { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Begins another change to these hosts, without these current members.
     #[tracing::instrument(name = "resize", skip_all, fields(job, id, epoch, switches))]
     async fn change_again(
@@ -253,7 +286,7 @@ impl Controller {
             let registry = self.registry();
             let (record, hosts, succession) = succeed(&registry, name, want)?;
             let of = &record.job;
-            let has_begun = has_begun(record);
+            let has_begun = has_begun(record) && !record.seats.all_left();
             let names = self.program().names();
             let (job, plan) = registry.propose_next(&self.fabric, names, of, &hosts)?;
             let (of, first) = (of.id, None);
@@ -338,7 +371,8 @@ fn succeed<'r>(
     };
     let mut succession = Succession::new(&from, |rank| stay.contains(&rank), &hosts, why);
     succession.keep_free(&from, &hosts, free.iter().copied());
-    if has_begun(record) && succession.survivors().next().is_none() {
+    let nobody_stays = succession.survivors().next().is_none();
+    if has_begun(record) && !record.seats.all_left() && nobody_stays {
         let name = name.to_owned();
         return Err(JobRequestError::NobodyStays { name });
     }

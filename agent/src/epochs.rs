@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use ultima_controller::api::{BeginEpoch, PrepareEpoch, prepare_epoch};
-use ultima_controller::member_session;
-use ultima_controller::membership::{PLEDGED, Turn, Turns};
+use ultima_api::member_session;
+use ultima_api::turns::{PLEDGED, Turn, Turns};
+use ultima_api::v1::{BeginEpoch, PrepareEpoch, prepare_epoch};
 
 use crate::Membership;
 
@@ -176,7 +176,7 @@ impl<T> Epochs<T> {
 pub type Open<T> = Box<dyn FnMut(Membership) -> Result<T, String> + Send>;
 
 /// Handles the controller's messages about changes, for
-/// [`Client::attend`](ultima_controller::client::Client::attend).
+/// [`Client::attend`](ultima_api::client::Client::attend).
 pub struct Follower<T> {
     job: String,
     /// The job's id in this epoch.
@@ -281,7 +281,7 @@ impl<T: Send> member_session::Member for Follower<T> {
 #[cfg(test)]
 mod tests {
     use member_session::Member as _;
-    use ultima_controller::api::{self, JoinResponse};
+    use ultima_api::v1::{self as api, JoinResponse};
 
     use super::*;
 

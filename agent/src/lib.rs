@@ -11,7 +11,7 @@
 //! - [`ask`]: the first switch's counters of an operation.
 //! - [`meet`]: the rendezvous of all ranks before the first operation.
 //! - [`Quiet`]: the pause in a job's operations that a check requests.
-//! - [`Probes`]: a rank's part in the checks of its job; see [`ultima_controller::member_session`].
+//! - [`Probes`]: a rank's part in the checks of its job; see [`ultima_api::member_session`].
 //! - [`Metrics`]: counters and durations of a process's ranks, which [`Exporter`] serves to Prometheus.
 
 mod ask;

@@ -1,6 +1,6 @@
 //! The fabric's limits on a rank's packets.
 
-use ultima_controller::api;
+use ultima_api::v1 as api;
 use ultima_host::{Config, Pacing, RatePolicy, ReceiveBuffer};
 use ultima_wire::HEADER_LEN;
 use ultima_wire::frame::FRAME_OVERHEAD;

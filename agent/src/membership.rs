@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use ultima_controller::MacAddr;
-use ultima_controller::api::{self, Attendance, JoinResponse};
-use ultima_controller::client::{Client, ClientError};
+use ultima_api::MacAddr;
+use ultima_api::client::{Client, ClientError};
+use ultima_api::v1::{self as api, Attendance, JoinResponse};
 use ultima_host::{Config, Gather, PortAddress, PortConfig, UdpConfig};
 use ultima_wire::{Key, UDP_PORT, group_address};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
-use ultima_controller::api::{CheckRound, Heard, RoundReport};
-use ultima_controller::member_session;
+use ultima_api::member_session;
+use ultima_api::v1::{CheckRound, Heard, RoundReport};
 use ultima_host::{CheckPacket, Destination, OperationId, Prober, Report};
 
 use crate::kernel::UdpCounts;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::sleep;
-use ultima_controller::api::Attendance;
-use ultima_controller::client::{Client, ClientError};
+use ultima_api::client::{Client, ClientError};
+use ultima_api::v1::Attendance;
 use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
 use ultima_host::{Collective, Config};
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use tonic::Code;
 use ultima_agent::{JoinError, SessionError};
-use ultima_controller::client::ClientError;
+use ultima_api::client::ClientError;
 use ultima_controller::server::ServeError;
 use ultima_lab::LabError;
 
@@ -226,7 +226,7 @@ impl fmt::Display for HalfDone {
 #[cfg(test)]
 mod tests {
     use anyhow::Context;
-    use ultima_controller::codes::CODES;
+    use ultima_api::codes::CODES;
 
     use super::*;
 

@@ -14,8 +14,8 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, 
 use crowd::Crowd;
 use embedded::{LEAF_SPINE, spec, start};
 use tokio::runtime::Runtime;
-use ultima_controller::api::membership_event::Kind;
-use ultima_controller::client::{Client, JobWatch};
+use ultima_api::client::{Client, JobWatch};
+use ultima_api::v1::membership_event::Kind;
 use ultima_controller::fabric::HostId;
 use ultima_controller::job::{JobSpec, Rank};
 use ultima_controller::membership::{Seen, Succession, Suspicion};

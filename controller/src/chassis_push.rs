@@ -1,19 +1,16 @@
 //! Sends a switch's port configuration to Stratum over gNMI.
 
-use std::time::Duration;
-
 use tokio::time::timeout;
 use tonic::{Code, Status};
+use ultima_api::client::PORTS_PUSH;
 use ultima_gnmi::v0::g_nmi_client::GNmiClient;
 use ultima_gnmi::v0::typed_value::Value;
 use ultima_gnmi::v0::{Path, SetRequest, TypedValue, Update};
-use ultima_p4runtime::{text, transport};
+use ultima_grpc::transport;
+use ultima_p4runtime::text;
 
 use crate::chassis::{self, ChassisError};
 use crate::fabric::Switch;
-
-/// Timeout of the configuration. A Tofino restarts its ports when they change.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Error while sending a switch's ports.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +85,7 @@ pub async fn push(switch: &Switch) -> Result<(), PushError> {
             },
         })
     };
-    let silent = |_| no_answer(format!("no answer within {PATIENCE:?}"));
-    timeout(PATIENCE, pushed).await.map_err(silent)??;
+    let silent = |_| no_answer(format!("no answer within {PORTS_PUSH:?}"));
+    timeout(PORTS_PUSH, pushed).await.map_err(silent)??;
     Ok(())
 }

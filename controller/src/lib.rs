@@ -14,24 +14,17 @@
 //! - [`p4rt`]: the P4Runtime client; [`program`]: the pipeline that it installs; [`install`]:
 //!   writes that succeed as a whole or not at all.
 //! - [`store`]: the committed state on disk.
-//! - [`check`]: the fault behind a failed connectivity check; [`member_session`]: a member's session with
-//!   the controller.
+//! - [`check`]: the fault behind a failed connectivity check.
 //! - [`metrics`]: the controller's counters and measurements.
-//! - [`server`]: the controller itself, behind the control API ([`api`]); [`client`]: the client of
-//!   that API.
+//! - [`server`]: the controller itself, behind the control API ([`ultima_api`]).
 
-pub mod api;
 pub mod chassis;
 pub mod chassis_push;
 pub mod check;
-pub mod client;
-pub mod codes;
 pub mod fabric;
 pub mod install;
 pub mod job;
 pub mod ledger;
-mod mac;
-pub mod member_session;
 pub mod membership;
 pub mod metrics;
 pub mod moves;
@@ -40,7 +33,6 @@ pub mod p4rt;
 pub mod plan;
 pub mod program;
 pub mod reconcile;
-mod route;
 pub mod routing;
 pub mod server;
 pub mod settings;
@@ -52,5 +44,4 @@ mod testing;
 pub mod tree;
 pub mod yaml;
 
-pub use mac::{MacAddr, ParseMacError};
 pub use yaml::{LoadError, Place};

@@ -397,8 +397,9 @@ impl Collector for Standing {
 
 #[cfg(test)]
 mod tests {
+    use ultima_api::v1::GetStandingResponse;
+
     use super::*;
-    use crate::api::GetStandingResponse;
 
     #[test]
     fn metrics_are_exported_by_name() {

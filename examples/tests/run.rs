@@ -6,7 +6,7 @@ use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::Uid;
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
 use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::{fabric, server};
 use ultima_switch::{Switch, SwitchConfig};

@@ -10,7 +10,6 @@
 //! - [`bounded`] rejects messages that would take too much memory; all stubs use it.
 //! - [`bytestring`] encodes numbers, [`replication`] builds multicast groups and clone sessions, and [`batch`] builds
 //!   the status of a failed batch.
-//! - [`transport`] and [`tls`] configure clients.
 
 pub mod batch;
 pub mod bounded;
@@ -20,9 +19,7 @@ mod generated;
 pub mod names;
 pub mod replication;
 pub mod text;
-pub mod tls;
 pub mod tofino;
-pub mod transport;
 
 pub use generated::google::rpc;
 pub use generated::p4::{config, v1};

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tonic::transport::{Server, ServerTlsConfig};
-use ultima_p4runtime::tls;
-pub use ultima_p4runtime::tls::{IdentityFiles, TlsError};
+use ultima_grpc::tls;
+pub use ultima_grpc::tls::{IdentityFiles, TlsError};
 
 /// How long a client has for its part of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use ultima_controller::api;
-use ultima_controller::api::membership_event::Kind;
-use ultima_controller::client::{Client, ClientError};
+use ultima_api::client::{Client, ClientError};
+use ultima_api::v1 as api;
+use ultima_api::v1::membership_event::Kind;
 use ultima_controller::job::JobRequest;
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::{fabric, job};

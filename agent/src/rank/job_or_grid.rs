@@ -1,9 +1,9 @@
 //! The job, or the rows and columns of the grid, of a name.
 
 use nix::ifaddrs::getifaddrs;
-use ultima_controller::api;
-use ultima_controller::client::Client;
-use ultima_controller::job::Line;
+use ultima_api::Line;
+use ultima_api::client::Client;
+use ultima_api::v1 as api;
 use ultima_host::Grid;
 
 use crate::SessionError;

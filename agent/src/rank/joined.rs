@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use ultima_controller::api;
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
+use ultima_api::v1 as api;
 use ultima_host::{Config, Error, Grid, GridBounds, Hierarchical};
 
 use super::running::{GridMember, Members};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use tokio::time::timeout;
-use ultima_controller::api;
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
+use ultima_api::v1 as api;
 
 use super::JoinedRank;
 use super::joined::Ready;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use ultima_controller::api;
+use ultima_api::v1 as api;
 use ultima_host::{
     Cause, Causes, ClosedBy, CutOnTheWay, Durations, FromRank, History, LinkCounters, Losses,
     RecyclingCounters, Rejection, Span, underweight,

@@ -12,8 +12,8 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
 use ultima_agent::rank::{JobOrGrid, JoinedRank, ReadyError, ReadyRanks, Silence, ready};
 use ultima_agent::{Context, Exporter, Membership, Metrics, Session, give_up};
-use ultima_controller::api;
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
+use ultima_api::v1 as api;
 use ultima_host::Config;
 use ultima_host::trace::{TraceFile, Written};
 

@@ -7,7 +7,7 @@ use ultima_console::input;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
-use ultima_controller::client::{Client, ClientError};
+use ultima_api::client::{Client, ClientError};
 use ultima_controller::job::{self, WrittenJob};
 use ultima_controller::server::JOIN_WAIT;
 

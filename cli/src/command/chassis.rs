@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use ultima_console::input;
 
 use anyhow::{Result, bail};
+use ultima_api::client::Client;
 use ultima_controller::chassis_push::{self, PushError};
-use ultima_controller::client::Client;
 use ultima_controller::fabric::Switch;
 use ultima_controller::{chassis, fabric};
 use ultima_p4runtime::text;

@@ -9,9 +9,10 @@ use ultima_console::input;
 
 use anyhow::{Context, Result, bail};
 use ultima_agent::{Exporter, Source};
+use ultima_api::address::{DEFAULT_LISTEN, Listen};
 use ultima_controller::fabric;
 use ultima_controller::program::Program;
-use ultima_controller::server::{self, Config, DEFAULT_LISTEN, Group, Listen};
+use ultima_controller::server::{self, Config, Group};
 
 use super::controller_status;
 use crate::exit::Exit;

@@ -1,6 +1,6 @@
 //! The `--controller` option of all commands that talk to a controller.
 
-use ultima_controller::server::DEFAULT_LISTEN;
+use ultima_api::address::DEFAULT_LISTEN;
 
 use ultima_console::units;
 

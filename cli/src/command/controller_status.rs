@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde::Serialize;
-use ultima_controller::api::{GetStandingResponse, Role};
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
+use ultima_api::v1::{GetStandingResponse, Role};
 
 use super::controller_address::ControllerAddress;
 use crate::exit::Exit;

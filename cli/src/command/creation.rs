@@ -1,8 +1,8 @@
 //! Creates the jobs of files, all or none.
 
 use anyhow::Result;
-use ultima_controller::api;
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
+use ultima_api::v1 as api;
 use ultima_controller::job::{JobSpec, WrittenJob};
 
 use super::refusal;

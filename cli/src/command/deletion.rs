@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tonic::Code;
-use ultima_controller::client::{Client, ClientError};
+use ultima_api::client::{Client, ClientError};
 
 use super::wait;
 use crate::document::Deleted;

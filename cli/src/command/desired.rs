@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use anyhow::{Result, bail};
-use ultima_controller::api;
+use ultima_api::v1 as api;
 use ultima_controller::job::{Gather, JobRequest, JobSpec, WrittenJob};
 
 use crate::document::{Action, Applied};

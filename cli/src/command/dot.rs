@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ultima_controller::api;
+use ultima_api::v1 as api;
 
 /// The graph of the fabric; with a `job`, its tree and its members are highlighted.
 pub fn draw(

@@ -9,12 +9,13 @@ use anyhow::{Result, anyhow, bail};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::time::sleep;
-use ultima_controller::client::{Client, ClientError};
+use ultima_api::client::{Client, ClientError};
+use ultima_api::v1 as api;
 use ultima_controller::fabric::{Health, WrittenFabric};
 use ultima_controller::job::{self, WrittenJob};
+use ultima_controller::plan;
 use ultima_controller::program::Program;
 use ultima_controller::routing::Routes;
-use ultima_controller::{api, plan};
 
 use super::controller_address::ControllerAddress;
 use super::desired::{Resized, check_names, compare};

@@ -7,9 +7,10 @@ use std::time::Duration;
 use ultima_console::input;
 
 use anyhow::{Result, anyhow};
-use ultima_controller::api;
-use ultima_controller::client::{Client, ClientError};
-use ultima_controller::job::{self, GridSpec, JobProblem, JobRequest, Line, WrittenJob};
+use ultima_api::Line;
+use ultima_api::client::{Client, ClientError};
+use ultima_api::v1 as api;
+use ultima_controller::job::{self, GridSpec, JobProblem, JobRequest, WrittenJob};
 use ultima_host::{Config, Grid, Path};
 
 use super::controller_address::ControllerAddress;

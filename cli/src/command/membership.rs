@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tokio::time::timeout;
-use ultima_controller::api::evict_member_request::Member as Named;
-use ultima_controller::api::membership_event::Kind;
-use ultima_controller::api::{self, MembershipEvent, WatchJobResponse};
-use ultima_controller::client::{Client, JobWatch};
+use ultima_api::client::{Client, JobWatch};
+use ultima_api::v1::evict_member_request::Member as Named;
+use ultima_api::v1::membership_event::Kind;
+use ultima_api::v1::{self as api, MembershipEvent, WatchJobResponse};
 use ultima_controller::server::LONGEST_JOIN_WAIT;
 
 use super::controller_address::ControllerAddress;

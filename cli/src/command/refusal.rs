@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use tonic::Code;
-use ultima_controller::api::{self, FieldProblem};
-use ultima_controller::client::ClientError;
+use ultima_api::client::ClientError;
+use ultima_api::v1::{self as api, FieldProblem};
 use ultima_controller::fabric::WrittenFabric;
 use ultima_controller::job::{JobSpec, WrittenJob};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tokio::time::{Instant, sleep};
-use ultima_controller::client::{Client, ClientError};
+use ultima_api::client::{Client, ClientError};
 
 use crate::exit::Exit;
 

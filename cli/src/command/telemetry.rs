@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::json;
-use ultima_controller::api;
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
+use ultima_api::v1 as api;
 use ultima_controller::server::{WATCH_INTERVAL, WATCH_INTERVALS};
 
 use super::controller_address::ControllerAddress;

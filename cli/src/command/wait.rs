@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use tokio::time::{Instant, sleep};
-use ultima_controller::api;
-use ultima_controller::client::{Client, ClientError};
+use ultima_api::client::{Client, ClientError};
+use ultima_api::v1 as api;
 
 use super::resume;
 use crate::exit::{Ended, Exit};

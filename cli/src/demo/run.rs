@@ -16,7 +16,7 @@ use tokio::process::Child;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
 use ultima_agent::{Limits, Settings};
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
 use ultima_controller::job::{Gather, JobSpec};
 use ultima_host::{Coding, Config, Estimation, Layout};
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;

@@ -14,7 +14,7 @@ use rand::RngExt;
 use serde::{Deserialize, Serialize};
 use ultima_agent::rank::{EpochMember, JoinedRank, ReadyRanks, ready};
 use ultima_agent::{Link, Settings};
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
 use ultima_host::trace::TraceFile;
 use ultima_host::{OperationId, Rules};
 

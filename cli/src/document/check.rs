@@ -1,7 +1,7 @@
 //! The result of `ultima job check`.
 
 use serde::Serialize;
-use ultima_controller::api;
+use ultima_api::v1 as api;
 
 use ultima_console::output::table;
 

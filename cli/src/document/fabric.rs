@@ -1,8 +1,8 @@
 //! The fabric: its switches, drift on them, and drained elements.
 
 use serde::Serialize;
+use ultima_api::v1 as api;
 use ultima_console::units::counted;
-use ultima_controller::api;
 use ultima_controller::fabric::Fabric;
 
 /// A valid fabric file.

@@ -1,7 +1,7 @@
 //! Jobs and their members.
 
 use serde::Serialize;
-use ultima_controller::api;
+use ultima_api::v1 as api;
 
 /// A job.
 #[derive(Serialize)]

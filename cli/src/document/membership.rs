@@ -1,8 +1,8 @@
 //! Membership events of a job.
 
 use serde::Serialize;
-use ultima_controller::api::membership_event::Kind;
-use ultima_controller::api::{self, MembershipEvent};
+use ultima_api::v1::membership_event::Kind;
+use ultima_api::v1::{self as api, MembershipEvent};
 
 /// One event.
 #[derive(Serialize)]

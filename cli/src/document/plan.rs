@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use serde::Serialize;
-use ultima_controller::api;
+use ultima_api::v1 as api;
 
 use super::applied::{Action, Applied};
 use super::fabric::Difference;

@@ -1,7 +1,7 @@
 //! Telemetry of a job: packets lost, by place and cause.
 
 use serde_json::{Value, json};
-use ultima_controller::api;
+use ultima_api::v1 as api;
 
 /// The telemetry of `job` as a document.
 pub fn telemetry(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {

@@ -15,7 +15,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
-use ultima_controller::client::{Client, ClientError};
+use ultima_api::client::{Client, ClientError};
 use ultima_controller::job::JobSpec;
 use ultima_testing::{full_run, per_run};
 use ultima_tests::needs;

@@ -6,12 +6,10 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, try_join_all};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use ultima_controller::api::prepare_epoch::Place;
-use ultima_controller::api::{
-    Attendance, BeginEpoch, CheckRound, JoinResponse, PrepareEpoch, RoundReport,
-};
-use ultima_controller::client::Client;
-use ultima_controller::member_session::{Member, Prober};
+use ultima_api::client::Client;
+use ultima_api::member_session::{Member, Prober};
+use ultima_api::v1::prepare_epoch::Place;
+use ultima_api::v1::{Attendance, BeginEpoch, CheckRound, JoinResponse, PrepareEpoch, RoundReport};
 
 /// Members on one connection: a server accepts at most 200 calls at once on each.
 const OF_A_CONNECTION: usize = 100;

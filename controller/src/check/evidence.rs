@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use ultima_api::v1::RoundReport;
+
 use super::Path;
-use crate::api::RoundReport;
 
 /// The evidence about `packets` lost check packets.
 #[derive(Clone, Debug)]

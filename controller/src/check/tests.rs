@@ -2,8 +2,9 @@
 
 use std::net::Ipv4Addr;
 
+use ultima_api::v1::RoundReport;
+
 use super::*;
-use crate::api::RoundReport;
 
 const SENT: u64 = 5;
 

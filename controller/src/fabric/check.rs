@@ -7,8 +7,9 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use serde_yaml::Spanned;
+use ultima_api::MacAddr;
+use ultima_grpc::tls::{ClientTls, IdentityFiles};
 use ultima_link::{WireConfig, units};
-use ultima_p4runtime::tls::{ClientTls, IdentityFiles};
 use ultima_p4runtime::tofino::Packing;
 
 use super::error::{FabricError, FabricProblem};
@@ -18,7 +19,6 @@ use super::file::{
 };
 use super::link::{DEFAULT_MTU, Flow, FlowKind, Link, LinkEnd, MAX_MTU, MIN_MTU};
 use super::{Fabric, Host, HostId, Switch, SwitchId, SwitchPort, Trunk, Trunks};
-use crate::mac::MacAddr;
 use crate::target::{Limits, Speed, TARGETS, Target, V1MODEL};
 use crate::{settings, yaml};
 

@@ -2,12 +2,12 @@
 
 use std::net::Ipv4Addr;
 
+use ultima_api::{MacAddr, ParseMacError};
 use ultima_link::units::UnitError;
 use ultima_link::{ChangeError, WireError};
 
 use super::front_panel::{PanelError, PortMapError};
 use super::link::{MAX_MTU, MIN_MTU};
-use crate::mac::{MacAddr, ParseMacError};
 use crate::target::Speed;
 use crate::yaml::LoadError;
 

@@ -34,11 +34,11 @@ pub use health::{Element, Health};
 pub use link::{DEFAULT_MTU, Flow, FlowKind, Link, LinkEnd, MAX_MTU, MIN_MTU};
 use trunk::Trunks;
 pub use trunk::{Trunk, TrunkEnd, TrunkId};
-use ultima_p4runtime::tls::ClientTls;
+use ultima_api::MacAddr;
+use ultima_grpc::tls::ClientTls;
 use ultima_p4runtime::tofino::Packing;
 pub use written::WrittenFabric;
 
-use crate::mac::MacAddr;
 use crate::target::{Limits, PortNumber, Target};
 use crate::yaml;
 

@@ -17,10 +17,11 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use ultima_api::v1::{self, CreateJobRequest};
 use ultima_wire::Key;
 
 pub use error::{JobError, JobProblem, PlacementError};
-pub use grid::{GridSpec, Line};
+pub use grid::GridSpec;
 pub(crate) use placement::host_of;
 pub use placement::{Member, place, place_in};
 pub use written::WrittenJob;
@@ -122,6 +123,21 @@ impl JobSpec {
             weight: Weight::default(),
             eviction: Eviction::default(),
             sealed: false,
+        }
+    }
+}
+
+impl From<&JobSpec> for CreateJobRequest {
+    fn from(spec: &JobSpec) -> Self {
+        CreateJobRequest {
+            name: spec.name.clone(),
+            members: spec.members.clone(),
+            gather: v1::Gather::from(spec.gather).into(),
+            seed: spec.seed,
+            loss_threshold: Some(spec.loss_threshold),
+            weight: Some(spec.weight.get().into()),
+            evict_after_s: spec.eviction.seconds(),
+            sealed: spec.sealed,
         }
     }
 }

@@ -2,10 +2,11 @@
 //! place.
 
 use serde_yaml::{Location, Spanned};
+use ultima_api::Line;
+use ultima_api::v1::FieldProblem;
 
 use super::file::{self, JobFile};
-use super::{JobError, JobProblem, JobRequest, Line};
-use crate::api::FieldProblem;
+use super::{JobError, JobProblem, JobRequest};
 use crate::yaml::{self, Place};
 
 /// A job of a file.

@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ultima_api::turns::PLEDGED;
+
 use super::{Succession, Timers};
 use crate::job::Rank;
 
 /// Extra time per member in the notification: some 60 bytes, which a 1 Gbit/s link carries in half
 /// of this.
 const TELLING: Duration = Duration::from_micros(1);
-/// Time for which a member that acknowledged waits for the decision. It covers a slow disk, and the
-/// restart or replacement of a controller that crashed in between.
-pub const PLEDGED: Duration = Duration::from_secs(60);
 /// Upper limit of the asking phase: the first member that acknowledged still waits then, with some
 /// margin.
 pub(super) const LONGEST: Duration = Duration::from_secs(PLEDGED.as_secs() - 15);

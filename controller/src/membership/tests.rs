@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use ultima_api::turns::{PLEDGED, Turn, Turns};
 
 use super::change::LONGEST;
 use super::*;

@@ -6,8 +6,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-
-use crate::api::{GetStandingResponse, Role};
+use ultima_api::v1::{GetStandingResponse, Role};
 
 /// A controller's state in its group.
 #[derive(Debug)]
@@ -88,8 +87,9 @@ impl Collector for GroupStanding {
 
 #[cfg(test)]
 mod tests {
+    use ultima_api::v1::{Follower, Term};
+
     use super::*;
-    use crate::api::{Follower, Term};
 
     #[test]
     fn standbys_export_the_group_metrics() {

@@ -7,10 +7,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
+use ultima_grpc::tls::ClientTls;
+use ultima_grpc::transport::{self, one_line, root_cause};
 use ultima_p4runtime::batch;
-use ultima_p4runtime::tls::ClientTls;
 use ultima_p4runtime::tofino::Packing;
-use ultima_p4runtime::transport::{self, one_line, root_cause};
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{StreamMessageRequest, StreamMessageResponse};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tonic::{Code, Status};
-use ultima_p4runtime::transport::one_line;
+use ultima_grpc::transport::one_line;
 use ultima_p4runtime::v1;
 
 use super::term::Term;

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
-use ultima_p4runtime::transport::one_line;
+use ultima_grpc::transport::one_line;
 use ultima_p4runtime::v1::{
     DigestList, DigestListAck, MasterArbitrationUpdate, StreamMessageRequest,
     StreamMessageResponse, Uint128, stream_message_request, stream_message_response,

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
+use ultima_api::MacAddr;
 use ultima_link::WireConfig;
 use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::names::Names;
@@ -11,7 +12,6 @@ use ultima_p4runtime::text;
 use ultima_p4runtime::v1::{self, Update, entity, update};
 
 use super::*;
-use crate::MacAddr;
 use crate::job::{CounterIndex, Epoch, GroupId, JobId, Rank, ShareIndex, SourceIndex};
 use crate::plan::{
     Copy, CounterCell, CutSession, Entity, Group, LossDigest, LossSession, MeterCell, VirtualQueue,

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
+use ultima_api::Line;
+use ultima_api::v1::CheckRound;
 use ultima_p4::names::counter;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{Entity, entity};
@@ -13,13 +15,12 @@ use super::controller::{Controller, JobState};
 use super::error::{JobRequestError, free_a_rank};
 use super::mesh::{Mesh, Reports};
 use super::seats::Seat;
-use crate::api::CheckRound;
 use crate::check::{
     Check, Counted, Diagnosis, End, Evidence, Finding, Findings, Hop, Path, PathCount, Place, Port,
     Step, diagnose, unreachable,
 };
 use crate::fabric::{HostId, SwitchId};
-use crate::job::{Job, JobId, Line, Rank};
+use crate::job::{Job, JobId, Rank};
 use crate::plan::{Entity as Planned, SchemaError, SwitchPlan};
 use crate::routing::Passage;
 use crate::target::PortNumber;
@@ -429,7 +430,7 @@ fn elsewhere(job: &Job) -> impl Fn(Rank) -> Option<u32> {
     }
 }
 
-fn heard(reports: &Reports, path: Path) -> Option<&crate::api::Heard> {
+fn heard(reports: &Reports, path: Path) -> Option<&ultima_api::v1::Heard> {
     reports
         .get(&path.to)?
         .heard

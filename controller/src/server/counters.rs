@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ultima_api::v1 as api;
 use ultima_p4::names::counter;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{Entity, entity};
 
-use crate::api;
 use crate::job::{CounterIndex, ShareIndex, SourceIndex};
 use crate::p4rt::{RpcError, SwitchClient};
 use crate::plan::{CounterCell, SchemaError};

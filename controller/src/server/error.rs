@@ -5,14 +5,14 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ultima_api::Line;
+use ultima_api::address::Listen;
 use ultima_link::units::counted;
 
 use super::journal::KeepError;
-use super::listen::Listen;
 use super::sessions::Mismatch;
 use crate::fabric::{Fabric, UnknownElement};
 use crate::install::{InstallError, Untranslatable};
-use crate::job::Line;
 use crate::ledger::Refusal;
 use crate::names::some_of;
 use crate::p4rt::{ConnectError, RpcError, Term};

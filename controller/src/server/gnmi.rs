@@ -16,7 +16,7 @@ use ultima_gnmi::v0::{
     Encoding, Notification, Path, SubscribeRequest, SubscribeResponse, Subscription,
     SubscriptionList, SubscriptionMode,
 };
-use ultima_p4runtime::transport;
+use ultima_grpc::transport;
 
 use super::controller::Controller;
 use super::port_counters::PortCounters;

@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use futures_util::future::join_all;
 use tracing::Span;
+use ultima_api::v1::CancelEpoch;
+use ultima_api::v1::attend_response::Order as Message;
+use ultima_api::v1::membership_event::Kind;
 
 use super::changes::Changes;
 use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;
 use super::journal::KeepError;
-use crate::api::CancelEpoch;
-use crate::api::attend_response::Order as Message;
-use crate::api::membership_event::Kind;
 use crate::fabric::SwitchId;
 use crate::install::{self, Clients, InstallError, Prepared, WrittenOn};
 use crate::job::{Job, JobId, JobSpec};

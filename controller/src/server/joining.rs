@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tracing::Span;
+use ultima_api::Line;
+use ultima_api::v1::membership_event::Kind;
 
 use super::controller::{Controller, JobState, state_alone};
 use super::error::JobRequestError;
 use super::registry::{Record, Stage};
 use super::seats::{Attempt, NoSeat, Taken};
-use crate::api::membership_event::Kind;
 use crate::fabric::HostId;
-use crate::job::{Job, JobId, Line, Rank};
+use crate::job::{Job, JobId, Rank};
 use crate::names::some_of;
 
 impl Controller {

@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::api::RoundReport;
+use ultima_api::v1::RoundReport;
+
 use crate::check::{Path, PathCount};
 use crate::job::Rank;
 
@@ -109,8 +110,9 @@ impl Mesh<'_> {
 
 #[cfg(test)]
 mod tests {
+    use ultima_api::v1::Heard;
+
     use super::*;
-    use crate::api::Heard;
 
     fn ranks(members: u16) -> Vec<Rank> {
         (0..members).map(Rank).collect()

@@ -1,5 +1,7 @@
 //! Translation between the controller's types and the control API's messages.
 
+use ultima_api::MacAddr;
+use ultima_api::v1 as api;
 use ultima_p4runtime::names::Names;
 use ultima_wire::Key;
 use ultima_wire::frame::group_mac;
@@ -8,13 +10,11 @@ use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
 use super::jobs::JobsRefused;
 use super::seats::Seat;
-use crate::api;
 use crate::check::{Check, Hop, Path};
 use crate::fabric::{Fabric, HostId, TrunkId};
 use crate::job::{
     DEFAULT_LOSS_THRESHOLD, Gather, Job, JobProblem, JobSpec, Member, PlacementError, Rank, Weight,
 };
-use crate::mac::MacAddr;
 use crate::membership::Eviction;
 use crate::reconcile::{Described, Diff, Difference};
 use crate::tree::JobTree;

@@ -66,8 +66,6 @@ pub use group::{GRACE, Group, MemberHandle, serve_in};
 pub use jobs::JobsRefused;
 pub use journal::KeepError;
 use journal::Lead;
-pub(crate) use listen::UNIX;
-pub use listen::{DEFAULT_LISTEN, Listen, ListenError};
 pub use membership::{Evictee, JOIN_WAIT};
 pub use moves::Drained;
 pub use plan::{Forecast, PlanError, Resize, SwitchForecast};
@@ -76,9 +74,10 @@ pub use service_telemetry::{WATCH_INTERVAL, WATCH_INTERVALS};
 pub use timers::Timers;
 
 use group::{ReplicationService, Who};
+use ultima_api::address::{DEFAULT_LISTEN, Listen};
+use ultima_api::v1::control_server::ControlServer;
+use ultima_api::v1::replication_server::ReplicationServer;
 
-use crate::api::control_server::ControlServer;
-use crate::api::replication_server::ReplicationServer;
 use crate::fabric::Fabric;
 use crate::fabric::damping::Terms;
 use crate::p4rt::Term;

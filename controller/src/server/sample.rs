@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::time::Instant;
-
-use crate::api::SwitchTelemetry;
+use ultima_api::v1::SwitchTelemetry;
 
 /// The counters that were read last.
 #[derive(Debug, Default)]

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
+use ultima_api::v1::{self as api, control_server::Control};
 
 use super::controller::{Controller, JobState, SwitchState};
 use super::error::DrainError;
@@ -21,7 +22,6 @@ use super::session::pass_on;
 use super::sessions::Attributes;
 use super::status::code_of;
 use super::streams;
-use crate::api::{self, control_server::Control};
 use crate::fabric::SwitchId;
 use crate::membership::{Lost, Terms};
 use crate::reconcile::Diff;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use tonic::{Code, Status};
+use ultima_api::v1 as api;
 
 use super::controller::Controller;
 use super::messages::link_of;
 use super::own_task::to_the_end;
 use super::service::ControlService;
-use crate::api;
 use crate::chassis_push::{self, PushError};
 use crate::fabric::{SwitchId, TrunkId};
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tonic::{Code, Response, Status};
+use ultima_api::v1 as api;
 
 use super::controller::Controller;
 use super::error::{JobRequestError, RestoreError, ServeError};
@@ -10,7 +11,6 @@ use super::messages::{differences, job_of, specs};
 use super::plan::{Forecast, PlanError, Resize, SwitchForecast};
 use super::service::ControlService;
 use super::status::of_fabric;
-use crate::api;
 use crate::fabric::{self, Fabric};
 use crate::ledger::{Fill, Refusal};
 use crate::store::Unfit;

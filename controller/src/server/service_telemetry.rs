@@ -11,13 +11,13 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
+use ultima_api::v1 as api;
 
 use super::controller::Controller;
 use super::error::JobRequestError;
 use super::losses::Report;
 use super::streams;
 use super::telemetry::{JobTelemetry, READS};
-use crate::api;
 use crate::fabric::SwitchPort;
 use crate::job::JobId;
 

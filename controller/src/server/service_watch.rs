@@ -6,14 +6,14 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
+use ultima_api::v1 as api;
+use ultima_api::v1::membership_event::Kind;
 
 use super::controller::Controller;
 use super::error::JobRequestError;
 use super::membership::Event;
 use super::messages::job_of;
 use super::streams;
-use crate::api;
-use crate::api::membership_event::Kind;
 
 /// Limit of concurrent watches: one for each job that a switch has room for.
 pub(super) const WATCHES: usize = 1024;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Status, Streaming};
+use ultima_api::v1::attend_request::Event;
+use ultima_api::v1::attend_response::Order as Message;
+use ultima_api::v1::{self as api, RoundReport};
 
 use super::controller::Controller;
 use super::membership::{FromMember, Preparation};
 use super::message_room::InFlight;
 use super::sessions::Order;
-use crate::api::attend_request::Event;
-use crate::api::attend_response::Order as Message;
-use crate::api::{self, RoundReport};
 use crate::job::{JobId, Rank};
 
 /// The channel to a member.

@@ -7,12 +7,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
+use ultima_api::v1::attend_response::Order as Message;
+use ultima_api::v1::{AllHere, CheckRound, RoundReport};
 
 use super::membership::Preparation;
 use super::notify::{Listener, Notifier};
 
-use crate::api::attend_response::Order as Message;
-use crate::api::{AllHere, CheckRound, RoundReport};
 use crate::job::{JobId, Rank};
 use crate::membership::Attendance;
 

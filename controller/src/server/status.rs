@@ -3,13 +3,13 @@
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
+use ultima_api::client::EPOCH_OVER;
+use ultima_api::v1::FieldProblem;
 
 use super::error::JobRequestError;
 use super::jobs::JobsRefused;
 use super::journal::KeepError;
 use super::plan::PlanError;
-use crate::api::FieldProblem;
-use crate::client::EPOCH_OVER;
 use crate::fabric::Fabric;
 use crate::install::InstallError;
 use crate::job::PlacementError;
@@ -172,10 +172,11 @@ pub(super) fn of_fabric(fabric: &Fabric, error: &PlanError) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use ultima_api::client::ClientError;
+    use ultima_api::codes::CODES;
+
     use super::super::error::BringUpError;
     use super::*;
-    use crate::client::ClientError;
-    use crate::codes::CODES;
     use crate::fabric::SwitchId;
     use crate::install::{Cause, Undone};
     use crate::p4rt::{RpcError, WriteError};

@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use ultima_api::v1 as api;
+
 use super::controller::lock;
-use crate::api;
 use crate::fabric::SwitchId;
 
 /// The known drops of a job, by switch.

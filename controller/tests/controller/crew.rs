@@ -8,12 +8,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use ultima_controller::api::{
-    self, BeginEpoch, CheckRound, PrepareEpoch, RoundReport, prepare_epoch,
-};
-use ultima_controller::client::{Client, ClientError};
-use ultima_controller::member_session::{Fixed, Member, Prober};
-use ultima_controller::membership::{Turn, Turns};
+use ultima_api::client::{Client, ClientError};
+use ultima_api::member_session::{Fixed, Member, Prober};
+use ultima_api::turns::{Turn, Turns};
+use ultima_api::v1::{self, BeginEpoch, CheckRound, PrepareEpoch, RoundReport, prepare_epoch};
 
 /// For each operation, the members that ran it, with the epoch.
 type Log = BTreeMap<u32, Vec<(Who, u32)>>;
@@ -153,7 +151,7 @@ impl Script {
     fn attend(&self, client: &Client, rank: u32) -> JoinHandle<()> {
         let (client, mut script) = (client.clone(), self.clone());
         let job_id = self.me.lock().unwrap().job_id;
-        let attendance = api::Attendance {
+        let attendance = v1::Attendance {
             job: "train".into(),
             epoch: self.epoch,
             rank,
@@ -180,7 +178,7 @@ impl Script {
 }
 
 /// Holds one session, as a program that stays in its epoch.
-pub async fn attend(client: &Client, attendance: api::Attendance) -> Result<(), ClientError> {
+pub async fn attend(client: &Client, attendance: v1::Attendance) -> Result<(), ClientError> {
     let who = Who {
         host: String::new(),
         number: 0,
@@ -350,18 +348,18 @@ impl Crew {
 async fn work(
     client: Client,
     who: Who,
-    seat: api::JoinResponse,
+    seat: v1::JoinResponse,
     (log, keys): (Arc<Mutex<Log>>, Arc<Mutex<Keys>>),
     refuses: bool,
     heard: Heard,
 ) {
-    let told = |seat: &api::JoinResponse| {
+    let told = |seat: &v1::JoinResponse| {
         let mut keys = keys.lock().unwrap();
         let of_epoch = keys.entry(seat.epoch).or_default();
         of_epoch.insert(seat.key.clone());
     };
     told(&seat);
-    let api::JoinResponse {
+    let v1::JoinResponse {
         mut epoch,
         mut rank,
         mut job_id,

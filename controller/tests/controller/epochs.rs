@@ -9,17 +9,18 @@ use futures_util::future::join_all;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Streaming};
-use ultima_controller::api::attend_request::Event as Request;
-use ultima_controller::api::control_client::ControlClient;
-use ultima_controller::api::evict_member_request::Member as Named;
-use ultima_controller::api::membership_event::Kind;
-use ultima_controller::api::{
+use ultima_api::address::Listen;
+use ultima_api::client::{Client, ClientError};
+use ultima_api::v1::attend_request::Event as Request;
+use ultima_api::v1::control_client::ControlClient;
+use ultima_api::v1::evict_member_request::Member as Named;
+use ultima_api::v1::membership_event::Kind;
+use ultima_api::v1::{
     AttendRequest, AttendResponse, Attendance, Job, JoinRequest, MemberState, Suspects,
 };
-use ultima_controller::client::{Client, ClientError};
 use ultima_controller::job::JobSpec;
 use ultima_controller::membership::Eviction;
-use ultima_controller::server::{self, Config, Handle, Listen, ServeError};
+use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::Entity;
 
@@ -406,7 +407,7 @@ async fn a_member_that_missed_an_epochs_end_changes_over_when_it_reconnects() {
     crew.run_in(2, &["h2"]).await;
     assert_eq!(crew.epochs(), [(1, 0), (2, first)].into());
     // A removed member is told so, and so is one that never was in that epoch.
-    let attendance = |rank, job_id| ultima_controller::api::Attendance {
+    let attendance = |rank, job_id| ultima_api::v1::Attendance {
         job: "train".into(),
         epoch: 1,
         rank,
@@ -440,7 +441,7 @@ async fn a_lost_member_is_suspected_and_then_evicted() {
     assert_eq!(hosts(&site.job().await), ["h1", "h3", "h4"]);
     until_event(&mut watch, Kind::Fenced).await;
     // The evicted member reconnects to an old epoch.
-    let attendance = ultima_controller::api::Attendance {
+    let attendance = ultima_api::v1::Attendance {
         job: "train".into(),
         epoch: 1,
         rank: 1,

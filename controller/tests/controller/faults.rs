@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use ultima_controller::api::evict_member_request::Member;
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
+use ultima_api::v1::evict_member_request::Member;
 
 use crate::bed::{Bed, Danger, SPINE1, is_whole_but, names, settle, spec, spec_on, until, whole};
 use crate::chaos::{CALLS, Call, FAULTS, Fault};

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tonic::transport::Channel;
-use ultima_controller::api::replication_client::ReplicationClient;
-use ultima_controller::api::{self, GetStandingResponse};
-use ultima_controller::client::Client;
+use ultima_api::address::Listen;
+use ultima_api::client::Client;
+use ultima_api::v1::replication_client::ReplicationClient;
+use ultima_api::v1::{self as api, GetStandingResponse};
 use ultima_controller::job::JobSpec;
 use ultima_controller::p4rt::{Device, SwitchClient, Term};
-use ultima_controller::server::{
-    self, Config, Group, Handle, Listen, MemberHandle, ServeError, serve_in,
-};
+use ultima_controller::server::{self, Config, Group, Handle, MemberHandle, ServeError, serve_in};
 use ultima_controller::store::StoreError;
 
 use crate::bed::until;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ultima_controller::api::evict_member_request::Member;
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
+use ultima_api::v1::evict_member_request::Member;
 use ultima_controller::server::Handle;
 use ultima_p4runtime::v1::update::Type;
 

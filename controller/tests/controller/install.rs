@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ultima_controller::MacAddr;
+use ultima_api::MacAddr;
 use ultima_controller::fabric::Fabric;
 use ultima_controller::job::{JobSpec, Weight};
 use ultima_controller::p4rt::{

@@ -13,9 +13,9 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Response, Status};
 use tonic_prost::ProstCodec;
-use ultima_controller::api::control_server::SERVICE_NAME;
-use ultima_controller::api::{Job, ListJobsRequest, ListJobsResponse, Member};
-use ultima_controller::client::{Client, ClientError, MAX_ANSWER};
+use ultima_api::client::{Client, ClientError, MAX_ANSWER};
+use ultima_api::v1::control_server::SERVICE_NAME;
+use ultima_api::v1::{Job, ListJobsRequest, ListJobsResponse, Member};
 
 /// A server with one answer to every call.
 #[derive(Clone)]

@@ -9,9 +9,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 use proptest::test_runner::FileFailurePersistence;
-use ultima_controller::api::evict_member_request::Member;
-use ultima_controller::api::{self, Job, MemberState};
-use ultima_controller::client::{Client, ClientError};
+use ultima_api::client::{Client, ClientError};
+use ultima_api::v1::evict_member_request::Member;
+use ultima_api::v1::{self as api, Job, MemberState};
 use ultima_controller::membership::Eviction;
 use ultima_controller::server::Handle;
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::FileFailurePersistence;
 use tempfile::TempDir;
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
 use ultima_controller::fabric::{Element, Fabric, SwitchPort, TrunkId};
 use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::server::{self, Config, Handle, ServeError};
@@ -335,7 +335,7 @@ impl World {
     }
 
     /// Follows each rank's packet to the group: it reaches all others once, and passes no switch twice.
-    fn reaches_its_ranks(&self, job: &ultima_controller::api::Job) {
+    fn reaches_its_ranks(&self, job: &ultima_api::v1::Job) {
         let fabric = self.fabric();
         let homes: Vec<SwitchPort> = (job.members.iter())
             .map(|member| {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
 use ultima_controller::fabric::Element;
 use ultima_controller::fabric::damping::Terms;
 use ultima_controller::job::{Gather, JobSpec};

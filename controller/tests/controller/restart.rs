@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ultima_controller::api::MemberState;
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
+use ultima_api::v1::MemberState;
 use ultima_controller::job::JobSpec;
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
@@ -280,7 +280,7 @@ async fn a_restart_with_another_fabric_moves_paths_or_is_rejected(target: Target
     let handle = serve_on(target, &moved, &state).await.unwrap();
     let now = client(&handle).await.job("train").await.unwrap();
     assert_eq!((now.id, now.epoch, now.seed), (job.id, job.epoch, job.seed));
-    let ports = |job: &ultima_controller::api::Job| {
+    let ports = |job: &ultima_api::v1::Job| {
         let mut ports: Vec<_> = job
             .shares
             .iter()
@@ -364,7 +364,7 @@ async fn a_member_that_stopped_waiting_has_no_rank_after_a_restart() {
 
     let handle = serve(&text, &state).await.unwrap();
     let after = client(&handle).await;
-    let seats = |job: &ultima_controller::api::Job| {
+    let seats = |job: &ultima_api::v1::Job| {
         job.members
             .iter()
             .map(|member| member.state())

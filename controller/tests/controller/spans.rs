@@ -12,9 +12,9 @@ use tracing::{Dispatch, Subscriber};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 use tracing_subscriber::{Layer, Registry};
-use ultima_controller::api::evict_member_request::Member;
-use ultima_controller::api::membership_event::Kind;
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
+use ultima_api::v1::evict_member_request::Member;
+use ultima_api::v1::membership_event::Kind;
 use ultima_controller::job::JobSpec;
 use ultima_controller::server::{self, Config};
 

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use ultima_controller::api::membership_event::Kind;
-use ultima_controller::api::{self, MemberState};
-use ultima_controller::client::Client;
+use ultima_api::address::Listen;
+use ultima_api::client::Client;
+use ultima_api::v1::membership_event::Kind;
+use ultima_api::v1::{self as api, MemberState};
 use ultima_controller::job::JobSpec;
 use ultima_controller::p4rt::Term;
-use ultima_controller::server::{Group, JobRequestError, Listen};
+use ultima_controller::server::{Group, JobRequestError};
 use ultima_controller::store::Store;
 
 use crate::bed::{TIMERS, until};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ultima_controller::api;
-use ultima_controller::api::membership_event::Kind;
-use ultima_controller::client::Client;
+use ultima_api::client::Client;
+use ultima_api::v1 as api;
+use ultima_api::v1::membership_event::Kind;
 
 use crate::bed::{until, until_event};
 use crate::crew::{self, Crew};

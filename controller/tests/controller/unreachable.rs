@@ -5,12 +5,13 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::sleep;
 use tonic::Code;
-use ultima_controller::api::{self, Hop};
-use ultima_controller::client::Client;
+use ultima_api::address::Listen;
+use ultima_api::client::Client;
+use ultima_api::member_session::{Fixed, Prober};
+use ultima_api::v1::{self as api, Hop};
 use ultima_controller::job::{Gather, JobSpec};
-use ultima_controller::member_session::{Fixed, Prober};
 use ultima_controller::p4rt::{Device, SwitchClient};
-use ultima_controller::server::{self, Config, Handle, Listen};
+use ultima_controller::server::{self, Config, Handle};
 
 use crate::chaos::ChaosSwitch;
 use crate::chaos::wire::Wire;

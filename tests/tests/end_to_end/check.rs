@@ -2,7 +2,7 @@
 
 mod crew;
 
-use ultima_controller::api::{CheckJobResponse, Finding, Hop, Path};
+use ultima_api::v1::{CheckJobResponse, Finding, Hop, Path};
 use ultima_tests::fabric::{Fabric, HostId};
 
 use self::crew::Crew;

@@ -1,6 +1,6 @@
 //! A job's losses by cause: trimmed at a full port, or lost before the switch. Counted, reported once, and readable by probes.
 
-use ultima_controller::api;
+use ultima_api::v1 as api;
 use ultima_controller::job::{Epoch, JobId, Rank};
 use ultima_controller::target::PortNumber;
 use ultima_controller::telemetry::OperationLoss;

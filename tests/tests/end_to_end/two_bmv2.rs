@@ -19,7 +19,7 @@ fn differences(stage: &Stage, mend: bool) -> [Vec<String>; 2] {
         }
     };
     let switches = stage.testbed.runtime.block_on(asked);
-    let of = |it: ultima_controller::api::SwitchDiff| {
+    let of = |it: ultima_api::v1::SwitchDiff| {
         assert_eq!(it.problem, "", "{}", it.switch);
         it.differences.into_iter().map(|it| it.entity).collect()
     };

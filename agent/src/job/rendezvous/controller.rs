@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
-use ultima_controller::client::Client as ControlClient;
+use ultima_api::client::Client as ControlClient;
 use ultima_host::Report;
 
 use super::super::error::Refusal;

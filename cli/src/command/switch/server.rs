@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
-use ultima_p4runtime::tls::{ClientTls, IdentityFiles};
-use ultima_p4runtime::transport::{endpoint, one_line, root_cause};
+use ultima_grpc::tls::{ClientTls, IdentityFiles};
+use ultima_grpc::transport::{endpoint, one_line, root_cause};
 
 use crate::exit::Exit;
 use ultima_console::units;

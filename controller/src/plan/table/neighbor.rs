@@ -3,11 +3,11 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
+use ultima_api::MacAddr;
 use ultima_p4::names::neighbor;
 use ultima_p4runtime::names::{EntryBuilder, EntryError};
 
 use super::Row;
-use crate::mac::MacAddr;
 
 /// ARP requests for `ip` are answered with `mac`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
+use ultima_api::MacAddr;
 use ultima_p4::names::replica;
 use ultima_p4runtime::names::{EntryBuilder, EntryError};
 
 use super::Row;
 use crate::job::{JobId, Rank};
-use crate::mac::MacAddr;
 
 /// The replica of `job`'s packet for `rank` gets these addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
+use ultima_api::MacAddr;
 use ultima_p4::names::route;
 use ultima_p4runtime::names::{EntryBuilder, EntryError};
 
 use super::Row;
-use crate::mac::MacAddr;
 use crate::target::PortNumber;
 
 /// Packets to the host `to` leave by `port`.

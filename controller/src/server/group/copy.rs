@@ -1,6 +1,7 @@
 //! Encoding a store's contents and changes as messages, and decoding them.
 
-use crate::api::{self, copy::Part};
+use ultima_api::v1::{self as api, copy::Part};
+
 use crate::p4rt::Term;
 use crate::server::journal::Entry;
 use crate::store::{Change, History, JobRecord, Store, StoreError, Stored};

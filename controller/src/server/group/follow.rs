@@ -7,11 +7,11 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
+use ultima_api::v1::{self as api, follow_request::Event};
 
 use super::copy::{self, Assembly, CopyError};
 use super::member::Member;
 use super::peer::{self, Peer};
-use crate::api::{self, follow_request::Event};
 use crate::store::StoreError;
 
 /// How often a standby without a leader asks the others which of them leads.

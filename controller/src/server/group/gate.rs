@@ -11,10 +11,10 @@ use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::metadata::MetadataValue;
 use tonic::server::NamedService;
+use ultima_api::client::LEADER;
+use ultima_api::v1::control_server::SERVICE_NAME;
 
 use super::member::Member;
-use crate::api::control_server::SERVICE_NAME;
-use crate::client::LEADER;
 
 /// Passes calls to the controller while it leads; as a standby it answers with the leader's
 /// address.

@@ -8,12 +8,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::Status;
+use ultima_api::v1::control_server::ControlServer;
 
 use super::lookout::Lookout;
 use super::peer::{self, Peer, Standing};
 use super::replication::standing_of_member;
 use super::{Group, Shape};
-use crate::api::control_server::ControlServer;
 use crate::metrics::GroupStanding;
 use crate::p4rt::Term;
 use crate::server::Config;

@@ -22,14 +22,15 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use ultima_p4runtime::transport::root_cause;
+use ultima_api::address::Listen;
+use ultima_api::v1::replication_server::ReplicationServer;
+use ultima_grpc::transport::root_cause;
 
 use super::controller::Controller;
 use super::error::ServeError;
 use super::journal::ACK_TIMEOUT;
-use super::listen::{self, Listen};
+use super::listen;
 use super::{Config, attentive, drained, open_store};
-use crate::api::replication_server::ReplicationServer;
 use gate::Gate;
 use member::Member;
 pub(super) use replication::{ReplicationService, Who};

@@ -5,12 +5,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
+use ultima_api::client;
+use ultima_api::v1::replication_client::ReplicationClient;
+use ultima_api::v1::{self as api, Role};
 
 use super::Shape;
 use super::copy::{Assembly, CopyError, MAX_MESSAGE, Piece};
-use crate::api::replication_client::ReplicationClient;
-use crate::api::{self, Role};
-use crate::client;
 use crate::p4rt::Term;
 use crate::store::{History, Stored};
 

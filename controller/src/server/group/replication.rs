@@ -7,13 +7,13 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
+use ultima_api::v1::follow_request::Event;
+use ultima_api::v1::replication_server::Replication;
+use ultima_api::v1::{self as api, Role};
 
 use super::Shape;
 use super::copy;
 use super::member::Member;
-use crate::api::follow_request::Event;
-use crate::api::replication_server::Replication;
-use crate::api::{self, Role};
 use crate::p4rt::Term;
 use crate::server::controller::Controller;
 use crate::server::journal::{Feed, Journal};

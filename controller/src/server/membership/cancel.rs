@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
+use ultima_api::v1::membership_event::Kind;
 
 use super::super::controller::{Controller, JobState};
 use super::super::error::JobRequestError;
 use super::super::registry::Stage;
 use super::Event;
-use crate::api::membership_event::Kind;
 
 /// How long a request waits for the cancellation: a decision in progress, and the disks of this and
 /// other controllers, need time.

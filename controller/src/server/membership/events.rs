@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::broadcast;
+use ultima_api::v1::MembershipEvent;
+use ultima_api::v1::membership_event::Kind;
 
 use super::super::controller::Controller;
-use crate::api::MembershipEvent;
-use crate::api::membership_event::Kind;
 use crate::job::{Job, JobId, Rank};
 
 /// Events that wait for a slow watcher. One that misses some receives the present state instead.

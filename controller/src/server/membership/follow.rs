@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::time::{sleep, sleep_until};
+use ultima_api::v1::attend_response::Order as Message;
+use ultima_api::v1::membership_event::Kind;
+use ultima_api::v1::{BeginEpoch, CancelEpoch};
 
 use super::super::controller::Controller;
 use super::super::error::JobRequestError;
@@ -13,9 +16,6 @@ use super::super::journal::KeepError;
 use super::super::registry::Record;
 use super::pause_after_scan;
 use super::preparation::{Preparation, Unmade};
-use crate::api::attend_response::Order as Message;
-use crate::api::membership_event::Kind;
-use crate::api::{BeginEpoch, CancelEpoch};
 use crate::fabric::HostId;
 use crate::job::{Job, JobId, Rank};
 use crate::membership::{Phase, Step};

@@ -4,6 +4,8 @@
 use std::iter;
 
 use tokio::sync::mpsc;
+use ultima_api::v1::attend_response::Order as Message;
+use ultima_api::v1::{self as api, BeginEpoch, CancelEpoch};
 
 use super::super::controller::Controller;
 use super::super::error::JobRequestError;
@@ -13,8 +15,6 @@ use super::super::sessions::{Attributes, Order};
 use super::follow::beginning;
 use super::preparation::Unmade;
 use super::sanitize;
-use crate::api::attend_response::Order as Message;
-use crate::api::{self, BeginEpoch, CancelEpoch};
 use crate::job::{JobId, Rank};
 
 /// A message from a member.

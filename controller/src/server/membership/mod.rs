@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 use tracing::Span;
+use ultima_api::Line;
+use ultima_api::v1::membership_event::Kind;
 
 pub use events::{Event, Events};
 pub use member_messages::{FromMember, Opened};
@@ -27,9 +29,8 @@ use super::error::JobRequestError;
 use super::jobs::epoch_in_span;
 use super::registry::{Record, Registry, seats_of};
 use super::seats::Seat;
-use crate::api::membership_event::Kind;
 use crate::fabric::HostId;
-use crate::job::{Job, JobId, Line, PlacementError, Rank, host_of};
+use crate::job::{Job, JobId, PlacementError, Rank, host_of};
 use crate::membership::{Lost, Origin, Succession, Terms};
 use crate::metrics::EvictedBy;
 use crate::store::{JobRecord, OriginRecord, SeatRecord};

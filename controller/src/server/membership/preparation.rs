@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use ultima_api::v1::{JoinResponse, PrepareEpoch, prepare_epoch};
+
 use super::super::controller::{Controller, JobState, state_alone};
 use super::super::registry::Record;
-use crate::api::{JoinResponse, PrepareEpoch, prepare_epoch};
 use crate::job::{Job, Rank};
 use crate::membership::Succession;
 

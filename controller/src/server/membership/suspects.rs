@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tokio::time::{sleep, sleep_until};
+use ultima_api::v1::membership_event::Kind;
 
 use super::super::controller::{Controller, lock};
 use super::super::error::JobRequestError;
@@ -12,7 +13,6 @@ use super::super::registry::{Registry, Stage};
 use super::super::sessions::Sessions;
 use super::follow::in_span;
 use super::pause_after_scan;
-use crate::api::membership_event::Kind;
 use crate::job::{JobId, Rank};
 use crate::membership::{Lost, Terms, Turned};
 use crate::names::some_of;

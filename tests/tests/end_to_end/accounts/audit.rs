@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ultima_controller::api;
+use ultima_api::v1 as api;
 use ultima_p4::names::counter;
 
 use super::model::replicas;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use ultima_agent::{Membership, Probes};
-use ultima_controller::api::CheckJobResponse;
-use ultima_controller::client::Client;
-use ultima_controller::member_session::Fixed;
+use ultima_api::client::Client;
+use ultima_api::member_session::Fixed;
+use ultima_api::v1::CheckJobResponse;
 use ultima_host::{CheckPacket, Collective, Destination, OperationId};
 
 use ultima_tests::controller::Controller;

@@ -15,9 +15,9 @@ use tonic::codegen::{Service, StdError, http};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-use crate::api::replication_client::ReplicationClient;
-use crate::api::{GetStandingRequest, GetStandingResponse, Role};
 use crate::client::{ClientError, LEADER, dial};
+use crate::v1::replication_client::ReplicationClient;
+use crate::v1::{GetStandingRequest, GetStandingResponse, Role};
 
 /// Time limit for finding a leader while controllers answer.
 const FIND: Duration = Duration::from_secs(10);

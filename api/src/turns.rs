@@ -1,5 +1,11 @@
 //! A member's side of a membership change: the operations that it begins in its epoch.
 
+use std::time::Duration;
+
+/// Time for which a member that acknowledged waits for the decision. It covers a slow disk, and the
+/// restart or replacement of a controller that crashed in between.
+pub const PLEDGED: Duration = Duration::from_secs(60);
+
 /// The number of operations that a member may still begin in the old epoch after it acknowledged.
 /// They cover the time of the decision, about one write to the controller's disk.
 const MARGIN: u32 = 2;

@@ -1,6 +1,11 @@
 //! Compiles the control API's proto with a compiler written in Rust, so that no protoc is needed.
 
+use std::env;
 use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
+
+use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
@@ -11,8 +16,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         ],
         ["proto"],
     )?;
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("no OUT_DIR")?);
+    fs::write(out.join("descriptors.bin"), files.encode_to_vec())?;
     tonic_prost_build::configure()
-        // They have jobs' keys, which nothing must print: `src/api.rs` says what is shown.
+        .build_server(env::var_os("CARGO_FEATURE_SERVER").is_some())
+        // They have jobs' keys, which nothing must print: `src/v1.rs` says what is shown.
         .skip_debug([
             "ultima.control.v1.JoinResponse",
             "ultima.control.v1.Changed",

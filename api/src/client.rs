@@ -7,13 +7,11 @@ use std::{io, iter};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
-use ultima_p4runtime::transport::{self, root_cause};
+use ultima_grpc::transport::{self, root_cause};
 
-use crate::api::{self, FieldProblem, control_client::ControlClient};
-use crate::chassis_push;
-use crate::job::JobSpec;
+use crate::address::UNIX;
 use crate::route::{self, Route};
-use crate::server::UNIX;
+use crate::v1::{self as api, FieldProblem, control_client::ControlClient};
 
 /// Metadata key in a standby's answers: the leader's address, empty if unknown.
 pub const LEADER: &str = "ultima-leader";
@@ -24,6 +22,10 @@ pub const EPOCH_OVER: &str = "ultima-epoch-over";
 
 /// The largest answer that the client accepts: some hundred thousand members or differences.
 pub const MAX_ANSWER: usize = 64 << 20;
+
+/// Time in which a switch must accept its port configuration from the controller. A Tofino restarts
+/// its ports when they change.
+pub const PORTS_PUSH: Duration = Duration::from_secs(60);
 
 /// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -187,21 +189,6 @@ fn within<T>(timeout: Duration, message: T) -> Request<T> {
     request
 }
 
-impl From<&JobSpec> for api::CreateJobRequest {
-    fn from(spec: &JobSpec) -> Self {
-        api::CreateJobRequest {
-            name: spec.name.clone(),
-            members: spec.members.clone(),
-            gather: api::Gather::from(spec.gather).into(),
-            seed: spec.seed,
-            loss_threshold: Some(spec.loss_threshold),
-            weight: Some(spec.weight.get().into()),
-            evict_after_s: spec.eviction.seconds(),
-            sealed: spec.sealed,
-        }
-    }
-}
-
 /// True if the system denies this user the connection, as to a socket in another user's folder.
 fn is_denied(error: &(dyn Error + 'static)) -> bool {
     iter::successors(Some(error), |error| (*error).source())
@@ -210,7 +197,7 @@ fn is_denied(error: &(dyn Error + 'static)) -> bool {
 }
 
 /// Returns the endpoint of a controller at `address`, `HOST:PORT` or `unix:PATH`.
-pub(crate) fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Error> {
+pub fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Error> {
     match address.starts_with(UNIX) {
         true => Endpoint::from_shared(address.to_owned()),
         false => transport::endpoint(address, None),
@@ -358,8 +345,11 @@ impl Client {
     ///
     /// # Errors
     /// The controller rejects the job or does not answer.
-    pub async fn create_job(&self, spec: &JobSpec) -> Result<api::Job, ClientError> {
-        let request = within(ANSWER, spec.into());
+    pub async fn create_job(
+        &self,
+        job: impl Into<api::CreateJobRequest>,
+    ) -> Result<api::Job, ClientError> {
+        let request = within(ANSWER, job.into());
         let answer = self.rpc.clone().create_job(request).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
@@ -368,8 +358,11 @@ impl Client {
     ///
     /// # Errors
     /// The controller rejects one of the jobs, or does not answer.
-    pub async fn create_jobs(&self, specs: &[JobSpec]) -> Result<Vec<api::Job>, ClientError> {
-        let jobs = specs.iter().map(Into::into).collect();
+    pub async fn create_jobs(
+        &self,
+        jobs: impl IntoIterator<Item: Into<api::CreateJobRequest>>,
+    ) -> Result<Vec<api::Job>, ClientError> {
+        let jobs = jobs.into_iter().map(Into::into).collect();
         let request = within(CREATE_ALL, api::CreateJobsRequest { jobs });
         let answer = self.rpc.clone().create_jobs(request).await;
         Ok(answer
@@ -695,7 +688,7 @@ impl Client {
             switch: switch.into(),
         };
         // The switch may use all of its own timeout.
-        let request = within(chassis_push::PATIENCE + ANSWER, request);
+        let request = within(PORTS_PUSH + ANSWER, request);
         let answer = self.rpc.clone().configure_ports(request).await;
         answer.map(drop).map_err(|status| self.error(status))
     }
@@ -709,12 +702,12 @@ impl Client {
         &self,
         delete: &[String],
         resize: Vec<api::ResizeJobRequest>,
-        create: &[JobSpec],
+        create: impl IntoIterator<Item: Into<api::CreateJobRequest>>,
     ) -> Result<api::PlanResponse, ClientError> {
         let request = api::PlanJobsRequest {
             delete: delete.to_vec(),
             resize,
-            create: create.iter().map(Into::into).collect(),
+            create: create.into_iter().map(Into::into).collect(),
         };
         let answer = self.rpc.clone().plan_jobs(within(AUDIT, request)).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
@@ -785,7 +778,7 @@ impl Client {
 
 impl ClientError {
     /// Converts the status of a call to the controller at `address`.
-    pub(crate) fn of(status: Status, address: &str) -> ClientError {
+    pub fn of(status: Status, address: &str) -> ClientError {
         let sources = || iter::successors(status.source(), |error| (*error).source());
         // No leader was found.
         if let Some(error) = sources().find_map(|it| it.downcast_ref::<ClientError>()) {

@@ -10,12 +10,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::api::attend_response::Order;
-use crate::api::{
+use crate::client::{Client, ClientError};
+use crate::v1::attend_response::Order;
+use crate::v1::{
     AttendRequest, Attendance, BeginEpoch, CheckRound, EpochPledge, EpochRefusal, PrepareEpoch,
     RoundReport, Suspects, attend_request,
 };
-use crate::client::{Client, ClientError};
 
 /// A member's part in connectivity checks: it sends check packets and counts the ones that arrive.
 pub trait Prober: Send {

@@ -1,0 +1,22 @@
+//! The controller's API, for its clients and for the controller itself.
+//!
+//! - [`v1`]: messages and stubs, generated from `proto/`. The controller alone enables the feature
+//!   `server`.
+//! - [`client`]: the client, which finds the leader among several controllers; [`address`]: a
+//!   controller's address; [`codes`]: the gRPC codes of rejections.
+//! - [`member_session`]: a member's session with the controller; [`turns`]: the operations that a
+//!   member may begin while the job's members change.
+//! - [`Line`]: a job of a grid, by name; [`MacAddr`].
+
+pub mod address;
+pub mod client;
+pub mod codes;
+mod line;
+mod mac;
+pub mod member_session;
+mod route;
+pub mod turns;
+pub mod v1;
+
+pub use line::Line;
+pub use mac::{MacAddr, ParseMacError};

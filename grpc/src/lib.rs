@@ -1,0 +1,7 @@
+//! gRPC connections, whatever they carry.
+//!
+//! - [`tls`]: certificate and key files, and TLS configurations.
+//! - [`transport`]: endpoints, and texts of connection errors.
+
+pub mod tls;
+pub mod transport;

@@ -18,7 +18,7 @@ pub use pcap::pcap;
 use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::text;
-use ultima_switch::engine::{Engine, Limits};
+use ultima_switch::engine::Limits;
 
 use packets::send;
 use programs::PROGRAMS;
@@ -30,7 +30,8 @@ pub fn bmv2_json(data: &[u8]) {
         return;
     };
     let program = &PROGRAMS[usize::from(*first) % PROGRAMS.len()];
-    if let Ok(mut engine) = Engine::load(json, &program.p4info(), Limits::default()) {
+    if let Ok(mut engine) = ultima_switch::p4info::load(json, &program.p4info(), Limits::default())
+    {
         for frame in [
             &[][..],
             &[0; 60],
@@ -59,7 +60,7 @@ pub fn p4info(data: &[u8]) {
     assert!(again == p4info, "what is printed is what was read");
     let _ = Names::new(p4info.clone());
     let program = &PROGRAMS[usize::from(*first) % PROGRAMS.len()];
-    if let Ok(mut engine) = Engine::load(program.json, &p4info, Limits::default()) {
+    if let Ok(mut engine) = ultima_switch::p4info::load(program.json, &p4info, Limits::default()) {
         send(&mut engine, 1, &[0; 60], 0);
     }
 }

@@ -3,8 +3,8 @@
 //! - [`Switch`] is a running switch, started from a [`SwitchConfig`]: the binary `ultima` and the
 //!   tests start them. One thread forwards; tokio serves gRPC.
 //! - [`Link`] is two ports joined by the same wires without a program, `ultima wire`.
-//! - [`engine`] interprets the program: no I/O, no clock, no threads. It is of use by itself to run
-//!   packets through a program.
+//! - [`engine`] (`ultima-engine`) interprets the program: no I/O, no clock, no threads. [`p4info`] translates a program's
+//!   P4Info for it.
 //! - [`tm`] is the traffic manager between the pipelines and the medium: queues, and wires with
 //!   rate, delay, jitter and loss, as `ultima-link` describes them.
 //! - [`target`] is the interface of emulated targets.
@@ -21,13 +21,13 @@ mod clock;
 pub mod config;
 mod datapath;
 mod digests;
-pub mod engine;
 mod forward;
 mod grpc;
 mod idle_poll;
 pub mod link;
 mod notify;
 mod opener;
+pub mod p4info;
 mod pcap;
 mod pipeline;
 mod port;
@@ -45,6 +45,7 @@ pub use link::{Link, LinkConfig};
 pub use pipeline::ConfigError;
 pub use switch::{Switch, SwitchError};
 pub use tm::{EcnThreshold, Jitter, Loss, WireConfig};
+pub use ultima_engine as engine;
 pub use ultima_link::units;
 
 pub mod proto {

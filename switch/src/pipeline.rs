@@ -13,6 +13,7 @@ use crate::grpc::{
     self,
     strings::{self, Strings},
 };
+use crate::p4info;
 use crate::target::{Refusal, Target};
 use crate::tm::Nanos;
 
@@ -126,14 +127,14 @@ impl Pipeline {
         config: ForwardingPipelineConfig,
         limits: Limits,
     ) -> Result<Pipeline, ConfigError> {
-        let p4info = config.p4info.as_ref().ok_or(ConfigError::NoP4Info)?;
+        let described = config.p4info.as_ref().ok_or(ConfigError::NoP4Info)?;
         if config.p4_device_config.is_empty() {
             return Err(ConfigError::NoDeviceConfig);
         }
-        let engine = Engine::load(&config.p4_device_config, p4info, limits)?;
+        let engine = p4info::load(&config.p4_device_config, described, limits)?;
         let mut pipeline = Pipeline {
             digests: Digests::new(engine.digests().clone()),
-            strings: Strings::new(p4info, &engine),
+            strings: Strings::new(described, &engine),
             target: None,
             next_scan: 0,
             engine,

@@ -1,8 +1,8 @@
 use ultima_p4runtime::text;
-use ultima_p4runtime::v1::{P4Data, P4StructLike, p4_data::Data};
 
 use super::*;
-use crate::engine::{Engine, Limits};
+use crate::engine::{DigestValue, Limits};
+use crate::p4info;
 
 const JSON: &[u8] = include_bytes!("../../tests/programs/controller.json");
 const P4INFO: &str = include_str!("../../tests/programs/controller.p4info.txtpb");
@@ -11,8 +11,8 @@ const P4INFO: &str = include_str!("../../tests/programs/controller.p4info.txtpb"
 const SIGHTING: u32 = 396_012_910;
 
 fn digests() -> Digests {
-    let p4info = text::parse(P4INFO).expect("P4Info");
-    let engine = Engine::load(JSON, &p4info, Limits::default()).expect("loads");
+    let described = text::parse(P4INFO).expect("P4Info");
+    let engine = p4info::load(JSON, &described, Limits::default()).expect("loads");
     Digests::new(engine.digests().clone())
 }
 
@@ -161,14 +161,9 @@ fn only_enabled_digests_are_gathered() {
 fn a_message_has_the_type_of_its_digest() {
     let digests = digests();
     let sighting = digests.find(SIGHTING).expect("there is one");
-    let bits = |bytes: &[u8]| P4Data {
-        data: Some(Data::Bitstring(bytes.to_vec())),
-    };
-    let expected = P4StructLike {
-        members: vec![bits(&[0x01, 0x02]), bits(&[3])],
-    };
+    let bits = |bytes: &[u8]| DigestValue::Bits(bytes.to_vec());
     assert_eq!(
-        sighting.data(&message(0x0102).values).data,
-        Some(Data::Struct(expected))
+        sighting.value(&message(0x0102).values),
+        DigestValue::Struct(vec![bits(&[0x01, 0x02]), bits(&[3])])
     );
 }

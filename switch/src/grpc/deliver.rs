@@ -6,7 +6,7 @@ use std::time::Duration;
 use ultima_p4runtime::v1::stream_message_response::Update as Response;
 use ultima_p4runtime::v1::{self, PacketMetadata};
 
-use super::Service;
+use super::{Service, digests};
 use crate::digests::DigestList;
 use crate::engine::Digest;
 use crate::notify::{Event, Notifications, PacketIn};
@@ -44,7 +44,8 @@ pub(crate) async fn deliver(service: Arc<Service>, queues: Notifications) {
 
 fn digest_list(list: DigestList, made: Duration, digests: &[Digest]) -> Option<Response> {
     let digest = digests.iter().find(|digest| digest.id() == list.digest)?;
-    let data = list.messages.iter().map(|values| digest.data(values));
+    let data = list.messages.iter();
+    let data = data.map(|values| digests::message(digest.value(values)));
     Some(Response::Digest(v1::DigestList {
         digest_id: list.digest,
         list_id: list.id,

@@ -1,13 +1,15 @@
 //! Digest entries and acknowledgements (P4Runtime §9.8).
 
 use tonic::Code;
-use ultima_p4runtime::v1::DigestEntry;
 use ultima_p4runtime::v1::digest_entry::Config;
 use ultima_p4runtime::v1::entity::Entity;
+use ultima_p4runtime::v1::p4_data::Data;
 use ultima_p4runtime::v1::update::Type as UpdateType;
+use ultima_p4runtime::v1::{DigestEntry, P4Data, P4StructLike};
 
 use super::error::EntityError;
 use crate::digests::{DigestConfig, DigestError, Digests};
+use crate::engine::DigestValue;
 
 impl From<DigestError> for EntityError {
     fn from(error: DigestError) -> Self {
@@ -17,6 +19,23 @@ impl From<DigestError> for EntityError {
         };
         EntityError::new(code, error.to_string())
     }
+}
+
+/// Converts a digest's value to a message (§8.4.3).
+pub(super) fn message(value: DigestValue) -> P4Data {
+    let members = |values: Vec<DigestValue>| P4StructLike {
+        members: values.into_iter().map(message).collect(),
+    };
+    let data = match value {
+        DigestValue::Bits(bytes) => Data::Bitstring(bytes),
+        DigestValue::Bool(value) => Data::Bool(value),
+        DigestValue::EnumValue(bytes) => Data::EnumValue(bytes),
+        DigestValue::Enum(name) => Data::Enum(name),
+        DigestValue::Error(name) => Data::Error(name),
+        DigestValue::Struct(values) => Data::Struct(members(values)),
+        DigestValue::Tuple(values) => Data::Tuple(members(values)),
+    };
+    P4Data { data: Some(data) }
 }
 
 pub(super) fn write(

@@ -51,7 +51,7 @@ impl Testbed {
     /// As `new`, with other limits.
     pub fn with_limits(json: &[u8], p4info: &str, limits: Limits) -> Testbed {
         let p4info: P4Info = text::parse(p4info).expect("the P4Info is text format");
-        let engine = Engine::load(json, &p4info, limits).expect("the program loads");
+        let engine = ultima_switch::p4info::load(json, &p4info, limits).expect("the program loads");
         Testbed { engine, p4info }
     }
 

@@ -7,7 +7,7 @@ use ultima_p4runtime::config::v1::{
     p4_struct_type_spec::Member,
 };
 use ultima_p4runtime::text;
-use ultima_switch::engine::{Engine, Limits};
+use ultima_switch::engine::Limits;
 
 use super::memory;
 
@@ -28,7 +28,8 @@ fn p4info() -> P4Info {
 fn refused(program: &Value, p4info: &P4Info, says: &str) {
     let json = serde_json::to_vec(program).unwrap();
     assert!(json.len() <= 1 << 20, "{} bytes", json.len());
-    let (error, peak) = memory::peak(|| Engine::load(&json, p4info, Limits::default()).err());
+    let (error, peak) =
+        memory::peak(|| ultima_switch::p4info::load(&json, p4info, Limits::default()).err());
     let text = error.expect("it is refused").to_string();
     assert!(text.contains(says), "{says:?} is not in {text:.300}");
     assert!(text.len() < 1000, "{} characters", text.len());

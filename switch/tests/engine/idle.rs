@@ -20,7 +20,8 @@ fn engine() -> (Engine, u32, u32) {
     let table = ids.table("IngressPipe.forward").expect("table");
     let (_, action) = table.action("IngressPipe.drop").expect("action");
     let (table, action) = (table.id, action.id);
-    let mut engine = Engine::load(JSON, ids.p4info(), Limits::default()).expect("loads");
+    let mut engine =
+        ultima_switch::p4info::load(JSON, ids.p4info(), Limits::default()).expect("loads");
     engine.start(0);
     (engine, table, action)
 }
@@ -149,7 +150,7 @@ fn only_tables_that_support_timeouts_take_them() {
     for table in &mut p4info.tables {
         table.idle_timeout_behavior = 0;
     }
-    let mut plain = Engine::load(JSON, &p4info, Limits::default()).expect("loads");
+    let mut plain = ultima_switch::p4info::load(JSON, &p4info, Limits::default()).expect("loads");
     let (_, table, action) = engine();
     let mut forward = plain.table_mut(table).expect("table");
     let error = forward

@@ -5,7 +5,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Value, json};
 use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::text;
-use ultima_switch::engine::{CloneSession, Engine, Limits, QueueInfo, Replica};
+use ultima_switch::engine::{CloneSession, Limits, QueueInfo, Replica};
 
 /// Every value of a document, source positions aside, as paths.
 fn paths(value: &Value, here: &str, found: &mut Vec<String>) {
@@ -86,7 +86,8 @@ fn mutate(program: &mut Value, all: &[String], rng: &mut Xoshiro256PlusPlus) {
 
 /// Loads a program and, if it loads, sends frames through it.
 fn survives(json: &str, p4info: &P4Info, rng: &mut Xoshiro256PlusPlus) -> bool {
-    let Ok(mut engine) = Engine::load(json.as_bytes(), p4info, Limits::default()) else {
+    let Ok(mut engine) = ultima_switch::p4info::load(json.as_bytes(), p4info, Limits::default())
+    else {
         return false;
     };
     let replicas = vec![Replica { port: 1, rid: 1 }];

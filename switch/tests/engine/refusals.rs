@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::text;
-use ultima_switch::engine::{Engine, Limits, LoadError};
+use ultima_switch::engine::{Limits, LoadError};
 
 const COPIES: &[u8] = include_bytes!("../programs/copies.json");
 const COPIES_INFO: &str = include_str!("../programs/copies.p4info.txtpb");
@@ -11,7 +11,7 @@ const LOOKUPS: &[u8] = include_bytes!("../programs/lookups.json");
 const LOOKUPS_INFO: &str = include_str!("../programs/lookups.p4info.txtpb");
 
 fn refused(json: &[u8], p4info: &P4Info) -> String {
-    match Engine::load(json, p4info, Limits::default()) {
+    match ultima_switch::p4info::load(json, p4info, Limits::default()) {
         Err(error) => {
             let text = error.to_string();
             assert!(!text.contains('\n'), "{text}");
@@ -158,7 +158,7 @@ fn limits_are_checked() {
             array_cells: cells,
             ..Limits::default()
         };
-        Engine::load(COPIES, &p4info, limits)
+        ultima_switch::p4info::load(COPIES, &p4info, limits)
             .unwrap_err()
             .to_string()
     };
@@ -176,7 +176,7 @@ fn limits_are_checked() {
         table_entries: 3,
         ..Limits::default()
     };
-    let error = Engine::load(COPIES, &p4info, limits).unwrap_err();
+    let error = ultima_switch::p4info::load(COPIES, &p4info, limits).unwrap_err();
     assert_eq!(
         error.to_string(),
         "table Serve.marks: number of entries is 4, the limit is 3"
@@ -201,7 +201,8 @@ fn a_program_must_match_its_p4info() {
         Some("program and P4Info disagree: the program has nothing of what it lists")
     );
     // Tables that no packet reaches are left out of the program, maybe all of them.
-    Engine::load(parsing, &lookups, Limits::default()).expect("all tables may be out of reach");
+    ultima_switch::p4info::load(parsing, &lookups, Limits::default())
+        .expect("all tables may be out of reach");
 
     let mut other = lookups.clone();
     other.tables[1].match_fields.pop();
@@ -229,7 +230,8 @@ fn a_program_must_match_its_p4info() {
 #[test]
 fn invalid_json_is_rejected_with_its_place() {
     let p4info = P4Info::default();
-    let error = Engine::load(b"{\n \"headers\": [,]}", &p4info, Limits::default()).unwrap_err();
+    let error = ultima_switch::p4info::load(b"{\n \"headers\": [,]}", &p4info, Limits::default())
+        .unwrap_err();
     assert!(matches!(error, LoadError::Json { line: 2, .. }), "{error}");
     assert!(refused(b"", &p4info).starts_with("line 1, column 0: "));
     assert!(refused(b"3", &p4info).contains("struct Program"));

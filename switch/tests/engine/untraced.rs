@@ -13,7 +13,7 @@ fn tracing_allocates_only_while_it_is_on() {
     let json = include_bytes!("../programs/copies.json");
     let p4info = include_str!("../programs/copies.p4info.txtpb");
     let p4info = text::parse(p4info).unwrap();
-    let mut engine = Engine::load(json, &p4info, Limits::default()).unwrap();
+    let mut engine = ultima_switch::p4info::load(json, &p4info, Limits::default()).unwrap();
     let (mut copies, mut clones, mut out) = (Vec::new(), Vec::new(), Vec::new());
     let frame = [7, 1, 0, 2, 0, 0, 0, 1, 0xaa, 0xbb];
     let mut send = |engine: &mut Engine| {

@@ -32,7 +32,7 @@ fn vectors() -> Vec<Vector> {
 fn program() -> Engine {
     let program = ultima_p4::v1model();
     let p4info: P4Info = text::parse(program.p4info).expect("p4c printed it");
-    Engine::load(program.device_config, &p4info, Limits::default())
+    ultima_switch::p4info::load(program.device_config, &p4info, Limits::default())
         .unwrap_or_else(|error| panic!("{error}"))
 }
 

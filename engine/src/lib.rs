@@ -1,0 +1,595 @@
+//! Interpreter of v1model programs: packets in, packets out. No I/O, no clock, no threads, no protobuf.
+//!
+//! [`Engine::load`] translates p4c's BMv2 JSON once into indexed structures. [`Engine::ingress`] processes a frame and returns
+//! copies for egress ports. The caller queues them and gives each to [`Engine::egress`] when it leaves its queue. The caller
+//! passes the time. Semantics are those of BMv2's simple_switch.
+//!
+//! The control plane accesses objects by the ids of a [`P4Info`], with values as big-endian bytes: tables ([`TableMut`]), action
+//! profiles ([`Profile`]), counters, meters, registers, value sets, multicast groups and clone sessions ([`Pre`]).
+//! `ultima-switch` translates P4Runtime's messages to these types.
+//!
+//! # Example
+//!
+//! Loads a program, adds an entry, and sends a packet:
+//!
+//! ```
+//! use std::collections::HashMap;
+//! use ultima_engine::*;
+//!
+//! // p4c-bm2-ss --arch v1model -o copies.json copies.p4
+//! let json = std::fs::read("../switch/tests/programs/copies.json")?;
+//!
+//! // The program's objects, with ids of our choice.
+//! let array = |id, size| ArrayInfo { id, size, signed: false };
+//! let marks = TableInfo {
+//!     id: 1,
+//!     fields: vec![FieldInfo {
+//!         id: 1,
+//!         name: "hdr.orders.argument".into(),
+//!         kind: MatchKind::Exact,
+//!         width: 8,
+//!     }],
+//!     actions: vec![(1, ActionScope::Everywhere), (2, ActionScope::DefaultOnly)],
+//!     size: 4,
+//!     ..TableInfo::default()
+//! };
+//! let mark = ActionInfo { name: "Serve.mark".into(), params: vec![(1, "kept".into())] };
+//! let no_action = ActionInfo { name: "NoAction".into(), params: vec![] };
+//! let p4info = P4Info {
+//!     tables: HashMap::from([("Serve.marks".into(), marks)]),
+//!     actions: HashMap::from([(1, mark), (2, no_action)]),
+//!     counters: HashMap::from([("Serve.seen".into(), array(1, 8))]),
+//!     meters: HashMap::from([("Serve.speed".into(), array(1, 4))]),
+//!     registers: HashMap::from([("Serve.memory".into(), array(1, 4))]),
+//!     direct: HashMap::from([("Serve.matched".into(), 1), ("Serve.pace".into(), 1)]),
+//!     ..P4Info::default()
+//! };
+//! let mut engine = Engine::load(&json, &p4info, Limits::default())?;
+//!
+//! // Packets with argument 7 run mark(0x42).
+//! let call = ActionCall { action: 1, params: vec![(1, vec![0x42])] };
+//! engine.table_mut(1)?.insert(TableEntry {
+//!     key: vec![FieldMatch { field: 1, matches: Match::Exact(vec![7]) }],
+//!     action: Some(call.into()),
+//!     ..TableEntry::default()
+//! })?;
+//!
+//! // Order 10 (apply the table), argument 7, egress port 9, value 0; it enters at port 1.
+//! let frame = [10, 7, 0, 9, 0, 0, 0, 0];
+//! let mut copies = Vec::new();
+//! assert_eq!(engine.ingress(1, &frame, 0, &mut copies), IngressOutcome::Forwarded);
+//!
+//! // One copy, for port 9. It leaves its queue at once.
+//! let copy = copies.remove(0);
+//! assert_eq!(copy.port, 9);
+//! let (mut out, mut clones) = (Vec::new(), Vec::new());
+//! let outcome = engine.egress(copy, QueueInfo::default(), 0, &mut out, &mut clones);
+//! assert_eq!(outcome, EgressOutcome::Sent);
+//!
+//! // The program reports its metadata in a header behind the first one: kept is byte 11.
+//! assert_eq!((out[0], out[11]), (10, 0x42));
+//! let entry = engine.table(1)?.entries().next().expect("an entry");
+//! assert_eq!(entry.counter.expect("a direct counter").packets, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod action;
+mod bits;
+mod checksum;
+mod clone;
+mod code;
+mod compile;
+mod controller_header;
+mod counter;
+mod deparser;
+mod digest;
+mod error;
+mod expression;
+mod family;
+mod hash;
+mod inspect;
+mod json;
+mod key;
+mod layout;
+mod load;
+mod meter;
+mod p4info;
+mod parser;
+mod pass;
+mod phv;
+mod pipeline;
+mod pre;
+mod primitive;
+mod profile;
+mod register;
+mod standard;
+mod table;
+mod take_over;
+#[cfg(test)]
+mod testing;
+pub mod trace;
+mod undo;
+mod value;
+mod value_set;
+mod word;
+
+pub use controller_header::{ControllerHeader, ControllerHeaders, Metadata, MetadataError};
+pub use counter::{Counter, CounterCell};
+pub use digest::{Digest, DigestMessage, DigestType, DigestValue};
+pub use error::{ControlError, ErrorKind, LoadError};
+pub use inspect::{Parsed, ParsedHeader};
+pub use meter::{Color, ColorCounts, Meter, MeterCell, MeterConfig, MeterUnit, MeterView};
+pub use p4info::{
+    ActionInfo, ArrayInfo, DigestInfo, FieldInfo, MetadataInfo, P4Info, ProfileInfo, TableInfo,
+    ValueSetInfo,
+};
+pub use pre::{CloneSession, Pre, Replica};
+pub use profile::{GroupMember, GroupView, PortState, Profile, SizeSemantics, Watch};
+pub use register::Register;
+pub use table::{
+    ActionCall, ActionScope, EntryAction, EntryRef, EntryView, FieldMatch, Match, MatchKind,
+    OneShot, SizeUnit, Table, TableEntry, TableMut, WeightedCall,
+};
+pub use take_over::Twin;
+pub use undo::{Touched, UndoLog};
+pub use value_set::ValueSet;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::{Deserialize, Serialize};
+
+use action::{Action, State, Verdict};
+use bits::Slot;
+use checksum::{Calculation, Checksum};
+use code::{Code, REGISTERS, Registers};
+use deparser::Deparser;
+use digest::LearnList;
+use family::Family;
+use layout::Layout;
+use parser::Parser;
+use phv::Phv;
+use pipeline::Flow;
+use standard::Standard;
+use trace::{Mark, Symbols};
+
+/// Limits for a program and its packets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Entries of one table, or members of one value set, that a program may declare.
+    pub table_entries: usize,
+    /// Cells of all counter, meter and register arrays together. A register cell counts once per 64 bits, as does a meter
+    /// cell's state.
+    pub array_cells: usize,
+    /// Parser states that one packet may visit.
+    pub parser_states: u32,
+    /// Jumps that one packet may take in the actions of one pass.
+    pub action_jumps: u32,
+    /// Times that one packet may be resubmitted, recirculated or cloned from egress. A clone continues its packet's count.
+    pub passes: u32,
+    /// Copies, resubmits and recirculations of one received packet and its descendants.
+    pub descendants: u32,
+    /// Multicast groups.
+    pub groups: usize,
+    /// Clone sessions.
+    pub sessions: usize,
+    /// Replicas of one group or session.
+    pub replicas: usize,
+    /// Groups of one action profile, including one-shot sets.
+    pub profile_groups: usize,
+    /// Sum of member weights in all groups of one action profile.
+    pub profile_weight: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            table_entries: 1 << 20,
+            array_cells: 1 << 22,
+            parser_states: 256,
+            action_jumps: 1 << 16,
+            passes: 16,
+            descendants: 1 << 12,
+            groups: 1 << 12,
+            sessions: 1 << 10,
+            replicas: 1 << 10,
+            profile_groups: 1 << 16,
+            profile_weight: 1 << 20,
+        }
+    }
+}
+
+/// A copy of a packet for an egress port.
+#[derive(Debug, Clone)]
+pub struct Copy {
+    /// Egress port.
+    pub port: u16,
+    /// Replication id. For a copy that is not a replica: the value that the program wrote, or 0.
+    pub rid: u16,
+    /// The queue at the port, from 0 to 7: the highest goes first. Reported as `qid`.
+    pub priority: u8,
+    /// Length in bytes, as the queue counts it: on arrival, plus headers added, minus removed.
+    pub len: u32,
+    /// Set while its packet is traced.
+    pub mark: Option<Mark>,
+    packet: Arc<Packet>,
+}
+
+/// The state with which all copies of a packet start egress.
+#[derive(Debug, Clone, Default)]
+struct Packet {
+    /// Headers and metadata after ingress.
+    phv: Phv,
+    verdict: Verdict,
+    /// The frame's bytes after the parsed headers.
+    payload: Vec<u8>,
+    /// The other descendants of the same received packet.
+    family: Family,
+}
+
+/// A copy's stay in its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QueueInfo {
+    /// The time at which the copy entered the queue, in microseconds since the switch started.
+    pub enq_timestamp_us: u64,
+    /// Packets in the queue when it entered.
+    pub enq_qdepth: u32,
+    /// Microseconds it spent in the queue.
+    pub deq_timedelta_us: u32,
+    /// Packets in the queue when it left.
+    pub deq_qdepth: u32,
+}
+
+/// Why the program or a limit dropped a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DropCause {
+    /// The program dropped it (`mark_to_drop`, or an egress port of 511).
+    Program,
+    /// Its multicast group has no replicas or does not exist.
+    EmptyGroup,
+    /// It visited more parser states than [`Limits::parser_states`].
+    ParserLimit,
+    /// It took more jumps than [`Limits::action_jumps`].
+    JumpLimit,
+    /// It was resubmitted or recirculated more often than [`Limits::passes`].
+    PassLimit,
+    /// Its received packet has [`Limits::descendants`] descendants.
+    DescendantLimit,
+    /// An `assert` or `assume` of the program failed (BMv2 would exit).
+    Assertion,
+}
+
+/// The outcome of ingress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IngressOutcome {
+    /// The packet itself has at least one copy.
+    Forwarded,
+    /// The packet itself has no copy. Clones may exist.
+    Dropped(DropCause),
+}
+
+/// The outcome of egress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EgressOutcome {
+    /// The frame is in `out`, for the copy's port.
+    Sent,
+    /// The copy went through ingress again. Its new copies are among `clones`.
+    Recirculated(IngressOutcome),
+    /// The copy is dropped. Clones may exist.
+    Dropped(DropCause),
+}
+
+/// The immutable part of a loaded program.
+struct Program {
+    layout: Layout,
+    standard: Standard,
+    calculations: Vec<Calculation>,
+    checksums: Vec<Checksum>,
+    field_lists: Vec<Vec<Slot>>,
+    learn_lists: Vec<LearnList>,
+    digests: Arc<[Digest]>,
+    parser: Parser,
+    deparser: Deparser,
+    flow: Flow,
+    code: Code,
+    actions: Vec<Action>,
+    errors: Vec<(String, u32)>,
+    symbols: Arc<Symbols>,
+    controller_headers: Arc<ControllerHeaders>,
+}
+
+/// A loaded program with all its run-time state.
+pub struct Engine {
+    program: Program,
+    tables: Vec<Table>,
+    profiles: Vec<Profile>,
+    state: State,
+    pre: Pre,
+    limits: Limits,
+    pool: Vec<Phv>,
+    registers: Box<Registers>,
+    packets: Vec<Arc<Packet>>,
+    over_limit: u64,
+    /// Positions by P4Info id.
+    table_ids: BTreeMap<u32, usize>,
+    profile_ids: BTreeMap<u32, usize>,
+    counter_ids: BTreeMap<u32, usize>,
+    meter_ids: BTreeMap<u32, usize>,
+    register_ids: BTreeMap<u32, usize>,
+    value_set_ids: BTreeMap<u32, usize>,
+    /// Positions of tables that support idle timeouts.
+    aging: Vec<usize>,
+}
+
+impl Engine {
+    fn assemble(
+        program: Program,
+        tables: Vec<Table>,
+        profiles: Vec<Profile>,
+        state: State,
+        pre: Pre,
+        limits: Limits,
+    ) -> Engine {
+        Engine {
+            program,
+            table_ids: ids(tables.iter().map(Table::id)),
+            profile_ids: ids(profiles.iter().map(Profile::id)),
+            counter_ids: ids(state.counters.iter().map(Counter::id)),
+            meter_ids: ids(state.meters.iter().map(Meter::id)),
+            register_ids: ids(state.registers.iter().map(Register::id)),
+            value_set_ids: ids(state.value_sets.iter().map(ValueSet::id)),
+            aging: (0..tables.len())
+                .filter(|at| tables[*at].has_idle_timeouts())
+                .collect(),
+            tables,
+            profiles,
+            state,
+            pre,
+            limits,
+            pool: Vec::new(),
+            registers: Box::new([0; REGISTERS]),
+            packets: Vec::new(),
+            over_limit: 0,
+        }
+    }
+
+    /// Returns the program's controller headers.
+    pub fn controller_headers(&self) -> &Arc<ControllerHeaders> {
+        &self.program.controller_headers
+    }
+
+    /// Returns the digests that the program may send, in the order of their first calls.
+    pub fn digests(&self) -> &Arc<[Digest]> {
+        &self.program.digests
+    }
+
+    /// Takes the digest messages since the last call, except those of digests that P4Info does not have.
+    pub fn take_learned(&mut self) -> impl Iterator<Item = DigestMessage> {
+        self.state.learned.drain(..)
+    }
+
+    /// Sets the time of reads and writes of the control plane, in microseconds since the switch started.
+    pub fn set_now(&mut self, now_us: u64) {
+        for at in &self.aging {
+            self.tables[*at].set_now(now_us);
+        }
+    }
+
+    /// Starts processing packets: all entries count as hit now.
+    pub fn start(&mut self, now_us: u64) {
+        for at in &self.aging {
+            self.tables[*at].start(now_us);
+        }
+    }
+
+    /// Returns the next time at which an entry may become idle, in microseconds since the switch started.
+    pub fn next_idle_us(&self) -> Option<u64> {
+        let aging = self.aging.iter().map(|at| &self.tables[*at]);
+        aging.filter_map(Table::next_idle_us).min()
+    }
+
+    /// Returns the next entry that is idle at `now_us`, with its table, and restarts its timeout.
+    pub fn pop_idle(&mut self, now_us: u64) -> Option<(&Table, EntryView)> {
+        let mut found = None;
+        for at in &self.aging {
+            if let Some(view) = self.tables[*at].pop_idle(now_us) {
+                found = Some((*at, view));
+                break;
+            }
+        }
+        found.map(|(at, view)| (&self.tables[at], view))
+    }
+
+    /// Seeds `random`. Engines with equal seeds and packets draw the same numbers.
+    pub fn seed(&mut self, seed: u64) {
+        self.state.rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    }
+
+    /// Returns the number of copies and passes that [`Limits::passes`] and [`Limits::descendants`] prevented.
+    pub fn over_limit(&self) -> u64 {
+        self.over_limit
+    }
+
+    /// Iterates over all tables of the P4Info, in order of ids.
+    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.table_ids.values().map(|at| &self.tables[*at])
+    }
+
+    /// Returns a table by P4Info id.
+    ///
+    /// # Errors
+    /// The P4Info has no such table.
+    pub fn table(&self, id: u32) -> Result<&Table, ControlError> {
+        Ok(&self.tables[find("table", &self.table_ids, id)?])
+    }
+
+    /// Returns a table by P4Info id for writing.
+    ///
+    /// # Errors
+    /// The P4Info has no such table.
+    pub fn table_mut(&mut self, id: u32) -> Result<TableMut<'_>, ControlError> {
+        let table = &mut self.tables[find("table", &self.table_ids, id)?];
+        Ok(TableMut::new(table, &mut self.profiles))
+    }
+
+    /// Returns the width in bits of an action's parameter, both by P4Info id; `None` if no table has the action.
+    pub fn param_bits(&self, action: u32, param: u32) -> Option<u32> {
+        self.tables()
+            .find_map(|table| table.param_bits(action, param))
+    }
+
+    /// Iterates over all action profiles, in order of ids.
+    pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
+        self.profile_ids.values().map(|at| &self.profiles[*at])
+    }
+
+    /// Returns an action profile by P4Info id.
+    ///
+    /// # Errors
+    /// The P4Info has no such action profile.
+    pub fn profile(&self, id: u32) -> Result<&Profile, ControlError> {
+        Ok(&self.profiles[find("action profile", &self.profile_ids, id)?])
+    }
+
+    /// Returns an action profile by P4Info id for writing.
+    ///
+    /// # Errors
+    /// The P4Info has no such action profile.
+    pub fn profile_mut(&mut self, id: u32) -> Result<&mut Profile, ControlError> {
+        Ok(&mut self.profiles[find("action profile", &self.profile_ids, id)?])
+    }
+
+    /// Sets port states. A selector picks a member with a watch port only while that port is up. Ports are up until set
+    /// otherwise.
+    pub fn set_ports(&mut self, ports: &[(u16, PortState)]) {
+        for profile in &mut self.profiles {
+            profile.set_ports(ports);
+        }
+    }
+
+    /// Iterates over all indirect counters, in order of ids.
+    pub fn counters(&self) -> impl Iterator<Item = &Counter> {
+        self.counter_ids
+            .values()
+            .map(|at| &self.state.counters[*at])
+    }
+
+    /// Returns an indirect counter by P4Info id.
+    ///
+    /// # Errors
+    /// The P4Info has no such counter.
+    pub fn counter(&self, id: u32) -> Result<&Counter, ControlError> {
+        Ok(&self.state.counters[find("counter", &self.counter_ids, id)?])
+    }
+
+    /// Returns an indirect counter by P4Info id for writing.
+    ///
+    /// # Errors
+    /// The P4Info has no such counter.
+    pub fn counter_mut(&mut self, id: u32) -> Result<&mut Counter, ControlError> {
+        Ok(&mut self.state.counters[find("counter", &self.counter_ids, id)?])
+    }
+
+    /// Iterates over all indirect meters, in order of ids.
+    pub fn meters(&self) -> impl Iterator<Item = &Meter> {
+        self.meter_ids.values().map(|at| &self.state.meters[*at])
+    }
+
+    /// Returns an indirect meter by P4Info id.
+    ///
+    /// # Errors
+    /// The P4Info has no such meter.
+    pub fn meter(&self, id: u32) -> Result<&Meter, ControlError> {
+        Ok(&self.state.meters[find("meter", &self.meter_ids, id)?])
+    }
+
+    /// Returns an indirect meter by P4Info id for writing.
+    ///
+    /// # Errors
+    /// The P4Info has no such meter.
+    pub fn meter_mut(&mut self, id: u32) -> Result<&mut Meter, ControlError> {
+        Ok(&mut self.state.meters[find("meter", &self.meter_ids, id)?])
+    }
+
+    /// Iterates over all registers, in order of ids.
+    pub fn registers(&self) -> impl Iterator<Item = &Register> {
+        self.register_ids
+            .values()
+            .map(|at| &self.state.registers[*at])
+    }
+
+    /// Returns a register by P4Info id.
+    ///
+    /// # Errors
+    /// The P4Info has no such register.
+    pub fn register(&self, id: u32) -> Result<&Register, ControlError> {
+        Ok(&self.state.registers[find("register", &self.register_ids, id)?])
+    }
+
+    /// Returns a register by P4Info id for writing.
+    ///
+    /// # Errors
+    /// The P4Info has no such register.
+    pub fn register_mut(&mut self, id: u32) -> Result<&mut Register, ControlError> {
+        Ok(&mut self.state.registers[find("register", &self.register_ids, id)?])
+    }
+
+    /// Iterates over all parser value sets, in order of ids.
+    pub fn value_sets(&self) -> impl Iterator<Item = &ValueSet> {
+        self.value_set_ids
+            .values()
+            .map(|at| &self.state.value_sets[*at])
+    }
+
+    /// Returns a parser value set by P4Info id.
+    ///
+    /// # Errors
+    /// The P4Info has no such value set.
+    pub fn value_set(&self, id: u32) -> Result<&ValueSet, ControlError> {
+        Ok(&self.state.value_sets[find("value set", &self.value_set_ids, id)?])
+    }
+
+    /// Returns a parser value set by P4Info id for writing.
+    ///
+    /// # Errors
+    /// The P4Info has no such value set.
+    pub fn value_set_mut(&mut self, id: u32) -> Result<&mut ValueSet, ControlError> {
+        Ok(&mut self.state.value_sets[find("value set", &self.value_set_ids, id)?])
+    }
+
+    /// Returns the packet replication engine.
+    pub fn pre(&self) -> &Pre {
+        &self.pre
+    }
+
+    /// Returns the packet replication engine for writing.
+    pub fn pre_mut(&mut self) -> &mut Pre {
+        &mut self.pre
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tables: Vec<_> = self.tables().map(Table::name).collect();
+        f.debug_struct("Engine")
+            .field("tables", &tables)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns positions by P4Info id, without objects that P4Info does not have.
+fn ids(ids: impl Iterator<Item = u32>) -> BTreeMap<u32, usize> {
+    ids.enumerate()
+        .filter(|(_, id)| *id != 0)
+        .map(|(at, id)| (id, at))
+        .collect()
+}
+
+fn find(kind: &'static str, ids: &BTreeMap<u32, usize>, id: u32) -> Result<usize, ControlError> {
+    ids.get(&id)
+        .copied()
+        .ok_or(ControlError::UnknownId { kind, id })
+}

@@ -1,0 +1,140 @@
+//! What a P4Info says of a program: ids, names, and what the control plane may access (P4Runtime §6).
+
+use std::collections::HashMap;
+
+use super::digest::DigestType;
+use super::profile::SizeSemantics;
+use super::table::{ActionScope, MatchKind};
+
+/// A program's objects for the control plane, by the names that p4c's JSON gives them.
+///
+/// Ids are any numbers but 0; two objects of one kind have two ids.
+#[derive(Debug, Clone, Default)]
+pub struct P4Info {
+    /// Match-action tables.
+    pub tables: HashMap<String, TableInfo>,
+    /// Actions, by id.
+    pub actions: HashMap<u32, ActionInfo>,
+    /// Indirect counters.
+    pub counters: HashMap<String, ArrayInfo>,
+    /// Indirect meters.
+    pub meters: HashMap<String, ArrayInfo>,
+    /// Registers.
+    pub registers: HashMap<String, ArrayInfo>,
+    /// Action profiles and selectors.
+    pub profiles: HashMap<String, ProfileInfo>,
+    /// Parser value sets.
+    pub value_sets: HashMap<String, ValueSetInfo>,
+    /// Ids of the tables of direct counters and meters.
+    pub direct: HashMap<String, u32>,
+    /// Digests.
+    pub digests: HashMap<String, DigestInfo>,
+    /// The header in front of packets to the controller.
+    pub packet_in: Vec<MetadataInfo>,
+    /// The header in front of packets from the controller.
+    pub packet_out: Vec<MetadataInfo>,
+}
+
+/// A match-action table.
+#[derive(Debug, Clone, Default)]
+pub struct TableInfo {
+    /// The table's id.
+    pub id: u32,
+    /// The match fields, in the order of the program's key.
+    pub fields: Vec<FieldInfo>,
+    /// Ids of the actions.
+    pub actions: Vec<(u32, ActionScope)>,
+    /// Largest number of entries.
+    pub size: u64,
+    /// True if the program's entries are the only ones.
+    pub is_const: bool,
+    /// True if the default entry cannot change.
+    pub default_is_const: bool,
+    /// True if entries may have idle timeouts.
+    pub idle_timeouts: bool,
+    /// The id of the table's action profile.
+    pub profile: Option<u32>,
+}
+
+/// A match field of a table or value set.
+#[derive(Debug, Clone)]
+pub struct FieldInfo {
+    /// The field's id, unique in its owner.
+    pub id: u32,
+    /// The field's name; empty for the only field of a value set of plain numbers.
+    pub name: String,
+    /// How the field is matched.
+    pub kind: MatchKind,
+    /// Width in the control plane, in bits; 0 if values are not numbers there.
+    pub width: u32,
+}
+
+/// An action.
+#[derive(Debug, Clone)]
+pub struct ActionInfo {
+    /// The action's name.
+    pub name: String,
+    /// Ids and names of the parameters, in the program's order.
+    pub params: Vec<(u32, String)>,
+}
+
+/// A counter, meter or register array.
+#[derive(Debug, Clone, Default)]
+pub struct ArrayInfo {
+    /// The array's id.
+    pub id: u32,
+    /// Number of cells.
+    pub size: u64,
+    /// True for a register of signed cells.
+    pub signed: bool,
+}
+
+/// An action profile.
+#[derive(Debug, Clone)]
+pub struct ProfileInfo {
+    /// The profile's id.
+    pub id: u32,
+    /// True if a selector picks among the members of groups.
+    pub with_selector: bool,
+    /// Largest number of members; with a selector, also the size of all groups together.
+    pub size: u64,
+    /// Largest size of a group; 0 for any.
+    pub max_group_size: u32,
+    /// What sizes count.
+    pub semantics: SizeSemantics,
+    /// True if members have no weights.
+    pub weights_disallowed: bool,
+}
+
+/// A parser value set.
+#[derive(Debug, Clone)]
+pub struct ValueSetInfo {
+    /// The set's id.
+    pub id: u32,
+    /// The fields of a member.
+    pub fields: Vec<FieldInfo>,
+    /// Largest number of members.
+    pub size: u64,
+}
+
+/// A digest.
+#[derive(Debug, Clone)]
+pub struct DigestInfo {
+    /// The digest's id.
+    pub id: u32,
+    /// The type of a message; `None` for a type that the interpreter does not support.
+    pub data: Option<DigestType>,
+}
+
+/// A field of a controller header.
+#[derive(Debug, Clone)]
+pub struct MetadataInfo {
+    /// The field's id, unique in its header.
+    pub id: u32,
+    /// The field's name.
+    pub name: String,
+    /// Width in the control plane, in bits.
+    pub width: u32,
+    /// True if the control plane sees another type than the program (P4Runtime §18.1).
+    pub is_translated: bool,
+}

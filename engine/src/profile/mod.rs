@@ -1,0 +1,338 @@
+//! Action profiles: actions that table entries share, as members or as groups from which a selector picks by a hash.
+//!
+//! BMv2 picks member number (hash modulo count) in the order of its member handles. A member of weight w has w handles. This
+//! switch numbers handles in the same way, so both pick the same member after equal writes. A group without a live member
+//! executes `NoAction` (P4Runtime §9.2.4).
+
+mod map;
+mod slots;
+mod write;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use self::map::Map;
+use self::slots::Slots;
+use super::checksum::Calculation;
+use super::error::ControlError;
+use super::table::{ActionCall, Owner, Signature};
+
+/// Size semantics of a selector (P4Runtime §6.4.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SizeSemantics {
+    /// By the weights of members in groups.
+    SumOfWeights,
+    /// By members in groups, each of at most this weight; 0 for any.
+    SumOfMembers {
+        /// Largest weight of a member.
+        max_weight: u32,
+    },
+}
+
+/// A profile's declaration in the program.
+#[derive(Debug)]
+pub(super) struct Declaration {
+    /// The profile's P4Info id.
+    pub id: u32,
+    pub name: String,
+    /// The actions of its tables, which all have the same actions.
+    pub actions: Vec<Signature>,
+    pub selector: Option<Selector>,
+    /// Largest number of members; with a selector, also the size of all groups together.
+    pub size: usize,
+    /// Largest number of groups, from the switch's limits.
+    pub max_groups: usize,
+    /// Largest sum of weights of all groups, from the switch's limits.
+    pub max_weight: usize,
+}
+
+/// The selector of a profile.
+#[derive(Debug)]
+pub(super) struct Selector {
+    pub hash: Calculation,
+    pub semantics: SizeSemantics,
+    /// Largest size of a group; 0 if the program sets none.
+    pub max_group_size: usize,
+    /// True if members have no weights.
+    pub weights_disallowed: bool,
+}
+
+/// An action profile, with or without a selector.
+#[derive(Debug)]
+pub struct Profile {
+    declared: Declaration,
+    members: Map<Member>,
+    /// Positions of groups by id.
+    group_ids: Map<u32>,
+    /// Groups, and one-shot sets of entries.
+    groups: Slots<Group>,
+    /// Members by BMv2's handles.
+    copies: Slots<Bound>,
+    /// Number of entries with a one-shot set.
+    one_shots: usize,
+    used: Used,
+    /// `one_shots` and `used` before changes that may be undone.
+    before: Option<(usize, Used)>,
+    /// Ports that are not up.
+    ports: BTreeMap<u16, PortState>,
+}
+
+/// The total size of groups and sets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Used {
+    /// In the unit of the selector's sizes.
+    size: usize,
+    weight: usize,
+}
+
+/// An action with its arguments.
+#[derive(Debug, Clone)]
+struct Bound {
+    /// Position among the profile's actions.
+    action: usize,
+    args: Arc<[u8]>,
+}
+
+#[derive(Debug, Clone)]
+struct Member {
+    bound: Bound,
+    /// One per unit of the member's greatest weight, at least one.
+    copies: Arc<Vec<u32>>,
+    /// Number of entries that refer to it.
+    entries: usize,
+    /// The member's weights in groups, each with the number of groups.
+    weights: BTreeMap<u32, usize>,
+}
+
+#[derive(Debug, Clone)]
+struct Group {
+    written: Arc<[GroupMember]>,
+    max_size: u32,
+    used: Used,
+    /// Copies of members with the ports that they need, in order of copies.
+    ways: Arc<[(u32, Option<u16>)]>,
+    /// Copies whose port is up.
+    live: Arc<[u32]>,
+    /// Number of entries that refer to it.
+    entries: usize,
+}
+
+/// A member as part of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupMember {
+    /// The member's id.
+    pub member: u32,
+    /// Its weight: 1 or more, or 0 if the program disallows weights.
+    pub weight: u32,
+    /// The port that must be up for the selector to pick it.
+    pub watch: Option<Watch>,
+}
+
+/// A port that a group member watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watch {
+    /// The port.
+    pub port: u16,
+    /// True if it was written in the deprecated field `watch`, so that reads return it there.
+    pub deprecated: bool,
+}
+
+/// The state of a watched port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortState {
+    /// The port has a peer.
+    Up,
+    /// The port has no peer.
+    Down,
+    /// The switch has no such port. New members cannot watch it.
+    Absent,
+}
+
+/// A group, for reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupView {
+    /// Members in the order in which they were written.
+    pub members: Vec<GroupMember>,
+    /// Largest size, as written; 0 means the program's.
+    pub max_size: u32,
+}
+
+/// The target of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// A copy of a member.
+    Member(u32),
+    /// A group, by position.
+    Group(u32),
+}
+
+impl Profile {
+    pub(super) fn new(declared: Declaration) -> Profile {
+        Profile {
+            declared,
+            members: Map::default(),
+            group_ids: Map::default(),
+            groups: Slots::default(),
+            copies: Slots::default(),
+            one_shots: 0,
+            used: Used::default(),
+            before: None,
+            ports: BTreeMap::new(),
+        }
+    }
+
+    /// The profile's P4Info id.
+    pub fn id(&self) -> u32 {
+        self.declared.id
+    }
+
+    /// Returns its P4Info name.
+    pub fn name(&self) -> &str {
+        &self.declared.name
+    }
+
+    /// True if it has groups.
+    pub fn has_selector(&self) -> bool {
+        self.declared.selector.is_some()
+    }
+
+    /// Iterates over members by id, with canonical values.
+    pub fn members(&self) -> impl Iterator<Item = (u32, ActionCall)> + '_ {
+        self.members_from(0)
+    }
+
+    /// Iterates over members by id, starting at `first`.
+    pub fn members_from(&self, first: u32) -> impl Iterator<Item = (u32, ActionCall)> + '_ {
+        let members = self.members.range(first..);
+        members.map(|(id, member)| (*id, self.call(&member.bound)))
+    }
+
+    /// Returns the action of a member.
+    ///
+    /// # Errors
+    /// There is no such member.
+    pub fn member(&self, id: u32) -> Result<ActionCall, ControlError> {
+        let member = self.members.get(&id);
+        let member = member.ok_or_else(|| self.missing(MEMBER, id))?;
+        Ok(self.call(&member.bound))
+    }
+
+    /// Iterates over groups by id.
+    pub fn groups(&self) -> impl Iterator<Item = (u32, GroupView)> + '_ {
+        self.groups_from(0)
+    }
+
+    /// Iterates over groups by id, starting at `first`.
+    pub fn groups_from(&self, first: u32) -> impl Iterator<Item = (u32, GroupView)> + '_ {
+        let groups = self.group_ids.range(first..);
+        groups.filter_map(|(id, at)| Some((*id, self.groups.get(*at)?.view())))
+    }
+
+    /// Returns a group.
+    ///
+    /// # Errors
+    /// There is no such group.
+    pub fn group(&self, id: u32) -> Result<GroupView, ControlError> {
+        let group = self.group_ids.get(&id).and_then(|at| self.groups.get(*at));
+        let group = group.ok_or_else(|| self.missing(GROUP, id))?;
+        Ok(group.view())
+    }
+
+    /// Returns the action of an entry: its position among the profile's actions, and its arguments. `None` if the entry's group
+    /// has no live member.
+    #[inline]
+    pub(super) fn choose(
+        &self,
+        choice: Choice,
+        hash: impl FnOnce(&Calculation) -> u64,
+    ) -> Option<(usize, &[u8])> {
+        let copy = match choice {
+            Choice::Member(copy) => copy,
+            Choice::Group(at) => {
+                let live = &self.groups.get(at)?.live;
+                // BMv2 keeps 32 bits of the hash.
+                let hash = hash(&self.declared.selector.as_ref()?.hash) as u32;
+                live[(hash as usize).checked_rem(live.len())?]
+            }
+        };
+        let bound = self.copies.get(copy)?;
+        Some((bound.action, &bound.args))
+    }
+
+    /// Sets port states. A selector picks a member with a watch port only while that port is up. Ports are up until set
+    /// otherwise.
+    pub(super) fn set_ports(&mut self, ports: &[(u16, PortState)]) {
+        for (port, state) in ports {
+            match state {
+                PortState::Up => self.ports.remove(port),
+                state => self.ports.insert(*port, *state),
+            };
+        }
+        for group in self.groups.iter_mut() {
+            group.revive(&self.ports);
+        }
+    }
+
+    /// Starts recording writes for undo. Port states must not change until the end.
+    pub(super) fn begin(&mut self) {
+        self.members.begin();
+        self.group_ids.begin();
+        self.groups.begin();
+        self.copies.begin();
+        self.before = Some((self.one_shots, self.used));
+    }
+
+    /// Accepts the recorded writes.
+    pub(super) fn accept(&mut self) {
+        self.members.accept();
+        self.group_ids.accept();
+        self.groups.accept();
+        self.copies.accept();
+        self.before = None;
+    }
+
+    /// Undoes the recorded writes.
+    pub(super) fn undo(&mut self) {
+        self.members.undo();
+        self.group_ids.undo();
+        self.groups.undo();
+        self.copies.undo();
+        if let Some((one_shots, used)) = self.before.take() {
+            (self.one_shots, self.used) = (one_shots, used);
+        }
+    }
+
+    fn call(&self, bound: &Bound) -> ActionCall {
+        self.declared.actions[bound.action].call(&bound.args)
+    }
+
+    fn owner(&self) -> Owner<'_> {
+        Owner::Profile(&self.declared.name)
+    }
+
+    fn missing(&self, kind: &'static str, id: u32) -> ControlError {
+        ControlError::NoSuchShared {
+            profile: self.declared.name.clone(),
+            kind,
+            id,
+        }
+    }
+}
+
+const MEMBER: &str = "member";
+const GROUP: &str = "group";
+
+impl Group {
+    fn view(&self) -> GroupView {
+        GroupView {
+            members: self.written.to_vec(),
+            max_size: self.max_size,
+        }
+    }
+
+    fn revive(&mut self, not_up: &BTreeMap<u16, PortState>) {
+        let up = |watch: &Option<u16>| watch.is_none_or(|port| !not_up.contains_key(&port));
+        let ways = self.ways.iter().filter(|(_, watch)| up(watch));
+        self.live = ways.map(|(copy, _)| *copy).collect();
+    }
+}

@@ -1,0 +1,527 @@
+//! Writes to action profiles (P4Runtime §9.2).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::super::error::ControlError;
+use super::super::table::{ActionCall, ActionScope, EntryAction, OneShot, SizeUnit, WeightedCall};
+use super::{
+    Bound, Choice, GROUP, Group, GroupMember, MEMBER, Member, PortState, Profile, Selector,
+    SizeSemantics, Used, Watch,
+};
+
+impl Profile {
+    /// Adds a member.
+    ///
+    /// # Errors
+    /// The id is 0 or in use, the profile does not have the action, the profile is full, or its tables use one-shot sets.
+    pub fn insert_member(&mut self, id: u32, call: &ActionCall) -> Result<(), ControlError> {
+        self.check_id(MEMBER, id)?;
+        self.check_named()?;
+        let bound = self.bind(call)?;
+        if self.members.contains_key(&id) {
+            return Err(self.exists(MEMBER, id));
+        }
+        self.check_room(
+            "number of members",
+            self.members.len() + 1,
+            self.declared.size,
+        )?;
+        let member = Member {
+            copies: Arc::new(vec![self.copies.add(bound.clone())]),
+            bound,
+            entries: 0,
+            weights: BTreeMap::new(),
+        };
+        self.members.insert(id, member);
+        Ok(())
+    }
+
+    /// Replaces a member's action, also for its groups and entries.
+    ///
+    /// # Errors
+    /// There is no such member, or the profile does not have the action.
+    pub fn modify_member(&mut self, id: u32, call: &ActionCall) -> Result<(), ControlError> {
+        let missing = self.missing(MEMBER, id);
+        if !self.members.contains_key(&id) {
+            return Err(missing);
+        }
+        let bound = self.bind(call)?;
+        let member = self.members.get_mut(id).ok_or(missing)?;
+        for copy in member.copies.iter() {
+            if let Some(place) = self.copies.get_mut(*copy) {
+                *place = bound.clone();
+            }
+        }
+        member.bound = bound;
+        Ok(())
+    }
+
+    /// Removes a member.
+    ///
+    /// # Errors
+    /// There is no such member, or a group or an entry refers to it.
+    pub fn delete_member(&mut self, id: u32) -> Result<(), ControlError> {
+        let member = self.members.get(&id);
+        let member = member.ok_or_else(|| self.missing(MEMBER, id))?;
+        let by = match (member.entries, member.weights.is_empty()) {
+            (0, true) => None,
+            (0, false) => Some("a group"),
+            _ => Some("a table entry"),
+        };
+        if let Some(by) = by {
+            return Err(self.in_use(MEMBER, id, by));
+        }
+        if let Some(member) = self.members.remove(id) {
+            for copy in member.copies.iter() {
+                self.copies.remove(*copy);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a group of existing members. A `max_size` of 0 means the program's.
+    ///
+    /// # Errors
+    /// The profile has no selector, the id is 0 or in use, a member is unknown or given twice, a weight or size is invalid, the
+    /// profile is full, or its tables use one-shot sets.
+    pub fn insert_group(
+        &mut self,
+        id: u32,
+        members: Vec<GroupMember>,
+        max_size: u32,
+    ) -> Result<(), ControlError> {
+        self.check_id(GROUP, id)?;
+        let max_group_size = self.selector()?.max_group_size;
+        self.check_named()?;
+        if self.group_ids.contains_key(&id) {
+            return Err(self.exists(GROUP, id));
+        }
+        // §9.2.2.1 wants 1 or more where the program gives a size; BMv2 takes 0 for that size.
+        if max_group_size > 0 && max_size as usize > max_group_size {
+            let what = format!(
+                "group {id}: max_size is {max_size}, the program's max_group_size {max_group_size}"
+            );
+            return Err(self.wrong(what));
+        }
+        self.check_room(
+            "number of groups",
+            self.groups.len() + 1,
+            self.declared.max_groups,
+        )?;
+        let used = self.check_group(id, &members, max_size, Used::default())?;
+        let group = Group {
+            written: Arc::default(),
+            max_size,
+            used: Used::default(),
+            ways: Arc::default(),
+            live: Arc::default(),
+            entries: 0,
+        };
+        let at = self.groups.add(group);
+        self.group_ids.insert(id, at);
+        self.fill(at, members, used);
+        Ok(())
+    }
+
+    /// Replaces the members of a group. `max_size` must not change.
+    ///
+    /// # Errors
+    /// As for an insertion, or there is no such group.
+    pub fn modify_group(
+        &mut self,
+        id: u32,
+        members: Vec<GroupMember>,
+        max_size: u32,
+    ) -> Result<(), ControlError> {
+        let missing = || self.missing(GROUP, id);
+        let at = *self.group_ids.get(&id).ok_or_else(missing)?;
+        let old = self.groups.get(at).ok_or_else(missing)?;
+        if old.max_size != max_size {
+            let what = format!(
+                "group {id}: max_size is {max_size}, it was inserted with {} and cannot be changed",
+                old.max_size
+            );
+            return Err(self.wrong(what));
+        }
+        let used = self.check_group(id, &members, max_size, old.used)?;
+        self.fill(at, members, used);
+        Ok(())
+    }
+
+    /// Removes a group, but not its members.
+    ///
+    /// # Errors
+    /// There is no such group, or an entry refers to it.
+    pub fn delete_group(&mut self, id: u32) -> Result<(), ControlError> {
+        let at = self.group_ids.get(&id).copied();
+        let at = at.ok_or_else(|| self.missing(GROUP, id))?;
+        if self.groups.get(at).is_some_and(|group| group.entries > 0) {
+            return Err(self.in_use(GROUP, id, "a table entry"));
+        }
+        self.fill(at, Vec::new(), Used::default());
+        self.groups.remove(at);
+        self.group_ids.remove(id);
+        Ok(())
+    }
+
+    /// Acquires the target of an entry's action. Returns it with the action in canonical form.
+    ///
+    /// # Errors
+    /// The action refers to an unknown member or group, or is an invalid set.
+    pub(crate) fn acquire(
+        &mut self,
+        action: &EntryAction,
+    ) -> Result<(Choice, EntryAction), ControlError> {
+        match action {
+            EntryAction::Call(_) => Err(self.wrong(
+                "its tables' entries have no actions of their own: expected a member, a group or \
+                 a set",
+            )),
+            EntryAction::Member(id) => {
+                let missing = self.missing(MEMBER, *id);
+                let member = self.members.get_mut(*id).ok_or(missing)?;
+                member.entries += 1;
+                Ok((Choice::Member(member.copies[0]), action.clone()))
+            }
+            EntryAction::Group(id) => {
+                self.selector()?;
+                let missing = || self.missing(GROUP, *id);
+                let at = *self.group_ids.get(id).ok_or_else(missing)?;
+                if let Some(group) = self.groups.get_mut(at) {
+                    group.entries += 1;
+                }
+                Ok((Choice::Group(at), action.clone()))
+            }
+            EntryAction::OneShot(set) => {
+                let (choice, set) = self.acquire_set(set)?;
+                Ok((choice, EntryAction::OneShot(set)))
+            }
+        }
+    }
+
+    /// Releases a target of `acquire`.
+    pub(crate) fn release(&mut self, choice: Choice, action: &EntryAction) {
+        match (choice, action) {
+            (_, EntryAction::Member(id)) => {
+                if let Some(member) = self.members.get_mut(*id) {
+                    member.entries -= 1;
+                }
+            }
+            (Choice::Group(at), EntryAction::OneShot(_)) => {
+                self.one_shots -= 1;
+                if let Some(set) = self.groups.remove(at) {
+                    self.account(set.used, Used::default());
+                    for (copy, _) in set.ways.iter() {
+                        self.copies.remove(*copy);
+                    }
+                }
+            }
+            (Choice::Group(at), _) => {
+                if let Some(group) = self.groups.get_mut(at) {
+                    group.entries -= 1;
+                }
+            }
+            (Choice::Member(_), _) => {}
+        }
+    }
+
+    /// Creates the members and the group of a one-shot set.
+    fn acquire_set(&mut self, set: &OneShot) -> Result<(Choice, OneShot), ControlError> {
+        let selector = self.selector()?;
+        if !self.members.is_empty() || !self.group_ids.is_empty() {
+            return Err(self.wrong(
+                "it has members or groups, so its tables cannot be written with sets as well",
+            ));
+        }
+        let (own, unit) = match selector.semantics {
+            SizeSemantics::SumOfWeights => ("weights", SizeUnit::Weights),
+            SizeSemantics::SumOfMembers { .. } => ("members", SizeUnit::Members),
+        };
+        if set.names_size.is_some_and(|asked| asked != unit) {
+            let profile = self.declared.name.clone();
+            return Err(ControlError::SizeSemantics { profile, own });
+        }
+        let weights = set.actions.iter().map(|one| one.weight);
+        let used = self.check_weights("the set", weights)?;
+        let max_group_size = selector.max_group_size;
+        if max_group_size > 0 && used.size > max_group_size {
+            let what = format!(
+                "the set's size is {}, the program's max_group_size {max_group_size}",
+                used.size
+            );
+            return Err(self.wrong(what));
+        }
+        self.check_room(
+            "number of groups",
+            self.groups.len() + 1,
+            self.declared.max_groups,
+        )?;
+        self.check_used(used, Used::default())?;
+        let mut watches = set.actions.iter().map(|one| one.watch);
+        watches.try_for_each(|watch| self.check_watch(watch))?;
+        let bounds = set.actions.iter().map(|one| self.bind(&one.call));
+        let bounds = bounds.collect::<Result<Vec<_>, _>>()?;
+
+        let (mut ways, mut actions) = (Vec::new(), Vec::new());
+        for (one, bound) in set.actions.iter().zip(bounds) {
+            let watch = one.watch.map(|watch| watch.port);
+            for _ in 0..one.weight.max(1) {
+                ways.push((self.copies.add(bound.clone()), watch));
+            }
+            actions.push(WeightedCall {
+                call: self.call(&bound),
+                ..*one
+            });
+        }
+        ways.sort_unstable_by_key(|(copy, _)| *copy);
+        let mut group = Group {
+            written: Arc::default(),
+            max_size: 0,
+            used,
+            ways: ways.into(),
+            live: Arc::default(),
+            entries: 1,
+        };
+        group.revive(&self.ports);
+        self.account(Used::default(), used);
+        self.one_shots += 1;
+        let at = self.groups.add(group);
+        Ok((Choice::Group(at), OneShot { actions, ..*set }))
+    }
+
+    /// Sets a group's members, which have been checked. Handles change as in BMv2: missing ones are added first, then unused ones
+    /// are removed, both in order of ids.
+    fn fill(&mut self, at: u32, members: Vec<GroupMember>, used: Used) {
+        let Some(group) = self.groups.get_mut(at) else {
+            return;
+        };
+        let before = std::mem::replace(&mut group.used, used);
+        let old = std::mem::take(&mut group.written);
+        self.account(before, used);
+        let touched: BTreeSet<u32> = old
+            .iter()
+            .chain(members.iter())
+            .map(|one| one.member)
+            .collect();
+        for id in &touched {
+            let Some(member) = self.members.get_mut(*id) else {
+                continue;
+            };
+            let weight = |list: &[GroupMember]| {
+                let found = list.iter().find(|one| one.member == *id);
+                found.map(GroupMember::share)
+            };
+            if let Some(weight) = weight(&members) {
+                while member.copies.len() < weight as usize {
+                    let copy = self.copies.add(member.bound.clone());
+                    Arc::make_mut(&mut member.copies).push(copy);
+                }
+                *member.weights.entry(weight).or_default() += 1;
+            }
+            if let Some(weight) = weight(&old)
+                && let Some(groups) = member.weights.get_mut(&weight)
+            {
+                *groups -= 1;
+                if *groups == 0 {
+                    member.weights.remove(&weight);
+                }
+            }
+        }
+        let mut ways = Vec::with_capacity(used.weight);
+        for one in &members {
+            if let Some(member) = self.members.get(&one.member) {
+                let copies = member.copies.iter().take(one.share() as usize);
+                ways.extend(copies.map(|copy| (*copy, one.watch.map(|watch| watch.port))));
+            }
+        }
+        ways.sort_unstable_by_key(|(copy, _)| *copy);
+        for id in &touched {
+            if let Some(member) = self.members.get_mut(*id) {
+                let needed = member.weights.keys().next_back().map_or(1, |most| *most);
+                while member.copies.len() > needed as usize {
+                    if let Some(copy) = Arc::make_mut(&mut member.copies).pop() {
+                        self.copies.remove(copy);
+                    }
+                }
+            }
+        }
+        if let Some(group) = self.groups.get_mut(at) {
+            (group.written, group.ways) = (members.into(), ways.into());
+            group.revive(&self.ports);
+        }
+    }
+
+    /// Returns the size of a group of these members, in place of `before`.
+    fn check_group(
+        &self,
+        id: u32,
+        members: &[GroupMember],
+        max_size: u32,
+        before: Used,
+    ) -> Result<Used, ControlError> {
+        let mut seen = BTreeSet::new();
+        for GroupMember { member, watch, .. } in members {
+            self.check_watch(*watch)?;
+            if !seen.insert(*member) {
+                let what = format!("group {id}: member {member} is there twice; use its weight");
+                return Err(self.wrong(what));
+            }
+            if !self.members.contains_key(member) {
+                return Err(self.missing(MEMBER, *member));
+            }
+        }
+        let weights = members.iter().map(|one| one.weight);
+        let used = self.check_weights(&format!("group {id}"), weights)?;
+        let room = match max_size as usize {
+            0 => self.selector()?.max_group_size,
+            size => size,
+        };
+        if room > 0 {
+            self.check_room("size of a group", used.size, room)?;
+        }
+        self.check_used(used, before)?;
+        Ok(used)
+    }
+
+    /// Checks that a watched port exists (§9.2.2).
+    fn check_watch(&self, watch: Option<Watch>) -> Result<(), ControlError> {
+        let absent = |watch: &Watch| self.ports.get(&watch.port) == Some(&PortState::Absent);
+        match watch.filter(absent) {
+            None => Ok(()),
+            Some(Watch { port, .. }) => {
+                Err(self.wrong(format!("watch_port {port}: the switch has no such port")))
+            }
+        }
+    }
+
+    fn check_weights(
+        &self,
+        at: &str,
+        weights: impl Iterator<Item = u32>,
+    ) -> Result<Used, ControlError> {
+        let selector = self.selector()?;
+        let most = match selector.semantics {
+            SizeSemantics::SumOfMembers { max_weight } if max_weight > 0 => max_weight,
+            _ => u32::MAX,
+        };
+        let (mut members, mut weight) = (0usize, 0usize);
+        for one in weights {
+            let expected = match selector.weights_disallowed {
+                true if one == 0 => None,
+                true => Some("none: the program disallows weights".into()),
+                false if (1..=most).contains(&one) => None,
+                false if most == u32::MAX => Some("1 or more".into()),
+                false => Some(format!("1 to {most}")),
+            };
+            if let Some(expected) = expected {
+                return Err(self.wrong(format!("{at}: weight {one}, expected {expected}")));
+            }
+            members += 1;
+            weight = weight.saturating_add(one.max(1) as usize);
+        }
+        let size = match selector.semantics {
+            SizeSemantics::SumOfWeights => weight,
+            SizeSemantics::SumOfMembers { .. } => members,
+        };
+        Ok(Used { size, weight })
+    }
+
+    /// Checks the profile's size when a group takes `used` in place of `before`.
+    fn check_used(&self, used: Used, before: Used) -> Result<(), ControlError> {
+        let size = (self.used.size - before.size).saturating_add(used.size);
+        let weight = (self.used.weight - before.weight).saturating_add(used.weight);
+        self.check_room("size of all groups", size, self.declared.size)?;
+        self.check_room("weight of all groups", weight, self.declared.max_weight)
+    }
+
+    fn account(&mut self, before: Used, used: Used) {
+        self.used.size = self.used.size - before.size + used.size;
+        self.used.weight = self.used.weight - before.weight + used.weight;
+    }
+
+    fn bind(&self, call: &ActionCall) -> Result<Bound, ControlError> {
+        let owner = self.owner();
+        let actions = &self.declared.actions;
+        let action = actions.iter().position(|known| known.id == call.action);
+        let action = action.ok_or_else(|| ControlError::Action {
+            owner: owner.to_string(),
+            action: call.action,
+            what: "it is not an action of its tables".into(),
+        })?;
+        actions[action].check_scope(owner, ActionScope::DefaultOnly)?;
+        let args = actions[action].arguments(owner, call)?.into();
+        Ok(Bound { action, args })
+    }
+
+    fn selector(&self) -> Result<&Selector, ControlError> {
+        let selector = self.declared.selector.as_ref();
+        selector
+            .ok_or_else(|| self.wrong("it has no selector: expected members, not groups or sets"))
+    }
+
+    /// Checks that members and groups may be written: not together with one-shot sets (§9.2.3).
+    fn check_named(&self) -> Result<(), ControlError> {
+        match self.one_shots {
+            0 => Ok(()),
+            _ => Err(self.wrong(
+                "its tables are written with sets, so it cannot have members and groups as well",
+            )),
+        }
+    }
+
+    fn check_id(&self, kind: &'static str, id: u32) -> Result<(), ControlError> {
+        match id {
+            0 => Err(self.wrong(format!("{kind} 0: expected an id of 1 or more"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_room(
+        &self,
+        what: &'static str,
+        found: usize,
+        limit: usize,
+    ) -> Result<(), ControlError> {
+        if found <= limit {
+            return Ok(());
+        }
+        Err(ControlError::ProfileFull {
+            profile: self.declared.name.clone(),
+            what,
+            found,
+            limit,
+        })
+    }
+
+    fn wrong(&self, what: impl Into<String>) -> ControlError {
+        ControlError::Profile {
+            profile: self.declared.name.clone(),
+            what: what.into(),
+        }
+    }
+
+    fn exists(&self, kind: &'static str, id: u32) -> ControlError {
+        ControlError::SharedExists {
+            profile: self.declared.name.clone(),
+            kind,
+            id,
+        }
+    }
+
+    fn in_use(&self, kind: &'static str, id: u32, by: &'static str) -> ControlError {
+        ControlError::InUse {
+            profile: self.declared.name.clone(),
+            kind,
+            id,
+            by,
+        }
+    }
+}
+
+impl GroupMember {
+    /// Returns the weight, which is equal for all members if the program disallows weights.
+    fn share(&self) -> u32 {
+        self.weight.max(1)
+    }
+}

@@ -1,0 +1,123 @@
+//! Direct resources: the counter and meter of every entry of a table, including the default entry.
+
+use super::super::counter::CounterCell;
+use super::super::error::ControlError;
+use super::super::meter::{MeterCell, MeterConfig};
+use super::{Entry, FieldMatch, Table};
+
+/// An entry of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryRef<'a> {
+    /// The entry with this key and priority.
+    Keyed(&'a [FieldMatch], i32),
+    /// The default entry.
+    Default,
+}
+
+impl Table {
+    /// True if entries have a direct counter.
+    pub fn has_counter(&self) -> bool {
+        self.declared.has_counter
+    }
+
+    /// True if entries have a direct meter.
+    pub fn has_meter(&self) -> bool {
+        self.declared.meter.is_some()
+    }
+
+    /// Sets the counter of an entry.
+    ///
+    /// # Errors
+    /// The table has no direct counter, or there is no such entry.
+    pub fn set_counter(&mut self, of: EntryRef, value: CounterCell) -> Result<(), ControlError> {
+        if !self.has_counter() {
+            return Err(self.no_direct("counter"));
+        }
+        self.entry_mut(of)?.counter = value;
+        Ok(())
+    }
+
+    /// Configures the meter of an entry; `None` removes the configuration. The default entry's meter is active only while it is
+    /// configured: BMv2 cannot configure it and does not meter misses.
+    ///
+    /// # Errors
+    /// The table has no direct meter, there is no such entry, or the rates are inconsistent.
+    pub fn set_meter(
+        &mut self,
+        of: EntryRef,
+        config: Option<MeterConfig>,
+    ) -> Result<(), ControlError> {
+        let name = self.declared.name.clone();
+        self.meter_mut(of)?.configure(&name, config)
+    }
+
+    /// Resets the counts by colour of an entry's meter.
+    ///
+    /// # Errors
+    /// The table has no direct meter, or there is no such entry.
+    pub fn clear_meter_counts(&mut self, of: EntryRef) -> Result<(), ControlError> {
+        self.meter_mut(of)?.clear_counts();
+        Ok(())
+    }
+
+    fn meter_mut(&mut self, of: EntryRef) -> Result<&mut MeterCell, ControlError> {
+        if !self.has_meter() {
+            return Err(self.no_direct("meter"));
+        }
+        Ok(&mut self.entry_mut(of)?.meter)
+    }
+
+    fn entry_mut(&mut self, of: EntryRef) -> Result<&mut Entry, ControlError> {
+        match of {
+            EntryRef::Keyed(key, priority) => {
+                let at = self.find(key, priority)?;
+                Ok(self.live_mut(at))
+            }
+            EntryRef::Default => Ok(&mut self.default),
+        }
+    }
+
+    fn no_direct(&self, kind: &'static str) -> ControlError {
+        ControlError::NoDirect {
+            table: self.declared.name.clone(),
+            kind,
+        }
+    }
+}
+
+impl Entry {
+    /// Copies the direct counter and meter of the same entry in another program.
+    fn take_over(&mut self, old: &Entry, counter: bool, meter: bool) {
+        if counter {
+            self.counter = old.counter;
+        }
+        if meter {
+            self.meter.clone_from(&old.meter);
+        }
+    }
+}
+
+impl Table {
+    /// Copies the direct resources of an entry from the same table of another program.
+    pub(crate) fn take_over(&mut self, place: u32, old: &Table, old_place: u32) {
+        let (counter, meter) = self.common(old);
+        let entry = self.entries.get_mut(place as usize);
+        let old = old.entries.get(old_place as usize);
+        if let (Some(Some(entry)), Some(Some(old))) = (entry, old) {
+            entry.take_over(old, counter, meter);
+        }
+    }
+
+    /// Copies the direct resources of the default entry from the same table of another program.
+    pub(crate) fn take_over_default(&mut self, old: &Table) {
+        let (counter, meter) = self.common(old);
+        self.default.take_over(&old.default, counter, meter);
+    }
+
+    /// Returns whether both tables have direct counters, and whether both have direct meters with one unit.
+    fn common(&self, old: &Table) -> (bool, bool) {
+        let unit = |table: &Table| table.declared.meter.map(|meter| meter.unit);
+        let meter = unit(self).is_some() && unit(self) == unit(old);
+        (self.declared.has_counter && old.declared.has_counter, meter)
+    }
+}

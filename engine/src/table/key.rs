@@ -1,0 +1,458 @@
+//! The key of a table: its fields, their match kinds, and the encoding of entries.
+
+use std::fmt;
+
+use super::super::bits::{Slot, big_mask};
+use super::super::error::ControlError;
+use super::super::key::{prefix_words, word_count, words_of, words_of_bytes};
+use super::super::phv::Phv;
+use super::super::value::{canonical, check_bytes};
+use super::entry::{FieldMatch, Match};
+use super::matcher::{EntryKey, Matcher, Range};
+
+/// How a match field is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MatchKind {
+    /// With one value.
+    Exact,
+    /// With a prefix; the longest wins.
+    Lpm,
+    /// With a value under a mask.
+    Ternary,
+    /// With a lowest and a highest value.
+    Range,
+    /// With one value, or any.
+    Optional,
+}
+
+/// The owner of a key, for errors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Owner<'a> {
+    Table(&'a str),
+    ValueSet(&'a str),
+    Profile(&'a str),
+}
+
+impl fmt::Display for Owner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Table(name) => write!(f, "table {name}"),
+            Owner::ValueSet(name) => write!(f, "value set {name}"),
+            Owner::Profile(name) => write!(f, "action profile {name}"),
+        }
+    }
+}
+
+/// A field of a key.
+#[derive(Debug)]
+pub(crate) struct KeyField {
+    /// The field's P4Info id.
+    pub id: u32,
+    /// The field's P4Info name.
+    pub name: String,
+    pub kind: MatchKind,
+    pub slot: Slot,
+    /// Width in the control plane, if it differs from the slot's.
+    pub outer_width: Option<u32>,
+    /// The header whose invalidity makes the field zero in lookups; `None` for `$valid$`.
+    pub header: Option<usize>,
+    /// The program's own mask on the field.
+    pub mask: Option<Vec<u64>>,
+}
+
+/// The fields of a key, in order.
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub fields: Vec<KeyField>,
+    /// Sources of the key's words.
+    parts: Vec<Part>,
+    words: usize,
+}
+
+/// A word of a packet's key.
+#[derive(Debug)]
+struct Part {
+    /// At most 64 bits, unsigned.
+    slot: Slot,
+    /// The header whose invalidity makes the word zero.
+    header: Option<u32>,
+    mask: u64,
+}
+
+impl Key {
+    pub fn new(fields: Vec<KeyField>) -> Key {
+        let words = fields
+            .iter()
+            .map(|field| word_count(field.slot.width))
+            .sum();
+        let parts = fields.iter().flat_map(KeyField::parts).collect();
+        Key {
+            fields,
+            parts,
+            words,
+        }
+    }
+
+    /// True if entries need a priority.
+    pub fn has_priority(&self) -> bool {
+        use MatchKind::*;
+        self.fields
+            .iter()
+            .any(|field| matches!(field.kind, Ternary | Range | Optional))
+    }
+
+    pub(super) fn matcher(&self) -> Matcher {
+        if self.fields.is_empty() {
+            return Matcher::Keyless;
+        }
+        if self.has_priority() {
+            return Matcher::ternary();
+        }
+        let mut at = 0;
+        for field in &self.fields {
+            if field.kind == MatchKind::Lpm {
+                return Matcher::lpm(self.words, at, field.slot.width);
+            }
+            at += word_count(field.slot.width);
+        }
+        Matcher::exact()
+    }
+
+    /// The key of a packet.
+    #[inline(always)]
+    pub fn build(&self, phv: &Phv, key: &mut Vec<u64>) {
+        key.clear();
+        key.extend(self.parts.iter().map(|part| {
+            if part
+                .header
+                .is_some_and(|header| !phv.is_valid(header as usize))
+            {
+                return 0;
+            }
+            part.slot.load_word(&phv.bytes) & part.mask
+        }));
+    }
+
+    /// Encodes what the control plane writes, and gives it back in canonical form.
+    pub fn encode(
+        &self,
+        owner: Owner,
+        matches: &[FieldMatch],
+        priority: i32,
+    ) -> Result<(EntryKey, Vec<FieldMatch>), ControlError> {
+        self.check_priority(owner, priority)?;
+        for (index, given) in matches.iter().enumerate() {
+            let fault = if !self.fields.iter().any(|field| field.id == given.field) {
+                "there is no such match field"
+            } else if matches[..index]
+                .iter()
+                .any(|other| other.field == given.field)
+            {
+                "it is given twice"
+            } else {
+                continue;
+            };
+            let (owner, field, what) = (owner.to_string(), given.field, fault.into());
+            return Err(ControlError::MatchField { owner, field, what });
+        }
+        let mut key = EntryKey {
+            value: vec![0; self.words].into(),
+            mask: vec![0; self.words].into(),
+            ranges: Vec::new(),
+            prefix_len: 0,
+            priority,
+        };
+        let mut written = Vec::new();
+        let mut at = 0;
+        for field in &self.fields {
+            let words = at..at + word_count(field.slot.width);
+            at = words.end;
+            let given = matches.iter().find(|given| given.field == field.id);
+            let Some(given) = given else {
+                if field.kind == MatchKind::Exact {
+                    return Err(field.wrong(owner, "an exact field must be given"));
+                }
+                continue;
+            };
+            let Some(matches) = field.carried_over(owner, &given.matches)? else {
+                written.push(field.canonical(&given.matches));
+                continue;
+            };
+            let (value, mask) = match field.encode(owner, &matches, at - words.len())? {
+                Encoded::Bits {
+                    value,
+                    mask,
+                    prefix_len,
+                } => {
+                    key.prefix_len += prefix_len;
+                    (value, mask)
+                }
+                Encoded::Range(range) => {
+                    key.ranges.push(range);
+                    written.push(field.canonical(&given.matches));
+                    continue;
+                }
+            };
+            key.value[words.clone()].copy_from_slice(&value);
+            key.mask[words].copy_from_slice(&mask);
+            written.push(field.canonical(&given.matches));
+        }
+        Ok((key, written))
+    }
+
+    fn check_priority(&self, owner: Owner, priority: i32) -> Result<(), ControlError> {
+        let what = match self.has_priority() {
+            true if priority <= 0 => "it must be 1 or more",
+            false if priority != 0 => "it must be 0: the key tells which entry wins",
+            _ => return Ok(()),
+        };
+        Err(ControlError::Priority {
+            owner: owner.to_string(),
+            priority,
+            what,
+        })
+    }
+}
+
+enum Encoded {
+    Bits {
+        value: Vec<u64>,
+        mask: Vec<u64>,
+        prefix_len: u32,
+    },
+    Range(Range),
+}
+
+impl KeyField {
+    /// The words of the field, the most significant first.
+    fn parts(&self) -> impl Iterator<Item = Part> + '_ {
+        let words = word_count(self.slot.width);
+        (0..words).map(move |word| {
+            let low = (words - 1 - word) as u32 * 64;
+            let width = (self.slot.width - low).min(64);
+            Part {
+                slot: self.slot.part(low, width),
+                header: self.header.map(|header| header as u32),
+                mask: self.mask.as_ref().map_or(u64::MAX, |mask| mask[word]),
+            }
+        })
+    }
+
+    /// Encodes one match. `at` is the field's first word in the key.
+    fn encode(&self, owner: Owner, given: &Match, at: usize) -> Result<Encoded, ControlError> {
+        let width = self.slot.width;
+        let words = |bytes: &[u8]| {
+            check_bytes(bytes, width, || {
+                format!("{owner}: match field {}", self.name)
+            })?;
+            Ok(words_of_bytes(bytes, width))
+        };
+        let all = || words_of(&big_mask(width), width);
+        match (self.kind, given) {
+            (MatchKind::Exact, Match::Exact(value))
+            | (MatchKind::Optional, Match::Optional(value)) => Ok(Encoded::Bits {
+                value: words(value)?,
+                mask: all(),
+                prefix_len: 0,
+            }),
+            (MatchKind::Lpm, Match::Lpm { value, prefix_len }) => {
+                let value = words(value)?;
+                if *prefix_len == 0 {
+                    return Err(self.wrong(owner, "a prefix of length 0 must be left out"));
+                }
+                if *prefix_len > width {
+                    let what = format!("a prefix has at most {width} bits, not {prefix_len}");
+                    return Err(self.wrong(owner, what));
+                }
+                let mask = prefix_words(*prefix_len, width);
+                if exceeds(&value, &mask) {
+                    return Err(self.wrong(owner, "bits behind the prefix must be zero"));
+                }
+                Ok(Encoded::Bits {
+                    value,
+                    mask,
+                    prefix_len: *prefix_len,
+                })
+            }
+            (MatchKind::Ternary, Match::Ternary { value, mask }) => {
+                let (value, mask) = (words(value)?, words(mask)?);
+                if mask.iter().all(|word| *word == 0) {
+                    return Err(self.wrong(owner, "a mask of zeros must be left out"));
+                }
+                if exceeds(&value, &mask) {
+                    return Err(self.wrong(owner, "bits that the mask ignores must be zero"));
+                }
+                Ok(Encoded::Bits {
+                    value,
+                    mask,
+                    prefix_len: 0,
+                })
+            }
+            (MatchKind::Range, Match::Range { low, high }) => {
+                let (low, high) = (words(low)?, words(high)?);
+                if low > high {
+                    return Err(self.wrong(owner, "the low end is above the high end"));
+                }
+                if low.iter().all(|word| *word == 0) && high == all() {
+                    return Err(self.wrong(owner, "a range of all values must be left out"));
+                }
+                Ok(Encoded::Range(Range {
+                    at,
+                    low: low.into(),
+                    high: high.into(),
+                }))
+            }
+            (kind, _) => Err(self.wrong(owner, format!("it matches by {kind:?}").to_lowercase())),
+        }
+    }
+
+    fn canonical(&self, given: &Match) -> FieldMatch {
+        let matches = match given {
+            Match::Exact(value) => Match::Exact(canonical(value)),
+            Match::Optional(value) => Match::Optional(canonical(value)),
+            Match::Lpm { value, prefix_len } => Match::Lpm {
+                value: canonical(value),
+                prefix_len: *prefix_len,
+            },
+            Match::Ternary { value, mask } => Match::Ternary {
+                value: canonical(value),
+                mask: canonical(mask),
+            },
+            Match::Range { low, high } => Match::Range {
+                low: canonical(low),
+                high: canonical(high),
+            },
+        };
+        FieldMatch {
+            field: self.id,
+            matches,
+        }
+    }
+
+    pub(super) fn wrong(&self, owner: Owner, what: impl Into<String>) -> ControlError {
+        let (owner, what) = (owner.to_string(), format!("{}: {}", self.name, what.into()));
+        ControlError::MatchField {
+            owner,
+            field: self.id,
+            what,
+        }
+    }
+}
+
+fn exceeds(value: &[u64], mask: &[u64]) -> bool {
+    value
+        .iter()
+        .zip(mask)
+        .any(|(value, mask)| value & !mask != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::error::ErrorKind;
+    use super::*;
+
+    fn key(kinds: &[(MatchKind, u32)]) -> Key {
+        let mut bit = 0;
+        let fields = kinds.iter().enumerate().map(|(i, (kind, width))| {
+            let slot = Slot::new(bit, *width, false);
+            bit += *width as usize;
+            let (id, name) = (i as u32 + 1, format!("f{}", i + 1));
+            KeyField {
+                id,
+                name,
+                kind: *kind,
+                slot,
+                outer_width: None,
+                header: None,
+                mask: None,
+            }
+        });
+        Key::new(fields.collect())
+    }
+
+    fn field(field: u32, matches: Match) -> FieldMatch {
+        FieldMatch { field, matches }
+    }
+
+    fn refused(key: &Key, matches: &[FieldMatch], priority: i32) -> String {
+        let error = key
+            .encode(Owner::Table("t"), matches, priority)
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        error.to_string()
+    }
+
+    #[test]
+    fn exact_fields_must_all_be_there_once() {
+        let key = key(&[(MatchKind::Exact, 9), (MatchKind::Exact, 16)]);
+        let (one, two) = (
+            field(1, Match::Exact(vec![1])),
+            field(2, Match::Exact(vec![0, 2])),
+        );
+        let (encoded, written) = key
+            .encode(Owner::Table("t"), &[two.clone(), one.clone()], 0)
+            .unwrap();
+        assert_eq!(*encoded.value, [1, 2]);
+        assert_eq!(written, [one.clone(), field(2, Match::Exact(vec![2]))]);
+        let text = refused(&key, std::slice::from_ref(&one), 0);
+        assert_eq!(
+            text,
+            "table t: match field 2: f2: an exact field must be given"
+        );
+        assert!(refused(&key, &[one.clone(), one.clone()], 0).ends_with("given twice"));
+        assert!(refused(&key, &[field(3, Match::Exact(vec![1]))], 0).contains("no such"));
+        assert!(refused(&key, &[one, two], 4).contains("priority 4: it must be 0"));
+        let wide = field(1, Match::Exact(vec![2, 0]));
+        assert_eq!(
+            refused(&key, &[wide], 0),
+            "table t: match field f1 is 9 bits wide: the value does not fit"
+        );
+        let other = field(1, Match::Optional(vec![1]));
+        assert!(refused(&key, &[other], 0).ends_with("it matches by exact"));
+    }
+
+    #[test]
+    fn masked_bits_must_be_zero() {
+        let key = key(&[(MatchKind::Ternary, 16), (MatchKind::Lpm, 32)]);
+        let ternary = |value, mask| field(1, Match::Ternary { value, mask });
+        let lpm = |value, prefix_len| field(2, Match::Lpm { value, prefix_len });
+        let both = [
+            ternary(vec![0x12, 0], vec![0xff, 0]),
+            lpm(vec![10, 0, 0, 0], 8),
+        ];
+        let (encoded, _) = key.encode(Owner::Table("t"), &both, 1).unwrap();
+        assert_eq!(*encoded.value, [0x1200, 0x0a00_0000]);
+        assert_eq!(*encoded.mask, [0xff00, 0xff00_0000]);
+        assert!(refused(&key, &[ternary(vec![0x12, 1], vec![0xff, 0])], 1).contains("ignores"));
+        assert!(refused(&key, &[ternary(vec![0], vec![0])], 1).contains("left out"));
+        assert!(refused(&key, &[lpm(vec![10, 0, 0, 1], 8)], 1).contains("behind the prefix"));
+        assert!(refused(&key, &[lpm(vec![0], 0)], 1).contains("left out"));
+        assert!(refused(&key, &[lpm(vec![0], 33)], 1).contains("at most 32 bits"));
+        assert!(refused(&key, &both, 0).contains("it must be 1 or more"));
+    }
+
+    #[test]
+    fn ranges_are_in_order_and_not_everything() {
+        let key = key(&[(MatchKind::Range, 8)]);
+        let range = |low, high| {
+            [field(
+                1,
+                Match::Range {
+                    low: vec![low],
+                    high: vec![high],
+                },
+            )]
+        };
+        let (encoded, _) = key.encode(Owner::Table("t"), &range(3, 9), 1).unwrap();
+        assert_eq!(
+            encoded.ranges[0],
+            Range {
+                at: 0,
+                low: [3].into(),
+                high: [9].into()
+            }
+        );
+        assert!(refused(&key, &range(9, 3), 1).contains("above"));
+        assert!(refused(&key, &range(0, 255), 1).contains("left out"));
+    }
+}

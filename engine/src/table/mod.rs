@@ -1,0 +1,499 @@
+//! Match-action tables: entries, lookups, direct resources.
+
+mod direct;
+mod entry;
+mod explain;
+mod idle;
+mod interval;
+mod key;
+mod matcher;
+mod signature;
+mod ternary;
+mod translate;
+mod trie;
+mod undo;
+mod words;
+mod write;
+
+pub use direct::EntryRef;
+pub use entry::{
+    ActionCall, EntryAction, EntryView, FieldMatch, Match, OneShot, SizeUnit, TableEntry,
+    WeightedCall,
+};
+pub use key::MatchKind;
+pub(super) use key::{Key, KeyField, Owner};
+pub use signature::ActionScope;
+pub(super) use signature::{Signature, TableParam};
+pub(super) use undo::{SavedDefault, SavedEntry};
+pub use write::TableMut;
+
+use super::bits::Slot;
+use super::checksum::Calculation;
+use super::counter::CounterCell;
+use super::error::ControlError;
+use super::layout::Layout;
+use super::meter::{Color, MeterCell, MeterUnit};
+use super::phv::Phv;
+use super::pipeline::Node;
+use super::profile::{Choice, Profile};
+use idle::{Age, Alarms};
+pub(super) use matcher::{EntryKey, Matcher};
+
+/// The next node of a pipeline; `None` is its end.
+pub(super) type Next = Option<usize>;
+
+/// An action of a table.
+#[derive(Debug, Clone)]
+pub(super) struct TableAction {
+    pub signature: Signature,
+    /// Its position among the program's actions.
+    pub action: usize,
+    pub on_hit: Next,
+    pub on_miss: Next,
+}
+
+/// What happens on a match.
+#[derive(Debug, Clone)]
+enum Target {
+    /// An action in the entry itself.
+    Own {
+        /// Position among the table's actions.
+        action: usize,
+        args: Box<[u8]>,
+    },
+    /// A member or group of the table's action profile.
+    Shared { choice: Choice, asked: EntryAction },
+    /// Nothing, on a miss in a table with an action profile.
+    Nothing,
+}
+
+/// The action of a match, with its arguments and metadata.
+#[derive(Debug, Clone)]
+struct Entry {
+    target: Target,
+    counter: CounterCell,
+    meter: MeterCell,
+    key: Option<EntryKey>,
+    written: Vec<FieldMatch>,
+    controller_metadata: u64,
+    metadata: Vec<u8>,
+    is_const: bool,
+    /// Only used in tables with idle timeouts.
+    age: Age,
+    /// Position in the order of insertion, which is the order of reads.
+    order: u64,
+}
+
+impl Entry {
+    fn new(target: Target) -> Entry {
+        Entry {
+            target,
+            counter: CounterCell::default(),
+            meter: MeterCell::default(),
+            key: None,
+            written: Vec::new(),
+            controller_metadata: 0,
+            metadata: Vec::new(),
+            is_const: false,
+            age: Age::default(),
+            order: 0,
+        }
+    }
+}
+
+/// The direct meter of a table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DirectMeter {
+    pub unit: MeterUnit,
+    /// The field that takes the colour.
+    pub color: Slot,
+}
+
+/// A table's declaration in the program.
+#[derive(Debug)]
+pub(super) struct Declaration {
+    /// The table's P4Info id; 0 for a table that the compiler added.
+    pub id: u32,
+    pub name: String,
+    pub key: Key,
+    pub actions: Vec<TableAction>,
+    /// The action profile, if entries refer to one.
+    pub indirect: Option<Indirect>,
+    /// Position of the default action among `actions`, and its arguments; `None` with `indirect`.
+    pub default: Option<(usize, Vec<Vec<u8>>)>,
+    pub default_is_const: bool,
+    pub is_const: bool,
+    /// Largest number of entries.
+    pub size: usize,
+    pub has_counter: bool,
+    pub meter: Option<DirectMeter>,
+    /// True if entries may have an idle timeout.
+    pub idle_timeouts: bool,
+}
+
+/// The action profile of a table.
+#[derive(Debug)]
+pub(super) struct Indirect {
+    /// Its position.
+    pub profile: usize,
+    /// Positions of its actions among the table's.
+    pub actions: Vec<usize>,
+    /// The next node after a hit without a live member.
+    pub on_hit: Next,
+    /// The next node after a miss, on which BMv2 executes no action.
+    pub on_miss: Next,
+}
+
+/// A match-action table.
+#[derive(Debug)]
+pub struct Table {
+    declared: Declaration,
+    matcher: Matcher,
+    /// Entries by position. The matcher refers to positions, so an entry keeps its own.
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    default: Entry,
+    inserted: u64,
+    alarms: Alarms,
+}
+
+/// A packet's input to a lookup, with working memory.
+pub(super) struct Lookup<'a> {
+    pub phv: &'a Phv,
+    pub layout: &'a Layout,
+    pub payload: &'a [u8],
+    /// Length in bytes, for counters and meters.
+    pub length: u32,
+    pub now_us: u64,
+    pub key: &'a mut Vec<u64>,
+    pub masked: &'a mut Vec<u64>,
+    pub scratch: &'a mut Vec<u8>,
+}
+
+/// The result of a lookup.
+pub(super) struct Found<'a> {
+    /// `None` in a table with an action profile on a miss, and for a group without a live member.
+    pub action: Option<&'a TableAction>,
+    pub args: &'a [u8],
+    /// The next node.
+    pub next: Next,
+    /// The direct meter's colour, and the field for it.
+    pub color: Option<(Slot, Color)>,
+}
+
+impl Table {
+    pub(super) fn new(declared: Declaration) -> Result<Table, ControlError> {
+        let matcher = declared.key.matcher();
+        let default = declared.default_entry()?;
+        let (entries, free) = (Vec::new(), Vec::new());
+        Ok(Table {
+            declared,
+            matcher,
+            entries,
+            free,
+            default,
+            inserted: 0,
+            alarms: Alarms::default(),
+        })
+    }
+
+    /// Returns the table's P4Info id; 0 for a table that the compiler added.
+    pub fn id(&self) -> u32 {
+        self.declared.id
+    }
+
+    /// Returns the table's P4Info name.
+    pub fn name(&self) -> &str {
+        &self.declared.name
+    }
+
+    /// Returns the width of a match field in the packet, in bits.
+    pub fn field_bits(&self, field: u32) -> Option<u32> {
+        let mut fields = self.declared.key.fields.iter();
+        let found = fields.find(|known| known.id == field)?;
+        Some(found.slot.width)
+    }
+
+    /// Returns the width of an action's parameter, in bits.
+    pub(super) fn param_bits(&self, action: u32, param: u32) -> Option<u32> {
+        let mut actions = self.declared.actions.iter();
+        let action = actions.find(|known| known.signature.id == action)?;
+        let mut params = action.signature.params.iter();
+        Some(params.find(|known| known.id == param)?.slot.width)
+    }
+
+    /// Returns the number of entries, without the default entry.
+    pub fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// True if the table has no entry but the default.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// True if entries of this table have a priority.
+    pub fn has_priority(&self) -> bool {
+        self.declared.key.has_priority()
+    }
+
+    /// Looks up a packet, and updates direct counters and meters.
+    #[inline(always)]
+    pub(super) fn apply<'a>(
+        &'a mut self,
+        profiles: &'a [Profile],
+        lookup: Lookup<'_>,
+    ) -> Found<'a> {
+        let hit = match &self.matcher {
+            Matcher::Keyless => None,
+            matcher => {
+                self.declared.key.build(lookup.phv, lookup.key);
+                matcher.lookup(lookup.key, lookup.masked)
+            }
+        };
+        let entry = match hit {
+            Some(at) => self.entries[at as usize]
+                .as_mut()
+                .expect("the matcher knows live entries"),
+            None => &mut self.default,
+        };
+        if self.declared.has_counter {
+            entry.counter.count(lookup.length);
+        }
+        if self.declared.idle_timeouts {
+            entry.age.last_hit_us = lookup.now_us;
+        }
+        let color = match self.declared.meter {
+            Some(meter) if hit.is_some() || entry.meter.config().is_some() => {
+                let meter_cell = &mut entry.meter;
+                let color = meter_cell.execute(meter.unit, lookup.length, lookup.now_us);
+                Some((meter.color, color))
+            }
+            _ => None,
+        };
+        let hit = hit.is_some();
+        let (action, args) = match &entry.target {
+            Target::Own { action, args } => (Some(*action), &args[..]),
+            target => self.declared.shared(target, profiles, lookup),
+        };
+        let action = action.map(|action| &self.declared.actions[action]);
+        let next = match (action, &self.declared.indirect) {
+            (Some(action), _) if hit => action.on_hit,
+            (Some(action), _) => action.on_miss,
+            (None, Some(indirect)) if hit => indirect.on_hit,
+            (None, indirect) => indirect.as_ref().and_then(|indirect| indirect.on_miss),
+        };
+        Found {
+            action,
+            args,
+            next,
+            color,
+        }
+    }
+
+    /// Returns the table's only action, if it has one: p4c adds a table without a key, which P4Info does not have, for each
+    /// statement of a control block.
+    pub(super) fn only_action(&self) -> Option<Node> {
+        let declared = &self.declared;
+        let is_fixed = declared.id == 0 && declared.key.fields.is_empty();
+        if !is_fixed || declared.has_counter || declared.meter.is_some() {
+            return None;
+        }
+        let Target::Own { action, args } = &self.default.target else {
+            return None;
+        };
+        let action = &declared.actions[*action];
+        Some(Node::Action {
+            action: action.action,
+            args: args.clone(),
+            next: action.on_miss,
+        })
+    }
+
+    /// Returns the nodes that may follow the table.
+    pub(super) fn branches(&self) -> Vec<Next> {
+        let actions = self.declared.actions.iter();
+        let indirect = self.declared.indirect.iter();
+        actions
+            .flat_map(|action| [action.on_hit, action.on_miss])
+            .chain(indirect.flat_map(|indirect| [indirect.on_hit, indirect.on_miss]))
+            .collect()
+    }
+
+    /// Iterates over entries without the default entry, oldest first.
+    pub fn entries(&self) -> impl Iterator<Item = EntryView> + '_ {
+        let mut live: Vec<_> = self.entries.iter().flatten().collect();
+        live.sort_by_key(|entry| entry.order);
+        live.into_iter().map(|entry| self.view(entry))
+    }
+
+    /// Iterates over entries and their positions, starting at `place`, without the default entry. Supports reads in several steps,
+    /// between which entries may change.
+    pub fn entries_from(&self, place: usize) -> impl Iterator<Item = (usize, EntryView)> + '_ {
+        let places = self.entries.iter().enumerate().skip(place);
+        places.filter_map(|(at, entry)| Some((at, self.view(entry.as_ref()?))))
+    }
+
+    /// Returns the entry with this key and priority.
+    ///
+    /// # Errors
+    /// There is no such entry, or the key or priority is invalid for the table.
+    pub fn get(&self, key: &[FieldMatch], priority: i32) -> Result<EntryView, ControlError> {
+        Ok(self.view(self.live(self.find(key, priority)?)))
+    }
+
+    /// Returns the position of the entry with this key and priority. An entry keeps its position.
+    ///
+    /// # Errors
+    /// As for [`Table::get`].
+    pub fn place_of(&self, key: &[FieldMatch], priority: i32) -> Result<u32, ControlError> {
+        self.find(key, priority)
+    }
+
+    /// Returns the default entry, with an empty key.
+    pub fn default_entry(&self) -> EntryView {
+        self.view(&self.default)
+    }
+
+    /// Returns the position of the table's action profile, if it has one.
+    pub(super) fn profile(&self) -> Option<usize> {
+        let indirect = self.declared.indirect.as_ref()?;
+        Some(indirect.profile)
+    }
+
+    /// Returns a free position.
+    fn place(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            self.entries.len() as u32 - 1
+        })
+    }
+
+    fn check_idle_timeout(&self, timeout_ns: u64) -> Result<(), ControlError> {
+        if timeout_ns == 0 || self.declared.idle_timeouts {
+            return Ok(());
+        }
+        let table = self.declared.name.clone();
+        Err(ControlError::NoIdleTimeouts { table })
+    }
+
+    fn find(&self, key: &[FieldMatch], priority: i32) -> Result<u32, ControlError> {
+        let (key, _) =
+            self.declared
+                .key
+                .encode(Owner::Table(&self.declared.name), key, priority)?;
+        let missing = || ControlError::NoSuchEntry {
+            table: self.declared.name.clone(),
+        };
+        self.matcher.find(&key).ok_or_else(missing)
+    }
+
+    fn live(&self, at: u32) -> &Entry {
+        self.entries[at as usize]
+            .as_ref()
+            .expect("the matcher knows live entries")
+    }
+
+    fn live_mut(&mut self, at: u32) -> &mut Entry {
+        self.entries[at as usize]
+            .as_mut()
+            .expect("the matcher knows live entries")
+    }
+
+    fn program_default(&self) -> Entry {
+        let default = self.declared.default_entry();
+        default.expect("it was checked when the program was loaded")
+    }
+
+    /// Resolves an action in an entry.
+    fn own(&self, call: &ActionCall, forbidden: ActionScope) -> Result<Target, ControlError> {
+        let owner = Owner::Table(&self.declared.name);
+        let actions = &self.declared.actions;
+        let found = actions
+            .iter()
+            .position(|known| known.signature.id == call.action);
+        let action = found.ok_or_else(|| ControlError::Action {
+            owner: owner.to_string(),
+            action: call.action,
+            what: "it is not an action of this table".into(),
+        })?;
+        let signature = &actions[action].signature;
+        signature.check_scope(owner, forbidden)?;
+        let args = signature.arguments(owner, call)?;
+        Ok(Target::Own { action, args })
+    }
+
+    fn view(&self, entry: &Entry) -> EntryView {
+        let action = match &entry.target {
+            Target::Own { action, args } => {
+                let signature = &self.declared.actions[*action].signature;
+                Some(signature.call(args).into())
+            }
+            Target::Shared { asked, .. } => Some(asked.clone()),
+            Target::Nothing => None,
+        };
+        EntryView {
+            entry: TableEntry {
+                key: entry.written.clone(),
+                priority: entry.key.as_ref().map_or(0, |key| key.priority),
+                action,
+                controller_metadata: entry.controller_metadata,
+                metadata: entry.metadata.clone(),
+                idle_timeout_ns: entry.age.timeout_ns,
+            },
+            idle_us: self
+                .declared
+                .idle_timeouts
+                .then(|| self.alarms.now_us.saturating_sub(entry.age.last_hit_us)),
+            is_const: entry.is_const,
+            counter: self.declared.has_counter.then_some(entry.counter),
+            meter: self.declared.meter.map(|_| entry.meter.view()),
+        }
+    }
+
+    fn constant(&self, what: &'static str) -> ControlError {
+        ControlError::Constant {
+            table: self.declared.name.clone(),
+            what,
+        }
+    }
+}
+
+impl Declaration {
+    fn default_entry(&self) -> Result<Entry, ControlError> {
+        let target = match &self.default {
+            Some((action, args)) => {
+                let signature = &self.actions[*action].signature;
+                let args = signature.positional(Owner::Table(&self.name), args)?;
+                let action = *action;
+                Target::Own { action, args }
+            }
+            None => Target::Nothing,
+        };
+        Ok(Entry::new(target))
+    }
+
+    /// Returns the action of an entry's member or group, as a position among the table's actions.
+    fn shared<'a>(
+        &self,
+        target: &Target,
+        profiles: &'a [Profile],
+        lookup: Lookup<'_>,
+    ) -> (Option<usize>, &'a [u8]) {
+        let (Target::Shared { choice, .. }, Some(indirect)) = (target, &self.indirect) else {
+            return (None, &[]);
+        };
+        let Lookup {
+            phv,
+            layout,
+            payload,
+            scratch,
+            ..
+        } = lookup;
+        let hash = |hash: &Calculation| hash.compute(phv, layout, payload, scratch);
+        match profiles[indirect.profile].choose(*choice, hash) {
+            Some((action, args)) => (Some(indirect.actions[action]), args),
+            None => (None, &[]),
+        }
+    }
+}

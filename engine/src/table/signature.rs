@@ -1,0 +1,106 @@
+//! An action for the control plane: its id, its parameters, and where tables allow it.
+
+use super::super::bits::{SLACK, Slot};
+use super::super::error::ControlError;
+use super::super::value::check_bytes;
+use super::entry::ActionCall;
+use super::key::Owner;
+
+/// An action for the control plane.
+#[derive(Debug, Clone)]
+pub(crate) struct Signature {
+    /// Its P4Info id.
+    pub id: u32,
+    pub params: Vec<TableParam>,
+    /// Bytes of its arguments.
+    pub args_bytes: usize,
+    pub scope: ActionScope,
+}
+
+/// A parameter of an action.
+#[derive(Debug, Clone)]
+pub(crate) struct TableParam {
+    /// Its P4Info id.
+    pub id: u32,
+    pub name: String,
+    /// Its place among the arguments.
+    pub slot: Slot,
+}
+
+/// Where a table allows an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActionScope {
+    /// In entries, and as the default action.
+    Everywhere,
+    /// In entries.
+    EntriesOnly,
+    /// As the default action.
+    DefaultOnly,
+}
+
+impl Signature {
+    /// Checks the action's scope.
+    pub fn check_scope(&self, owner: Owner, forbidden: ActionScope) -> Result<(), ControlError> {
+        if self.scope != forbidden {
+            return Ok(());
+        }
+        Err(ControlError::ActionScope {
+            owner: owner.to_string(),
+            action: self.id,
+            what: match forbidden {
+                ActionScope::DefaultOnly => "it can only be the default action",
+                _ => "it cannot be the default action",
+            },
+        })
+    }
+
+    /// Arguments by parameter id, as the action reads them.
+    pub fn arguments(&self, owner: Owner, call: &ActionCall) -> Result<Box<[u8]>, ControlError> {
+        let wrong = |what: String| ControlError::Action {
+            owner: owner.to_string(),
+            action: call.action,
+            what,
+        };
+        for (index, (id, _)) in call.params.iter().enumerate() {
+            if !self.params.iter().any(|param| param.id == *id) {
+                return Err(wrong(format!("it has no parameter {id}")));
+            }
+            if call.params[..index].iter().any(|(other, _)| other == id) {
+                return Err(wrong(format!("parameter {id} is given twice")));
+            }
+        }
+        let mut values = Vec::new();
+        for param in &self.params {
+            match call.params.iter().find(|(id, _)| *id == param.id) {
+                Some((_, value)) => values.push(value.clone()),
+                None => {
+                    let what = format!("parameter {} ({}) is missing", param.id, param.name);
+                    return Err(wrong(what));
+                }
+            }
+        }
+        self.positional(owner, &values)
+    }
+
+    /// Arguments in the order of the parameters, of which there must be as many.
+    pub fn positional(&self, owner: Owner, values: &[Vec<u8>]) -> Result<Box<[u8]>, ControlError> {
+        let mut args = vec![0; self.args_bytes.max(SLACK)];
+        for (param, value) in self.params.iter().zip(values) {
+            let what = || format!("{owner}: parameter {} of its action", param.name);
+            check_bytes(value, param.slot.width, what)?;
+            param.slot.store_bytes(&mut args, value);
+        }
+        Ok(args.into())
+    }
+
+    /// Returns the call with these arguments, in canonical form.
+    pub fn call(&self, args: &[u8]) -> ActionCall {
+        let params = self.params.iter();
+        ActionCall {
+            action: self.id,
+            params: params
+                .map(|param| (param.id, param.slot.canonical(args)))
+                .collect(),
+        }
+    }
+}

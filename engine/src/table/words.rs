@@ -1,0 +1,160 @@
+//! Hash tables from key words to values. Short keys are stored inline, so a lookup follows no pointer.
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+
+use rustc_hash::FxBuildHasher;
+
+type Map<K, V> = HashMap<K, V, FxBuildHasher>;
+
+/// A hash table whose keys all have the same number of words.
+#[derive(Debug, Default)]
+pub(crate) enum WordMap<V> {
+    /// Nothing has been inserted yet.
+    #[default]
+    Empty,
+    One(Map<Short<1>, V>),
+    Two(Map<Short<2>, V>),
+    Four(Map<Short<4>, V>),
+    Eight(Map<Short<8>, V>),
+    Long(Map<Box<[u64]>, V>),
+}
+
+/// A key of at most `N` words, filled up with zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Short<const N: usize>([u64; N]);
+
+impl<const N: usize> Short<N> {
+    #[inline(always)]
+    fn new(words: impl Iterator<Item = u64>) -> Short<N> {
+        let mut short = [0; N];
+        for (to, word) in short.iter_mut().zip(words) {
+            *to = word;
+        }
+        Short(short)
+    }
+}
+
+impl<const N: usize> Hash for Short<N> {
+    /// Without a length, which is always the same.
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for word in self.0 {
+            state.write_u64(word);
+        }
+    }
+}
+
+/// Evaluates an expression on the map for any key type, with `$key` converted to it.
+macro_rules! with_map {
+    ($self:expr, $words:expr, |$map:ident, $key:ident| $result:expr, $empty:expr) => {
+        match $self {
+            WordMap::Empty => $empty,
+            WordMap::One($map) => {
+                let $key = &Short::<1>::new($words);
+                $result
+            }
+            WordMap::Two($map) => {
+                let $key = &Short::<2>::new($words);
+                $result
+            }
+            WordMap::Four($map) => {
+                let $key = &Short::<4>::new($words);
+                $result
+            }
+            WordMap::Eight($map) => {
+                let $key = &Short::<8>::new($words);
+                $result
+            }
+            WordMap::Long($map) => {
+                let $key: &[u64] = &$words.collect::<Vec<_>>();
+                $result
+            }
+        }
+    };
+}
+
+impl<V> WordMap<V> {
+    /// Returns the value of a key.
+    #[inline]
+    pub fn get(&self, key: &[u64]) -> Option<&V> {
+        if let WordMap::Long(map) = self {
+            return map.get(key);
+        }
+        with_map!(self, key.iter().copied(), |map, key| map.get(key), None)
+    }
+
+    /// Returns the value of `key` under `mask`. `scratch` is working memory.
+    #[inline]
+    pub fn get_masked(&self, key: &[u64], mask: &[u64], scratch: &mut Vec<u64>) -> Option<&V> {
+        let words = key.iter().zip(mask).map(|(key, mask)| key & mask);
+        if let WordMap::Long(map) = self {
+            scratch.clear();
+            scratch.extend(words);
+            return map.get(scratch.as_slice());
+        }
+        with_map!(self, words, |map, key| map.get(key), None)
+    }
+
+    pub fn get_mut(&mut self, key: &[u64]) -> Option<&mut V> {
+        with_map!(self, key.iter().copied(), |map, key| map.get_mut(key), None)
+    }
+
+    pub fn remove(&mut self, key: &[u64]) -> Option<V> {
+        with_map!(self, key.iter().copied(), |map, key| map.remove(key), None)
+    }
+}
+
+impl<V: Default> WordMap<V> {
+    /// Returns the value of a key, and inserts the default if it is missing.
+    pub fn entry(&mut self, key: &[u64]) -> &mut V {
+        if let WordMap::Empty = self {
+            *self = match key.len() {
+                0..=1 => WordMap::One(Map::default()),
+                2 => WordMap::Two(Map::default()),
+                3..=4 => WordMap::Four(Map::default()),
+                5..=8 => WordMap::Eight(Map::default()),
+                _ => WordMap::Long(Map::default()),
+            };
+        }
+        let words = key.iter().copied();
+        match self {
+            WordMap::Empty => unreachable!("it was replaced above"),
+            WordMap::One(map) => map.entry(Short::new(words)).or_default(),
+            WordMap::Two(map) => map.entry(Short::new(words)).or_default(),
+            WordMap::Four(map) => map.entry(Short::new(words)).or_default(),
+            WordMap::Eight(map) => map.entry(Short::new(words)).or_default(),
+            WordMap::Long(map) => map.entry(key.into()).or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn keys_of_any_length_are_told_apart(
+            words in 0usize..12,
+            keys in prop::collection::vec((prop::collection::vec(0u64..3, 12), any::<bool>()), 0..60),
+        ) {
+            let (mut map, mut known) = (WordMap::default(), HashMap::new());
+            for (at, (key, insert)) in keys.iter().enumerate() {
+                let key = &key[..words];
+                prop_assert_eq!(map.get(key), known.get(key));
+                if *insert {
+                    *map.entry(key) = at;
+                    known.insert(key, at);
+                } else {
+                    prop_assert_eq!(map.remove(key), known.remove(key));
+                }
+                let mask: Vec<u64> = key.iter().map(|word| word | 1).collect();
+                let masked: Vec<u64> = key.iter().zip(&mask).map(|(k, m)| k & m).collect();
+                let found = map.get_masked(key, &mask, &mut Vec::new());
+                prop_assert_eq!(found, known.get(masked.as_slice()));
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Writes to tables.
+
+use std::ops::{Deref, DerefMut};
+
+use super::super::error::ControlError;
+use super::super::profile::Profile;
+use super::{ActionScope, Age, Entry, EntryAction, FieldMatch, Owner, Table, TableEntry, Target};
+
+/// A table for writing, with its action profile.
+#[derive(Debug)]
+pub struct TableMut<'a> {
+    table: &'a mut Table,
+    profile: Option<&'a mut Profile>,
+}
+
+impl Deref for TableMut<'_> {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        self.table
+    }
+}
+
+impl DerefMut for TableMut<'_> {
+    fn deref_mut(&mut self) -> &mut Table {
+        self.table
+    }
+}
+
+impl<'a> TableMut<'a> {
+    pub(crate) fn new(table: &'a mut Table, profiles: &'a mut [Profile]) -> TableMut<'a> {
+        let at = table
+            .declared
+            .indirect
+            .as_ref()
+            .map(|shared| shared.profile);
+        let profile = at.and_then(|at| profiles.get_mut(at));
+        TableMut { table, profile }
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// The key, priority or action is invalid for the table, the entry exists, the table is full or constant, or its action
+    /// profile does not have the entry's member or group.
+    pub fn insert(&mut self, entry: TableEntry) -> Result<(), ControlError> {
+        if self.table.declared.is_const {
+            return Err(self.constant("its list of entries"));
+        }
+        self.add(entry, false)
+    }
+
+    /// Adds an entry of the program.
+    pub(crate) fn insert_initial(&mut self, entry: TableEntry) -> Result<(), ControlError> {
+        let is_const = self.table.declared.is_const;
+        self.add(entry, is_const)
+    }
+
+    fn add(&mut self, entry: TableEntry, is_const: bool) -> Result<(), ControlError> {
+        let (table, size) = (self.table.declared.name.clone(), self.table.declared.size);
+        if self.table.declared.key.fields.is_empty() {
+            return Err(ControlError::Keyless { table });
+        }
+        let owner = Owner::Table(&table);
+        let key = &self.table.declared.key;
+        let (key, written) = key.encode(owner, &entry.key, entry.priority)?;
+        let Some(action) = &entry.action else {
+            return Err(ControlError::Action {
+                owner: owner.to_string(),
+                action: 0,
+                what: "an entry needs an action".into(),
+            });
+        };
+        self.table.check_idle_timeout(entry.idle_timeout_ns)?;
+        let target = self.target(action)?;
+        let refused = if self.table.matcher.find(&key).is_some() {
+            Some(ControlError::EntryExists { table })
+        } else if self.table.len() >= size {
+            Some(ControlError::TableFull { table, size })
+        } else {
+            None
+        };
+        if let Some(error) = refused {
+            self.release(&target);
+            return Err(error);
+        }
+        let table = &mut *self.table;
+        let at = table.place();
+        table.matcher.insert(&key, at);
+        table.entries[at as usize] = Some(Entry {
+            key: Some(key),
+            written,
+            controller_metadata: entry.controller_metadata,
+            metadata: entry.metadata,
+            is_const,
+            age: Age::new(table.alarms.now_us, entry.idle_timeout_ns),
+            order: table.inserted,
+            ..Entry::new(target)
+        });
+        table.inserted += 1;
+        table.arm(at);
+        Ok(())
+    }
+
+    /// Replaces action, arguments, metadata and idle timeout of the entry with this key and priority. Counter and meter stay. A
+    /// changed idle timeout restarts. Without an action, the entry keeps its action, and metadata and an idle timeout that are
+    /// empty or 0 (P4Runtime §9.1.2).
+    ///
+    /// # Errors
+    /// There is no such entry, it is constant, or the table does not have the action.
+    pub fn modify(&mut self, mut entry: TableEntry) -> Result<(), ControlError> {
+        let at = self.table.find(&entry.key, entry.priority)?;
+        let live = self.table.live(at);
+        if entry.action.is_none() {
+            if entry.controller_metadata == 0 {
+                entry.controller_metadata = live.controller_metadata;
+            }
+            if entry.metadata.is_empty() {
+                entry.metadata.clone_from(&live.metadata);
+            }
+            if entry.idle_timeout_ns == 0 {
+                entry.idle_timeout_ns = live.age.timeout_ns;
+            }
+        }
+        let same = entry.controller_metadata == live.controller_metadata
+            && entry.metadata == live.metadata
+            && entry.idle_timeout_ns == live.age.timeout_ns;
+        if live.is_const && (entry.action.is_some() || !same) {
+            return Err(self.constant("this entry, except its counter and meter,"));
+        }
+        self.table.check_idle_timeout(entry.idle_timeout_ns)?;
+        let target = match &entry.action {
+            Some(action) => Some(self.target(action)?),
+            None => None,
+        };
+        let live = self.table.live_mut(at);
+        let old = target.map(|target| std::mem::replace(&mut live.target, target));
+        live.controller_metadata = entry.controller_metadata;
+        live.metadata = entry.metadata;
+        if live.age.timeout_ns != entry.idle_timeout_ns {
+            live.age.timeout_ns = entry.idle_timeout_ns;
+            self.table.arm(at);
+        }
+        if let Some(old) = old {
+            self.release(&old);
+        }
+        Ok(())
+    }
+
+    /// Removes the entry with this key and priority.
+    ///
+    /// # Errors
+    /// There is no such entry, or it is constant.
+    pub fn delete(&mut self, key: &[FieldMatch], priority: i32) -> Result<(), ControlError> {
+        let at = self.table.find(key, priority)?;
+        if self.table.live(at).is_const {
+            return Err(self.constant("this entry"));
+        }
+        self.remove(at);
+        Ok(())
+    }
+
+    /// Removes all entries except the program's and restores the program's default entry.
+    pub fn clear(&mut self) {
+        for at in 0..self.table.entries.len() {
+            let entry = self.table.entries[at].as_ref();
+            if entry.is_some_and(|entry| !entry.is_const) {
+                self.remove(at as u32);
+            }
+        }
+        self.table.default = self.table.program_default();
+    }
+
+    fn remove(&mut self, at: u32) {
+        let Some(entry) = self.table.entries[at as usize].take() else {
+            return;
+        };
+        if let Some(key) = &entry.key {
+            self.table.matcher.remove(key);
+        }
+        self.table.free.push(at);
+        self.release(&entry.target);
+    }
+
+    /// Sets the default entry. `None`, or an entry without an action, restores the program's. Ignores the entry's key and
+    /// priority.
+    ///
+    /// # Errors
+    /// The default entry is constant, as in all tables with an action profile, or the table does not have the action.
+    pub fn set_default(&mut self, entry: Option<TableEntry>) -> Result<(), ControlError> {
+        if self.table.declared.default_is_const {
+            return Err(self.constant("the default action"));
+        }
+        let Some(TableEntry {
+            action: Some(action),
+            controller_metadata,
+            metadata,
+            ..
+        }) = entry
+        else {
+            self.table.default = self.table.program_default();
+            return Ok(());
+        };
+        let EntryAction::Call(call) = &action else {
+            return Err(self.no_profile());
+        };
+        let target = self.table.own(call, ActionScope::EntriesOnly)?;
+        let default = &mut self.table.default;
+        default.target = target;
+        (default.controller_metadata, default.metadata) = (controller_metadata, metadata);
+        Ok(())
+    }
+
+    /// Resolves the action of an entry.
+    fn target(&mut self, action: &EntryAction) -> Result<Target, ControlError> {
+        match (&mut self.profile, action) {
+            (None, EntryAction::Call(call)) => self.table.own(call, ActionScope::DefaultOnly),
+            (None, _) => Err(self.no_profile()),
+            (Some(profile), action) => {
+                let (choice, asked) = profile.acquire(action)?;
+                Ok(Target::Shared { choice, asked })
+            }
+        }
+    }
+
+    fn release(&mut self, target: &Target) {
+        if let (Some(profile), Target::Shared { choice, asked }) = (&mut self.profile, target) {
+            profile.release(*choice, asked);
+        }
+    }
+
+    fn no_profile(&self) -> ControlError {
+        ControlError::NoProfile {
+            table: self.table.declared.name.clone(),
+        }
+    }
+}

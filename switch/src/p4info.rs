@@ -1,0 +1,354 @@
+//! Translates a P4Info from protobuf to the interpreter's types, and rejects objects that the switch does not support.
+
+use std::collections::HashMap;
+
+use ultima_p4runtime::config::v1::action_profile::SelectorSizeSemantics;
+use ultima_p4runtime::config::v1::p4_bitstring_like_type_spec::TypeSpec as BitType;
+use ultima_p4runtime::config::v1::p4_data_type_spec::TypeSpec;
+use ultima_p4runtime::config::v1::p4_new_type_spec::Representation;
+use ultima_p4runtime::config::v1::p4_new_type_translation::SdnType;
+use ultima_p4runtime::config::v1::table::IdleTimeoutBehavior;
+use ultima_p4runtime::config::v1::{
+    ActionProfile, ActionRef, ControllerPacketMetadata, MatchField, P4DataTypeSpec, P4Info,
+    P4NamedType, P4TypeInfo, Preamble, Table, action_ref, match_field, meter_spec,
+};
+
+use crate::engine::{
+    self, ActionInfo, ActionScope, ArrayInfo, DigestInfo, DigestType, Engine, FieldInfo, Limits,
+    LoadError, MatchKind, MetadataInfo, ProfileInfo, SizeSemantics, TableInfo, ValueSetInfo,
+};
+
+/// Most levels of types within types: an invalid P4Info may have a loop.
+const MAX_DEPTH: usize = 16;
+/// Most types in a digest's type, and names of constants, counted wherever they are used.
+const MAX_TYPES: usize = 1 << 12;
+
+/// Loads a program: `json` is p4c's BMv2 JSON, `p4info` its P4Info.
+///
+/// # Errors
+/// [`LoadError`]: the program or its P4Info is invalid, not supported, or beyond the limits.
+pub fn load(json: &[u8], p4info: &P4Info, limits: Limits) -> Result<Engine, LoadError> {
+    Engine::load(json, &translate(p4info)?, limits)
+}
+
+/// Translates a P4Info.
+///
+/// # Errors
+/// The P4Info has an object that the switch does not support, or one without a name.
+pub fn translate(p4info: &P4Info) -> Result<engine::P4Info, LoadError> {
+    let none = P4TypeInfo::default();
+    let types = Types(p4info.type_info.as_ref().unwrap_or(&none));
+    refuse(p4info)?;
+    let mut found = engine::P4Info::default();
+    for action in &p4info.actions {
+        let (id, name) = name_of("an action", &action.preamble)?;
+        let params = action.params.iter().map(|param| {
+            if param.bitwidth <= 0 && !types.is_string(&param.type_name) {
+                let at = format!("action {name}, parameter {}", param.name);
+                return Err(LoadError::unsupported("a translated type", at));
+            }
+            Ok((param.id, param.name.clone()))
+        });
+        let params = params.collect::<Result<_, _>>()?;
+        found.actions.insert(id, ActionInfo { name, params });
+    }
+    for table in &p4info.tables {
+        let (id, name) = name_of("a table", &table.preamble)?;
+        found
+            .tables
+            .insert(name.clone(), types.table(id, &name, table)?);
+    }
+    found.counters = arrays(p4info.counters.iter().map(|c| (&c.preamble, c.size, false)))?;
+    found.meters = arrays(p4info.meters.iter().map(|m| (&m.preamble, m.size, false)))?;
+    let registers = p4info.registers.iter().map(|register| {
+        let signed = types.is_signed(register.type_spec.as_ref());
+        (&register.preamble, register.size.into(), signed)
+    });
+    found.registers = arrays(registers)?;
+    for profile in &p4info.action_profiles {
+        let (id, name) = name_of("an action profile", &profile.preamble)?;
+        found.profiles.insert(name, profile_info(id, profile));
+    }
+    for set in &p4info.value_sets {
+        let (id, name) = name_of("a value set", &set.preamble)?;
+        let at = format!("value set {name}");
+        let fields = set.r#match.iter();
+        let fields = fields.map(|field| match types.is_string(&field.type_name) {
+            true => Err(LoadError::unsupported("a string in a value set", &at)),
+            false => types.field(&at, field),
+        });
+        let described = ValueSetInfo {
+            id,
+            fields: fields.collect::<Result<_, _>>()?,
+            size: u64::try_from(set.size).unwrap_or(0),
+        };
+        found.value_sets.insert(name, described);
+    }
+    let counters = p4info.direct_counters.iter();
+    let counters = counters.map(|c| (&c.preamble, c.direct_table_id));
+    let meters = p4info.direct_meters.iter();
+    let meters = meters.map(|m| (&m.preamble, m.direct_table_id));
+    for (preamble, table) in counters.chain(meters) {
+        let (_, name) = name_of("a direct resource", preamble)?;
+        found.direct.insert(name, table);
+    }
+    for digest in &p4info.digests {
+        let (id, name) = name_of("a digest", &digest.preamble)?;
+        let data = types.digest(digest.type_spec.as_ref(), 0, &mut { MAX_TYPES });
+        found.digests.insert(name, DigestInfo { id, data });
+    }
+    found.packet_in = types.header("packet_in", p4info)?;
+    found.packet_out = types.header("packet_out", p4info)?;
+    Ok(found)
+}
+
+/// Rejects objects that this switch does not support.
+fn refuse(p4info: &P4Info) -> Result<(), LoadError> {
+    let meters = p4info.meters.iter().map(|m| (&m.preamble, &m.spec));
+    let direct = p4info.direct_meters.iter().map(|m| (&m.preamble, &m.spec));
+    for (preamble, spec) in meters.chain(direct) {
+        let kind = spec.as_ref().map_or(0, |spec| spec.r#type);
+        if kind != i32::from(meter_spec::Type::TwoRateThreeColor) {
+            let (_, name) = name_of("a meter", preamble)?;
+            return Err(LoadError::unsupported(
+                "a single rate",
+                format!("meter {name}"),
+            ));
+        }
+    }
+    match p4info.externs.first() {
+        Some(other) => {
+            let at = format!("P4Info, {}", other.extern_type_name);
+            Err(LoadError::unsupported("an extern", at))
+        }
+        None => Ok(()),
+    }
+}
+
+fn name_of(what: &str, preamble: &Option<Preamble>) -> Result<(u32, String), LoadError> {
+    match preamble {
+        Some(preamble) => Ok((preamble.id, preamble.name.clone())),
+        None => Err(LoadError::p4info(format!(
+            "{what} of the P4Info has no name"
+        ))),
+    }
+}
+
+fn arrays<'a>(
+    arrays: impl Iterator<Item = (&'a Option<Preamble>, i64, bool)>,
+) -> Result<HashMap<String, ArrayInfo>, LoadError> {
+    let named = arrays.map(|(preamble, size, signed)| {
+        let (id, name) = name_of("an array", preamble)?;
+        let size = u64::try_from(size).unwrap_or(0);
+        Ok((name, ArrayInfo { id, size, signed }))
+    });
+    named.collect()
+}
+
+fn profile_info(id: u32, profile: &ActionProfile) -> ProfileInfo {
+    let semantics = match &profile.selector_size_semantics {
+        Some(SelectorSizeSemantics::SumOfMembers(members)) => SizeSemantics::SumOfMembers {
+            max_weight: u32::try_from(members.max_member_weight).unwrap_or(0),
+        },
+        _ => SizeSemantics::SumOfWeights,
+    };
+    ProfileInfo {
+        id,
+        with_selector: profile.with_selector,
+        size: u64::try_from(profile.size).unwrap_or(0),
+        max_group_size: u32::try_from(profile.max_group_size).unwrap_or(0),
+        semantics,
+        weights_disallowed: profile.weights_disallowed,
+    }
+}
+
+fn scope_of(table: &str, action: &ActionRef) -> Result<(u32, ActionScope), LoadError> {
+    use action_ref::Scope;
+    let scope = match Scope::try_from(action.scope) {
+        Ok(Scope::TableAndDefault) => ActionScope::Everywhere,
+        Ok(Scope::TableOnly) => ActionScope::EntriesOnly,
+        Ok(Scope::DefaultOnly) => ActionScope::DefaultOnly,
+        other => {
+            let what = format!("action scope {other:?}");
+            return Err(LoadError::unsupported(what, format!("table {table}")));
+        }
+    };
+    Ok((action.id, scope))
+}
+
+/// The types that a P4Info names.
+struct Types<'a>(&'a P4TypeInfo);
+
+impl<'a> Types<'a> {
+    fn new_type(&self, named: &P4NamedType) -> Option<&'a Representation> {
+        self.0.new_types.get(&named.name)?.representation.as_ref()
+    }
+
+    /// Returns the translation of a type with `@p4runtime_translation` (§18.1).
+    fn translation(&self, named: &Option<P4NamedType>) -> Option<&'a Option<SdnType>> {
+        match self.new_type(named.as_ref()?)? {
+            Representation::TranslatedType(to) => Some(&to.sdn_type),
+            Representation::OriginalType(_) => None,
+        }
+    }
+
+    /// True if values of a type are strings in the control plane.
+    fn is_string(&self, named: &Option<P4NamedType>) -> bool {
+        matches!(self.translation(named), Some(Some(SdnType::SdnString(_))))
+    }
+
+    /// True if values of a type are signed numbers (`int<W>`).
+    fn is_signed(&self, spec: Option<&P4DataTypeSpec>) -> bool {
+        let mut spec = spec;
+        for _ in 0..MAX_DEPTH {
+            match spec.and_then(|spec| spec.type_spec.as_ref()) {
+                Some(TypeSpec::Bitstring(bits)) => {
+                    return matches!(bits.type_spec, Some(BitType::Int(_)));
+                }
+                Some(TypeSpec::NewType(named)) => match self.new_type(named) {
+                    Some(Representation::OriginalType(original)) => spec = Some(original),
+                    _ => return false,
+                },
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    fn table(&self, id: u32, name: &str, table: &Table) -> Result<TableInfo, LoadError> {
+        let owner = format!("table {name}");
+        let fields = table.match_fields.iter();
+        let actions = table.action_refs.iter();
+        Ok(TableInfo {
+            id,
+            fields: fields
+                .map(|field| self.field(&owner, field))
+                .collect::<Result<_, _>>()?,
+            actions: actions
+                .map(|action| scope_of(name, action))
+                .collect::<Result<_, _>>()?,
+            size: u64::try_from(table.size).unwrap_or(0),
+            is_const: table.is_const_table,
+            default_is_const: table.const_default_action_id != 0,
+            idle_timeouts: table.idle_timeout_behavior() == IdleTimeoutBehavior::NotifyControl,
+            profile: Some(table.implementation_id).filter(|id| *id != 0),
+        })
+    }
+
+    fn field(&self, owner: &str, field: &MatchField) -> Result<FieldInfo, LoadError> {
+        use match_field::MatchType;
+        let at = || format!("{owner}, match field {}", field.name);
+        let is_string = self.is_string(&field.type_name);
+        // A field without a width and without a named type has the type `error`, which is a number.
+        if field.bitwidth <= 0 && field.type_name.is_some() && !is_string {
+            return Err(LoadError::unsupported("a translated type", at()));
+        }
+        let unsupported = |kind: &dyn std::fmt::Debug| {
+            LoadError::unsupported(format!("a match by {kind:?}"), at())
+        };
+        let kind = match &field.r#match {
+            Some(match_field::Match::MatchType(kind)) => MatchType::try_from(*kind),
+            other => return Err(unsupported(other)),
+        };
+        let kind = match kind {
+            Ok(MatchType::Exact) => MatchKind::Exact,
+            Ok(MatchType::Lpm) => MatchKind::Lpm,
+            Ok(MatchType::Ternary) => MatchKind::Ternary,
+            Ok(MatchType::Range) => MatchKind::Range,
+            Ok(MatchType::Optional) => MatchKind::Optional,
+            other => return Err(unsupported(&other)),
+        };
+        if is_string && !matches!(kind, MatchKind::Exact | MatchKind::Optional) {
+            let what = format!("a string matched by {kind:?}").to_lowercase();
+            return Err(LoadError::unsupported(what, at()));
+        }
+        Ok(FieldInfo {
+            id: field.id,
+            name: field.name.clone(),
+            kind,
+            width: u32::try_from(field.bitwidth).unwrap_or(0),
+        })
+    }
+
+    /// Returns the fields of a controller header; none if the program does not have it.
+    fn header(&self, name: &str, p4info: &P4Info) -> Result<Vec<MetadataInfo>, LoadError> {
+        let named = |header: &&ControllerPacketMetadata| {
+            let preamble = header.preamble.as_ref();
+            preamble.is_some_and(|preamble| preamble.name == name)
+        };
+        let mut headers = p4info.controller_packet_metadata.iter().filter(named);
+        let fields = headers.next().map_or(&[][..], |header| &header.metadata);
+        if headers.next().is_some() {
+            let what = format!("there are two controller headers {name}");
+            return Err(LoadError::p4info(what));
+        }
+        let fields = fields.iter().map(|field| {
+            let translation = self.translation(&field.type_name);
+            // Strings are translated in entries and members only.
+            if let Some(Some(SdnType::SdnString(_))) = translation {
+                let at = format!("controller header field {}", field.name);
+                return Err(LoadError::unsupported("a string", at));
+            }
+            Ok(MetadataInfo {
+                id: field.id,
+                name: field.name.clone(),
+                width: u32::try_from(field.bitwidth).unwrap_or(0),
+                is_translated: translation.is_some(),
+            })
+        });
+        fields.collect()
+    }
+
+    /// Returns the type of a digest or of a part of it, or `None` if it is not supported. `left` is the number of types and
+    /// constants that may still follow: a few structs that name each other can stand for any number.
+    fn digest(
+        &self,
+        spec: Option<&P4DataTypeSpec>,
+        depth: usize,
+        left: &mut usize,
+    ) -> Option<DigestType> {
+        let spec = spec?.type_spec.as_ref().filter(|_| depth < MAX_DEPTH)?;
+        *left = left.checked_sub(1)?;
+        match spec {
+            TypeSpec::Bitstring(like) => match like.type_spec.as_ref()? {
+                BitType::Bit(_) | BitType::Int(_) => Some(DigestType::Bits),
+                BitType::Varbit(_) => None,
+            },
+            TypeSpec::Bool(_) => Some(DigestType::Bool),
+            TypeSpec::Struct(named) => {
+                let members = &self.0.structs.get(&named.name)?.members;
+                let mut types = Vec::new();
+                for member in members {
+                    types.push(self.digest(member.type_spec.as_ref(), depth + 1, left)?);
+                }
+                Some(DigestType::Struct(types))
+            }
+            TypeSpec::Tuple(tuple) => {
+                let mut types = Vec::new();
+                for member in &tuple.members {
+                    types.push(self.digest(Some(member), depth + 1, left)?);
+                }
+                Some(DigestType::Tuple(types))
+            }
+            TypeSpec::SerializableEnum(_) => Some(DigestType::EnumValue),
+            // p4c numbers the members in their order.
+            TypeSpec::Enum(named) => {
+                let members = &self.0.enums.get(&named.name)?.members;
+                *left = left.checked_sub(members.len())?;
+                let names = members.iter().map(|member| member.name.clone());
+                Some(DigestType::Enum(names.collect()))
+            }
+            TypeSpec::Error(_) => Some(DigestType::Error),
+            TypeSpec::NewType(named) => match self.new_type(named)? {
+                Representation::OriginalType(original) => {
+                    self.digest(Some(original), depth + 1, left)
+                }
+                Representation::TranslatedType(to) => match to.sdn_type {
+                    Some(SdnType::SdnBitwidth(_)) => Some(DigestType::Bits),
+                    _ => None,
+                },
+            },
+            _ => None,
+        }
+    }
+}

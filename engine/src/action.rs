@@ -203,7 +203,7 @@ impl Machine<'_> {
     }
 
     /// Also records what happens if it is `TRACED`.
-    pub fn execute_as<const TRACED: bool>(
+    fn execute_as<const TRACED: bool>(
         &mut self,
         code: &[Instruction],
         args: &[u8],

@@ -151,8 +151,8 @@ use family::Family;
 use layout::Layout;
 use parser::Parser;
 use phv::Phv;
-use pipeline::Flow;
 use standard::Standard;
+use table::Next;
 use trace::{Mark, Symbols};
 
 /// Limits for a program and its packets.
@@ -293,7 +293,9 @@ struct Program {
     digests: Arc<[Digest]>,
     parser: Parser,
     deparser: Deparser,
-    flow: Flow,
+    /// The first nodes of the pipelines.
+    ingress: Next,
+    egress: Next,
     code: Code,
     actions: Vec<Action>,
     errors: Vec<(String, u32)>,

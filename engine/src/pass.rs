@@ -167,7 +167,7 @@ impl Engine {
             Err(cause) => return self.end(phv, IngressOutcome::Dropped(cause)),
         };
         let payload = &frame[parsed.bytes..];
-        let start_node = self.program.flow.ingress;
+        let start_node = self.program.ingress;
         let ran = self.run(start_node, &mut phv, &mut verdict, payload, now_us);
         if let Err(cause) = ran {
             return self.end(phv, IngressOutcome::Dropped(cause));
@@ -324,13 +324,10 @@ impl Engine {
         } = self;
         let mut machine = Machine::new(program, limits, state, phv, verdict, payload, now_us);
         let actions = program.actions.as_slice();
-        if machine.state.trace.is_some() {
-            let flow = &program.flow;
-            return flow.run(start, tables, profiles, actions, &mut machine);
-        }
-        let code = &program.code;
         let shared = Shared { profiles, actions };
-        code.run(start, tables, shared, registers, &mut machine)
+        program
+            .code
+            .run(start, tables, shared, registers, &mut machine)
     }
 
     fn machine<'a>(
@@ -407,7 +404,7 @@ impl Engine {
             .store(&mut phv.bytes, u128::from(verdict.length));
 
         let payload = packet.payload.as_slice();
-        let start = self.program.flow.egress;
+        let start = self.program.egress;
         if let Err(cause) = self.run(start, &mut phv, &mut verdict, payload, now_us) {
             return self.end_egress(phv, cause);
         }

@@ -2,13 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::DropCause;
-use super::action::{Action, Machine};
+use super::action::Action;
 use super::error::LoadError;
 use super::expression::Test;
 use super::json;
 use super::primitive::Names;
-use super::profile::Profile;
 use super::table::{Next, Table};
 
 #[derive(Debug)]
@@ -140,42 +138,6 @@ impl Flow {
             Node::Action { next, .. } => vec![*next],
         }
     }
-
-    /// Takes a packet that is traced from `start` to the end of its pipeline, or to an `exit`.
-    pub fn run(
-        &self,
-        start: Next,
-        tables: &mut [Table],
-        profiles: &[Profile],
-        actions: &[Action],
-        machine: &mut Machine,
-    ) -> Result<(), DropCause> {
-        let mut next = start;
-        while let Some(node) = next {
-            if machine.verdict.exit {
-                break;
-            }
-            next = match &self.nodes[node] {
-                Node::Table(table) => {
-                    let table = &mut tables[*table];
-                    machine.looked_up(node, table, profiles, actions);
-                    apply(table, profiles, actions, machine)?
-                }
-                Node::Condition { test, yes, no } => {
-                    let holds = test.eval(machine.env(&[]));
-                    machine.tested(node, holds);
-                    if holds { *yes } else { *no }
-                }
-                Node::Action { action, args, next } => {
-                    let called = &actions[*action];
-                    machine.called(node, *action, &called.name);
-                    machine.execute_as::<true>(&called.code, args)?;
-                    *next
-                }
-            };
-        }
-        Ok(())
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,21 +145,4 @@ enum Visit {
     New,
     OnPath,
     Done,
-}
-
-fn apply(
-    table: &mut Table,
-    profiles: &[Profile],
-    actions: &[Action],
-    machine: &mut Machine,
-) -> Result<Next, DropCause> {
-    let found = table.apply(profiles, machine.lookup());
-    if let Some((slot, color)) = found.color {
-        slot.store(&mut machine.phv.bytes, color as u128);
-        machine.metered(color);
-    }
-    if let Some(action) = found.action {
-        machine.execute_as::<true>(&actions[action.action].code, found.args)?;
-    }
-    Ok(found.next)
 }

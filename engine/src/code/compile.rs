@@ -8,7 +8,7 @@ use super::super::expression::{Comparison, Num, Test};
 use super::super::pipeline::{Flow, Node};
 use super::super::table::Table;
 use super::super::word::{self, Form, MAX_OPS, Word};
-use super::{Address, Code, Op, REGISTERS, Register};
+use super::{Address, Code, Op, REGISTERS, Register, Site};
 
 /// Stands for an address until all code is there.
 type Label = Address;
@@ -19,6 +19,7 @@ impl Code {
         let mut compiler = Compiler {
             actions,
             ops: Vec::new(),
+            sites: Vec::new(),
             labels: vec![None],
             end: 0,
             jumps: Vec::new(),
@@ -43,6 +44,7 @@ impl Code {
 struct Compiler<'a> {
     actions: &'a [Action],
     ops: Vec<Op>,
+    sites: Vec<(Address, Site)>,
     /// Addresses of labels; nodes that no packet can reach never get one.
     labels: Vec<Option<Address>>,
     /// The end of every pipeline.
@@ -72,6 +74,11 @@ impl Compiler<'_> {
         self.known = Known::default();
     }
 
+    /// Notes that a node or primitive starts here.
+    fn site(&mut self, site: Site) {
+        self.sites.push((self.ops.len() as Address, site));
+    }
+
     /// Compiles a node and what follows it, as far as it is not there yet. What a condition leads
     /// to when it does not hold is left `waiting`.
     fn chain(
@@ -94,11 +101,18 @@ impl Compiler<'_> {
             self.bind(labels[node]);
             match &flow.nodes[node] {
                 Node::Table(table) => {
-                    self.ops.push(Op::Apply(*table));
-                    waiting.extend(tables[*table].branches().into_iter().flatten());
+                    let table = *table;
+                    self.site(Site::Table { node, table });
+                    self.ops.push(Op::Apply(table));
+                    waiting.extend(tables[table].branches().into_iter().flatten());
                     return;
                 }
                 Node::Condition { test, yes, no } => {
+                    let condition = Box::new(test.clone());
+                    self.site(Site::Condition {
+                        node,
+                        test: condition,
+                    });
                     let otherwise = no.map_or(self.end, |no| labels[no]);
                     self.jump(test, false, otherwise);
                     waiting.extend(*no);
@@ -110,14 +124,13 @@ impl Compiler<'_> {
                     next: to,
                 } => {
                     let called = &self.actions[*action];
+                    let action = *action;
+                    self.site(Site::Call { node, action });
                     if called.params.is_empty() {
-                        self.action(*action, called);
+                        self.action(action, called);
                     } else {
                         let args = args.clone();
-                        self.ops.push(Op::Call {
-                            action: *action,
-                            args,
-                        });
+                        self.ops.push(Op::Call { action, args });
                     }
                     next = *to;
                 }
@@ -138,6 +151,8 @@ impl Compiler<'_> {
             if let Some(label) = targets.get(&index) {
                 self.bind(*label);
             }
+            let action = number;
+            self.site(Site::Primitive { action, index });
             match instruction {
                 Instruction::AssignWord(slot, word) if slot.is_short() && is_short(word) => {
                     self.assign(*slot, word);
@@ -160,7 +175,6 @@ impl Compiler<'_> {
                     self.bind(holds);
                 }
                 _ => {
-                    let action = number;
                     self.ops.push(Op::Primitive { action, index });
                     self.known = Known::default();
                 }
@@ -343,6 +357,7 @@ impl Compiler<'_> {
             nodes: nodes.iter().map(|label| address(*label)).collect(),
             actions: actions.iter().map(|label| address(*label)).collect(),
             ops: self.ops,
+            sites: self.sites,
         }
     }
 }

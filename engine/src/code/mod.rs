@@ -1,9 +1,9 @@
 //! Compiled pipelines: tables, conditions and primitives as one list of small operations and jumps.
 //!
-//! This code processes packets. [`Flow`](super::pipeline::Flow), which keeps the program's structure, processes traced packets;
-//! a test checks that both agree.
+//! This code processes all packets. For traced ones, [`Site`]s lead from its addresses back to the program's nodes and primitives.
 
 mod compile;
+mod sites;
 
 use super::DropCause;
 use super::action::{Action, Machine};
@@ -12,6 +12,7 @@ use super::expression::{Comparison, Test};
 use super::profile::Profile;
 use super::table::{Next, Table};
 use super::word;
+use sites::{Site, finish};
 
 /// A register's number.
 type Register = u8;
@@ -120,6 +121,8 @@ pub(super) struct Code {
     nodes: Vec<Address>,
     /// Where each action starts.
     actions: Vec<Address>,
+    /// Where the program's nodes and primitives start, in ascending order.
+    sites: Vec<(Address, Site)>,
 }
 
 /// What code uses beside the packet.
@@ -130,7 +133,7 @@ pub(super) struct Shared<'a> {
 }
 
 impl Code {
-    /// Takes a packet from `start` to the end of its pipeline, or to an `exit`.
+    /// Takes a packet from `start` to the end of its pipeline, or to an `exit`. A traced packet runs the same operations.
     pub fn run(
         &self,
         start: Next,
@@ -139,13 +142,19 @@ impl Code {
         registers: &mut Registers,
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
-        match start {
-            Some(node) => self.execute(self.nodes[node], &[], tables, shared, registers, machine),
-            None => Ok(()),
+        let Some(node) = start else {
+            return Ok(());
+        };
+        let start = self.nodes[node];
+        if machine.state.trace.is_some() {
+            self.execute::<true>(start, &[], tables, shared, registers, machine)
+        } else {
+            self.execute::<false>(start, &[], tables, shared, registers, machine)
         }
     }
 
-    fn execute(
+    /// Also records what happens if it is `TRACED`.
+    fn execute<const TRACED: bool>(
         &self,
         start: Address,
         args: &[u8],
@@ -155,7 +164,11 @@ impl Code {
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
         let mut at = start as usize;
+        let mut unfinished = None;
         loop {
+            if TRACED {
+                self.record(at, args, tables, shared, machine, &mut unfinished);
+            }
             let op = &self.ops[at];
             at += 1;
             match op {
@@ -248,10 +261,14 @@ impl Code {
                     let found = tables[*table].apply(shared.profiles, machine.lookup());
                     if let Some((slot, color)) = found.color {
                         slot.store(&mut machine.phv.bytes, color as u128);
+                        if TRACED {
+                            machine.metered(color);
+                        }
                     }
                     if let Some(action) = found.action {
                         let start = self.actions[action.action];
-                        self.execute(start, found.args, &mut [], shared, registers, machine)?;
+                        let args = found.args;
+                        self.execute::<TRACED>(start, args, &mut [], shared, registers, machine)?;
                         if machine.verdict.exit {
                             return Ok(());
                         }
@@ -263,7 +280,7 @@ impl Code {
                 }
                 Op::Call { action, args } => {
                     let start = self.actions[*action];
-                    self.execute(start, args, &mut [], shared, registers, machine)?;
+                    self.execute::<TRACED>(start, args, &mut [], shared, registers, machine)?;
                     if machine.verdict.exit {
                         return Ok(());
                     }
@@ -276,7 +293,12 @@ impl Code {
                     return Ok(());
                 }
                 Op::Fail => return Err(DropCause::Assertion),
-                Op::End => return Ok(()),
+                Op::End => {
+                    if TRACED {
+                        finish(&mut unfinished, shared, machine);
+                    }
+                    return Ok(());
+                }
             }
         }
     }

@@ -4,8 +4,8 @@
 //! [`Engine::recorded`] removes it. Copies that are made in between carry a [`Mark`], so that the caller can continue with the
 //! same recorder when they leave their queues.
 //!
-//! Without a recorder, tracing costs no lookup, comparison or allocation: the loops for actions and tables exist twice, with
-//! and without hooks.
+//! Without a recorder, tracing costs no lookup, comparison or allocation: the compiler builds the loops that execute a program
+//! twice, with and without hooks.
 
 mod event;
 mod flow;

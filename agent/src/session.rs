@@ -16,7 +16,7 @@ use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
 use ultima_host::{Collective, Config};
 
 use crate::{
-    Epochs, Follower, Go, JoinError, Membership, Metrics, Next, Probes, Quiet, Settings,
+    Epochs, Follower, Go, Held, JoinError, Membership, Metrics, Next, Probes, Quiet, Settings,
     SocketError, WatchedRank,
 };
 
@@ -34,6 +34,8 @@ pub struct Context {
     pub settings: Settings,
     /// Where their counters go.
     pub metrics: Arc<Metrics>,
+    /// Their memberships.
+    pub held: Held,
     /// Prints a line for the user: warnings, and changes of epoch.
     pub notice: fn(&str),
 }
@@ -168,7 +170,7 @@ impl Session {
                 let Membership { job, rank, .. } = &session.membership;
                 let observer = session.collective.observer();
                 session.watched = Some(context.metrics.watch(job, *rank, observer));
-                session.attend(client);
+                session.attend(context);
                 Ok(session)
             }
             Err(error) => {
@@ -242,7 +244,7 @@ impl Session {
     }
 
     /// Keeps in contact with the controller from now on.
-    fn attend(&mut self, client: &Client) {
+    fn attend(&mut self, context: &Context) {
         let Some(Unattended {
             attendance,
             mut probes,
@@ -251,7 +253,8 @@ impl Session {
         else {
             return;
         };
-        let (client, epochs) = (client.clone(), self.epochs.clone());
+        context.held.add(&context.client, &self.membership);
+        let (client, epochs) = (context.client.clone(), self.epochs.clone());
         self.attending = Some(tokio::spawn(async move {
             loop {
                 let attended = client.attend(attendance.clone(), &mut probes, &mut follower);
@@ -360,7 +363,7 @@ impl Session {
         match Self::open(context, &membership, Link::Udp, &configure) {
             Ok(mut session) => {
                 session.watch_on(watched, context);
-                session.attend(client);
+                session.attend(context);
                 Ok(session)
             }
             Err(error) => {
@@ -385,7 +388,7 @@ impl Session {
     pub fn go_over(&mut self, mut next: Box<Session>, operation: u32, context: &Context) -> Self {
         next.collective.inherit(&mut self.collective);
         next.epochs.starts_at(operation);
-        next.attend(&context.client);
+        next.attend(context);
         next.watch_on(self.watched, context);
         let Membership { rank, epoch, .. } = &next.membership;
         (context.notice)(&format!(

@@ -11,7 +11,7 @@ use futures_util::future::try_join_all;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
 use ultima_agent::rank::{JobOrGrid, JoinedRank, ReadyError, ReadyRanks, Silence, ready};
-use ultima_agent::{Context, Exporter, Membership, Metrics, Session, give_up};
+use ultima_agent::{Context, Exporter, Held, Membership, Metrics, Session, give_up};
 use ultima_api::client::Client;
 use ultima_api::v1 as api;
 use ultima_host::Config;
@@ -26,7 +26,7 @@ use crate::document;
 use crate::exit::Exit;
 use ultima_console::output;
 
-/// Runs the agent. Ctrl-C ends it with exit code 130.
+/// Runs the agent. Ctrl-C ends it with exit code 130; its ranks leave the job.
 pub fn run(options: &Options) -> Result<ExitCode> {
     // Settings that no job accepts are refused before the controller is asked.
     let settings = options.settings();
@@ -40,10 +40,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         .worker_threads(1)
         .enable_all()
         .build()?;
+    let held = Held::default();
     let code = runtime.block_on(async {
         tokio::select! {
-            code = work(options) => code,
+            code = work(options, held.clone()) => code,
             () = crate::command::interrupted() => {
+                held.give_up().await;
                 eprintln!("error: interrupted");
                 Ok(crate::exit::Exit::Interrupted.into())
             }
@@ -54,7 +56,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     code
 }
 
-async fn work(options: &Options) -> Result<ExitCode> {
+async fn work(options: &Options, held: Held) -> Result<ExitCode> {
     let client = Client::connect(&options.at.controller).await?;
     let name = &options.job;
     let target = JobOrGrid::find(&client, name).await?;
@@ -82,6 +84,7 @@ async fn work(options: &Options) -> Result<ExitCode> {
         host: host.as_str().into(),
         settings: options.settings(),
         metrics,
+        held,
         notice: |line| eprintln!("{}", output::visible(line)),
     };
     let (ranks, trace) = join(&context, options, &target).await?;

@@ -212,6 +212,7 @@ async fn join(config: &WorkerConfig, port: OwnedFd) -> Result<(EpochMember, Opti
         host: config.host.as_str().into(),
         settings: config.settings,
         metrics: Arc::default(),
+        held: ultima_agent::Held::default(),
         notice: |line| eprintln!("{line}"),
     };
     let mut rank = JoinedRank::join_job(&context, &config.job, Link::Port(port)).await?;

@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Output};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use ultima_tests::needs;
 
@@ -418,6 +420,38 @@ fn a_silent_member_is_an_error() {
                 "{errors}"
             );
         }
+    });
+}
+
+/// Interrupted while it waits for others, and while it runs.
+#[test]
+fn an_interrupted_agent_leaves_the_job() {
+    with_hosts(|hosts| {
+        hosts.create("{ name: train, members: [h1, h2] }");
+        let work = ["--allreduce", "20000", "--repeat", "1000000"];
+        let options = [&AGENT[..], &work].concat();
+        let states = || {
+            let job = hosts.lab.job("train");
+            let members = job["members"].as_array().expect("members").iter();
+            let states: Vec<String> = members.map(|it| it["state"].to_string()).collect();
+            states.join(" ")
+        };
+        let interrupt = |agent: Child| {
+            let pid = Pid::from_raw(i32::try_from(agent.id()).expect("a process id"));
+            kill(pid, Signal::SIGINT).expect("it runs");
+            let output = ended(agent);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(130), "{errors}");
+            assert!(errors.ends_with("error: interrupted\n"), "{errors}");
+        };
+        let first = hosts.start(1, &options);
+        wait_until("h1 has joined", || states() == r#""joined" "free""#);
+        interrupt(first);
+        assert_eq!(states(), r#""free" "free""#);
+        let agents = [1, 2].map(|host| hosts.start(host, &options));
+        wait_until("both have joined", || states() == r#""joined" "joined""#);
+        agents.into_iter().for_each(interrupt);
+        assert_eq!(states(), r#""left" "left""#);
     });
 }
 

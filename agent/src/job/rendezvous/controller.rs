@@ -16,7 +16,7 @@ use super::store::{Client, Protocol};
 use super::{Members, Place, Rendezvous, Request, deadline};
 use crate::fingerprint::{Chosen, Fingerprint};
 use crate::rank::{EpochMember, JoinedRank, ReadyError, ReadyRanks, ready};
-use crate::{Context, Departure, Link, Metrics, SessionError, Start, give_up};
+use crate::{Context, Departure, Held, Link, Metrics, SessionError, Start, give_up};
 
 /// How long the collective of an earlier epoch serves repairs.
 const LINGER: Duration = Duration::from_millis(500);
@@ -69,6 +69,7 @@ impl Controller {
             host: self.host.clone().into(),
             settings: request.settings,
             metrics: Arc::new(Metrics::default()),
+            held: Held::default(),
             notice: |line| tracing::info!("{line}"),
         };
         let rank = JoinedRank::join_job(&context, &self.job, Link::Udp).await?;

@@ -1,0 +1,36 @@
+//! The memberships of a process, which it gives up when it ends early.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::timeout;
+use ultima_api::client::Client;
+
+use crate::{Membership, give_up};
+
+/// How long [`Held::give_up`] waits for the controller.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The memberships of a process, also those of earlier epochs.
+#[derive(Clone, Debug, Default)]
+pub struct Held(Arc<Mutex<Vec<(Client, Membership)>>>);
+
+impl Held {
+    pub(crate) fn add(&self, client: &Client, membership: &Membership) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push((client.clone(), membership.clone()));
+    }
+
+    /// Gives all ranks back, within two seconds. Does nothing for those that have left.
+    pub async fn give_up(&self) {
+        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let left = join_all(
+            all.iter()
+                .map(|(client, membership)| give_up(client, membership)),
+        );
+        if timeout(PATIENCE, left).await.is_err() {
+            tracing::debug!("the controller does not answer: it will suspect this process's ranks");
+        }
+    }
+}

@@ -52,10 +52,14 @@ pub fn share_under_one(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "expected a fraction from 0 to under 1, such as 0.01".into())
 }
 
-/// An integer from 1 to `most`, the largest value of `T`: `4`.
+/// An integer from 1 to `most`, the largest value of `T`: `4`, `25M`.
 pub fn count<T: FromStr>(text: &str, most: impl fmt::Display) -> Result<T, String> {
-    let count = text.parse();
-    count.map_err(|_| format!("expected an integer from 1 to {most}"))
+    let scaled = || match text.ends_with(char::is_alphabetic) {
+        true => decimal(text)?.to_string().parse().ok(),
+        false => None,
+    };
+    let count = text.parse().ok().or_else(scaled);
+    count.ok_or_else(|| format!("expected an integer from 1 to {most}"))
 }
 
 /// A half-open range of integers: `3..7`.
@@ -81,7 +85,20 @@ pub fn metrics_address(text: &str) -> Result<SocketAddr, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+
     use super::*;
+
+    #[test]
+    fn counts() {
+        let parsed = |text| count::<NonZeroU16>(text, NonZeroU16::MAX);
+        for (text, value) in [("1", 1), ("65535", 65_535), ("4K", 4000), ("0.5K", 500)] {
+            assert_eq!(parsed(text).map(NonZeroU16::get), Ok(value));
+        }
+        for wrong in ["0", "65536", "1M", "-1", "1.5", "K", ""] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn control_addresses() {

@@ -45,7 +45,7 @@ pub struct Options {
     /// Number of ranks to run in this process, each with its own socket and thread
     #[arg(long, value_name = "K", default_value = "1", value_parser = |text: &str| units::count::<NonZeroU16>(text, NonZeroU16::MAX))]
     pub ranks: NonZeroU16,
-    /// Number of values (32-bit floats) in each AllReduce; must be equal on all hosts
+    /// Number of values (32-bit floats) in each AllReduce, such as 25M; must be equal on all hosts
     #[arg(long, value_name = "N", default_value = "1000000", value_parser = |text: &str| units::count::<NonZeroU32>(text, NonZeroU32::MAX))]
     pub allreduce: NonZeroU32,
     /// Number of AllReduces of the job; a rank that joins later takes part in the remaining ones

@@ -2,13 +2,15 @@
 //!
 //! Every error is one line on standard error; [`exit`] defines the exit codes.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::fmt;
+use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use ultima_console::error_line;
@@ -45,14 +47,28 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let line = command_line(std::env::args_os().collect());
+    let arguments = match Arguments::try_parse_from(line) {
         Ok(arguments) => arguments,
         Err(error) => return error_line::refuse(&error, fail),
     };
-    match log().and_then(|()| arguments.command.run()) {
+    let log = match arguments.command.starts_its_log() {
+        true => Ok(()),
+        false => log(),
+    };
+    match log.and_then(|()| arguments.command.run()) {
         Ok(code) => code,
         Err(error) => fail(&error),
     }
+}
+
+/// The command line. Under BMv2's name, the binary has BMv2's command line.
+fn command_line(mut words: Vec<OsString>) -> Vec<OsString> {
+    let name = words.first().and_then(|name| Path::new(name).file_name());
+    if name.is_some_and(|name| name == command::SIMPLE_SWITCH_GRPC) {
+        words.insert(1, "simple-switch-grpc".into());
+    }
+    words
 }
 
 /// Prints an error and returns its exit code.
@@ -66,13 +82,19 @@ const DEFAULT_LOG: &str = "warn,ultima_controller::server::group=info";
 
 /// Starts logging to standard error, filtered by `ULTIMA_LOG`.
 fn log() -> anyhow::Result<()> {
+    start_log(DEFAULT_LOG, stderr, stderr().is_terminal())
+}
+
+/// Starts logging to `writer`, filtered by `ULTIMA_LOG` or, if that is not set, by `default`. `ansi`: with colours.
+fn start_log<W>(default: &str, writer: W, ansi: bool) -> anyhow::Result<()>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let filter = match std::env::var("ULTIMA_LOG") {
         Ok(text) => log_filter(&text)?,
-        Err(_) => DEFAULT_LOG.parse()?,
+        Err(_) => default.parse()?,
     };
-    let lines = fmt::layer()
-        .with_ansi(stderr().is_terminal())
-        .with_writer(stderr);
+    let lines = fmt::layer().with_ansi(ansi).with_writer(writer);
     tracing_subscriber::registry()
         .with(lines)
         .with(filter)
@@ -95,6 +117,8 @@ fn log_filter(text: &str) -> anyhow::Result<Targets> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use clap::CommandFactory;
 
     /// clap's own check: no two options of a command conflict.
@@ -103,11 +127,31 @@ mod tests {
         super::Arguments::command().debug_assert();
     }
 
+    #[test]
+    fn under_bmv2_s_name_the_command_line_is_bmv2_s() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect();
+        for (line, expected) in [
+            (
+                "/usr/bin/simple_switch_grpc --no-p4",
+                "/usr/bin/simple_switch_grpc simple-switch-grpc --no-p4",
+            ),
+            ("ultima switch", "ultima switch"),
+            (
+                "simple_switch_grpc/ultima demo",
+                "simple_switch_grpc/ultima demo",
+            ),
+        ] {
+            let expected: Vec<OsString> = words(expected);
+            assert_eq!(super::command_line(words(line)), expected);
+        }
+    }
+
     /// Commands without `-o`: their output has a format of its own, or is one status line.
-    const WITHOUT_OUTPUT: [&str; 11] = [
+    const WITHOUT_OUTPUT: [&str; 12] = [
         "bench",
         "switch",
         "switch port add",
+        "simple-switch-grpc",
         "controller serve",
         "fabric chassis",
         "lab up",

@@ -13,9 +13,11 @@ use ultima_link::{ChangeError, WireChange};
 
 use crate::yaml::{self, LoadError};
 
-/// The names of a link's settings, as in `ultima wire`; YAML also allows `queue_packets`.
-pub(crate) const NAMES: [&str; 9] = [
+/// The names of a link's settings, as in `ultima wire`; YAML also allows `_` for `-`.
+pub(crate) const NAMES: [&str; 11] = [
     "rate",
+    "packet-rate",
+    "packet_rate",
     "delay",
     "jitter",
     "reorder",

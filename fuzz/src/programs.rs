@@ -24,7 +24,7 @@ impl Program {
     pub fn files(&self) -> ProgramFiles {
         ProgramFiles {
             json: self.json.to_vec(),
-            p4info: self.p4info_text.to_owned(),
+            p4info: Some(self.p4info_text.to_owned()),
         }
     }
 

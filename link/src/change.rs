@@ -24,6 +24,7 @@ use crate::wire::WireConfig;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WireChange {
     rate: Option<Option<u64>>,
+    packet_rate: Option<Option<u64>>,
     delay: Option<Duration>,
     jitter: Option<Option<Jitter>>,
     reorder: Option<bool>,
@@ -34,8 +35,9 @@ pub struct WireChange {
 }
 
 /// The names of the settings in text.
-const SETTINGS: [&str; 8] = [
+const SETTINGS: [&str; 9] = [
     "rate",
+    "packet-rate",
     "delay",
     "jitter",
     "reorder",
@@ -91,6 +93,7 @@ impl WireChange {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ChangeError> {
         match name.replace('_', "-").as_str() {
             "rate" => self.rate = Some(unless_none(value, units::bit_rate)?),
+            "packet-rate" => self.packet_rate = Some(unless_none(value, units::packet_rate)?),
             "delay" => self.delay = Some(unless_none(value, units::duration)?.unwrap_or_default()),
             "jitter" => self.jitter = Some(unless_none(value, str::parse)?),
             "reorder" => self.reorder = Some(value.parse().map_err(|_| ChangeError::Bool)?),
@@ -122,6 +125,7 @@ impl WireChange {
             }
         }
         put(&self.rate, &mut wire.rate);
+        put(&self.packet_rate, &mut wire.packet_rate);
         put(&self.delay, &mut wire.delay);
         put(&self.jitter, &mut wire.jitter);
         put(&self.reorder, &mut wire.reorder);
@@ -135,6 +139,7 @@ impl WireChange {
     pub fn names(&self) -> Vec<String> {
         let said = [
             ("rate_bps", self.rate.is_some()),
+            ("packets_per_second", self.packet_rate.is_some()),
             ("delay_ns", self.delay.is_some()),
             ("jitter", self.jitter.is_some()),
             ("reorder", self.reorder.is_some()),
@@ -173,6 +178,8 @@ impl fmt::Display for WireConfig {
             setting.map_or_else(|| "none".to_owned(), |value| value.to_string())
         }
         write!(f, "rate={}", or_none(self.rate.map(units::show_bit_rate)))?;
+        let packet_rate = self.packet_rate.map(units::show_packet_rate);
+        write!(f, ",packet-rate={}", or_none(packet_rate))?;
         write!(f, ",delay={}", units::show_duration(self.delay))?;
         write!(
             f,
@@ -196,7 +203,7 @@ impl fmt::Display for WireConfig {
 mod tests {
     use super::*;
 
-    const FULL: &str = "rate=1G,delay=50us,jitter=pareto:10us:3,reorder=true,loss=0.01,\
+    const FULL: &str = "rate=1G,packet-rate=2.5k,delay=50us,jitter=pareto:10us:3,reorder=true,loss=0.01,\
                         loss=0.02:8,queue=64k,queue-packets=65,ecn=time:500us";
 
     fn applied(text: &str, mut wire: WireConfig) -> WireConfig {
@@ -211,7 +218,7 @@ mod tests {
         let perfect = WireConfig::default();
         assert_eq!(
             perfect.to_string(),
-            "rate=none,delay=0s,jitter=none,reorder=false,loss=none,queue=1M,queue-packets=none,\
+            "rate=none,packet-rate=none,delay=0s,jitter=none,reorder=false,loss=none,queue=1M,queue-packets=none,\
              ecn=none"
         );
         assert_eq!(applied(&perfect.to_string(), wire), perfect);
@@ -222,6 +229,7 @@ mod tests {
         let wire = applied(FULL, WireConfig::default());
         for (name, value) in [
             ("rate", "none"),
+            ("packet_rate", "none"),
             ("delay", "none"),
             ("jitter", "none"),
             ("reorder", "false"),
@@ -258,12 +266,13 @@ mod tests {
         for (wrong, said) in [
             (
                 "speed=1G",
-                "unknown setting `speed`: expected one of rate, delay,",
+                "unknown setting `speed`: expected one of rate, packet-rate, delay,",
             ),
             ("rate", "`rate`: expected NAME=VALUE"),
             ("", "``: expected NAME=VALUE"),
             ("rate=1G,", "``: expected NAME=VALUE"),
             ("rate=fast", "expected bits per second"),
+            ("packet-rate=0", "expected packets per second"),
             ("reorder=maybe", "expected true or false"),
             ("queue-packets=-1", "expected a number of packets"),
             ("queue=none", "expected bytes"),

@@ -9,6 +9,9 @@ pub enum UnitError {
     /// Not a rate.
     #[error("expected bits per second, more than 0, such as 100000000, 100M or 2.5G")]
     BitRate,
+    /// Not a packet rate.
+    #[error("expected packets per second, more than 0, such as 100 or 2.5k")]
+    PacketRate,
     /// Not a size.
     #[error("expected bytes, more than 0, such as 65536, 64k or 1M")]
     Bytes,
@@ -22,6 +25,13 @@ pub fn bit_rate(text: &str) -> Result<u64, UnitError> {
     decimal(text)
         .filter(|rate| *rate > 0)
         .ok_or(UnitError::BitRate)
+}
+
+/// Packets per second, at least 1: `100`, `2.5k` (powers of 1,000).
+pub fn packet_rate(text: &str) -> Result<u64, UnitError> {
+    decimal(text)
+        .filter(|rate| *rate > 0)
+        .ok_or(UnitError::PacketRate)
 }
 
 /// A number, `400000`, `400K`, `2.5G` (powers of 1,000); `None` for any other text.
@@ -72,6 +82,11 @@ fn scaled(text: &str, base: f64) -> Option<u64> {
 /// Formats a rate for [`bit_rate`]: `2.5G`.
 pub fn show_bit_rate(rate: u64) -> String {
     shortest(rate, 1000.0, |text| bit_rate(text) == Ok(rate))
+}
+
+/// Formats a packet rate for [`packet_rate`]: `2.5k`.
+pub fn show_packet_rate(rate: u64) -> String {
+    show_bit_rate(rate)
 }
 
 /// Formats a size for [`bytes`]: `64k`.

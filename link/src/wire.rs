@@ -24,6 +24,9 @@ const MAX_LOSSES: usize = 16;
 pub struct WireConfig {
     /// Bits per second. `None`: frames take no time.
     pub rate: Option<u64>,
+    /// Frames per second, whatever their length: the time from one frame's start to the next is at least its inverse.
+    /// `None`: only `rate` spaces frames.
+    pub packet_rate: Option<u64>,
     /// From the end of a frame's serialization to its arrival, at most a minute.
     pub delay: Duration,
     /// How the delay varies from frame to frame.
@@ -46,6 +49,7 @@ impl Default for WireConfig {
     fn default() -> Self {
         WireConfig {
             rate: None,
+            packet_rate: None,
             delay: Duration::ZERO,
             jitter: None,
             reorder: false,
@@ -63,6 +67,9 @@ pub enum WireError {
     /// A rate of zero.
     #[error("rate 0 bit/s: expected at least 1, or none for a wire without a rate")]
     Rate,
+    /// A packet rate of zero.
+    #[error("packet rate 0: expected at least 1 packet per second, or none for no such limit")]
+    PacketRate,
     /// A delay that needs too much memory.
     #[error("delay {0:?}: expected at most {MAX_DELAY:?}")]
     Delay(Duration),
@@ -116,6 +123,9 @@ impl WireConfig {
                 });
             }
         }
+        if self.packet_rate == Some(0) {
+            return Err(WireError::PacketRate);
+        }
         if !(MIN_CHARGE..=MAX_QUEUE).contains(&self.queue_bytes) {
             return Err(WireError::Queue(self.queue_bytes));
         }
@@ -155,6 +165,13 @@ mod tests {
                     ..perfect()
                 },
                 "rate 0 bit/s: expected at least 1",
+            ),
+            (
+                WireConfig {
+                    packet_rate: Some(0),
+                    ..perfect()
+                },
+                "packet rate 0: expected at least 1",
             ),
             (
                 WireConfig {

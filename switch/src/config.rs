@@ -12,7 +12,8 @@ use crate::engine::Limits;
 use crate::stats::StatsKey;
 use crate::target::Target;
 use crate::tls::TlsFiles;
-use crate::tm::WireConfig;
+use crate::tm::{PRIORITIES, WireConfig};
+use crate::trace::PacketLog;
 
 /// Highest port number: v1model's egress port has nine bits, and 511 stands for "drop".
 pub const MAX_PORT: u16 = 510;
@@ -283,14 +284,24 @@ pub struct PortConfig {
 pub struct ProgramFiles {
     /// The JSON of p4c's BMv2 backend.
     pub json: Vec<u8>,
-    /// The program's P4Info in protobuf's text format.
-    pub p4info: String,
+    /// The program's P4Info in protobuf's text format. Without it, packets run through the program with its constant entries
+    /// and default actions, and controllers have no access until one of them sets a pipeline config, as on simple_switch_grpc.
+    pub p4info: Option<String>,
+}
+
+/// The names of a port's captures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CaptureNames {
+    /// `3_in.pcap` and `3_out.pcap`, by the port's number.
+    Number,
+    /// `veth3_in.pcap` and `veth3_out.pcap`, by the port's interface, as BMv2 does; by number for other attachments.
+    Interface,
 }
 
 /// A switch's configuration.
 #[derive(Debug)]
 pub struct SwitchConfig {
-    /// P4Runtime's device id, not 0.
+    /// P4Runtime's device id.
     pub device_id: u64,
     /// Address of the gRPC server; port 0 takes any free one.
     pub grpc: SocketAddr,
@@ -314,9 +325,15 @@ pub struct SwitchConfig {
     /// Ends the switch when all files are replayed and no frame is queued or in flight. Without a file to replay, the switch does
     /// not end by itself.
     pub exit_when_done: bool,
-    /// Folder for captures, `PORT_in.pcap` and `PORT_out.pcap` for each port. They replace those of an earlier run. A port that
-    /// is removed and added again appends to its files.
+    /// Folder for captures, two files for each port. They replace those of an earlier run. A port that is removed and added
+    /// again appends to its files.
     pub pcap_dir: Option<PathBuf>,
+    /// The names of these files.
+    pub pcap_names: CaptureNames,
+    /// Number of queues of each port, 1 to [`PRIORITIES`], for the lowest priorities. A copy with a higher priority is dropped.
+    pub priority_queues: u8,
+    /// Receives the trace of every packet that enters.
+    pub packet_log: Option<PacketLog>,
     /// Limits for programs and their entries.
     pub limits: Limits,
     /// Emulate this target. `program` is then a configuration for it.
@@ -338,6 +355,9 @@ impl Default for SwitchConfig {
             replay_after: Duration::ZERO,
             exit_when_done: false,
             pcap_dir: None,
+            pcap_names: CaptureNames::Number,
+            priority_queues: PRIORITIES as u8,
+            packet_log: None,
             limits: Limits::default(),
             target: None,
         }

@@ -16,9 +16,9 @@ use crate::pipeline::Pipeline;
 use crate::port::PortIo;
 use crate::port::links::LinkNews;
 use crate::stats::{Key, Place, PortStats, StatsKey};
-use crate::tm::{EgressPort, Held, Nanos, Pool, WireConfig};
-use crate::trace::Fate;
+use crate::tm::{EgressPort, Held, Nanos, PRIORITIES, Pool, WireConfig};
 use crate::trace::tracer::Tracer;
+use crate::trace::{Fate, PacketLog};
 
 mod egress;
 mod ingress;
@@ -46,7 +46,11 @@ pub(crate) struct NewPort {
     pub(crate) wire: WireConfig,
     /// Seed of the wire's losses.
     pub(crate) seed: u64,
+    /// Number of its queues.
+    pub(crate) priority_queues: u8,
     pub(crate) capture: Option<Capture>,
+    /// The capture's name.
+    pub(crate) capture_name: String,
 }
 
 /// The datapath's connection to controllers.
@@ -159,7 +163,7 @@ impl Datapath {
             links: None,
             told: Told::default(),
             nowhere: Nowhere {
-                egress: EgressPort::new(WireConfig::default(), 0),
+                egress: EgressPort::new(WireConfig::default(), 0, PRIORITIES as u8),
                 stats: PortStats::new(keyed),
                 ready: false,
             },
@@ -200,6 +204,11 @@ impl Datapath {
     /// Returns the tracer.
     pub(crate) fn tracer(&mut self) -> &mut Tracer {
         &mut self.tracer
+    }
+
+    /// Starts the log of all packets.
+    pub(crate) fn start_log(&mut self, log: PacketLog) {
+        self.tracer.log_to(log, self.clock.time_of_day(0));
     }
 
     /// Returns the port numbers in ascending order.

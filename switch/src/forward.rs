@@ -206,6 +206,7 @@ impl Forwarder {
             }
         }
         self.datapath.flush_captures(true);
+        self.datapath.tracer().end_log();
         Ok(())
     }
 

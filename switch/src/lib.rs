@@ -17,9 +17,11 @@
 //! └────────────── forwarding thread ──────────┘ ← closures ← gRPC server (tokio)
 //! ```
 
+mod bare_program;
 mod clock;
 pub mod config;
 mod datapath;
+mod device_config;
 mod digests;
 mod forward;
 mod grpc;
@@ -39,7 +41,9 @@ pub mod tls;
 pub mod tm;
 pub mod trace;
 
-pub use config::{Attach, AttachSpec, PcapFiles, PortConfig, PortSpec, ProgramFiles, SwitchConfig};
+pub use config::{
+    Attach, AttachSpec, CaptureNames, PcapFiles, PortConfig, PortSpec, ProgramFiles, SwitchConfig,
+};
 pub use datapath::unknown_port;
 pub use link::{Link, LinkConfig};
 pub use pipeline::ConfigError;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use crate::config::PortConfig;
+use crate::config::{Attach, CaptureNames, PortConfig};
 use crate::datapath::NewPort;
 use crate::notify::Notifier;
 use crate::pcap::{Capture, Present};
@@ -19,9 +19,11 @@ use crate::tm::WireConfig;
 pub(crate) struct PortOpener {
     seed: u64,
     pcap_dir: Option<PathBuf>,
+    pcap_names: CaptureNames,
+    priority_queues: u8,
     replay: ReplayPlan,
-    /// Ports that have captures of this run.
-    captured: Mutex<BTreeSet<u16>>,
+    /// Names of captures of this run.
+    captured: Mutex<BTreeSet<String>>,
 }
 
 impl PortOpener {
@@ -29,6 +31,8 @@ impl PortOpener {
     pub(crate) fn new(
         seed: u64,
         pcap_dir: Option<PathBuf>,
+        pcap_names: CaptureNames,
+        priority_queues: u8,
         replay: ReplayPlan,
     ) -> Result<Self, SwitchError> {
         if let Some(dir) = &pcap_dir {
@@ -37,6 +41,8 @@ impl PortOpener {
         Ok(PortOpener {
             seed,
             pcap_dir,
+            pcap_names,
+            priority_queues,
             replay,
             captured: Mutex::default(),
         })
@@ -50,12 +56,16 @@ impl PortOpener {
             wire,
         } = config;
         let attachment = attach.to_string();
+        let name = match (self.pcap_names, &attach) {
+            (CaptureNames::Interface, Attach::Interface(name)) => name.clone(),
+            _ => number.to_string(),
+        };
         let io = port::open(attach, self.replay).map_err(|source| SwitchError::Attach {
             port: number,
             attachment: attachment.clone(),
             source,
         })?;
-        let capture = self.capture(number)?;
+        let capture = self.capture(&name)?;
         // Ports get different seeds, also on switches with consecutive seeds.
         let seed = self
             .seed
@@ -67,7 +77,9 @@ impl PortOpener {
             io,
             wire,
             seed,
+            priority_queues: self.priority_queues,
             capture,
+            capture_name: name,
         })
     }
 
@@ -77,13 +89,16 @@ impl PortOpener {
         number: u16,
         notifier: Notifier,
     ) -> Result<NewPort, SwitchError> {
+        let name = number.to_string();
         Ok(NewPort {
             number,
             attachment: controller::ATTACHMENT.to_owned(),
             io: Box::new(ControllerPort(notifier)),
             wire: WireConfig::default(),
             seed: 0,
-            capture: self.capture(number)?,
+            priority_queues: self.priority_queues,
+            capture: self.capture(&name)?,
+            capture_name: name,
         })
     }
 
@@ -97,22 +112,22 @@ impl PortOpener {
         if let (Some(capture), Some(dir)) = (&mut port.capture, &self.pcap_dir) {
             capture.begin().map_err(|source| cannot(dir, source))?;
             let mut captured = self.captured.lock().unwrap_or_else(PoisonError::into_inner);
-            captured.insert(port.number);
+            captured.insert(port.capture_name.clone());
         }
         Ok(())
     }
 
     /// Opens a port's captures. A port that is added again appends to its captures; those of an earlier run are replaced.
-    fn capture(&self, number: u16) -> Result<Option<Capture>, SwitchError> {
+    fn capture(&self, name: &str) -> Result<Option<Capture>, SwitchError> {
         let Some(dir) = &self.pcap_dir else {
             return Ok(None);
         };
         let captured = self.captured.lock().unwrap_or_else(PoisonError::into_inner);
-        let present = match captured.contains(&number) {
+        let present = match captured.contains(name) {
             true => Present::Continued,
             false => Present::Replaced,
         };
-        let capture = Capture::open(dir, number, present);
+        let capture = Capture::open(dir, name, present);
         capture.map(Some).map_err(|source| cannot(dir, source))
     }
 }

@@ -1,4 +1,4 @@
-//! Writes pcap files: captures of a port, `PORT_in.pcap` and `PORT_out.pcap`, and output of replays.
+//! Writes pcap files: captures of a port, `NAME_in.pcap` and `NAME_out.pcap`, and output of replays.
 //!
 //! The format is the classic one, little-endian, with nanoseconds (draft-ietf-opsawg-pcap).
 //!
@@ -61,12 +61,12 @@ enum State {
 }
 
 impl Capture {
-    /// Opens both files in `dir`, which must exist.
-    pub(crate) fn open(dir: &Path, port: u16, present: Present) -> io::Result<Self> {
-        let open = |name: String| Trace::open(dir.join(name), present).map(Some);
+    /// Opens both files in `dir`, which must exist. `name` is the port's.
+    pub(crate) fn open(dir: &Path, name: &str, present: Present) -> io::Result<Self> {
+        let open = |file: String| Trace::open(dir.join(file), present).map(Some);
         Ok(Capture {
-            input: open(format!("{port}_in.pcap"))?,
-            output: open(format!("{port}_out.pcap"))?,
+            input: open(format!("{name}_in.pcap"))?,
+            output: open(format!("{name}_out.pcap"))?,
         })
     }
 
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn another_implementation_reads_the_files() {
         let dir = tempfile::tempdir().expect("temporary folder");
-        let mut capture = Capture::open(dir.path(), 7, Present::Replaced).expect("open");
+        let mut capture = Capture::open(dir.path(), "7", Present::Replaced).expect("open");
         capture.begin().expect("begin");
         let time = Duration::new(1_700_000_000, 123_456_789);
         capture.record(Direction::In, time, &[1; 60]);

@@ -16,6 +16,7 @@ use crate::grpc::{
 use crate::p4info;
 use crate::target::{Refusal, Target};
 use crate::tm::Nanos;
+use crate::{bare_program, device_config};
 
 /// Time between two looks for idle entries, as long as there are any.
 const SCAN_INTERVAL: Nanos = 10_000_000;
@@ -53,13 +54,36 @@ impl Loader {
         pipeline.engine.seed(self.seed);
         Ok(pipeline)
     }
+
+    /// Loads a program without its P4Info. Packets run through it, but controllers have no access to it.
+    pub(crate) fn load_bare(&self, json: Vec<u8>) -> Result<Pipeline, ConfigError> {
+        let p4info = bare_program::p4info(&json).map_err(|error| {
+            // The message ends with the place, which has its own fields.
+            let message = error.to_string();
+            let message = message
+                .rsplit_once(" at line ")
+                .map_or(&*message, |it| it.0);
+            ConfigError::Load(LoadError::Json {
+                line: error.line(),
+                column: error.column(),
+                message: message.to_owned(),
+            })
+        })?;
+        let mut pipeline = self.load(ForwardingPipelineConfig {
+            p4info: Some(p4info),
+            p4_device_config: json,
+            cookie: None,
+        })?;
+        pipeline.config.p4info = None;
+        Ok(pipeline)
+    }
 }
 
 /// A loaded program.
 pub(crate) struct Pipeline {
     /// The interpreter with tables, counters, meters, registers and replication engine.
     pub(crate) engine: Engine,
-    /// What it was loaded from.
+    /// The config that it was loaded from. Without a P4Info, controllers have no access.
     pub(crate) config: ForwardingPipelineConfig,
     /// Multicast groups and clone sessions as they were written: the interpreter knows their
     /// replicas, a reader also wants the metadata and the form in which ports were given (P4Runtime
@@ -82,12 +106,20 @@ pub(crate) struct Pipeline {
 /// Why a forwarding pipeline config is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// There is no P4Info in it.
-    #[error("the forwarding pipeline config has no P4Info")]
+    /// The config has no P4Info.
+    #[error("config.p4info is not set: expected the P4Info of the program")]
     NoP4Info,
-    /// There is no program in it.
-    #[error("the forwarding pipeline config has no device config: expected p4c's BMv2 JSON")]
+    /// The config has no program.
+    #[error(
+        "config.p4_device_config has no program: expected p4c's BMv2 JSON, or a p4.tmp.P4DeviceConfig with it in device_data"
+    )]
     NoDeviceConfig,
+    /// The device config has an unknown format.
+    #[error(
+        "config.p4_device_config has an unknown format: expected p4c's BMv2 JSON, or a p4.tmp.P4DeviceConfig with it in \
+         device_data"
+    )]
+    UnknownDeviceConfig,
     /// The config is not for the emulated target.
     #[error(transparent)]
     Target(#[from] Refusal),
@@ -128,10 +160,11 @@ impl Pipeline {
         limits: Limits,
     ) -> Result<Pipeline, ConfigError> {
         let described = config.p4info.as_ref().ok_or(ConfigError::NoP4Info)?;
-        if config.p4_device_config.is_empty() {
+        let json = device_config::json(&config.p4_device_config)?;
+        if json.is_empty() {
             return Err(ConfigError::NoDeviceConfig);
         }
-        let engine = p4info::load(&config.p4_device_config, described, limits)?;
+        let engine = p4info::load(&json, described, limits)?;
         let mut pipeline = Pipeline {
             digests: Digests::new(engine.digests().clone()),
             strings: Strings::new(described, &engine),

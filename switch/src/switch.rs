@@ -25,9 +25,6 @@ use crate::tm::WireError;
 /// Why a switch does not start, or ends by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum SwitchError {
-    /// Device id 0, which means "none" in P4Runtime.
-    #[error("device id 0: expected 1 or more")]
-    DeviceId,
     /// A port number that v1model does not have.
     #[error("port {0}: expected 0 to {MAX_PORT}")]
     PortNumber(u16),
@@ -124,12 +121,12 @@ impl Switch {
             replay_after,
             exit_when_done,
             pcap_dir,
+            pcap_names,
+            priority_queues,
+            packet_log,
             limits,
             target,
         } = config;
-        if device_id == 0 {
-            return Err(SwitchError::DeviceId);
-        }
         check_ports(&ports, cpu_port)?;
         if let Some(target) = &target {
             for port in &ports {
@@ -155,7 +152,7 @@ impl Switch {
             after: replay_after,
             decisive: exit_when_done,
         };
-        let opener = PortOpener::new(seed, pcap_dir, replay)?;
+        let opener = PortOpener::new(seed, pcap_dir, pcap_names, priority_queues, replay)?;
         let mut ports = ports
             .into_iter()
             .map(|port| opener.open(port))
@@ -173,6 +170,9 @@ impl Switch {
             .map_err(SwitchError::Forwarding)?;
         if exit_when_done {
             forwarder.end_with_replay();
+        }
+        if let Some(log) = packet_log {
+            forwarder.datapath().start_log(log);
         }
         let mut running = Running::start(forwarder, handle.clone())?;
         let service = Service::new(device_id, loader, handle, tallies, opener);
@@ -248,7 +248,10 @@ pub(crate) fn check_ports(ports: &[PortConfig], cpu_port: Option<u16>) -> Result
 }
 
 fn load(files: ProgramFiles, loader: &Loader) -> Result<Pipeline, SwitchError> {
-    let p4info: P4Info = text::parse(&files.p4info)?;
+    let Some(p4info) = files.p4info else {
+        return Ok(loader.load_bare(files.json)?);
+    };
+    let p4info: P4Info = text::parse(&p4info)?;
     let config = ForwardingPipelineConfig {
         p4info: Some(p4info),
         p4_device_config: files.json,

@@ -27,6 +27,7 @@ mod ports;
 mod refusal;
 mod resume;
 mod schema;
+mod simple_switch_grpc;
 mod switch;
 mod telemetry;
 mod trace;
@@ -35,12 +36,15 @@ mod wait;
 mod wire;
 mod wire_options;
 
+pub use simple_switch_grpc::NAME as SIMPLE_SWITCH_GRPC;
+
 /// The subcommands of `ultima`, in the order of `--help`.
 #[derive(clap::Subcommand)]
 pub enum Command {
     Demo(Box<crate::demo::Options>),
     Bench(Box<crate::bench::Options>),
     Switch(Box<switch::Arguments>),
+    SimpleSwitchGrpc(Box<simple_switch_grpc::Arguments>),
     Wire(Box<wire::Arguments>),
     Controller(controller::Arguments),
     Fabric(fabric::Arguments),
@@ -59,12 +63,18 @@ pub enum Command {
 }
 
 impl Command {
+    /// True if the subcommand itself starts logging, because its options say where to.
+    pub fn starts_its_log(&self) -> bool {
+        matches!(self, Command::SimpleSwitchGrpc(_))
+    }
+
     /// Runs the subcommand to its end.
     pub fn run(self) -> Result<ExitCode> {
         match self {
             Command::Demo(options) => return crate::demo::run(&options),
             Command::Bench(options) => return crate::bench::run(&options),
             Command::Switch(arguments) => return switch::run(*arguments),
+            Command::SimpleSwitchGrpc(arguments) => return simple_switch_grpc::run(*arguments),
             Command::Wire(arguments) => wire::run(*arguments),
             Command::Controller(arguments) => return controller::run(arguments),
             Command::Fabric(arguments) => return fabric::run(arguments),

@@ -10,6 +10,9 @@ pub struct WireOptions {
     /// Rate in bits per second, such as 10G [default: none, unlimited]
     #[arg(long, value_name = "BITS/S", help_heading = HEADING)]
     rate: Option<String>,
+    /// Rate in packets per second, such as 100 or 10k, for frames of any length [default: none, unlimited]
+    #[arg(long, value_name = "PACKETS/S", help_heading = HEADING)]
+    packet_rate: Option<String>,
     /// One-way delay, such as 500us [default: 0s]
     #[arg(long, value_name = "TIME", help_heading = HEADING)]
     delay: Option<String>,
@@ -61,6 +64,7 @@ impl WireOptions {
         let mut change = WireChange::default();
         let settings = [
             ("rate", &self.rate),
+            ("packet-rate", &self.packet_rate),
             ("delay", &self.delay),
             ("jitter", &self.jitter),
             ("reorder", &self.reorder),

@@ -14,6 +14,7 @@ mod job;
 mod lab;
 mod metrics;
 mod operation_trace;
+mod simple_switch_grpc;
 mod standby;
 mod switch_port;
 mod switch_trace;

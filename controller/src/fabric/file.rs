@@ -153,6 +153,10 @@ pub(super) struct LinkFile {
     /// The delay of a frame.
     #[schemars(with = "Option<Values>")]
     delay: Option<Spanned<Values>>,
+    /// Frames per second, whatever their length.
+    #[serde(alias = "packet-rate")]
+    #[schemars(with = "Option<Values>")]
+    packet_rate: Option<Spanned<Values>>,
     /// Random extra delay.
     #[schemars(with = "Option<Values>")]
     jitter: Option<Spanned<Values>>,
@@ -200,14 +204,19 @@ fn port_map_schema(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Adds the alias of `queue_packets`, which derived schemas lack.
+/// Adds the aliases of settings with two words, which derived schemas lack.
 fn with_alias(schema: &mut Schema) {
-    if let Some(properties) = schema
+    let properties = schema
         .get_mut("properties")
-        .and_then(|it| it.as_object_mut())
-        && let Some(queue) = properties.get("queue_packets").cloned()
-    {
-        properties.insert("queue-packets".to_owned(), queue);
+        .and_then(|it| it.as_object_mut());
+    let Some(properties) = properties else { return };
+    for (name, alias) in [
+        ("queue_packets", "queue-packets"),
+        ("packet_rate", "packet-rate"),
+    ] {
+        if let Some(setting) = properties.get(name).cloned() {
+            properties.insert(alias.to_owned(), setting);
+        }
     }
 }
 
@@ -216,6 +225,7 @@ impl LinkFile {
     pub(super) fn settings(&self) -> impl Iterator<Item = (&str, &Spanned<Values>)> {
         let all = [
             ("rate", &self.rate),
+            ("packet-rate", &self.packet_rate),
             ("delay", &self.delay),
             ("jitter", &self.jitter),
             ("reorder", &self.reorder),

@@ -73,7 +73,7 @@ impl Datapath {
         let port = Port {
             number,
             attachment: new.attachment,
-            egress: EgressPort::new(new.wire, new.seed),
+            egress: EgressPort::new(new.wire, new.seed, new.priority_queues),
             stats: PortStats::new(self.stats_key.is_some()),
             capture: new.capture,
             ready: false,

@@ -16,9 +16,10 @@ pub(crate) struct Replaced {
 }
 
 impl Datapath {
-    /// Returns the program for reads and writes of the control plane: the saved one, if there is one.
+    /// Returns the program for reads and writes of the control plane: the saved one, if there is one. `None` without a P4Info.
     pub(crate) fn target(&mut self) -> Option<&mut Pipeline> {
-        let target = self.saved.as_mut().or(self.active.as_mut())?;
+        let target = self.saved.as_mut().or(self.active.as_mut());
+        let target = target.filter(|target| target.config.p4info.is_some())?;
         target.engine.set_now(self.clock.now() / 1000);
         Some(target)
     }

@@ -12,7 +12,10 @@ use ultima_p4runtime::v1::{
 
 use super::Service;
 use super::reconcile::take_over;
-use crate::pipeline::Pipeline;
+use crate::datapath::Datapath;
+use crate::device_config;
+use crate::engine::LoadError;
+use crate::pipeline::{ConfigError, Pipeline};
 
 impl Service {
     pub(super) async fn set_pipeline_config(
@@ -77,6 +80,7 @@ impl Service {
                     self.send_as_primary(device_id, &role, election_id, move |datapath| {
                         let taken = datapath
                             .active_mut()
+                            .filter(|old| old.config.p4info.is_some())
                             .map_or(Ok(()), |old| take_over(old, &mut pipeline, &twins));
                         match taken {
                             Ok(()) => reaper.free(datapath.commit(pipeline)),
@@ -124,18 +128,48 @@ impl Service {
         Ok(GetForwardingPipelineConfigResponse { config })
     }
 
+    /// Returns the program that the switch started with, if the config has none and that program still waits for its P4Info:
+    /// BMv2's way to give a P4Info to the program of its command line.
+    async fn bare_program_for(
+        &self,
+        config: &ForwardingPipelineConfig,
+    ) -> Result<Option<Vec<u8>>, Status> {
+        if !device_config::json(&config.p4_device_config).is_ok_and(|json| json.is_empty()) {
+            return Ok(None);
+        }
+        let bare = |datapath: &mut Datapath| {
+            let active = datapath.active().filter(|it| it.config.p4info.is_none());
+            active.map(|active| active.config.p4_device_config.clone())
+        };
+        Ok(self.forwarder.call(bare).await?)
+    }
+
     /// Loads a program on a thread of its own, so that neither forwarding nor the server waits.
     async fn load(&self, config: Option<ForwardingPipelineConfig>) -> Result<Pipeline, Status> {
-        let config = config.ok_or_else(|| Status::invalid_argument("config is not set"))?;
+        let mut config = config.ok_or_else(|| Status::invalid_argument("config is not set"))?;
+        if let Some(json) = self.bare_program_for(&config).await? {
+            config.p4_device_config = json;
+        }
         let loader = self.loader.clone();
         let loaded = tokio::task::spawn_blocking(move || loader.load(config)).await;
         match loaded {
-            Ok(result) => result.map_err(|error| Status::invalid_argument(error.to_string())),
+            Ok(result) => result.map_err(|error| rejected(&error)),
             Err(_) => Err(Status::internal(
                 "loading the program failed; the previous one stays active",
             )),
         }
     }
+}
+
+/// Names the field of the config that is invalid.
+fn rejected(error: &ConfigError) -> Status {
+    let field = match error {
+        ConfigError::Load(LoadError::P4Info { .. }) => "config.p4info: ",
+        ConfigError::Load(_) => "config.p4_device_config: ",
+        // The text names the field.
+        _ => "",
+    };
+    Status::invalid_argument(format!("{field}{error}"))
 }
 
 fn no_saved() -> Status {

@@ -213,7 +213,9 @@ impl Service {
         while let Some(at) = progress {
             let turn = self.forwarder.call(move |datapath| {
                 let mut some = State::new();
-                let next = match datapath.active() {
+                let active = datapath.active();
+                // Controllers have written no state to a program without a P4Info.
+                let next = match active.filter(|old| old.config.p4info.is_some()) {
                     Some(old) => read_some(old, at, STEP, &mut some)?,
                     None => None,
                 };

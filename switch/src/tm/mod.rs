@@ -154,10 +154,11 @@ pub(crate) struct EgressPort<C> {
 }
 
 impl<C> EgressPort<C> {
-    /// Returns an idle port. Equal seeds lose the same frames of a sequence and delay them equally.
-    pub(crate) fn new(config: WireConfig, seed: u64) -> Self {
+    /// Returns an idle port with queues for the lowest `priorities` priorities. Equal seeds lose the same frames of a sequence
+    /// and delay them equally.
+    pub(crate) fn new(config: WireConfig, seed: u64, priorities: u8) -> Self {
         EgressPort {
-            queues: Queues::new(&config),
+            queues: Queues::new(&config, priorities),
             wire: Wire::new(&config, seed),
             config,
             stalled: false,
@@ -177,7 +178,7 @@ impl<C> EgressPort<C> {
         self.config = config;
     }
 
-    /// Queues a copy of `len` bytes. Priority 0 is the lowest; a priority above the highest counts as the highest.
+    /// Queues a copy of `len` bytes. Priority 0 is the lowest; one above 7 counts as 7. Drops a copy whose priority has no queue.
     pub(crate) fn order(
         &mut self,
         copy: C,

@@ -1,7 +1,7 @@
 //! The queues in front of an egress port: one for each priority, first in, first out, drop-tail.
 //!
 //! Like simple_switch with `--priority-queues 8`: the highest priority goes first and may starve the others, and each queue
-//! has the whole limit.
+//! has the whole limit. With fewer queues, higher priorities are dropped, as in simple_switch.
 
 use std::collections::VecDeque;
 
@@ -67,13 +67,15 @@ pub(super) struct Queues<C> {
     by_priority: [Queue<C>; PRIORITIES],
     /// Bit p is set if the queue of priority p is not empty.
     waiting: u8,
+    /// Number of priorities that have a queue.
+    priorities: usize,
     max_bytes: u64,
     max_packets: usize,
 }
 
 impl<C> Queues<C> {
-    /// Returns empty queues with the limits of `config`.
-    pub(super) fn new(config: &WireConfig) -> Self {
+    /// Returns empty queues for the lowest `priorities` priorities, with the limits of `config`.
+    pub(super) fn new(config: &WireConfig, priorities: u8) -> Self {
         let mut queues = Queues {
             by_priority: std::array::from_fn(|_| Queue {
                 items: VecDeque::new(),
@@ -81,6 +83,7 @@ impl<C> Queues<C> {
                 charged: 0,
             }),
             waiting: 0,
+            priorities: usize::from(priorities),
             max_bytes: 0,
             max_packets: 0,
         };
@@ -94,8 +97,8 @@ impl<C> Queues<C> {
         self.max_packets = config.queue_packets.map_or(usize::MAX, |n| n as usize);
     }
 
-    /// Appends a copy to the queue of its priority, or returns it if it does not fit. A priority above the highest counts as the
-    /// highest.
+    /// Appends a copy to the queue of its priority, or returns it if it does not fit or has no queue. A priority above 7
+    /// counts as 7.
     pub(super) fn push(
         &mut self,
         copy: C,
@@ -105,6 +108,9 @@ impl<C> Queues<C> {
         now: Nanos,
     ) -> Result<(), C> {
         let priority = usize::from(priority).min(PRIORITIES - 1);
+        if priority >= self.priorities {
+            return Err(copy);
+        }
         let queue = &mut self.by_priority[priority];
         let charge = charge(u64::from(len));
         if queue.charged + charge > self.max_bytes || queue.items.len() >= self.max_packets {
@@ -173,11 +179,12 @@ mod tests {
     use super::*;
 
     fn queues(bytes: u64, packets: Option<u32>) -> Queues<char> {
-        Queues::new(&WireConfig {
+        let config = WireConfig {
             queue_bytes: bytes,
             queue_packets: packets,
             ..WireConfig::default()
-        })
+        };
+        Queues::new(&config, PRIORITIES as u8)
     }
 
     fn copies(queues: &mut Queues<char>, at: Nanos) -> String {

@@ -26,8 +26,9 @@ pub enum SettingsError {
 }
 
 /// Names of settings in a mask, as in `traffic_manager.proto`.
-pub const NAMES: [&str; 8] = [
+pub const NAMES: [&str; 9] = [
     "rate_bps",
+    "packets_per_second",
     "delay_ns",
     "jitter",
     "reorder",
@@ -55,6 +56,7 @@ pub fn merge(
     for name in &mask.paths {
         match name.as_str() {
             "rate_bps" => merged.rate = new.rate,
+            "packets_per_second" => merged.packet_rate = new.packet_rate,
             "delay_ns" => merged.delay = new.delay,
             "jitter" => merged.jitter = new.jitter,
             "reorder" => merged.reorder = new.reorder,
@@ -86,6 +88,7 @@ impl From<&WireConfig> for Settings {
     fn from(wire: &WireConfig) -> Settings {
         Settings {
             rate_bps: wire.rate,
+            packets_per_second: wire.packet_rate,
             delay_ns: nanos(wire.delay),
             jitter: wire.jitter.map(Into::into),
             reorder: wire.reorder,
@@ -105,6 +108,7 @@ impl TryFrom<Settings> for WireConfig {
         let perfect = WireConfig::default();
         let wire = WireConfig {
             rate: settings.rate_bps,
+            packet_rate: settings.packets_per_second,
             delay: Duration::from_nanos(settings.delay_ns),
             jitter: settings.jitter.map(TryInto::try_into).transpose()?,
             reorder: settings.reorder,
@@ -272,6 +276,7 @@ mod tests {
     fn wire() -> WireConfig {
         WireConfig {
             rate: Some(1_000_000_000),
+            packet_rate: Some(2_500),
             delay: Duration::from_micros(50),
             jitter: Some("pareto:10us:3".parse().expect("valid")),
             reorder: true,

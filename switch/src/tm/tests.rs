@@ -64,7 +64,7 @@ struct Bench {
 impl Bench {
     fn new(config: WireConfig, seed: u64) -> Self {
         Bench {
-            port: EgressPort::new(config, seed),
+            port: EgressPort::new(config, seed, PRIORITIES as u8),
             program: Cut {
                 keep: usize::MAX,
                 seen: Vec::new(),
@@ -393,6 +393,46 @@ fn a_queue_is_limited_in_packets_too() {
     assert_eq!((bench.packets(Place::Queue), bench.accounted()), (2, 6));
 }
 
+#[test]
+fn a_packet_rate_spaces_frames_of_any_length() {
+    let config = |packet_rate| WireConfig {
+        packet_rate,
+        delay: Duration::from_millis(5),
+        ..WireConfig::default()
+    };
+    let mut bench = Bench::new(config(Some(100)), 0);
+    for len in [1000, 60, 1500, 60, 60] {
+        bench.order(vec![0; len], 0);
+    }
+    // A frame leaves when its turn comes, and the next one 10 ms later.
+    assert!(matches!(bench.serve(0), Wait::Until(_)));
+    assert!(matches!(bench.serve(10_000_000), Wait::Until(_)));
+    assert_eq!(bench.program.seen, [(0, 0, 0, 4), (0, 10_000_000, 1, 3)]);
+    // A higher rate applies to the next frame.
+    bench.port.configure(config(Some(1000)), 12_000_000);
+    let arrivals = bench.run(12_000_000);
+    assert_eq!(
+        times(&arrivals)[1..],
+        [15_000_000, 18_000_000, 19_000_000, 20_000_000]
+    );
+    bench.port.configure(config(None), 30_000_000);
+    bench.order(vec![0; 60], 30_000_000);
+    bench.order(vec![0; 60], 30_000_000);
+    assert_eq!(times(&bench.run(30_000_000)), [35_000_000; 2]);
+}
+
+#[test]
+fn a_port_with_fewer_queues_drops_higher_priorities() {
+    let mut port = EgressPort::new(WireConfig::default(), 0, 2);
+    let mut stats = PortStats::new(false);
+    for priority in [0, 1, 2, 7] {
+        port.order(vec![0; 60], priority, 60, Key::NONE, 0, &mut stats);
+    }
+    let queued = port.held().queues.map(|queue| queue.packets);
+    assert_eq!(queued, [1, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(stats.at(Place::Queue).packets, 2);
+}
+
 /// An IPv4 frame of 1000 bytes with this ECN field and this number.
 fn ipv4(ecn: u8, number: u8) -> Vec<u8> {
     let mut frame = vec![number; 1000];
@@ -626,6 +666,7 @@ proptest! {
             .into_iter()
             .map(|(rate, delay, jitter, reorder, probability, queue_bytes, queue_packets)| WireConfig {
                 rate,
+                packet_rate: queue_packets.map(|packets| u64::from(packets) * 1000),
                 delay: Duration::from_micros(delay),
                 jitter,
                 reorder,

@@ -42,6 +42,8 @@ pub(super) enum Carried {
 #[derive(Debug)]
 pub(super) struct Wire {
     rate: Option<u64>,
+    /// The least time between the starts of two frames.
+    gap: Nanos,
     delay: Nanos,
     jitter: Option<JitterSampler>,
     reorder: bool,
@@ -51,6 +53,8 @@ pub(super) struct Wire {
     jitter_rng: Xoshiro256PlusPlus,
     /// End of the last frame's serialization.
     free_at: Nanos,
+    /// The earliest start of the next frame at the packet rate.
+    next_start: Nanos,
     /// The time of arrival of that frame, if it was not lost.
     last_due: Option<Nanos>,
     /// Frames in the order of arrival.
@@ -67,6 +71,7 @@ impl Wire {
         jitter_rng.jump();
         let mut wire = Wire {
             rate: config.rate,
+            gap: 0,
             delay: 0,
             jitter: None,
             reorder: false,
@@ -74,6 +79,7 @@ impl Wire {
             loss_rng,
             jitter_rng,
             free_at: 0,
+            next_start: 0,
             last_due: None,
             line: VecDeque::new(),
             line_bytes: 0,
@@ -113,6 +119,10 @@ impl Wire {
             self.change_rate(before, config.rate, now);
         }
         self.rate = config.rate;
+        self.gap = config
+            .packet_rate
+            .map_or(0, |rate| 1_000_000_000_u64.div_ceil(rate));
+        self.next_start = self.next_start.min(now.saturating_add(self.gap));
     }
 
     fn change_rate(&mut self, before: u64, after: Option<u64>, now: Nanos) {
@@ -139,9 +149,9 @@ impl Wire {
         self.line_charged < self.line_limit
     }
 
-    /// Returns the end of the last serialization.
+    /// Returns the earliest start of the next frame: the end of the last serialization, or later at a packet rate.
     pub(super) fn free_at(&self) -> Nanos {
-        self.free_at
+        self.free_at.max(self.next_start)
     }
 
     /// Delays the next frame to `now` or later, after the sender waited for room.
@@ -152,6 +162,7 @@ impl Wire {
     /// Carries a frame whose first bit is sent at `start`.
     pub(super) fn carry(&mut self, frame: Vec<u8>, key: Key, start: Nanos) -> Carried {
         self.free_at = start.saturating_add(self.serialization(frame.len()));
+        self.next_start = start.saturating_add(self.gap);
         // Every process sees every frame: one model's draws do not depend on another's outcome.
         let delay = self.draw_delay();
         let mut lost = false;

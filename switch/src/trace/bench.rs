@@ -49,9 +49,9 @@ impl Bench {
     /// # Errors
     /// The program does not load, or does not fit the P4Info.
     pub fn new(files: ProgramFiles, limits: Limits) -> Result<Bench, BenchError> {
-        let p4info: P4Info = text::parse(&files.p4info)?;
+        let p4info: Option<P4Info> = files.p4info.as_deref().map(text::parse).transpose()?;
         let config = ForwardingPipelineConfig {
-            p4info: Some(p4info),
+            p4info,
             p4_device_config: files.json,
             cookie: None,
         };

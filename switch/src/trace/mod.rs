@@ -3,10 +3,11 @@
 //! A [`PacketTrace`] records everything that parser, tables, actions, traffic manager and deparser did for one packet and its
 //! copies. serde writes it as JSON; [`text`] prints it for people.
 //!
-//! [`Bench`] traces packets through a program without a switch. A running switch serves traces over gRPC
+//! A [`PacketLog`] receives the trace of every packet. [`Bench`] traces packets through a program without a switch. A running switch serves traces over gRPC
 //! (`proto/ultima/switch/v1/trace.proto`).
 
 mod bench;
+mod log;
 mod text;
 pub(crate) mod tracer;
 
@@ -17,6 +18,7 @@ pub use crate::engine::trace::{
     Origin, Source, Step, Value, Via,
 };
 pub use bench::{Bench, BenchError};
+pub use log::{LogEntry, PacketLog};
 pub use text::text;
 
 use crate::engine::DropCause;

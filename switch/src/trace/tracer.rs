@@ -1,21 +1,25 @@
-//! Traces of a running switch: requests that wait for packets, and packets that are followed.
+//! Traces of a running switch: requests that wait for packets, the packet log, and packets that are followed.
 //!
-//! The forwarding thread owns it. Without requests it costs one check of an empty list per frame.
+//! The forwarding thread owns it. Without requests and a log it costs two checks per frame.
 
 use std::collections::HashMap;
 use std::num::NonZeroU16;
+use std::time::Duration;
 
 use tokio::sync::mpsc::{OwnedPermit, Sender};
 
-use super::{Event, Fate, PacketTrace};
+use super::log::Place as LogPlace;
+use super::{Event, Fate, PacketLog, PacketTrace};
 use crate::engine::Copy;
 use crate::engine::trace::{Mark, Recorder};
 use crate::stats::Place;
 
 /// Largest number of requests that wait for packets.
 const MAX_WATCHES: usize = 16;
-/// Largest number of packets that are followed.
+/// Largest number of packets that are followed for requests.
 const MAX_OPEN: usize = 64;
+/// Largest number of packets that are followed, also for the log: ports with queues of 64 packets fill up.
+const MAX_LOGGED: usize = 512;
 
 /// Bytes that a traced frame must have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -64,7 +68,10 @@ struct Watch {
 
 /// A packet that is followed.
 struct Open {
-    watch: WatchId,
+    /// The request and reserved room for the trace in its channel. A slow reader gets fewer traces.
+    watch: Option<(WatchId, OwnedPermit<PacketTrace>)>,
+    /// The place in the log.
+    log: Option<LogPlace>,
     port: u16,
     at_us: u64,
     frame: Vec<u8>,
@@ -72,8 +79,6 @@ struct Open {
     recorder: Option<Box<Recorder>>,
     /// Number of copies that are still followed.
     under_way: usize,
-    /// Reserved room for the trace in its channel. A slow reader gets fewer traces.
-    permit: OwnedPermit<PacketTrace>,
 }
 
 /// Too many requests or followed packets.
@@ -89,14 +94,37 @@ pub(crate) struct TooMany;
 pub(crate) struct Tracer {
     watches: Vec<Watch>,
     open: HashMap<NonZeroU16, Open>,
+    log: Option<PacketLog>,
+    /// The time of day at which the switch started, since the epoch.
+    start: Duration,
     watch_ids: u64,
     trace_ids: u16,
 }
 
 impl Tracer {
-    /// True if there are no requests and no followed packets.
+    /// Starts the log of all packets. `start` is the time of day at the switch's start.
+    pub(crate) fn log_to(&mut self, log: PacketLog, start: Duration) {
+        self.log = Some(log);
+        self.start = start;
+    }
+
+    /// Ends the log: followed packets are written as they are.
+    pub(crate) fn end_log(&mut self) {
+        self.log = None;
+        for (_, open) in self.open.drain() {
+            open.finish(self.start);
+        }
+    }
+
+    /// True if there are no requests, no log and no followed packets.
     pub(crate) fn is_idle(&self) -> bool {
-        self.watches.is_empty() && self.open.is_empty()
+        self.watches.is_empty() && self.log.is_none() && self.open.is_empty()
+    }
+
+    /// Number of packets that are followed for requests.
+    fn watched(&self) -> usize {
+        let open = self.open.values();
+        open.filter(|open| open.watch.is_some()).count()
     }
 
     /// Adds a request for packets at a port. The channel closes after the last trace.
@@ -107,7 +135,7 @@ impl Tracer {
         traces: Sender<PacketTrace>,
     ) -> Result<WatchId, TooMany> {
         self.watches.retain(|watch| !watch.traces.is_closed());
-        if self.watches.len() >= MAX_WATCHES || self.open.len() >= MAX_OPEN {
+        if self.watches.len() >= MAX_WATCHES || self.watched() >= MAX_OPEN {
             return Err(TooMany);
         }
         self.watch_ids += 1;
@@ -124,8 +152,11 @@ impl Tracer {
     /// Removes a request and sends the traces of its followed packets as they are.
     pub(crate) fn unwatch(&mut self, id: WatchId) {
         self.watches.retain(|watch| watch.id != id);
-        let ended: Vec<_> = self.open.extract_if(|_, open| open.watch == id).collect();
-        ended.into_iter().for_each(|(_, open)| open.finish());
+        let of_watch = |open: &Open| open.watch.as_ref().is_some_and(|(watch, _)| *watch == id);
+        let ended: Vec<_> = (self.open).extract_if(|_, open| of_watch(open)).collect();
+        for (_, open) in ended {
+            open.finish(self.start);
+        }
     }
 
     /// Returns a recorder if the arriving frame must be traced.
@@ -136,7 +167,45 @@ impl Tracer {
         injected: Option<WatchId>,
         now_us: u64,
     ) -> Option<Box<Recorder>> {
-        if self.watches.is_empty() || self.open.len() >= MAX_OPEN {
+        let watch = self.watch_for(port, frame, injected);
+        let log = self.place_in_log();
+        if watch.is_none() && log.is_none() {
+            return None;
+        }
+        let trace = self.free_id();
+        let mut recorder = Box::new(Recorder::new(trace));
+        recorder.follow(0, now_us);
+        let open = Open {
+            watch,
+            log,
+            port,
+            at_us: now_us,
+            frame: frame.to_vec(),
+            recorder: None,
+            under_way: 0,
+        };
+        self.open.insert(trace, open);
+        Some(recorder)
+    }
+
+    /// Reserves room in the log, if there is one.
+    fn place_in_log(&mut self) -> Option<LogPlace> {
+        let log = self.log.as_mut()?;
+        if self.open.len() >= MAX_LOGGED {
+            log.miss();
+            return None;
+        }
+        log.reserve()
+    }
+
+    /// Finds the request that wants an arriving frame.
+    fn watch_for(
+        &mut self,
+        port: u16,
+        frame: &[u8],
+        injected: Option<WatchId>,
+    ) -> Option<(WatchId, OwnedPermit<PacketTrace>)> {
+        if self.watches.is_empty() || self.watched() >= MAX_OPEN {
             return None;
         }
         let found = self.watches.iter().position(|watch| match &watch.wanted {
@@ -159,20 +228,7 @@ impl Tracer {
         if last {
             self.watches.remove(found);
         }
-        let trace = self.free_id();
-        let mut recorder = Box::new(Recorder::new(trace));
-        recorder.follow(0, now_us);
-        let open = Open {
-            watch: id,
-            port,
-            at_us: now_us,
-            frame: frame.to_vec(),
-            recorder: None,
-            under_way: 0,
-            permit,
-        };
-        self.open.insert(trace, open);
-        Some(recorder)
+        Some((id, permit))
     }
 
     /// Returns an unused trace number.
@@ -237,16 +293,23 @@ impl Tracer {
             .is_some_and(|open| open.under_way == 0)
             && let Some(open) = self.open.remove(&trace)
         {
-            open.finish();
+            open.finish(self.start);
         }
     }
 }
 
 impl Open {
-    fn finish(self) {
-        if let Some(recorder) = self.recorder {
-            let trace = PacketTrace::new(self.port, self.at_us, self.frame, *recorder);
-            self.permit.send(trace);
+    /// Sends the trace. `start` is the time of day at the switch's start.
+    fn finish(self, start: Duration) {
+        let Some(recorder) = self.recorder else {
+            return;
+        };
+        let trace = PacketTrace::new(self.port, self.at_us, self.frame, *recorder);
+        if let Some(place) = self.log {
+            place.fill(start + Duration::from_micros(self.at_us), trace.clone());
+        }
+        if let Some((_, permit)) = self.watch {
+            permit.send(trace);
         }
     }
 }
@@ -367,6 +430,59 @@ mod tests {
         let recorder = tracer.admit(1, &[7], Some(first), 0).unwrap();
         tracer.entered(recorder, &[]);
         assert!(receivers[0].try_recv().is_ok() && receivers[1].try_recv().is_err());
+    }
+
+    #[test]
+    fn the_log_has_every_packet_and_counts_those_it_misses() {
+        let mut tracer = Tracer::default();
+        let (log, mut reader) = PacketLog::new();
+        tracer.log_to(log, Duration::from_secs(100));
+        assert!(!tracer.is_idle());
+        let (sender, mut receiver) = mpsc::channel(1);
+        tracer.watch(3, Wanted::Next(all(), 1), sender).unwrap();
+        let mut admit = |port, frame: u8| {
+            let recorder = tracer.admit(port, &[frame], None, 5_000_000);
+            let recorded = recorder.is_some();
+            recorder.into_iter().for_each(|it| tracer.entered(it, &[]));
+            recorded
+        };
+        assert!(admit(3, 1) && admit(4, 2));
+        assert_eq!(receiver.try_recv().unwrap().frame.0, [1]);
+        for frame in [1, 2] {
+            let entry = reader.try_recv().unwrap();
+            assert_eq!(entry.trace.frame.0, [frame]);
+            assert_eq!((entry.time, entry.missed), (Duration::from_secs(105), 0));
+        }
+        // A reader that does not read misses packets, and learns how many.
+        let mut room = 0;
+        while admit(5, 3) {
+            room += 1;
+        }
+        assert!(!admit(5, 3));
+        for _ in 0..room {
+            assert_eq!(reader.try_recv().unwrap().missed, 0);
+        }
+        assert!(admit(5, 3));
+        assert_eq!(reader.try_recv().unwrap().missed, 2);
+        // At the end, followed packets are written as they are.
+        let mut recorder = tracer.admit(6, &[9], None, 0).unwrap();
+        let trace = recorder.trace();
+        recorder.conclude(Event::Ordered {
+            number: 1,
+            port: 2,
+            rid: 0,
+            origin: crate::trace::Origin::Unicast,
+        });
+        tracer.open.get_mut(&trace).unwrap().under_way = 1;
+        tracer.entered(recorder, &[]);
+        assert!(reader.try_recv().is_err());
+        tracer.end_log();
+        assert_eq!(
+            reader.try_recv().unwrap().trace.copies[0].fate,
+            Fate::UnderWay
+        );
+        let end = reader.try_recv().unwrap_err();
+        assert_eq!(end, mpsc::error::TryRecvError::Disconnected);
     }
 
     #[test]

@@ -307,6 +307,18 @@ fn loops_run_and_meet_the_limit() {
     assert_eq!(value(&mut testbed, 14, 1, 3), 3);
 }
 
+/// The program counts every packet by a field of a header. BMv2 counts a packet without this header by an earlier packet's
+/// field.
+#[test]
+fn a_field_of_a_header_that_the_packet_lacks_is_zero() {
+    let mut testbed = program!("copies");
+    send(&mut testbed, 7, 0, 0);
+    assert!(testbed.send(1, &[7, 0]).is_empty(), "too short");
+    let counter = testbed.engine.counter(testbed.counter("Serve.seen"));
+    let cells = counter.unwrap().cells().iter().map(|cell| cell.packets);
+    assert_eq!(cells.collect::<Vec<_>>(), [1, 0, 0, 0, 0, 0, 0, 1]);
+}
+
 #[test]
 fn counters_count_packets_and_bytes_by_index() {
     let mut testbed = program!("copies");

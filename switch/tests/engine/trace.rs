@@ -16,13 +16,13 @@ macro_rules! program {
     ($name:literal) => {
         ProgramFiles {
             json: include_bytes!(concat!("../programs/", $name, ".json")).to_vec(),
-            p4info: include_str!(concat!("../programs/", $name, ".p4info.txtpb")).to_owned(),
+            p4info: Some(include_str!(concat!("../programs/", $name, ".p4info.txtpb")).to_owned()),
         }
     };
 }
 
 fn bench(files: ProgramFiles) -> (Bench, Names) {
-    let names = Names::new(p4text::parse(&files.p4info).unwrap()).unwrap();
+    let names = Names::new(p4text::parse(files.p4info.as_deref().unwrap()).unwrap()).unwrap();
     (Bench::new(files, Limits::default()).unwrap(), names)
 }
 

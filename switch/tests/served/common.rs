@@ -44,7 +44,7 @@ pub fn names() -> Names {
 pub fn program() -> ProgramFiles {
     ProgramFiles {
         json: JSON.to_vec(),
-        p4info: P4INFO.to_owned(),
+        p4info: Some(P4INFO.to_owned()),
     }
 }
 
@@ -61,7 +61,7 @@ pub fn pipeline_config() -> ForwardingPipelineConfig {
 pub fn controller_program() -> ProgramFiles {
     ProgramFiles {
         json: include_bytes!("../programs/controller.json").to_vec(),
-        p4info: include_str!("../programs/controller.p4info.txtpb").to_owned(),
+        p4info: Some(include_str!("../programs/controller.p4info.txtpb").to_owned()),
     }
 }
 
@@ -124,7 +124,8 @@ impl Bed {
         program: ProgramFiles,
         wires: Vec<WireConfig>,
     ) -> Bed {
-        let p4info: P4Info = text::parse(&program.p4info).expect("P4Info");
+        let p4info = program.p4info.as_deref().expect("P4Info");
+        let p4info: P4Info = text::parse(p4info).expect("P4Info");
         let names = Names::new(p4info).expect("sound P4Info");
         let mut config = SwitchConfig {
             program: Some(program),

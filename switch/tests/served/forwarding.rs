@@ -95,7 +95,7 @@ async fn a_group_gets_one_copy_each_and_egress_tells_them_apart() {
 async fn copies_beyond_the_limits_stay_counted() {
     let copies = ProgramFiles {
         json: include_bytes!("../programs/copies.json").to_vec(),
-        p4info: include_str!("../programs/copies.p4info.txtpb").to_owned(),
+        p4info: Some(include_str!("../programs/copies.p4info.txtpb").to_owned()),
     };
     let bed = Bed::with_program(bare(), copies, vec![WireConfig::default(); 2]).await;
     // To port 2, with an argument that lets it go round more often than anything may.
@@ -420,7 +420,7 @@ async fn random_numbers_of_a_program_follow_the_seed() {
     let drawn = async |seed| {
         let program = ProgramFiles {
             json: include_bytes!("../programs/copies.json").to_vec(),
-            p4info: include_str!("../programs/copies.p4info.txtpb").to_owned(),
+            p4info: Some(include_str!("../programs/copies.p4info.txtpb").to_owned()),
         };
         let config = SwitchConfig { seed, ..bare() };
         let bed = Bed::with_program(config, program, vec![WireConfig::default(); 2]).await;

@@ -6,6 +6,7 @@ mod batches;
 mod bounds;
 mod common;
 mod digests;
+mod drop_in;
 mod entities;
 mod forwarding;
 mod gnmi;

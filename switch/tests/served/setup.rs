@@ -148,14 +148,9 @@ async fn a_socket_file_in_use_is_kept_and_an_abandoned_one_replaced() {
 }
 
 #[tokio::test]
-async fn device_program_and_address_are_checked() {
-    let config = SwitchConfig {
-        device_id: 0,
-        ..bare()
-    };
-    assert_eq!(refusal(config).await, "device id 0: expected 1 or more");
+async fn program_and_address_are_checked() {
     let garbled = ProgramFiles {
-        p4info: "tables { preamble { id: x } }".into(),
+        p4info: Some("tables { preamble { id: x } }".into()),
         ..program()
     };
     let text = refusal(SwitchConfig {
@@ -175,7 +170,7 @@ async fn device_program_and_address_are_checked() {
     .await;
     assert!(text.starts_with("program: line 1"), "{text}");
     let other = ProgramFiles {
-        p4info: "pkg_info { arch: \"v1model\" }".into(),
+        p4info: Some("pkg_info { arch: \"v1model\" }".into()),
         ..program()
     };
     let text = refusal(SwitchConfig {

@@ -11,7 +11,7 @@ use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
 use ultima_switch::proto::{
     Change, GetSettingsRequest, PortSettings, SetSettingsRequest, Settings,
 };
-use ultima_switch::{EcnThreshold, WireConfig};
+use ultima_switch::{EcnThreshold, SwitchConfig, WireConfig};
 
 const A: u64 = 0x0200_0000_0001;
 const B: u64 = 0x0200_0000_0002;
@@ -225,6 +225,38 @@ async fn marks_are_counted() {
     let port = bed.settled(2, 6).await;
     assert_eq!((packets(&port.marked), packets(&port.left)), (2, 6));
     assert_eq!(port.marked.expect("marked").bytes, 200);
+}
+
+#[tokio::test]
+async fn a_clone_whose_class_has_no_queue_is_dropped() {
+    for (priority_queues, left) in [(5, 0), (6, 1)] {
+        let config = SwitchConfig {
+            priority_queues,
+            ..bare()
+        };
+        let bed = Bed::with_wires(config, vec![WireConfig::default(); 2]).await;
+        let replica = Replica {
+            port: 2,
+            instance: 7,
+        };
+        let session = CloneSessionEntry {
+            class_of_service: 5,
+            ..clone_session(3, [replica]).expect("a session")
+        };
+        let acl = bed.names.table("IngressPipe.acl").expect("table").entry();
+        let range = acl.range("hdr.ethernet.type", 0x88b5u16, 0x88b5u16);
+        let mirror = (range.expect("key").priority(1))
+            .action("IngressPipe.mirror", &[("session", 3u32.into())])
+            .expect("action");
+        let mirror = mirror.build().expect("entry").into();
+        let mut controller = bed.controller().await;
+        controller.insert(vec![session.into(), mirror]).await;
+        bed.peers[&1].send(&probe(A, 0, 0, 100));
+        let port = bed.settled(2, 1).await;
+        let dropped = packets(&port.drops.expect("drops").queue);
+        assert_eq!((packets(&port.left), dropped), (left, 1 - left));
+        bed.switch.stop().await.expect("stops");
+    }
 }
 
 #[tokio::test]

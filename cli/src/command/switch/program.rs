@@ -26,7 +26,7 @@ impl<'a> ProgramPaths<'a> {
     pub fn read(self) -> Result<ProgramFiles> {
         Ok(ProgramFiles {
             json: fs::read(self.json).with_context(|| name_of(self.json))?,
-            p4info: read_text(self.p4info)?,
+            p4info: Some(read_text(self.p4info)?),
         })
     }
 

@@ -35,7 +35,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_ca: Option<PathBuf>,
     /// P4Runtime device id
-    #[arg(long, value_name = "ID", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=u64::MAX))]
+    #[arg(long, value_name = "ID", default_value_t = 1)]
     device_id: u64,
     /// P4 program to run until a controller sets one: the JSON file of p4c's BMv2 backend
     #[arg(long, value_name = "FILE", requires = "p4info")]

@@ -8,7 +8,7 @@ use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
 use ultima_switch::proto::{GetSettingsRequest, PortSettings, SetSettingsRequest};
 use ultima_switch::tm::WireChange;
 use ultima_switch::tm::settings::request;
-use ultima_switch::units::{show_bit_rate, show_bytes, show_duration};
+use ultima_switch::units::{show_bit_rate, show_bytes, show_duration, show_packet_rate};
 use ultima_switch::{WireConfig, unknown_port};
 
 use super::server::Server;
@@ -39,6 +39,7 @@ enum Command {
     /// Queued frames stay queued; frames already on a wire keep their arrival times.
     #[command(after_help = "Examples:\n  \
         ultima switch tm set --port 3 --rate 1G --delay 2ms --jitter normal:200us\n  \
+        ultima switch tm set --port 3 --packet-rate 100\n  \
         ultima switch tm set --loss none\n  \
         ultima switch tm set --tm tm.yaml")]
     #[command(mut_args(unchanged_by_default))]
@@ -153,6 +154,12 @@ fn row((port, attachment, wire): &Wire) -> [String; 8] {
         true => format!("{jitter} (reorders)"),
         false => jitter.to_string(),
     });
+    let bits = wire.rate.map(show_bit_rate);
+    let packets = (wire.packet_rate).map(|rate| format!("{} packets/s", show_packet_rate(rate)));
+    let rate = match (bits, packets) {
+        (Some(bits), Some(packets)) => format!("{bits}, {packets}"),
+        (one, other) => or_none(one.or(other)),
+    };
     let bytes = show_bytes(wire.queue_bytes);
     let queue = match wire.queue_packets {
         Some(packets) => format!("{bytes}, {}", counted(packets, "packet")),
@@ -161,7 +168,7 @@ fn row((port, attachment, wire): &Wire) -> [String; 8] {
     [
         port.to_string(),
         attachment.clone(),
-        or_none(wire.rate.map(show_bit_rate)),
+        rate,
         show_duration(wire.delay),
         or_none(jitter),
         or_none((!loss.is_empty()).then(|| loss.join(" "))),
@@ -177,6 +184,7 @@ fn object((port, attachment, wire): &Wire) -> serde_json::Value {
         "port": port,
         "attachment": attachment,
         "rate_bps": wire.rate,
+        "packets_per_second": wire.packet_rate,
         "delay_ns": u64::try_from(wire.delay.as_nanos()).unwrap_or(u64::MAX),
         "jitter": wire.jitter.map(|jitter| jitter.to_string()),
         "reorder": wire.reorder,

@@ -21,7 +21,7 @@ async fn bed() -> Bed {
 async fn bed_of(ports: usize) -> Bed {
     let program = ProgramFiles {
         json: include_bytes!("../../programs/profiles.json").to_vec(),
-        p4info: include_str!("../../programs/profiles.p4info.txtpb").to_owned(),
+        p4info: Some(include_str!("../../programs/profiles.p4info.txtpb").to_owned()),
     };
     Bed::with_program(bare(), program, vec![WireConfig::default(); ports]).await
 }

@@ -20,7 +20,7 @@ const RANGE: u8 = 6;
 async fn bed() -> Bed {
     let program = ProgramFiles {
         json: include_bytes!("../../programs/translated.json").to_vec(),
-        p4info: include_str!("../../programs/translated.p4info.txtpb").to_owned(),
+        p4info: Some(include_str!("../../programs/translated.p4info.txtpb").to_owned()),
     };
     Bed::with_program(bare(), program, vec![WireConfig::default()]).await
 }

@@ -12,7 +12,7 @@ use crate::served::common::{Bed, Controller, bare};
 async fn bed() -> Bed {
     let program = ProgramFiles {
         json: include_bytes!("../../programs/value_sets.json").to_vec(),
-        p4info: include_str!("../../programs/value_sets.p4info.txtpb").to_owned(),
+        p4info: Some(include_str!("../../programs/value_sets.p4info.txtpb").to_owned()),
     };
     Bed::with_program(bare(), program, vec![WireConfig::default()]).await
 }

@@ -519,6 +519,23 @@ fn options_without_an_effect_are_named_and_versions_printed() {
     );
 }
 
+#[test]
+fn scripts_find_the_process_by_bmv2_s_name() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ultima"));
+    command.args([
+        "simple-switch-grpc",
+        "--no-p4",
+        "--",
+        "--grpc-server-addr",
+        "127.0.0.1:0",
+    ]);
+    let switch = Running::start(command, "Server listening on ");
+    let name = fs::read_to_string(format!("/proc/{}/comm", switch.child.id()));
+    // The kernel keeps 15 bytes of a name.
+    assert_eq!(name.expect("it runs"), "simple_switch_g\n");
+    switch.terminate();
+}
+
 /// A shell's `exec -a` gives the binary BMv2's name, as a wrapper without a link does.
 #[test]
 fn the_name_alone_decides() {

@@ -29,7 +29,7 @@ pub struct PacketLog {
 }
 
 /// Reserved room for an entry.
-pub(super) struct Place {
+pub(super) struct Reservation {
     permit: OwnedPermit<LogEntry>,
     missed: u64,
 }
@@ -43,9 +43,9 @@ impl PacketLog {
     }
 
     /// Reserves room for a packet, or counts it as missed.
-    pub(super) fn reserve(&mut self) -> Option<Place> {
+    pub(super) fn reserve(&mut self) -> Option<Reservation> {
         match self.entries.clone().try_reserve_owned() {
-            Ok(permit) => Some(Place {
+            Ok(permit) => Some(Reservation {
                 permit,
                 missed: std::mem::take(&mut self.missed),
             }),
@@ -62,7 +62,7 @@ impl PacketLog {
     }
 }
 
-impl Place {
+impl Reservation {
     /// Sends the entry.
     pub(super) fn fill(self, time: Duration, trace: PacketTrace) {
         self.permit.send(LogEntry {

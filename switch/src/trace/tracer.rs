@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{OwnedPermit, Sender};
 
-use super::log::Place as LogPlace;
+use super::log::Reservation;
 use super::{Event, Fate, PacketLog, PacketTrace};
 use crate::engine::Copy;
 use crate::engine::trace::{Mark, Recorder};
@@ -70,8 +70,8 @@ struct Watch {
 struct Open {
     /// The request and reserved room for the trace in its channel. A slow reader gets fewer traces.
     watch: Option<(WatchId, OwnedPermit<PacketTrace>)>,
-    /// The place in the log.
-    log: Option<LogPlace>,
+    /// Reserved room in the log.
+    log: Option<Reservation>,
     port: u16,
     at_us: u64,
     frame: Vec<u8>,
@@ -168,7 +168,7 @@ impl Tracer {
         now_us: u64,
     ) -> Option<Box<Recorder>> {
         let watch = self.watch_for(port, frame, injected);
-        let log = self.place_in_log();
+        let log = self.reserve_in_log();
         if watch.is_none() && log.is_none() {
             return None;
         }
@@ -189,7 +189,7 @@ impl Tracer {
     }
 
     /// Reserves room in the log, if there is one.
-    fn place_in_log(&mut self) -> Option<LogPlace> {
+    fn reserve_in_log(&mut self) -> Option<Reservation> {
         let log = self.log.as_mut()?;
         if self.open.len() >= MAX_LOGGED {
             log.miss();
@@ -305,8 +305,8 @@ impl Open {
             return;
         };
         let trace = PacketTrace::new(self.port, self.at_us, self.frame, *recorder);
-        if let Some(place) = self.log {
-            place.fill(start + Duration::from_micros(self.at_us), trace.clone());
+        if let Some(reservation) = self.log {
+            reservation.fill(start + Duration::from_micros(self.at_us), trace.clone());
         }
         if let Some((_, permit)) = self.watch {
             permit.send(trace);

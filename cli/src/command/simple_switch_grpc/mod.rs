@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result};
+use nix::sys::prctl;
 use ultima_console::input::name_of;
 use ultima_console::output;
 use ultima_switch::trace::PacketLog;
@@ -39,6 +40,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         output::print(&format!("{version}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
+    // Scripts end the switch by its name (`pkill simple_switch`), also if a wrapper has started it.
+    prctl::set_name(c"simple_switch_grpc").context("cannot set the name of the process")?;
     let (target, warnings) = arguments.target()?;
     for warning in warnings {
         eprintln!("warning: {warning}");

@@ -8,7 +8,7 @@ use siphasher::sip::SipHasher13;
 use ultima_host::{Coding, Config, Gather, IncastPolicy};
 use ultima_wire::VERSION;
 
-use crate::job::Refusal;
+use crate::job::error::Refusal;
 
 /// The version of the rendezvous, and of what its fields mean.
 const RENDEZVOUS_VERSION: u32 = 1;

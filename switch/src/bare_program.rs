@@ -135,7 +135,6 @@ pub(crate) fn p4info(json: &[u8]) -> Result<P4Info, serde_json::Error> {
                         ..Param::default()
                     })
                     .collect(),
-                ..Action::default()
             })
             .collect(),
         action_profiles: (profiles.iter().enumerate())

@@ -37,7 +37,7 @@
 
 mod builder;
 mod env;
-mod error;
+pub(crate) mod error;
 mod interface;
 mod pending;
 pub mod rendezvous;

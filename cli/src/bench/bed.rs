@@ -17,7 +17,8 @@ use ultima_switch::proto::{Count, GetRequest, SetSettingsRequest};
 use ultima_switch::tm::WireChange;
 use ultima_switch::tm::settings::request;
 
-use super::plan::{Condition, LabPlan, Method};
+use super::method::Method;
+use super::plan::{Condition, LabPlan};
 
 /// The switch's name in the fabric.
 const SWITCH: &str = "s1";

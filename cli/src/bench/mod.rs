@@ -4,6 +4,7 @@
 //! measurements in turns, `statistics` reduces them, and `report` writes them.
 
 mod bed;
+mod method;
 mod options;
 mod plan;
 mod report;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ultima_console::units;
 use ultima_lab::SwitchKind;
 
-use super::plan::Method;
+use super::method::Method;
 
 /// Compare AllReduces and training with Ultima, Gloo and Open MPI in labs, and write a report
 ///

@@ -13,8 +13,9 @@ use tokio::task::JoinHandle;
 use ultima_lab::{Cancel, LabError, LabName};
 
 use super::bed::{self, Bed, Losses};
+use super::method::Method;
 use super::options::Options;
-use super::plan::{Condition, LabPlan, Method, Plan, TRAINING_WEIGHT, weight};
+use super::plan::{Condition, LabPlan, Plan, TRAINING_WEIGHT, weight};
 use super::report::{self, Cell, Measured, Report, Trained, Training};
 use super::workers::{Stage, Workers};
 use crate::exit::Exit;
@@ -34,8 +35,6 @@ const SILENCE: Duration = Duration::from_secs(90);
 const TURN: u32 = 5;
 /// Turns of a training even if there is no time left.
 const LEAST_TURNS: u32 = 4;
-/// The test accuracy that a training has to reach.
-pub const TARGET: f64 = 0.9;
 
 /// Runs the bench. Ctrl-C ends it with all its processes and its lab, with exit code 130.
 pub fn run(options: &Options) -> Result<ExitCode> {

@@ -10,7 +10,8 @@ use ultima_switch::proto::{Count, Port};
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{KIND_AT, KIND_MASK, Kind};
 
-use super::report::{Multicast, Phase};
+use super::options::Multicast;
+use super::report::Phase;
 
 /// `--stats-key` for the switch: splits its counters by packet kind.
 pub fn stats_key() -> String {

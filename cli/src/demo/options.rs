@@ -13,12 +13,32 @@ use ultima_switch::{Loss, WireConfig};
 use ultima_wire::SLOT_AT;
 use ultima_wire::frame::FRAME_OVERHEAD;
 
-use super::report::Multicast;
 use ultima_console::output::Output;
 use ultima_console::policies::PolicyOptions;
 use ultima_console::units;
 use ultima_digits::shards::Dealing;
 use ultima_digits::training;
+
+/// Who replicates a gather packet for its receivers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Multicast {
+    /// The switch: the owner sends one packet to the job's multicast group
+    #[default]
+    Switch,
+    /// The owner: it sends one packet to each worker
+    Unicast,
+}
+
+impl Multicast {
+    /// The number of gather packets that hosts would send by unicast, if they `sent` this number now.
+    pub fn unicast_equivalent(self, sent: u64, workers: u16) -> u64 {
+        match self {
+            Multicast::Switch => sent * u64::from(workers.saturating_sub(1)),
+            Multicast::Unicast => sent,
+        }
+    }
+}
 
 /// Train a small model on this machine, with every gradient through a P4 switch
 ///

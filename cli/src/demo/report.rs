@@ -1,7 +1,7 @@
 //! The report of a run: the document that the demo prints.
 
 use super::agreement::Agreements;
-use super::options::Impairments;
+use super::options::{Impairments, Multicast};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -9,27 +9,6 @@ use ultima_digits::data::CLASSES;
 use ultima_digits::metrics::Percentiles;
 use ultima_digits::shards::Dealing;
 use ultima_host::Timeouts;
-
-/// Who replicates a gather packet for its receivers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Multicast {
-    /// The switch: the owner sends one packet to the job's multicast group
-    #[default]
-    Switch,
-    /// The owner: it sends one packet to each worker
-    Unicast,
-}
-
-impl Multicast {
-    /// The number of gather packets that hosts would send by unicast, if they `sent` this number now.
-    pub fn unicast_equivalent(self, sent: u64, workers: u16) -> u64 {
-        match self {
-            Multicast::Switch => sent * u64::from(workers.saturating_sub(1)),
-            Multicast::Unicast => sent,
-        }
-    }
-}
 
 /// The number of operations over all workers, by the reason of their end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! The report as aligned plain text.
 
-use super::options::Impairments;
-use super::report::{Multicast, Phase, Report};
+use super::options::{Impairments, Multicast};
+use super::report::{Phase, Report};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;

@@ -14,6 +14,8 @@ mod store;
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    #[pymodule_export]
     use super::job::{Job, start};
     #[pymodule_export]
     use super::outcome::Outcome;

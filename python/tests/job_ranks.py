@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import importlib.metadata
 import os
 import signal
 import sys
@@ -50,6 +51,7 @@ def operations() -> dict[str, Any]:
         if not is_right:
             report["wrong"].append(what)
 
+    check("version", ultima.__version__ == importlib.metadata.version("ultima"))
     with ultima.Job(deadline=60.0, learning=False) as job:
         check("rank", (job.rank, job.world_size) == (RANK, RANKS))
         for dtype in (np.float16, np.float32, np.float64):

@@ -26,7 +26,7 @@ from ._errors import (
     SettingError,
 )
 from ._job import Job, Pending
-from ._native import Outcome
+from ._native import VERSION, Outcome
 from ._settings import Settings
 from ._stats import StepStats, tensorboard
 
@@ -50,9 +50,12 @@ __all__ = [
     "Settings",
     "State",
     "StepStats",
+    "__version__",
     "allreduce_hook",
     "tensorboard",
 ]
+
+__version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:

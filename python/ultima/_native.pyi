@@ -2,6 +2,8 @@
 
 from typing import Any
 
+VERSION: str
+
 class Job:
     rank: int
     ranks: int

@@ -378,7 +378,11 @@ mod tests {
         let error = key
             .encode(Owner::Table("t"), matches, priority)
             .unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        let kind = match error {
+            ControlError::Value { .. } => ErrorKind::OutOfRange,
+            _ => ErrorKind::InvalidArgument,
+        };
+        assert_eq!(error.kind(), kind);
         error.to_string()
     }
 

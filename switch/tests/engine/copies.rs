@@ -431,7 +431,7 @@ fn the_p4info_makes_registers_signed() {
     let register = testbed.engine.register_mut(id).unwrap();
     register.write(2, &[0xfb]).unwrap();
     assert_eq!(register.read(2).unwrap(), [0xfb]);
-    let error = register.write(2, &bytes(1 << 31)).unwrap_err();
+    let error = register.write(2, &[0, 0x80, 0, 0, 0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfRange);
     // The program adds 2 and answers with the value before it.
     assert_eq!(value(&mut testbed, 7, 2, 2), u32::MAX - 4);

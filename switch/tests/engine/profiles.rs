@@ -556,7 +556,7 @@ fn invalid_writes_are_rejected() {
     assert_eq!(refused(spread.insert_member(0, &call)).0, InvalidArgument);
     assert_eq!(refused(spread.insert_member(1, &call)).0, AlreadyExists);
     assert_eq!(refused(spread.insert_member(9, &other)).0, InvalidArgument);
-    assert_eq!(refused(spread.insert_member(9, &wide)).0, InvalidArgument);
+    assert_eq!(refused(spread.insert_member(9, &wide)).0, OutOfRange);
     assert_eq!(refused(spread.modify_member(9, &call)).0, NotFound);
     assert_eq!(refused(spread.modify_member(1, &other)).0, InvalidArgument);
     assert_eq!(refused(spread.delete_member(9)).0, NotFound);

@@ -154,7 +154,7 @@ async fn a_modification_without_an_action_changes_the_fields_that_are_set() {
             idle_timeout_ns,
             ..written.clone()
         };
-        let read = controller.read(vec![written.clone().into()]).await;
+        let read = controller.read(vec![without_action(b"", 0).into()]).await;
         assert_eq!(read.expect("read"), [Entity::TableEntry(expected)]);
     }
     let negative = without_action(b"", -1);

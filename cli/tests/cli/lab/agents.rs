@@ -50,6 +50,17 @@ links:
 /// Checks the reports of ranks 0 to `ranks`: every packet arrived at every receiver, and every result is complete, correct
 /// and equal on all ranks.
 pub fn all_agree(reports: &[Value], ranks: u64) {
+    agree(reports, ranks, false);
+}
+
+/// As [`all_agree`], for a fabric in which GATHER and SCATTER take several paths. If a busy machine runs the switches of one path
+/// later than those of another, packets overtake each other by more than the controller expects. Then an operation may end
+/// before they arrive, until the ranks have learned how far they do.
+pub fn all_agree_over_several_paths(reports: &[Value], ranks: u64) {
+    agree(reports, ranks, true);
+}
+
+fn agree(reports: &[Value], ranks: u64, may_overtake: bool) {
     let all: Vec<&Value> = reports
         .iter()
         .flat_map(|report| report["ranks"].as_array().expect("ranks"))
@@ -61,8 +72,19 @@ pub fn all_agree(reports: &[Value], ranks: u64) {
         let summary = &rank["summary"];
         let count = |what: &str| summary[what].as_u64().expect(what);
         assert_eq!(
-            (count("operations"), count("whole"), count("wrong")),
-            (REPEAT, REPEAT, 0),
+            (count("operations"), count("wrong")),
+            (REPEAT, 0),
+            "{rank:#}"
+        );
+        let lost = ["lost_contributions", "lost_aggregates"];
+        let causes = lost.map(|what| summary[what].as_object().expect(what));
+        let mut causes = causes.into_iter().flatten();
+        assert!(
+            causes.all(|(cause, lost)| *lost == 0 || may_overtake && cause == "overtaken"),
+            "{rank:#}"
+        );
+        assert!(
+            count("whole") == REPEAT || may_overtake && count("whole") >= 2,
             "{rank:#}"
         );
         // For a slot of its shard, a rank receives a packet from each other rank and multicasts one. For any other slot it
@@ -72,10 +94,16 @@ pub fn all_agree(reports: &[Value], ranks: u64) {
             count("packets_sent") * 2 * (ranks - 1),
             "{rank:#}"
         );
-        assert!(summary["largest_error"].as_f64() < Some(1e-10), "{summary}");
+        let operations = rank["operations"].as_array().expect("operations").iter();
+        for operation in operations.filter(|operation| operation["whole"] == true) {
+            assert!(operation["error"].as_f64() < Some(1e-10), "{operation}");
+        }
     }
     for step in 0..REPEAT as usize {
         let of_step = all.iter().map(|rank| &rank["operations"][step]);
+        if of_step.clone().any(|operation| operation["whole"] == false) {
+            continue;
+        }
         let digests: HashSet<&str> = of_step
             .map(|operation| operation["sha256"].as_str().expect("a digest"))
             .collect();
@@ -200,20 +228,14 @@ fn a_stopped_agent_costs_only_its_own_contributions() {
         let operations = report["ranks"][0]["operations"]
             .as_array()
             .expect("operations");
-        let mut incomplete = (operations.iter()).filter(|operation| operation["whole"] == false);
-        let missing = incomplete
-            .clone()
-            .flat_map(|operation| operation["missing_from"].as_array());
-        assert!(
-            missing.flatten().all(|from| from["rank"] == 3),
-            "{operations:?}"
-        );
-        assert!(incomplete.next().is_some(), "it was never waited for");
-        let last = &operations[900..];
-        assert!(
-            last.iter().all(|operation| operation["whole"] == true),
-            "{last:?}"
-        );
+        let incomplete = (operations.iter()).filter(|operation| operation["whole"] == false);
+        let incomplete: Vec<&Value> = incomplete.collect();
+        for from in incomplete.iter().map(|it| it["missing_from"].as_array()) {
+            let ranks = from.into_iter().flatten().map(|from| &from["rank"]);
+            assert!(ranks.clone().all(|rank| *rank == 3), "{from:?}");
+        }
+        let last = incomplete.last().expect("it was never waited for");
+        assert!(last["step"].as_u64() < Some(900), "{last}");
     }
     stopped.wait_with_output().expect("it ends");
     lab.down();

@@ -11,7 +11,7 @@ use serde_json::Value;
 use ultima_testing::{full, per_run};
 use ultima_tests::needs;
 
-use super::agents::{EIGHT_RANKS, LARGE, OPTIONS, SMALL, all_agree};
+use super::agents::{EIGHT_RANKS, LARGE, OPTIONS, SMALL, all_agree, all_agree_over_several_paths};
 use super::programs::gloo;
 use super::stage::topology;
 use super::unusual::{cycle, long_names};
@@ -85,7 +85,7 @@ fn jobs_over(switch: &str, work: &[&str]) {
     let both = reports(&said);
     assert_eq!(both.len(), 3 * jobs, "{said}");
     for reports in both.chunks(3) {
-        all_agree(reports, 3);
+        all_agree_over_several_paths(reports, 3);
     }
 
     if full() {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use ultima_tests::needs;
 
-use super::agents::{LARGE, OPTIONS, SMALL, all_agree};
+use super::agents::{LARGE, OPTIONS, SMALL, all_agree, all_agree_over_several_paths};
 use super::stage::Lab;
 
 /// A fabric's text: switches, hosts with their number of ranks, and links.
@@ -158,7 +158,10 @@ fn a_job_runs_over_trees_chains_and_cycles() {
     }
     for text in [three_tiers(), cycle(), eight_and_one(), chain()] {
         let (reports, ranks) = run(&text, "embedded", &LARGE);
-        all_agree(&reports, ranks);
+        match text == cycle() {
+            true => all_agree_over_several_paths(&reports, ranks),
+            false => all_agree(&reports, ranks),
+        }
     }
 }
 
@@ -169,7 +172,10 @@ fn a_job_runs_over_trees_and_cycles_on_bmv2() {
     }
     for text in [three_tiers(), cycle(), long_names()] {
         let (reports, ranks) = run(&text, "bmv2", &SMALL);
-        all_agree(&reports, ranks);
+        match text == cycle() {
+            true => all_agree_over_several_paths(&reports, ranks),
+            false => all_agree(&reports, ranks),
+        }
     }
 }
 

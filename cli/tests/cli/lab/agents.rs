@@ -1,6 +1,7 @@
 //! `ultima agent` as one process per host, over kernel sockets.
 
 use std::collections::HashSet;
+use std::fs;
 use std::process::Child;
 
 use nix::sys::signal::Signal;
@@ -204,20 +205,25 @@ fn a_stopped_agent_costs_only_its_own_contributions() {
     }
     let lab = Lab::of_file(&topology("star4.yaml"), &[]);
     lab.create("{ name: train, members: [h1, h2, h3, h4] }");
-    let agent = |host| {
-        let options = ["--job", "train", "--output=json", "--deadline", "300ms"];
+    let agent = |host, more: &[&str]| {
+        let options = ["--job", "train", "--output=json", "--deadline", "2s"];
         let work = ["--allreduce", "20000", "--repeat", "1000"];
         let command = [
             &[env!("CARGO_BIN_EXE_ultima"), "agent"][..],
             &options,
             &work,
+            more,
         ];
         lab.start(host, &command.concat())
     };
-    let others: Vec<Child> = ["h1", "h2", "h3"].map(agent).into();
-    let stopped = agent("h4");
+    let others: Vec<Child> = ["h1", "h2", "h3"].map(|host| agent(host, &[])).into();
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("trace").display().to_string();
+    let stopped = agent("h4", &["--trace", &trace]);
     let state = || lab.job("train")["members"][3]["state"].clone();
-    wait_until("it runs", || state() == "joined");
+    wait_until("it has sent packets", || {
+        fs::metadata(&trace).is_ok_and(|trace| trace.len() > 10_000)
+    });
     signal(&stopped, Signal::SIGSTOP);
     wait_until("it is suspected", || state() == "suspected");
     signal(&stopped, Signal::SIGCONT);

@@ -20,9 +20,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("descriptors.bin"), files.encode_to_vec())?;
     tonic_prost_build::configure()
         .build_server(env::var_os("CARGO_FEATURE_SERVER").is_some())
-        // They have jobs' keys, which nothing must print: `src/v1.rs` says what is shown.
+        // They have jobs' keys and tokens of seats, which nothing must print: `src/v1.rs` says what is shown.
         .skip_debug([
+            "ultima.control.v1.JoinRequest",
             "ultima.control.v1.JoinResponse",
+            "ultima.control.v1.LeaveRequest",
+            "ultima.control.v1.Attendance",
             "ultima.control.v1.Changed",
             "ultima.control.v1.Copy",
         ])

@@ -10,7 +10,7 @@ use ultima_api::member_session;
 use ultima_api::turns::{PLEDGED, Turn, Turns};
 use ultima_api::v1::{BeginEpoch, PrepareEpoch, prepare_epoch};
 
-use crate::Membership;
+use crate::{Membership, Token};
 
 /// A rank's place in the next epoch.
 #[derive(Debug)]
@@ -181,6 +181,8 @@ pub struct Follower<T> {
     job: String,
     /// The job's id in this epoch.
     id: u16,
+    /// The token of the rank's seat, which it keeps in the next epoch.
+    token: Token,
     epochs: Epochs<T>,
     open: Open<T>,
     /// This rank's first operation, if that is not the job's first.
@@ -195,6 +197,7 @@ impl<T> Follower<T> {
         Self {
             job: membership.job.clone(),
             id: membership.id,
+            token: membership.token,
             epochs,
             open,
             first: watch::Sender::default(),
@@ -223,7 +226,11 @@ impl<T: Send> member_session::Member for Follower<T> {
                 Some(prepare_epoch::Place::Seat(seat)) => {
                     let membership = Membership::read(&self.job, seat);
                     let membership = membership.map_err(|error| error.to_string())?;
-                    Next::Place((self.open)(membership)?)
+                    let token = self.token;
+                    Next::Place((self.open)(Membership {
+                        token,
+                        ..membership
+                    })?)
                 }
                 Some(prepare_epoch::Place::LeftOut(reason)) => Next::LeftOut(reason.clone()),
                 None => {

@@ -36,7 +36,7 @@ pub use epochs::{Epochs, Follower, Go, Next, Open};
 pub use exporter::{Exporter, Source};
 pub use held::Held;
 pub use limits::Limits;
-pub use membership::{JoinError, Membership, Seat, SocketError};
+pub use membership::{JoinError, Membership, Seat, SocketError, Token};
 pub use metrics::{Metrics, WatchedRank};
 pub use probes::Probes;
 pub use quiet::Quiet;

@@ -1,5 +1,6 @@
 //! A rank's membership in a job, as the controller assigned it.
 
+use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use ultima_api::MacAddr;
 use ultima_api::client::{Client, ClientError};
-use ultima_api::v1::{self as api, Attendance, JoinResponse};
+use ultima_api::v1::{self as api, Attendance, JoinResponse, LeaveRequest};
 use ultima_host::{Config, Gather, PortAddress, PortConfig, UdpConfig};
 use ultima_wire::{Key, UDP_PORT, group_address};
 
@@ -26,6 +27,8 @@ pub struct Membership {
     pub epoch: u16,
     /// This rank.
     pub rank: u16,
+    /// The token of this rank's seat, which the member shows to the controller.
+    pub token: Token,
     /// Seed of signs and rotations.
     pub seed: u64,
     /// Delivery of aggregates.
@@ -38,6 +41,17 @@ pub struct Membership {
     pub limits: Limits,
     /// All members, by rank.
     pub seats: Vec<Seat>,
+}
+
+/// The token of a seat, which only its member and the controller know.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Token(pub u64);
+
+/// Omits the token.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
 }
 
 /// A member's host and address.
@@ -132,6 +146,7 @@ impl Membership {
             id: short("a job's number", answer.job_id)?,
             epoch: short("an epoch", answer.epoch)?,
             rank,
+            token: Token(answer.token),
             seed: answer.seed,
             gather: match answer.gather() {
                 api::Gather::Unicast => Gather::Unicast,
@@ -233,7 +248,19 @@ impl Membership {
             rank: self.rank.into(),
             slot_bytes: u32::try_from(config.slot_bytes).unwrap_or(u32::MAX),
             job_id: self.id.into(),
+            token: self.token.0,
             settings: Fingerprint::new(config, &Chosen::default()).between_epochs(),
+        }
+    }
+
+    /// The request to leave.
+    pub(crate) fn leaving(&self) -> LeaveRequest {
+        LeaveRequest {
+            job: self.job.clone(),
+            epoch: self.epoch.into(),
+            rank: self.rank.into(),
+            job_id: self.id.into(),
+            token: self.token.0,
         }
     }
 

@@ -417,15 +417,8 @@ impl Session {
 
 /// Gives a rank back.
 pub async fn give_up(client: &Client, membership: &Membership) {
-    let Membership {
-        job,
-        id,
-        epoch,
-        rank,
-        ..
-    } = membership;
-    let epoch = ((*epoch).into(), (*id).into());
-    let left = client.leave(job, epoch, (*rank).into()).await;
+    let rank = membership.rank;
+    let left = client.leave(membership.leaving()).await;
     if let Err(error) = left {
         // The job may be deleted already.
         tracing::debug!(%error, rank, "cannot leave the job");

@@ -7,6 +7,7 @@ use std::{io, iter};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
+use ultima_grpc::tls::ClientTls;
 use ultima_grpc::transport::{self, root_cause};
 
 use crate::address::UNIX;
@@ -196,16 +197,23 @@ fn is_denied(error: &(dyn Error + 'static)) -> bool {
         .any(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Returns the endpoint of a controller at `address`, `HOST:PORT` or `unix:PATH`.
-pub fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Error> {
+/// Returns the endpoint of a controller at `address`, `HOST:PORT` or `unix:PATH`. A Unix socket needs no TLS: its file
+/// has an owner.
+///
+/// # Errors
+/// The address is malformed.
+pub fn endpoint(
+    address: &str,
+    tls: Option<&ClientTls>,
+) -> Result<Endpoint, tonic::transport::Error> {
     match address.starts_with(UNIX) {
         true => Endpoint::from_shared(address.to_owned()),
-        false => transport::endpoint(address, None),
+        false => transport::endpoint(address, tls),
     }
 }
 
 /// Connects to the controller at `address`.
-pub(crate) async fn dial(address: &str) -> Result<Channel, ClientError> {
+pub(crate) async fn dial(address: &str, tls: Option<&ClientTls>) -> Result<Channel, ClientError> {
     let no_answer = |error: tonic::transport::Error| {
         let address = address.to_owned();
         match address.starts_with(UNIX) && is_denied(&error) {
@@ -216,7 +224,7 @@ pub(crate) async fn dial(address: &str) -> Result<Channel, ClientError> {
             },
         }
     };
-    let endpoint = endpoint(address).map_err(no_answer)?;
+    let endpoint = endpoint(address, tls).map_err(no_answer)?;
     let endpoint = endpoint
         .connect_timeout(CONNECT)
         .tcp_nodelay(true)
@@ -271,12 +279,12 @@ impl ClientError {
     }
 
     /// True if the request is wrong, so that a repetition is refused too: such as a member whose settings differ
-    /// from the others'.
+    /// from the others', or a caller without the right role or token.
     pub fn is_invalid(&self) -> bool {
         matches!(
             self,
             ClientError::Refused {
-                code: Code::InvalidArgument,
+                code: Code::InvalidArgument | Code::PermissionDenied,
                 ..
             }
         )
@@ -312,14 +320,22 @@ impl ClientError {
 }
 
 impl Client {
-    /// Connects to the controller at `address`, `HOST:PORT` or `unix:PATH`. With several addresses,
+    /// Connects to the controller at `address`, `HOST:PORT` or `unix:PATH`, without TLS. With several addresses,
     /// separated by commas, it connects to the leader, also after the leader changes.
     ///
     /// # Errors
     /// No controller answers, or none leads in time.
     pub async fn connect(address: &str) -> Result<Self, ClientError> {
+        Client::connect_with(address, None).await
+    }
+
+    /// Connects as [`connect`](Self::connect), over TLS if `tls` is given. Unix sockets have no TLS.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect).
+    pub async fn connect_with(address: &str, tls: Option<ClientTls>) -> Result<Self, ClientError> {
         let addresses = address.split(',').map(|it| it.trim().to_owned());
-        let route = Route::find(addresses.collect()).await?;
+        let route = Route::find(addresses.collect(), tls).await?;
         Ok(Client {
             address: route.addresses(),
             is_of_several: route.is_to_several(),
@@ -336,8 +352,11 @@ impl Client {
     ///
     /// # Errors
     /// The controller does not answer.
-    pub async fn standing(address: &str) -> Result<api::GetStandingResponse, ClientError> {
-        let standing = route::standing(dial(address).await?).await;
+    pub async fn standing(
+        address: &str,
+        tls: Option<&ClientTls>,
+    ) -> Result<api::GetStandingResponse, ClientError> {
+        let standing = route::standing(dial(address, tls).await?).await;
         standing.map_err(|status| ClientError::of(status, address))
     }
 
@@ -554,22 +573,11 @@ impl Client {
         }
     }
 
-    /// Gives up a rank that was joined in `epoch`, in which the job has the id `number` in packets.
+    /// Gives up a rank.
     ///
     /// # Errors
-    /// The rank had not joined, or the controller does not answer.
-    pub async fn leave(
-        &self,
-        job: &str,
-        (epoch, number): (u32, u32),
-        rank: u32,
-    ) -> Result<(), ClientError> {
-        let request = api::LeaveRequest {
-            job: job.into(),
-            epoch,
-            rank,
-            job_id: number,
-        };
+    /// The rank had not joined, the token is another one, or the controller does not answer.
+    pub async fn leave(&self, request: api::LeaveRequest) -> Result<(), ClientError> {
         self.rpc
             .clone()
             .leave(within(ANSWER, request))

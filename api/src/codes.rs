@@ -4,11 +4,16 @@ use tonic::Code;
 
 /// Each code of the control API with its name and its meaning. The head of `control.proto` and
 /// `docs/guide.md` have the same table.
-pub const CODES: [(Code, &str, &str); 10] = [
+pub const CODES: [(Code, &str, &str); 11] = [
     (
         Code::InvalidArgument,
         "INVALID_ARGUMENT",
         "the request is malformed or can never be granted",
+    ),
+    (
+        Code::PermissionDenied,
+        "PERMISSION_DENIED",
+        "the caller's certificate has another role or host, or the caller is not that member",
     ),
     (
         Code::NotFound,

@@ -6,11 +6,13 @@
 //!   controller's address; [`codes`]: the gRPC codes of rejections.
 //! - [`member_session`]: a member's session with the controller; [`turns`]: the operations that a
 //!   member may begin while the job's members change.
+//! - [`identity`]: the role and name in a certificate.
 //! - [`Line`]: a job of a grid, by name; [`MacAddr`].
 
 pub mod address;
 pub mod client;
 pub mod codes;
+pub mod identity;
 mod line;
 mod mac;
 pub mod member_session;

@@ -14,6 +14,7 @@ use tonic::body::Body;
 use tonic::codegen::{Service, StdError, http};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
+use ultima_grpc::tls::ClientTls;
 
 use crate::client::{ClientError, LEADER, dial};
 use crate::v1::replication_client::ReplicationClient;
@@ -32,6 +33,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Route {
     addresses: Arc<[String]>,
+    tls: Option<ClientTls>,
     known: Arc<AsyncMutex<Known>>,
 }
 
@@ -47,9 +49,10 @@ impl Route {
     ///
     /// # Errors
     /// No controller answers, or none leads in time.
-    pub async fn find(addresses: Vec<String>) -> Result<Self, ClientError> {
+    pub async fn find(addresses: Vec<String>, tls: Option<ClientTls>) -> Result<Self, ClientError> {
         let route = Route {
             addresses: addresses.into(),
+            tls,
             known: Arc::default(),
         };
         route.leader().await?;
@@ -84,7 +87,10 @@ impl Route {
                 .chain(std::mem::take(&mut hints))
                 .collect();
             // Asks all at once, so that a silent controller does not delay the others' answers.
-            let mut asked: FuturesUnordered<_> = candidates.iter().map(|it| ask(it)).collect();
+            let mut asked: FuturesUnordered<_> = candidates
+                .iter()
+                .map(|it| ask(it, self.tls.as_ref()))
+                .collect();
             let mut last = ClientError::NoLeader {
                 addresses: self.addresses(),
             };
@@ -140,8 +146,8 @@ enum Answer {
     Standby { leader: Option<String> },
 }
 
-async fn ask(address: &str) -> Result<(Channel, Answer), ClientError> {
-    let channel = dial(address).await?;
+async fn ask(address: &str, tls: Option<&ClientTls>) -> Result<(Channel, Answer), ClientError> {
+    let channel = dial(address, tls).await?;
     let answer = match standing(channel.clone()).await {
         Ok(standing) if standing.role() == Role::Leader => Answer::Leader,
         Ok(standing) => Answer::Standby {

@@ -144,6 +144,9 @@ impl Exit {
             ServeError::Restore(_) | ServeError::OfAGroup => Exit::Rejected,
             ServeError::Listen { .. }
             | ServeError::NotASocket { .. }
+            | ServeError::Open { .. }
+            | ServeError::TlsOnUnix { .. }
+            | ServeError::Tls(_)
             | ServeError::Program(_)
             | ServeError::Limit(_)
             | ServeError::Store(_)
@@ -179,7 +182,9 @@ impl Exit {
     /// The exit code of a gRPC status of the control API.
     pub fn of_code(code: Code) -> Self {
         match code {
-            Code::InvalidArgument | Code::Unimplemented => Exit::InvalidInput,
+            Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented => {
+                Exit::InvalidInput
+            }
             Code::Unavailable => Exit::Unavailable,
             Code::NotFound => Exit::NotFound,
             Code::AlreadyExists | Code::ResourceExhausted | Code::FailedPrecondition => {
@@ -192,7 +197,6 @@ impl Exit {
             | Code::DataLoss
             | Code::Internal
             | Code::OutOfRange
-            | Code::PermissionDenied
             | Code::Unauthenticated
             | Code::Unknown => Exit::Failure,
         }

@@ -37,6 +37,8 @@ Examples:
 
 Environment:
   ULTIMA_CONTROLLER   address of the controller, as --controller
+  ULTIMA_TLS_CA, ULTIMA_TLS_CERT, ULTIMA_TLS_KEY
+                      files for TLS, as --tls-ca, --tls-cert and --tls-key
   ULTIMA_LOG          log level, such as debug or ultima_controller=debug
                       [default: {DEFAULT_LOG}]
 
@@ -147,12 +149,14 @@ mod tests {
     }
 
     /// Commands without `-o`: their output has a format of its own, or is one status line.
-    const WITHOUT_OUTPUT: [&str; 12] = [
+    const WITHOUT_OUTPUT: [&str; 14] = [
         "bench",
         "switch",
         "switch port add",
         "simple-switch-grpc",
         "controller serve",
+        "certs init",
+        "certs issue",
         "fabric chassis",
         "lab up",
         "lab exec",

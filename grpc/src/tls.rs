@@ -1,4 +1,4 @@
-//! TLS between controllers and switches: certificate and key files, and client configuration.
+//! TLS: certificate and key files, and configurations of clients and servers.
 
 use std::fmt;
 use std::fs;
@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+#[cfg(feature = "server")]
+use tonic::transport::{Server, ServerTlsConfig};
 
 use crate::transport;
 
@@ -104,6 +106,39 @@ impl ClientTls {
     /// Returns the configuration for a server with the name `host`.
     pub(crate) fn config(&self, host: &str) -> ClientTlsConfig {
         self.0.clone().domain_name(host)
+    }
+}
+
+/// How long a client has for its part of the handshake.
+#[cfg(feature = "server")]
+const HANDSHAKE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// The files of a server that speaks TLS only, all in PEM format.
+#[cfg(feature = "server")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerTls {
+    /// The server's certificate and key.
+    pub identity: IdentityFiles,
+    /// The authorities of clients' certificates. With them, only clients that have one are served
+    /// (mutual TLS).
+    pub client_ca: Option<PathBuf>,
+}
+
+#[cfg(feature = "server")]
+impl ServerTls {
+    /// Makes a server speak TLS.
+    ///
+    /// # Errors
+    /// A file cannot be read or has the wrong content, or certificate and key do not match.
+    pub fn secure(&self, server: Server) -> Result<Server, TlsError> {
+        let mut config = ServerTlsConfig::new()
+            .identity(self.identity.read()?)
+            .timeout(HANDSHAKE);
+        if let Some(path) = &self.client_ca {
+            config = config.client_ca_root(authorities(path)?);
+        }
+        let secured = server.tls_config(config);
+        secured.map_err(|error| self.identity.mismatch(&error))
     }
 }
 

@@ -8,10 +8,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ultima_grpc::tls::ServerTls;
+
 use crate::engine::Limits;
 use crate::stats::StatsKey;
 use crate::target::Target;
-use crate::tls::TlsFiles;
 use crate::tm::{PRIORITIES, WireConfig};
 use crate::trace::PacketLog;
 
@@ -306,7 +307,7 @@ pub struct SwitchConfig {
     /// Address of the gRPC server; port 0 takes any free one.
     pub grpc: SocketAddr,
     /// Serve over TLS.
-    pub tls: Option<TlsFiles>,
+    pub tls: Option<ServerTls>,
     /// The program to run until a controller sets another; without one, frames are counted and
     /// dropped.
     pub program: Option<ProgramFiles>,

@@ -37,7 +37,6 @@ mod running;
 pub mod stats;
 mod switch;
 pub mod target;
-pub mod tls;
 pub mod tm;
 pub mod trace;
 

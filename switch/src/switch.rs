@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ultima_grpc::tls::TlsError;
 use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::text;
 use ultima_p4runtime::v1::ForwardingPipelineConfig;
@@ -19,7 +20,6 @@ use crate::pipeline::{ConfigError, Loader, Pipeline};
 use crate::port::replay::ReplayPlan;
 use crate::running::{self, Running};
 use crate::target::Refusal;
-use crate::tls::{self, TlsError};
 use crate::tm::WireError;
 
 /// Why a switch does not start, or ends by itself.
@@ -144,7 +144,7 @@ impl Switch {
         };
         let pipeline = program.map(|files| load(files, &loader)).transpose()?;
         let mut server = match &tls {
-            Some(files) => tls::secure(running::server(), files)?,
+            Some(files) => files.secure(running::server())?,
             None => running::server(),
         };
         let (listener, address) = running::listen(grpc).await?;

@@ -54,6 +54,7 @@ impl JobBuilder {
     /// | variable | meaning |
     /// | --- | --- |
     /// | `ULTIMA_CONTROLLER`, `ULTIMA_JOB`, `ULTIMA_HOST` | a [`Controller`]; the host is this one's name unless set |
+    /// | `ULTIMA_TLS_CA`, `ULTIMA_TLS_CERT`, `ULTIMA_TLS_KEY` | PEM files for TLS to the controller |
     /// | else `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` … | [`TcpStore::from_env`] |
     ///
     /// and the variables of [`JobBuilder::settings_from_env`].
@@ -88,7 +89,11 @@ impl JobBuilder {
                     Some(host) => host,
                     None => hostname()?,
                 };
-                builder.rendezvous(Controller::new(address, job, host))
+                let controller = Controller::new(address, job, host);
+                builder.rendezvous(match variables.tls()? {
+                    Some(tls) => controller.tls(tls),
+                    None => controller,
+                })
             }
             None => builder.rendezvous(TcpStore::from_variables(variables)?),
         })

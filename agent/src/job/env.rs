@@ -5,6 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ultima_grpc::tls::{ClientTls, IdentityFiles};
+
 use super::JobError;
 
 /// Returns a variable's value.
@@ -92,6 +94,25 @@ impl<'a> Variables<'a> {
         };
         let parsed = text.parse().map(Some);
         parsed.map_err(|problem| JobError::Variable { name, problem })
+    }
+
+    /// The TLS files for the controller, if they are set.
+    pub(super) fn tls(&self) -> Result<Option<ClientTls>, JobError> {
+        const CA: &str = "ULTIMA_TLS_CA";
+        let Some(ca) = self.get(CA) else {
+            return Ok(None);
+        };
+        let file =
+            |name| self.required(name, "ULTIMA_TLS_CA is set, and TLS needs all three files");
+        let identity = IdentityFiles {
+            cert: file("ULTIMA_TLS_CERT")?.into(),
+            key: file("ULTIMA_TLS_KEY")?.into(),
+        };
+        let tls = ClientTls::load(ca.as_ref(), Some(&identity));
+        tls.map(Some).map_err(|error| JobError::Variable {
+            name: CA,
+            problem: format!("and the others for TLS: {error}"),
+        })
     }
 
     /// The value as a number of seconds, with a fraction.

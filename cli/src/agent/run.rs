@@ -57,7 +57,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 }
 
 async fn work(options: &Options, held: Held) -> Result<ExitCode> {
-    let client = Client::connect(&options.at.controller).await?;
+    let client = options.at.connect().await?;
     let name = &options.job;
     let target = JobOrGrid::find(&client, name).await?;
     if let JobOrGrid::Grid { .. } = target {

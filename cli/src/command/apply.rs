@@ -7,7 +7,7 @@ use ultima_console::input;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
-use ultima_api::client::{Client, ClientError};
+use ultima_api::client::ClientError;
 use ultima_controller::job::{self, WrittenJob};
 use ultima_controller::server::JOIN_WAIT;
 
@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode> {
-    let client = Client::connect(&arguments.at.controller).await?;
+    let client = arguments.at.connect().await?;
     let compared = compare(written, &client.jobs().await?);
     let print = |jobs, plan| {
         let report = Report { jobs, plan };

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use ultima_console::input;
 
 use anyhow::{Result, bail};
-use ultima_api::client::Client;
 use ultima_controller::chassis_push::{self, PushError};
 use ultima_controller::fabric::Switch;
 use ultima_controller::{chassis, fabric};
@@ -73,8 +72,8 @@ pub fn run(options: &Options, at: &ControllerAddress) -> Result<ExitCode> {
 /// Asks the controller to push the configuration.
 fn push_by_controller(at: &ControllerAddress, switch: &str) -> Result<ExitCode> {
     super::runtime()?.block_on(async {
-        let client = Client::connect(&at.controller).await?;
-        client.configure_ports(switch).await
+        let client = at.connect().await?;
+        anyhow::Ok(client.configure_ports(switch).await?)
     })?;
     print_pushed(switch)
 }

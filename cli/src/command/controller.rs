@@ -8,11 +8,13 @@ use std::time::Duration;
 use ultima_console::input;
 
 use anyhow::{Context, Result, bail};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use ultima_agent::{Exporter, Source};
 use ultima_api::address::{DEFAULT_LISTEN, Listen};
 use ultima_controller::fabric;
 use ultima_controller::program::Program;
 use ultima_controller::server::{self, Config, Group};
+use ultima_grpc::tls::{IdentityFiles, ServerTls};
 
 use super::controller_status;
 use crate::exit::Exit;
@@ -49,6 +51,7 @@ enum Command {
 #[command(after_help = "Examples:
   ultima controller serve --fabric topologies/star4.yaml --state star4.redb
   ultima controller serve --fabric star4.yaml --state star4.redb \\
+      --tls-cert c1.pem --tls-key c1.key --tls-client-ca ca.pem \\
       --listen 10.0.0.1:9555 --peers 10.0.0.2:9555,10.0.0.3:9555")]
 struct Serve {
     /// YAML file of the fabric: switches, hosts and links; `-` reads standard input
@@ -57,6 +60,19 @@ struct Serve {
     /// Address of the control API: ADDRESS:PORT (port 0 selects a free one), or unix:PATH
     #[arg(long, value_name = "ADDR", default_value_t = DEFAULT_LISTEN.into())]
     listen: Listen,
+    /// The certificate of this controller, in PEM format: speak TLS, and serve only clients with a certificate that names their
+    /// role; see `ultima certs --help`
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_client_ca"], help_heading = "TLS")]
+    tls_cert: Option<PathBuf>,
+    /// The key of --tls-cert
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "TLS")]
+    tls_key: Option<PathBuf>,
+    /// The authorities of the certificates of clients, and of the controllers in --peers
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "TLS")]
+    tls_client_ca: Option<PathBuf>,
+    /// Serve an address other than loopback without TLS: everybody who reaches it may do everything
+    #[arg(long, conflicts_with = "tls_cert", help_heading = "TLS")]
+    insecure: bool,
     /// Database file for jobs and their members; created if it does not exist. Without it jobs are kept in memory only, and a
     /// restarted controller removes the jobs that it finds on switches
     #[arg(long, value_name = "FILE")]
@@ -164,6 +180,12 @@ fn serve(serve: Serve) -> Result<()> {
         }
     };
     config.listen = serve.listen;
+    config.insecure = serve.insecure;
+    let files = (serve.tls_cert.zip(serve.tls_key)).zip(serve.tls_client_ca);
+    config.tls = files.map(|((cert, key), client_ca)| ServerTls {
+        identity: IdentityFiles { cert, key },
+        client_ca: Some(client_ca),
+    });
     config.patience = serve.startup_timeout;
     config.state = serve.state;
     if serve.audit_every < MIN_AUDIT {
@@ -190,6 +212,11 @@ fn serve(serve: Serve) -> Result<()> {
             ..group
         }
     });
+    // Every member has a connection.
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Without it there is less room; a soft limit may become the hard one in any process.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
     // Two threads, so that planning a large fabric does not delay heartbeats.
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

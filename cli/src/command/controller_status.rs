@@ -154,11 +154,12 @@ impl Document {
 
 /// Asks all controllers.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let tls = arguments.at.tls()?;
     let addresses = arguments.at.controller.split(',').map(str::trim);
     super::runtime()?.block_on(async {
         let mut documents = Vec::new();
         for address in addresses {
-            documents.push(match Client::standing(address).await {
+            documents.push(match Client::standing(address, tls.as_ref()).await {
                 Ok(answer) => Document::new(address, answer),
                 Err(error) => Document {
                     address: address.to_owned(),

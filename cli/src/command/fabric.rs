@@ -185,7 +185,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         _ => None,
     };
     super::runtime()?.block_on(async {
-        let client = Client::connect(&arguments.at.controller).await?;
+        let client = arguments.at.connect().await?;
         let (text, exit) = match arguments.command {
             Command::Check { .. } | Command::Chassis(_) | Command::Ports(_) => {
                 unreachable!("done above")

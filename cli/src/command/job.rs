@@ -156,7 +156,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         _ => None,
     };
     run_beside(async {
-        let client = Client::connect(&arguments.at.controller).await?;
+        let client = arguments.at.connect().await?;
         let mut exit = Exit::Success;
         let text = match arguments.command {
             Command::Create { wait, output, .. } => {

@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use ultima_console::output::{self, Unprinted};
 
 mod apply;
+mod certs;
 mod chassis;
 mod completions;
 mod controller;
@@ -47,6 +48,7 @@ pub enum Command {
     SimpleSwitchGrpc(Box<simple_switch_grpc::Arguments>),
     Wire(Box<wire::Arguments>),
     Controller(controller::Arguments),
+    Certs(certs::Arguments),
     Fabric(fabric::Arguments),
     Job(job::Arguments),
     Apply(apply::Arguments),
@@ -77,6 +79,7 @@ impl Command {
             Command::SimpleSwitchGrpc(arguments) => return simple_switch_grpc::run(*arguments),
             Command::Wire(arguments) => wire::run(*arguments),
             Command::Controller(arguments) => return controller::run(arguments),
+            Command::Certs(arguments) => certs::run(&arguments),
             Command::Fabric(arguments) => return fabric::run(arguments),
             Command::Job(arguments) => return job::run(arguments),
             Command::Apply(arguments) => return apply::run(&arguments),

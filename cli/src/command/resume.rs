@@ -6,6 +6,7 @@ use anyhow::Result;
 use tokio::time::{Instant, sleep};
 use ultima_api::client::{Client, ClientError};
 
+use super::controller_address::ControllerAddress;
 use crate::exit::Exit;
 
 /// How long to look for a new leader.
@@ -13,20 +14,21 @@ const BOUND: Duration = Duration::from_secs(10);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Restarts a watch that failed with `why` at the current leader among `addresses`, and reports that on standard error.
+/// Restarts a watch that failed with `why` at the current leader at `at`, and reports that on standard error.
 ///
 /// # Errors
 /// `why`, if it does not mean that the controller is gone, or if there is only one controller; no leader within 10 s; errors of `begin`.
 pub async fn resumed<W>(
-    addresses: &str,
+    at: &ControllerAddress,
     why: anyhow::Error,
     begin: impl AsyncFn(&Client) -> Result<W, ClientError>,
 ) -> Result<W> {
+    let tls = at.tls()?;
     let begin = async || {
-        let client = Client::connect(addresses).await?;
+        let client = Client::connect_with(&at.controller, tls.clone()).await?;
         begin(&client).await
     };
-    again(addresses.contains(','), why, begin).await
+    again(at.controller.contains(','), why, begin).await
 }
 
 /// Sends an idempotent request, and repeats it at the next leader if the controller is gone, which it reports on standard error.

@@ -62,7 +62,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// Runs the command. A watch ends on SIGINT or SIGTERM, or when its reader closes the pipe.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     run_beside(async {
-        let client = Client::connect(&arguments.at.controller).await?;
+        let client = arguments.at.connect().await?;
         if !arguments.watch {
             let jobs = once(&client, arguments.job.as_deref()).await?;
             output::print(&text(&jobs, arguments.output.format())?)?;
@@ -112,7 +112,7 @@ async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
         let mut jobs = match next.and_then(|next| Ok(next.ok_or_else(stopped)?)) {
             Ok(jobs) => by_name(jobs),
             Err(why) => {
-                watch = resumed(&arguments.at.controller, why, &begin).await?;
+                watch = resumed(&arguments.at, why, &begin).await?;
                 continue;
             }
         };

@@ -2,6 +2,7 @@
 
 mod common;
 
+mod access;
 mod agent;
 mod apply;
 mod bad_input;

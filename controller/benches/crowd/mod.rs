@@ -77,12 +77,8 @@ async fn follow(
 ) {
     loop {
         let attendance = Attendance {
-            job: job.clone(),
-            epoch: seat.epoch,
-            rank: seat.rank,
             slot_bytes: 1408,
-            job_id: seat.job_id,
-            settings: Default::default(),
+            ..seat.attendance(&job)
         };
         let goes_over = Notify::new();
         let mut silent = Silent;
@@ -96,7 +92,8 @@ async fn follow(
             () = goes_over.notified() => {}
         }
         let Some(next) = member.next else { return };
-        seat = next;
+        let token = seat.token;
+        seat = JoinResponse { token, ..next };
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ultima_api::Line;
 use ultima_api::address::Listen;
+use ultima_grpc::tls::TlsError;
 use ultima_link::units::counted;
 
 use super::journal::KeepError;
@@ -31,6 +32,25 @@ pub enum ServeError {
         /// The system's error.
         source: io::Error,
     },
+    /// The address is not loopback, and nothing protects it.
+    #[error(
+        "--listen {listen} would let everybody who reaches it control the switches; pass --tls-cert, --tls-key and --tls-client-ca (`ultima certs --help` makes them), or --insecure for a private network"
+    )]
+    Open {
+        /// The address.
+        listen: Listen,
+    },
+    /// A Unix socket with certificates.
+    #[error(
+        "--listen {listen}: a Unix socket has no TLS; leave --tls-cert, --tls-key and --tls-client-ca out, or choose a TCP address"
+    )]
+    TlsOnUnix {
+        /// The address.
+        listen: Listen,
+    },
+    /// TLS cannot be configured.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The path of the control API's socket exists and is not a socket.
     #[error(
         "cannot listen on unix:{0}: {0} exists and is not a socket; move it, or choose another path with --listen",
@@ -372,6 +392,16 @@ pub enum JobRequestError {
         rank: u32,
         /// The epoch.
         epoch: u32,
+    },
+    /// The caller is not the member that has the rank.
+    #[error(
+        "rank {rank} of job {name} belongs to another member: the request has another token or host; join the job to get a rank"
+    )]
+    NotThatMember {
+        /// The job's name.
+        name: String,
+        /// The rank.
+        rank: u16,
     },
     /// A member's settings differ from the others'.
     #[error(

@@ -114,7 +114,7 @@ impl Controller {
         }
         phases.ended("planned");
         let record = |(job, _): &(&Job, &JobPlan)| {
-            let seats = job.members.iter().map(|_| SeatRecord::Free);
+            let seats = job.members.iter().map(|_| (SeatRecord::Free, 0));
             JobRecord::new(&self.fabric, job, seats)
         };
         let records = all.iter().map(record).collect();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tonic::Status;
 use tracing::Span;
 use ultima_api::Line;
 use ultima_api::v1::membership_event::Kind;
@@ -12,15 +13,24 @@ use ultima_api::v1::membership_event::Kind;
 use super::controller::{Controller, JobState, state_alone};
 use super::error::JobRequestError;
 use super::registry::{Record, Stage};
-use super::seats::{Attempt, NoSeat, Taken};
+use super::seats::{Attempt, NoSeat, Seat, Taken};
 use crate::fabric::HostId;
 use crate::job::{Job, JobId, Rank};
 use crate::names::some_of;
 
+/// What a caller shows to prove that it is a member.
+#[derive(Clone, Copy)]
+pub struct Proof<'a> {
+    /// The token of its seat.
+    pub token: u64,
+    /// The host that its certificate is for; none if it may act for all.
+    pub host: Option<&'a str>,
+}
+
 impl Controller {
     /// Takes the next free rank of a job on a host, or the rank that the same `attempt` (0 for
-    /// none) was given before. If all members have left, the job starts over in a new epoch. With `wait` it waits that long for all others to join; a member that
-    /// stops waiting has not joined.
+    /// none) was given before. If all members have left, the job starts over in a new epoch. With `wait` it waits that long for
+    /// all others to join; a member that stops waiting has not joined. Returns the rank, the job, and the token of the seat.
     ///
     /// # Errors
     /// See [`JobRequestError`].
@@ -30,9 +40,13 @@ impl Controller {
         name: &str,
         (host, attempt): (&str, u64),
         wait: Option<Duration>,
-    ) -> Result<(Rank, JobState), JobRequestError> {
+    ) -> Result<(Rank, JobState, Attempt), JobRequestError> {
         self.open()?;
-        let attempt = Attempt(attempt);
+        // Every seat has a token, also that of a member that never retries.
+        let attempt = match attempt {
+            0 => Attempt(rand::random_range(1..=u64::MAX)),
+            attempt => Attempt(attempt),
+        };
         let host_id = self
             .fabric
             .host_named(host)
@@ -73,7 +87,7 @@ impl Controller {
         if joining.done() {
             self.report_member(job, rank, Kind::Joined, "");
         }
-        Ok((rank, state))
+        Ok((rank, state, attempt))
     }
 
     /// Takes a rank of a job on a host. The channel becomes true when all ranks are taken.
@@ -113,20 +127,24 @@ impl Controller {
     /// Gives up a member's rank in an epoch; `number` is the epoch's job id.
     ///
     /// # Errors
-    /// No job has that name, or the rank has not joined in that epoch.
+    /// No job has that name, the rank has not joined in that epoch, or another member has it.
     #[tracing::instrument(name = "leave", skip_all, fields(job = name, epoch = epoch, rank = rank))]
     pub async fn leave(
         &self,
         name: &str,
         (epoch, number): (u32, u32),
         rank: u32,
+        proof: Proof<'_>,
     ) -> Result<(), JobRequestError> {
         let left = {
             let mut registry = self.registry();
             registry.named(name)?;
             let rank = u16::try_from(rank).ok().map(Rank);
-            let id = registry.numbered(name, epoch, number);
-            let id = id.map(|record| record.job.id);
+            let record = registry.numbered(name, epoch, number);
+            if let (Some(record), Some(rank)) = (record, rank) {
+                self.check_member(record, rank, proof)?;
+            }
+            let id = record.map(|record| record.job.id);
             id.zip(rank).filter(|(id, rank)| {
                 let Some(record) = registry.get_mut(*id) else {
                     return false;
@@ -164,6 +182,47 @@ impl Controller {
                 rank,
                 epoch,
             }),
+        }
+    }
+
+    /// Checks that a caller is the member that has a rank; passes if no member has it.
+    ///
+    /// # Errors
+    /// Another member has the rank.
+    pub(super) fn check_member(
+        &self,
+        record: &Record,
+        rank: Rank,
+        proof: Proof<'_>,
+    ) -> Result<(), JobRequestError> {
+        if record.seats.state(rank) != Some(Seat::Joined) {
+            return Ok(());
+        }
+        let host = record.job.members[usize::from(rank.0)].host;
+        let host = &self.fabric.host(host).name;
+        let is_it = record.seats.is_held(rank, Attempt(proof.token))
+            && proof.host.is_none_or(|own| own == host);
+        is_it
+            .then_some(())
+            .ok_or_else(|| JobRequestError::NotThatMember {
+                name: record.job.name.clone(),
+                rank: rank.0,
+            })
+    }
+
+    /// Checks that a job has a member on a host, for an agent that may act only there.
+    ///
+    /// # Errors
+    /// It has none, or no job has that name.
+    pub(super) fn has_member_on(&self, name: &str, host: &str) -> Result<(), Status> {
+        let registry = self.registry();
+        let members = &registry.named(name)?.job.members;
+        let is_there = (members.iter()).any(|it| self.fabric.host(it.host).name == host);
+        match is_there {
+            true => Ok(()),
+            false => Err(Status::permission_denied(format!(
+                "job {name} has no member on host {host}, whose agent asks"
+            ))),
         }
     }
 

@@ -1,16 +1,27 @@
 //! The control API's socket.
 
+use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
+use futures_util::stream::{Stream, unfold};
+use nix::sys::resource::{Resource, getrlimit};
 use tokio::net::{TcpListener, UnixListener};
-use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::server::{Router, TcpIncoming};
+use tokio::time::sleep;
+use tonic::transport::server::Router;
 use ultima_api::address::Listen;
 
+use super::connections::{Connection, Connections, Limits};
 use super::error::ServeError;
+
+/// Pause after a connection could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A bound socket.
 pub(super) struct Listener {
@@ -94,19 +105,64 @@ impl Listener {
         server: Router,
         stopped: impl Future<Output = ()>,
     ) -> Result<(), tonic::transport::Error> {
+        let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
+        let limits = Limits::of(usize::try_from(files).unwrap_or(usize::MAX));
+        let connections = Connections::new(limits);
         match self.socket {
             Socket::Tcp(listener) => {
-                // The server's own option of this name applies only to listeners that it binds
-                // itself.
-                let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                let incoming = incoming(connections, move |context| {
+                    let (stream, from) = ready!(listener.poll_accept(context))?;
+                    // The server's own option of this name applies only to listeners that it
+                    // binds itself.
+                    // It fails if the client is gone, which the first read reports.
+                    let _ = stream.set_nodelay(true);
+                    Poll::Ready(Ok((stream, Some(from.ip().to_canonical()))))
+                });
                 server.serve_with_incoming_shutdown(incoming, stopped).await
             }
             Socket::Unix(listener, _file) => {
-                let incoming = UnixListenerStream::new(listener);
+                let incoming = incoming(connections, move |context| {
+                    let (stream, _) = ready!(listener.poll_accept(context))?;
+                    Poll::Ready(Ok((stream, None)))
+                });
                 server.serve_with_incoming_shutdown(incoming, stopped).await
             }
         }
     }
+}
+
+/// The connections that `accept` returns and that have room. Accepting never fails for good: where files run out, it ends an
+/// idle connection and pauses.
+fn incoming<S, A>(
+    connections: Connections,
+    accept: A,
+) -> impl Stream<Item = Result<Connection<S>, Infallible>> + Unpin
+where
+    A: FnMut(&mut Context<'_>) -> Poll<io::Result<(S, Option<IpAddr>)>>,
+{
+    let next = |(connections, mut accept, mut has_failed): (Connections, A, bool)| async move {
+        loop {
+            match poll_fn(&mut accept).await {
+                Ok((stream, from)) => match connections.admit(stream, from) {
+                    Some(connection) => {
+                        return Some((Ok(connection), (connections, accept, has_failed)));
+                    }
+                    None => tracing::debug!(?from, "no room for another connection"),
+                },
+                // The client is gone already.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    // Once: clients must not fill the log.
+                    if !std::mem::replace(&mut has_failed, true) {
+                        tracing::warn!(%error, "cannot accept connections; retrying");
+                    }
+                    connections.evict();
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    };
+    Box::pin(unfold((connections, accept, false), next))
 }
 
 #[cfg(test)]

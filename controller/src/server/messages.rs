@@ -59,6 +59,7 @@ impl Controller {
             members: members(self.fabric(), state),
             reorder: self.reorder(job),
             key: job.key.map_or_else(Vec::new, |Key(key)| key.to_vec()),
+            token: 0,
         }
     }
 }

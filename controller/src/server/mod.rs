@@ -4,11 +4,13 @@
 //! `telemetry`, `audit`, `check` and `moves` the requests. The `service*` modules translate gRPC
 //! messages and contain no logic.
 
+mod access;
 mod audit;
 mod burst_drops;
 mod changes;
 mod check;
 mod condition;
+mod connections;
 mod controller;
 mod counters;
 mod error;
@@ -59,6 +61,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::transport::Server;
 
+pub use access::CALLS;
 pub use condition::ElementState;
 pub use controller::{Controller, JobState, SwitchState};
 pub use error::{BringUpError, DrainError, JobRequestError, RestoreError, ServeError};
@@ -73,10 +76,12 @@ pub use service::LONGEST_JOIN_WAIT;
 pub use service_telemetry::{WATCH_INTERVAL, WATCH_INTERVALS};
 pub use timers::Timers;
 
+use access::Guard;
 use group::{ReplicationService, Who};
 use ultima_api::address::{DEFAULT_LISTEN, Listen};
 use ultima_api::v1::control_server::ControlServer;
 use ultima_api::v1::replication_server::ReplicationServer;
+use ultima_grpc::tls::ServerTls;
 
 use crate::fabric::Fabric;
 use crate::fabric::damping::Terms;
@@ -93,6 +98,10 @@ pub struct Config {
     pub program: Program,
     /// Where the control API listens; port 0 takes any free port.
     pub listen: Listen,
+    /// Certificates. With them the API speaks TLS only, and a client's certificate must name its role.
+    pub tls: Option<ServerTls>,
+    /// True to serve everybody who reaches a TCP address other than loopback, without TLS.
+    pub insecure: bool,
     /// How long a switch may take to answer at the start, and how long a failed bring-up is
     /// retried.
     pub patience: Duration,
@@ -134,6 +143,8 @@ impl Config {
             fabric,
             program,
             listen: DEFAULT_LISTEN.into(),
+            tls: None,
+            insecure: false,
             patience: Duration::from_secs(5),
             state: None,
             audit_every: AUDIT_EVERY,
@@ -142,6 +153,20 @@ impl Config {
             terms: Terms::default(),
             timers: Timers::default(),
         }
+    }
+}
+
+/// Checks that strangers cannot reach the control API, unless the operator allows it.
+fn check_listen(config: &Config) -> Result<(), ServeError> {
+    let listen = || config.listen.clone();
+    match (&config.listen, &config.tls) {
+        (Listen::Unix(_), Some(_)) => Err(ServeError::TlsOnUnix { listen: listen() }),
+        (Listen::Tcp(address), None)
+            if !config.insecure && !address.ip().to_canonical().is_loopback() =>
+        {
+            Err(ServeError::Open { listen: listen() })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -159,6 +184,8 @@ pub struct Handle {
 /// The fabric exceeds a limit, a switch does not answer or refuses, or the address is taken.
 /// Nothing keeps running then.
 pub async fn serve(config: Config) -> Result<Handle, ServeError> {
+    check_listen(&config)?;
+    let mut server = attentive(config.tls.as_ref())?;
     let listener = listen::bind(&config.listen).await?;
     let address = listener.address.clone();
     let store = open_store(&config)?;
@@ -173,9 +200,9 @@ pub async fn serve(config: Config) -> Result<Handle, ServeError> {
     let (stop, stopped) = oneshot::channel::<()>();
     let service = ControlServer::new(service::ControlService::new(Arc::clone(&controller)));
     let alone = ReplicationService::new(Who::Alone(Arc::clone(&controller)));
-    let server = attentive()
-        .add_service(service)
-        .add_service(ReplicationServer::new(alone));
+    let server = server
+        .add_service(Guard(service))
+        .add_service(Guard(ReplicationServer::new(alone)));
     let server = tokio::spawn(listener.serve(server, async {
         // An error means that the handle was dropped, which also stops the server.
         let _ = stopped.await;
@@ -196,10 +223,14 @@ fn open_store(config: &Config) -> Result<Store, StoreError> {
 }
 
 /// A server that ends the streams of clients whose machines have failed without closing them.
-fn attentive() -> Server {
-    Server::builder()
+fn attentive(tls: Option<&ServerTls>) -> Result<Server, ServeError> {
+    let server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE));
+    match tls {
+        Some(files) => Ok(files.secure(server)?),
+        None => Ok(server),
+    }
 }
 
 /// Waits until a stopping server has sent all pending answers, at most this long.

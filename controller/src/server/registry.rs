@@ -6,7 +6,7 @@
 mod epochs;
 mod refit;
 
-pub use epochs::{next_spec, seats_of};
+pub use epochs::next_spec;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::ledger::{Ledger, Refitted, Refusal};
 use crate::membership::{Change, Origin, Suspicion, Timers};
 use crate::plan::JobPlan;
 use crate::routing::Routes;
-use crate::store::{JobRecord, OriginRecord, SeatRecord, Stored};
+use crate::store::{JobRecord, OriginRecord, Stored};
 
 /// One epoch of an installed job.
 #[derive(Debug)]
@@ -249,15 +249,10 @@ impl Registry {
         let Record {
             job, seats, origin, ..
         } = self.jobs.get(&id)?;
-        let states = seats.states().map(SeatRecord::from);
-        let mut record = JobRecord {
+        Some(JobRecord {
             origin: origin.as_ref().map(OriginRecord::from),
-            ..JobRecord::new(fabric, job, states)
-        };
-        for (member, attempt) in record.members.iter_mut().zip(seats.attempts()) {
-            member.attempt = attempt.0;
-        }
-        Some(record)
+            ..JobRecord::new(fabric, job, seats.records())
+        })
     }
 
     /// Removes an epoch of a job. Members that wait for others receive an error.

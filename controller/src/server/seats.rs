@@ -40,7 +40,8 @@ impl From<Seat> for SeatRecord {
     }
 }
 
-/// A random number that identifies a member's join over all retries; 0 if the member sends none.
+/// A random number that identifies a member's join over all retries; 0 if the member sends none. With it
+/// the member shows later that it has the seat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attempt(pub u64);
 
@@ -265,6 +266,18 @@ impl Seats {
         self.complete = watch::Sender::new(complete);
     }
 
+    /// True if the member that made this attempt has the rank. No member makes attempt 0.
+    pub fn is_held(&self, rank: Rank, attempt: Attempt) -> bool {
+        let place = self.seats.get(usize::from(rank.0));
+        let is_known = attempt != Attempt::default();
+        place.is_some_and(|it| is_known && it.seat == Seat::Joined && it.attempt == attempt)
+    }
+
+    /// The attempt of a rank's member; 0 if there is none.
+    pub fn attempt(&self, rank: Rank) -> Attempt {
+        self.attempts().nth(rank.0.into()).unwrap_or_default()
+    }
+
     /// The state of a rank's seat; none for an unknown rank.
     pub fn state(&self, rank: Rank) -> Option<Seat> {
         let place = self.seats.get(usize::from(rank.0))?;
@@ -293,6 +306,12 @@ impl Seats {
             Seat::Free | Seat::Joining | Seat::Left => Attempt::default(),
         };
         self.seats.iter().map(joined)
+    }
+
+    /// The seats as the store has them, by rank, with their attempts.
+    pub fn records(&self) -> impl Iterator<Item = (SeatRecord, u64)> + '_ {
+        let attempts = self.attempts().map(|Attempt(attempt)| attempt);
+        self.states().map(SeatRecord::from).zip(attempts)
     }
 
     /// The free ranks.

@@ -10,8 +10,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use ultima_api::v1::{self as api, control_server::Control};
 
+use super::access::caller;
 use super::controller::{Controller, JobState, SwitchState};
 use super::error::DrainError;
+use super::joining::Proof;
 use super::membership::{Evictee, JOIN_WAIT, Opened, sanitize};
 use super::messages::{differences, job_of, spec, specs, states_of};
 use super::moves::Drained;
@@ -132,29 +134,38 @@ impl Control for ControlService {
         &self,
         request: Request<api::JoinRequest>,
     ) -> Result<Response<api::JoinResponse>, Status> {
+        let caller = caller(&request)?;
         let api::JoinRequest {
             job,
             host,
             wait_ms,
             attempt,
         } = request.into_inner();
+        caller.acts_for(&host)?;
         let wait = (wait_ms > 0).then(|| Duration::from_millis(wait_ms.into()));
         let who = (&*host, attempt);
-        let (rank, state) = self.controller.join(&job, who, wait).await?;
-        Ok(Response::new(self.controller.seat(&state, rank)))
+        let (rank, state, token) = self.controller.join(&job, who, wait).await?;
+        Ok(Response::new(api::JoinResponse {
+            token: token.0,
+            ..self.controller.seat(&state, rank)
+        }))
     }
 
     async fn leave(
         &self,
         request: Request<api::LeaveRequest>,
     ) -> Result<Response<api::LeaveResponse>, Status> {
+        let caller = caller(&request)?;
         let api::LeaveRequest {
             job,
             epoch,
             rank,
             job_id,
+            token,
         } = request.into_inner();
-        self.controller.leave(&job, (epoch, job_id), rank).await?;
+        let host = caller.host();
+        let proof = Proof { token, host };
+        (self.controller.leave(&job, (epoch, job_id), rank, proof)).await?;
         Ok(Response::new(api::LeaveResponse {}))
     }
 
@@ -165,6 +176,7 @@ impl Control for ControlService {
         request: Request<Streaming<api::AttendRequest>>,
     ) -> Result<Response<Self::AttendStream>, Status> {
         use api::attend_request::Event;
+        let caller = caller(&request)?;
         let mut requests = request.into_inner();
         let first = timeout(FIRST_WORD, requests.message()).await;
         let first =
@@ -182,6 +194,7 @@ impl Control for ControlService {
             job_id,
             slot_bytes,
             settings,
+            token,
         } = attendance;
         let attributes = Attributes {
             slot_bytes,
@@ -189,9 +202,11 @@ impl Control for ControlService {
                 .map(|(name, value)| (sanitize(&name), sanitize(&value)))
                 .collect(),
         };
+        let host = caller.host();
+        let proof = Proof { token, host };
         let opened = self
             .controller
-            .attend(&job, (epoch, job_id), rank, attributes)?;
+            .attend(&job, (epoch, job_id), rank, proof, attributes)?;
         let (who, orders) = match opened {
             Opened::Session(who, orders) => (who, orders),
             Opened::Missed(messages) => {
@@ -224,7 +239,12 @@ impl Control for ControlService {
         &self,
         request: Request<api::CheckJobRequest>,
     ) -> Result<Response<api::CheckJobResponse>, Status> {
-        let check = self.controller.check(&request.into_inner().job).await?;
+        let caller = caller(&request)?;
+        let job = request.into_inner().job;
+        if let Some(host) = caller.host() {
+            self.controller.has_member_on(&job, host)?;
+        }
+        let check = self.controller.check(&job).await?;
         Ok(Response::new(check.into()))
     }
 

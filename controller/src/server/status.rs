@@ -35,6 +35,7 @@ impl JobRequestError {
             | JobRequestError::NoHost { .. }
             | JobRequestError::NoRank { .. }
             | JobRequestError::NotAMember { .. } => Code::NotFound,
+            JobRequestError::NotThatMember { .. } => Code::PermissionDenied,
             JobRequestError::SameMembers { .. } => Code::AlreadyExists,
             JobRequestError::SeveralRanks { .. } => Code::InvalidArgument,
             JobRequestError::Grid { .. }

@@ -155,18 +155,21 @@ impl MulticastRecord {
 }
 
 impl JobRecord {
-    /// Returns the record of a job with these seats, by rank.
-    pub fn new(fabric: &Fabric, job: &Job, seats: impl IntoIterator<Item = SeatRecord>) -> Self {
-        let members =
-            (job.members.iter().zip(&job.sources).zip(seats)).map(|((member, source), seat)| {
-                MemberRecord {
-                    host: fabric.host(member.host).name.clone(),
-                    udp_port: member.udp_port,
-                    source: source.0,
-                    seat,
-                    attempt: 0,
-                }
-            });
+    /// Returns the record of a job with these seats and their attempts, by rank.
+    pub fn new(
+        fabric: &Fabric,
+        job: &Job,
+        seats: impl IntoIterator<Item = (SeatRecord, u64)>,
+    ) -> Self {
+        let members = (job.members.iter().zip(&job.sources).zip(seats)).map(
+            |((member, source), (seat, attempt))| MemberRecord {
+                host: fabric.host(member.host).name.clone(),
+                udp_port: member.udp_port,
+                source: source.0,
+                seat,
+                attempt,
+            },
+        );
         let shares = job.shares.iter().map(|(at, index)| ShareRecord {
             switch: fabric.switch(at.switch).name.clone(),
             port: at.port.0,

@@ -1,6 +1,6 @@
 //! The control API, used as its clients do.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, select_all, try_join_all};
@@ -314,7 +314,7 @@ async fn members_learn_their_rank_when_all_have_joined() {
         tokio::spawn(async move { client.join("train", host, LONG).await.unwrap() })
     };
     let joined = [join("h1"), join("h1"), join("h2")];
-    let mut ranks = Vec::new();
+    let (mut ranks, mut leaves) = (Vec::new(), BTreeMap::new());
     for answer in joined {
         let answer = answer.await.unwrap();
         assert_eq!((answer.job_id, answer.epoch, answer.seed), (1, 1, 7));
@@ -335,6 +335,7 @@ async fn members_learn_their_rank_when_all_have_joined() {
                 .all(|member| member.state() == MemberState::Joined)
         );
         ranks.push(answer.rank);
+        leaves.insert(answer.rank, answer.leave("train"));
     }
     assert_eq!(ranks[2], 1);
     ranks.sort_unstable();
@@ -345,7 +346,8 @@ async fn members_learn_their_rank_when_all_have_joined() {
         (Code::FailedPrecondition, "job train has no free rank on host h2 (1 taken); evict a lost member with `ultima job evict train`, or free all places of members that left with `ultima job resize train --members ...` and all hosts".into())
     );
     // A rank that is left stays free after the job has begun.
-    client.leave("train", (1, 1), 1).await.unwrap();
+    let leave = async |rank: u32| client.leave(leaves[&rank].clone()).await;
+    leave(1).await.unwrap();
     assert_eq!(
         client.job("train").await.unwrap().members[1].state(),
         MemberState::Left
@@ -354,10 +356,10 @@ async fn members_learn_their_rank_when_all_have_joined() {
         refusal(client.join("train", "h2", LONG).await).0,
         Code::FailedPrecondition
     );
-    client.leave("train", (1, 1), 0).await.unwrap();
-    client.leave("train", (1, 1), 2).await.unwrap();
+    leave(0).await.unwrap();
+    leave(2).await.unwrap();
     assert_eq!(
-        refusal(client.leave("train", (1, 1), 1).await),
+        refusal(leave(1).await),
         (
             Code::FailedPrecondition,
             "rank 1 of job train has not joined in epoch 1".into()
@@ -451,10 +453,7 @@ async fn a_member_that_stops_waiting_has_not_joined() {
     // A member that does not wait has joined at once, and may leave again.
     let answer = client.join("train", "h3", Duration::ZERO).await.unwrap();
     assert_eq!((answer.rank, state(2).await), (2, MemberState::Joined));
-    client
-        .leave("train", (answer.epoch, answer.job_id), answer.rank)
-        .await
-        .unwrap();
+    client.leave(answer.leave("train")).await.unwrap();
     assert_eq!(state(2).await, MemberState::Free);
 }
 
@@ -776,27 +775,31 @@ async fn sessions_last_until_members_leave_or_the_controller_stops() {
         .create_job(&spec("train", &["h1", "h2"]))
         .await
         .unwrap();
-    let attendance = |rank| api::Attendance {
-        job: "train".into(),
-        epoch: job.epoch,
-        rank,
-        slot_bytes: 1408,
-        job_id: job.id,
-        settings: Default::default(),
+    let attend = |seat: &api::JoinResponse| {
+        let attendance = api::Attendance {
+            slot_bytes: 1408,
+            ..seat.attendance("train")
+        };
+        attend(&client, attendance)
     };
-    let attend = |rank| attend(&client, attendance(rank));
-    let (early, _) = attend(0);
+    let nobody = api::JoinResponse {
+        epoch: job.epoch,
+        job_id: job.id,
+        ..api::JoinResponse::default()
+    };
+    let (early, _) = attend(&nobody);
     assert_eq!(refusal(early.await.unwrap()).0, Code::FailedPrecondition);
 
+    let mut seats = Vec::new();
     for host in ["h1", "h2"] {
-        client.join("train", host, Duration::ZERO).await.unwrap();
+        seats.push(client.join("train", host, Duration::ZERO).await.unwrap());
     }
-    let (one, mut one_told) = attend(0);
-    let (other, mut other_told) = attend(1);
+    let (one, mut one_told) = attend(&seats[0]);
+    let (other, mut other_told) = attend(&seats[1]);
     for told in [&mut one_told, &mut other_told] {
         told.wait_for(|told| *told).await.unwrap();
     }
-    client.leave("train", (job.epoch, job.id), 1).await.unwrap();
+    client.leave(seats[1].leave("train")).await.unwrap();
     other.await.unwrap().unwrap();
     handle.stop().await;
     // Either the stream ends in order, or the connection breaks first.
@@ -810,12 +813,9 @@ async fn a_member_with_other_settings_is_refused() {
     let hosts = ["h1", "h2"];
     client.create_job(&spec("train", &hosts)).await.unwrap();
     let attendance = |seat: &api::JoinResponse, element: &str| api::Attendance {
-        job: "train".into(),
-        epoch: seat.epoch,
-        rank: seat.rank,
         slot_bytes: 1408,
-        job_id: seat.job_id,
         settings: [("element".into(), element.into())].into(),
+        ..seat.attendance("train")
     };
     let attend = |attendance| attend(&client, attendance);
     let mut members = Vec::new();

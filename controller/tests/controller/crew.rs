@@ -148,16 +148,11 @@ impl Script {
         }
     }
 
-    fn attend(&self, client: &Client, rank: u32) -> JoinHandle<()> {
+    fn attend(&self, client: &Client, seat: &v1::JoinResponse) -> JoinHandle<()> {
         let (client, mut script) = (client.clone(), self.clone());
-        let job_id = self.me.lock().unwrap().job_id;
         let attendance = v1::Attendance {
-            job: "train".into(),
-            epoch: self.epoch,
-            rank,
             slot_bytes: 1408,
-            job_id,
-            settings: Default::default(),
+            ..seat.attendance("train")
         };
         tokio::spawn(async move {
             let away = &script.heard.away;
@@ -348,7 +343,7 @@ impl Crew {
 async fn work(
     client: Client,
     who: Who,
-    seat: v1::JoinResponse,
+    mut seat: v1::JoinResponse,
     (log, keys): (Arc<Mutex<Log>>, Arc<Mutex<Keys>>),
     refuses: bool,
     heard: Heard,
@@ -359,14 +354,9 @@ async fn work(
         of_epoch.insert(seat.key.clone());
     };
     told(&seat);
-    let v1::JoinResponse {
-        mut epoch,
-        mut rank,
-        mut job_id,
-        ..
-    } = seat;
-    let mut script = Script::new((&who, epoch, &log), job_id, None, refuses, &heard);
-    let mut attending = Ends(script.attend(&client, rank));
+    let (mut epoch, token) = (seat.epoch, seat.token);
+    let mut script = Script::new((&who, epoch, &log), seat.job_id, None, refuses, &heard);
+    let mut attending = Ends(script.attend(&client, &seat));
     let mut next = None;
     loop {
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -389,20 +379,21 @@ async fn work(
                 operation,
                 Turn::Over,
                 Some(PrepareEpoch {
-                    place: Some(prepare_epoch::Place::Seat(seat)),
+                    place: Some(prepare_epoch::Place::Seat(next_seat)),
                     ..
                 }),
             ) => {
-                told(&seat);
-                (epoch, rank, job_id) = (seat.epoch, seat.rank, seat.job_id);
+                told(&next_seat);
+                seat = v1::JoinResponse { token, ..next_seat };
+                epoch = seat.epoch;
                 let part = (&who, epoch, &log);
-                script = Script::new(part, job_id, Some(operation), refuses, &heard);
-                attending = Ends(script.attend(&client, rank));
+                script = Script::new(part, seat.job_id, Some(operation), refuses, &heard);
+                attending = Ends(script.attend(&client, &seat));
             }
             (_, Turn::Over, _) => {
                 drop(attending);
                 // The epoch may have ended already.
-                let _ = client.leave("train", (epoch, job_id), rank).await;
+                let _ = client.leave(seat.leave("train")).await;
                 return;
             }
         }

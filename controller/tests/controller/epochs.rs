@@ -16,7 +16,8 @@ use ultima_api::v1::control_client::ControlClient;
 use ultima_api::v1::evict_member_request::Member as Named;
 use ultima_api::v1::membership_event::Kind;
 use ultima_api::v1::{
-    AttendRequest, AttendResponse, Attendance, Job, JoinRequest, MemberState, Suspects,
+    AttendRequest, AttendResponse, Attendance, Job, JoinRequest, JoinResponse, LeaveRequest,
+    MemberState, Suspects,
 };
 use ultima_controller::job::JobSpec;
 use ultima_controller::membership::Eviction;
@@ -224,7 +225,13 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
         - base.iter().map(BTreeMap::len).sum::<usize>();
     assert_eq!(size, Site::size_of(&["h1", "h3"]).await);
     // An agent of the first epoch is told why it cannot reconnect.
-    let leave = site.client.leave("train", (1, 1), 0).await.unwrap_err();
+    let gone = LeaveRequest {
+        job: "train".into(),
+        epoch: 1,
+        job_id: 1,
+        ..LeaveRequest::default()
+    };
+    let leave = site.client.leave(gone).await.unwrap_err();
     assert_eq!(
         leave.to_string(),
         "rank 0 of job train has not joined in epoch 1"
@@ -320,15 +327,19 @@ async fn a_missing_or_unwilling_member_cancels_the_change() {
     let newcomer = site.client.join("train", "h4", Duration::ZERO).await;
     let newcomer = newcomer.unwrap();
     assert_eq!((newcomer.epoch, newcomer.rank), (3, 3));
-    let first_try = (3, newcomer.job_id);
-    site.client.leave("train", first_try, 3).await.unwrap();
+    let first_try = newcomer.leave("train");
+    site.client.leave(first_try.clone()).await.unwrap();
     crew.join(&site.client, "h4").await;
     until_event(&mut watch, Kind::Installed).await;
     // Newcomers join again for the new epoch.
     crew.kill("h4");
     crew.join(&site.client, "h4").await;
     // The leave belongs to the cancelled epoch, not to the one with the same number.
-    let left = site.client.leave("train", first_try, 2).await;
+    let first_try = LeaveRequest {
+        rank: 2,
+        ..first_try
+    };
+    let left = site.client.leave(first_try).await;
     assert_eq!(
         left.unwrap_err().to_string(),
         "rank 2 of job train has not joined in epoch 3"
@@ -407,13 +418,13 @@ async fn a_member_that_missed_an_epochs_end_changes_over_when_it_reconnects() {
     crew.run_in(2, &["h2"]).await;
     assert_eq!(crew.epochs(), [(1, 0), (2, first)].into());
     // A removed member is told so, and so is one that never was in that epoch.
-    let attendance = |rank, job_id| ultima_api::v1::Attendance {
+    let attendance = |rank, job_id| Attendance {
         job: "train".into(),
         epoch: 1,
         rank,
         slot_bytes: 1408,
         job_id,
-        settings: Default::default(),
+        ..Attendance::default()
     };
     for (rank, job_id) in [(3, 1), (1, 9)] {
         let attended = crew::attend(&site.client, attendance(rank, job_id)).await;
@@ -441,13 +452,13 @@ async fn a_lost_member_is_suspected_and_then_evicted() {
     assert_eq!(hosts(&site.job().await), ["h1", "h3", "h4"]);
     until_event(&mut watch, Kind::Fenced).await;
     // The evicted member reconnects to an old epoch.
-    let attendance = ultima_api::v1::Attendance {
+    let attendance = Attendance {
         job: "train".into(),
         epoch: 1,
         rank: 1,
         slot_bytes: 1408,
         job_id: 1,
-        settings: Default::default(),
+        ..Attendance::default()
     };
     let error = crew::attend(&site.client, attendance).await.unwrap_err();
     let first = site.job().await.first_operation;
@@ -481,15 +492,11 @@ struct Witness {
 }
 
 impl Witness {
-    async fn attend(site: &Site, job: &str, rank: u32) -> Self {
+    async fn attend(site: &Site, job: &str, seat: &JoinResponse) -> Self {
         let (says, requests) = mpsc::channel(1);
         let attendance = Attendance {
-            job: job.into(),
-            epoch: 1,
-            rank,
             slot_bytes: 1408,
-            job_id: site.client.job(job).await.unwrap().id,
-            settings: Default::default(),
+            ..seat.attendance(job)
         };
         let event = Some(Request::Attendance(attendance));
         says.send(AttendRequest { event }).await.unwrap();
@@ -516,13 +523,14 @@ async fn a_slow_eviction_does_not_delay_suspicion_in_other_jobs() {
     let other = JobSpec::new("other", ["h3", "h3", "h4"]);
     site.client.create_job(&other).await.unwrap();
     let mut watch = site.client.watch_job("other").await.unwrap();
+    let mut seats = Vec::new();
     for host in &other.members {
-        site.client
-            .join("other", host, Duration::ZERO)
-            .await
-            .unwrap();
+        let seat = site.client.join("other", host, Duration::ZERO).await;
+        seats.push(seat.unwrap());
     }
-    let witnesses = [0, 1, 2].map(|rank| Witness::attend(&site, "other", rank));
+    let witnesses = seats
+        .iter()
+        .map(|seat| Witness::attend(&site, "other", seat));
     let [one, two, _three] = join_all(witnesses).await.try_into().ok().unwrap();
 
     let eviction = Eviction::After(1);
@@ -711,6 +719,8 @@ async fn a_repeated_join_returns_the_same_rank() {
     site.client.create_job(&spec).await.unwrap();
     let address = format!("unix:{}", site.socket.display());
     let keys = Mutex::new(BTreeSet::new());
+    // Of the last rank that was given.
+    let last = Mutex::new(LeaveRequest::default());
     let join = async |attempt: u64| {
         let mut rpc = ControlClient::connect(address.clone()).await.unwrap();
         let request = JoinRequest {
@@ -722,6 +732,7 @@ async fn a_repeated_join_returns_the_same_rank() {
         let seat = rpc.join(request).await.map(tonic::Response::into_inner);
         if let Ok(seat) = &seat {
             keys.lock().unwrap().insert(seat.key.clone());
+            *last.lock().unwrap() = seat.leave("train");
         }
         seat.map(|seat| seat.rank).map_err(|status| status.code())
     };
@@ -731,11 +742,15 @@ async fn a_repeated_join_returns_the_same_rank() {
     assert_eq!([join(8).await, join(7).await], [Ok(1), Ok(0)]);
     assert_eq!(join(9).await, Err(Code::FailedPrecondition));
     // A rank that was left is free.
-    site.client.leave("train", (1, 1), 0).await.unwrap();
+    let leave = async || {
+        let request = last.lock().unwrap().clone();
+        site.client.leave(request).await.unwrap();
+    };
+    leave().await;
     assert_eq!(join(9).await, Ok(0));
     assert_eq!(join(7).await, Err(Code::FailedPrecondition));
     // Joins without a number are always new members.
-    site.client.leave("train", (1, 1), 0).await.unwrap();
+    leave().await;
     assert_eq!(join(0).await, Ok(0));
     assert_eq!(join(0).await, Err(Code::FailedPrecondition));
     let members = site.job().await.members;
@@ -788,9 +803,7 @@ async fn a_resize_to_the_same_members_is_rejected() {
         seats.push(client.join("train", host, Duration::ZERO).await.unwrap());
         refused().await;
     }
-    let left = &seats[1];
-    let epoch = (left.epoch, left.job_id);
-    client.leave("train", epoch, left.rank).await.unwrap();
+    client.leave(seats[1].leave("train")).await.unwrap();
     let resized = site.resize(&hosts, WAIT).await.unwrap();
     assert_eq!(resized.next.unwrap().epoch, 2);
 }

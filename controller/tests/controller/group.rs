@@ -352,7 +352,7 @@ impl Node {
 
     pub async fn standing(&self) -> GetStandingResponse {
         let address = self.handle().address().to_string();
-        Client::standing(&address).await.unwrap()
+        Client::standing(&address, None).await.unwrap()
     }
 
     /// Waits until it reports `what` as the reason why it does not lead or follow.

@@ -7,6 +7,7 @@ mod group;
 mod several;
 mod target;
 
+mod access;
 mod chassis_push;
 mod control_api;
 mod embedded;

@@ -110,10 +110,12 @@ async fn a_restart_restores_jobs_and_members_and_writes_nothing() {
     before.create_job(&spec("gone")).await.unwrap();
     before.create_job(&spec("train")).await.unwrap();
     before.delete_job("gone").await.unwrap();
+    let mut seats = Vec::new();
     for host in ["h3", "h1"] {
-        before.join("train", host, Duration::ZERO).await.unwrap();
+        seats.push(before.join("train", host, Duration::ZERO).await.unwrap());
     }
-    before.leave("train", (1, 2), 0).await.unwrap();
+    let first = seats.iter().find(|seat| seat.rank == 0).unwrap();
+    before.leave(first.leave("train")).await.unwrap();
     let job = before.job("train").await.unwrap();
     handle.stop().await;
     let updates = switches.each_ref().map(ChaosSwitch::updates);

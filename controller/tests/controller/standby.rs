@@ -614,12 +614,8 @@ async fn members_that_find_the_new_leader_late_are_not_suspected() {
     for host in ["h1", "h2", "h3"] {
         let seat = client.join("train", host, Duration::ZERO).await.unwrap();
         attendances.push(api::Attendance {
-            job: "train".into(),
-            epoch: seat.epoch,
-            rank: seat.rank,
             slot_bytes: 1408,
-            job_id: seat.job_id,
-            settings: Default::default(),
+            ..seat.attendance("train")
         });
     }
     first.stop();

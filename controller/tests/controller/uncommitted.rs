@@ -65,12 +65,8 @@ async fn decisions_that_cannot_be_committed_are_retried() {
     // A member that never changes over.
     let seat = client.join("train", "h3", Duration::ZERO).await.unwrap();
     let attendance = api::Attendance {
-        job: "train".into(),
-        epoch: seat.epoch,
-        rank: seat.rank,
         slot_bytes: 1408,
-        job_id: seat.job_id,
-        settings: Default::default(),
+        ..seat.attendance("train")
     };
     let attends = client.clone();
     let third = tokio::spawn(async move { crew::attend(&attends, attendance).await });

@@ -139,17 +139,13 @@ impl Prober for Silent {
 #[tokio::test]
 async fn a_check_reports_an_unreachable_switch_and_checks_the_rest() {
     let (_s1, _handle, client) = one_gone().await;
-    let attending = [("h1", 0), ("h3", 1)].map(|(host, rank)| {
+    let attending = ["h1", "h3"].map(|host| {
         let client = client.clone();
         tokio::spawn(async move {
             let seat = client.join("train", host, Duration::ZERO).await.unwrap();
             let attendance = api::Attendance {
-                job: "train".into(),
-                epoch: 1,
-                rank,
                 slot_bytes: 1408,
-                job_id: seat.job_id,
-                settings: Default::default(),
+                ..seat.attendance("train")
             };
             client
                 .attend(attendance, &mut Silent, &mut Fixed::default())
@@ -282,12 +278,8 @@ async fn members_notice_that_the_controller_is_gone() {
     let client = Client::connect(&wire.address().to_string()).await.unwrap();
     let seat = client.join("train", "h1", Duration::ZERO).await.unwrap();
     let attendance = api::Attendance {
-        job: "train".into(),
-        epoch: 1,
-        rank: 0,
         slot_bytes: 1408,
-        job_id: seat.job_id,
-        settings: Default::default(),
+        ..seat.attendance("train")
     };
     let (mut prober, mut member) = (Silent, Fixed::default());
     let attends = client.attend(attendance, &mut prober, &mut member);

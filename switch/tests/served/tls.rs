@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use crate::served::authority::Authority;
 use crate::served::common::{DEVICE, bare};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use ultima_grpc::tls::{IdentityFiles, ServerTls, TlsError};
 use ultima_p4runtime::v1::CapabilitiesRequest;
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
-use ultima_switch::tls::{IdentityFiles, TlsError, TlsFiles};
 use ultima_switch::{Switch, SwitchConfig, SwitchError};
 
 fn trusted(authority: &Authority) -> ClientTlsConfig {
@@ -24,9 +24,9 @@ fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
 }
 
 /// The files of a server that this authority vouches for.
-fn files(folder: &Path, authority: &Authority) -> TlsFiles {
+fn files(folder: &Path, authority: &Authority) -> ServerTls {
     let (cert, key) = authority.sign();
-    TlsFiles {
+    ServerTls {
         identity: IdentityFiles {
             cert: write(folder, "cert.pem", &cert),
             key: write(folder, "key.pem", &key),
@@ -35,7 +35,7 @@ fn files(folder: &Path, authority: &Authority) -> TlsFiles {
     }
 }
 
-async fn start(files: TlsFiles) -> Result<Switch, SwitchError> {
+async fn start(files: ServerTls) -> Result<Switch, SwitchError> {
     let config = SwitchConfig {
         tls: Some(files),
         ..bare()
@@ -84,7 +84,7 @@ async fn clients_that_trust_the_authority_are_served() {
 async fn with_an_authority_for_clients_they_need_its_certificate() {
     let folder = tempfile::tempdir().expect("a folder");
     let (servers, clients) = (Authority::new(), Authority::new());
-    let files = TlsFiles {
+    let files = ServerTls {
         client_ca: Some(write(folder.path(), "ca.pem", &clients.pem)),
         ..files(folder.path(), &servers)
     };
@@ -104,7 +104,7 @@ async fn files_that_are_none_are_refused_in_one_line() {
     let authority = Authority::new();
     let good = files(folder.path(), &authority);
     let (_, other_key) = authority.sign();
-    let refusal = async |files: TlsFiles| {
+    let refusal = async |files: ServerTls| {
         let Err(SwitchError::Tls(error)) = start(files).await else {
             panic!("it starts");
         };
@@ -113,7 +113,7 @@ async fn files_that_are_none_are_refused_in_one_line() {
         (error, text)
     };
     let missing = folder.path().join("missing.pem");
-    let with_key = |key| TlsFiles {
+    let with_key = |key| ServerTls {
         identity: IdentityFiles {
             key,
             ..good.identity.clone()
@@ -135,7 +135,7 @@ async fn files_that_are_none_are_refused_in_one_line() {
         (write(folder.path(), "empty.pem", ""), None),
     ] {
         let key = good.identity.key.clone();
-        let files = TlsFiles {
+        let files = ServerTls {
             identity: IdentityFiles { cert, key },
             client_ca,
         };

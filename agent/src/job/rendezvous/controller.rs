@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 use ultima_api::client::Client as ControlClient;
+use ultima_grpc::tls::ClientTls;
 use ultima_host::Report;
 
 use super::super::error::Refusal;
@@ -27,6 +28,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 #[derive(Clone, Debug)]
 pub struct Controller {
     address: String,
+    tls: Option<ClientTls>,
     job: String,
     host: String,
 }
@@ -41,14 +43,21 @@ impl Controller {
     ) -> Self {
         Self {
             address: address.into(),
+            tls: None,
             job: job.into(),
             host: host.into(),
         }
     }
 
+    /// Connects over TLS, with a certificate of the agent on that host.
+    pub fn tls(self, tls: ClientTls) -> Self {
+        let tls = Some(tls);
+        Self { tls, ..self }
+    }
+
     async fn connect(&self, until: Instant) -> Result<ControlClient, JobError> {
         loop {
-            match ControlClient::connect(&self.address).await {
+            match ControlClient::connect_with(&self.address, self.tls.clone()).await {
                 Ok(client) => return Ok(client),
                 Err(error) if Instant::now() + AGAIN >= until => {
                     return Err(SessionError::from(error).into());

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow, bail};
 use clap::{Parser, ValueEnum};
 use ultima_console::{error_line, units};
+use ultima_grpc::tls::{IdentityFiles, ServerTls};
 use ultima_switch::PortSpec;
 use ultima_switch::config::MAX_PORT;
-use ultima_switch::tls::{IdentityFiles, TlsFiles};
 use ultima_switch::tm::PRIORITIES;
 
 const HEADING: &str = "Accepted without an effect";
@@ -191,7 +191,7 @@ pub struct Target {
     /// Address of the gRPC server.
     pub grpc: SocketAddr,
     /// The TLS files, if the server speaks TLS.
-    pub tls: Option<TlsFiles>,
+    pub tls: Option<ServerTls>,
     /// The CPU port, if there is one.
     pub cpu_port: Option<u16>,
     /// Number of queues of each port.
@@ -248,7 +248,7 @@ impl Arguments {
         ) {
             (Some(cert), Some(key)) => {
                 let client_ca = target.grpc_server_cacert.clone();
-                Some(TlsFiles {
+                Some(ServerTls {
                     identity: IdentityFiles { cert, key },
                     client_ca: client_ca.filter(|_| target.grpc_server_with_client_auth),
                 })

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Error, Result, bail};
 use ultima_emulation::Tofino;
+use ultima_grpc::tls::{IdentityFiles, ServerTls};
 use ultima_p4runtime::tofino::{self, Chip};
 use ultima_switch::config::MAX_PORT;
 use ultima_switch::stats::StatsKey;
-use ultima_switch::tls::{IdentityFiles, TlsFiles};
 use ultima_switch::tm::WireChange;
 use ultima_switch::{Attach, PortConfig, PortSpec, Switch, SwitchConfig, SwitchError, WireConfig};
 
@@ -124,7 +124,7 @@ pub fn run(options: Options) -> Result<()> {
         bail!("--exit-when-done: no port replays a pcap file; add one with -i PORT@pcap:IN,OUT");
     }
     let tls = match (options.tls_cert, options.tls_key) {
-        (Some(cert), Some(key)) => Some(TlsFiles {
+        (Some(cert), Some(key)) => Some(ServerTls {
             identity: IdentityFiles { cert, key },
             client_ca: options.tls_ca,
         }),

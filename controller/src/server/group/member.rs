@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::Status;
 use ultima_api::v1::control_server::ControlServer;
+use ultima_grpc::tls::{ClientTls, ServerTls};
 
 use super::lookout::Lookout;
 use super::peer::{self, Peer, Standing};
@@ -83,8 +84,16 @@ impl Drop for Task {
 
 impl Member {
     pub fn new(config: Config, group: Group, store: Arc<Store>) -> Result<Self, ServeError> {
+        // The authorities of clients are those of the other controllers, too.
+        let tls = match &config.tls {
+            Some(ServerTls {
+                identity,
+                client_ca: Some(ca),
+            }) => Some(ClientTls::load(ca, Some(identity))?),
+            _ => None,
+        };
         let peer = |address: &String| {
-            Peer::new(address.clone()).map_err(|_| ServeError::Peer {
+            Peer::new(address.clone(), tls.as_ref()).map_err(|_| ServeError::Peer {
                 address: address.clone(),
             })
         };

@@ -26,11 +26,12 @@ use ultima_api::address::Listen;
 use ultima_api::v1::replication_server::ReplicationServer;
 use ultima_grpc::transport::root_cause;
 
+use super::access::Guard;
 use super::controller::Controller;
 use super::error::ServeError;
 use super::journal::ACK_TIMEOUT;
 use super::listen;
-use super::{Config, attentive, drained, open_store};
+use super::{Config, attentive, check_listen, drained, open_store};
 use gate::Gate;
 use member::Member;
 pub(super) use replication::{ReplicationService, Who};
@@ -149,6 +150,8 @@ pub struct MemberHandle {
 /// # Errors
 /// The address is taken, the store cannot be opened, or the group is inconsistent.
 pub async fn serve_in(config: Config, group: Group) -> Result<MemberHandle, ServeError> {
+    check_listen(&config)?;
+    let mut server = attentive(config.tls.as_ref())?;
     if group.copies > group.peers.len() {
         return Err(ServeError::Copies {
             copies: group.copies,
@@ -167,9 +170,9 @@ pub async fn serve_in(config: Config, group: Group) -> Result<MemberHandle, Serv
     let store = open_store(&config)?;
     let member = Arc::new(Member::new(config, group, Arc::new(store))?);
     let replication = ReplicationService::new(Who::Member(Arc::clone(&member)));
-    let server = attentive()
-        .add_service(Gate::new(Arc::clone(&member)))
-        .add_service(ReplicationServer::new(replication));
+    let server = server
+        .add_service(Guard(Gate::new(Arc::clone(&member))))
+        .add_service(Guard(ReplicationServer::new(replication)));
     let (stop, stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(listener.serve(server, async {
         // An error means that the handle was dropped, which also stops the server.

@@ -8,6 +8,7 @@ use tonic::{Request, Status, Streaming};
 use ultima_api::client;
 use ultima_api::v1::replication_client::ReplicationClient;
 use ultima_api::v1::{self as api, Role};
+use ultima_grpc::tls::ClientTls;
 
 use super::Shape;
 use super::copy::{Assembly, CopyError, MAX_MESSAGE, Piece};
@@ -56,12 +57,12 @@ fn within<T>(timeout: Duration, message: T) -> Request<T> {
 }
 
 impl Peer {
-    /// The controller at `address`. Connects with the first request.
+    /// The controller at `address`, over TLS if `tls` is given. Connects with the first request.
     ///
     /// # Errors
     /// The address is malformed.
-    pub fn new(address: String) -> Result<Self, tonic::transport::Error> {
-        let endpoint = client::endpoint(&address)?
+    pub fn new(address: String, tls: Option<&ClientTls>) -> Result<Self, tonic::transport::Error> {
+        let endpoint = client::endpoint(&address, tls)?
             .connect_timeout(ANSWER)
             .http2_keep_alive_interval(KEEPALIVE)
             .keep_alive_timeout(KEEPALIVE)

@@ -9,6 +9,7 @@ use ultima_api::v1::{self as api, BeginEpoch, CancelEpoch};
 
 use super::super::controller::Controller;
 use super::super::error::JobRequestError;
+use super::super::joining::Proof;
 use super::super::registry::{Record, Stage};
 use super::super::seats::Seat;
 use super::super::sessions::{Attributes, Order};
@@ -43,12 +44,13 @@ impl Controller {
     /// next, receives the messages that it missed.
     ///
     /// # Errors
-    /// No job has that name, the rank has not joined, its settings differ from the others', or the epoch is over.
+    /// No job has that name, the rank has not joined, another member has it, its settings differ from the others', or the epoch is over.
     pub fn attend(
         &self,
         name: &str,
         (epoch, number): (u32, u32),
         rank: u32,
+        proof: Proof<'_>,
         attributes: Attributes,
     ) -> Result<Opened, JobRequestError> {
         // Locked to the end: a removal, a leave or a change of members after this sees the session.
@@ -56,7 +58,8 @@ impl Controller {
         let now = registry.named(name)?;
         let Some(record) = registry.numbered(name, epoch, number) else {
             let missed = missed(now, (epoch, number), rank);
-            let (next, rank) = missed.ok_or_else(|| over(now, epoch, rank))?;
+            let (next, rank, becomes) = missed.ok_or_else(|| over(now, epoch, rank))?;
+            self.check_member(now, becomes, proof)?;
             let begin = beginning(now);
             // The message is built without the lock.
             drop(registry);
@@ -74,6 +77,7 @@ impl Controller {
             epoch,
         };
         let rank = joined.ok_or_else(not_joined)?;
+        self.check_member(record, rank, proof)?;
         // Members of the next epoch have the settings of this one.
         let current = (now.job.id != record.job.id).then_some((now.job.id, None));
         for (job, own) in [(record.job.id, Some(rank))].into_iter().chain(current) {
@@ -157,14 +161,14 @@ impl Controller {
 }
 
 /// The member's place in the epoch that followed its own, as data for the missed message, and the
-/// member's old rank. None if it has no place, or the job is already further.
-fn missed(now: &Record, (epoch, number): (u32, u32), rank: u32) -> Option<(Unmade, Rank)> {
+/// member's old and new rank. None if it has no place, or the job is already further.
+fn missed(now: &Record, (epoch, number): (u32, u32), rank: u32) -> Option<(Unmade, Rank, Rank)> {
     let origin = now.origin.as_ref()?;
     let is_before = u32::from(now.job.epoch.0) == epoch + 1 && number == u32::from(origin.of.0);
     let rank = u16::try_from(rank).ok().map(Rank).filter(|_| is_before)?;
     let becomes = origin.succession.becomes(rank)?;
     let has_it = now.seats.state(becomes) == Some(Seat::Joined);
-    has_it.then(|| Some((Unmade::of(now)?, rank)))?
+    has_it.then(|| Some((Unmade::of(now)?, rank, becomes)))?
 }
 
 /// True if an epoch's members begin together with operation 0 when all have a session. The next

@@ -27,13 +27,13 @@ pub use preparation::Preparation;
 use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;
 use super::jobs::epoch_in_span;
-use super::registry::{Record, Registry, seats_of};
+use super::registry::{Record, Registry};
 use super::seats::Seat;
 use crate::fabric::HostId;
 use crate::job::{Job, JobId, PlacementError, Rank, host_of};
 use crate::membership::{Lost, Origin, Succession, Terms};
 use crate::metrics::EvictedBy;
-use crate::store::{JobRecord, OriginRecord, SeatRecord};
+use crate::store::{JobRecord, OriginRecord};
 
 /// Default time for new members to join.
 pub const JOIN_WAIT: Duration = Duration::from_secs(60);
@@ -304,10 +304,10 @@ impl Controller {
             )
         };
         epoch_in_span(&job).record("switches", plan.len());
-        let seats = seats_of(&job, &origin);
+        let seats = self.registry().seats_of(&job, &origin);
         let record = JobRecord {
             origin: Some(OriginRecord::from(&origin)),
-            ..JobRecord::new(&self.fabric, &job, seats.states().map(SeatRecord::from))
+            ..JobRecord::new(&self.fabric, &job, seats.records())
         };
         self.put_on_switches(&changes, &[(&job, &plan)], vec![record])
             .await?;

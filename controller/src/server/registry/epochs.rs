@@ -46,8 +46,21 @@ impl Registry {
         origin: Origin,
     ) -> &Record {
         self.ledger.add(fabric, &job, &plan);
-        let seats = seats_of(&job, &origin);
+        let seats = self.seats_of(&job, &origin);
         self.insert((job, plan), seats, Some(origin))
+    }
+
+    /// The seats of a new epoch: joined for members that stay and keep their tokens, free for new ones.
+    pub fn seats_of(&self, job: &Job, origin: &Origin) -> Seats {
+        let before = self.get(origin.of).map(|before| &before.seats);
+        let seat = |was: &Option<Rank>| match was {
+            Some(was) => {
+                let attempt = before.map(|before| before.attempt(*was));
+                (Seat::Joined, attempt.unwrap_or_default())
+            }
+            None => (Seat::Free, Attempt::default()),
+        };
+        Seats::restored(job, origin.succession.was().iter().map(seat))
     }
 
     /// Makes the next epoch the current one, from operation `first` on.
@@ -246,15 +259,6 @@ pub fn next_spec(
         sealed: job.key.is_some(),
     };
     Ok((spec, epoch))
-}
-
-/// The seats of a new epoch: joined for members that stay, free for new ones.
-pub fn seats_of(job: &Job, origin: &Origin) -> Seats {
-    let seat = |was: &Option<Rank>| match was {
-        Some(_) => (Seat::Joined, Attempt::default()),
-        None => (Seat::Free, Attempt::default()),
-    };
-    Seats::restored(job, origin.succession.was().iter().map(seat))
 }
 
 #[cfg(test)]

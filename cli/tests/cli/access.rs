@@ -1,0 +1,243 @@
+//! Access to the control API from the command line: TLS, addresses that everybody reaches, and idle connections.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::common::{Switch, output, refused, refused_with, ultima};
+
+const LOOPBACK: &str = "127.0.0.1:0";
+
+/// A running `ultima controller serve` with its switch. Dropping it ends both.
+struct Controller {
+    child: Child,
+    address: String,
+    _switch: Switch,
+}
+
+impl Controller {
+    /// Starts it with at most `files` open files, if that is given.
+    fn start(folder: &Path, listen: &str, files: Option<u64>, options: &[&str]) -> Self {
+        let switch = Switch::start(&[]);
+        let text = include_str!("../../../topologies/star4.yaml");
+        let fabric = folder.join("fabric.yaml");
+        fs::write(&fabric, text.replace("127.0.0.1:9559", &switch.address)).expect("written");
+        let mut command = ultima(&["controller", "serve", "--listen", listen, "--fabric"]);
+        command.arg(&fabric).args(options).stdout(Stdio::piped());
+        if let Some(files) = files {
+            let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &limited]).arg(command.get_program());
+            shell.args(command.get_args()).stdout(Stdio::piped());
+            command = shell;
+        }
+        let mut child = command.spawn().expect("the controller starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        let address = line.trim().strip_prefix("listening on ");
+        let address = address.expect("it listens").to_owned();
+        Controller {
+            child,
+            address,
+            _switch: switch,
+        }
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        // The process may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A folder with an authority, and the paths of its files.
+struct Certs(TempDir);
+
+impl Certs {
+    fn new() -> Self {
+        let certs = Certs(tempfile::tempdir().expect("a folder"));
+        certs.done(&["init"]);
+        certs
+    }
+
+    fn dir(&self) -> &str {
+        self.0.path().to_str().expect("UTF-8")
+    }
+
+    fn done(&self, arguments: &[&str]) -> String {
+        let output = output(&[&["certs"], arguments, &["--dir", self.dir()]].concat());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    fn path(&self, file: &str) -> String {
+        format!("{}/{file}", self.dir())
+    }
+
+    /// The options of a client with this certificate.
+    fn client(&self, holder: &str) -> Vec<String> {
+        let (cert, key) = (format!("{holder}.pem"), format!("{holder}.key"));
+        let options = [
+            ("--tls-ca", "ca.pem"),
+            ("--tls-cert", &cert),
+            ("--tls-key", &key),
+        ];
+        let option = |(name, file): (&str, &str)| [name.to_owned(), self.path(file)];
+        options.into_iter().flat_map(option).collect()
+    }
+}
+
+#[test]
+fn certificates_of_the_command_let_each_role_do_its_work() {
+    let certs = Certs::new();
+    certs.done(&["issue", "controller", "c1", "--address", "127.0.0.1"]);
+    for role in ["operator", "viewer"] {
+        certs.done(&["issue", role, "a"]);
+    }
+    let [cert, key, ca] =
+        ["controller-c1.pem", "controller-c1.key", "ca.pem"].map(|it| certs.path(it));
+    let tls = [
+        "--tls-cert",
+        &cert,
+        "--tls-key",
+        &key,
+        "--tls-client-ca",
+        &ca,
+    ];
+    let controller = Controller::start(certs.0.path(), LOOPBACK, None, &tls);
+    let job = certs.path("job.yaml");
+    fs::write(&job, "{ name: train, members: [h1, h2] }").expect("written");
+    let run = |holder: &str, command: &[&str]| {
+        let options = certs.client(holder);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let all = [command, &["--controller", &controller.address], &options].concat();
+        let output = output(&all);
+        let errors = String::from_utf8(output.stderr).expect("text");
+        (output.status.code(), errors)
+    };
+    let create = ["job", "create", "-f", &job];
+    let (code, errors) = run("viewer-a", &create);
+    assert_eq!(code, Some(2), "{errors}");
+    assert_eq!(
+        errors.trim(),
+        "error: viewer a may not call CreateJob; use a certificate with the role operator"
+    );
+    assert_eq!(run("operator-a", &create).0, Some(0));
+    assert_eq!(run("viewer-a", &["job", "list"]).0, Some(0));
+    // A controller's certificate is none of a client, and a client without one is not served.
+    assert_eq!(run("controller-c1", &["job", "list"]).0, Some(2));
+    refused_with(3, &["job", "list", "--controller", &controller.address]);
+    let half = refused(&["job", "list", "--tls-ca", &ca]);
+    assert!(half.contains("--tls-cert"), "{half}");
+}
+
+#[test]
+fn keys_are_private_and_nothing_is_overwritten_without_force() {
+    let certs = Certs::new();
+    let mode = |file: &str| {
+        let metadata = fs::metadata(certs.path(file)).expect("it exists");
+        metadata.permissions().mode() & 0o777
+    };
+    let issue = ["issue", "agent", "h1"];
+    let paths = certs.done(&issue);
+    let expected = [certs.path("agent-h1.pem"), certs.path("agent-h1.key")];
+    assert_eq!(paths.lines().collect::<Vec<_>>(), expected);
+    for file in ["ca.key", "agent-h1.key"] {
+        assert_eq!(mode(file), 0o600, "{file}");
+    }
+    let key = || fs::read(certs.path("agent-h1.key")).expect("it exists");
+    let ca = || fs::read(certs.path("ca.key")).expect("it exists");
+    let (old, authority) = (key(), ca());
+    let again =
+        |arguments: &[&str]| refused(&[&["certs"], arguments, &["--dir", certs.dir()]].concat());
+    assert!(again(&issue).contains("agent-h1.key exists; pass --force"));
+    assert!(again(&["init"]).contains("ca.key exists; pass --force"));
+    assert_eq!((key(), ca()), (old.clone(), authority.clone()));
+    certs.done(&["issue", "agent", "h1", "--force"]);
+    assert_ne!(key(), old);
+    assert_eq!((mode("agent-h1.key"), ca()), (0o600, authority));
+    for (arguments, said) in [
+        (&["issue", "agent", "../h1"][..], "letters, digits"),
+        (&["issue", "controller", "c1"], "--address"),
+        (
+            &["issue", "agent", "h2", "--address", "10.0.0.2"],
+            "--address",
+        ),
+    ] {
+        assert!(again(arguments).contains(said), "{arguments:?}");
+    }
+    let none = tempfile::tempdir().expect("a folder");
+    let none = none.path().to_str().expect("UTF-8");
+    let missing = refused(&["certs", "issue", "agent", "h1", "--dir", none]);
+    assert!(missing.contains("ultima certs init"), "{missing}");
+}
+
+#[test]
+fn only_insecure_serves_everybody() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fabric = concat!(env!("CARGO_MANIFEST_DIR"), "/../topologies/star4.yaml");
+    let open = [
+        "controller",
+        "serve",
+        "--fabric",
+        fabric,
+        "--listen",
+        "0.0.0.0:0",
+    ];
+    let said = refused(&open);
+    assert!(
+        said.contains("--tls-cert") && said.contains("--insecure"),
+        "{said}"
+    );
+    let controller = Controller::start(folder.path(), "0.0.0.0:0", None, &["--insecure"]);
+    assert!(controller.address.starts_with("0.0.0.0:"));
+}
+
+/// At a limit of 32 open files, as many idle connections as the kernel queues.
+#[test]
+fn idle_connections_lock_nobody_out_and_use_no_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let controller = Controller::start(folder.path(), LOOPBACK, Some(32), &[]);
+    let idle: Vec<TcpStream> = (0..60)
+        .map(|_| TcpStream::connect(&controller.address).expect("the kernel accepts"))
+        .collect();
+    for _ in 0..3 {
+        let list = output(&["job", "list", "--controller", &controller.address]);
+        assert!(
+            list.status.success(),
+            "{}",
+            String::from_utf8_lossy(&list.stderr)
+        );
+    }
+    // Time for the process: a controller that spins uses all of it, one that pauses next to nothing.
+    let started = cpu_time(controller.child.id());
+    let mut used = Duration::ZERO;
+    for _ in 0..10 {
+        std::thread::sleep(Duration::from_millis(100));
+        used = cpu_time(controller.child.id()) - started;
+    }
+    assert!(used < Duration::from_millis(500), "{used:?} of 1 s");
+    drop(idle);
+}
+
+/// The CPU time that a process has used, to 10 ms (`proc_pid_stat(5)`, fields 14 and 15).
+fn cpu_time(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let (_, fields) = stat.rsplit_once(") ").expect("a name");
+    let ticks = fields
+        .split(' ')
+        .skip(11)
+        .take(2)
+        .map(|it| it.parse::<u64>().expect("a number"));
+    Duration::from_millis(ticks.sum::<u64>() * 10)
+}

@@ -1,0 +1,192 @@
+//! Access to the control API: the roles of callers, and the calls that each role may make.
+//!
+//! With TLS a caller's certificate names its role, in a URI of its subject alternative names:
+//! `spiffe://ultima/operator/alice`, `spiffe://ultima/agent/h1` with the host's name in the fabric,
+//! `spiffe://ultima/viewer/dashboard`, or `spiffe://ultima/controller/c2`. Without TLS every caller is trusted: only
+//! loopback and Unix sockets are served then, unless the operator says otherwise.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::future::{Either, Ready, ready};
+use tonic::body::Body;
+use tonic::codegen::{Service, http};
+use tonic::server::NamedService;
+use tonic::transport::CertificateDer;
+use tonic::transport::server::TlsConnectInfo;
+use tonic::{Request, Status};
+use ultima_api::identity::{Identity, Role};
+use webpki::EndEntityCert;
+
+use super::connections::Peer;
+
+use Role::{Agent, Controller, Operator, Viewer};
+
+/// The calls of the control API with the roles that may make them. Streams are checked when they open.
+pub const CALLS: &[(&str, &[Role])] = &[
+    ("Control/CreateJob", &[Operator]),
+    ("Control/CreateJobs", &[Operator]),
+    ("Control/ListJobs", &[Operator, Agent, Viewer]),
+    ("Control/GetJob", &[Operator, Agent, Viewer]),
+    ("Control/DeleteJob", &[Operator]),
+    // An agent joins from its own host, leaves and attends as a member that it joined as, and checks jobs with a member on
+    // its host.
+    ("Control/Join", &[Operator, Agent]),
+    ("Control/Leave", &[Operator, Agent]),
+    ("Control/Attend", &[Operator, Agent]),
+    ("Control/CheckJob", &[Operator, Agent]),
+    ("Control/GetCounters", &[Operator, Viewer]),
+    ("Control/GetTelemetry", &[Operator, Viewer]),
+    ("Control/WatchTelemetry", &[Operator, Viewer]),
+    ("Control/ListSwitches", &[Operator, Viewer]),
+    ("Control/GetFabric", &[Operator, Viewer]),
+    ("Control/DiffFabric", &[Operator, Viewer]),
+    ("Control/SyncFabric", &[Operator]),
+    ("Control/PlanJobs", &[Operator, Viewer]),
+    ("Control/PlanFabric", &[Operator, Viewer]),
+    ("Control/SetAdminState", &[Operator]),
+    ("Control/ConfigurePorts", &[Operator]),
+    ("Control/ResizeJob", &[Operator]),
+    ("Control/EvictMember", &[Operator]),
+    ("Control/CancelChange", &[Operator]),
+    ("Control/WatchJob", &[Operator, Viewer]),
+    // Every client asks for the leader.
+    (
+        "Replication/GetStanding",
+        &[Operator, Agent, Viewer, Controller],
+    ),
+    ("Replication/Claim", &[Controller]),
+    ("Replication/Follow", &[Controller]),
+];
+
+const PACKAGE: &str = "/ultima.control.v1.";
+
+/// The roles that may make a call, by its path; none if there is no such call.
+pub fn roles(path: &str) -> Option<&'static [Role]> {
+    let call = path.strip_prefix(PACKAGE)?;
+    let entry = CALLS.iter().find(|(of, _)| *of == call)?;
+    Some(entry.1)
+}
+
+/// A caller of the control API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// A caller without a certificate, on a server without TLS: it may do everything.
+    Trusted,
+    /// The identity in the caller's certificate.
+    Certified(Arc<Identity>),
+}
+
+impl Caller {
+    /// The only host that the caller may act for; none if it may act for all.
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            Caller::Certified(identity) if identity.role == Agent => Some(&identity.name),
+            Caller::Certified(_) | Caller::Trusted => None,
+        }
+    }
+
+    /// Checks that the caller may act for a host.
+    ///
+    /// # Errors
+    /// It is the agent of another host.
+    pub fn acts_for(&self, host: &str) -> Result<(), Status> {
+        match self.host() {
+            Some(own) if own != host => Err(Status::permission_denied(format!(
+                "the certificate is that of the agent on host {own}, which cannot act for host {host}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn of(extensions: &http::Extensions) -> Result<Caller, Status> {
+        let Some(info) = extensions.get::<TlsConnectInfo<Peer>>() else {
+            return Ok(Caller::Trusted);
+        };
+        let certificates = info.peer_certs();
+        let certificate = certificates.as_ref().and_then(|all| all.first());
+        let identity = certificate.and_then(identity_of);
+        let identity = identity.ok_or_else(|| {
+            Status::permission_denied(
+                "the client's certificate has no role; expected one URI such as spiffe://ultima/operator/NAME, as `ultima certs issue` makes it",
+            )
+        })?;
+        Ok(Caller::Certified(Arc::new(identity)))
+    }
+
+    /// Checks that the caller may make a call.
+    fn may_call(&self, path: &str) -> Result<(), Status> {
+        let Caller::Certified(identity) = self else {
+            return Ok(());
+        };
+        match roles(path) {
+            Some(roles) if roles.contains(&identity.role) => Ok(()),
+            Some(roles) => {
+                let call = path.rsplit('/').next().unwrap_or_default();
+                let roles: Vec<String> = roles.iter().map(Role::to_string).collect();
+                Err(Status::permission_denied(format!(
+                    "{identity} may not call {call}; use a certificate with the role {}",
+                    roles.join(" or ")
+                )))
+            }
+            None => Err(Status::unimplemented("")),
+        }
+    }
+}
+
+/// The caller of a request that passed a [`Guard`].
+///
+/// # Errors
+/// It has not passed one, which is a defect.
+pub fn caller<T>(request: &Request<T>) -> Result<Caller, Status> {
+    let caller = request.extensions().get::<Caller>();
+    caller
+        .cloned()
+        .ok_or_else(|| Status::internal("the caller is not known"))
+}
+
+/// The identity in a certificate; none unless exactly one of its URIs is one.
+fn identity_of(certificate: &CertificateDer<'_>) -> Option<Identity> {
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    let mut identities = certificate.valid_uri_names().filter_map(Identity::of_uri);
+    let identity = identities.next()?;
+    identities.next().is_none().then_some(identity)
+}
+
+/// A service that only callers with the right role reach. Requests carry their [`Caller`].
+#[derive(Clone)]
+pub struct Guard<S>(pub S);
+
+impl<S: NamedService> NamedService for Guard<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<http::Request<Body>> for Guard<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Either<Ready<Result<Self::Response, Infallible>>, S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let extensions = request.extensions();
+        let tls = extensions.get::<TlsConnectInfo<Peer>>();
+        if let Some(peer) = tls.map(|tls| tls.get_ref()).or(extensions.get()) {
+            peer.asks();
+        }
+        let caller = Caller::of(extensions);
+        match caller.and_then(|it| it.may_call(request.uri().path()).map(|()| it)) {
+            Ok(caller) => {
+                request.extensions_mut().insert(caller);
+                Either::Right(self.0.call(request))
+            }
+            Err(refused) => Either::Left(ready(Ok(refused.into_http()))),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Who may do what over TLS: every role at every call, and agents on other hosts.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use tempfile::TempDir;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Code, Request};
+use tonic_prost::ProstCodec;
+use ultima_api::client::{self, Client, ClientError};
+use ultima_api::identity::{Identity, Role};
+use ultima_api::v1::{FILE_DESCRIPTOR_SET, JoinResponse};
+use ultima_controller::job::JobSpec;
+use ultima_controller::server::{self, CALLS, Config, Group, ServeError};
+use ultima_grpc::tls::{ClientTls, IdentityFiles, ServerTls};
+
+use crate::chaos::ChaosSwitch;
+use crate::crew;
+use crate::target::Target;
+
+/// An authority and the files of its certificates.
+struct Authority {
+    folder: TempDir,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let folder = tempfile::tempdir().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        fs::write(folder.path().join("ca.pem"), pem).unwrap();
+        let issuer = Issuer::new(params, key);
+        Authority { folder, issuer }
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    /// A certificate for 127.0.0.1 with these URIs.
+    fn issue(&self, name: &str, uris: &[String]) -> IdentityFiles {
+        let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        let uri = |uri: &String| SanType::URI(uri.as_str().try_into().unwrap());
+        params.subject_alt_names.extend(uris.iter().map(uri));
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let (cert, key_file) = (
+            self.path(&format!("{name}.pem")),
+            self.path(&format!("{name}.key")),
+        );
+        fs::write(&cert, certificate.pem()).unwrap();
+        fs::write(&key_file, key.serialize_pem()).unwrap();
+        IdentityFiles {
+            cert,
+            key: key_file,
+        }
+    }
+
+    fn client(&self, uris: &[String]) -> ClientTls {
+        let files = self.issue("client", uris);
+        ClientTls::load(&self.path("ca.pem"), Some(&files)).unwrap()
+    }
+
+    /// TLS of the holder of a role.
+    fn holder(&self, role: Role, name: &str) -> ClientTls {
+        self.client(&[uri(role, name)])
+    }
+
+    fn server(&self) -> ServerTls {
+        ServerTls {
+            identity: self.issue("server", &[]),
+            client_ca: Some(self.path("ca.pem")),
+        }
+    }
+}
+
+fn uri(role: Role, name: &str) -> String {
+    let name = name.into();
+    Identity { role, name }.uri()
+}
+
+/// The path of every call of the API.
+fn calls() -> Vec<String> {
+    let files = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let mut calls = Vec::new();
+    for file in &files.file {
+        for service in &file.service {
+            let path = |method: &str| format!("/{}.{}/{method}", file.package(), service.name());
+            calls.extend(service.method.iter().map(|it| path(it.name())));
+        }
+    }
+    calls
+}
+
+/// Makes a call with an empty message. Returns the refusal's code; `Ok` if an answer or a stream begins.
+async fn call(address: &str, tls: &ClientTls, path: &str) -> Code {
+    let endpoint = client::endpoint(address, Some(tls)).unwrap();
+    let mut grpc = Grpc::new(endpoint.connect().await.unwrap());
+    grpc.ready().await.unwrap();
+    let path = PathAndQuery::try_from(path).unwrap();
+    let mut request = Request::new(());
+    request.set_timeout(Duration::from_secs(20));
+    let codec = ProstCodec::<(), ()>::default();
+    match grpc.server_streaming(request, path, codec).await {
+        Ok(_) => Code::Ok,
+        Err(status) => status.code(),
+    }
+}
+
+#[tokio::test]
+async fn every_role_makes_its_calls_and_no_others() {
+    let calls = calls();
+    let authority = Authority::new();
+    let config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        tls: Some(authority.server()),
+        ..Target::of_run().config_for(include_str!("../../../topologies/star4.yaml"), "star.yaml")
+    };
+    // A standby: it refuses all calls that it may answer, and needs no switch.
+    let handle = server::serve_in(config, Group::new(Vec::new()))
+        .await
+        .unwrap();
+    let address = handle.address().to_string();
+    assert_eq!(calls.len(), CALLS.len(), "each call has one entry");
+    for role in Role::ALL {
+        let tls = authority.holder(role, "h1");
+        for path in &calls {
+            let entry = CALLS
+                .iter()
+                .find(|(of, _)| path.ends_with(&format!(".{of}")));
+            let (_, roles) = entry.unwrap_or_else(|| panic!("{path} has no entry"));
+            let code = call(&address, &tls, path).await;
+            let is_refused = code == Code::PermissionDenied;
+            assert_eq!(is_refused, !roles.contains(&role), "{role}: {path}: {code}");
+        }
+        let unknown = call(&address, &tls, "/ultima.control.v1.Control/Unknown").await;
+        assert_eq!(unknown, Code::Unimplemented, "{role}");
+    }
+    let (operator, viewer) = (uri(Role::Operator, "a"), uri(Role::Viewer, "a"));
+    for uris in [vec![], vec![operator, viewer], vec!["https://x/".into()]] {
+        let tls = authority.client(&uris);
+        for path in &calls {
+            let code = call(&address, &tls, path).await;
+            assert_eq!(code, Code::PermissionDenied, "{uris:?}: {path}");
+        }
+    }
+}
+
+fn is_denied<T>(answer: Result<T, ClientError>) -> bool {
+    let code = Code::PermissionDenied;
+    answer.is_err_and(|error| matches!(error, ClientError::Refused { code: of, .. } if of == code))
+}
+
+#[tokio::test]
+async fn an_agent_acts_only_for_its_own_host() {
+    let authority = Authority::new();
+    let target = Target::of_run();
+    let switch = ChaosSwitch::start_as(target).await;
+    let text = include_str!("../../../topologies/star4.yaml")
+        .replace("127.0.0.1:9559", &switch.address().to_string());
+    let handle = server::serve(Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        tls: Some(authority.server()),
+        ..target.config_for(&text, "star.yaml")
+    })
+    .await
+    .unwrap();
+    let address = handle.address().to_string();
+    let connect = async |tls| Client::connect_with(&address, Some(tls)).await.unwrap();
+    let operator = connect(authority.holder(Role::Operator, "a")).await;
+    for (job, hosts) in [("ours", ["h1", "h2"]), ("theirs", ["h2", "h3"])] {
+        operator
+            .create_job(&JobSpec::new(job, hosts))
+            .await
+            .unwrap();
+    }
+    let agent = connect(authority.holder(Role::Agent, "h1")).await;
+    let other = connect(authority.holder(Role::Agent, "h2")).await;
+    assert!(is_denied(agent.join("ours", "h2", Duration::ZERO).await));
+    assert!(is_denied(agent.check("theirs").await));
+    agent.join("ours", "h1", Duration::ZERO).await.unwrap();
+    other.join("ours", "h2", Duration::ZERO).await.unwrap();
+    assert!(agent.check("ours").await.is_ok());
+
+    // Without a certificate, and with one of another authority.
+    let stranger = Authority::new();
+    let unknown = stranger.issue("client", &[uri(Role::Operator, "a")]);
+    for identity in [None, Some(&unknown)] {
+        let tls = ClientTls::load(&authority.path("ca.pem"), identity).unwrap();
+        assert!(Client::connect_with(&address, Some(tls)).await.is_err());
+    }
+    assert!(Client::connect(&address).await.is_err());
+}
+
+#[tokio::test]
+async fn other_addresses_than_loopback_need_tls() {
+    let config = |listen: &str| Config {
+        listen: listen.parse().unwrap(),
+        ..Target::of_run().config_for(include_str!("../../../topologies/star4.yaml"), "star.yaml")
+    };
+    for listen in [
+        "0.0.0.0:0",
+        "[::]:0",
+        "192.0.2.1:9555",
+        "[::ffff:10.0.0.1]:0",
+    ] {
+        let refused = server::serve_in(config(listen), Group::new(Vec::new())).await;
+        assert!(matches!(refused, Err(ServeError::Open { .. })), "{listen}");
+        let refused = server::serve(config(listen)).await;
+        assert!(matches!(refused, Err(ServeError::Open { .. })), "{listen}");
+    }
+    for listen in ["127.0.0.1:0", "127.1.2.3:0", "[::ffff:127.0.0.1]:0"] {
+        let handle = server::serve_in(config(listen), Group::new(Vec::new())).await;
+        handle.unwrap().stop().await;
+    }
+    let insecure = Config {
+        insecure: true,
+        ..config("0.0.0.0:0")
+    };
+    let handle = server::serve_in(insecure, Group::new(Vec::new())).await;
+    handle.unwrap().stop().await;
+    let folder = tempfile::tempdir().unwrap();
+    let on_unix = Config {
+        tls: Some(Authority::new().server()),
+        ..config(&format!("unix:{}", folder.path().join("socket").display()))
+    };
+    let refused = server::serve_in(on_unix, Group::new(Vec::new())).await;
+    assert!(matches!(refused, Err(ServeError::TlsOnUnix { .. })));
+}
+
+/// Also a stranger that knows everything that the API shows.
+#[tokio::test]
+async fn nobody_attends_or_leaves_in_the_name_of_another_member() {
+    let target = Target::of_run();
+    let switch = ChaosSwitch::start_as(target).await;
+    let text = include_str!("../../../topologies/star4.yaml")
+        .replace("127.0.0.1:9559", &switch.address().to_string());
+    let handle = server::serve(Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        ..target.config_for(&text, "star.yaml")
+    })
+    .await
+    .unwrap();
+    let client = Client::connect(&handle.address().to_string())
+        .await
+        .unwrap();
+    let hosts = ["h1", "h2"];
+    client
+        .create_job(&JobSpec::new("train", hosts))
+        .await
+        .unwrap();
+    let mut seats = Vec::new();
+    for host in hosts {
+        seats.push(client.join("train", host, Duration::ZERO).await.unwrap());
+    }
+    let before = client.job("train").await.unwrap();
+    // No token, and that of the other member.
+    for token in [0, seats[0].token, seats[1].token ^ 1] {
+        let stranger = JoinResponse {
+            token,
+            ..seats[1].clone()
+        };
+        assert!(is_denied(client.leave(stranger.leave("train")).await));
+        let attended = crew::attend(&client, stranger.attendance("train")).await;
+        assert!(is_denied(attended), "{token}");
+    }
+    assert_eq!(client.job("train").await.unwrap(), before);
+    client.leave(seats[1].leave("train")).await.unwrap();
+}

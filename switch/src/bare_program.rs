@@ -3,9 +3,10 @@
 //! The engine needs ids and kinds of objects to load a program. No controller sees them: it must set a pipeline config with
 //! the real P4Info first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Deserialize;
+use serde_json::Value;
 use ultima_p4runtime::config::v1::action::Param;
 use ultima_p4runtime::config::v1::match_field::{Match, MatchType};
 use ultima_p4runtime::config::v1::{
@@ -19,6 +20,11 @@ const DEFAULT_SIZE: i64 = 1024;
 /// The objects of p4c's BMv2 JSON that a P4Info lists.
 #[derive(Deserialize)]
 struct File {
+    header_types: Vec<HeaderType>,
+    headers: Vec<Instance>,
+    #[serde(default)]
+    header_stacks: Vec<Instance>,
+    parsers: Vec<Parser>,
     actions: Vec<FileAction>,
     pipelines: Vec<Pipeline>,
     #[serde(default)]
@@ -29,6 +35,45 @@ struct File {
     register_arrays: Vec<Array>,
     #[serde(default)]
     parse_vsets: Vec<Vset>,
+}
+
+#[derive(Deserialize)]
+struct HeaderType {
+    name: String,
+    /// `[name, width]` or `[name, width, signed]`.
+    fields: Vec<Vec<Value>>,
+}
+
+/// A header or a header stack.
+#[derive(Deserialize)]
+struct Instance {
+    name: String,
+    header_type: String,
+}
+
+#[derive(Deserialize)]
+struct Parser {
+    parse_states: Vec<ParseState>,
+}
+
+#[derive(Deserialize)]
+struct ParseState {
+    transitions: Vec<Transition>,
+    transition_key: Vec<KeyPart>,
+}
+
+#[derive(Deserialize)]
+struct Transition {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    value: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct KeyPart {
+    #[serde(rename = "type")]
+    kind: String,
+    value: Value,
 }
 
 #[derive(Deserialize)]
@@ -103,8 +148,17 @@ pub(crate) fn p4info(json: &[u8]) -> Result<P4Info, serde_json::Error> {
         position.map_or(0, id)
     };
     let tables = file.pipelines.iter().flat_map(|pipeline| &pipeline.tables);
-    let indirect = |arrays: Vec<Array>| arrays.into_iter().filter(|array| !array.is_direct);
-    let mut seen = BTreeSet::new();
+    fn indirect(arrays: &[Array]) -> impl Iterator<Item = &Array> {
+        arrays.iter().filter(|array| !array.is_direct)
+    }
+    // p4c repeats an action for each table that uses it. P4Info has it once, by its name.
+    let (mut id_of_name, mut id_of_number) = (HashMap::new(), HashMap::new());
+    for action in &file.actions {
+        let next = id(id_of_name.len());
+        let id = *id_of_name.entry(action.name.as_str()).or_insert(next);
+        id_of_number.insert(action.id, id);
+    }
+    let mut listed = BTreeSet::new();
     Ok(P4Info {
         tables: (tables.enumerate())
             .map(|(at, table)| Table {
@@ -113,8 +167,9 @@ pub(crate) fn p4info(json: &[u8]) -> Result<P4Info, serde_json::Error> {
                     .map(|(at, key)| match_field(id(at), key))
                     .collect(),
                 action_refs: (table.action_ids.iter())
+                    .filter_map(|number| id_of_number.get(number))
                     .map(|&id| ActionRef {
-                        id: action_id(id),
+                        id,
                         ..ActionRef::default()
                     })
                     .collect(),
@@ -124,9 +179,9 @@ pub(crate) fn p4info(json: &[u8]) -> Result<P4Info, serde_json::Error> {
             })
             .collect(),
         actions: (file.actions.iter())
-            .filter(|action| seen.insert(action.id))
+            .filter(|action| listed.insert(&action.name))
             .map(|action| Action {
-                preamble: preamble(action_id(action.id), &action.name),
+                preamble: preamble(id_of_name[action.name.as_str()], &action.name),
                 params: (action.runtime_data.iter().enumerate())
                     .map(|(at, data)| Param {
                         id: id(at),
@@ -145,14 +200,14 @@ pub(crate) fn p4info(json: &[u8]) -> Result<P4Info, serde_json::Error> {
                 ..ActionProfile::default()
             })
             .collect(),
-        counters: (indirect(file.counter_arrays).enumerate())
+        counters: (indirect(&file.counter_arrays).enumerate())
             .map(|(at, array)| Counter {
                 preamble: preamble(id(at), &array.name),
                 size: array.size,
                 ..Counter::default()
             })
             .collect(),
-        meters: (indirect(file.meter_arrays).enumerate())
+        meters: (indirect(&file.meter_arrays).enumerate())
             .map(|(at, array)| Meter {
                 preamble: preamble(id(at), &array.name),
                 size: array.size,
@@ -169,13 +224,14 @@ pub(crate) fn p4info(json: &[u8]) -> Result<P4Info, serde_json::Error> {
         value_sets: (file.parse_vsets.iter().enumerate())
             .map(|(at, set)| ValueSet {
                 preamble: preamble(id(at), &set.name),
-                // The set stays empty, so that one field of the whole width does for several.
-                r#match: vec![MatchField {
-                    id: 1,
-                    bitwidth: set.compressed_bitwidth,
-                    r#match: Some(Match::MatchType(MatchType::Exact.into())),
-                    ..MatchField::default()
-                }],
+                r#match: (file.widths(set).into_iter().enumerate())
+                    .map(|(at, bitwidth)| MatchField {
+                        id: id(at),
+                        bitwidth,
+                        r#match: Some(Match::MatchType(MatchType::Exact.into())),
+                        ..MatchField::default()
+                    })
+                    .collect(),
                 ..ValueSet::default()
             })
             .collect(),
@@ -183,14 +239,42 @@ pub(crate) fn p4info(json: &[u8]) -> Result<P4Info, serde_json::Error> {
     })
 }
 
+impl File {
+    /// The widths of a value set's fields: those of the parser's key that it is compared with.
+    fn widths(&self, set: &Vset) -> Vec<i32> {
+        let names_set = |transition: &Transition| {
+            transition.kind.as_deref() == Some("parse_vset")
+                && transition.value.as_ref() == Some(&set.name)
+        };
+        let mut states = self.parsers.iter().flat_map(|it| &it.parse_states);
+        let state = states.find(|state| state.transitions.iter().any(names_set));
+        let widths = state.map(|state| state.transition_key.iter().map(|part| self.width(part)));
+        let widths: Option<Vec<i32>> = widths.and_then(Iterator::collect);
+        widths.unwrap_or_else(|| vec![set.compressed_bitwidth])
+    }
+
+    /// The width of a part of a parser's key, in bits.
+    fn width(&self, part: &KeyPart) -> Option<i32> {
+        let at = |position| part.value.get(position);
+        let instances = match part.kind.as_str() {
+            "lookahead" => return i32::try_from(at(1)?.as_i64()?).ok(),
+            "field" => &self.headers,
+            "stack_field" => &self.header_stacks,
+            _ => return None,
+        };
+        let (header, field) = (at(0)?.as_str()?, at(1)?);
+        let instance = instances.iter().find(|it| it.name == header)?;
+        let mut types = self.header_types.iter();
+        let header_type = types.find(|it| it.name == instance.header_type)?;
+        let mut fields = header_type.fields.iter();
+        let found = fields.find(|it| it.first() == Some(field))?;
+        i32::try_from(found.get(1)?.as_i64()?).ok()
+    }
+}
+
 /// Returns the id of the object at a position; 0 is none.
 fn id(position: usize) -> u32 {
     u32::try_from(position).map_or(u32::MAX, |position| position.saturating_add(1))
-}
-
-/// Returns the id of an action with this number in the file.
-fn action_id(number: u32) -> u32 {
-    number.saturating_add(1)
 }
 
 fn preamble(id: u32, name: &str) -> Option<Preamble> {

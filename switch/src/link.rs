@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::config::{Attach, CaptureNames, PortConfig};
+use crate::config::{Attach, PortConfig};
 use crate::datapath::{ControllerLink, Datapath};
 use crate::engine::Limits;
 use crate::forward::{Forwarder, Handle};
@@ -16,7 +16,7 @@ use crate::port::replay::ReplayPlan;
 use crate::proto::GetResponse;
 use crate::running::{self, Running};
 use crate::switch::{SwitchError, check_ports};
-use crate::tm::{PRIORITIES, WireConfig};
+use crate::tm::WireConfig;
 
 /// Port number of end A in port statistics and settings.
 pub const PORT_A: u16 = 1;
@@ -75,13 +75,7 @@ impl Link {
             Some(address) => Some(running::listen(address).await?),
             None => None,
         };
-        let opener = PortOpener::new(
-            config.seed,
-            config.pcap_dir,
-            CaptureNames::Number,
-            PRIORITIES as u8,
-            ReplayPlan::default(),
-        )?;
+        let opener = PortOpener::new(config.seed, config.pcap_dir, ReplayPlan::default())?;
         let mut ports = ports
             .into_iter()
             .map(|port| opener.open(port))

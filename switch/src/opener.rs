@@ -13,26 +13,26 @@ use crate::port;
 use crate::port::controller::{self, ControllerPort};
 use crate::port::replay::ReplayPlan;
 use crate::switch::SwitchError;
-use crate::tm::WireConfig;
+use crate::tm::{PRIORITIES, WireConfig};
 
 /// Opens ports with the settings that a switch's ports share.
 pub(crate) struct PortOpener {
     seed: u64,
     pcap_dir: Option<PathBuf>,
-    pcap_names: CaptureNames,
-    priority_queues: u8,
+    /// The names of captures.
+    pub(crate) pcap_names: CaptureNames,
+    /// Number of queues of each port.
+    pub(crate) priority_queues: u8,
     replay: ReplayPlan,
     /// Names of captures of this run.
     captured: Mutex<BTreeSet<String>>,
 }
 
 impl PortOpener {
-    /// Creates the folder for captures, if one is configured.
+    /// Creates the folder for captures, if one is configured. They have the ports' numbers, and ports have all queues.
     pub(crate) fn new(
         seed: u64,
         pcap_dir: Option<PathBuf>,
-        pcap_names: CaptureNames,
-        priority_queues: u8,
         replay: ReplayPlan,
     ) -> Result<Self, SwitchError> {
         if let Some(dir) = &pcap_dir {
@@ -41,8 +41,8 @@ impl PortOpener {
         Ok(PortOpener {
             seed,
             pcap_dir,
-            pcap_names,
-            priority_queues,
+            pcap_names: CaptureNames::Number,
+            priority_queues: PRIORITIES as u8,
             replay,
             captured: Mutex::default(),
         })

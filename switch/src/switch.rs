@@ -152,7 +152,9 @@ impl Switch {
             after: replay_after,
             decisive: exit_when_done,
         };
-        let opener = PortOpener::new(seed, pcap_dir, pcap_names, priority_queues, replay)?;
+        let mut opener = PortOpener::new(seed, pcap_dir, replay)?;
+        opener.pcap_names = pcap_names;
+        opener.priority_queues = priority_queues;
         let mut ports = ports
             .into_iter()
             .map(|port| opener.open(port))

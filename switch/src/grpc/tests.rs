@@ -20,7 +20,6 @@ use ultima_p4runtime::v1::{
 use super::error::EntityError;
 use super::scan::Scan;
 use super::{Service, read, reconcile, write};
-use crate::config::CaptureNames;
 use crate::datapath::ControllerLink;
 use crate::engine::Limits;
 use crate::forward::Forwarder;
@@ -46,8 +45,7 @@ pub(super) fn service() -> (Arc<Service>, Forwarder) {
         seed: 0,
         target: None,
     };
-    let opener = PortOpener::new(0, None, CaptureNames::Number, 1, ReplayPlan::default());
-    let opener = opener.expect("no captures");
+    let opener = PortOpener::new(0, None, ReplayPlan::default()).expect("no captures");
     (Service::new(1, loader, handle, tallies, opener), forwarder)
 }
 

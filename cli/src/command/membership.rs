@@ -199,7 +199,7 @@ impl<'a> Events<'a> {
                 Err(error) => error.into(),
             };
             let begin = async |client: &Client| client.watch_job(self.name).await;
-            self.watch = resumed(&self.at, why, begin).await?;
+            self.watch = resumed(self.at, why, begin).await?;
             self.is_resumed = true;
         }
     }

@@ -20,10 +20,12 @@ use self::exit::Exit;
 mod agent;
 mod bench;
 mod command;
+mod controller_address;
 mod demo;
 mod document;
 mod exit;
 mod process;
+mod runtime;
 
 /// AllReduce for distributed training that ends on time; P4 switches multicast its second half
 #[derive(Parser)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ultima_agent::Settings;
 use ultima_host::Element;
 
-use crate::command::controller_address::ControllerAddress;
+use crate::controller_address::ControllerAddress;
 use ultima_console::output::Output;
 use ultima_console::policies::{self, PolicyOptions};
 use ultima_console::units;

@@ -44,7 +44,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let code = runtime.block_on(async {
         tokio::select! {
             code = work(options, held.clone()) => code,
-            () = crate::command::interrupted() => {
+            () = crate::runtime::interrupted() => {
                 held.give_up().await;
                 eprintln!("error: interrupted");
                 Ok(crate::exit::Exit::Interrupted.into())

@@ -126,7 +126,7 @@ impl Bed {
         thread::spawn(move || {
             let enter = || {
                 ultima_lab::enter(&name, SWITCH)?;
-                anyhow::Ok(crate::command::runtime()?)
+                anyhow::Ok(crate::runtime::runtime()?)
             };
             let runtime = match enter() {
                 Ok(runtime) => runtime,

@@ -46,12 +46,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     std::fs::create_dir_all(&options.out).with_context(|| options.out.display().to_string())?;
     let mut report = Report::new(options, &plan, versions);
     let bar = progress_bar(&plan);
-    let runtime = crate::command::runtime()?;
+    let runtime = crate::runtime::runtime()?;
     let mut scene = Scene::new(options)?;
     let measured = runtime.block_on(async {
         let measured = tokio::select! {
             measured = measure(options, &plan, &mut scene, &mut report, &bar) => Some(measured),
-            () = crate::command::interrupted() => None,
+            () = crate::runtime::interrupted() => None,
         };
         let struck = scene.strike().await;
         bar.finish_and_clear();

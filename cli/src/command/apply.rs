@@ -11,10 +11,10 @@ use ultima_api::client::ClientError;
 use ultima_controller::job::{self, WrittenJob};
 use ultima_controller::server::JOIN_WAIT;
 
-use super::controller_address::ControllerAddress;
 use super::creation;
 use super::desired::{Compared, Resized, compare};
 use super::{refusal, wait};
+use crate::controller_address::ControllerAddress;
 use crate::document::{self, Action, Applied};
 use crate::exit::{Exit, HalfDone};
 use ultima_console::output::{self, Output};
@@ -62,7 +62,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         written.extend(job::parse_all(&text, &name)?);
     }
     super::desired::check_names(&written)?;
-    super::runtime()?.block_on(apply(arguments, &written))
+    crate::runtime::runtime()?.block_on(apply(arguments, &written))
 }
 
 async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode> {

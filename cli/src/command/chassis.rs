@@ -10,7 +10,7 @@ use ultima_controller::fabric::Switch;
 use ultima_controller::{chassis, fabric};
 use ultima_p4runtime::text;
 
-use super::controller_address::ControllerAddress;
+use crate::controller_address::ControllerAddress;
 use crate::exit::Exit;
 use ultima_console::output;
 
@@ -71,7 +71,7 @@ pub fn run(options: &Options, at: &ControllerAddress) -> Result<ExitCode> {
 
 /// Asks the controller to push the configuration.
 fn push_by_controller(at: &ControllerAddress, switch: &str) -> Result<ExitCode> {
-    super::runtime()?.block_on(async {
+    crate::runtime::runtime()?.block_on(async {
         let client = at.connect().await?;
         anyhow::Ok(client.configure_ports(switch).await?)
     })?;
@@ -85,7 +85,7 @@ fn print_pushed(switch: &str) -> Result<ExitCode> {
 
 /// Pushes the configuration to Stratum on the switch.
 fn push(switch: &Switch) -> Result<ExitCode> {
-    match super::runtime()?.block_on(chassis_push::push(switch)) {
+    match crate::runtime::runtime()?.block_on(chassis_push::push(switch)) {
         Ok(()) => print_pushed(&switch.name),
         Err(error @ PushError::NoAnswer { .. }) => {
             bail!(Exit::Unavailable.because(error.to_string()))

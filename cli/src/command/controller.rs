@@ -230,7 +230,7 @@ fn serve(serve: Serve) -> Result<()> {
                     let text = move || controller.metrics_text();
                     let exporter = export(serve.metrics, text).await?;
                     output::print(&format!("listening on {}\n", handle.address()))?;
-                    super::interrupted().await;
+                    crate::runtime::interrupted().await;
                     drop(exporter);
                     handle.stop().await;
                 }
@@ -239,7 +239,7 @@ fn serve(serve: Serve) -> Result<()> {
                     let exporter = export(serve.metrics, handle.metrics()).await?;
                     output::print(&format!("listening on {}\n", handle.address()))?;
                     tokio::select! {
-                        () = super::interrupted() => {}
+                        () = crate::runtime::interrupted() => {}
                         why = handle.ended() => bail!(Exit::Failure.because(format!("the controller stopped: {why}"))),
                     }
                     drop(exporter);

@@ -7,7 +7,7 @@ use serde::Serialize;
 use ultima_api::client::Client;
 use ultima_api::v1::{GetStandingResponse, Role};
 
-use super::controller_address::ControllerAddress;
+use crate::controller_address::ControllerAddress;
 use crate::exit::Exit;
 use ultima_console::output::{self, Output, table};
 
@@ -156,7 +156,7 @@ impl Document {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let tls = arguments.at.tls()?;
     let addresses = arguments.at.controller.split(',').map(str::trim);
-    super::runtime()?.block_on(async {
+    crate::runtime::runtime()?.block_on(async {
         let mut documents = Vec::new();
         for address in addresses {
             documents.push(match Client::standing(address, tls.as_ref()).await {

@@ -17,10 +17,10 @@ use ultima_controller::plan;
 use ultima_controller::program::Program;
 use ultima_controller::routing::Routes;
 
-use super::controller_address::ControllerAddress;
 use super::desired::{Resized, check_names, compare};
 use super::resume::asked;
 use super::{dot, refusal, wait};
+use crate::controller_address::ControllerAddress;
 use crate::document::{self, Applied};
 use crate::exit::Exit;
 use ultima_console::output::{self, Output, table};
@@ -184,7 +184,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Plan { file, without, .. } => Some(Planned::read(file, without)?),
         _ => None,
     };
-    super::runtime()?.block_on(async {
+    crate::runtime::runtime()?.block_on(async {
         let client = arguments.at.connect().await?;
         let (text, exit) = match arguments.command {
             Command::Check { .. } | Command::Chassis(_) | Command::Ports(_) => {

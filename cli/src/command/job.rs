@@ -13,12 +13,12 @@ use ultima_api::v1 as api;
 use ultima_controller::job::{self, GridSpec, JobProblem, JobRequest, WrittenJob};
 use ultima_host::{Config, Grid, Path};
 
-use super::controller_address::ControllerAddress;
 use super::creation;
 use super::deletion;
 use super::membership;
 use super::telemetry::{UNREACHABLE, unreachable};
 use super::wait;
+use crate::controller_address::ControllerAddress;
 use crate::document::{self, OneOrAll, state};
 use crate::exit::Exit;
 use ultima_console::output::{self, Format, Output, table};

@@ -12,8 +12,8 @@ use ultima_api::v1::membership_event::Kind;
 use ultima_api::v1::{self as api, MembershipEvent, WatchJobResponse};
 use ultima_controller::server::LONGEST_JOIN_WAIT;
 
-use super::controller_address::ControllerAddress;
 use super::resume::resumed;
+use crate::controller_address::ControllerAddress;
 use crate::document;
 use crate::exit::Exit;
 use ultima_console::output::{self, Format, Output};
@@ -209,7 +209,7 @@ impl<'a> Events<'a> {
 pub async fn watch(client: &Client, at: &ControllerAddress, arguments: &Watch) -> Result<ExitCode> {
     tokio::select! {
         ended = show(client, at, arguments) => ended,
-        () = super::interrupted() => Ok(Exit::Interrupted.into()),
+        () = crate::runtime::interrupted() => Ok(Exit::Interrupted.into()),
     }
 }
 

@@ -5,8 +5,6 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
 use ultima_console::output::{self, Unprinted};
 
 mod apply;
@@ -14,7 +12,6 @@ mod certs;
 mod chassis;
 mod completions;
 mod controller;
-pub mod controller_address;
 mod controller_status;
 mod creation;
 mod deletion;
@@ -96,28 +93,6 @@ impl Command {
     }
 }
 
-/// A single-threaded runtime for commands that talk to servers.
-///
-/// # Errors
-/// The kernel is out of resources.
-pub fn runtime() -> io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
-}
-
-/// Waits for Ctrl-C or a termination signal.
-///
-/// # Panics
-/// If the kernel does not let a signal handler be set.
-pub async fn interrupted() {
-    let signal = |kind| signal(kind).expect("signal handlers can be set");
-    let mut interrupt = signal(SignalKind::interrupt());
-    let mut terminate = signal(SignalKind::terminate());
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-}
-
 /// Prints `text` without blocking the runtime's other tasks: a slow reader, such as a pager, delays only the caller. For
 /// commands under [`run_beside`].
 async fn print_beside(text: String) -> Result<ControlFlow<()>, Unprinted> {
@@ -130,7 +105,7 @@ async fn print_beside(text: String) -> Result<ControlFlow<()>, Unprinted> {
 /// # Errors
 /// The command's.
 fn run_beside<T>(command: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = runtime()?;
+    let runtime = crate::runtime::runtime()?;
     let done = runtime.block_on(command);
     runtime.shutdown_background();
     done

@@ -6,7 +6,7 @@ use anyhow::Result;
 use tokio::time::{Instant, sleep};
 use ultima_api::client::{Client, ClientError};
 
-use super::controller_address::ControllerAddress;
+use crate::controller_address::ControllerAddress;
 use crate::exit::Exit;
 
 /// How long to look for a new leader.

@@ -12,8 +12,8 @@ use ultima_api::client::Client;
 use ultima_api::v1 as api;
 use ultima_controller::server::{WATCH_INTERVAL, WATCH_INTERVALS};
 
-use super::controller_address::ControllerAddress;
 use super::resume::resumed;
+use crate::controller_address::ControllerAddress;
 use crate::document;
 use crate::exit::{Ended, Exit};
 use ultima_console::output::{self, Format, Output, table};
@@ -70,7 +70,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         }
         tokio::select! {
             ended = watch(&client, &arguments) => ended.map(|()| ExitCode::SUCCESS),
-            () = super::interrupted() => Ok(Exit::Interrupted.into()),
+            () = crate::runtime::interrupted() => Ok(Exit::Interrupted.into()),
         }
     })
 }

@@ -118,7 +118,7 @@ async fn watch(
     every: Option<Duration>,
     report: &Report,
 ) -> Option<GetResponse> {
-    let interrupted = super::interrupted();
+    let interrupted = crate::runtime::interrupted();
     tokio::pin!(interrupted);
     let mut before = counts.get().await?;
     let mut ticks = every.map(|every| interval_at(Instant::now() + every, every));

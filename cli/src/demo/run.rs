@@ -51,12 +51,12 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the demo. Ctrl-C ends it with all its processes, with exit code 130.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let runtime = crate::command::runtime()?;
+    let runtime = crate::runtime::runtime()?;
     let code = runtime.block_on(async {
         let mut processes = Processes::new();
         let report = tokio::select! {
             report = train(options, &mut processes) => Some(report),
-            () = crate::command::interrupted() => None,
+            () = crate::runtime::interrupted() => None,
         };
         processes.stop().await;
         let Some(report) = report else {

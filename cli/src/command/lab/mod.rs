@@ -16,7 +16,7 @@ mod traffic;
 
 pub use traffic::{Arguments as TrafficArguments, run as run_traffic};
 
-use super::controller_address;
+use crate::controller_address;
 use ultima_console::output::{self, Output};
 
 /// Run a fabric on this machine, with a network namespace for each host
@@ -134,11 +134,11 @@ fn up(arguments: &Up) -> Result<ExitCode> {
     let cancel = Cancel::default();
     let (file, making, cancelled) = (arguments.file.clone(), name.clone(), cancel.clone());
     let make = move || ultima_lab::up(&making, &file, &text, &programs, &cancelled);
-    let made = super::runtime()?.block_on(async {
+    let made = crate::runtime::runtime()?.block_on(async {
         let mut made = tokio::task::spawn_blocking(make);
         tokio::select! {
             made = &mut made => made,
-            () = super::interrupted() => {
+            () = crate::runtime::interrupted() => {
                 cancel.set();
                 made.await
             }

@@ -2,7 +2,7 @@
 
 use ultima_lab::{LabName, Plan, Removed, Status, SwitchKind};
 
-use crate::command::controller_address;
+use crate::controller_address;
 use ultima_console::output::table;
 
 fn counted(number: usize, one: &str) -> String {

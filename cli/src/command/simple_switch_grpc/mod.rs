@@ -105,7 +105,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 error => error.into(),
             })?;
             output::print(&format!("Server listening on {}\n", switch.grpc_addr()))?;
-            Ok(switch.run_until(crate::command::interrupted()).await?)
+            Ok(switch.run_until(crate::runtime::interrupted()).await?)
         });
     if let Some(packets) = packets {
         // It ends with the switch. A panic there has been printed.

@@ -159,7 +159,7 @@ pub fn run(options: Options) -> Result<()> {
                 );
             }
             output::print(&format!("listening on {}\n", switch.grpc_addr()))?;
-            Ok(switch.run_until(crate::command::interrupted()).await?)
+            Ok(switch.run_until(crate::runtime::interrupted()).await?)
         })
 }
 

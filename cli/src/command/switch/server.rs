@@ -40,7 +40,7 @@ impl Server {
     /// # Errors
     /// An error of the requests, or a timeout.
     pub fn ask<T>(&self, requests: impl Future<Output = Result<T>>) -> Result<T> {
-        let runtime = crate::command::runtime()?;
+        let runtime = crate::runtime::runtime()?;
         runtime
             .block_on(async { tokio::time::timeout(TIMEOUT, requests).await })
             .unwrap_or_else(|_| Err(self.timed_out()))

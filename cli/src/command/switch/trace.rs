@@ -88,7 +88,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             print(options, &serde_json::to_vec(&trace)?)?;
             Ok(ExitCode::SUCCESS)
         }
-        None => crate::command::runtime()?.block_on(live(options, frame)),
+        None => crate::runtime::runtime()?.block_on(live(options, frame)),
     }
 }
 

@@ -1,0 +1,28 @@
+//! The runtime of commands, and the end that a user asks for.
+
+use std::io;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A single-threaded runtime for commands that talk to servers.
+///
+/// # Errors
+/// The kernel is out of resources.
+pub fn runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+/// Waits for Ctrl-C or a termination signal.
+///
+/// # Panics
+/// If the kernel does not let a signal handler be set.
+pub async fn interrupted() {
+    let signal = |kind| signal(kind).expect("signal handlers can be set");
+    let mut interrupt = signal(SignalKind::interrupt());
+    let mut terminate = signal(SignalKind::terminate());
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}

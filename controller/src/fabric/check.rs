@@ -14,17 +14,13 @@ use ultima_p4runtime::tofino::Packing;
 
 use super::error::{FabricError, FabricProblem};
 use super::file::{
-    FabricFile, FlowFile, HostFile, LimitsFile, LinkFile, ProtocolFile, ServerFile, SwitchFile,
-    TlsFile,
+    FabricFile, FlowFile, HostFile, LimitsFile, LinkFile, MOST_SWITCHES, ProtocolFile, ServerFile,
+    SwitchFile, TlsFile,
 };
 use super::link::{DEFAULT_MTU, Flow, FlowKind, Link, LinkEnd, MAX_MTU, MIN_MTU};
 use super::{Fabric, Host, HostId, Switch, SwitchId, SwitchPort, Trunk, Trunks};
 use crate::target::{Limits, Speed, TARGETS, Target, V1MODEL};
 use crate::{settings, yaml};
-
-/// The most switches of a fabric. Route tables grow with the square of their number: 8 MiB at this
-/// size.
-pub(super) const MOST_SWITCHES: usize = 1024;
 
 /// Checks `file`; errors call it `source`.
 pub(super) fn check(file: FabricFile, source: &str) -> Result<Fabric, FabricError> {

@@ -6,12 +6,15 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_yaml::Spanned;
 
-use super::check::MOST_SWITCHES;
 use super::panel_file::{PortFile, PortMapFile};
 use super::{MAX_MTU, MIN_MTU};
 use crate::settings::{Settings, Values, settings_schema};
 use crate::target::TARGETS;
 use crate::yaml;
+
+/// The most switches of a fabric. Route tables grow with the square of their number: 8 MiB at this
+/// size.
+pub(super) const MOST_SWITCHES: usize = 1024;
 
 /// A fabric of Ultima: switches, hosts, and the links between them.
 #[derive(Debug, Deserialize, JsonSchema)]

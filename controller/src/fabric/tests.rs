@@ -1,4 +1,4 @@
-use super::check::MOST_SWITCHES;
+use super::file::MOST_SWITCHES;
 use super::*;
 
 const GOOD: &str = r#"

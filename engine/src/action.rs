@@ -193,52 +193,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Runs primitives to their end, or to the end of the packet.
-    pub fn execute(&mut self, code: &[Instruction], args: &[u8]) -> Result<(), DropCause> {
-        if self.state.trace.is_some() {
-            self.execute_as::<true>(code, args)
-        } else {
-            self.execute_as::<false>(code, args)
-        }
-    }
-
-    /// Also records what happens if it is `TRACED`.
-    fn execute_as<const TRACED: bool>(
-        &mut self,
-        code: &[Instruction],
-        args: &[u8],
-    ) -> Result<(), DropCause> {
-        let mut next = 0;
-        while let Some(instruction) = code.get(next) {
-            if TRACED {
-                self.before(next, code, args);
-            }
-            next += 1;
-            match instruction {
-                Instruction::Jump(to) => next = self.jump(*to)?,
-                Instruction::JumpUnless(test, to) => {
-                    if !test.eval(self.env(args)) {
-                        next = self.jump(*to)?;
-                    }
-                }
-                Instruction::Exit => {
-                    self.verdict.exit = true;
-                    return Ok(());
-                }
-                Instruction::Assert(test) => {
-                    if !test.eval(self.env(args)) {
-                        return Err(DropCause::Assertion);
-                    }
-                }
-                other => self.step(other, args),
-            }
-            if TRACED {
-                self.after(instruction);
-            }
-        }
-        Ok(())
-    }
-
     #[inline]
     pub fn count(&mut self, counter: usize, index: i128) {
         self.state.counters[counter].count(index, self.verdict.ingress_length);

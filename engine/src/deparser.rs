@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use super::DropCause;
-use super::action::{Instruction, Machine};
+use super::action::Machine;
 use super::checksum::Checksum;
+use super::code::Blocks;
 use super::error::LoadError;
 use super::json;
 use super::layout::MAX_BYTES;
@@ -14,7 +15,8 @@ use super::primitive::Names;
 pub(super) struct Deparser {
     /// The headers, and where they stand in the header vector; `None` where that varies.
     order: Vec<(usize, Option<Range<usize>>)>,
-    code: Vec<Instruction>,
+    /// The primitives before the headers, by their position among the program's actions; `None` if there are none.
+    block: Option<usize>,
 }
 
 impl Deparser {
@@ -34,7 +36,10 @@ impl Deparser {
         LoadError::check("size in bytes", bytes.sum(), MAX_BYTES, &at)?;
         Ok(Deparser {
             order,
-            code: names.code(&deparser.primitives, &[], &at)?,
+            block: match deparser.primitives.is_empty() {
+                true => None,
+                false => Some(names.block(&deparser.primitives, &at)?),
+            },
         })
     }
 
@@ -42,6 +47,7 @@ impl Deparser {
     pub fn run(
         &self,
         machine: &mut Machine,
+        blocks: &mut Blocks,
         checksums: &[Checksum],
         out: &mut Vec<u8>,
     ) -> Result<(), DropCause> {
@@ -66,7 +72,9 @@ impl Deparser {
             }
         }
         machine.state.scratch = scratch;
-        machine.execute(&self.code, &[])?;
+        if let Some(block) = self.block {
+            blocks.run(block, machine)?;
+        }
         self.emit(machine, out);
         out.extend_from_slice(machine.payload);
         let whole = out.len();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::action::{Machine, State, Verdict};
 use super::clone::{Egress, Ingress, replicate};
-use super::code::Shared;
+use super::code::{Blocks, Shared};
 use super::family::Family;
 use super::parser::Parsed;
 use super::phv::Phv;
@@ -264,8 +264,8 @@ impl Engine {
         now_us: u64,
     ) -> Result<Parsed, DropCause> {
         let max_states = self.limits.parser_states;
-        let (program, mut machine) = self.machine(phv, verdict, frame, now_us);
-        let parsed = program.parser.run(&mut machine, frame, max_states)?;
+        let (program, mut machine, mut blocks) = self.machine(phv, verdict, frame, now_us);
+        let parsed = (program.parser).run(&mut machine, &mut blocks, frame, max_states)?;
         let mut scratch = std::mem::take(&mut machine.state.scratch);
         let payload = &frame[parsed.bytes..];
         if let Some(mut recorder) = machine.state.trace.take() {
@@ -336,11 +336,24 @@ impl Engine {
         verdict: &'a mut Verdict,
         payload: &'a [u8],
         now_us: u64,
-    ) -> (&'a Program, Machine<'a>) {
-        let (program, state) = (&self.program, &mut self.state);
-        let limits = &self.limits;
+    ) -> (&'a Program, Machine<'a>, Blocks<'a>) {
+        let Engine {
+            program,
+            profiles,
+            registers,
+            state,
+            limits,
+            ..
+        } = self;
+        let (code, actions) = (&program.code, program.actions.as_slice());
         let machine = Machine::new(program, limits, state, phv, verdict, payload, now_us);
-        (program, machine)
+        let shared = Shared { profiles, actions };
+        let blocks = Blocks {
+            code,
+            shared,
+            registers,
+        };
+        (program, machine, blocks)
     }
 
     /// Runs egress and deparser for a copy that leaves its queue. Clears `out` and writes the frame to it. Appends clones and
@@ -419,8 +432,11 @@ impl Engine {
         if self.program.standard.egress_spec.load(&phv.bytes) == u128::from(DROP_PORT) {
             return self.end_egress(phv, DropCause::Program);
         }
-        let (program, mut machine) = self.machine(&mut phv, &mut verdict, payload, now_us);
-        if let Err(cause) = program.deparser.run(&mut machine, &program.checksums, out) {
+        let (program, mut machine, mut blocks) =
+            self.machine(&mut phv, &mut verdict, payload, now_us);
+        let checksums = &program.checksums;
+        let deparsed = (program.deparser).run(&mut machine, &mut blocks, checksums, out);
+        if let Err(cause) = deparsed {
             return self.end_egress(phv, cause);
         }
         if let Some(fields) = verdict.recirculate {

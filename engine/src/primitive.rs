@@ -1,5 +1,6 @@
 //! Primitives of actions: translation from the file.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use super::action::{Action, Instruction, Param};
@@ -21,6 +22,10 @@ pub(super) struct Names<'a> {
     pub field_lists: HashMap<u32, usize>,
     /// Learn lists by the ids that primitives give.
     pub learn_lists: HashMap<u32, usize>,
+    /// Primitives of parser and deparser, each list as an action without a name.
+    pub blocks: RefCell<Vec<Action>>,
+    /// Position of the first of them among the program's actions.
+    pub first_block: usize,
 }
 
 impl Names<'_> {
@@ -60,8 +65,22 @@ impl Names<'_> {
         })
     }
 
+    /// Translates primitives of the parser or deparser. Returns their position among the program's actions.
+    pub fn block(&self, primitives: &[json::Primitive], at: &str) -> Result<usize, LoadError> {
+        let block = Action {
+            name: String::new(),
+            id: 0,
+            params: Vec::new(),
+            args_bytes: SLACK,
+            code: self.code(primitives, &[], at)?,
+        };
+        let mut blocks = self.blocks.borrow_mut();
+        blocks.push(block);
+        Ok(self.first_block + blocks.len() - 1)
+    }
+
     /// Translates a sequence of primitives.
-    pub fn code(
+    fn code(
         &self,
         primitives: &[json::Primitive],
         params: &[Slot],

@@ -132,6 +132,22 @@ pub(super) struct Shared<'a> {
     pub actions: &'a [Action],
 }
 
+/// The primitives of parser and deparser.
+pub(super) struct Blocks<'a> {
+    pub code: &'a Code,
+    pub shared: Shared<'a>,
+    pub registers: &'a mut Registers,
+}
+
+impl Blocks<'_> {
+    /// Runs the primitives at this position among the program's actions to their end, or to the end of the packet.
+    pub fn run(&mut self, block: usize, machine: &mut Machine) -> Result<(), DropCause> {
+        let start = self.code.actions[block];
+        self.code
+            .start(start, &mut [], self.shared, self.registers, machine)
+    }
+}
+
 impl Code {
     /// Takes a packet from `start` to the end of its pipeline, or to an `exit`. A traced packet runs the same operations.
     pub fn run(
@@ -145,7 +161,17 @@ impl Code {
         let Some(node) = start else {
             return Ok(());
         };
-        let start = self.nodes[node];
+        self.start(self.nodes[node], tables, shared, registers, machine)
+    }
+
+    fn start(
+        &self,
+        start: Address,
+        tables: &mut [Table],
+        shared: Shared,
+        registers: &mut Registers,
+        machine: &mut Machine,
+    ) -> Result<(), DropCause> {
         if machine.state.trace.is_some() {
             self.execute::<true>(start, &[], tables, shared, registers, machine)
         } else {

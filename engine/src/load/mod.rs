@@ -5,7 +5,7 @@ mod profile;
 mod table;
 mod value_set;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -60,9 +60,11 @@ impl Engine {
             calculations: positions(calculations.iter().map(|c| &c.name)),
             field_lists: field_list_ids,
             learn_lists: learn_list_ids,
+            blocks: RefCell::default(),
+            first_block: file.actions.len(),
         };
         let actions = file.actions.iter().map(|action| names.action(action));
-        let actions = actions.collect::<Result<Vec<_>, _>>()?;
+        let mut actions = actions.collect::<Result<Vec<_>, _>>()?;
         let checksums = file.checksums.iter().map(|checksum| {
             let at = format!("checksum {}", checksum.name);
             Checksum::new(checksum, names.scope(&[], &at), &calculations)
@@ -81,6 +83,7 @@ impl Engine {
             params: Cell::new(0),
         };
         let (flow, tables, profiles) = loader.flow(&limits)?;
+        actions.extend(names.blocks.take());
         let state = arrays::state(&file, p4info, value_sets, &limits)?;
         check_any_there(&file, p4info)?;
 

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
+use super::super::action::Instruction;
 use super::super::bits::{MAX_KEY_BITS, big_mask, low_bits};
 use super::super::compile::Place;
 use super::super::error::LoadError;
+use super::super::expression::HeaderRef;
 use super::super::json::{self, Term};
 use super::super::key::{word_count, words_of};
 use super::super::primitive::Names;
@@ -179,7 +181,7 @@ impl Op {
                     }
                     _ => {
                         let set = json::Primitive::new("set", op.parameters.clone());
-                        Op::Primitive(names.code(&[set], &[], at)?)
+                        Op::Primitive(names.block(&[set], at)?)
                     }
                 }
             }
@@ -197,7 +199,15 @@ impl Op {
                 let primitive = serde_json::from_value(op.parameters[0].clone());
                 let primitive: json::Primitive =
                     primitive.map_err(|error| LoadError::malformed(error, at))?;
-                Op::Primitive(names.code(&[primitive], &[], at)?)
+                let block = names.block(&[primitive], at)?;
+                let blocks = names.blocks.borrow();
+                match blocks.last().map(|block| block.code.as_slice()) {
+                    Some([Instruction::RemoveHeader(HeaderRef::Fixed(header))]) => Op::Remove {
+                        header: *header,
+                        block,
+                    },
+                    _ => Op::Primitive(block),
+                }
             }
             other => {
                 return Err(LoadError::unsupported(

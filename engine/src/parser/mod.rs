@@ -4,9 +4,10 @@ mod load;
 mod trace;
 
 use super::DropCause;
-use super::action::{self, Instruction, Machine};
+use super::action::{self, Machine};
 use super::bits::{SLACK, Slot, mask};
-use super::expression::{FieldRef, HeaderRef, Num, Test};
+use super::code::Blocks;
+use super::expression::{FieldRef, Num, Test};
 use super::key::push_words;
 
 #[derive(Debug)]
@@ -47,7 +48,13 @@ enum Op {
         error: Num,
     },
     Advance(Num),
-    Primitive(Vec<Instruction>),
+    /// A primitive, by its position among the program's actions.
+    Primitive(usize),
+    /// The primitive that removes this header.
+    Remove {
+        header: usize,
+        block: usize,
+    },
 }
 
 #[derive(Debug)]
@@ -112,13 +119,14 @@ impl Parser {
     pub fn run(
         &self,
         machine: &mut Machine,
+        blocks: &mut Blocks,
         frame: &[u8],
         max_states: u32,
     ) -> Result<Parsed, DropCause> {
         if machine.state.trace.is_some() {
-            self.run_as::<true>(machine, frame, max_states)
+            self.run_as::<true>(machine, blocks, frame, max_states)
         } else {
-            self.run_as::<false>(machine, frame, max_states)
+            self.run_as::<false>(machine, blocks, frame, max_states)
         }
     }
 
@@ -126,6 +134,7 @@ impl Parser {
     fn run_as<const TRACED: bool>(
         &self,
         machine: &mut Machine,
+        blocks: &mut Blocks,
         frame: &[u8],
         max_states: u32,
     ) -> Result<Parsed, DropCause> {
@@ -143,7 +152,7 @@ impl Parser {
             if TRACED {
                 self.entered(machine, current, parsed.bytes);
             }
-            match self.visit::<TRACED>(current, machine, frame, &mut parsed.bytes) {
+            match self.visit::<TRACED>(current, machine, blocks, frame, &mut parsed.bytes) {
                 Ok(next) => state = next,
                 Err(Stop::Drop(cause)) => return Err(cause),
                 Err(Stop::Error(error)) => {
@@ -162,6 +171,7 @@ impl Parser {
         &self,
         current: usize,
         machine: &mut Machine,
+        blocks: &mut Blocks,
         frame: &[u8],
         at: &mut usize,
     ) -> Result<Option<usize>, Stop> {
@@ -171,7 +181,7 @@ impl Parser {
             if TRACED {
                 self.before_op(machine, current, index);
             }
-            self.perform(op, machine, frame, at)?;
+            self.perform(op, machine, blocks, frame, at)?;
             if TRACED {
                 self.after_op(machine, op, start, *at);
             }
@@ -266,6 +276,7 @@ impl Parser {
         &self,
         op: &Op,
         machine: &mut Machine,
+        blocks: &mut Blocks,
         frame: &[u8],
         at: &mut usize,
     ) -> Result<(), Stop> {
@@ -318,15 +329,13 @@ impl Parser {
                 *at += bytes as usize;
                 Ok(())
             }
-            // p4c has every header that a parser gives back removed first, before there is any.
-            Op::Primitive(code)
-                if machine.state.trace.is_none()
-                    && matches!(code[..], [Instruction::RemoveHeader(HeaderRef::Fixed(header))]
-                        if !machine.phv.is_valid(header)) =>
+            // p4c removes every header of an `out` parameter first, before any is valid.
+            Op::Remove { header, .. }
+                if machine.state.trace.is_none() && !machine.phv.is_valid(*header) =>
             {
                 Ok(())
             }
-            Op::Primitive(code) => Ok(machine.execute(code, &[])?),
+            Op::Primitive(block) | Op::Remove { block, .. } => Ok(blocks.run(*block, machine)?),
         }
     }
 

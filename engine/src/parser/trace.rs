@@ -40,7 +40,7 @@ impl Parser {
             Op::Advance(_) => return recorder.note(Event::Advance { bytes: at - start }),
             Op::Lookahead { .. } => return recorder.changes(layout, machine.phv),
             // What primitives do is recorded where they run; a `verify` that holds does nothing.
-            Op::Primitive(_) | Op::Verify { .. } => return,
+            Op::Primitive(_) | Op::Remove { .. } | Op::Verify { .. } => return,
         };
         let event = Event::Extract {
             header: layout.instances[header].name.clone(),

@@ -31,7 +31,7 @@ async fn a_program_that_does_not_match_its_p4info_is_reported_in_one_line() {
     let program = Program::new(json.into_bytes(), own.p4info, "p4info").unwrap();
     assert_eq!(
         refusal(program).await,
-        "switch s1 refused the program: INVALID_ARGUMENT: program and P4Info disagree: the P4Info has no table UltimaIngress.jobs.jib"
+        "switch s1 refused the program: INVALID_ARGUMENT: config.p4info: program and P4Info disagree: the P4Info has no table UltimaIngress.jobs.jib"
     );
 }
 

@@ -13,16 +13,18 @@ pub fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// Waits for Ctrl-C or a termination signal.
+/// Waits for Ctrl-C or a termination signal. The call itself sets the signal handlers.
 ///
 /// # Panics
 /// If the kernel does not let a signal handler be set.
-pub async fn interrupted() {
+pub fn interrupted() -> impl Future<Output = ()> {
     let signal = |kind| signal(kind).expect("signal handlers can be set");
     let mut interrupt = signal(SignalKind::interrupt());
     let mut terminate = signal(SignalKind::terminate());
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+    async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
     }
 }

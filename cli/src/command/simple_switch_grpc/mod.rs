@@ -100,12 +100,14 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         .enable_all()
         .build()?
         .block_on(async {
+            // Before the switch says that it listens: a script may end it at once.
+            let interrupted = crate::runtime::interrupted();
             let switch = Switch::start(config).await.map_err(|error| match error {
                 SwitchError::Program(_) => in_json(error.into()),
                 error => error.into(),
             })?;
             output::print(&format!("Server listening on {}\n", switch.grpc_addr()))?;
-            Ok(switch.run_until(crate::runtime::interrupted()).await?)
+            Ok(switch.run_until(interrupted).await?)
         });
     if let Some(packets) = packets {
         // It ends with the switch. A panic there has been printed.

@@ -150,6 +150,7 @@ pub fn run(options: Options) -> Result<()> {
         .enable_all()
         .build()?
         .block_on(async {
+            let interrupted = crate::runtime::interrupted();
             let started = Switch::start(config).await;
             let switch = started.map_err(|error| with_file(error, paths))?;
             if let Some(emulated) = options.emulate {
@@ -159,7 +160,7 @@ pub fn run(options: Options) -> Result<()> {
                 );
             }
             output::print(&format!("listening on {}\n", switch.grpc_addr()))?;
-            Ok(switch.run_until(crate::runtime::interrupted()).await?)
+            Ok(switch.run_until(interrupted).await?)
         })
 }
 

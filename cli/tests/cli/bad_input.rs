@@ -24,8 +24,8 @@ fn bad_options_are_rejected() {
         &["'1' for '--workers <N>': expected an integer from 2 to 32"],
     );
     assert_says(
-        &["switch", "--device-id", "0"],
-        &["--device-id", "expected an integer from 1 to "],
+        &["switch", "--device-id", "x"],
+        &["'x' for '--device-id <ID>'"],
     );
     assert_says(&["demo", "--loss", "2"], &["--loss", "at most 1"]);
     assert_says(&["demo", "--loss", "-1"], &["--loss", "at least 0"]);

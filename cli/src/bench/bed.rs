@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use tokio::sync::{mpsc, oneshot};
 use tonic::transport::Channel;
 use ultima_api::client::Client;
-use ultima_controller::job::JobSpec;
+use ultima_controller::job::{Gather, JobSpec};
 use ultima_grpc::transport::endpoint;
 use ultima_lab::{Cancel, LabName, Programs, SwitchKind};
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
@@ -90,8 +90,8 @@ pub fn up(
 pub struct Bed {
     client: Client,
     network: mpsc::Sender<Request>,
-    /// The job of Ultima with multicast, if it exists.
-    job: Option<String>,
+    /// Ultima's jobs that exist.
+    jobs: Vec<(Method, String)>,
     /// Numbers jobs, so that no name is used twice.
     numbers: u32,
     ranks: u16,
@@ -157,7 +157,7 @@ impl Bed {
         Ok(Bed {
             client,
             network,
-            job: None,
+            jobs: Vec::new(),
             numbers: 0,
             ranks,
         })
@@ -185,7 +185,7 @@ impl Bed {
         answered.await.map_err(|_| gone())?
     }
 
-    /// The packets lost in the lab so far, and those that the switch trimmed or dropped of the method's job.
+    /// The packets lost in the lab so far, and those that the switch trimmed or dropped of a method's job.
     ///
     /// # Errors
     /// A link, the switch or the controller does not answer.
@@ -194,7 +194,7 @@ impl Bed {
         let sent = self.network.send(Request::Count(answer)).await;
         sent.map_err(|_| gone())?;
         let mut losses = answered.await.map_err(|_| gone())??;
-        if let (Method::UltimaMulticast, Some(job)) = (method, &self.job) {
+        if let Some((_, job)) = self.jobs.iter().find(|(of, _)| *of == method) {
             for switch in self.client.counters(job).await? {
                 for (cause, count) in [
                     ("trimmed", switch.trimmed),
@@ -214,21 +214,27 @@ impl Bed {
     ///
     /// # Errors
     /// The controller rejects it.
-    pub async fn create_job(&mut self) -> Result<String> {
+    pub async fn create_job(&mut self, method: Method) -> Result<String> {
         self.numbers += 1;
         let name = format!("bench{}", self.numbers);
-        let spec = JobSpec::new(&name, (0..self.ranks).map(host));
+        let spec = JobSpec {
+            gather: match method {
+                Method::UltimaUnicast => Gather::Unicast,
+                _ => Gather::Multicast,
+            },
+            ..JobSpec::new(&name, (0..self.ranks).map(host))
+        };
         self.client.create_job(&spec).await?;
-        self.job = Some(name.clone());
+        self.jobs.push((method, name.clone()));
         Ok(name)
     }
 
-    /// Deletes the job, if it exists.
+    /// Deletes all jobs.
     ///
     /// # Errors
     /// The controller does not answer.
-    pub async fn delete_job(&mut self) -> Result<()> {
-        if let Some(job) = self.job.take() {
+    pub async fn delete_jobs(&mut self) -> Result<()> {
+        for (_, job) in self.jobs.drain(..) {
             self.client.delete_job(&job).await?;
         }
         Ok(())

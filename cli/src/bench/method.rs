@@ -8,7 +8,7 @@ use serde::Serialize;
 pub enum Method {
     /// Ultima; the switch copies results to all ranks
     UltimaMulticast,
-    /// Ultima by unicast, without controller and switch
+    /// Ultima without the switch's help
     UltimaUnicast,
     /// PyTorch's all_reduce with Gloo
     GlooRing,

@@ -40,7 +40,8 @@ pub struct Options {
     /// Rate of the limited links in bits per second [default: 100M; with BMv2: 10M]
     #[arg(long, value_name = "BITS/S", value_parser = units::bit_rate)]
     pub rate: Option<u64>,
-    /// Methods that take turns [default: all that are installed]
+    /// Methods that take turns [default: all that are installed but ultima-unicast]. The two of Ultima are two jobs, and the
+    /// controller gives each half of the links' rate: to compare both with others, run the bench twice
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     pub methods: Vec<Method>,
     /// Time for all measurements, at least 1s; a few operations take place in any case [default: 22m; quick: 165s]

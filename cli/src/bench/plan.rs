@@ -132,7 +132,10 @@ impl Plan {
         Plan {
             labs,
             methods: match &options.methods[..] {
-                [] => Method::ALL.to_vec(),
+                // The controller would give each of two jobs half of the links' rate.
+                [] => (Method::ALL.into_iter())
+                    .filter(|it| *it != Method::UltimaUnicast)
+                    .collect(),
                 given => given.to_vec(),
             },
             time: options.time.unwrap_or(time),

@@ -309,11 +309,7 @@ fn say(bar: &ProgressBar, text: &str) {
 }
 
 async fn join(bed: &mut Bed, workers: &mut Workers, method: Method) -> Result<()> {
-    let job = match method {
-        Method::UltimaMulticast => Some(bed.create_job().await?),
-        // Its ranks meet at their own store. A second job would halve the links' rate for the first.
-        _ => None,
-    };
+    let job = bed.create_job(method).await?;
     let request = json!({ "do": "join", "method": method.name(), "job": job });
     workers.ask::<Done>(&request, SILENCE).await?;
     Ok(())
@@ -322,7 +318,7 @@ async fn join(bed: &mut Bed, workers: &mut Workers, method: Method) -> Result<()
 async fn leave(bed: &mut Bed, workers: &mut Workers) -> Result<()> {
     let request = json!({ "do": "leave" });
     workers.ask::<Done>(&request, SILENCE).await?;
-    bed.delete_job().await
+    bed.delete_jobs().await
 }
 
 /// Runs operations of a method; returns its ranks' answers.

@@ -43,16 +43,11 @@ class Torch:
         self.models = {}
 
     def join(self, method, job):
-        """Start Ultima: in a job of the controller, or without one at the process group's store."""
+        """Start Ultima's part in a job of the controller."""
         import ultima
 
-        controller = os.environ["ULTIMA_CONTROLLER"]
-        if job is None:
-            del os.environ["ULTIMA_CONTROLLER"]
-        else:
-            os.environ["ULTIMA_JOB"] = job
+        os.environ["ULTIMA_JOB"] = job
         self.states[method] = ultima.State()
-        os.environ["ULTIMA_CONTROLLER"] = controller
         return {}
 
     def leave(self):

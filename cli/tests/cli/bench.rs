@@ -24,7 +24,7 @@ const TINY: [&str; 13] = [
     "--tails",
     "3",
     "--methods",
-    "ultima-multicast,ultima-unicast,gloo-ring",
+    "ultima-multicast,gloo-ring",
     "--no-unlimited",
     "--time",
     "2s",
@@ -70,11 +70,7 @@ fn a_tiny_bench_writes_its_report_and_leaves_nothing() {
     assert_eq!(cells.len(), 1, "{report}");
     assert_eq!(cells[0]["bytes"], 4_000);
     assert_eq!(cells[0]["rate_bps"], 100_000_000);
-    for (method, name) in [
-        (0, "ultima-multicast"),
-        (1, "ultima-unicast"),
-        (2, "gloo-ring"),
-    ] {
+    for (method, name) in [(0, "ultima-multicast"), (1, "gloo-ring")] {
         let measured = &cells[0]["methods"][method];
         assert_eq!(measured["method"], name);
         assert!(
@@ -110,7 +106,7 @@ fn a_tiny_bench_writes_its_report_and_leaves_nothing() {
         csv.lines().all(|line| columns(line) == columns(header)),
         "{csv}"
     );
-    assert_eq!(csv.lines().count(), 1 + 3 + 2);
+    assert_eq!(csv.lines().count(), 1 + 2 + 2);
     draws(&out.path().join("index.html"), 2);
 }
 

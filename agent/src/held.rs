@@ -12,13 +12,15 @@ use crate::{Membership, give_up};
 /// How long [`Held::give_up`] waits for the controller.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The memberships of a process, also those of earlier epochs.
+/// The memberships of a process in their jobs' latest epochs.
 #[derive(Clone, Debug, Default)]
 pub struct Held(Arc<Mutex<Vec<(Client, Membership)>>>);
 
 impl Held {
     pub(crate) fn add(&self, client: &Client, membership: &Membership) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The seat of an earlier epoch has the same token.
+        all.retain(|(_, it)| (&it.job, it.token) != (&membership.job, membership.token));
         all.push((client.clone(), membership.clone()));
     }
 

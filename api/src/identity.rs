@@ -1,4 +1,4 @@
-//! Who a certificate is for: a role and a name, as a SPIFFE ID.
+//! The holder of a certificate: a role and a name, as a SPIFFE ID.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// The trust domain of all identities.
 const DOMAIN: &str = "spiffe://ultima/";
 
-/// What the holder of a certificate may do. The controller has the list of calls.
+/// The role of a certificate's holder. The controller has the list of calls that each may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Everything that people do.
@@ -22,16 +22,21 @@ pub enum Role {
 impl Role {
     /// All roles.
     pub const ALL: [Role; 4] = [Role::Operator, Role::Agent, Role::Viewer, Role::Controller];
-}
 
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    /// Its name in URIs and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
             Role::Operator => "operator",
             Role::Agent => "agent",
             Role::Viewer => "viewer",
             Role::Controller => "controller",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -40,7 +45,7 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let mut all = Role::ALL.into_iter();
-        all.find(|role| role.to_string() == text).ok_or(())
+        all.find(|role| role.name() == text).ok_or(())
     }
 }
 
@@ -76,8 +81,8 @@ impl fmt::Display for Identity {
     }
 }
 
-/// True if `name` can be a name: 1 to 63 letters, digits, `-`, `_` or `.`, as that of a host. SPIFFE allows the same
-/// characters in a path, except that `.` and `..` are not segments.
+/// True if `name` can name a switch, a host, a job or the holder of a certificate: 1 to 63 letters, digits, `-`, `_` or `.`, the
+/// first a letter or digit. It is valid in file names, in `s1/9`, on a command line, and as a segment of a SPIFFE ID.
 pub fn is_name(name: &str) -> bool {
     (1..=63).contains(&name.len())
         && name.starts_with(|first: char| first.is_ascii_alphanumeric())

@@ -6,7 +6,7 @@
 //!   controller's address; [`codes`]: the gRPC codes of rejections.
 //! - [`member_session`]: a member's session with the controller; [`turns`]: the operations that a
 //!   member may begin while the job's members change.
-//! - [`identity`]: the role and name in a certificate.
+//! - [`identity`]: the role and name in a certificate; [`is_name`]: the names that switches, hosts and jobs may have.
 //! - [`Line`]: a job of a grid, by name; [`MacAddr`].
 
 pub mod address;
@@ -20,5 +20,6 @@ mod route;
 pub mod turns;
 pub mod v1;
 
+pub use identity::is_name;
 pub use line::Line;
 pub use mac::{MacAddr, ParseMacError};

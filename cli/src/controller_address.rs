@@ -12,7 +12,7 @@ use ultima_console::units;
 /// The environment variable for `--controller`; `ultima lab exec` sets it.
 pub const VARIABLE: &str = "ULTIMA_CONTROLLER";
 
-/// The address of the controller, and how to prove to it who calls.
+/// The address of the controller, and the files for TLS to it.
 #[derive(Clone, clap::Args)]
 pub struct ControllerAddress {
     /// Address of the controller: HOST:PORT or unix:PATH; of several controllers, separated by commas

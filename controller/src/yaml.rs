@@ -168,21 +168,13 @@ pub fn invalid<T, P: std::error::Error>(
     }
 }
 
-/// The pattern of names; see [`is_name`].
+/// The pattern of names; see [`ultima_api::is_name`].
 pub(crate) const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$";
-
-/// True if `name` can name a switch, a host or a job: it must be valid in file names, in `s1/9` and
-/// on a command line.
-pub(crate) fn is_name(name: &str) -> bool {
-    (1..=63).contains(&name.len())
-        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-}
 
 #[cfg(test)]
 mod tests {
+    use ultima_api::is_name;
+
     use super::*;
 
     #[test]

@@ -217,7 +217,7 @@ pub(super) fn load(
         let to: Vec<Slot> = from.iter().map(place).collect();
 
         // p4c names a list as P4Info names the digest. One that P4Info does not have cannot be
-        // enabled by anybody.
+        // enabled.
         let digest = match p4info.digests.get(&list.name) {
             None => 0,
             Some(described) => {

@@ -7,18 +7,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, anyhow, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rcgen::string::Ia5String;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
-use ultima_api::identity::{Identity, Role, is_name};
+use ultima_api::identity::{Identity, Role};
+use ultima_api::is_name;
 
 use ultima_console::output;
 
-/// The file of the authority's certificate, which everybody gets.
+/// The file of the authority's certificate, which every machine gets.
 const CA: &str = "ca.pem";
-/// The file of the authority's key, which nobody gets.
+/// The file of the authority's key, which stays in the folder.
 const CA_KEY: &str = "ca.key";
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -70,7 +72,8 @@ struct Init {
   ultima certs issue viewer dashboard --days 30")]
 struct Issue {
     /// What its holder may do: an operator everything, an agent join from its host, a viewer read, a controller serve
-    role: RoleName,
+    #[arg(value_parser = role())]
+    role: Role,
     /// Its holder's name; an agent's is its host's name in the fabric
     #[arg(value_parser = name)]
     name: String,
@@ -99,23 +102,10 @@ struct Files {
     force: bool,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum RoleName {
-    Operator,
-    Agent,
-    Viewer,
-    Controller,
-}
-
-impl From<RoleName> for Role {
-    fn from(role: RoleName) -> Self {
-        match role {
-            RoleName::Operator => Role::Operator,
-            RoleName::Agent => Role::Agent,
-            RoleName::Viewer => Role::Viewer,
-            RoleName::Controller => Role::Controller,
-        }
-    }
+/// Parses a role, by its name.
+fn role() -> impl TypedValueParser<Value = Role> {
+    PossibleValuesParser::new(Role::ALL.map(Role::name))
+        .map(|name| name.parse().expect("one of these names"))
 }
 
 fn name(text: &str) -> Result<String, String> {
@@ -167,11 +157,11 @@ fn issue(issue: &Issue) -> Result<()> {
     let issuer = Issuer::new(authority(issue.days), key);
 
     let identity = Identity {
-        role: issue.role.into(),
+        role: issue.role,
         name: issue.name.clone(),
     };
     if identity.role != Role::Controller && !issue.address.is_empty() {
-        bail!("--address is for controllers: nobody connects to the {identity}");
+        bail!("--address is for controllers; clients do not connect to {identity}: leave it out");
     }
     let key = KeyPair::generate()?;
     let certificate = holder(&identity, &issue.address, issue.days)?.signed_by(&key, &issuer)?;

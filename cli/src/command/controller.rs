@@ -70,7 +70,7 @@ struct Serve {
     /// The authorities of the certificates of clients, and of the controllers in --peers
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "TLS")]
     tls_client_ca: Option<PathBuf>,
-    /// Serve an address other than loopback without TLS: everybody who reaches it may do everything
+    /// Serve an address other than loopback without TLS: every client that reaches it may do everything
     #[arg(long, conflicts_with = "tls_cert", help_heading = "TLS")]
     insecure: bool,
     /// Database file for jobs and their members; created if it does not exist. Without it jobs are kept in memory only, and a

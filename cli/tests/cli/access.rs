@@ -1,4 +1,4 @@
-//! Access to the control API from the command line: TLS, addresses that everybody reaches, and idle connections.
+//! Access to the control API from the command line: TLS, addresses other than loopback, and idle connections.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -183,7 +183,7 @@ fn keys_are_private_and_nothing_is_overwritten_without_force() {
 }
 
 #[test]
-fn only_insecure_serves_everybody() {
+fn only_insecure_serves_other_addresses_without_tls() {
     let folder = tempfile::tempdir().expect("a folder");
     let fabric = concat!(env!("CARGO_MANIFEST_DIR"), "/../topologies/star4.yaml");
     let open = [
@@ -205,7 +205,7 @@ fn only_insecure_serves_everybody() {
 
 /// At a limit of 32 open files, as many idle connections as the kernel queues.
 #[test]
-fn idle_connections_lock_nobody_out_and_use_no_time() {
+fn idle_connections_keep_no_client_out_and_use_no_time() {
     let folder = tempfile::tempdir().expect("a folder");
     let controller = Controller::start(folder.path(), LOOPBACK, Some(32), &[]);
     let idle: Vec<TcpStream> = (0..60)

@@ -97,7 +97,7 @@ impl Checker<'_> {
     }
 
     fn name(&mut self, name: &Spanned<String>, field: &str, node: Node) -> Result<(), FabricError> {
-        if !yaml::is_name(&name.value) {
+        if !ultima_api::is_name(&name.value) {
             let problem = FabricProblem::Name(name.value.clone());
             return Err(self.fail(name, format!("{field}.name"), problem));
         }

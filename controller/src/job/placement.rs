@@ -7,7 +7,6 @@ use std::ops::{Range, RangeInclusive};
 use super::{Epoch, JobProblem, JobSpec, PlacementError};
 use crate::fabric::{Fabric, HostId};
 use crate::names::some_of;
-use crate::yaml;
 
 /// A rank's host and UDP port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,7 +31,7 @@ impl JobSpec {
 
 /// Checks a job's name.
 pub(super) fn check_name(name: &str) -> Result<(), JobProblem> {
-    match yaml::is_name(name) {
+    match ultima_api::is_name(name) {
         true => Ok(()),
         false => Err(JobProblem::Name(name.to_owned())),
     }

@@ -1,7 +1,7 @@
 //! The control API's open connections: how many there are, and how long one may stay silent.
 //!
 //! A connection has [`FIRST_REQUEST`] to carry its first request, TLS handshake included. Where no room is left, the oldest
-//! connection without a request ends for a new one, so idle connections lock nobody out.
+//! connection without a request ends for a new one, so idle connections keep no client out.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -271,8 +271,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_a_request_ends_and_one_with_a_request_stays() {
         let connections = Connections::new(LIMITS);
-        let (mut ours, _theirs) = (Vec::new(), Vec::<DuplexStream>::new());
-        let mut theirs = Vec::new();
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..2 {
             let (one, other) = duplex(64);
             theirs.push(other);

@@ -34,7 +34,7 @@ pub enum ServeError {
     },
     /// The address is not loopback, and nothing protects it.
     #[error(
-        "--listen {listen} would let everybody who reaches it control the switches; pass --tls-cert, --tls-key and --tls-client-ca (`ultima certs --help` makes them), or --insecure for a private network"
+        "--listen {listen} would let every client that reaches it control the switches; pass --tls-cert, --tls-key and --tls-client-ca (`ultima certs --help` makes them), or --insecure for a private network"
     )]
     Open {
         /// The address.

@@ -100,7 +100,7 @@ pub struct Config {
     pub listen: Listen,
     /// Certificates. With them the API speaks TLS only, and a client's certificate must name its role.
     pub tls: Option<ServerTls>,
-    /// True to serve everybody who reaches a TCP address other than loopback, without TLS.
+    /// True to serve every client of a TCP address other than loopback without TLS.
     pub insecure: bool,
     /// How long a switch may take to answer at the start, and how long a failed bring-up is
     /// retried.

@@ -238,7 +238,7 @@ async fn other_addresses_than_loopback_need_tls() {
 
 /// Also a stranger that knows everything that the API shows.
 #[tokio::test]
-async fn nobody_attends_or_leaves_in_the_name_of_another_member() {
+async fn a_member_cannot_attend_or_leave_as_another() {
     let target = Target::of_run();
     let switch = ChaosSwitch::start_as(target).await;
     let text = include_str!("../../../topologies/star4.yaml")

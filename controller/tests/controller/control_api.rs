@@ -782,12 +782,12 @@ async fn sessions_last_until_members_leave_or_the_controller_stops() {
         };
         attend(&client, attendance)
     };
-    let nobody = api::JoinResponse {
+    let unjoined = api::JoinResponse {
         epoch: job.epoch,
         job_id: job.id,
         ..api::JoinResponse::default()
     };
-    let (early, _) = attend(&nobody);
+    let (early, _) = attend(&unjoined);
     assert_eq!(refusal(early.await.unwrap()).0, Code::FailedPrecondition);
 
     let mut seats = Vec::new();

@@ -287,7 +287,7 @@ impl Controller {
             let registry = self.registry();
             let (record, hosts, succession) = succeed(&registry, name, want)?;
             let of = &record.job;
-            let has_begun = has_begun(record) && !record.seats.all_left();
+            let has_begun = has_begun(record);
             let names = self.program().names();
             let (job, plan) = registry.propose_next(&self.fabric, names, of, &hosts)?;
             let (of, first) = (of.id, None);
@@ -372,17 +372,16 @@ fn succeed<'r>(
     };
     let mut succession = Succession::new(&from, |rank| stay.contains(&rank), &hosts, why);
     succession.keep_free(&from, &hosts, free.iter().copied());
-    let nobody_stays = succession.survivors().next().is_none();
-    if has_begun(record) && !record.seats.all_left() && nobody_stays {
+    if has_begun(record) && succession.survivors().next().is_none() {
         let name = name.to_owned();
         return Err(JobRequestError::NobodyStays { name });
     }
     Ok((record, hosts, succession))
 }
 
-/// True if all members have joined.
+/// True if operations are in progress: all members have joined, and some have not left.
 fn has_begun(record: &Record) -> bool {
-    record.seats.free().next().is_none()
+    record.seats.free().next().is_none() && !record.seats.all_left()
 }
 
 /// Checks that a job is still in this epoch and has this id, if these are not 0.

@@ -93,6 +93,7 @@ mod key;
 mod layout;
 mod load;
 mod meter;
+mod of_program;
 mod p4info;
 mod parser;
 mod pass;

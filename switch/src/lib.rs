@@ -17,7 +17,6 @@
 //! └────────────── forwarding thread ──────────┘ ← closures ← gRPC server (tokio)
 //! ```
 
-mod bare_program;
 mod clock;
 pub mod config;
 mod datapath;

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::v1::{
     CloneSessionEntry, ForwardingPipelineConfig, MulticastGroupEntry, TableEntry,
 };
 
+use crate::device_config;
 use crate::digests::Digests;
-use crate::engine::{Engine, Limits, LoadError};
+use crate::engine::{self, Engine, Limits, LoadError};
 use crate::grpc::{
     self,
     strings::{self, Strings},
@@ -16,7 +18,6 @@ use crate::grpc::{
 use crate::p4info;
 use crate::target::{Refusal, Target};
 use crate::tm::Nanos;
-use crate::{bare_program, device_config};
 
 /// Time between two looks for idle entries, as long as there are any.
 const SCAN_INTERVAL: Nanos = 10_000_000;
@@ -57,24 +58,21 @@ impl Loader {
 
     /// Loads a program without its P4Info. Packets run through it, but controllers have no access to it.
     pub(crate) fn load_bare(&self, json: Vec<u8>) -> Result<Pipeline, ConfigError> {
-        let p4info = bare_program::p4info(&json).map_err(|error| {
-            // The message ends with the place, which has its own fields.
-            let message = error.to_string();
-            let message = message
-                .rsplit_once(" at line ")
-                .map_or(&*message, |it| it.0);
-            ConfigError::Load(LoadError::Json {
-                line: error.line(),
-                column: error.column(),
-                message: message.to_owned(),
-            })
-        })?;
-        let mut pipeline = self.load(ForwardingPipelineConfig {
-            p4info: Some(p4info),
+        let converted = match &self.target {
+            None => None,
+            Some(target) => Some(target.pipeline(&json)?),
+        };
+        let program = converted.as_ref().unwrap_or(&json);
+        let described = engine::P4Info::of_program(program)?;
+        let engine = Engine::load(program, &described, self.limits.clone())?;
+        let strings = Strings::new(&P4Info::default(), &engine);
+        let config = ForwardingPipelineConfig {
             p4_device_config: json,
-            cookie: None,
-        })?;
-        pipeline.config.p4info = None;
+            ..ForwardingPipelineConfig::default()
+        };
+        let mut pipeline = Pipeline::new(engine, strings, config);
+        pipeline.target.clone_from(&self.target);
+        pipeline.engine.seed(self.seed);
         Ok(pipeline)
     }
 }
@@ -165,9 +163,14 @@ impl Pipeline {
             return Err(ConfigError::NoDeviceConfig);
         }
         let engine = p4info::load(&json, described, limits)?;
+        let strings = Strings::new(described, &engine);
+        Ok(Pipeline::new(engine, strings, config))
+    }
+
+    fn new(engine: Engine, strings: Strings, config: ForwardingPipelineConfig) -> Pipeline {
         let mut pipeline = Pipeline {
             digests: Digests::new(engine.digests().clone()),
-            strings: Strings::new(described, &engine),
+            strings,
             target: None,
             next_scan: 0,
             engine,
@@ -177,6 +180,6 @@ impl Pipeline {
             defaults_set: BTreeSet::new(),
         };
         strings::adopt(&mut pipeline);
-        Ok(pipeline)
+        pipeline
     }
 }

@@ -432,9 +432,7 @@ pub(super) struct ActionProfile {
     #[serde(rename = "id")]
     _id: IgnoredAny,
     pub selector: Option<Selector>,
-    /// P4Info has it too.
-    #[serde(default, rename = "max_size")]
-    _max_size: Ignored,
+    pub max_size: Option<u64>,
     #[serde(default, rename = "source_info")]
     _source_info: Ignored,
 }

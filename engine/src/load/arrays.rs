@@ -15,7 +15,7 @@ use super::super::p4info::{ArrayInfo, P4Info};
 use super::super::register::Register;
 use super::super::value_set::ValueSet;
 
-pub(super) fn indirect_counters(
+pub(in super::super) fn indirect_counters(
     file: &json::Program,
 ) -> impl Iterator<Item = (&json::CounterArray, u64)> {
     let indirect = file
@@ -25,7 +25,9 @@ pub(super) fn indirect_counters(
     indirect.map(|counter| (counter, counter.size.unwrap_or(0)))
 }
 
-pub(super) fn indirect_meters(file: &json::Program) -> impl Iterator<Item = &json::MeterArray> {
+pub(in super::super) fn indirect_meters(
+    file: &json::Program,
+) -> impl Iterator<Item = &json::MeterArray> {
     file.meter_arrays.iter().filter(|meter| !meter.is_direct)
 }
 

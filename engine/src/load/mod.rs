@@ -9,8 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use self::arrays::{indirect_counters, indirect_meters};
+pub(super) use self::arrays::{indirect_counters, indirect_meters};
 use self::table::Loader;
+pub(super) use self::table::kind_of;
 use super::bits::Slot;
 use super::checksum::{Calculation, Checksum};
 use super::code::Code;

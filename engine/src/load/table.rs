@@ -491,7 +491,7 @@ fn unlisted_params(action: &Action) -> Vec<TableParam> {
     params.map(param).collect()
 }
 
-fn kind_of(name: &str, at: &str) -> Result<MatchKind, LoadError> {
+pub(in super::super) fn kind_of(name: &str, at: &str) -> Result<MatchKind, LoadError> {
     Ok(match name {
         "exact" => MatchKind::Exact,
         "lpm" => MatchKind::Lpm,

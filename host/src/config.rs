@@ -172,9 +172,10 @@ impl ReceiveBuffer {
         config.header_len() + config.counted_len() + HEADERS_AND_SHARED_INFO
     }
 
-    /// The room in a socket with Linux's defaults.
-    pub(crate) fn usual(config: &Config) -> Self {
-        Self::of_socket(Self::USUAL, config)
+    /// The room in a Linux socket whose process has not sized it yet, as that of a rank that has not started:
+    /// net.core.rmem_default is the default net.core.rmem_max, and is not doubled.
+    pub(crate) fn unsized_socket(config: &Config) -> Self {
+        Self::of_socket(Self::USUAL / 2, config)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Flow control: a rank sends no more packets to another than that rank's receive buffer has room for.
 //!
 //! A receiver divides its buffer evenly among the other ranks: the window. SCATTER, GATHER and REPAIR carry a
-//! sequence number that counts all such packets of their sender ([`Header::sequence`]). After half a window
-//! of one sender's packets, the receiver grants credit (CONTROL): the last sequence number that it has taken
+//! sequence number that counts all such packets of their sender ([`Header::sequence`]). After the first packet of a
+//! sender, and after each half a window of them, the receiver grants credit (CONTROL): the last sequence number that it has taken
 //! from its socket, and the window. A sender has at most a window of packets outstanding at each receiver.
 //! Sequence numbers, unlike counts, survive losses: whatever precedes a received packet on its path has
 //! arrived or is lost.
@@ -93,9 +93,8 @@ fn is_newer(a: u32, b: u32) -> bool {
 }
 
 /// Each source's share of a buffer for `packets` packets.
-fn window(packets: u32, sources: u16) -> u16 {
-    let share = packets / u32::from(sources);
-    share.clamp(SMALLEST_WINDOW.into(), LARGEST_WINDOW.into()) as u16
+fn share(packets: u32, sources: u16) -> u16 {
+    (packets / u32::from(sources)).min(LARGEST_WINDOW.into()) as u16
 }
 
 impl Credit {
@@ -103,8 +102,9 @@ impl Credit {
         let others = config.ranks - 1;
         let ranks = config.receive_buffer.map_or(0, |_| config.ranks);
         let own = config.receive_buffer.map_or(0, |buffer| buffer.packets);
-        // Until a receiver grants more, it counts as a usual one, or as this rank if that has less room.
-        let first = window(own.min(ReceiveBuffer::usual(config).packets), others);
+        // Until a receiver grants more, it may not have sized its socket; or it has as little room as this rank.
+        let first = own.min(ReceiveBuffer::unsized_socket(config).packets);
+        let first = share(first, others).max(1);
         let receiver = |_| Receiver {
             window: first,
             outstanding: VecDeque::new(),
@@ -120,7 +120,7 @@ impl Credit {
             group_room: 0,
             blocked: Vec::new(),
             sources: vec![Source::default(); ranks.into()],
-            window: window(own, others),
+            window: share(own, others).max(SMALLEST_WINDOW),
             owed: VecDeque::new(),
         }
     }
@@ -206,11 +206,13 @@ impl Credit {
         let (Some(source), Some(sequence)) = (source, header.sequence()) else {
             return;
         };
-        if source.taken == 0 || is_newer(sequence, source.taken) {
+        let is_first = source.taken == 0;
+        if is_first || is_newer(sequence, source.taken) {
             source.taken = sequence;
         }
         source.ungranted = source.ungranted.saturating_add(1);
-        if source.ungranted >= self.window.div_ceil(2) {
+        // The first grant shows the source that there is more room than it assumes.
+        if is_first || source.ungranted >= self.window.div_ceil(2) {
             self.owe(header.source);
         }
     }

@@ -14,8 +14,8 @@ use crate::common::{GATHERS, Network, Random, at_once, lossy, powers};
 
 const JOB: u16 = 1;
 
-/// Runs `steps` steps of some buckets on all ranks. Returns the ranks' reports.
-fn run(config: &Config, steps: u32, buckets: &[usize]) -> Vec<Report> {
+/// Runs `steps` steps of some buckets on all ranks, of which the last starts `late`. Returns the ranks' reports.
+fn run(config: &Config, steps: u32, buckets: &[usize], late: Duration) -> Vec<Report> {
     let bind = |_| UdpSocket::bind("127.0.0.1:0").expect("binds");
     let sockets: Vec<UdpSocket> = (0..config.ranks).map(bind).collect();
     let address = |socket: &UdpSocket| match socket.local_addr() {
@@ -36,6 +36,9 @@ fn run(config: &Config, steps: u32, buckets: &[usize]) -> Vec<Report> {
         };
         let buckets = buckets.to_vec();
         thread::spawn(move || {
+            if rank == config.ranks - 1 {
+                thread::sleep(late);
+            }
             let mut collective = Collective::over_udp(config, udp).expect("opens");
             let own = f32::from(rank);
             let mut gradients: Vec<Vec<f32>> = buckets.iter().map(|len| vec![own; *len]).collect();
@@ -100,7 +103,16 @@ fn nothing_is_lost_without_a_rate() {
         (16, 1, 1000, &[20_000][..]),
     ] {
         let steps = ultima_testing::per_run(few, many);
-        assert_nothing_lost(&run(&config(ranks), steps, buckets));
+        assert_nothing_lost(&run(&config(ranks), steps, buckets, Duration::ZERO));
+    }
+}
+
+/// Its socket has the buffer of a process that has not started, half of what the others' limit allows.
+#[test]
+fn nothing_is_lost_if_a_rank_starts_late() {
+    for (ranks, bucket) in [(2, 500_000), (9, 300_000), (16, 300_000)] {
+        let late = Duration::from_millis(50);
+        assert_nothing_lost(&run(&config(ranks), 2, &[bucket], late));
     }
 }
 

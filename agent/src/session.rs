@@ -32,6 +32,8 @@ pub struct Context {
     pub host: Arc<str>,
     /// What this process's ranks are configured with.
     pub settings: Settings,
+    /// What else must be equal at all ranks, by name: the controller refuses a rank that differs.
+    pub shared: Vec<(&'static str, String)>,
     /// Where their counters go.
     pub metrics: Arc<Metrics>,
     /// Their memberships.
@@ -196,7 +198,10 @@ impl Session {
             let Membership { job, rank, .. } = membership;
             (context.notice)(&format!("warning: rank {rank} of {job}: {line}"));
         }
-        let attendance = membership.attendance(&config);
+        let mut attendance = membership.attendance(&config);
+        let shared = context.shared.iter();
+        (attendance.settings)
+            .extend(shared.map(|(name, value)| ((*name).to_owned(), value.clone())));
         let collective = match link {
             Link::Udp => Collective::over_udp(config, membership.udp()?)?,
             Link::Port(fd) => Collective::over_port(config, membership.port(fd))?,

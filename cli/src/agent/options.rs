@@ -48,7 +48,7 @@ pub struct Options {
     /// Number of values (32-bit floats) in each AllReduce, such as 25M; must be equal on all hosts
     #[arg(long, value_name = "N", default_value = "1000000", value_parser = |text: &str| units::count::<NonZeroU32>(text, NonZeroU32::MAX))]
     pub allreduce: NonZeroU32,
-    /// Number of AllReduces of the job; a rank that joins later takes part in the remaining ones
+    /// Number of AllReduces of the job, of which a rank that joins later takes part in the rest; must be equal on all hosts
     #[arg(long, value_name = "N", default_value = "1", value_parser = |text: &str| units::count::<NonZeroU32>(text, NonZeroU32::MAX))]
     pub repeat: NonZeroU32,
     /// Compare every result with the exact mean
@@ -109,6 +109,15 @@ impl Options {
             rate: self.rate,
             policies: self.policies.policies(),
         }
+    }
+
+    /// What else all agents of the job have in common, by name.
+    pub fn shared(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("--allreduce", self.allreduce.to_string()),
+            ("--repeat", self.repeat.to_string()),
+            ("--seed", self.seed.to_string()),
+        ]
     }
 }
 

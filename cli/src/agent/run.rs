@@ -83,6 +83,7 @@ async fn work(options: &Options, held: Held) -> Result<ExitCode> {
         client: client.clone(),
         host: host.as_str().into(),
         settings: options.settings(),
+        shared: options.shared(),
         metrics,
         held,
         notice: |line| eprintln!("{}", output::visible(line)),
@@ -94,13 +95,21 @@ async fn work(options: &Options, held: Held) -> Result<ExitCode> {
             ReadyError::Session(error) => anyhow::Error::from(error),
             late => Exit::TimedOut.because(format!("job {name}: {late}")).into(),
         })?;
+    if begin.is_empty() {
+        let resized = || format!("job {name} was resized without host {host}");
+        let why = match removed.is_empty() {
+            true => resized(),
+            false => removed
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("\n"),
+        };
+        return Err(Exit::Rejected.because(why).into());
+    }
     for why in &removed {
         // The other ranks continue without it.
         eprintln!("{why}");
-    }
-    if begin.is_empty() {
-        let why = format!("job {name} was resized without host {host}");
-        return Err(Exit::Rejected.because(why).into());
     }
 
     let (silent, silences) = mpsc::unbounded_channel();

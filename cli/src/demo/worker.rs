@@ -211,6 +211,7 @@ async fn join(config: &WorkerConfig, port: OwnedFd) -> Result<(EpochMember, Opti
         client: Client::connect(&config.controller).await?,
         host: config.host.as_str().into(),
         settings: config.settings,
+        shared: Vec::new(),
         metrics: Arc::default(),
         held: ultima_agent::Held::default(),
         notice: |line| eprintln!("{line}"),

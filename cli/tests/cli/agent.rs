@@ -1,5 +1,6 @@
 //! `ultima agent` on the hosts of a lab; needs root.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -388,6 +389,34 @@ fn an_agent_without_a_complete_operation_verified_nothing() {
             );
             let unsent = "packets could not be sent: Message too long";
             assert_eq!(errors.contains(unsent), host == 3, "h{host}: {errors}");
+        }
+    });
+}
+
+#[test]
+fn agents_with_different_work_do_not_start() {
+    with_hosts(|hosts| {
+        for different in [["--allreduce", "20001"], ["--repeat", "3"], ["--seed", "4"]] {
+            hosts.create("{ name: train, members: [h1, h2] }");
+            let options = [&AGENT[..], &["--join-timeout", "100ms"]].concat();
+            let agents = [
+                hosts.start(1, &options),
+                hosts.start(2, &[&options[..], &different].concat()),
+            ];
+            let outputs = agents.map(ended);
+            let errors = outputs
+                .each_ref()
+                .map(|output| String::from_utf8_lossy(&output.stderr));
+            let of_the_others = |errors: &Cow<'_, str>| {
+                errors.contains(different[0])
+                    && errors.contains("start all ranks with the same settings")
+            };
+            let refused = errors.iter().position(of_the_others);
+            let refused = refused.unwrap_or_else(|| panic!("{errors:?}"));
+            assert_eq!(outputs[refused].status.code(), Some(5), "{errors:?}");
+            assert_eq!(errors[refused].lines().count(), 1, "{errors:?}");
+            let mut delete = hosts.lab.controlled(&["job", "delete", "train"]);
+            printed(&delete.output().expect("it runs"));
         }
     });
 }

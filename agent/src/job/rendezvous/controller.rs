@@ -77,6 +77,7 @@ impl Controller {
             client,
             host: self.host.clone().into(),
             settings: request.settings,
+            shared: Vec::new(),
             metrics: Arc::new(Metrics::default()),
             held: Held::default(),
             notice: |line| tracing::info!("{line}"),

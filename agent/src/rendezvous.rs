@@ -19,10 +19,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The token of "I am here". The controller draws its rounds' tokens from all 2^32, so a collision with these
-/// two is improbable; a check would then count a few packets too many.
+/// three is improbable; a check would then count a few packets too many.
 const HERE: u32 = u32::MAX;
 /// The token of "I receive packets from all of you".
 const HEARING: u32 = u32::MAX - 1;
+/// The token of the same, from a rank that waits for no other any more.
+const MET: u32 = u32::MAX - 2;
 
 /// Exchanges packets with all other ranks until each has reported that it receives from all, for at most
 /// `bound`; blocks. Returns the ranks without packets or without that report; empty on success.
@@ -50,14 +52,15 @@ pub fn meet(prober: &Prober, rank: u16, ranks: u16, bound: Duration) -> Result<V
     let end = Instant::now() + bound;
     let mut pause = FIRST_PAUSE;
     loop {
-        let hearing = heard(HEARING)?;
+        let mut hearing = heard(HEARING)?;
+        hearing.extend(heard(MET)?);
         let here = heard(HERE)?;
         let silent = others().filter(|other| !here.contains(other) && !hearing.contains(other));
         let silent: Vec<u16> = silent.collect();
         send(if silent.is_empty() { HEARING } else { HERE })?;
         if others().all(|other| hearing.contains(&other)) {
-            // Repeated, because a rank that misses it would wait until `bound`.
-            send(HEARING)?;
+            // A rank that has missed this asks again.
+            prober.answer(vec![HERE, HEARING], MET)?;
             return Ok(Vec::new());
         }
         let now = Instant::now();

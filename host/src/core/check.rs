@@ -57,6 +57,14 @@ pub struct HeardInRound {
 pub(super) struct Checks {
     outgoing: VecDeque<CheckPacket>,
     rounds: VecDeque<Round>,
+    answers: Option<Answers>,
+}
+
+/// Rounds whose packets are answered.
+struct Answers {
+    of: Vec<u32>,
+    /// The round of the answers; never one that is answered itself.
+    with: u32,
 }
 
 struct Round {
@@ -83,6 +91,17 @@ impl Checks {
     /// Counts a check packet from another rank. The first packet of a new round removes the oldest round: a
     /// rank learns of rounds from packets, which may arrive before the controller's request.
     pub(super) fn received(&mut self, header: &Header, check: Check) {
+        if let Some(Answers { of, with }) = &self.answers
+            && of.contains(&check.token)
+        {
+            self.push(CheckPacket {
+                to: Destination::Rank(header.source),
+                probe: false,
+                about: OperationId::default(),
+                token: *with,
+                payload: 0,
+            });
+        }
         let heard = &mut self.round(check.token).ranks;
         let (source, by_group, hops) = (header.source, check.by_group, header.switch_flags.hops);
         match heard
@@ -100,6 +119,12 @@ impl Checks {
                 hops,
             }),
         }
+    }
+
+    /// From now on, answers each packet of the rounds `of` with one of the round `with`, which is none of them.
+    pub(super) fn answer(&mut self, mut of: Vec<u32>, with: u32) {
+        of.retain(|token| *token != with);
+        self.answers = Some(Answers { of, with });
     }
 
     /// Counts the first switch's answer to a PROBE of the round `token`.

@@ -288,6 +288,11 @@ impl Core {
         }
     }
 
+    /// From now on, answers each check packet of the rounds `of` with one of the round `with` to its source.
+    pub fn answer_checks(&mut self, of: Vec<u32>, with: u32) {
+        self.checks.answer(of, with);
+    }
+
     /// Check packets received in the round `token`. Only the last few rounds are stored.
     pub fn heard(&self, token: u32) -> HeardInRound {
         self.checks.heard(token)

@@ -45,6 +45,10 @@ pub(crate) enum Command {
     /// Record events.
     Trace(Box<dyn Sink>),
     Check(Vec<CheckPacket>),
+    AnswerChecks {
+        of: Vec<u32>,
+        with: u32,
+    },
     Heard {
         token: u32,
         answer: Sender<(HeardInRound, Report)>,
@@ -101,6 +105,14 @@ impl Prober {
     /// [`Stopped`].
     pub fn send(&self, packets: Vec<CheckPacket>) -> Result<(), Stopped> {
         self.command(Command::Check(packets))
+    }
+
+    /// From now on, answers each check packet of the rounds `of` with one of the round `with` to its source.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn answer(&self, of: Vec<u32>, with: u32) -> Result<(), Stopped> {
+        self.command(Command::AnswerChecks { of, with })
     }
 
     /// Check packets received in the round `token`, and the counters so far. Returns as soon as the data
@@ -339,6 +351,7 @@ impl<L: Link> DataThread<L> {
                         .into_iter()
                         .for_each(|packet| self.core.check(packet));
                 }
+                Ok(Command::AnswerChecks { of, with }) => self.core.answer_checks(of, with),
                 Ok(Command::Heard { token, answer }) => {
                     // A caller that is gone needs no answer.
                     let _ = answer.send((self.core.heard(token), self.report()));

@@ -125,9 +125,9 @@ pub struct Options {
     /// Who replicates an aggregate to all workers
     #[arg(long, value_name = "MODE", value_enum, default_value_t = Multicast::Switch)]
     pub multicast: Multicast,
-    /// Authenticate packets with a key from the controller, and drop all others
+    /// Do not authenticate packets with a key from the controller
     #[arg(long)]
-    pub sealed: bool,
+    pub unsealed: bool,
 
     /// P4 program for the switch: the JSON file of p4c's BMv2 backend [default: Ultima's program]
     #[arg(long, value_name = "FILE", requires = "p4info")]

@@ -191,7 +191,7 @@ pub(super) mod tests {
             timeouts: Timeouts::CauseAware,
             estimator: "arrived-mean",
             multicast: Multicast::Switch,
-            sealed: false,
+            sealed: true,
             impairments: Impairments {
                 loss: 0.01,
                 burst_loss: None,

@@ -177,7 +177,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
             Multicast::Unicast => Gather::Unicast,
         },
         seed: Some(options.seed),
-        sealed: options.sealed,
+        sealed: !options.unsealed,
         ..JobSpec::new(JOB, (0..usize::from(options.workers)).map(host))
     };
     Client::connect(&controller_address)
@@ -280,7 +280,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
 /// The number of slots in the longest shard of the gradient.
 fn slots_of_longest_shard(options: &Options, parameters: usize) -> u32 {
     let config = Config {
-        key: options.sealed.then_some(Key([0; 16])),
+        key: (!options.unsealed).then_some(Key([0; 16])),
         ..Config::new(1, 1, 0, options.workers, options.seed, Duration::ZERO)
     };
     // The demo's fabric has the default MTU.
@@ -373,7 +373,7 @@ fn report(
         timeouts: policies.timeouts,
         estimator: policies.estimation.name(),
         multicast: options.multicast,
-        sealed: options.sealed,
+        sealed: !options.unsealed,
         impairments: options.impairments(),
         lost_workers: collected.lost(),
         accuracy: worst.overall(),

@@ -31,8 +31,8 @@ impl fmt::Display for Report {
 fn result(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "Result")?;
     let sealed = match report.sealed {
-        true => ", authenticated packets",
-        false => "",
+        true => "",
+        false => ", packets not authenticated",
     };
     let trained = format!(
         "{} workers, {}, {} parameters, shards {}, seed {}{sealed}",

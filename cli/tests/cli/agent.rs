@@ -29,7 +29,7 @@ const PATIENT: [&str; 2] = ["--deadline", "2s"];
 const FULL_PACKETS_ONLY: [&str; 5] = [
     "--no-hadamard",
     "--allreduce",
-    "4928",
+    "4872",
     "--deadline",
     "300ms",
 ];

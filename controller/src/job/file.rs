@@ -4,7 +4,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_yaml::{Location, Spanned};
 
-use super::{DEFAULT_LOSS_THRESHOLD, Gather, GridSpec, JobProblem, JobRequest, JobSpec, Weight};
+use super::{
+    DEFAULT_LOSS_THRESHOLD, DEFAULT_SEALED, Gather, GridSpec, JobProblem, JobRequest, JobSpec,
+    Weight,
+};
 use crate::membership::Eviction;
 use crate::yaml;
 
@@ -38,8 +41,8 @@ pub(super) struct JobFile {
     #[schemars(with = "Option<u32>", range(max = Eviction::MOST))]
     evict_after_s: Option<Spanned<u32>>,
     /// True if members seal their packets with a key from the controller and reject unsealed
-    /// packets.
-    #[serde(default = "unsaid::<bool>")]
+    /// packets. Default: true.
+    #[serde(default = "default_sealed")]
     #[schemars(with = "bool")]
     sealed: Spanned<bool>,
     /// Makes the job a grid: one job for each of this many groups of equal size, and one for each
@@ -50,6 +53,10 @@ pub(super) struct JobFile {
 
 fn default_loss_threshold() -> Spanned<u32> {
     nowhere(DEFAULT_LOSS_THRESHOLD)
+}
+
+fn default_sealed() -> Spanned<bool> {
+    nowhere(DEFAULT_SEALED)
 }
 
 /// The default of a field that the file does not have.
@@ -130,6 +137,7 @@ pub(super) fn check(file: &JobFile) -> Result<JobRequest, JobProblem> {
         weight: weight.transpose()?.unwrap_or_default(),
         eviction: eviction.transpose()?.unwrap_or_default(),
         sealed: sealed.value,
+        created_at: 0,
     };
     match groups {
         Some(groups) => GridSpec::new(spec, groups.value).map(JobRequest::Grid),

@@ -118,6 +118,7 @@ impl GridSpec {
             weight,
             eviction,
             sealed,
+            created_at,
         } = &self.whole;
         let job = |line: Line| JobSpec {
             name: line.name(name),
@@ -128,6 +129,7 @@ impl GridSpec {
             weight: *weight,
             eviction: *eviction,
             sealed: *sealed,
+            created_at: *created_at,
         };
         self.lines().map(job).collect()
     }

@@ -106,10 +106,12 @@ pub struct JobSpec {
     pub eviction: Eviction,
     /// True if members seal their packets.
     pub sealed: bool,
+    /// When the controller took the request, in seconds of Unix time; clients do not say.
+    pub created_at: u64,
 }
 
 impl JobSpec {
-    /// An unsealed job on these hosts, in rank order, with the defaults of a job file.
+    /// A job on these hosts, in rank order, with the defaults of a job file.
     pub fn new(
         name: impl Into<String>,
         members: impl IntoIterator<Item = impl Into<String>>,
@@ -122,7 +124,8 @@ impl JobSpec {
             loss_threshold: DEFAULT_LOSS_THRESHOLD,
             weight: Weight::default(),
             eviction: Eviction::default(),
-            sealed: false,
+            sealed: DEFAULT_SEALED,
+            created_at: 0,
         }
     }
 }
@@ -137,7 +140,7 @@ impl From<&JobSpec> for CreateJobRequest {
             loss_threshold: Some(spec.loss_threshold),
             weight: Some(spec.weight.get().into()),
             evict_after_s: spec.eviction.seconds(),
-            sealed: spec.sealed,
+            sealed: Some(spec.sealed),
         }
     }
 }
@@ -229,6 +232,8 @@ impl TryFrom<u32> for Eviction {
 
 /// The default loss threshold: every lossy operation is reported.
 pub const DEFAULT_LOSS_THRESHOLD: u32 = 1;
+/// The default of [`JobSpec::sealed`].
+pub const DEFAULT_SEALED: bool = true;
 
 /// A job's multicast group and tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -261,6 +266,8 @@ pub struct Job {
     pub weight: Weight,
     /// As in [`JobSpec`].
     pub eviction: Eviction,
+    /// As in [`JobSpec`].
+    pub created_at: u64,
     /// The key of this epoch; none if the job is not sealed.
     pub key: Option<Key>,
     /// The members in rank order.

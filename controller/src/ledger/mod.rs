@@ -147,6 +147,7 @@ impl Ledger {
             loss_threshold: spec.loss_threshold,
             weight: spec.weight,
             eviction: spec.eviction,
+            created_at: spec.created_at,
             key: spec.sealed.then(key::draw),
             members,
             shares: BTreeMap::new(),

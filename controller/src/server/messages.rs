@@ -1,5 +1,7 @@
 //! Translation between the controller's types and the control API's messages.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use ultima_api::MacAddr;
 use ultima_api::v1 as api;
 use ultima_p4runtime::names::Names;
@@ -13,7 +15,8 @@ use super::seats::Seat;
 use crate::check::{Check, Hop, Path};
 use crate::fabric::{Fabric, HostId, TrunkId};
 use crate::job::{
-    DEFAULT_LOSS_THRESHOLD, Gather, Job, JobProblem, JobSpec, Member, PlacementError, Rank, Weight,
+    DEFAULT_LOSS_THRESHOLD, DEFAULT_SEALED, Gather, Job, JobProblem, JobSpec, Member,
+    PlacementError, Rank, Weight,
 };
 use crate::membership::Eviction;
 use crate::reconcile::{Described, Diff, Difference};
@@ -130,6 +133,7 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
         remaining: state.stays.clone().unwrap_or_default(),
         evict_after_s: job.eviction.seconds(),
         sealed: job.key.is_some(),
+        created_at: job.created_at,
         first_operation: state.first_operation,
         unchanged: state.unchanged.clone().unwrap_or_default(),
         next: state.next.as_ref().map(|next| api::NextEpoch {
@@ -191,7 +195,9 @@ pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, JobRequest
         loss_threshold: loss_threshold.unwrap_or(DEFAULT_LOSS_THRESHOLD),
         weight: weight.unwrap_or_default(),
         eviction,
-        sealed,
+        sealed: sealed.unwrap_or(DEFAULT_SEALED),
+        created_at: (SystemTime::now().duration_since(UNIX_EPOCH))
+            .map_or(0, |since| since.as_secs()),
         name,
     })
 }

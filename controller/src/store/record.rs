@@ -32,6 +32,8 @@ pub struct JobRecord {
     pub weight: u8,
     /// Seconds; 0 for never.
     pub evict_after_s: u32,
+    /// Seconds of Unix time.
+    pub created_at: u64,
     /// The key of a sealed job.
     #[serde(with = "crate::job::key")]
     pub key: Option<Key>,
@@ -188,6 +190,7 @@ impl JobRecord {
             loss_threshold: job.loss_threshold,
             weight: job.weight.get(),
             evict_after_s: job.eviction.seconds(),
+            created_at: job.created_at,
             key: job.key,
             members: members.collect(),
             shares: shares.collect(),
@@ -237,6 +240,7 @@ impl JobRecord {
             loss_threshold: self.loss_threshold,
             weight,
             eviction,
+            created_at: self.created_at,
             key: self.key,
             members,
             shares: self.shares.iter().filter_map(share).collect(),

@@ -106,7 +106,7 @@ fn average(yaml: &str, keys: &[Option<Key>]) -> Vec<(Vec<f32>, u64, u64)> {
 #[test]
 fn a_sealed_job_rejects_and_counts_forged_packets() {
     let keys = [None, Some(Key(*b"none of the jobs"))];
-    let yaml = "{ name: train, members: [h1, h2, h3], sealed: true }";
+    let yaml = "{ name: train, members: [h1, h2, h3] }";
     for (rank, (values, seal, rejected)) in (0..).zip(average(yaml, &keys)) {
         assert!(values.iter().all(|value| *value == 1.0), "{values:?}");
         // A contribution and an aggregate, each without a tag and with a wrong one.
@@ -118,7 +118,7 @@ fn a_sealed_job_rejects_and_counts_forged_packets() {
 /// The counterpart of the test above: without sealing, the ranks accept the same packets.
 #[test]
 fn a_job_that_is_not_sealed_accepts_forged_packets() {
-    let yaml = "{ name: train, members: [h1, h2, h3] }";
+    let yaml = "{ name: train, members: [h1, h2, h3], sealed: false }";
     for (rank, (values, _, rejected)) in (0..).zip(average(yaml, &[None])) {
         let lied = values.iter().filter(|value| **value > 1.0).count();
         // The shards of ranks 0 and 1, and on those ranks also the aggregate of rank 2.

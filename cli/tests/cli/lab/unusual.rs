@@ -185,7 +185,7 @@ fn a_job_runs_in_jumbo_frames_between_hosts_with_long_names() {
     if !needs::interfaces() {
         return;
     }
-    let options = [&LARGE[..], &["--slot-bytes", "8912"]].concat();
+    let options = [&LARGE[..], &["--slot-bytes", "8896"]].concat();
     let (reports, ranks) = run(&long_names(), "embedded", &options);
     all_agree(&reports, ranks);
 }

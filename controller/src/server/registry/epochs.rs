@@ -257,6 +257,7 @@ pub fn next_spec(
         weight: job.weight,
         eviction: job.eviction,
         sealed: job.key.is_some(),
+        created_at: job.created_at,
     };
     Ok((spec, epoch))
 }

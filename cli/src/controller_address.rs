@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use ultima_api::address::DEFAULT_LISTEN;
 use ultima_api::client::Client;
 use ultima_grpc::tls::{ClientTls, IdentityFiles};
 
 use ultima_console::units;
+
+use crate::context::{self, Context};
 
 /// The environment variable for `--controller`; `ultima lab exec` sets it.
 pub const VARIABLE: &str = "ULTIMA_CONTROLLER";
@@ -15,9 +17,18 @@ pub const VARIABLE: &str = "ULTIMA_CONTROLLER";
 /// The address of the controller, and the files for TLS to it.
 #[derive(Clone, clap::Args)]
 pub struct ControllerAddress {
-    /// Address of the controller: HOST:PORT or unix:PATH; of several controllers, separated by commas
-    #[arg(long, global = true, env = VARIABLE, value_name = "ADDR", default_value_t = DEFAULT_LISTEN.to_string(), value_parser = addresses)]
-    pub controller: String,
+    /// Address of the controller: HOST:PORT or unix:PATH; of several controllers, separated by commas [default: the context's, else 127.0.0.1:9555]
+    #[arg(long, global = true, env = VARIABLE, value_name = "ADDR", value_parser = addresses)]
+    controller: Option<String>,
+    /// Use the controller and the TLS files of this context of ~/.config/ultima/config.yaml (ULTIMA_CONFIG) [default: its `current`]
+    #[arg(
+        long,
+        global = true,
+        env = "ULTIMA_CONTEXT",
+        value_name = "NAME",
+        conflicts_with = "controller"
+    )]
+    context: Option<String>,
     /// Use TLS. The file has the certificates of the authorities of controllers, in PEM format
     #[arg(
         long,
@@ -48,20 +59,49 @@ pub struct ControllerAddress {
 }
 
 impl ControllerAddress {
+    /// The context, unless the address is given.
+    fn context(&self) -> Result<Option<Context>> {
+        match self.controller {
+            Some(_) => Ok(None),
+            None => context::find(self.context.as_deref()),
+        }
+    }
+
+    /// The address; several are separated by commas.
+    ///
+    /// # Errors
+    /// The context is unknown, or its file or address invalid.
+    pub fn address(&self) -> Result<String> {
+        if let Some(given) = &self.controller {
+            return Ok(given.clone());
+        }
+        match self.context()? {
+            Some(Context { controller, .. }) => addresses(&controller).map_err(|why| anyhow!(why)),
+            None => Ok(DEFAULT_LISTEN.to_string()),
+        }
+    }
+
     /// The client's TLS configuration; none without the options.
     ///
     /// # Errors
-    /// An option is missing, or a file is not usable.
+    /// An option is missing, or a file is not usable. As [`Self::address`].
     pub fn tls(&self) -> Result<Option<ClientTls>> {
-        match (&self.tls_ca, &self.tls_cert, &self.tls_key) {
+        let context = self.context()?;
+        let of = |given: &Option<PathBuf>, context: Option<&Option<PathBuf>>| {
+            given.clone().or_else(|| context.cloned().flatten())
+        };
+        let context = context.as_ref();
+        let files = (
+            of(&self.tls_ca, context.map(|it| &it.tls_ca)),
+            of(&self.tls_cert, context.map(|it| &it.tls_cert)),
+            of(&self.tls_key, context.map(|it| &it.tls_key)),
+        );
+        match files {
             (None, None, None) => Ok(None),
-            (Some(ca), Some(cert), Some(key)) => {
-                let (cert, key) = (cert.clone(), key.clone());
-                Ok(Some(ClientTls::load(
-                    ca,
-                    Some(&IdentityFiles { cert, key }),
-                )?))
-            }
+            (Some(ca), Some(cert), Some(key)) => Ok(Some(ClientTls::load(
+                &ca,
+                Some(&IdentityFiles { cert, key }),
+            )?)),
             _ => bail!(
                 "TLS needs all of --tls-ca, --tls-cert and --tls-key (ULTIMA_TLS_CA, ULTIMA_TLS_CERT, ULTIMA_TLS_KEY)"
             ),
@@ -73,7 +113,7 @@ impl ControllerAddress {
     /// # Errors
     /// As [`Self::tls`]; no controller answers, or none leads in time.
     pub async fn connect(&self) -> Result<Client> {
-        Ok(Client::connect_with(&self.controller, self.tls()?).await?)
+        Ok(Client::connect_with(&self.address()?, self.tls()?).await?)
     }
 }
 

@@ -20,12 +20,15 @@ use self::exit::Exit;
 mod agent;
 mod bench;
 mod command;
+mod context;
 mod controller_address;
 mod demo;
 mod document;
 mod exit;
+mod names;
 mod process;
 mod runtime;
+mod view;
 
 /// AllReduce for distributed training that ends on time; P4 switches multicast its second half
 #[derive(Parser)]
@@ -39,6 +42,8 @@ Examples:
 
 Environment:
   ULTIMA_CONTROLLER   address of the controller, as --controller
+  ULTIMA_CONTEXT      context of the configuration file, as --context
+  ULTIMA_CONFIG       the configuration file [default: ~/.config/ultima/config.yaml]
   ULTIMA_TLS_CA, ULTIMA_TLS_CERT, ULTIMA_TLS_KEY
                       files for TLS, as --tls-ca, --tls-cert and --tls-key
   ULTIMA_LOG          log level, such as debug or ultima_controller=debug
@@ -51,6 +56,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    command::complete_if_asked();
     let line = command_line(std::env::args_os().collect());
     let arguments = match Arguments::try_parse_from(line) {
         Ok(arguments) => arguments,
@@ -151,7 +157,7 @@ mod tests {
     }
 
     /// Commands without `-o`: their output has a format of its own, or is one status line.
-    const WITHOUT_OUTPUT: [&str; 14] = [
+    const WITHOUT_OUTPUT: [&str; 16] = [
         "bench",
         "switch",
         "switch port add",
@@ -159,12 +165,14 @@ mod tests {
         "controller serve",
         "certs init",
         "certs issue",
+        "describe",
         "fabric chassis",
         "lab up",
         "lab exec",
         "lab down",
         "trace",
         "completions",
+        "man",
         "schema",
     ];
 

@@ -1,9 +1,12 @@
 //! The runtime of commands, and the end that a user asks for.
 
 use std::io;
+use std::ops::ControlFlow;
 
+use anyhow::Result;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
+use ultima_console::output::{self, Unprinted};
 
 /// A single-threaded runtime for commands that talk to servers.
 ///
@@ -27,4 +30,25 @@ pub fn interrupted() -> impl Future<Output = ()> {
             _ = terminate.recv() => {}
         }
     }
+}
+
+/// Prints `text` without blocking the runtime's other tasks: a slow reader, such as a pager, delays only the caller. For
+/// commands under [`run_beside`].
+///
+/// # Errors
+/// Standard output cannot be written.
+pub async fn print_beside(text: String) -> Result<ControlFlow<()>, Unprinted> {
+    let printed = tokio::task::spawn_blocking(move || output::print_on(&text)).await;
+    printed.map_err(io::Error::other)?
+}
+
+/// Runs a command that prints through [`print_beside`], and does not wait for output that its reader no longer reads.
+///
+/// # Errors
+/// The command's.
+pub fn run_beside<T>(command: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = runtime()?;
+    let done = runtime.block_on(command);
+    runtime.shutdown_background();
+    done
 }

@@ -149,21 +149,24 @@ impl Format {
 
 /// A table: columns as wide as their widest cell, two spaces apart.
 pub fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let rows: Vec<[String; N]> = std::iter::once(header.map(String::from))
-        .chain(rows)
-        .collect();
-    let width = |column: usize| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
+    let header = header.map(String::from).to_vec();
+    let rows = std::iter::once(header).chain(rows.map(Vec::from));
+    columns(&rows.collect::<Vec<_>>(), &mut Vec::new())
+}
+
+/// Rows of equal length, whose columns are two spaces apart and as wide as their widest cell, and as `widths`: those of rows
+/// that were printed before, to which these are added.
+pub fn columns(rows: &[Vec<String>], widths: &mut Vec<usize>) -> String {
+    for row in rows {
+        widths.resize(row.len().max(widths.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
     let mut text = String::new();
-    for row in &rows {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(widths)
+    for row in rows {
+        let cells = row.iter().zip(&*widths);
+        let cells: Vec<String> = cells
             .map(|(cell, width)| format!("{cell:width$}"))
             .collect();
         text += cells.join("  ").trim_end();

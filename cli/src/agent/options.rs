@@ -35,7 +35,7 @@ use ultima_console::units;
 ))]
 pub struct Options {
     /// Name of the job or grid
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = crate::names::jobs())]
     pub job: String,
     #[command(flatten)]
     pub at: ControllerAddress,

@@ -155,7 +155,8 @@ impl Document {
 /// Asks all controllers.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let tls = arguments.at.tls()?;
-    let addresses = arguments.at.controller.split(',').map(str::trim);
+    let given = arguments.at.address()?;
+    let addresses = given.split(',').map(str::trim);
     crate::runtime::runtime()?.block_on(async {
         let mut documents = Vec::new();
         for address in addresses {
@@ -176,7 +177,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         let why = match &documents[..] {
             [only] => only.problem.clone(),
-            _ => format!("no controller at {} leads", arguments.at.controller),
+            _ => format!("no controller at {given} leads"),
         };
         Err(Exit::Failure.because(why).into())
     })

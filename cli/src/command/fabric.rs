@@ -122,6 +122,7 @@ enum Command {
         ultima fabric drain leaf1/9-spine1/1")]
     Drain {
         /// Switch (s1), port (s1/9), or link between switches (s1/9-s2/9, or one of its ports)
+        #[arg(add = crate::names::elements())]
         element: String,
         /// Wait at most TIME, such as 10s, until all switches have confirmed the new routes [default: do not wait]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
@@ -135,6 +136,7 @@ enum Command {
     #[command(after_help = "Example: ultima fabric undrain spine1")]
     Undrain {
         /// Switch, port or link, as for `drain`
+        #[arg(add = crate::names::elements())]
         element: String,
         /// Wait at most TIME, such as 10s, until all switches have confirmed the new routes [default: do not wait]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]

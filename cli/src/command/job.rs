@@ -1,6 +1,6 @@
 //! `ultima job`: creates, shows, checks, resizes and deletes jobs at a running controller.
 
-use super::run_beside;
+use crate::runtime::run_beside;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,12 +15,15 @@ use ultima_host::{Config, Grid, Path};
 
 use super::creation;
 use super::deletion;
+use super::get;
 use super::membership;
 use super::telemetry::{UNREACHABLE, unreachable};
 use super::wait;
 use crate::controller_address::ControllerAddress;
 use crate::document::{self, OneOrAll, state};
 use crate::exit::Exit;
+use crate::names;
+use crate::view::View;
 use ultima_console::output::{self, Format, Output, table};
 use ultima_console::units::{self, bit_rate, bytes};
 
@@ -53,7 +56,7 @@ enum Command {
         "  loss_threshold: 1           # report operations with this many losses at one hop; 0: never\n",
         "  weight: 1                   # share of links with a rate, relative to other jobs, 1 to 100\n",
         "  evict_after_s: 0            # evict a suspected member after this many seconds; 0: never\n",
-        "  sealed: false               # true: authenticate packets with a key of the job\n",
+        "  sealed: true                # authenticate packets with a key of the job; false: do not\n",
         "  groups: 2                   # grid for hierarchical AllReduce: a job per group (NAME.row0, ...)\n",
         "                              # and per position in groups (NAME.column0, ...); default: none"
     ))]
@@ -71,11 +74,13 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// List all jobs
-    #[command(after_help = "Example: ultima job list --controller 10.0.0.1:9555")]
+    /// List all jobs, as `ultima get jobs`
+    #[command(after_help = "Examples:\n  \
+        ultima job list\n  \
+        ultima job list -o wide --watch")]
     List {
         #[command(flatten)]
-        output: Output,
+        view: View,
     },
     /// Show a job's settings, members and packet counters
     ///
@@ -83,6 +88,7 @@ enum Command {
     #[command(after_help = "Example: ultima job show train")]
     Show {
         /// Name of the job, or of a grid for all its jobs
+        #[arg(add = names::jobs())]
         name: String,
         #[command(flatten)]
         output: Output,
@@ -96,6 +102,7 @@ enum Command {
         ultima job check train -o json")]
     Check {
         /// Name of the job, or of a grid for all its jobs
+        #[arg(add = names::jobs())]
         name: String,
         #[command(flatten)]
         output: Output,
@@ -130,6 +137,7 @@ enum Command {
     #[command(after_help = "Example: ultima job delete train --wait 10s")]
     Delete {
         /// Name of the job, or of a grid for all its jobs
+        #[arg(add = names::jobs())]
         name: String,
         /// Wait at most TIME, such as 10s, until disconnected switches have removed the job, too [default: do not wait]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
@@ -168,25 +176,23 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 }
                 output.print(&one_or_all(&jobs), || summary(&jobs))?
             }
-            Command::List { output } => {
-                let jobs = client.jobs().await?;
-                let documents: Vec<document::Job> = jobs.iter().map(Into::into).collect();
-                output.print(&documents, || summary(&jobs))?
+            Command::List { view } => {
+                return get::show(&client, get::Kind::Jobs, None, &view).await;
             }
             Command::Show { name, output } => {
                 let mut jobs = Vec::new();
-                let mut counters = Vec::new();
+                let mut shown = Vec::new();
                 for name in jobs_of(&client, &name).await? {
                     jobs.push(client.job(&name).await?);
                     if output.format() == Format::Table {
-                        counters.push(client.counters(&name).await?);
+                        shown.push(details(&client, &name).await?);
                     }
                 }
                 output.print(&one_or_all(&jobs), || {
-                    let shown = jobs.iter().zip(&counters).map(|(job, counters)| {
-                        let summary = summary(std::slice::from_ref(job));
-                        format!("{summary}{}{}", members(job), counts(counters))
-                    });
+                    let shown = jobs
+                        .iter()
+                        .zip(&shown)
+                        .map(|(job, details)| summary(std::slice::from_ref(job)) + details);
                     shown.collect::<Vec<String>>().join("\n")
                 })?
             }
@@ -338,6 +344,12 @@ fn summary(jobs: &[api::Job]) -> String {
         ],
         rows,
     )
+}
+
+/// A job's members, and its packet counters by switch.
+pub async fn details(client: &Client, name: &str) -> Result<String> {
+    let (job, counters) = (client.job(name).await?, client.counters(name).await?);
+    Ok(format!("{}{}", members(&job), counts(&counters)))
 }
 
 fn members(job: &api::Job) -> String {

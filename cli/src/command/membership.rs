@@ -1,6 +1,6 @@
 //! `ultima job resize`, `evict` and `watch`: the members of a running job.
 
-use super::print_beside;
+use crate::runtime::print_beside;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use super::resume::resumed;
 use crate::controller_address::ControllerAddress;
 use crate::document;
 use crate::exit::Exit;
+use crate::names;
 use ultima_console::output::{self, Format, Output};
 use ultima_console::units::{self, counted};
 
@@ -24,6 +25,7 @@ use ultima_console::units::{self, counted};
 #[group(id = "members_wanted", required = true, multiple = true, args = ["members", "add", "remove", "cancel"])]
 pub struct Resize {
     /// Name of the job
+    #[arg(add = names::jobs())]
     pub name: String,
     /// Hosts of all members of the new epoch, in rank order
     #[arg(long, value_name = "HOST,...", value_delimiter = ',', conflicts_with_all = ["add", "remove"])]
@@ -53,6 +55,7 @@ pub struct Resize {
 #[group(id = "member_meant", required = true, args = ["member", "host"])]
 pub struct Evict {
     /// Name of the job
+    #[arg(add = names::jobs())]
     pub name: String,
     /// Rank of the member, or its host if that has only one rank of the job. A number is a rank
     #[arg(value_name = "RANK|HOST", conflicts_with = "host")]
@@ -85,6 +88,7 @@ struct End {
 #[derive(clap::Args)]
 pub struct Watch {
     /// Name of the job
+    #[arg(add = names::jobs())]
     pub name: String,
     #[command(flatten)]
     output: Output,

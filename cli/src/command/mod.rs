@@ -1,11 +1,8 @@
 //! The subcommands.
 
-use std::io;
-use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ultima_console::output::{self, Unprinted};
 
 mod apply;
 mod certs;
@@ -15,9 +12,11 @@ mod controller;
 mod controller_status;
 mod creation;
 mod deletion;
+mod describe;
 mod desired;
 mod dot;
 mod fabric;
+pub mod get;
 mod job;
 mod lab;
 mod membership;
@@ -34,6 +33,7 @@ mod wait;
 mod wire;
 mod wire_options;
 
+pub use completions::complete_if_asked;
 pub use simple_switch_grpc::NAME as SIMPLE_SWITCH_GRPC;
 
 /// The subcommands of `ultima`, in the order of `--help`.
@@ -46,6 +46,8 @@ pub enum Command {
     Wire(Box<wire::Arguments>),
     Controller(controller::Arguments),
     Certs(certs::Arguments),
+    Get(get::Arguments),
+    Describe(describe::Arguments),
     Fabric(fabric::Arguments),
     Job(job::Arguments),
     Apply(apply::Arguments),
@@ -56,6 +58,7 @@ pub enum Command {
     Telemetry(telemetry::Arguments),
     Trace(trace::Arguments),
     Completions(completions::Arguments),
+    Man(completions::ManArguments),
     Schema(schema::Arguments),
     #[command(hide = true)]
     DemoWorker(crate::demo::WorkerArguments),
@@ -77,6 +80,8 @@ impl Command {
             Command::Wire(arguments) => wire::run(*arguments),
             Command::Controller(arguments) => return controller::run(arguments),
             Command::Certs(arguments) => certs::run(&arguments),
+            Command::Describe(arguments) => return describe::run(&arguments),
+            Command::Get(arguments) => return get::run(&arguments),
             Command::Fabric(arguments) => return fabric::run(arguments),
             Command::Job(arguments) => return job::run(arguments),
             Command::Apply(arguments) => return apply::run(&arguments),
@@ -86,27 +91,10 @@ impl Command {
             Command::Telemetry(arguments) => return telemetry::run(arguments),
             Command::Trace(arguments) => trace::run(&arguments),
             Command::Completions(arguments) => completions::run(&arguments),
+            Command::Man(arguments) => completions::write_man_pages(&arguments),
             Command::Schema(arguments) => schema::run(&arguments),
             Command::DemoWorker(arguments) => return crate::demo::work(arguments),
         }?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Prints `text` without blocking the runtime's other tasks: a slow reader, such as a pager, delays only the caller. For
-/// commands under [`run_beside`].
-async fn print_beside(text: String) -> Result<ControlFlow<()>, Unprinted> {
-    let printed = tokio::task::spawn_blocking(move || output::print_on(&text)).await;
-    printed.map_err(io::Error::other)?
-}
-
-/// Runs a command that prints through [`print_beside`], and does not wait for output that its reader no longer reads.
-///
-/// # Errors
-/// The command's.
-fn run_beside<T>(command: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = crate::runtime::runtime()?;
-    let done = runtime.block_on(command);
-    runtime.shutdown_background();
-    done
 }

@@ -23,12 +23,12 @@ pub async fn resumed<W>(
     why: anyhow::Error,
     begin: impl AsyncFn(&Client) -> Result<W, ClientError>,
 ) -> Result<W> {
-    let tls = at.tls()?;
+    let (address, tls) = (at.address()?, at.tls()?);
     let begin = async || {
-        let client = Client::connect_with(&at.controller, tls.clone()).await?;
+        let client = Client::connect_with(&address, tls.clone()).await?;
         begin(&client).await
     };
-    again(at.controller.contains(','), why, begin).await
+    again(address.contains(','), why, begin).await
 }
 
 /// Sends an idempotent request, and repeats it at the next leader if the controller is gone, which it reports on standard error.

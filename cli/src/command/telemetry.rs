@@ -1,6 +1,6 @@
 //! `ultima telemetry`: packets that jobs lose in the fabric, by place and cause.
 
-use super::{print_beside, run_beside};
+use crate::runtime::{print_beside, run_beside};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -34,6 +34,7 @@ const MAX_SHOWN: usize = 20;
     ultima telemetry --watch --every 10s -o json >> losses.jsonl")]
 pub struct Arguments {
     /// Name of the job [default: all jobs]
+    #[arg(add = crate::names::jobs())]
     job: Option<String>,
     /// Print again every second until interrupted. JSON and YAML then contain only lossy operations reported since the last
     /// time. If --controller names several controllers, the watch continues with the next leader

@@ -88,6 +88,62 @@ impl Switch<'_> {
     }
 }
 
+/// A host.
+#[derive(Serialize)]
+pub struct Host<'a> {
+    pub name: &'a str,
+    pub ip: &'a str,
+    pub mac: &'a str,
+    /// Room for ranks of one job.
+    pub ranks: u32,
+    pub switch: &'a str,
+    pub port: u32,
+    pub port_name: &'a str,
+    /// Jobs with members there.
+    pub jobs: Vec<&'a str>,
+}
+
+impl<'a> Host<'a> {
+    /// A host, with those of all `jobs` that have members there.
+    pub fn new(host: &'a api::FabricHost, jobs: &'a [api::Job]) -> Self {
+        let is_there = |job: &&api::Job| job.members.iter().any(|it| it.host == host.name);
+        Self {
+            name: &host.name,
+            ip: &host.ip,
+            mac: &host.mac,
+            ranks: host.ranks,
+            switch: &host.switch,
+            port: host.port,
+            port_name: &host.port_name,
+            jobs: jobs.iter().filter(is_there).map(|job| &*job.name).collect(),
+        }
+    }
+}
+
+/// A link between switches.
+#[derive(Serialize)]
+pub struct Link<'a> {
+    /// As `ultima fabric drain` takes it.
+    pub name: String,
+    pub up: bool,
+    /// Jobs whose multicast tree has the link.
+    pub jobs: Vec<&'a str>,
+}
+
+impl<'a> Link<'a> {
+    /// A link, with those of all `jobs` whose tree has it.
+    pub fn new(link: &api::FabricLink, jobs: &'a [api::Job]) -> Self {
+        let name = link.ends.as_ref().map(super::job::link_name);
+        let name = name.unwrap_or_default();
+        let uses = |job: &&api::Job| job.tree.iter().any(|it| super::job::link_name(it) == name);
+        Self {
+            jobs: jobs.iter().filter(uses).map(|job| &*job.name).collect(),
+            up: link.up,
+            name,
+        }
+    }
+}
+
 /// The result of `ultima fabric drain` and `undrain`.
 #[derive(Serialize)]
 pub struct Drained {

@@ -22,6 +22,8 @@ pub struct Job<'a> {
     reroute_problem: &'a str,
     evict_after_s: u32,
     sealed: bool,
+    /// Seconds of Unix time.
+    created_at: u64,
     first_operation: u32,
     /// Why the last change of members was cancelled, or why a suspected member stays; else empty.
     change_problem: &'a str,
@@ -72,6 +74,7 @@ impl<'a> From<&'a api::Job> for Job<'a> {
             reroute_problem: &job.remaining,
             evict_after_s: job.evict_after_s,
             sealed: job.sealed,
+            created_at: job.created_at,
             first_operation: job.first_operation,
             change_problem: &job.unchanged,
             next: job.next.as_ref().map(|next| NextEpoch {
@@ -102,8 +105,41 @@ impl<'a> From<&'a api::Member> for Member<'a> {
 }
 
 /// A link's name, as `ultima fabric drain` accepts it.
-fn link_name(link: &api::TreeLink) -> String {
+pub(super) fn link_name(link: &api::TreeLink) -> String {
     format!("{}-{}", link.from_name, link.to_name)
+}
+
+/// A job's state in one word: the first of these that holds.
+pub fn status(job: &api::Job, switches: &[api::Switch]) -> &'static str {
+    let any = |state| job.members.iter().any(|member| member.state() == state);
+    let all = |state| job.members.iter().all(|member| member.state() == state);
+    let is_cut_off = job.members.iter().any(|member| member.cut_off);
+    if ready(job, switches) < job.switches.len() || is_cut_off || !job.remaining.is_empty() {
+        "Degraded"
+    } else if any(api::MemberState::Suspected) {
+        "Suspected"
+    } else if job.next.is_some() {
+        "Changing"
+    } else if all(api::MemberState::Free) {
+        "Idle"
+    } else if any(api::MemberState::Free) {
+        "Joining"
+    } else if all(api::MemberState::Left) {
+        "Ended"
+    } else if any(api::MemberState::Left) {
+        "Leaving"
+    } else {
+        "Running"
+    }
+}
+
+/// Of the switches that have the job, how many are connected and known to be as they should.
+pub fn ready(job: &api::Job, switches: &[api::Switch]) -> usize {
+    let is_ready = |switch: &&api::Switch| switch.connected && !switch.dirty;
+    let ready = switches.iter().filter(is_ready);
+    ready
+        .filter(|switch| job.switches.contains(&switch.name))
+        .count()
 }
 
 /// The state of a member.

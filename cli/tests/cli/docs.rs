@@ -235,7 +235,7 @@ fn every_block_says_what_it_needs() {
         for Block { line, info, .. } in blocks(page) {
             let known = match info.split_once(' ') {
                 Some(("sh", need)) => NEEDS.contains(&need),
-                Some(("yaml", kind)) => ["fabric", "job"].contains(&kind),
+                Some(("yaml", kind)) => ["fabric", "job", "contexts"].contains(&kind),
                 Some(("python", with)) => ["p4runtime-shell", "torch"].contains(&with),
                 _ => info == "text",
             };
@@ -245,13 +245,29 @@ fn every_block_says_what_it_needs() {
 }
 
 #[test]
-fn fabrics_and_jobs_are_accepted() {
+fn fabrics_jobs_and_contexts_are_accepted() {
     for page in ["README.md", "docs/guide.md"] {
         for Block { line, info, text } in blocks(page) {
             let place = format!("{page}:{line}");
             match info.as_str() {
                 "yaml fabric" => drop(fabric::parse(&text, &place).expect("a fabric")),
                 "yaml job" => drop(job::parse(&text, &place).expect("a job")),
+                "yaml contexts" => {
+                    let folder = tempfile::tempdir().expect("a folder");
+                    let file = folder.path().join("config.yaml");
+                    fs::write(&file, text).expect("written");
+                    let mut get = crate::common::ultima(&["get", "jobs"]);
+                    let output = get
+                        .env("ULTIMA_CONFIG", file)
+                        .env_remove("ULTIMA_CONTROLLER")
+                        .output();
+                    let errors = String::from_utf8(output.expect("it runs").stderr).expect("text");
+                    // The context's controller does not run.
+                    assert!(
+                        errors.contains("/run/ultima/labs/lab/"),
+                        "{place}: {errors}"
+                    );
+                }
                 _ => {}
             }
         }

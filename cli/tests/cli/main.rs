@@ -11,6 +11,7 @@ mod completions;
 mod demo;
 mod docs;
 mod fabric;
+mod get;
 mod job;
 mod lab;
 mod metrics;

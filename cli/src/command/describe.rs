@@ -1,0 +1,51 @@
+//! `ultima describe`: everything about one object.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use ultima_console::output::{self, columns};
+
+use super::get::{self, Kind};
+use super::job;
+use crate::controller_address::ControllerAddress;
+use crate::names;
+use crate::runtime::run_beside;
+
+/// Show everything about a job, switch, host or link
+///
+/// For programs, `ultima get KIND NAME -o json` prints one object.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    ultima describe job train\n  \
+    ultima describe switch s1")]
+pub struct Arguments {
+    /// Kind of object: job, switch, host or link
+    #[arg(value_name = "KIND")]
+    kind: Kind,
+    /// Its name
+    #[arg(add = names::of_kind())]
+    name: String,
+    #[command(flatten)]
+    at: ControllerAddress,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    run_beside(async {
+        let client = arguments.at.connect().await?;
+        let mut listing = get::listing(&client, arguments.kind).await?;
+        listing.keep(Some(&arguments.name))?;
+        let names = listing.header.iter().chain(listing.wide);
+        let cells = listing.rows.iter().flat_map(|row| &row.cells);
+        let lines = names.zip(cells);
+        let lines: Vec<Vec<String>> = lines
+            .map(|(name, cell)| vec![format!("{name}:"), cell.clone()])
+            .collect();
+        let mut text = columns(&lines, &mut Vec::new());
+        if let Kind::Jobs = arguments.kind {
+            text += &job::details(&client, &arguments.name).await?;
+        }
+        output::print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    })
+}

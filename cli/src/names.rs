@@ -1,0 +1,60 @@
+//! Names that shells complete: those of the objects at the controller.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use tokio::time::timeout;
+
+use crate::command::get::{self, Kind};
+use crate::controller_address::ControllerAddress;
+
+/// A shell waits no longer.
+const BOUND: Duration = Duration::from_millis(500);
+
+/// The controller of the environment. A line that names another one is completed without it.
+#[derive(Parser)]
+struct FromEnvironment {
+    #[command(flatten)]
+    at: ControllerAddress,
+}
+
+/// The names of jobs.
+pub fn jobs() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| of(Kind::Jobs))
+}
+
+/// The names of switches and links, which can be drained.
+pub fn elements() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        [Kind::Switches, Kind::Links]
+            .into_iter()
+            .flat_map(of)
+            .collect()
+    })
+}
+
+/// The names of the kind that the line has named.
+pub fn of_kind() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let mut words = std::env::args().rev();
+        let kind = words.find_map(|word| Kind::from_str(&word, false).ok());
+        kind.map(of).unwrap_or_default()
+    })
+}
+
+/// No names if the controller does not answer in time: a shell has no place for an error.
+fn of(kind: Kind) -> Vec<CompletionCandidate> {
+    let names = || -> Result<Vec<String>> {
+        let FromEnvironment { at } = FromEnvironment::try_parse_from(["ultima"])?;
+        let asked = async {
+            let listing = async { get::listing(&at.connect().await?, kind).await };
+            timeout(BOUND, listing).await?
+        };
+        let listing = crate::runtime::runtime()?.block_on(asked)?;
+        Ok(listing.rows.into_iter().map(|row| row.name).collect())
+    };
+    let names = names().unwrap_or_default().into_iter();
+    names.map(CompletionCandidate::new).collect()
+}

@@ -1,0 +1,327 @@
+//! How lists of objects are printed and watched: the options of kubectl's `get`.
+
+mod template;
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use serde_transcode::transcode;
+use tokio::time::sleep;
+use ultima_console::output::{self, columns};
+
+use crate::exit::Exit;
+use template::Template;
+
+/// The pause between two looks of a watch.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The options.
+#[derive(clap::Args, Clone, Debug)]
+pub struct View {
+    /// Output format: table, wide, name, json, yaml, or jsonpath=TEMPLATE, such as jsonpath={[*].name}
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_name = "FORMAT",
+        default_value = "table",
+        value_parser = format
+    )]
+    format: Format,
+    /// Print no header
+    #[arg(long)]
+    no_headers: bool,
+    /// After the list, print what changes, until interrupted; JSON and YAML then have one document for each object
+    #[arg(short, long)]
+    watch: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Format {
+    Table { wide: bool },
+    Name,
+    Document(output::Format),
+    Path(Template),
+}
+
+fn format(text: &str) -> Result<Format, String> {
+    Ok(match text {
+        "table" => Format::Table { wide: false },
+        "wide" => Format::Table { wide: true },
+        "name" => Format::Name,
+        "json" => Format::Document(output::Format::Json),
+        "yaml" => Format::Document(output::Format::Yaml),
+        text => match text.strip_prefix("jsonpath=") {
+            Some(template) => Format::Path(template.parse()?),
+            None => {
+                return Err("expected table, wide, name, json, yaml or jsonpath=TEMPLATE".into());
+            }
+        },
+    })
+}
+
+/// Objects of one kind.
+pub struct Listing {
+    /// What one is called, such as `job`.
+    pub kind: &'static str,
+    /// The columns of every table.
+    pub header: &'static [&'static str],
+    /// The columns that `-o wide` adds.
+    pub wide: &'static [&'static str],
+    /// The objects.
+    pub rows: Vec<Row>,
+}
+
+impl Listing {
+    /// Keeps only the object of this name, if one is given.
+    ///
+    /// # Errors
+    /// There is none: [`Exit::NotFound`].
+    pub fn keep(&mut self, name: Option<&str>) -> Result<()> {
+        let Some(name) = name else {
+            return Ok(());
+        };
+        self.rows.retain(|row| row.name == name);
+        match self.rows.is_empty() {
+            true => Err(Exit::NotFound
+                .because(format!("no {} is named {name}", self.kind))
+                .into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// JSON text, which keeps the order of its fields in YAML, too.
+#[derive(Clone, PartialEq)]
+pub struct Document(String);
+
+impl Document {
+    /// # Errors
+    /// The document cannot be serialized; none of ours.
+    pub fn new(of: &impl Serialize) -> Result<Self> {
+        Ok(Self(serde_json::to_string(of)?))
+    }
+
+    fn value(&self) -> Result<Value> {
+        Ok(serde_json::from_str(&self.0)?)
+    }
+}
+
+impl Serialize for Document {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        transcode(&mut serde_json::Deserializer::from_str(&self.0), serializer)
+    }
+}
+
+/// An object.
+#[derive(Clone, PartialEq)]
+pub struct Row {
+    /// Its name, as other commands take it.
+    pub name: String,
+    /// The cells of all columns, the wide ones last.
+    pub cells: Vec<String>,
+    /// What changes by itself, such as an age: it is printed, but is no news in a watch.
+    pub aging: Option<usize>,
+    /// The object for JSON and YAML.
+    pub document: Document,
+}
+
+impl Row {
+    /// True if something changed since `before`.
+    fn is_news(&self, before: Option<&Row>) -> bool {
+        let steady = |row: &Row| {
+            let mut row = row.clone();
+            if let Some(aging) = row.aging {
+                row.cells[aging].clear();
+            }
+            row
+        };
+        before.is_none_or(|before| steady(before) != steady(self))
+    }
+}
+
+impl View {
+    /// Prints what `list` returns, of which `name` is wanted if one is given; with `--watch` also what changes, until it is
+    /// deleted or the reader closes the pipe.
+    ///
+    /// # Errors
+    /// No object has the name; errors of `list`.
+    pub async fn show(
+        &self,
+        name: Option<&str>,
+        list: impl AsyncFn() -> Result<Listing>,
+    ) -> Result<()> {
+        let mut listing = list().await?;
+        listing.keep(name)?;
+        let mut printed = Printed::default();
+        if !self.watch {
+            output::print(&self.text(&listing, &mut printed, name.is_some())?)?;
+            return Ok(());
+        }
+        let mut known: HashMap<String, Row> = HashMap::new();
+        loop {
+            let all = listing.rows.clone();
+            listing.rows.retain(|row| row.is_news(known.get(&row.name)));
+            if !listing.rows.is_empty()
+                && let ControlFlow::Break(()) =
+                    crate::runtime::print_beside(self.text(&listing, &mut printed, true)?).await?
+            {
+                return Ok(());
+            }
+            known = all.into_iter().map(|row| (row.name.clone(), row)).collect();
+            sleep(LOOK).await;
+            listing = list().await?;
+            if listing.keep(name).is_err() {
+                // The watched object is deleted.
+                return Ok(());
+            }
+        }
+    }
+
+    /// Formats a listing. `single`: each object is a document of its own.
+    fn text(&self, listing: &Listing, printed: &mut Printed, single: bool) -> Result<String> {
+        let Listing {
+            kind,
+            header,
+            wide,
+            rows,
+        } = listing;
+        let documents = rows.iter().map(|row| &row.document);
+        Ok(match &self.format {
+            Format::Name => rows
+                .iter()
+                .map(|row| format!("{kind}/{}\n", row.name))
+                .collect(),
+            Format::Table { .. } if rows.is_empty() => {
+                eprintln!("no {kind} found");
+                String::new()
+            }
+            Format::Table { wide: is_wide } => {
+                let shown = header.len() + if *is_wide { wide.len() } else { 0 };
+                let names = header.iter().chain(*wide).map(ToString::to_string);
+                let names = (!printed.header && !self.no_headers).then(|| names.collect());
+                let rows = rows.iter().map(|row| row.cells.clone());
+                let mut rows: Vec<Vec<String>> = names.into_iter().chain(rows).collect();
+                rows.iter_mut().for_each(|row| row.truncate(shown));
+                printed.header = true;
+                columns(&rows, &mut printed.widths)
+            }
+            Format::Document(format) if single => {
+                let one = |document| match self.watch {
+                    true => format.print_one(document, String::new),
+                    false => format.print(document, String::new),
+                };
+                documents.map(one).collect::<Result<String>>()?
+            }
+            Format::Document(format) => {
+                format.print(&documents.collect::<Vec<_>>(), String::new)?
+            }
+            Format::Path(template) if single => {
+                let filled = documents.map(|document| Ok(template.fill(&document.value()?) + "\n"));
+                filled.collect::<Result<String>>()?
+            }
+            Format::Path(template) => {
+                let all = documents.map(Document::value).collect::<Result<_>>()?;
+                template.fill(&Value::Array(all)) + "\n"
+            }
+        })
+    }
+}
+
+/// What a watch has printed so far.
+#[derive(Default)]
+struct Printed {
+    header: bool,
+    widths: Vec<usize>,
+}
+
+/// A time since something, in at most two digits and a unit, as kubectl writes it.
+pub fn age(since: Duration) -> String {
+    let seconds = since.as_secs();
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn view(format: &str) -> View {
+        View {
+            format: super::format(format).expect("a format"),
+            no_headers: false,
+            watch: false,
+        }
+    }
+
+    fn listing() -> Listing {
+        let row = |name: &str, age: &str| Row {
+            name: name.into(),
+            cells: [name, age, "x"].map(String::from).into(),
+            aging: Some(1),
+            document: Document::new(&json!({ "name": name })).expect("JSON"),
+        };
+        Listing {
+            kind: "job",
+            header: &["NAME", "AGE"],
+            wide: &["ID"],
+            rows: vec![row("train", "5s"), row("b", "3m")],
+        }
+    }
+
+    #[test]
+    fn each_format_prints_the_objects() {
+        let list = |format| {
+            view(format)
+                .text(&listing(), &mut Printed::default(), false)
+                .expect("text")
+        };
+        assert_eq!(list("table"), "NAME   AGE\ntrain  5s\nb      3m\n");
+        assert_eq!(
+            list("wide"),
+            "NAME   AGE  ID\ntrain  5s   x\nb      3m   x\n"
+        );
+        assert_eq!(list("name"), "job/train\njob/b\n");
+        assert_eq!(list("yaml"), "- name: train\n- name: b\n");
+        assert_eq!(list("jsonpath={[*].name}"), "train b\n");
+        let one = |format| {
+            view(format)
+                .text(&listing(), &mut Printed::default(), true)
+                .expect("text")
+        };
+        assert_eq!(one("jsonpath={.name}"), "train\nb\n");
+        assert!(super::format("xml").is_err());
+    }
+
+    #[test]
+    fn an_age_alone_is_no_news() {
+        let [before, other] = <[Row; 2]>::try_from(listing().rows).ok().expect("two");
+        let mut older = before.clone();
+        older.cells[1] = "6s".into();
+        assert!(!older.is_news(Some(&before)));
+        older.cells[2] = "y".into();
+        assert!(older.is_news(Some(&before)) && other.is_news(None));
+    }
+
+    #[test]
+    fn ages_have_one_unit() {
+        for (seconds, expected) in [
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (7200, "2h"),
+            (400_000, "4d"),
+        ] {
+            assert_eq!(age(Duration::from_secs(seconds)), expected);
+        }
+    }
+}

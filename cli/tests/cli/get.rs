@@ -1,0 +1,125 @@
+//! `ultima get` and `ultima describe`, and the contexts of the configuration file.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use serde_json::Value;
+use ultima_tests::fabric::Fabric;
+use ultima_tests::stage::{Stage, Target};
+
+use crate::common::{output, refused, refused_with, ultima};
+
+const JOB: &str = "{ name: train, members: [h1, h3] }";
+
+/// Runs `test` with a function that prints what a command of `ultima` prints at a controller with [`JOB`].
+fn with_job(test: impl FnOnce(&Stage, &dyn Fn(&str) -> String) + Send) {
+    Target::Sockets.run(Fabric::pair(), &[JOB], |stage| {
+        let address = stage.controller.address();
+        let printed = |line: &str| {
+            let mut words: Vec<&str> = line.split(' ').collect();
+            words.extend(["--controller", &address]);
+            let output = output(&words);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{line}: {errors}");
+            String::from_utf8(output.stdout).expect("text")
+        };
+        test(&stage, &printed);
+    });
+}
+
+#[test]
+fn get_lists_each_kind_in_each_format() {
+    with_job(|stage, printed| {
+        let jobs = printed("get jobs");
+        let (header, row) = jobs.split_once('\n').expect("two lines");
+        let words = |line: &str| {
+            line.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(words(header), ["NAME", "RANKS", "READY", "STATUS", "AGE"]);
+        let row = words(row);
+        assert_eq!(row[..4], ["train", "0/2", "2/2", "Idle"]);
+        let age: u32 = row[4].trim_end_matches('s').parse().expect("seconds");
+        assert!(age < 120, "{row:?}");
+        assert_eq!(printed("job list -o name"), "job/train\n");
+        assert_eq!(printed("get sw -o name"), "switch/s1\nswitch/s2\n");
+        assert!(printed("get jobs -o wide").contains("SWITCHES"));
+        let bare = printed("get hosts --no-headers");
+        assert!(bare.starts_with("h1 "), "{bare}");
+        let one: Value = serde_json::from_str(&printed("get link -o json")).expect("JSON");
+        let name = one[0]["name"].as_str().expect("a name");
+        assert_eq!(
+            printed("get links -o jsonpath={[*].name}"),
+            format!("{name}\n")
+        );
+        assert_eq!(one[0]["jobs"][0], "train");
+        let host: Value = serde_json::from_str(&printed("get host h3 -o json")).expect("JSON");
+        assert_eq!(host["jobs"][0], "train");
+        let described = printed("describe job train");
+        assert!(
+            described.starts_with("NAME:") && described.contains("REPLICATED"),
+            "{described}"
+        );
+        assert!(printed("describe switch s1").contains("DEVICE-ID:"));
+
+        let address = stage.controller.address();
+        let at = ["--controller", &address];
+        refused_with(4, &[&["get", "job", "none"], &at[..]].concat());
+        assert!(refused(&["get", "pods"]).contains("switches"));
+        assert!(refused(&["get", "jobs", "-o", "jsonpath={..name}"]).contains("{[*].name}"));
+    });
+}
+
+#[test]
+fn a_watch_prints_what_changes() {
+    with_job(|stage, printed| {
+        let address = stage.controller.address();
+        let mut watch = ultima(&["get", "jobs", "-w", "-o", "name", "--controller", &address]);
+        let mut watch = watch.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut lines = BufReader::new(watch.stdout.take().expect("piped")).lines();
+        let mut next = || lines.next().expect("a line").expect("text");
+        assert_eq!(next(), "job/train");
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("job.yaml");
+        fs::write(&file, "{ name: second, members: [h1, h3] }").expect("written");
+        printed(&format!("job create -f {}", file.display()));
+        assert_eq!(next(), "job/second");
+        watch.kill().expect("it runs");
+        watch.wait().expect("it ends");
+    });
+}
+
+#[test]
+fn a_context_names_a_controller() {
+    with_job(|stage, _| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("config.yaml");
+        let address = stage.controller.address();
+        let text = format!(
+            "current: gone\ncontexts:\n  gone: {{ controller: '127.0.0.1:1' }}\n  here: {{ controller: '{address}' }}\n"
+        );
+        fs::write(&file, text).expect("written");
+        let run = |options: &[&str]| {
+            let mut get = ultima(&[&["get", "jobs", "-o", "name"], options].concat());
+            get.env("ULTIMA_CONFIG", &file)
+                .env_remove("ULTIMA_CONTROLLER");
+            let output = get.output().expect("it runs");
+            let said = [output.stdout, output.stderr].concat();
+            (output.status.code(), String::from_utf8(said).expect("text"))
+        };
+        assert_eq!(run(&["--context", "here"]), (Some(0), "job/train\n".into()));
+        assert_eq!(run(&[]).0, Some(3));
+        let (code, said) = run(&["--context", "moon"]);
+        assert!(
+            code == Some(2) && said.contains("there are: gone, here"),
+            "{code:?} {said}"
+        );
+        let (code, said) = run(&["--context", "here", "--controller", &address]);
+        assert!(
+            code == Some(2) && said.contains("--context"),
+            "{code:?} {said}"
+        );
+    });
+}

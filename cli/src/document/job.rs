@@ -18,6 +18,8 @@ pub struct Job<'a> {
     weight: u32,
     pub switches: &'a [String],
     pub tree: Vec<String>,
+    /// Why the stored job is on no switch; else empty.
+    unfit: &'a str,
     /// Why the job still uses elements that are down or drained; else empty.
     reroute_problem: &'a str,
     evict_after_s: u32,
@@ -69,6 +71,7 @@ impl<'a> From<&'a api::Job> for Job<'a> {
             weight: job.weight,
             switches: &job.switches,
             tree: job.tree.iter().map(link_name).collect(),
+            unfit: &job.unfit,
             reroute_problem: &job.remaining,
             evict_after_s: job.evict_after_s,
             sealed: job.sealed,

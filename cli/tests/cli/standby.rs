@@ -115,21 +115,28 @@ impl Bed {
     /// Starts a controller with a file of its own.
     fn start(&self, name: &str) -> Controller {
         let state = self.path(&format!("{name}.redb"));
-        self.start_by(ultima(&[]), name, &state, Stdio::inherit())
+        self.start_by(ultima(&[]), name, Some(&state), Stdio::inherit())
     }
 
     /// Starts a controller that shares etcd.
     fn start_with(&self, etcd: &Etcd, name: &str) -> Controller {
-        self.start_by(ultima(&[]), name, &state_of(etcd), Stdio::inherit())
+        self.start_by(ultima(&[]), name, Some(&state_of(etcd)), Stdio::inherit())
     }
 
     /// Starts a controller by a command that takes its arguments, with a destination for its log.
-    fn start_by(&self, mut command: Command, name: &str, state: &str, log: Stdio) -> Controller {
+    fn start_by(
+        &self,
+        mut command: Command,
+        name: &str,
+        state: Option<&str>,
+        log: Stdio,
+    ) -> Controller {
         let fabric = self.fabric.to_str().expect("a plain path");
         let listen = self.address(name);
         let mut child = command
             .args(["controller", "serve", "--fabric", fabric])
-            .args(["--state", state, "--listen", &listen])
+            .args(["--listen", &listen])
+            .args(state.into_iter().flat_map(|state| ["--state", state]))
             .env_remove("ULTIMA_LOG")
             .stdout(Stdio::piped())
             .stderr(log)
@@ -280,6 +287,28 @@ async fn committed_jobs_survive_the_restart_of_a_killed_controller() {
     }
 }
 
+/// Without `--state`, jobs are in a file of the user's state folder that is named like the fabric's file.
+#[tokio::test]
+async fn jobs_survive_in_the_default_file() {
+    let bed = Bed::new();
+    let start = || {
+        let mut command = ultima(&[]);
+        command.env("XDG_STATE_HOME", bed.folder.path());
+        bed.start_by(command, "a", None, Stdio::inherit())
+    };
+    for jobs in [vec![], vec![name(1)]] {
+        let _controller = start();
+        let client = Client::connect(&bed.address("a"))
+            .await
+            .expect("it listens");
+        assert_eq!(check(&client, &[]).await, jobs);
+        if jobs.is_empty() {
+            client.create_job(&spec(1)).await.expect("there is room");
+        }
+    }
+    assert!(bed.folder.path().join("ultima/fabric.redb").is_file());
+}
+
 /// A command that watches. Dropping it kills the process.
 struct Watch {
     child: Child,
@@ -327,7 +356,7 @@ fn watches_continue_with_the_next_leader() {
     let mut first = bed.start_with(&etcd, "a");
     // The first controller leads before the second starts.
     while output(&["job", "--controller", &a, "list"]).status.code() == Some(3) {}
-    let mut second = bed.start_by(ultima(&[]), "b", &state_of(&etcd), Stdio::piped());
+    let mut second = bed.start_by(ultima(&[]), "b", Some(&state_of(&etcd)), Stdio::piped());
     let both = format!("{a},{b}");
     let file = bed.path("job.yaml");
     std::fs::write(&file, "{ name: train, members: [h1, h2] }").expect("written");
@@ -559,7 +588,7 @@ async fn a_request_rejected_by_a_full_disk_changes_nothing() {
         let ignore = "trap '' XFSZ; exec \"$0\" \"$@\"";
         shell.args(["-c", ignore, env!("CARGO_BIN_EXE_ultima")]);
         // The log might go to a file, too.
-        bed.start_by(shell, "a", &bed.path("a.redb"), Stdio::null())
+        bed.start_by(shell, "a", Some(&bed.path("a.redb")), Stdio::null())
     };
     let mut controller = start();
     let connect = async || {

@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let files = protox::compile(
         [
             "ultima/control/v1/control.proto",
-            "ultima/control/v1/replication.proto",
+            "ultima/control/v1/leadership.proto",
         ],
         ["proto"],
     )?;
@@ -26,8 +26,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             "ultima.control.v1.JoinResponse",
             "ultima.control.v1.LeaveRequest",
             "ultima.control.v1.Attendance",
-            "ultima.control.v1.Changed",
-            "ultima.control.v1.Copy",
         ])
         .compile_fds(files)?;
     Ok(())

@@ -348,7 +348,7 @@ impl Client {
         self.is_of_several
     }
 
-    /// Asks the controller at `address` for its role and its followers.
+    /// Asks the controller at `address` for its role.
     ///
     /// # Errors
     /// The controller does not answer.

@@ -15,7 +15,7 @@ pub enum Role {
     Agent,
     /// Read.
     Viewer,
-    /// Serve, and follow other controllers.
+    /// Serve.
     Controller,
 }
 

@@ -17,7 +17,7 @@ use tonic::{Code, Request, Status};
 use ultima_grpc::tls::ClientTls;
 
 use crate::client::{ClientError, LEADER, dial};
-use crate::v1::replication_client::ReplicationClient;
+use crate::v1::leadership_client::LeadershipClient;
 use crate::v1::{GetStandingRequest, GetStandingResponse, Role};
 
 /// Time limit for finding a leader while controllers answer.
@@ -164,7 +164,7 @@ async fn ask(address: &str, tls: Option<&ClientTls>) -> Result<(Channel, Answer)
 pub async fn standing(channel: Channel) -> Result<GetStandingResponse, Status> {
     let mut request = Request::new(GetStandingRequest {});
     request.set_timeout(ANSWER);
-    let standing = ReplicationClient::new(channel).get_standing(request).await;
+    let standing = LeadershipClient::new(channel).get_standing(request).await;
     standing.map(tonic::Response::into_inner)
 }
 

@@ -140,8 +140,7 @@ impl Exit {
             ServeError::Switch(error) if error.is_silence() => Exit::Unavailable,
             ServeError::Switch(error) if error.is_anothers() => Exit::Rejected,
             ServeError::Switch(_) | ServeError::Keep(_) => Exit::Failure,
-            ServeError::NoMajority { .. } => Exit::Unavailable,
-            ServeError::Restore(_) | ServeError::OfAGroup => Exit::Rejected,
+            ServeError::Restore(_) => Exit::Rejected,
             ServeError::Listen { .. }
             | ServeError::NotASocket { .. }
             | ServeError::Open { .. }
@@ -149,10 +148,7 @@ impl Exit {
             | ServeError::Tls(_)
             | ServeError::Program(_)
             | ServeError::Limit(_)
-            | ServeError::Store(_)
-            | ServeError::Copies { .. }
-            | ServeError::Peer { .. }
-            | ServeError::PeerAgain { .. } => Exit::InvalidInput,
+            | ServeError::Store(_) => Exit::InvalidInput,
         }
     }
 

@@ -88,7 +88,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 }
 
 /// The default log filter: warnings, and changes of the leader among several controllers.
-const DEFAULT_LOG: &str = "warn,ultima_controller::server::group=info";
+const DEFAULT_LOG: &str = "warn,ultima_controller::server::candidate=info";
 
 /// Starts logging to standard error, filtered by `ULTIMA_LOG`.
 fn log() -> anyhow::Result<()> {

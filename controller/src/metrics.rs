@@ -1,6 +1,6 @@
 //! The controller's counters and measurements, in Prometheus and OpenMetrics text.
 
-mod group;
+mod role;
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-pub(crate) use group::GroupStanding;
+pub(crate) use role::RoleStanding;
 
 use crate::ledger::Fill;
 
@@ -187,9 +187,9 @@ impl Metrics {
         self.rerouted_jobs.inc_by(jobs as u64);
     }
 
-    /// Returns all metrics and the current state as OpenMetrics text. In a group of controllers,
-    /// includes the group's state.
-    pub(crate) fn text(&self, standing: Standing, group: Option<GroupStanding>) -> String {
+    /// Returns all metrics and the current state as OpenMetrics text. With one of several
+    /// controllers, includes its role.
+    pub(crate) fn text(&self, standing: Standing, role: Option<RoleStanding>) -> String {
         let mut registry = Registry::with_prefix(PREFIX);
         let seconds = Unit::Seconds;
         registry.register_with_unit(
@@ -251,8 +251,8 @@ impl Metrics {
             self.evictions.clone(),
         );
         registry.register_collector(Box::new(standing));
-        if let Some(group) = group {
-            registry.register_collector(Box::new(group));
+        if let Some(role) = role {
+            registry.register_collector(Box::new(role));
         }
         encoded(&registry)
     }

@@ -290,6 +290,8 @@ impl Maker<'_> {
         let mut command = self.ultima([
             "controller",
             "serve",
+            "--state",
+            "memory",
             "--startup-timeout",
             CONTROLLER_TIMEOUT,
         ]);

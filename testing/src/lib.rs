@@ -1,9 +1,10 @@
-//! Helpers for the tests of several crates: the extent of a run, the report of a skipped test, and a counting
-//! allocator. It owns no test.
+//! Helpers for the tests of several crates: the extent of a run, the report of a skipped test, an etcd
+//! cluster, and a counting allocator. It owns no test.
 //!
 //! A change is checked with one seed per fault and a few property cases. `ULTIMA_FULL=1`, which `.ci/full`
 //! sets, requests the full matrix.
 
+pub mod etcd;
 pub mod heap;
 
 use std::io::{self, Write as _};

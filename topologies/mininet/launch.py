@@ -288,7 +288,7 @@ class Lab:
             wait(started, ready)
         wait(start("controller", [
             self.ultima, "controller", "serve", "--fabric", file, "--listen", f"unix:{socket_path}",
-            "--startup-timeout", "30s"]), says("listening on "))
+            "--state", "memory", "--startup-timeout", "30s"]), says("listening on "))
         for index, flow in enumerate(plan["traffic"]):
             rate = [] if flow["udp_rate"] is None else ["--udp-rate", str(flow["udp_rate"])]
             for role, end in (("receive", flow["to"]), ("send", flow["from"])):

@@ -1,6 +1,6 @@
 //! `ultima controller`: runs a controller, or shows the status of running ones.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,9 +13,11 @@ use ultima_agent::{Exporter, Source};
 use ultima_api::address::{DEFAULT_LISTEN, Listen};
 use ultima_controller::fabric;
 use ultima_controller::program::Program;
-use ultima_controller::server::{self, Config, Group};
-use ultima_grpc::tls::{IdentityFiles, ServerTls};
+use ultima_controller::server::{self, Config};
+use ultima_controller::store::etcd;
+use ultima_grpc::tls::{ClientTls, IdentityFiles, ServerTls};
 
+use super::controller_state::{State, default_file};
 use super::controller_status;
 use crate::exit::Exit;
 use crate::process;
@@ -24,8 +26,8 @@ use ultima_console::{output, units};
 /// The shortest audit interval: at shorter ones switches would do nothing but answer reads.
 const MIN_AUDIT: Duration = Duration::from_millis(100);
 
-/// The shortest takeover delay: a leader that reconnects to its switches needs less.
-const MIN_TAKE_OVER: Duration = Duration::from_millis(100);
+/// The shortest lease that etcd grants with its default settings.
+const MIN_LEASE: Duration = Duration::from_secs(2);
 
 /// Run a controller, or show the status of running controllers
 #[derive(clap::Args)]
@@ -50,9 +52,11 @@ enum Command {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ultima controller serve --fabric topologies/star4.yaml --state star4.redb
+  ultima controller serve --fabric star4.yaml --state memory
   ultima controller serve --fabric star4.yaml --state star4.redb \\
       --tls-cert c1.pem --tls-key c1.key --tls-client-ca ca.pem \\
-      --listen 10.0.0.1:9555 --peers 10.0.0.2:9555,10.0.0.3:9555")]
+      --listen 10.0.0.1:9555
+  ultima controller serve --fabric star4.yaml --state etcd://127.0.0.1:2379/star4")]
 struct Serve {
     /// YAML file of the fabric: switches, hosts and links; `-` reads standard input
     #[arg(long, value_name = "FILE")]
@@ -67,19 +71,20 @@ struct Serve {
     /// The key of --tls-cert
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "TLS")]
     tls_key: Option<PathBuf>,
-    /// The authorities of the certificates of clients, and of the controllers in --peers
+    /// The authorities of the certificates of clients
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "TLS")]
     tls_client_ca: Option<PathBuf>,
     /// Serve an address other than loopback without TLS: every client that reaches it may do everything
     #[arg(long, conflicts_with = "tls_cert", help_heading = "TLS")]
     insecure: bool,
-    /// Database file for jobs and their members; created if it does not exist. Without it jobs are kept in memory only, and a
-    /// restarted controller removes the jobs that it finds on switches
-    #[arg(long, value_name = "FILE")]
-    state: Option<PathBuf>,
-    /// How long to retry switches that do not answer at startup. With --peers the controller starts without them
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration, conflicts_with = "peers")]
-    startup_timeout: Duration,
+    /// Where jobs and their members are stored: a database file, created if it does not exist; etcd, which several controllers
+    /// share; or memory, from which a restarted controller knows no job and removes those on switches [default:
+    /// ultima/FABRIC.redb in $XDG_STATE_HOME, else in ~/.local/state; for root in /var/lib]
+    #[arg(long, value_name = "FILE|etcd://HOST:PORT,.../PREFIX|memory")]
+    state: Option<State>,
+    /// How long to retry switches that do not answer at startup [default: 5s]. With etcd the controller starts without them
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    startup_timeout: Option<Duration>,
     /// Longest time between two audits of a switch, at least 100ms. An audit reads the switch and repairs drift
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::duration)]
     audit_every: Duration,
@@ -94,33 +99,42 @@ struct Serve {
     /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics; a port alone means loopback
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = units::metrics_address)]
     metrics: Option<SocketAddr>,
-    /// Addresses of the fabric's other controllers, separated by commas. One leads; the standbys replicate its database and
-    /// take over when it fails
+    /// Where clients and standbys reach this controller, if it is not --listen, such as 0.0.0.0
+    #[arg(long, value_name = "ADDR", value_parser = units::control_address, help_heading = "etcd")]
+    advertise: Option<String>,
+    /// The authorities of etcd's certificates: speak TLS
+    #[arg(long, value_name = "FILE", help_heading = "etcd")]
+    etcd_ca: Option<PathBuf>,
+    /// The controller's certificate for etcd
+    #[arg(long, value_name = "FILE", requires_all = ["etcd_ca", "etcd_key"], help_heading = "etcd")]
+    etcd_cert: Option<PathBuf>,
+    /// The key of --etcd-cert
     #[arg(
         long,
-        value_name = "ADDR,...",
-        value_delimiter = ',',
-        value_parser = units::control_address,
-        requires = "state",
-        help_heading = "Several controllers"
+        value_name = "FILE",
+        requires = "etcd_cert",
+        help_heading = "etcd"
     )]
-    peers: Vec<String>,
-    /// Number of standbys that must have stored a change before it is committed; needs --peers
-    /// and --state [default: half of --peers, rounded up]
+    etcd_key: Option<PathBuf>,
+    /// The controller's user in etcd
     #[arg(
         long,
-        value_name = "N",
-        requires = "peers",
-        help_heading = "Several controllers"
+        value_name = "NAME",
+        requires = "etcd_password_file",
+        help_heading = "etcd"
     )]
-    copies: Option<usize>,
-    /// How long more than half of the switches must report no primary before a standby takes over, at least 100ms
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration, requires = "peers", help_heading = "Several controllers")]
-    take_over_after: Duration,
-    /// Become the leader once even if other controllers may have committed changes that this one does not have; those are
-    /// lost. Has no effect while another controller leads
-    #[arg(long, requires = "state", help_heading = "Several controllers")]
-    force_lead: bool,
+    etcd_user: Option<String>,
+    /// File with the password of --etcd-user
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "etcd_user",
+        help_heading = "etcd"
+    )]
+    etcd_password_file: Option<PathBuf>,
+    /// How long a leader that does not answer keeps the lead, at least 2s; whole seconds [default: 3s]
+    #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "etcd")]
+    etcd_lease: Option<Duration>,
     /// P4 program for the switches: the JSON file of p4c's BMv2 backend, or the output folder of another compiler [default:
     /// Ultima's program for the switch's target]
     #[arg(long, value_name = "PATH")]
@@ -179,15 +193,15 @@ fn serve(serve: Serve) -> Result<()> {
             Config::with_program(fabric, program)
         }
     };
-    config.listen = serve.listen;
+    config.listen = serve.listen.clone();
     config.insecure = serve.insecure;
-    let files = (serve.tls_cert.zip(serve.tls_key)).zip(serve.tls_client_ca);
+    let files =
+        (serve.tls_cert.clone().zip(serve.tls_key.clone())).zip(serve.tls_client_ca.clone());
     config.tls = files.map(|((cert, key), client_ca)| ServerTls {
         identity: IdentityFiles { cert, key },
         client_ca: Some(client_ca),
     });
-    config.patience = serve.startup_timeout;
-    config.state = serve.state;
+    config.patience = serve.startup_timeout.unwrap_or(config.patience);
     if serve.audit_every < MIN_AUDIT {
         bail!(
             "--audit-every {:?}: expected 100ms or more, such as 30s",
@@ -197,21 +211,18 @@ fn serve(serve: Serve) -> Result<()> {
     config.audit_every = serve.audit_every;
     config.repair = !serve.no_repair;
     config.agent_rate = serve.agent_rate;
-    if serve.take_over_after < MIN_TAKE_OVER {
-        bail!(
-            "--take-over-after {:?}: expected 100ms or more, such as 1s",
-            serve.take_over_after
-        );
-    }
-    let group = (!serve.peers.is_empty() || serve.force_lead).then(|| {
-        let group = Group::new(serve.peers);
-        Group {
-            copies: serve.copies.unwrap_or(group.copies),
-            grace: serve.take_over_after,
-            lead_anyway: serve.force_lead,
-            ..group
+    let cluster = match serve.state.clone() {
+        Some(State::Etcd(cluster)) => Some(with_access(cluster, &serve)?),
+        state => {
+            serve.refuse_etcd_options()?;
+            config.state = match state {
+                None => Some(default_file(&serve.fabric)?),
+                Some(State::File(file)) => Some(file),
+                Some(State::Memory | State::Etcd(_)) => None,
+            };
+            None
         }
-    });
+    };
     // Every member has a connection.
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // Without it there is less room; a soft limit may become the hard one in any process.
@@ -223,7 +234,7 @@ fn serve(serve: Serve) -> Result<()> {
         .enable_all()
         .build()?
         .block_on(async {
-            match group {
+            match cluster {
                 None => {
                     let handle = server::serve(config).await?;
                     let controller = Arc::clone(handle.controller());
@@ -234,8 +245,9 @@ fn serve(serve: Serve) -> Result<()> {
                     drop(exporter);
                     handle.stop().await;
                 }
-                Some(group) => {
-                    let mut handle = server::serve_in(config, group).await?;
+                Some(cluster) => {
+                    let mut handle =
+                        server::serve_with_etcd(config, cluster, serve.advertise).await?;
                     let exporter = export(serve.metrics, handle.metrics()).await?;
                     output::print(&format!("listening on {}\n", handle.address()))?;
                     tokio::select! {
@@ -248,4 +260,57 @@ fn serve(serve: Serve) -> Result<()> {
             }
             Ok(())
         })
+}
+
+impl Serve {
+    /// Refuses options that have no effect without etcd.
+    fn refuse_etcd_options(&self) -> Result<()> {
+        let given = [
+            ("--advertise", self.advertise.is_some()),
+            ("--etcd-ca", self.etcd_ca.is_some()),
+            ("--etcd-user", self.etcd_user.is_some()),
+            ("--etcd-lease", self.etcd_lease.is_some()),
+        ];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => bail!("{option}: needs --state etcd://HOST:PORT,.../PREFIX"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Adds how to reach etcd.
+fn with_access(cluster: etcd::Config, serve: &Serve) -> Result<etcd::Config> {
+    if serve.startup_timeout.is_some() {
+        bail!(
+            "--startup-timeout: a controller with etcd starts without switches that do not answer; leave it out"
+        );
+    }
+    let is_loopback = |endpoint: &String| {
+        let host = endpoint.rsplit_once(':').map_or("", |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let address: Option<IpAddr> = host.parse().ok();
+        host == "localhost" || address.is_some_and(|it| it.is_loopback())
+    };
+    let is_open = serve.etcd_ca.is_none() && !cluster.endpoints.iter().all(is_loopback);
+    if is_open && !serve.insecure {
+        bail!(
+            "--state etcd: jobs' keys would cross the network in plain text; pass --etcd-ca, or --insecure for a private network"
+        );
+    }
+    let identity = (serve.etcd_cert.clone().zip(serve.etcd_key.clone()))
+        .map(|(cert, key)| IdentityFiles { cert, key });
+    let tls = (serve.etcd_ca.as_ref()).map(|ca| ClientTls::load(ca, identity.as_ref()));
+    let lease = serve.etcd_lease.unwrap_or(cluster.lease);
+    if lease < MIN_LEASE || lease.subsec_nanos() != 0 {
+        bail!("--etcd-lease {lease:?}: expected whole seconds, 2s or more");
+    }
+    Ok(etcd::Config {
+        tls: tls.transpose()?,
+        user: serve
+            .etcd_user
+            .clone()
+            .zip(serve.etcd_password_file.clone()),
+        lease,
+        ..cluster
+    })
 }

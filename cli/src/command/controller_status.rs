@@ -1,4 +1,4 @@
-//! `ultima controller status`: the role and progress of each of several controllers.
+//! `ultima controller status`: the role of each of several controllers.
 
 use std::process::ExitCode;
 
@@ -11,13 +11,12 @@ use crate::controller_address::ControllerAddress;
 use crate::exit::Exit;
 use ultima_console::output::{self, Output, table};
 
-/// Show which controller leads, and how far the standbys are behind
+/// Show which controller leads
 ///
 /// Asks every controller that --controller names. The exit code is 1 if none of them leads.
 ///
-/// TERM: the leader's term; each takeover starts a new one. CHANGES: changes in the controller's database, and the term
-/// of the last one. SWITCHES: of a leader, the switches that it leads; of a standby, the switches that report no
-/// primary. STANDBYS: standbys that have stored all changes, and how many of them a commit needs.
+/// REVISION: with etcd, the revision that elected the leader; it rises with each takeover. SWITCHES: of a leader, the
+/// switches that it leads.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: ultima controller status --controller 10.0.0.1:9555,10.0.0.2:9555"
@@ -35,7 +34,7 @@ struct Document {
     address: String,
     /// `leader`, `standby`, or `unknown` if it does not answer.
     role: &'static str,
-    /// Why it does not answer, does not lead, or lacks standbys; else empty.
+    /// Why it does not answer or lead; else empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     problem: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,109 +43,56 @@ struct Document {
 
 #[derive(Serialize)]
 struct Status {
-    controller: String,
-    /// The term in which it leads or follows, and the controller that started the term.
-    term: u64,
-    term_of: String,
-    /// The number of changes in its database, and the term of the last one.
-    changes: u64,
-    changes_term: u64,
-    /// The number of controllers, this one included.
-    controllers: u32,
-    /// The number of standbys that must store a change before it is committed.
-    copies: u32,
-    standbys: Vec<Standby>,
+    /// Of a leader: the revision of etcd that elected it; 0 if it shares no store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<u64>,
     switches: u32,
     /// Of a leader: switches that it leads.
     #[serde(skip_serializing_if = "Option::is_none")]
     switches_led: Option<u32>,
-    /// Of a standby: switches that report no primary.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    switches_without_primary: Option<u32>,
     /// Of a standby: the address of its leader.
     #[serde(skip_serializing_if = "String::is_empty")]
     leader: String,
 }
 
-#[derive(Serialize)]
-struct Standby {
-    controller: String,
-    /// How many changes it lacks; none while it copies the whole database.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    behind: Option<u64>,
-}
-
 const LEADER: &str = "leader";
-
-fn hex(controller: u32) -> String {
-    format!("{controller:08x}")
-}
 
 impl Document {
     fn new(address: &str, answer: GetStandingResponse) -> Self {
         let is_leader = answer.role() == Role::Leader;
-        let (term, history) = (
-            answer.term.unwrap_or_default(),
-            answer.history.unwrap_or_default(),
-        );
-        let standbys = answer.followers.iter().map(|standby| Standby {
-            controller: hex(standby.controller),
-            behind: standby.behind,
-        });
         Document {
             address: address.to_owned(),
             role: if is_leader { LEADER } else { "standby" },
             problem: answer.problem,
             status: Some(Status {
-                controller: hex(answer.controller),
-                term: term.number,
-                term_of: hex(term.controller),
-                changes: history.changes,
-                changes_term: history.term.unwrap_or_default().number,
-                controllers: answer.controllers,
-                copies: answer.copies,
-                standbys: standbys.collect(),
+                revision: is_leader.then_some(answer.revision),
                 switches: answer.switches,
-                switches_led: is_leader.then_some(answer.supporting_switches),
-                switches_without_primary: (!is_leader).then_some(answer.supporting_switches),
+                switches_led: is_leader.then_some(answer.switches_led),
                 leader: answer.leader,
             }),
         }
     }
 
-    fn row(&self) -> [String; 8] {
+    fn row(&self) -> [String; 5] {
         let status = match self.problem.as_str() {
             "" => "ok".to_owned(),
             problem => problem.to_owned(),
         };
-        let Some(it) = &self.status else {
-            let [id, term, changes, switches, standbys] = [(); 5].map(|()| "-".to_owned());
-            let (address, role) = (self.address.clone(), self.role.to_owned());
-            return [address, id, role, term, changes, switches, standbys, status];
-        };
-        let (switches, standbys) = match it.switches_led {
-            Some(led) => (
-                format!("{led} of {} led", it.switches),
-                standbys(it.copies, &it.standbys),
-            ),
-            None => {
-                let vacant = it.switches_without_primary.unwrap_or_default();
-                let switches = format!("{vacant} of {} without primary", it.switches);
-                (switches, "-".to_owned())
-            }
-        };
-        let role = match it.leader.as_str() {
+        let unknown = || "-".to_owned();
+        let it = self.status.as_ref();
+        let revision = it.and_then(|it| it.revision.filter(|revision| *revision > 0));
+        let revision = revision.map(|revision| revision.to_string());
+        let switches =
+            it.and_then(|it| Some(format!("{} of {} led", it.switches_led?, it.switches)));
+        let role = match it.map_or("", |it| it.leader.as_str()) {
             "" => self.role.to_owned(),
             leader => format!("{} of {leader}", self.role),
         };
         [
             self.address.clone(),
-            it.controller.clone(),
             role,
-            it.term.to_string(),
-            format!("{} in term {}", it.changes, it.changes_term),
-            switches,
-            standbys,
+            revision.unwrap_or_else(unknown),
+            switches.unwrap_or_else(unknown),
             status,
         ]
     }
@@ -170,59 +116,17 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 },
             });
         }
-        let text = arguments.output.print(&documents, || text(&documents))?;
+        let header = ["ADDRESS", "ROLE", "REVISION", "SWITCHES", "STATUS"];
+        let text = || table(header, documents.iter().map(Document::row));
+        let text = arguments.output.print(&documents, text)?;
         output::print(&text)?;
         if documents.iter().any(|document| document.role == LEADER) {
             return Ok(ExitCode::SUCCESS);
         }
         let why = match &documents[..] {
-            [only] => only.problem.clone(),
+            [only] if !only.problem.is_empty() => only.problem.clone(),
             _ => format!("no controller at {given} leads"),
         };
         Err(Exit::Failure.because(why).into())
     })
-}
-
-fn text(documents: &[Document]) -> String {
-    let header = [
-        "ADDRESS", "ID", "ROLE", "TERM", "CHANGES", "SWITCHES", "STANDBYS", "STATUS",
-    ];
-    table(header, documents.iter().map(Document::row))
-}
-
-/// The standbys of a leader whose commits need `copies` of them.
-fn standbys(copies: u32, standbys: &[Standby]) -> String {
-    let name = |standby: &Standby| match standby.behind {
-        Some(0) => standby.controller.clone(),
-        Some(behind) => format!("{} ({behind} behind)", standby.controller),
-        None => format!("{} (copying)", standby.controller),
-    };
-    let names: Vec<String> = standbys.iter().map(name).collect();
-    let names = names.join(", ");
-    match (copies, standbys.len()) {
-        (0, 0) => "none needed".to_owned(),
-        (0, _) => format!("{names}, none needed"),
-        (_, 0) => format!("0 of {copies} needed"),
-        (_, count) => format!("{count} of {copies} needed: {names}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn standbys_are_counted_against_those_needed() {
-        let standby = |controller: &str, behind| Standby {
-            controller: controller.into(),
-            behind,
-        };
-        assert_eq!(standbys(0, &[]), "none needed");
-        assert_eq!(standbys(1, &[]), "0 of 1 needed");
-        assert_eq!(standbys(0, &[standby("2", Some(0))]), "2, none needed");
-        assert_eq!(
-            standbys(1, &[standby("2", Some(7)), standby("3", None)]),
-            "2 of 1 needed: 2 (7 behind), 3 (copying)"
-        );
-    }
 }

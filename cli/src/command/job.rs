@@ -328,7 +328,10 @@ fn summary(jobs: &[api::Job]) -> String {
             group,
             job.counter_index.to_string(),
             job.weight.to_string(),
-            job.switches.join(","),
+            match job.unfit.is_empty() {
+                true => job.switches.join(","),
+                false => "none (see `job show`)".to_owned(),
+            },
         ]
     });
     table(
@@ -367,6 +370,9 @@ fn members(job: &api::Job) -> String {
         ]
     });
     let mut notes = String::new();
+    if !job.unfit.is_empty() {
+        notes += &format!("on no switch: {}\n", job.unfit);
+    }
     if !job.remaining.is_empty() {
         notes += &format!("not rerouted: {}\n", job.remaining);
     }

@@ -9,6 +9,7 @@ mod certs;
 mod chassis;
 mod completions;
 mod controller;
+mod controller_state;
 mod controller_status;
 mod creation;
 mod deletion;

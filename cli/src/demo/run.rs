@@ -465,6 +465,8 @@ async fn start_controller(
         "-",
         "--listen",
         "127.0.0.1:0",
+        "--state",
+        "memory",
     ]
     .map(Into::into)
     .into();

@@ -18,6 +18,8 @@ pub struct Job<'a> {
     weight: u32,
     pub switches: &'a [String],
     pub tree: Vec<String>,
+    /// Why the stored job is on no switch; else empty.
+    unfit: &'a str,
     /// Why the job still uses elements that are down or drained; else empty.
     reroute_problem: &'a str,
     evict_after_s: u32,
@@ -71,6 +73,7 @@ impl<'a> From<&'a api::Job> for Job<'a> {
             weight: job.weight,
             switches: &job.switches,
             tree: job.tree.iter().map(link_name).collect(),
+            unfit: &job.unfit,
             reroute_problem: &job.remaining,
             evict_after_s: job.evict_after_s,
             sealed: job.sealed,
@@ -114,7 +117,9 @@ pub fn status(job: &api::Job, switches: &[api::Switch]) -> &'static str {
     let any = |state| job.members.iter().any(|member| member.state() == state);
     let all = |state| job.members.iter().all(|member| member.state() == state);
     let is_cut_off = job.members.iter().any(|member| member.cut_off);
-    if ready(job, switches) < job.switches.len() || is_cut_off || !job.remaining.is_empty() {
+    if !job.unfit.is_empty() {
+        "Unfit"
+    } else if ready(job, switches) < job.switches.len() || is_cut_off || !job.remaining.is_empty() {
         "Degraded"
     } else if any(api::MemberState::Suspected) {
         "Suspected"

@@ -28,7 +28,15 @@ impl Controller {
         let text = include_str!("../../../topologies/star4.yaml");
         let fabric = folder.join("fabric.yaml");
         fs::write(&fabric, text.replace("127.0.0.1:9559", &switch.address)).expect("written");
-        let mut command = ultima(&["controller", "serve", "--listen", listen, "--fabric"]);
+        let mut command = ultima(&[
+            "controller",
+            "serve",
+            "--state",
+            "memory",
+            "--listen",
+            listen,
+            "--fabric",
+        ]);
         command.arg(&fabric).args(options).stdout(Stdio::piped());
         if let Some(files) = files {
             let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");

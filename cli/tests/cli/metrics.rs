@@ -28,7 +28,14 @@ fn the_controller_serves_metrics() {
         drop(stage.controller);
         let fabric = fabric.to_str().expect("text");
         let serve = ["controller", "serve", "--fabric", fabric];
-        let options = ["--listen", "127.0.0.1:0", "--metrics", "0"];
+        let options = [
+            "--listen",
+            "127.0.0.1:0",
+            "--metrics",
+            "0",
+            "--state",
+            "memory",
+        ];
         let mut child = ultima(&[&serve[..], &options].concat())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,4 +1,4 @@
-//! Killed controllers: committed jobs survive, and no job is half installed.
+//! Killed controllers, alone and with etcd: committed jobs survive, and no job is half installed.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{Switch, output, refused, ultima};
+use crate::common::{Switch, output, ultima};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rand::rngs::StdRng;
@@ -17,17 +17,13 @@ use tokio::time::{sleep, timeout};
 use tonic::Code;
 use ultima_api::client::{Client, ClientError};
 use ultima_controller::job::JobSpec;
+use ultima_testing::etcd::Etcd;
 use ultima_testing::{full_run, per_run};
 use ultima_tests::needs;
 
 /// The number of jobs that are created at once.
 fn jobs() -> usize {
     per_run(30, 100)
-}
-
-/// The time without a leader after which a standby takes over. The default in a full run.
-fn take_over() -> &'static str {
-    per_run("200ms", "1s")
 }
 
 /// The seed of the random places at which controllers are killed.
@@ -116,9 +112,15 @@ impl Bed {
         format!("unix:{}", self.path(&format!("{name}.sock")))
     }
 
-    /// Starts a controller whose files have this name.
-    fn start(&self, name: &str, options: &[&str]) -> Controller {
-        self.start_by(ultima(&[]), name, options, Stdio::inherit())
+    /// Starts a controller with a file of its own.
+    fn start(&self, name: &str) -> Controller {
+        let state = self.path(&format!("{name}.redb"));
+        self.start_by(ultima(&[]), name, Some(&state), Stdio::inherit())
+    }
+
+    /// Starts a controller that shares etcd.
+    fn start_with(&self, etcd: &Etcd, name: &str) -> Controller {
+        self.start_by(ultima(&[]), name, Some(&state_of(etcd)), Stdio::inherit())
     }
 
     /// Starts a controller by a command that takes its arguments, with a destination for its log.
@@ -126,15 +128,15 @@ impl Bed {
         &self,
         mut command: Command,
         name: &str,
-        options: &[&str],
+        state: Option<&str>,
         log: Stdio,
     ) -> Controller {
         let fabric = self.fabric.to_str().expect("a plain path");
-        let (state, listen) = (self.path(&format!("{name}.redb")), self.address(name));
+        let listen = self.address(name);
         let mut child = command
             .args(["controller", "serve", "--fabric", fabric])
-            .args(["--state", &state, "--listen", &listen])
-            .args(options)
+            .args(["--listen", &listen])
+            .args(state.into_iter().flat_map(|state| ["--state", state]))
             .env_remove("ULTIMA_LOG")
             .stdout(Stdio::piped())
             .stderr(log)
@@ -148,17 +150,9 @@ impl Bed {
     }
 }
 
-/// The options of a controller that commits a change when its peer has it, too.
-fn in_step_with(peer: &str) -> [&str; 6] {
-    let take_over = take_over();
-    [
-        "--copies",
-        "1",
-        "--peers",
-        peer,
-        "--take-over-after",
-        take_over,
-    ]
+/// `--state` of controllers that share etcd.
+fn state_of(etcd: &Etcd) -> String {
+    format!("etcd://{}/three", etcd.endpoints().join(","))
 }
 
 fn name(n: usize) -> String {
@@ -233,7 +227,7 @@ fn is_done<T>(answer: Result<T, ClientError>, done: Code) -> bool {
     }
 }
 
-/// Creates a job; tries again until enough standbys are in step.
+/// Creates a job; tries again until a controller leads.
 async fn create(client: &Client, n: usize) {
     until("a job is created", async || {
         is_done(client.create_job(&spec(n)).await, Code::AlreadyExists)
@@ -241,7 +235,7 @@ async fn create(client: &Client, n: usize) {
     .await;
 }
 
-/// Deletes a job; tries again until the controller can commit that.
+/// Deletes a job; tries again until a controller leads.
 async fn delete(client: &Client, job: &str) {
     until("a job is deleted", async || {
         is_done(client.delete_job(job).await, Code::NotFound)
@@ -269,7 +263,7 @@ async fn check(client: &Client, promised: &[String]) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn committed_jobs_survive_the_restart_of_a_killed_controller() {
     let bed = Bed::new();
-    let mut controller = bed.start("a", &[]);
+    let mut controller = bed.start("a");
     let client = Client::connect(&bed.address("a"))
         .await
         .expect("it listens");
@@ -279,7 +273,7 @@ async fn committed_jobs_survive_the_restart_of_a_killed_controller() {
             .await
             .expect("it listens");
         let promised = create_and_kill(&client, &mut controller, place).await;
-        controller = bed.start("a", &[]);
+        controller = bed.start("a");
         let client = Client::connect(&bed.address("a"))
             .await
             .expect("it listens");
@@ -291,6 +285,28 @@ async fn committed_jobs_survive_the_restart_of_a_killed_controller() {
         }
         assert_eq!(check(&client, &[]).await, [""; 0]);
     }
+}
+
+/// Without `--state`, jobs are in a file of the user's state folder that is named like the fabric's file.
+#[tokio::test]
+async fn jobs_survive_in_the_default_file() {
+    let bed = Bed::new();
+    let start = || {
+        let mut command = ultima(&[]);
+        command.env("XDG_STATE_HOME", bed.folder.path());
+        bed.start_by(command, "a", None, Stdio::inherit())
+    };
+    for jobs in [vec![], vec![name(1)]] {
+        let _controller = start();
+        let client = Client::connect(&bed.address("a"))
+            .await
+            .expect("it listens");
+        assert_eq!(check(&client, &[]).await, jobs);
+        if jobs.is_empty() {
+            client.create_job(&spec(1)).await.expect("there is room");
+        }
+    }
+    assert!(bed.folder.path().join("ultima/fabric.redb").is_file());
 }
 
 /// A command that watches. Dropping it kills the process.
@@ -334,12 +350,13 @@ impl Drop for Watch {
 /// A watch prints one line when the leader ends, and continues with the next leader, which logs that it leads.
 #[test]
 fn watches_continue_with_the_next_leader() {
+    let Some(etcd) = Etcd::start(1) else { return };
     let bed = Bed::new();
     let (a, b) = (bed.address("a"), bed.address("b"));
-    let mut first = bed.start("a", &in_step_with(&b));
+    let mut first = bed.start_with(&etcd, "a");
     // The first controller leads before the second starts.
     while output(&["job", "--controller", &a, "list"]).status.code() == Some(3) {}
-    let mut second = bed.start_by(ultima(&[]), "b", &in_step_with(&a), Stdio::piped());
+    let mut second = bed.start_by(ultima(&[]), "b", Some(&state_of(&etcd)), Stdio::piped());
     let both = format!("{a},{b}");
     let file = bed.path("job.yaml");
     std::fs::write(&file, "{ name: train, members: [h1, h2] }").expect("written");
@@ -348,7 +365,6 @@ fn watches_continue_with_the_next_leader() {
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.code(), errors)
     };
-    // The job is committed when the standby has it, which may still connect.
     while job(&["create", "-f", &file]).0 == Some(3) {}
     assert_eq!(job(&["show", "train"]), (Some(0), String::new()));
     let at = ["--controller", &both, "-o", "json"];
@@ -360,7 +376,7 @@ fn watches_continue_with_the_next_leader() {
     first.kill();
     let log = second.0.stderr.take().expect("piped");
     let mut log = BufReader::new(log).lines().map(|line| line.expect("text"));
-    assert!(log.any(|line| line.contains("leading term=")));
+    assert!(log.any(|line| line.contains("leading revision=")));
     for watch in [&mut members, &mut losses] {
         let note = watch.notes.next().expect("a line").expect("text");
         assert_eq!(
@@ -371,7 +387,7 @@ fn watches_continue_with_the_next_leader() {
     // The watches print the current state again.
     assert_eq!(members.next()["kind"], "current");
     assert_eq!(losses.next()["jobs"][0]["job"], "train");
-    let first = bed.start("a", &in_step_with(&b));
+    let first = bed.start_with(&etcd, "a");
     while job(&["delete", "train"]).0 == Some(3) {}
     assert_eq!(members.next()["kind"], "deleted");
     assert!(members.child.wait().expect("it ends").success());
@@ -394,12 +410,13 @@ fn watches_continue_with_the_next_leader() {
 /// A command that waits continues with the next leader. Without any leader it reports that the job is created.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_continue_with_the_next_leader() {
+    let Some(etcd) = Etcd::start(1) else { return };
     let bed = Bed::new();
     let (a, b) = (bed.address("a"), bed.address("b"));
-    let mut first = bed.start("a", &in_step_with(&b));
+    let mut first = bed.start_with(&etcd, "a");
     // The first controller leads before the second starts.
     while output(&["job", "--controller", &a, "list"]).status.code() == Some(3) {}
-    let second = bed.start("b", &in_step_with(&a));
+    let second = bed.start_with(&etcd, "b");
     let both = format!("{a},{b}");
     let client = Client::connect(&both).await.expect("one leads");
     create(&client, 0).await;
@@ -432,7 +449,7 @@ async fn waits_continue_with_the_next_leader() {
     })
     .await;
     // A rank is assigned when the standby has it.
-    let first = bed.start("a", &in_step_with(&b));
+    let first = bed.start_with(&etcd, "a");
     for host in ["h1", "h2"] {
         until("a rank is given", async || {
             let joined = client.join("train", host, Duration::ZERO).await;
@@ -464,10 +481,11 @@ async fn waits_continue_with_the_next_leader() {
 /// Two controllers are killed in turn; the other one takes over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn committed_jobs_survive_a_killed_leader() {
+    let Some(etcd) = Etcd::start(1) else { return };
     let bed = Bed::new();
     let names = ["a", "b"];
     let addresses = names.map(|name| bed.address(name));
-    let start = |at: usize| bed.start(names[at], &in_step_with(&addresses[1 - at]));
+    let start = |at: usize| bed.start_with(&etcd, names[at]);
     let first = start(0);
     // The first controller leads before the second has a socket.
     drop(Client::connect(&addresses[0]).await.expect("it leads"));
@@ -479,32 +497,28 @@ async fn committed_jobs_survive_a_killed_leader() {
         let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
         let leads = (0..2).find(|&at| status[at]["role"] == "leader");
         let leads = leads.unwrap_or_else(|| panic!("one leads: {status}"));
-        let term = status[leads]["status"]["term"].as_u64();
-        (leads, term.expect("a primary has one"))
+        let revision = status[leads]["status"]["revision"].as_u64();
+        (leads, revision.expect("a leader has one"))
     };
     let mut promised = Vec::new();
     for place in places() {
         for job in client.jobs().await.expect("an answer") {
             delete(&client, &job.name).await;
         }
-        // A controller with an empty store would not take over the lead.
-        create(&client, 0).await;
-        delete(&client, &name(0)).await;
-        let (leads, term) = leader();
+        let (leads, revision) = leader();
         promised = create_and_kill(&client, &mut controllers[leads], place).await;
         let killed = Instant::now();
         // The client finds the next leader by itself.
         until("the other one leads", async || client.jobs().await.is_ok()).await;
         eprintln!(
-            "killed after {place}: takeover of {} jobs: {:?}, {} of it without a leader",
+            "killed after {place}: takeover of {} jobs: {:?}",
             client.jobs().await.expect("an answer").len(),
-            killed.elapsed(),
-            take_over()
+            killed.elapsed()
         );
         check(&client, &promised).await;
-        let (next, next_term) = leader();
+        let (next, next_revision) = leader();
         assert_eq!(next, 1 - leads);
-        assert!(next_term > term, "{next_term} after {term}");
+        assert!(next_revision > revision, "{next_revision} after {revision}");
         // The killed controller starts again as a standby.
         controllers[leads] = start(leads);
     }
@@ -518,21 +532,17 @@ async fn committed_jobs_survive_a_killed_leader() {
     let text = String::from_utf8(text).expect("text");
     let leader = &addresses[leader().0];
     assert!(text.contains(&format!("standby of {leader}")), "{text}");
-    assert!(text.contains("1 of 1 needed: "), "{text}");
 }
 
 /// A leader that is stopped and continued finds another leader. It changes nothing, and drops requests that it had received.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_was_paused_changes_nothing() {
-    // The switches need ten seconds to drop a silent leader.
-    if !needs::full_run() {
-        return;
-    }
+    let Some(etcd) = Etcd::start(1) else { return };
     let bed = Bed::new();
     let (a, b) = (bed.address("a"), bed.address("b"));
-    let first = bed.start("a", &in_step_with(&b));
+    let first = bed.start_with(&etcd, "a");
     let client = Client::connect(&a).await.expect("it leads");
-    let _second = bed.start("b", &in_step_with(&a));
+    let _second = bed.start_with(&etcd, "b");
     create(&client, 0).await;
 
     first.signal(Signal::SIGSTOP);
@@ -556,7 +566,6 @@ async fn a_leader_that_was_paused_changes_nothing() {
         .await
         .expect("no panic")
         .expect_err("it leads no more");
-    // It is a standby again: without it, nothing could be committed.
     create(&next, 2).await;
     delete(&next, &name(0)).await;
     assert_eq!(check(&next, &[]).await, [name(2)]);
@@ -579,7 +588,7 @@ async fn a_request_rejected_by_a_full_disk_changes_nothing() {
         let ignore = "trap '' XFSZ; exec \"$0\" \"$@\"";
         shell.args(["-c", ignore, env!("CARGO_BIN_EXE_ultima")]);
         // The log might go to a file, too.
-        bed.start_by(shell, "a", &[], Stdio::null())
+        bed.start_by(shell, "a", Some(&bed.path("a.redb")), Stdio::null())
     };
     let mut controller = start();
     let connect = async || {
@@ -628,26 +637,44 @@ async fn a_request_rejected_by_a_full_disk_changes_nothing() {
 
 #[test]
 fn bad_options_are_rejected_in_one_line() {
-    let serve = ["controller", "serve", "--fabric", "none.yaml"];
+    let fabric = concat!(env!("CARGO_MANIFEST_DIR"), "/../topologies/star4.yaml");
+    let serve = [
+        "controller",
+        "serve",
+        "--fabric",
+        fabric,
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let etcd = ["--state", "etcd://127.0.0.1:1/x"];
     for (options, says) in [
-        (&["--peers", "127.0.0.1:1"][..], "--state"),
-        (&["--copies", "1"], "--peers"),
-        (&["--force-lead"], "--state"),
         (
-            &["--state", "none.redb", "--peers", "10.0.0.2"],
-            "expected HOST:PORT or unix:PATH",
+            &["--state", "etcd://localhost"][..],
+            "expected etcd://HOST:PORT,.../PREFIX",
         ),
-        (&["--take-over-after", "2s"], "--peers"),
         (
-            &[
-                "--state",
-                "none.redb",
-                "--peers",
-                "127.0.0.1:1",
-                "--startup-timeout",
-                "1s",
-            ],
-            "--startup-timeout",
+            &["--state", "memory", "--etcd-lease", "3s"],
+            "needs --state etcd://",
+        ),
+        (
+            &["--state", "memory", "--advertise", "10.0.0.1:9555"],
+            "needs --state etcd://",
+        ),
+        (
+            &["--state", "etcd://10.0.0.1:2379"],
+            "pass --etcd-ca, or --insecure",
+        ),
+        (
+            &[&etcd[..], &["--etcd-lease", "1s"]].concat(),
+            "expected whole seconds, 2s or more",
+        ),
+        (
+            &[&etcd[..], &["--etcd-user", "a"]].concat(),
+            "--etcd-password-file",
+        ),
+        (
+            &[&etcd[..], &["--startup-timeout", "1s"]].concat(),
+            "leave it out",
         ),
     ] {
         let output = output(&[&serve[..], options].concat());
@@ -655,36 +682,4 @@ fn bad_options_are_rejected_in_one_line() {
         let text = String::from_utf8(output.stderr).expect("text");
         assert!(text.contains(says), "{options:?}: {text}");
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("a.redb");
-    let state = state.to_str().expect("a plain path");
-    let fabric = concat!(env!("CARGO_MANIFEST_DIR"), "/../topologies/star4.yaml");
-    let serve = [
-        "controller",
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--fabric",
-        fabric,
-    ];
-    let options = ["--state", state, "--peers", "127.0.0.1:1", "--copies", "2"];
-    let text = refused(&[&serve[..], &options].concat());
-    assert!(
-        text.contains("--copies 2 exceeds the number of controllers in --peers (1)"),
-        "{text}"
-    );
-    let options = [
-        "--state",
-        state,
-        "--peers",
-        "127.0.0.1:1",
-        "--take-over-after",
-        "0s",
-    ];
-    let text = refused(&[&serve[..], &options].concat());
-    assert!(text.contains("expected 100ms or more"), "{text}");
-    let own = format!("unix:{state}.sock");
-    let options = ["--listen", &own, "--state", state, "--peers", &own];
-    let text = refused(&[&["controller", "serve", "--fabric", fabric], &options[..]].concat());
-    assert!(text.contains("and not this one"), "{text}");
 }

@@ -27,12 +27,14 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
 }
 
 /// The arguments of `ultima controller serve` for this fabric.
-fn serve(fabric: &str) -> [&str; 6] {
+fn serve(fabric: &str) -> [&str; 8] {
     [
         "controller",
         "serve",
         "--listen",
         "127.0.0.1:0",
+        "--state",
+        "memory",
         "--fabric",
         fabric,
     ]

@@ -1,4 +1,4 @@
-//! The digest of the fabric settings that all controllers of a group must share.
+//! The digest of the fabric settings that all controllers of a fabric must share.
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -54,7 +54,7 @@ struct Wire {
 }
 
 impl Fabric {
-    /// A digest of the settings that all controllers of a group must share, never 0. Files with the
+    /// A digest of the settings that all controllers of a fabric must share, never 0. Files with the
     /// same settings in other words, or with other addresses of switches, have the same digest.
     pub fn digest(&self) -> u64 {
         let text =

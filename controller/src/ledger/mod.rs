@@ -28,6 +28,7 @@ use crate::job::{
 };
 use crate::plan::{self, JobPaths, JobPlan, Usage};
 use crate::routing::Routes;
+use crate::store::JobRecord;
 use crate::tree::{JobTree, Load};
 
 /// The resources that jobs have taken.
@@ -224,6 +225,16 @@ impl Ledger {
     pub fn add(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
         self.last = job.id;
         self.take(fabric, job, plan);
+    }
+
+    /// Reserves the id and the numbers of a stored job that is on no switch, so that no other job gets
+    /// them.
+    pub(crate) fn reserve(&mut self, record: &JobRecord) {
+        self.jobs.insert(JobId(record.id));
+        self.counters.take(record.counter);
+        if let Some(multicast) = &record.multicast {
+            self.groups.take(multicast.group);
+        }
     }
 
     fn take(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {

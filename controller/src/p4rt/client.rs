@@ -27,7 +27,6 @@ use super::dial::{self, ARBITRATION, Device, RETRY, is_later};
 use super::error::{ConnectError, RpcError, WriteError, failed};
 use super::heartbeat::{BEAT, MISSES, silence};
 use super::session::{Mastership, Session};
-use super::term::Term;
 use super::unanswered::Unanswered;
 use crate::metrics::WriteMetrics;
 use crate::program::Program;
@@ -172,8 +171,12 @@ impl SwitchClient {
             Mastership::Backup { highest, .. } | Mastership::Vacant { highest }
                 if is_later(highest, election_id) =>
             {
-                let term = Term::of(highest).unwrap_or_default();
-                ConnectError::Superseded { switch, grpc, term }
+                let revision = (highest >> 64) as u64;
+                ConnectError::Superseded {
+                    switch,
+                    grpc,
+                    revision,
+                }
             }
             Mastership::Backup { message, .. } => ConnectError::NotPrimary {
                 switch,

@@ -15,9 +15,9 @@ use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{StreamMessageRequest, StreamMessageResponse};
 
 use super::client::{BATCH, CALL_TIMEOUT};
+use super::election::is_elected;
 use super::error::ConnectError;
 use super::session::{self, Mastership};
-use super::term::Term;
 
 /// Pause between attempts while a switch rejects connections.
 pub(super) const RETRY: Duration = Duration::from_millis(100);
@@ -116,10 +116,10 @@ pub(super) async fn arbitrate(
     Ok(stream)
 }
 
-/// True if the highest election id of a switch belongs to a later term than ours, whose commits may
-/// be unknown here.
+/// True if the highest election id of a switch belongs to a controller that was elected later, whose
+/// jobs may be unknown here.
 pub(super) fn is_later(highest: u128, ours: u128) -> bool {
-    highest > ours && Term::of(highest).is_some()
+    highest > ours && is_elected(highest)
 }
 
 pub(super) fn no_answer(device: &Device, timeout: Duration, reason: String) -> ConnectError {

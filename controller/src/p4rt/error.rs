@@ -6,8 +6,6 @@ use tonic::{Code, Status};
 use ultima_grpc::transport::one_line;
 use ultima_p4runtime::v1;
 
-use super::term::Term;
-
 /// Error while connecting to a switch.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -61,17 +59,17 @@ pub enum ConnectError {
         /// The server's message.
         message: String,
     },
-    /// A later primary of the same group controlled the switch since.
+    /// A controller that etcd elected later controls or controlled the switch.
     #[error(
-        "switch {switch} at {grpc} had a later primary, in term {term}, whose jobs are unknown here; start that controller, or add it to --peers"
+        "switch {switch} at {grpc} had a later primary, elected in etcd's revision {revision}, whose jobs are unknown here; start the controller with that --state etcd://..., or restart the switch"
     )]
     Superseded {
         /// The switch's name.
         switch: String,
         /// The switch's address.
         grpc: String,
-        /// The later term.
-        term: Term,
+        /// The revision of etcd in which it was elected.
+        revision: u64,
     },
     /// The server rejected arbitration.
     #[error("switch {switch} at {grpc} refused arbitration: {message}")]

@@ -53,11 +53,9 @@ pub const CALLS: &[(&str, &[Role])] = &[
     ("Control/WatchJob", &[Operator, Viewer]),
     // Every client asks for the leader.
     (
-        "Replication/GetStanding",
+        "Leadership/GetStanding",
         &[Operator, Agent, Viewer, Controller],
     ),
-    ("Replication/Claim", &[Controller]),
-    ("Replication/Follow", &[Controller]),
 ];
 
 const PACKAGE: &str = "/ultima.control.v1.";

@@ -121,12 +121,11 @@ impl Changes<'_> {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
-    use tokio::task::yield_now;
 
     use super::*;
-    use crate::server::journal::testing::leader_of_two;
+    use crate::server::journal::Lead;
+    use crate::server::journal::testing::Gated;
     use crate::server::timers::Timers;
-    use crate::store::History;
 
     #[tokio::test]
     async fn a_reroute_overtakes_waiting_requests() {
@@ -185,34 +184,28 @@ mod tests {
         drop(held);
     }
 
-    /// A follower stores nothing: a request that waits for its copy is refused as soon as a reroute
-    /// waits.
+    /// The store does not answer: a request that waits for it is refused as soon as a reroute waits.
     #[tokio::test]
-    async fn a_missing_copy_delays_no_reroute() {
-        let journal = leader_of_two(|| true);
-        let _feed = journal.follow(2, History::default()).await.unwrap();
+    async fn a_busy_store_delays_no_reroute() {
+        let store = Gated::with(0);
+        let journal = Journal::new(Arc::<Gated>::clone(&store), Lead::Alone);
         let lock = ChangeLock::new(Timers::default().change);
-        // Without a reroute the copy is waited for.
-        let mut patient = Box::pin(journal.write(Change::Remove(vec![1])));
-        while journal.history().unwrap().changes < 1 {
-            assert!(patient.as_mut().now_or_never().is_none());
-            yield_now().await;
-        }
         let request = async {
             let changes = lock.take().await;
             changes.write(&journal, Change::Remove(vec![2])).await
         };
         let moves = async {
-            while journal.history().unwrap().changes < 2 {
-                yield_now().await;
-            }
+            store.asked(1).await;
             drop(lock.take_for_reroute().await);
         };
+        // Without a reroute the store is waited for.
+        let mut patient = Box::pin(journal.write(Change::Remove(vec![1])));
+        assert!(patient.as_mut().now_or_never().is_none());
         let both = async { tokio::join!(request, moves) };
         tokio::select! {
             biased;
-            (refused, ()) = both => assert!(matches!(refused, Err(KeepError::GivenUp { .. }))),
-            _ = patient => panic!("the request waits for the copy although a reroute waits"),
+            (refused, ()) = both => assert!(matches!(refused, Err(KeepError::GivenUp))),
+            _ = patient => panic!("the store has answered"),
         }
     }
 }

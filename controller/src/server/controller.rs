@@ -27,7 +27,7 @@ use super::seats::Seat;
 use super::sessions::Sessions;
 use super::start::{self, Needs};
 use super::streams::Places;
-use super::switch::{Desired, Found, Lost, ManagedSwitch, is_most};
+use super::switch::{Desired, Found, Lost, ManagedSwitch};
 use super::telemetry::READS;
 use super::timers::Timers;
 use super::{service_telemetry, service_watch};
@@ -124,11 +124,10 @@ pub struct SwitchState {
 }
 
 impl Controller {
-    /// Brings up the switches and starts the tasks that keep them up. A controller that leads by
-    /// majority needs only more than half of them.
+    /// Brings up the switches and starts the tasks that keep them up.
     pub(super) async fn start(
         config: Config,
-        store: Arc<Store>,
+        store: Arc<dyn Store>,
         lead: Lead,
     ) -> Result<Arc<Self>, ServeError> {
         let Config {
@@ -142,7 +141,7 @@ impl Controller {
             timers,
             ..
         } = config;
-        let stored = store.read()?;
+        let stored = store.load().await?;
         let mut condition = Condition::new(&fabric, terms, timers.change, &stored.drained);
         let routes = Routes::new(&fabric, condition.health());
         for id in fabric.switch_ids() {
@@ -151,32 +150,32 @@ impl Controller {
                 tracing::warn!("{warning}");
             }
         }
-        let election_id = lead.term.election_id();
-        let by_majority = lead.by_majority;
+        let election_id = lead.election_id();
         let metrics = Metrics::default();
         let switches: Arc<[ManagedSwitch]> = (fabric.switch_ids())
             .map(|id| ManagedSwitch::new(&fabric, id, election_id, &metrics, timers))
             .collect();
-        let needs = match by_majority {
-            true => Needs::Most,
+        let needs = match lead {
+            Lead::Elected(_) => Needs::Prompt,
             // The operator who starts a fabric for the first time should see every problem. Later
             // on, jobs need what still works.
-            false if stored.is_new() => Needs::All,
-            false => Needs::Any,
+            Lead::Alone if stored.is_new() => Needs::All,
+            Lead::Alone => Needs::Any,
         };
         let clients = start::connect(&switches, needs, patience, &mut condition).await?;
         let routes = Routes::new(&fabric, condition.health());
-        let registry =
-            Registry::restore(&fabric, routes, program.names(), &stored, timers.members)?;
+        let registry = Registry::restore_what_fits(
+            &fabric,
+            routes,
+            program.names(),
+            stored.clone(),
+            timers.members,
+        );
         let mut records = registry.records(&fabric);
         let known: BTreeMap<u16, &JobRecord> = (stored.jobs.iter()).map(|it| (it.id, it)).collect();
         records.retain(|record| known.get(&record.id) != Some(&record));
         let (fabric, registry) = (Arc::new(fabric), Arc::new(Mutex::new(registry)));
-        let journal = {
-            let switches = Arc::clone(&switches);
-            let leads = move || !by_majority || is_most(&switches);
-            Arc::new(Journal::new(store, lead, leads))
-        };
+        let journal = Arc::new(Journal::new(store, lead));
         let seats = SeatKeeper::new(
             Arc::clone(&fabric),
             Arc::clone(&registry),
@@ -210,9 +209,8 @@ impl Controller {
             keepers: Mutex::default(),
             metrics,
         });
-        // The jobs as restored on the present fabric are the committed state from now on; and the
-        // copies tell the others which controller leads.
-        controller.journal.commit(Change::Update(records)).await?;
+        // The jobs as restored on the present fabric are the committed state from now on.
+        controller.journal.write(Change::Update(records)).await?;
         controller.bring_up(clients, needs, patience).await?;
         for switch in controller.switches.iter() {
             controller.listen(switch);
@@ -331,7 +329,6 @@ impl Controller {
                         switch.mark_dirty();
                         self.see(Element::Transit(id), false);
                     }
-                    Lost::Superseded(term) => self.journal.outrank(term),
                     Lost::Elsewhere => {}
                 },
                 () = look => continue,
@@ -340,9 +337,6 @@ impl Controller {
                 if error.is_silence() {
                     switch.mark_dirty();
                     self.see(Element::Transit(id), false);
-                }
-                if let Some(term) = error.superseded() {
-                    self.journal.outrank(term);
                 }
             };
             let client = switch.reconnect(failed).await;
@@ -442,8 +436,8 @@ impl Controller {
     }
 
     /// The state that a controller would start with now.
-    pub(super) fn stored(&self) -> Result<Stored, StoreError> {
-        self.journal.read()
+    pub(super) async fn stored(&self) -> Result<Stored, StoreError> {
+        self.journal.read().await
     }
 
     pub(super) fn program(&self) -> &Program {
@@ -457,12 +451,8 @@ impl Controller {
     }
 
     /// The lock for committing a change of the switches' desired state. Refused while the
-    /// controller is stopping or does not lead, and while too few controllers follow to store the
-    /// change.
+    /// controller is stopping or does not lead.
     pub(super) async fn change(&self) -> Result<Changes<'_>, JobRequestError> {
-        // Before the lock, so that the wait for followers delays no other change.
-        let followed = self.journal.followed().await;
-        followed.map_err(JobRequestError::Unfollowed)?;
         let changes = self.changes.take().await;
         self.open().map(|()| changes)
     }

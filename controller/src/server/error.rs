@@ -8,7 +8,6 @@ use std::time::Duration;
 use ultima_api::Line;
 use ultima_api::address::Listen;
 use ultima_grpc::tls::TlsError;
-use ultima_link::units::counted;
 
 use super::journal::KeepError;
 use super::sessions::Mismatch;
@@ -16,7 +15,7 @@ use crate::fabric::{Fabric, UnknownElement};
 use crate::install::{InstallError, Untranslatable};
 use crate::ledger::Refusal;
 use crate::names::some_of;
-use crate::p4rt::{ConnectError, RpcError, Term};
+use crate::p4rt::{ConnectError, RpcError};
 use crate::plan::LimitError;
 use crate::program::ProgramError;
 use crate::store::{StoreError, Unfit};
@@ -72,47 +71,12 @@ pub enum ServeError {
     /// The store cannot be opened or read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A stored job cannot be restored.
+    /// A stored job would not fit the fabric; only a forecast reports it.
     #[error(transparent)]
     Restore(#[from] RestoreError),
     /// The initial state cannot be stored.
     #[error(transparent)]
     Keep(#[from] KeepError),
-    /// The store belongs to one of several controllers.
-    #[error(
-        "the store belongs to one of several controllers; name the others with --peers, or lead without them with --force-lead (changes that only they have stored are lost)"
-    )]
-    OfAGroup,
-    /// More copies are wanted than there are other controllers.
-    #[error(
-        "--copies {copies} exceeds the number of controllers in --peers ({peers}); add controllers to --peers, or lower --copies"
-    )]
-    Copies {
-        /// The copies that are wanted.
-        copies: usize,
-        /// The number of other controllers.
-        peers: usize,
-    },
-    /// A peer's address is malformed.
-    #[error("--peers {address}: expected HOST:PORT or unix:PATH")]
-    Peer {
-        /// The address.
-        address: String,
-    },
-    /// A peer is named twice, or is this controller.
-    #[error("--peers {address}: name each other controller once, and not this one")]
-    PeerAgain {
-        /// The address.
-        address: String,
-    },
-    /// The controller is primary at half of the switches or fewer.
-    #[error("primary at only {led} of {}; more than half are needed", counted(*.switches, "switch"))]
-    NoMajority {
-        /// Switches at which it is primary.
-        led: usize,
-        /// Switches of the fabric.
-        switches: usize,
-    },
 }
 
 /// The reason why a stored job cannot be restored.
@@ -123,7 +87,7 @@ pub enum RestoreError {
     Unfit(#[from] Unfit),
     /// The fabric has no room for the job.
     #[error(
-        "stored job {name} no longer fits the fabric: {refusal}; restore its capacity in the fabric file, or start with another --state"
+        "stored job {name} no longer fits the fabric: {refusal}; restore its capacity in the fabric file and restart, or delete the job"
     )]
     Refused {
         /// The job's name.
@@ -131,6 +95,16 @@ pub enum RestoreError {
         /// The refusal.
         refusal: Box<Refusal>,
     },
+}
+
+impl RestoreError {
+    /// The job's name.
+    pub fn job(&self) -> &str {
+        match self {
+            RestoreError::Unfit(Unfit::Host { job, .. } | Unfit::Value { job, .. }) => job,
+            RestoreError::Refused { name, .. } => name,
+        }
+    }
 }
 
 /// The reason why a switch is not in use by this controller.
@@ -214,7 +188,11 @@ impl BringUpError {
     /// True if other switches are not affected: the program is right, and no other controller
     /// leads.
     pub fn is_of_one_switch(&self) -> bool {
-        !matches!(self, BringUpError::Untranslatable(_)) && self.superseded().is_none()
+        !matches!(
+            self,
+            BringUpError::Untranslatable(_)
+                | BringUpError::Connect(ConnectError::Superseded { .. })
+        )
     }
 
     /// True if the switch's entries differed from those that the write assumed.
@@ -229,14 +207,6 @@ impl BringUpError {
             self,
             BringUpError::Connect(NotPrimary { .. } | Superseded { .. })
         )
-    }
-
-    /// The term of the controller that has replaced this one as primary, if that is the reason.
-    pub fn superseded(&self) -> Option<Term> {
-        match self {
-            BringUpError::Connect(ConnectError::Superseded { term, .. }) => Some(*term),
-            _ => None,
-        }
     }
 }
 
@@ -261,16 +231,7 @@ pub enum DrainError {
     Store(#[from] KeepError),
     /// The controller is stopping or does not lead.
     #[error(transparent)]
-    Stopping(JobRequestError),
-}
-
-impl From<JobRequestError> for DrainError {
-    fn from(error: JobRequestError) -> Self {
-        match error {
-            JobRequestError::Unfollowed(error) => DrainError::Store(error),
-            error => DrainError::Stopping(error),
-        }
-    }
+    Stopping(#[from] JobRequestError),
 }
 
 /// The reason why a request about a job is refused.
@@ -543,12 +504,9 @@ pub enum JobRequestError {
     /// The controller is stopping.
     #[error("the controller is stopping; try again when it is back")]
     Stopping,
-    /// The controller is not primary at more than half of the switches.
-    #[error("this controller is not primary at more than half of the switches; ask the leader")]
+    /// Another controller leads, or may.
+    #[error("this controller no longer leads; ask the leader")]
     NotLeader,
-    /// Too few controllers follow to store a change, so nothing was begun.
-    #[error("nothing was changed: {0}")]
-    Unfollowed(KeepError),
     /// The change could not be stored.
     #[error("job {name} {}: {error}", verdict(error))]
     Store {

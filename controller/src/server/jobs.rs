@@ -176,7 +176,7 @@ impl Controller {
             self.mark_dirty(&pending);
             self.divide_again(&clients).await;
             let ids = all.iter().map(|(job, _)| job.id.0).collect();
-            let error = self.take_back(Change::Remove(ids), error).await;
+            let error = self.journal.roll_back(Change::Remove(ids), error).await;
             return Err(JobRequestError::Store {
                 name: names_of(all),
                 error,
@@ -265,6 +265,15 @@ impl Controller {
     #[tracing::instrument(name = "delete", skip_all, fields(job = name))]
     pub async fn delete_job(&self, name: &str) -> Result<Vec<SwitchId>, JobRequestError> {
         let changes = self.change().await?;
+        if let Some(ids) = self.stranded_ids(name) {
+            let removed = changes.write(&self.journal, Change::Remove(ids)).await;
+            removed.map_err(|error| JobRequestError::Store {
+                name: name.to_owned(),
+                error,
+            })?;
+            self.registry().forget_stranded(name);
+            return Ok(Vec::new());
+        }
         let (job, epochs) = {
             let registry = self.registry();
             let job = Arc::clone(&registry.named(name)?.job);
@@ -286,6 +295,13 @@ impl Controller {
         }
         self.report(&job, Kind::Deleted, None, None, String::new());
         Ok(pending.into_iter().collect())
+    }
+
+    /// The ids of a stored job that does not fit the fabric; none if there is no such job.
+    fn stranded_ids(&self, name: &str) -> Option<Vec<u16>> {
+        let registry = self.registry();
+        let stranded = registry.stranded().get(name)?;
+        Some(stranded.records.iter().map(|record| record.id).collect())
     }
 
     /// The error for a job that was not deleted, although its next epoch may be gone.
@@ -321,13 +337,13 @@ impl Controller {
         let plan = self.plan_of(id).unwrap_or_default();
         // A record that is written between the removal and its rollback would be lost.
         let Some(kept) = changes.unless_interrupted(self.seats.hold()).await else {
-            return Err(self.journal.given_up());
+            return Err(KeepError::GivenUp);
         };
         let stored = self.registry().record(&self.fabric, id);
         let removal = Change::Remove(vec![id.0]);
         if let Err(error) = changes.write(&self.journal, removal).await {
             return Err(match stored {
-                Some(stored) => self.take_back(Change::Restore(stored), error).await,
+                Some(stored) => self.journal.roll_back(Change::Restore(stored), error).await,
                 None => error,
             });
         }
@@ -350,26 +366,6 @@ impl Controller {
         self.retry_waiting();
         tracing::info!("job removed");
         Ok(pending)
-    }
-
-    /// Rolls back a change that could not be committed. Returns the error for the client. If the
-    /// rollback fails too, the change may stand: the next primary has it whole or not at all.
-    pub(super) async fn take_back(&self, change: Change, error: KeepError) -> KeepError {
-        match self.journal.commit(change).await {
-            Ok(_) => error,
-            Err(reason) => {
-                tracing::warn!(%reason, %error, "a change that failed may be stored all the same");
-                match error {
-                    // The store is unchanged.
-                    error @ (KeepError::Store(_)
-                    | KeepError::Followers { .. }
-                    | KeepError::NotLeader) => error,
-                    KeepError::Copies { .. } | KeepError::GivenUp { .. } | KeepError::Unknown => {
-                        KeepError::Unknown
-                    }
-                }
-            }
-        }
     }
 
     /// The entries of installed plans, by switch.

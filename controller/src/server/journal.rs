@@ -1,213 +1,127 @@
-//! The leader's commit log: a change is committed once it is in the leader's store and in as many
-//! others as the group demands.
+//! The commit queue: changes reach the store one at a time, in the order of the calls, while the
+//! controller leads.
 
-#[cfg(test)]
-pub(super) mod testing;
-#[cfg(test)]
-mod tests;
-
-use std::collections::BTreeMap;
 use std::future::pending;
-use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::sync::{mpsc, oneshot};
 
-use super::group::Shape;
-use crate::p4rt::Term;
-use crate::store::{Change, History, Store, StoreError, Stored};
-
-/// Default of [`Lead::ack_timeout`].
-pub const ACK_TIMEOUT: Duration = Duration::from_secs(3);
-/// Changes that may wait for a follower. One that is further behind starts again from a snapshot.
-const WAITING: usize = 1024;
+use crate::p4rt::ELECTION_ID;
+use crate::store::etcd::Leadership;
+use crate::store::{Change, Store, StoreError, Stored};
 
 /// The reason why a change is not committed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    /// The store cannot be written.
+    /// The store has not applied it, or it is not known whether it has.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Too few controllers follow. Nothing was written.
-    #[error(
-        "only {following} of {copies} other controllers follow after {} s, so the change could not be stored; start the others", after.as_secs_f64()
-    )]
-    Followers {
-        /// Controllers that follow.
-        following: usize,
-        /// Controllers that are needed.
-        copies: usize,
-        /// The time that they had.
-        after: Duration,
-    },
-    /// Too few followers have stored the change.
-    #[error(
-        "only {stored} of {copies} other controllers have stored the change in time; start the others"
-    )]
-    Copies {
-        /// Followers that have stored it.
-        stored: usize,
-        /// Followers that are needed.
-        copies: usize,
-    },
-    /// A reroute interrupted the wait for followers.
-    #[error(
-        "{stored} of {copies} other controllers had stored the change when a reroute interrupted it; try again"
-    )]
-    GivenUp {
-        /// Followers that had stored it.
-        stored: usize,
-        /// Followers that are needed.
-        copies: usize,
-    },
-    /// Another controller leads, or may. Nothing was written.
-    #[error("this controller no longer leads; ask the leader")]
-    NotLeader,
-    /// It is written here. The next leader may or may not have it.
-    #[error(
-        "another controller may have taken over without this change; ask the leader whether it has it"
-    )]
-    Unknown,
+    /// A reroute interrupted the request while the store was busy. It is rolled back.
+    #[error("the store was busy when a reroute interrupted the request; try again")]
+    GivenUp,
 }
 
 impl KeepError {
+    /// True if the store has refused the change: it is not committed, and the controller leads on.
+    pub fn is_final(&self) -> bool {
+        match self {
+            KeepError::Store(error) => {
+                !matches!(error, StoreError::NotLeader | StoreError::Unknown)
+            }
+            KeepError::GivenUp => false,
+        }
+    }
+
     /// True if the change may be committed all the same.
     pub fn is_unknown(&self) -> bool {
-        matches!(self, KeepError::Unknown)
+        matches!(self, KeepError::Store(StoreError::Unknown))
     }
 }
 
-/// The reason why a controller cannot follow.
-#[derive(Debug, thiserror::Error)]
-pub enum FollowRefusal {
-    /// The store cannot be read.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// As many controllers follow as the group has.
-    #[error(
-        "all {followers} other controllers of this group already follow; name this one with --peers on all of them, or stop one"
-    )]
-    Crowded {
-        /// Controllers that follow.
-        followers: usize,
-    },
-    /// The controller does not lead.
-    #[error("the controller does not lead")]
-    NotLeader,
-}
-
-/// The conditions under which a controller leads.
-pub struct Lead {
-    /// Its term.
-    pub term: Term,
-    /// The number of controllers, and of the copies that a commit needs.
-    pub group: Shape,
-    /// How long followers may take to store a change.
-    pub ack_timeout: Duration,
-    /// True if it leads only while it is primary at more than half of the switches.
-    pub by_majority: bool,
-    /// A later term, as soon as one is known.
-    pub outranked: watch::Sender<Option<Term>>,
+/// The reason why a controller may change switches and the store.
+pub enum Lead {
+    /// No other controller uses its store.
+    Alone,
+    /// It was elected among the controllers that share etcd.
+    Elected(Leadership),
 }
 
 impl Lead {
-    /// Leads alone, without standbys.
-    pub fn alone(term: Term) -> Self {
-        Lead {
-            term,
-            group: Shape {
-                controllers: 1,
-                ..Shape::default()
-            },
-            ack_timeout: ACK_TIMEOUT,
-            by_majority: false,
-            outranked: watch::Sender::new(None),
+    /// The election id at the switches.
+    pub fn election_id(&self) -> u128 {
+        match self {
+            Lead::Alone => ELECTION_ID,
+            Lead::Elected(leadership) => leadership.election_id(),
+        }
+    }
+
+    /// The etcd revision that elected it; 0 if it is alone.
+    pub fn revision(&self) -> u64 {
+        match self {
+            Lead::Alone => 0,
+            Lead::Elected(leadership) => leadership.revision(),
+        }
+    }
+
+    fn holds(&self) -> bool {
+        match self {
+            Lead::Alone => true,
+            Lead::Elected(leadership) => leadership.holds(),
         }
     }
 }
 
-/// A change on its way to the followers.
-#[derive(Debug)]
-pub struct Entry {
-    /// The position of the store after it.
-    pub at: History,
-    /// The change.
-    pub change: Change,
-}
+/// A change and its result's receiver.
+type Queued = (Change, oneshot::Sender<Result<(), StoreError>>);
 
-/// A follower.
-struct Follower {
-    queue: mpsc::Sender<Arc<Entry>>,
-    /// The position up to which it has stored changes.
-    stored: Option<History>,
-}
-
-/// What a new follower reads.
-pub struct Feed {
-    /// A snapshot; none if the follower's store is up to date.
-    pub all: Option<(History, Stored)>,
-    /// The changes since.
-    pub changes: mpsc::Receiver<Arc<Entry>>,
-}
-
-/// The leader's store and its followers.
+/// The commit queue. A change in it is applied even if its caller is cancelled.
 pub struct Journal {
-    store: Arc<Store>,
-    pub lead: Lead,
-    /// True while the controller is primary at enough switches.
-    leads: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Held from the commit of a change until it is in all queues, which keeps the order.
-    order: AsyncMutex<()>,
-    followers: Mutex<BTreeMap<u32, Follower>>,
-    /// Notified when a follower has stored a change, and when the journal closes.
-    changed: watch::Sender<()>,
-    closed: AtomicBool,
+    store: Arc<dyn Store>,
+    lead: Arc<Lead>,
+    /// Every caller waits for its result, so callers bound its length.
+    queue: mpsc::UnboundedSender<Queued>,
+    closed: Arc<AtomicBool>,
 }
 
 impl Journal {
-    pub fn new(
-        store: Arc<Store>,
-        lead: Lead,
-        leads: impl Fn() -> bool + Send + Sync + 'static,
-    ) -> Self {
-        Journal {
+    /// A queue for this store. Must be called within a runtime.
+    pub fn new(store: Arc<dyn Store>, lead: Lead) -> Self {
+        let (queue, mut queued) = mpsc::unbounded_channel::<Queued>();
+        let (lead, closed) = (Arc::new(lead), Arc::new(AtomicBool::new(false)));
+        // The journal closes the store.
+        let weak = Arc::downgrade(&store);
+        let journal = Journal {
             store,
-            lead,
-            leads: Box::new(leads),
-            order: AsyncMutex::default(),
-            followers: Mutex::default(),
-            changed: watch::Sender::default(),
-            closed: AtomicBool::new(false),
-        }
+            lead: Arc::clone(&lead),
+            queue,
+            closed: Arc::clone(&closed),
+        };
+        tokio::spawn(async move {
+            while let Some((change, result)) = queued.recv().await {
+                let leads = !closed.load(Ordering::Acquire) && lead.holds();
+                let applied = match weak.upgrade().filter(|_| leads) {
+                    Some(store) => store.apply(&change).await,
+                    None => Err(StoreError::NotLeader),
+                };
+                // The caller may have been cancelled.
+                let _ = result.send(applied);
+            }
+        });
+        journal
     }
 
-    /// True while changes may be committed: no later term is known, and the switches accept this
-    /// leader.
+    /// True while changes may be committed.
     pub fn leads(&self) -> bool {
-        !self.closed.load(Ordering::Acquire)
-            && self.lead.outranked.borrow().is_none()
-            && (self.leads)()
+        !self.closed.load(Ordering::Acquire) && self.lead.holds()
     }
 
-    /// Records a later term, after which nothing is committed. Ignores terms so high that they must
-    /// be forged.
-    pub fn outrank(&self, later: Term) {
-        if later > self.lead.term && !later.is_leap_from(self.lead.term) {
-            self.lead.outranked.send_if_modified(|known| {
-                let is_new = known.is_none_or(|known| later > known);
-                if is_new {
-                    *known = Some(later);
-                }
-                is_new
-            });
-            self.changed.send_replace(());
-        }
+    /// Why it leads.
+    pub fn lead(&self) -> &Lead {
+        &self.lead
     }
 
-    /// Commits a change. A change that fails may still be stored, here or by followers.
+    /// Commits a change.
     ///
     /// # Errors
     /// See [`KeepError`].
@@ -215,7 +129,8 @@ impl Journal {
         self.write_until(change, pending()).await
     }
 
-    /// The same, but [given up](KeepError::GivenUp) when `end` completes.
+    /// The same, but [given up](KeepError::GivenUp) when `end` completes: the store may apply it later,
+    /// before all changes that are queued after it.
     ///
     /// # Errors
     /// See [`KeepError`].
@@ -224,184 +139,139 @@ impl Journal {
         change: Change,
         end: impl Future<Output = ()>,
     ) -> Result<(), KeepError> {
-        let at = self.commit(change).await?;
-        self.copied(at, end).await
-    }
-
-    /// Waits until enough controllers follow. A request that waits first does not begin a change
-    /// that cannot be committed.
-    ///
-    /// # Errors
-    /// Too few follow.
-    pub async fn followed(&self) -> Result<(), KeepError> {
-        let after = self.lead.ack_timeout;
-        let deadline = Instant::now() + after;
-        let mut changed = self.changed.subscribe();
-        let mut is_over = false;
-        loop {
-            let copies = self.lead.group.copies as usize;
-            let following = self.following().len();
-            // A controller that does not lead commits nothing anyway. The loss of switches sends
-            // no notification, so it is also checked at the deadline.
-            if following >= copies || !self.leads() {
-                return Ok(());
-            }
-            if is_over {
-                return Err(KeepError::Followers {
-                    following,
-                    copies,
-                    after,
-                });
-            }
-            is_over = timeout_at(deadline, changed.changed()).await.is_err();
+        let (result, applied) = oneshot::channel();
+        // The queue's task ends with the journal.
+        let _ = self.queue.send((change, result));
+        tokio::select! {
+            biased;
+            applied = applied => Ok(applied.unwrap_or(Err(StoreError::NotLeader))?),
+            () = end => Err(KeepError::GivenUp),
         }
     }
 
-    /// The error for a change that a reroute interrupted before anything was written.
-    pub fn given_up(&self) -> KeepError {
-        KeepError::GivenUp {
-            stored: 0,
-            copies: self.lead.group.copies as usize,
+    /// Rolls back a change that `failed`, by its opposite. Returns the error for the client. If the
+    /// rollback fails too, the change may stand; the next leader has it whole or not at all.
+    pub async fn roll_back(&self, opposite: Change, failed: KeepError) -> KeepError {
+        let mut rolled_back = std::pin::pin!(self.write(opposite));
+        let is_urgent = matches!(failed, KeepError::GivenUp);
+        // Queued by the first poll. A reroute waits, so this does not wait for a busy store.
+        let rolled_back = tokio::select! {
+            biased;
+            rolled_back = &mut rolled_back => rolled_back,
+            () = std::future::ready(()), if is_urgent => return failed,
+        };
+        if let Err(reason) = rolled_back {
+            tracing::warn!(%reason, error = %failed, "a change that failed may be stored all the same");
         }
+        failed
     }
 
     /// The store's content.
-    pub fn read(&self) -> Result<Stored, StoreError> {
-        self.store.read()
+    pub async fn read(&self) -> Result<Stored, StoreError> {
+        self.store.load().await
     }
 
-    /// Writes a change without waiting for followers.
-    ///
-    /// # Errors
-    /// It cannot be written, or another controller leads.
-    pub async fn commit(&self, change: Change) -> Result<History, KeepError> {
-        let _order = self.order.lock().await;
-        if self.closed.load(Ordering::Acquire) {
-            return Err(KeepError::NotLeader);
-        }
-        let (store, term) = (Arc::clone(&self.store), self.lead.term);
-        let committed = tokio::task::spawn_blocking(move || {
-            let at = store.commit(term, &change)?;
-            Ok(Entry { at, change })
-        });
-        let committed = committed
-            .await
-            .expect("the store does not panic, and nobody cancels it");
-        let entry = match committed {
-            Ok(entry) => Arc::new(entry),
-            Err(StoreError::Outdated { accepted, .. }) => {
-                self.outrank(accepted);
-                return Err(KeepError::NotLeader);
-            }
-            Err(error) => return Err(KeepError::Store(error)),
-        };
-        // A follower that has gone or reads too slowly starts again.
-        self.followers()
-            .retain(|_, follower| follower.queue.try_send(Arc::clone(&entry)).is_ok());
-        Ok(entry.at)
-    }
-
-    async fn copied(&self, at: History, end: impl Future<Output = ()>) -> Result<(), KeepError> {
-        let mut end = pin!(timeout(self.lead.ack_timeout, end));
-        let mut changed = self.changed.subscribe();
-        loop {
-            let copies = self.lead.group.copies as usize;
-            let stored = self.copies_of(at);
-            if !self.leads() {
-                return Err(KeepError::Unknown);
-            }
-            if stored >= copies {
-                return Ok(());
-            }
-            tokio::select! {
-                // A copy that arrives at the deadline counts.
-                biased;
-                // The sender is a field of `self`.
-                _ = changed.changed() => {}
-                ended = &mut end => return Err(match ended {
-                    Ok(()) => KeepError::GivenUp { stored, copies },
-                    Err(_) => KeepError::Copies { stored, copies },
-                }),
-            }
-        }
-    }
-
-    /// The number of followers that have stored everything up to `at`.
-    fn copies_of(&self, at: History) -> usize {
-        let followers = self.followers();
-        let have = |follower: &&Follower| follower.stored.is_some_and(|stored| stored >= at);
-        followers.values().filter(have).count()
-    }
-
-    /// Adds a follower. A second call for the same controller replaces the first: it has lost its
-    /// connection.
-    ///
-    /// # Errors
-    /// The store cannot be read, the group has no further controller, or another controller leads.
-    pub async fn follow(&self, controller: u32, known: History) -> Result<Feed, FollowRefusal> {
-        let _order = self.order.lock().await;
-        if self.closed.load(Ordering::Acquire) {
-            return Err(FollowRefusal::NotLeader);
-        }
-        let following = self.following();
-        let others = following.iter().filter(|(who, _)| *who != controller);
-        let (followers, all) = (others.count(), self.lead.group.controllers as usize);
-        if followers + 1 >= all {
-            return Err(FollowRefusal::Crowded { followers });
-        }
-        let store = Arc::clone(&self.store);
-        let read = tokio::task::spawn_blocking(move || match store.history()? == known {
-            true => Ok::<_, StoreError>(None),
-            false => store.snapshot().map(Some),
-        });
-        let all = read
-            .await
-            .expect("the store does not panic, and nobody cancels it")?;
-        let (queue, changes) = mpsc::channel(WAITING);
-        let stored = all.is_none().then_some(known);
-        let follower = Follower { queue, stored };
-        self.followers().insert(controller, follower);
-        self.changed.send_replace(());
-        Ok(Feed { all, changes })
-    }
-
-    /// Records that a follower has stored everything up to `at`.
-    pub fn stored(&self, controller: u32, at: History) {
-        if let Some(follower) = self.followers().get_mut(&controller) {
-            follower.stored = Some(at);
-        }
-        self.changed.send_replace(());
-    }
-
-    /// The position of the leader's store.
-    pub fn history(&self) -> Result<History, StoreError> {
-        self.store.history()
-    }
-
-    /// The leader's number.
-    pub fn controller(&self) -> u32 {
-        self.store.controller()
-    }
-
-    /// The followers, and the position of each.
-    pub fn following(&self) -> Vec<(u32, Option<History>)> {
-        let mut followers = self.followers();
-        followers.retain(|_, follower| !follower.queue.is_closed());
-        let stored = followers.iter().map(|(who, it)| (*who, it.stored));
-        stored.collect()
-    }
-
-    /// Stops commits and ends the followers' streams.
+    /// Stops commits.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.followers().clear();
-        self.changed.send_replace(());
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    //! A store for tests that waits, and counts.
+
+    use tokio::sync::{Semaphore, watch};
+
+    use super::*;
+
+    /// A store that applies each change with a permit, and has no content.
+    #[derive(Debug)]
+    pub struct Gated {
+        pub permits: Semaphore,
+        /// The changes that have reached it.
+        pub asked: watch::Sender<usize>,
+        pub applied: std::sync::Mutex<Vec<Change>>,
     }
 
-    fn followers(&self) -> MutexGuard<'_, BTreeMap<u32, Follower>> {
-        // No thread panics while it holds the lock.
-        self.followers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    impl Gated {
+        /// A store that applies this many changes.
+        pub fn with(permits: usize) -> Arc<Self> {
+            Arc::new(Gated {
+                permits: Semaphore::new(permits),
+                asked: watch::Sender::new(0),
+                applied: Default::default(),
+            })
+        }
+
+        /// Waits until this many changes have reached it.
+        pub async fn asked(&self, count: usize) {
+            let mut asked = self.asked.subscribe();
+            asked.wait_for(|asked| *asked >= count).await.unwrap();
+        }
+    }
+
+    #[tonic::async_trait]
+    impl Store for Gated {
+        async fn load(&self) -> Result<Stored, StoreError> {
+            Ok(Stored::default())
+        }
+
+        async fn apply(&self, change: &Change) -> Result<(), StoreError> {
+            self.asked.send_modify(|asked| *asked += 1);
+            self.permits.acquire().await.unwrap().forget();
+            self.applied.lock().unwrap().push(change.clone());
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::testing::Gated;
+    use super::*;
+
+    #[tokio::test]
+    async fn an_interrupted_change_is_rolled_back_in_order() {
+        let store = Gated::with(0);
+        let journal = Journal::new(Arc::<Gated>::clone(&store), Lead::Alone);
+        let error = journal
+            .write_until(Change::Remove(vec![1]), std::future::ready(()))
+            .await
+            .unwrap_err();
+        assert!(matches!(error, KeepError::GivenUp), "{error}");
+        // The rollback does not wait for the store, and no later change overtakes it.
+        let rolled_back = journal.roll_back(Change::Remove(vec![2]), error);
+        assert!(rolled_back.now_or_never().is_some());
+        let mut last = Box::pin(journal.write(Change::Remove(vec![3])));
+        assert!(last.as_mut().now_or_never().is_none());
+        store.permits.add_permits(3);
+        last.await.unwrap();
+        let applied = store.applied.lock().unwrap().clone();
+        assert_eq!(applied, [1, 2, 3].map(|id| Change::Remove(vec![id])));
+    }
+
+    #[tokio::test]
+    async fn a_closed_journal_applies_nothing() {
+        let store = Gated::with(0);
+        let journal = Journal::new(Arc::<Gated>::clone(&store), Lead::Alone);
+        let mut first = Box::pin(journal.write(Change::Remove(vec![1])));
+        assert!(first.as_mut().now_or_never().is_none());
+        store.asked(1).await;
+        let mut second = Box::pin(journal.write(Change::Remove(vec![2])));
+        assert!(second.as_mut().now_or_never().is_none());
+        journal.close();
+        assert!(!journal.leads());
+        store.permits.add_permits(2);
+        // The first change is with the store.
+        first.await.unwrap();
+        let error = second.await.unwrap_err();
+        assert!(
+            matches!(error, KeepError::Store(StoreError::NotLeader)),
+            "{error}"
+        );
+        assert_eq!(store.applied.lock().unwrap().len(), 1);
     }
 }

@@ -38,7 +38,7 @@ impl SeatKeeper {
         let keeper = self.clone();
         let kept = tokio::spawn(async move { keeper.keep_now(id).await });
         kept.await
-            .expect("the store does not panic, and nobody cancels it")
+            .expect("the store does not panic, and nothing cancels it")
     }
 
     /// The same without waiting for the result.
@@ -53,8 +53,7 @@ impl SeatKeeper {
         }
     }
 
-    /// Stores the seats and trees of these jobs. It does not wait for followers: a reroute promises
-    /// nothing.
+    /// Stores the seats and trees of these jobs.
     pub async fn keep_jobs(&self, ids: impl Iterator<Item = JobId>) -> Result<(), KeepError> {
         let (keeper, ids) = (self.clone(), ids.collect::<Vec<_>>());
         let kept = tokio::spawn(async move {
@@ -63,11 +62,10 @@ impl SeatKeeper {
                 let of = |id: &JobId| registry.record(&keeper.fabric, *id);
                 ids.iter().filter_map(of).collect()
             });
-            let kept = keeper.journal.commit(Change::Update(records)).await;
-            kept.map(|_| ())
+            keeper.journal.write(Change::Update(records)).await
         });
         kept.await
-            .expect("the store does not panic, and nobody cancels it")
+            .expect("the store does not panic, and nothing cancels it")
     }
 
     /// Blocks all writes until the guard is dropped.
@@ -130,24 +128,25 @@ mod tests {
 
     use super::*;
     use crate::routing::Routes;
-    use crate::server::journal::testing::leader_of_two;
+    use crate::server::journal::Lead;
+    use crate::server::journal::testing::Gated;
 
-    /// Trees that follow a failure do not wait for followers.
+    /// A rollback restores the last record, so none may be stored meanwhile.
     #[tokio::test]
-    async fn jobs_are_stored_without_waiting_for_followers() {
+    async fn nothing_is_stored_while_a_rollback_may_follow() {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = Arc::new(crate::fabric::parse(text, "two.yaml").unwrap());
         let routes = Routes::new(&fabric, Default::default());
         let registry = Arc::new(Mutex::new(Registry::new(&fabric, routes)));
-        let journal = leader_of_two(|| true);
-        let keeper = SeatKeeper::new(fabric, registry, Arc::clone(&journal));
-        // A rollback restores the last record, so none may be stored meanwhile.
+        let store = Gated::with(1);
+        let journal = Journal::new(Arc::<Gated>::clone(&store), Lead::Alone);
+        let keeper = SeatKeeper::new(fabric, registry, Arc::new(journal));
         let held = keeper.hold().await;
         let mut kept = Box::pin(keeper.keep_jobs(std::iter::empty()));
         assert!(timeout(Duration::from_millis(50), &mut kept).await.is_err());
-        assert_eq!(journal.history().unwrap().changes, 0);
+        assert!(store.applied.lock().unwrap().is_empty());
         drop(held);
         kept.await.unwrap();
-        assert_eq!(journal.history().unwrap().changes, 1);
+        assert_eq!(store.applied.lock().unwrap().len(), 1);
     }
 }

@@ -8,9 +8,10 @@ use ultima_p4runtime::names::Names;
 use ultima_wire::Key;
 use ultima_wire::frame::group_mac;
 
-use super::controller::{Controller, JobState};
+use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;
 use super::jobs::JobsRefused;
+use super::registry::{Registry, Stranded};
 use super::seats::Seat;
 use crate::check::{Check, Hop, Path};
 use crate::fabric::{Fabric, HostId, TrunkId};
@@ -20,6 +21,7 @@ use crate::job::{
 };
 use crate::membership::Eviction;
 use crate::reconcile::{Described, Diff, Difference};
+use crate::store::MemberRecord;
 use crate::tree::JobTree;
 
 impl Controller {
@@ -142,6 +144,7 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
             members: members(fabric, next),
         }),
         tree: tree_of(fabric, job),
+        unfit: String::new(),
         shares: (job.shares.iter())
             .map(|(at, index)| api::Share {
                 switch: fabric.switch(at.switch).name.clone(),
@@ -151,6 +154,63 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
             })
             .collect(),
     }
+}
+
+/// All jobs as messages, by id: those on switches, and those that do not fit the fabric.
+pub(super) fn all_jobs(fabric: &Fabric, registry: &Registry) -> Vec<api::Job> {
+    let installed = registry.iter().map(|record| state_of(registry, record));
+    let installed = installed.map(|state| job_of(fabric, &state));
+    let stranded = registry.stranded().values().filter_map(stranded_job);
+    let mut jobs: Vec<api::Job> = installed.chain(stranded).collect();
+    jobs.sort_by_key(|job| job.id);
+    jobs
+}
+
+/// One job as a message.
+///
+/// # Errors
+/// No job has that name.
+pub(super) fn job_named(
+    fabric: &Fabric,
+    registry: &Registry,
+    name: &str,
+) -> Result<api::Job, JobRequestError> {
+    let stranded = registry.stranded().get(name).and_then(stranded_job);
+    match stranded {
+        Some(job) => Ok(job),
+        None => Ok(job_of(fabric, &state_of(registry, registry.named(name)?))),
+    }
+}
+
+/// A stored job that does not fit the fabric, as a message.
+fn stranded_job(stranded: &Stranded) -> Option<api::Job> {
+    let job = stranded.records.first()?;
+    let member = |(rank, member): (usize, &MemberRecord)| api::Member {
+        rank: rank as u32,
+        host: member.host.clone(),
+        udp_port: member.udp_port.into(),
+        state: api::MemberState::from(Seat::from(member.seat)).into(),
+        ..api::Member::default()
+    };
+    Some(api::Job {
+        name: job.name.clone(),
+        id: job.id.into(),
+        epoch: job.epoch.into(),
+        seed: job.seed,
+        gather: match job.multicast {
+            Some(_) => api::Gather::Multicast,
+            None => api::Gather::Unicast,
+        }
+        .into(),
+        members: job.members.iter().enumerate().map(member).collect(),
+        loss_threshold: job.loss_threshold,
+        weight: job.weight.into(),
+        evict_after_s: job.evict_after_s,
+        sealed: job.key.is_some(),
+        created_at: job.created_at,
+        unfit: stranded.reason.clone(),
+        ..api::Job::default()
+    })
 }
 
 /// The specifications of several jobs.

@@ -6,7 +6,7 @@ use super::seats::Seat;
 use crate::fabric::SwitchId;
 use crate::job::Rank;
 use crate::ledger::Fill;
-use crate::metrics::{GroupStanding, MembersStanding, Standing, SwitchStanding};
+use crate::metrics::{MembersStanding, RoleStanding, Standing, SwitchStanding};
 use crate::plan::LimitError;
 
 impl Controller {
@@ -15,8 +15,8 @@ impl Controller {
         self.metrics_text_of(None)
     }
 
-    /// The same, with the standing of one of several controllers.
-    pub(super) fn metrics_text_of(&self, group: Option<GroupStanding>) -> String {
+    /// The same, with the role of one of several controllers.
+    pub(super) fn metrics_text_of(&self, role: Option<RoleStanding>) -> String {
         let (lost, out_of_use) = {
             let condition = self.condition();
             (
@@ -58,7 +58,7 @@ impl Controller {
             switches: switches.collect(),
             members,
         };
-        self.metrics.text(standing, group)
+        self.metrics.text(standing, role)
     }
 
     /// The use of each switch's tables and arrays.

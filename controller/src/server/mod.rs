@@ -7,6 +7,7 @@
 mod access;
 mod audit;
 mod burst_drops;
+mod candidate;
 mod changes;
 mod check;
 mod condition;
@@ -14,13 +15,14 @@ mod connections;
 mod controller;
 mod counters;
 mod error;
+mod gate;
 mod gnmi;
-mod group;
 mod interfaces;
 mod jobs;
 mod joining;
 mod journal;
 mod keeper;
+mod leadership_service;
 mod listen;
 mod losses;
 mod membership;
@@ -62,10 +64,10 @@ use tokio::time::timeout;
 use tonic::transport::Server;
 
 pub use access::CALLS;
+pub use candidate::{CandidateHandle, serve_with_etcd};
 pub use condition::ElementState;
 pub use controller::{Controller, JobState, SwitchState};
 pub use error::{BringUpError, DrainError, JobRequestError, RestoreError, ServeError};
-pub use group::{GRACE, Group, MemberHandle, serve_in};
 pub use jobs::JobsRefused;
 pub use journal::KeepError;
 use journal::Lead;
@@ -77,17 +79,17 @@ pub use service_telemetry::{WATCH_INTERVAL, WATCH_INTERVALS};
 pub use timers::Timers;
 
 use access::Guard;
-use group::{ReplicationService, Who};
+use controller::lock;
+use leadership_service::{LeadershipService, Who};
 use ultima_api::address::{DEFAULT_LISTEN, Listen};
 use ultima_api::v1::control_server::ControlServer;
-use ultima_api::v1::replication_server::ReplicationServer;
+use ultima_api::v1::leadership_server::LeadershipServer;
 use ultima_grpc::tls::ServerTls;
 
 use crate::fabric::Fabric;
 use crate::fabric::damping::Terms;
-use crate::p4rt::Term;
 use crate::program::Program;
-use crate::store::{Store, StoreError};
+use crate::store::{Embedded, Store, StoreError};
 
 /// The configuration of a controller.
 #[derive(Clone, Debug)]
@@ -184,25 +186,30 @@ pub struct Handle {
 /// The fabric exceeds a limit, a switch does not answer or refuses, or the address is taken.
 /// Nothing keeps running then.
 pub async fn serve(config: Config) -> Result<Handle, ServeError> {
+    serve_on(config, None).await
+}
+
+/// The same, with a store that only this controller uses; none for the one in `config`.
+///
+/// # Errors
+/// As for [`serve`].
+pub async fn serve_on(config: Config, store: Option<Arc<dyn Store>>) -> Result<Handle, ServeError> {
     check_listen(&config)?;
     let mut server = attentive(config.tls.as_ref())?;
     let listener = listen::bind(&config.listen).await?;
     let address = listener.address.clone();
-    let store = open_store(&config)?;
-    if store.accepted()? > Term::default() {
-        return Err(ServeError::OfAGroup);
-    }
-    let term = Term {
-        by: store.controller(),
-        ..Term::default()
+    let store = match store {
+        Some(store) => store,
+        None => Arc::new(open_store(&config)?),
     };
-    let controller = Controller::start(config, Arc::new(store), Lead::alone(term)).await?;
+    // Boxed, because it is large and callers keep it on their stacks.
+    let controller = Box::pin(Controller::start(config, store, Lead::Alone)).await?;
     let (stop, stopped) = oneshot::channel::<()>();
     let service = ControlServer::new(service::ControlService::new(Arc::clone(&controller)));
-    let alone = ReplicationService::new(Who::Alone(Arc::clone(&controller)));
+    let alone = LeadershipService::new(Who::Alone(Arc::clone(&controller)));
     let server = server
         .add_service(Guard(service))
-        .add_service(Guard(ReplicationServer::new(alone)));
+        .add_service(Guard(LeadershipServer::new(alone)));
     let server = tokio::spawn(listener.serve(server, async {
         // An error means that the handle was dropped, which also stops the server.
         let _ = stopped.await;
@@ -215,10 +222,10 @@ pub async fn serve(config: Config) -> Result<Handle, ServeError> {
     })
 }
 
-fn open_store(config: &Config) -> Result<Store, StoreError> {
+fn open_store(config: &Config) -> Result<Embedded, StoreError> {
     match &config.state {
-        Some(path) => Store::open(path),
-        None => Store::in_memory(),
+        Some(path) => Embedded::open(path),
+        None => Embedded::in_memory(),
     }
 }
 

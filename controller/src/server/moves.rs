@@ -8,7 +8,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
@@ -27,9 +27,6 @@ use crate::install::Clients;
 use crate::job::{Job, JobId};
 use crate::moves::{self, Moved, Room, Step};
 use crate::store;
-
-/// How often a controller that has lost its majority of switches checks for it.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// The result of a drain or undrain.
 #[derive(Clone, Debug)]
@@ -110,7 +107,7 @@ impl Controller {
         if let Err(error) = changes.write(&self.journal, change(drained)).await {
             let is_other = self.condition().is_drained(part) != drained;
             return Err(match is_other {
-                true => self.take_back(change(!drained), error).await.into(),
+                true => self.journal.roll_back(change(!drained), error).await.into(),
                 false => error.into(),
             });
         }
@@ -141,7 +138,7 @@ impl Controller {
             drained,
         };
         if let Err(error) = changes.write(&self.journal, change(false)).await {
-            return Err(self.take_back(change(true), error).await.into());
+            return Err(self.journal.roll_back(change(true), error).await.into());
         }
         self.condition().forget(name);
         Ok(Drained {
@@ -164,7 +161,7 @@ impl Controller {
         }
     }
 
-    /// Reroutes whenever the fabric changes, forever.
+    /// Reroutes whenever the fabric changes, while the controller leads.
     pub(super) async fn keep_rerouting(self: &Arc<Self>) {
         let mut changes_seen = self.fabric_changed.subscribe();
         // Failures from before this subscription.
@@ -174,11 +171,9 @@ impl Controller {
             if !self.must_reroute() {
                 self.changed(&mut changes_seen).await;
             }
-            // A controller that does not lead reroutes nothing. What is due stays due until it is
-            // primary again.
-            while self.open().is_err() {
-                self.changes.expect(None);
-                sleep(LOOK).await;
+            // A controller that does not lead any more reroutes nothing.
+            if self.open().is_err() {
+                return;
             }
             if !self.must_reroute() && !self.registry().is_waiting() {
                 continue;
@@ -438,9 +433,7 @@ impl Controller {
         loop {
             let changes = self.changes.take().await;
             if self.open().is_err() {
-                drop(changes);
-                sleep(LOOK).await;
-                continue;
+                return;
             }
             if self.try_resync(switch, &changes).await {
                 // Before the next reroute, which may leave the switch behind again.

@@ -344,13 +344,12 @@ impl Controller {
         }
     }
 
-    /// The effect of starting with another fabric file and the stored jobs and drains.
+    /// The effect of starting with another fabric file and these stored jobs and drains.
     ///
     /// # Errors
-    /// The controller would not start.
-    pub fn plan_fabric(&self, fabric: &Fabric) -> Result<Forecast, PlanError> {
-        let stored = self.stored()?;
-        let (_, registry) = restored(fabric, self.program(), Terms::default(), &stored)?;
+    /// The controller would not start, or a stored job would be on no switch.
+    pub fn plan_fabric(&self, fabric: &Fabric, stored: &Stored) -> Result<Forecast, PlanError> {
+        let (_, registry) = restored(fabric, self.program(), Terms::default(), stored)?;
         let (wanted, ledger) = {
             let registry = self.registry();
             (registry.wanted(), registry.ledger().clone())

@@ -95,6 +95,17 @@ pub struct Registry {
     epochs: HashMap<String, BTreeSet<JobId>>,
     ledger: Ledger,
     timers: Timers,
+    /// Stored jobs that do not fit the fabric, by name.
+    stranded: BTreeMap<String, Stranded>,
+}
+
+/// A stored job that does not fit the fabric: it is on no switch, and keeps its name, ids and indices.
+#[derive(Debug)]
+pub struct Stranded {
+    /// Its epochs, by id.
+    pub records: Vec<JobRecord>,
+    /// Why it does not fit, on one line.
+    pub reason: String,
 }
 
 impl Registry {
@@ -107,6 +118,7 @@ impl Registry {
             ledger: Ledger::new(fabric, &routes),
             routes: Arc::new(routes),
             timers: Timers::default(),
+            stranded: BTreeMap::new(),
         }
     }
 
@@ -134,7 +146,7 @@ impl Registry {
         spec: &JobSpec,
     ) -> Result<(Job, JobPlan), JobRequestError> {
         let name = || spec.name.clone();
-        if self.named(&spec.name).is_ok() {
+        if self.named(&spec.name).is_ok() || self.stranded.contains_key(&spec.name) {
             return Err(JobRequestError::Exists { name: name() });
         }
         let proposed = self
@@ -190,6 +202,44 @@ impl Registry {
         let name = record.job.name.clone();
         self.epochs.entry(name).or_default().insert(id);
         self.jobs.entry(id).or_insert(record)
+    }
+
+    /// Restores the stored jobs that fit the present fabric and its routes. The others are
+    /// [stranded](Self::stranded).
+    pub fn restore_what_fits(
+        fabric: &Fabric,
+        routes: Routes,
+        names: &Names,
+        mut stored: Stored,
+        timers: Timers,
+    ) -> Self {
+        let mut stranded = BTreeMap::new();
+        let mut registry = loop {
+            let error = match Registry::restore(fabric, routes.clone(), names, &stored, timers) {
+                Ok(registry) => break registry,
+                Err(error) => error,
+            };
+            tracing::warn!("{error}");
+            let (name, reason) = (error.job().to_owned(), error.to_string());
+            let (records, rest) = stored.jobs.into_iter().partition(|job| job.name == name);
+            stored.jobs = rest;
+            stranded.insert(name, Stranded { records, reason });
+        };
+        for record in stranded.values().flat_map(|it: &Stranded| &it.records) {
+            registry.ledger.reserve(record);
+        }
+        registry.stranded = stranded;
+        registry
+    }
+
+    /// The stored jobs that do not fit the fabric, by name.
+    pub fn stranded(&self) -> &BTreeMap<String, Stranded> {
+        &self.stranded
+    }
+
+    /// Forgets a stranded job. Its ids and indices are free after the next start.
+    pub fn forget_stranded(&mut self, name: &str) {
+        self.stranded.remove(name);
     }
 
     /// Restores the stored jobs on the present fabric and its routes.
@@ -322,9 +372,11 @@ impl Registry {
         records.filter(|record| record.stage == Stage::Current)
     }
 
-    /// The names of all jobs, in the same order.
+    /// The names of all jobs.
     pub fn names(&self) -> Vec<String> {
-        self.iter().map(|record| record.job.name.clone()).collect()
+        let stranded = self.stranded.keys().cloned();
+        let installed = self.iter().map(|record| record.job.name.clone());
+        installed.chain(stranded).collect()
     }
 
     /// The jobs that share the ports of a switch, in all of their epochs, by id.

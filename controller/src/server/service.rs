@@ -15,7 +15,7 @@ use super::controller::{Controller, JobState, SwitchState};
 use super::error::DrainError;
 use super::joining::Proof;
 use super::membership::{Evictee, JOIN_WAIT, Opened, sanitize};
-use super::messages::{differences, job_of, spec, specs, states_of};
+use super::messages::{all_jobs, differences, job_named, job_of, spec, specs, states_of};
 use super::moves::Drained;
 use super::own_task::to_the_end;
 use super::service_telemetry::Watched;
@@ -101,12 +101,7 @@ impl Control for ControlService {
         &self,
         _: Request<api::ListJobsRequest>,
     ) -> Result<Response<api::ListJobsResponse>, Status> {
-        let jobs = self
-            .controller
-            .jobs()
-            .iter()
-            .map(|state| job_of(self.controller.fabric(), state))
-            .collect();
+        let jobs = all_jobs(self.controller.fabric(), &self.controller.registry());
         Ok(Response::new(api::ListJobsResponse { jobs }))
     }
 
@@ -114,8 +109,10 @@ impl Control for ControlService {
         &self,
         request: Request<api::GetJobRequest>,
     ) -> Result<Response<api::Job>, Status> {
-        let state = self.controller.job(&request.into_inner().name)?;
-        Ok(Response::new(job_of(self.controller.fabric(), &state)))
+        let name = request.into_inner().name;
+        let registry = self.controller.registry();
+        let job = job_named(self.controller.fabric(), &registry, &name)?;
+        Ok(Response::new(job))
     }
 
     async fn delete_job(

@@ -39,11 +39,13 @@ impl ControlService {
         &self,
         request: api::PlanFabricRequest,
     ) -> Result<Response<api::PlanResponse>, Status> {
+        let stored = self.controller.stored().await;
+        let stored = stored.map_err(|error| Status::internal(error.to_string()))?;
         let forecast = self.forecast(move |it| {
             let fabric = fabric::sketch(&request.yaml, "yaml");
             let fabric = fabric.map_err(|error| Status::invalid_argument(error.to_string()))?;
             let fabric = Arc::new(fabric);
-            let forecast = it.plan_fabric(&fabric);
+            let forecast = it.plan_fabric(&fabric, &stored);
             let forecast = forecast.map_err(|error| of_fabric(&fabric, &error))?;
             Ok((fabric, forecast))
         });

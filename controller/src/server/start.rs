@@ -1,17 +1,15 @@
 //! Connecting to the switches and bringing them up when a controller starts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt as _;
 use futures_util::future::{join_all, try_join_all};
-use futures_util::stream::FuturesUnordered;
-use tokio::time::sleep_until;
+use tokio::time::timeout;
 
 use super::condition::Condition;
 use super::controller::Controller;
 use super::error::{BringUpError, ServeError};
-use super::switch::{ManagedSwitch, is_most};
+use super::switch::ManagedSwitch;
 use crate::fabric::{Element, SwitchId};
 use crate::p4rt::SwitchClient;
 
@@ -20,10 +18,10 @@ use crate::p4rt::SwitchClient;
 pub enum Needs {
     /// All switches.
     All,
-    /// More than half, by which it leads.
-    Most,
     /// Any switches.
     Any,
+    /// Those that answer promptly: it takes over from another controller.
+    Prompt,
 }
 
 /// Connects to all switches. Those that do not answer count as down before anything is planned, so
@@ -36,7 +34,7 @@ pub async fn connect(
 ) -> Result<BTreeMap<SwitchId, SwitchClient>, ServeError> {
     let asked = switches.iter().map(|switch| async move {
         match needs {
-            Needs::Most => switch.connect(patience).await,
+            Needs::Prompt => switch.connect(patience).await,
             // Nothing else retries before the switch has been brought up.
             Needs::All | Needs::Any => switch.connect_first(patience).await,
         }
@@ -52,7 +50,7 @@ pub async fn connect(
         };
         let goes_on = match needs {
             Needs::All => false,
-            Needs::Most => true,
+            Needs::Prompt => true,
             Needs::Any => error.is_of_one_switch(),
         };
         if !goes_on {
@@ -64,9 +62,7 @@ pub async fn connect(
             false => refusal = refusal.or(Some(error)),
         }
     }
-    let (led, switches) = (clients.len(), switches.len());
     match (needs, refusal) {
-        (Needs::Most, _) if led * 2 <= switches => Err(ServeError::NoMajority { led, switches }),
         // If all that answer refuse, another controller has them.
         (Needs::Any, Some(refusal)) if clients.is_empty() => Err(refusal.into()),
         _ => Ok(clients),
@@ -82,8 +78,8 @@ impl Controller {
         patience: Duration,
     ) -> Result<(), BringUpError> {
         match needs {
-            Needs::Most => {
-                self.bring_up_most(clients, patience).await;
+            Needs::Prompt => {
+                self.bring_up_prompt(clients, patience).await;
                 Ok(())
             }
             Needs::All => self.bring_up_each(clients, patience, false).await,
@@ -115,47 +111,23 @@ impl Controller {
         Ok(())
     }
 
-    /// For a controller that leads by majority: once it is primary at more than half of the
-    /// switches, it continues without those that fail or take longer than `patience`. Their
-    /// reconnect tasks retry.
-    async fn bring_up_most(&self, clients: BTreeMap<SwitchId, SwitchClient>, patience: Duration) {
+    /// Continues without those that fail or take longer than `patience`. Their reconnect tasks retry.
+    async fn bring_up_prompt(&self, clients: BTreeMap<SwitchId, SwitchClient>, patience: Duration) {
         let desired = &self.desired();
-        let mut missing: BTreeSet<SwitchId> = clients.keys().copied().collect();
-        let mut rest: FuturesUnordered<_> =
-            (clients.into_iter())
-                .map(|(id, client)| async move {
-                    (id, self.switches[id.0].bring_up(client, desired).await)
-                })
-                .collect();
-        let deadline = Instant::now() + patience;
-        loop {
-            let slow = async {
-                match is_most(&self.switches) {
-                    true => sleep_until(deadline.into()).await,
-                    false => std::future::pending().await,
-                }
-            };
-            let (id, brought_up) = tokio::select! {
-                next = rest.next() => match next {
-                    Some(next) => next,
-                    None => return,
-                },
-                () = slow => break,
-            };
-            missing.remove(&id);
-            if let Err(error) = brought_up {
-                let switch = &self.switches[id.0];
-                tracing::warn!(switch = switch.name(), %error, "not brought up yet");
-                switch.disconnect(error.to_string());
-            }
-        }
-        for id in missing {
+        let brought_up = clients.into_iter().map(|(id, client)| async move {
             let switch = &self.switches[id.0];
+            let problem = match timeout(patience, switch.bring_up(client, desired)).await {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("not brought up within {} ms", patience.as_millis()),
+            };
             tracing::warn!(
                 switch = switch.name(),
-                "bring-up takes too long; starting without this switch"
+                problem,
+                "starting without this switch"
             );
-            switch.disconnect(format!("not brought up within {} ms", patience.as_millis()));
-        }
+            switch.disconnect(problem);
+        });
+        join_all(brought_up).await;
     }
 }

@@ -14,15 +14,18 @@ use crate::fabric::Fabric;
 use crate::install::InstallError;
 use crate::job::PlacementError;
 use crate::ledger::Refusal;
+use crate::store::StoreError;
+use crate::store::etcd::EtcdError;
 
 pub(super) fn code_of(error: &KeepError) -> Code {
     match error {
+        KeepError::Store(
+            StoreError::NotLeader
+            | StoreError::Unknown
+            | StoreError::Etcd(EtcdError::NoAnswer { .. }),
+        )
+        | KeepError::GivenUp => Code::Unavailable,
         KeepError::Store(_) => Code::Internal,
-        KeepError::Followers { .. }
-        | KeepError::Copies { .. }
-        | KeepError::GivenUp { .. }
-        | KeepError::NotLeader
-        | KeepError::Unknown => Code::Unavailable,
     }
 }
 
@@ -70,9 +73,9 @@ impl JobRequestError {
             | JobRequestError::Program(_) => Code::FailedPrecondition,
             JobRequestError::Missing { .. } => Code::DeadlineExceeded,
             JobRequestError::Settings { .. } => Code::InvalidArgument,
-            JobRequestError::Store { error, .. }
-            | JobRequestError::DeletedInPart { error, .. }
-            | JobRequestError::Unfollowed(error) => code_of(error),
+            JobRequestError::Store { error, .. } | JobRequestError::DeletedInPart { error, .. } => {
+                code_of(error)
+            }
             JobRequestError::Divide { .. } | JobRequestError::Deleted { .. } => Code::Aborted,
         }
     }
@@ -248,7 +251,6 @@ mod tests {
             switch: switch(),
             error: RpcError::GivenUp,
         };
-        let (stored, copies) = (0, 1);
         for error in [
             JobRequestError::Install {
                 name: name(),
@@ -264,11 +266,13 @@ mod tests {
             },
             JobRequestError::Store {
                 name: name(),
-                error: KeepError::GivenUp { stored, copies },
+                error: KeepError::GivenUp,
             },
         ] {
             let reason = match &error {
-                JobRequestError::Store { .. } => "when a reroute interrupted it".to_owned(),
+                JobRequestError::Store { .. } => {
+                    "when a reroute interrupted the request".to_owned()
+                }
                 _ => RpcError::GivenUp.to_string(),
             };
             let status = Status::from(error);

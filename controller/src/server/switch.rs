@@ -19,7 +19,7 @@ use crate::fabric::{self, Fabric, SwitchId};
 use crate::install::{self, Cause, Prepared};
 use crate::job::ShareIndex;
 use crate::metrics::Metrics;
-use crate::p4rt::{Device, Mastership, Order, SwitchClient, Term, Unanswered, WriteError};
+use crate::p4rt::{Device, Mastership, Order, SwitchClient, Unanswered, WriteError};
 use crate::plan::{self, Division, Entity as Planned, MeterCell, VirtualQueue};
 use crate::program::Program;
 use crate::reconcile::{self, Held};
@@ -62,14 +62,6 @@ pub enum Lost {
     Silent,
     /// It works and has another primary, or none.
     Elsewhere,
-    /// Another controller has become its primary with a later term.
-    Superseded(Term),
-}
-
-/// True if this controller is primary at more than half of these switches.
-pub fn is_most(switches: &[ManagedSwitch]) -> bool {
-    let ours = switches.iter().filter(|switch| switch.is_ours());
-    ours.count() * 2 > switches.len()
 }
 
 /// The desired state of all switches.
@@ -259,14 +251,13 @@ impl ManagedSwitch {
         let mut mastership = client.mastership();
         let (problem, lost) = match mastership.wait_for(|now| *now != Mastership::Primary).await {
             Ok(now) => match &*now {
-                Mastership::Backup { message, highest } => {
+                Mastership::Backup { message, .. } => {
                     let problem = format!("another client is primary: {message}");
-                    (problem, self.elsewhere(*highest))
+                    (problem, Lost::Elsewhere)
                 }
-                Mastership::Vacant { highest } => (
-                    "the switch has no primary".to_owned(),
-                    self.elsewhere(*highest),
-                ),
+                Mastership::Vacant { .. } => {
+                    ("the switch has no primary".to_owned(), Lost::Elsewhere)
+                }
                 Mastership::Lost { reason } => (reason.clone(), Lost::Silent),
                 Mastership::Primary => return Lost::Elsewhere,
             },
@@ -277,23 +268,9 @@ impl ManagedSwitch {
         lost
     }
 
-    /// Tells a later term of another controller from other primaries.
-    fn elsewhere(&self, highest: u128) -> Lost {
-        match Term::of(highest).filter(|_| highest > self.election_id) {
-            Some(term) => Lost::Superseded(term),
-            None => Lost::Elsewhere,
-        }
-    }
-
     /// Closes the connection, for this reason.
     pub fn disconnect(&self, reason: String) {
         self.with_state(|state| state.connection = Err(reason));
-    }
-
-    /// True if this controller is its primary, as far as is known.
-    fn is_ours(&self) -> bool {
-        let client = self.client();
-        client.is_ok_and(|client| *client.mastership().borrow() == Mastership::Primary)
     }
 
     /// Writes updates. Marks the switch as needing a resync if the result is unknown.

@@ -1,22 +1,20 @@
-//! Changes to the store. Each is applied as a whole or not at all, on the primary's disk and on
-//! every standby's.
+//! Changes to the store. Each is applied as a whole or not at all.
 
-use redb::{ReadableTable, WriteTransaction};
-use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::{DRAINED, JOBS, JobRecord, LAST_ID, NUMBERS};
+use super::JobRecord;
 
 /// A change to the committed state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Adds jobs, all or none. Their ids count as given out in this order.
     Put(Vec<JobRecord>),
-    /// Replaces the records of stored jobs. A job that was removed meanwhile is not added again.
+    /// Replaces the records of stored jobs, each by itself. A job that was removed meanwhile is not
+    /// added again.
     Update(Vec<JobRecord>),
     /// Removes the jobs with these ids.
     Remove(Vec<u16>),
-    /// Puts back a job whose removal could not be committed on enough controllers.
+    /// Puts back a job whose removal was interrupted.
     Restore(JobRecord),
     /// Drains an element of the fabric, or ends its drain.
     Drain {
@@ -32,43 +30,32 @@ pub(super) fn text(job: &JobRecord) -> Vec<u8> {
     serde_json::to_vec(job).expect("records are numbers, names and lists of these")
 }
 
-impl Change {
-    pub(super) fn make(&self, changes: &WriteTransaction) -> Result<(), redb::Error> {
-        match self {
-            Change::Put(jobs) => {
-                let mut table = changes.open_table(JOBS)?;
-                let mut numbers = changes.open_table(NUMBERS)?;
-                for job in jobs {
-                    table.insert(job.id, text(job).as_slice())?;
-                    numbers.insert(LAST_ID, u64::from(job.id))?;
-                }
-            }
-            Change::Update(jobs) => {
-                let mut table = changes.open_table(JOBS)?;
-                for job in jobs {
-                    if table.get(job.id)?.is_some() {
-                        table.insert(job.id, text(job).as_slice())?;
-                    }
-                }
-            }
-            Change::Remove(ids) => {
-                let mut table = changes.open_table(JOBS)?;
-                for id in ids {
-                    table.remove(id)?;
-                }
-            }
-            Change::Restore(job) => {
-                let mut table = changes.open_table(JOBS)?;
-                table.insert(job.id, text(job).as_slice())?;
-            }
-            Change::Drain { part, drained } => {
-                let mut table = changes.open_table(DRAINED)?;
-                match drained {
-                    true => drop(table.insert(part.as_str(), ())?),
-                    false => drop(table.remove(part.as_str())?),
+/// A job's record as JSON, with the fields of its `former` record that this version does not know.
+pub(super) fn text_over(former: &[u8], job: &JobRecord) -> Vec<u8> {
+    let Ok(former) = serde_json::from_slice::<Value>(former) else {
+        return text(job);
+    };
+    let mut now = serde_json::to_value(job).expect("records are numbers, names and lists of these");
+    keep_unknown(former, &mut now);
+    now.to_string().into_bytes()
+}
+
+/// Adds the fields of `former` that `now` lacks: a record is written with all fields of its version.
+fn keep_unknown(former: Value, now: &mut Value) {
+    match (former, now) {
+        (Value::Object(former), Value::Object(now)) => {
+            for (name, former) in former {
+                match now.get_mut(&name) {
+                    Some(now) => keep_unknown(former, now),
+                    None => drop(now.insert(name, former)),
                 }
             }
         }
-        Ok(())
+        // Members and shares keep their places while their number stays the same.
+        (Value::Array(former), Value::Array(now)) if former.len() == now.len() => {
+            let both = former.into_iter().zip(now);
+            both.for_each(|(former, now)| keep_unknown(former, now));
+        }
+        _ => {}
     }
 }

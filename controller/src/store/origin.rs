@@ -11,7 +11,6 @@ use crate::membership::{Lost, Origin, Succession, Terms};
 /// The origin of a job's epoch. It decides between two epochs: until the new epoch has a first
 /// operation, the old one is the job's current epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct OriginRecord {
     /// The job's id in the previous epoch.
     pub of: u16,

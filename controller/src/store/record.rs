@@ -19,7 +19,6 @@ use crate::tree::JobTree;
 
 /// A job and the state of its ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // As in `Job`.
 pub struct JobRecord {
     pub id: u16,
@@ -46,7 +45,6 @@ pub struct JobRecord {
 
 /// A job's multicast group and tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct MulticastRecord {
     /// The group's id.
     pub group: u16,
@@ -56,7 +54,6 @@ pub struct MulticastRecord {
 
 /// A rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct MemberRecord {
     /// The host's name.
     pub host: String,
@@ -85,7 +82,6 @@ pub enum SeatRecord {
 
 /// A job's share of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ShareRecord {
     /// The switch's name.
     pub switch: String,
@@ -100,7 +96,7 @@ pub struct ShareRecord {
 pub enum Unfit {
     /// The host of a member is not in the fabric.
     #[error(
-        "job {job}: its host {host} is not in the fabric; put the host back, or start with another --state"
+        "job {job}: its host {host} is not in the fabric; put the host back and restart, or delete the job"
     )]
     Host {
         /// The job's name.
@@ -109,7 +105,7 @@ pub enum Unfit {
         host: String,
     },
     /// A stored value is invalid.
-    #[error("job {job}: the stored record is invalid: {what}; start with another --state")]
+    #[error("job {job}: the stored record is invalid: {what}; delete the job")]
     Value {
         /// The job's name.
         job: String,

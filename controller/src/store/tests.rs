@@ -1,17 +1,22 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
-use redb::StorageBackend;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
+use redb::backends::InMemoryBackend;
+use redb::{Database, ReadableTable as _, StorageBackend, TableDefinition};
+use serde_json::{Value, json};
+use ultima_testing::etcd::Etcd;
 use ultima_wire::Key;
 
+use super::embedded::{FORM, NUMBERS};
+use super::etcd::testing::Cluster;
 use super::*;
-
-/// The term of a controller without peers.
-const ALONE: Term = Term { number: 0, by: 1 };
 
 fn record(id: u16, epoch: u16) -> JobRecord {
     JobRecord {
@@ -45,46 +50,301 @@ fn record(id: u16, epoch: u16) -> JobRecord {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(4, 50)))]
-    #[test]
-    fn reopened_stores_have_all_changes(changes in prop::collection::vec((1u16..6, 0u16..4), 0..12)) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("state");
-        let (mut jobs, mut last_id) = (BTreeMap::new(), 0);
-        for (id, epoch) in changes {
-            // Reopened for each change, as after a restart.
-            let store = Store::open(&path).unwrap();
-            match epoch {
-                0 => {
-                    store.commit(ALONE, &Change::Remove(vec![id])).unwrap();
-                    jobs.remove(&id);
-                }
-                epoch => {
-                    store.commit(ALONE, &Change::Put(vec![record(id, epoch)])).unwrap();
-                    last_id = id;
-                    jobs.insert(id, record(id, epoch));
-                }
-            }
-        }
-        let stored = Store::open(&path).unwrap().read().unwrap();
-        prop_assert_eq!(stored, Stored { last_id, jobs: jobs.into_values().collect(), drained: vec![] });
+/// A kind of store, for the suite.
+trait Kind {
+    /// Opens the store, as after a restart.
+    async fn open(&self) -> Arc<dyn Store>;
+    /// Writes a job's record as another version did. The store must be opened again.
+    async fn put(&self, id: u16, record: &Value);
+    /// A job's record.
+    async fn get(&self, id: u16) -> Value;
+}
+
+/// A file, which is closed between two calls.
+struct InFile(tempfile::TempDir);
+
+const JOBS: TableDefinition<u16, &[u8]> = TableDefinition::new("jobs");
+
+impl InFile {
+    fn embedded(&self) -> Embedded {
+        Embedded::open(&self.0.path().join("state")).unwrap()
     }
 }
 
-#[test]
-fn keys_are_stored_and_never_printed() {
+impl Kind for InFile {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(self.embedded())
+    }
+
+    async fn put(&self, id: u16, record: &Value) {
+        put(&self.embedded(), id, record);
+    }
+
+    async fn get(&self, id: u16) -> Value {
+        get(&self.embedded(), id)
+    }
+}
+
+/// A store in memory, which stays open.
+struct InMemory(Embedded);
+
+impl Kind for InMemory {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(self.0.clone())
+    }
+
+    async fn put(&self, id: u16, record: &Value) {
+        put(&self.0, id, record);
+    }
+
+    async fn get(&self, id: u16) -> Value {
+        get(&self.0, id)
+    }
+}
+
+fn put(store: &Embedded, id: u16, record: &Value) {
+    let text = record.to_string();
+    let written = store.write(|changes| {
+        let mut jobs = changes.open_table(JOBS)?;
+        Ok(jobs.insert(id, text.as_bytes()).map(drop)?)
+    });
+    written.unwrap();
+}
+
+fn get(store: &Embedded, id: u16) -> Value {
+    let text = store.write(|changes| {
+        let jobs = changes.open_table(JOBS)?;
+        Ok(jobs.get(id)?.map(|text| text.value().to_vec()))
+    });
+    serde_json::from_slice(&text.unwrap().unwrap()).unwrap()
+}
+
+/// Each time another controller leads.
+impl Kind for Cluster {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(self.elected().await)
+    }
+
+    async fn put(&self, id: u16, record: &Value) {
+        self.put(&format!("jobs/{id:05}"), record.to_string()).await;
+    }
+
+    async fn get(&self, id: u16) -> Value {
+        let text = self.get(&format!("jobs/{id:05}")).await;
+        serde_json::from_slice(&text.unwrap()).unwrap()
+    }
+}
+
+/// The changes of the property, with ids from 1 to 5.
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let job = || (1u16..6, 1u16..4).prop_map(|(id, epoch)| record(id, epoch));
+    // A record of each id once.
+    let jobs = || {
+        prop::collection::vec(job(), 0..4).prop_map(|mut jobs| {
+            let mut ids = BTreeSet::new();
+            jobs.retain(|job| ids.insert(job.id));
+            jobs
+        })
+    };
+    let change = prop_oneof![
+        jobs().prop_map(Change::Put),
+        jobs().prop_map(Change::Update),
+        prop::collection::btree_set(1u16..6, 0..4)
+            .prop_map(|ids| Change::Remove(ids.into_iter().collect())),
+        job().prop_map(Change::Restore),
+        (prop::sample::select(&["s1", "s1/9-s2/9"]), any::<bool>()).prop_map(|(part, drained)| {
+            let part = part.to_owned();
+            Change::Drain { part, drained }
+        }),
+    ];
+    prop::collection::vec(change, 0..16)
+}
+
+/// What a store must have after these changes.
+fn expected(changes: &[Change]) -> Stored {
+    let (mut jobs, mut drained, mut last_id) = (BTreeMap::new(), BTreeSet::new(), 0);
+    for change in changes {
+        match change.clone() {
+            Change::Put(all) => {
+                last_id = all.last().map_or(last_id, |job| job.id);
+                jobs.extend(all.into_iter().map(|job| (job.id, job)));
+            }
+            Change::Update(all) => {
+                for job in all {
+                    jobs.entry(job.id).and_modify(|stored| *stored = job);
+                }
+            }
+            Change::Remove(ids) => jobs.retain(|id, _| !ids.contains(id)),
+            Change::Restore(job) => drop(jobs.insert(job.id, job)),
+            Change::Drain {
+                part,
+                drained: true,
+            } => drop(drained.insert(part)),
+            Change::Drain { part, .. } => drop(drained.remove(&part)),
+        }
+    }
+    Stored {
+        last_id,
+        jobs: jobs.into_values().collect(),
+        drained: drained.into_iter().collect(),
+    }
+}
+
+/// Every store passes this suite.
+async fn conforms<K: Kind>(cases: u32, new: impl Fn() -> K) {
+    let mut runner = TestRunner::deterministic();
+    for _ in 0..cases {
+        let changes = changes().new_tree(&mut runner).unwrap().current();
+        let kind = new();
+        let mut store = kind.open().await;
+        assert_eq!(store.load().await.unwrap(), Stored::default());
+        for (at, change) in changes.iter().enumerate() {
+            store.apply(change).await.unwrap();
+            if at % 3 == 0 {
+                drop(store);
+                store = kind.open().await;
+            }
+        }
+        let stored = store.load().await.unwrap();
+        assert_eq!(stored, expected(&changes), "{changes:?}");
+        drop(store);
+        assert_eq!(kind.open().await.load().await.unwrap(), stored);
+    }
+    // Ids are given out in the order of the records, and not again after a removal.
+    let kind = new();
+    let store = kind.open().await;
+    let both = Change::Put(vec![record(7, 1), record(2, 1)]);
+    store.apply(&both).await.unwrap();
+    store.apply(&Change::Remove(vec![2, 7])).await.unwrap();
+    let stored = store.load().await.unwrap();
+    assert_eq!((stored.last_id, stored.jobs.len()), (2, 0));
+    // Many records, as when a controller starts.
+    let many: Vec<JobRecord> = (1..=300).map(|id| record(id, 1)).collect();
+    for batch in many.chunks(100) {
+        store.apply(&Change::Put(batch.to_vec())).await.unwrap();
+    }
+    let later: Vec<JobRecord> = (1..=300).map(|id| record(id, 2)).collect();
+    store.apply(&Change::Update(later.clone())).await.unwrap();
+    assert_eq!(store.load().await.unwrap().jobs, later);
+    drop(store);
+
+    // A later version's fields stay, also after this version has changed the record.
+    let kind = new();
+    let store = kind.open().await;
+    store.apply(&Change::Put(vec![record(1, 1)])).await.unwrap();
+    drop(store);
+    let mut later = serde_json::to_value(record(1, 1)).unwrap();
+    later["priority"] = json!({ "class": "low" });
+    later["members"][0]["gpu"] = json!(3);
+    kind.put(1, &later).await;
+    let store = kind.open().await;
+    assert_eq!(store.load().await.unwrap().jobs, [record(1, 1)]);
+    let update = Change::Update(vec![record(1, 2)]);
+    store.apply(&update).await.unwrap();
+    drop(store);
+    let now = kind.get(1).await;
+    assert_eq!(now["epoch"], 2);
+    assert_eq!(
+        (&now["priority"], &now["members"][0]["gpu"]),
+        (&later["priority"], &json!(3))
+    );
+}
+
+#[tokio::test]
+async fn files_conform() {
+    let new = || InFile(tempfile::tempdir().unwrap());
+    conforms(ultima_testing::cases(4, 50), new).await;
+}
+
+#[tokio::test]
+async fn memory_conforms() {
+    let new = || InMemory(Embedded::in_memory().unwrap());
+    conforms(ultima_testing::cases(20, 200), new).await;
+}
+
+#[tokio::test]
+async fn etcd_conforms() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let new = || Cluster::new(&etcd);
+    conforms(ultima_testing::cases(4, 50), new).await;
+}
+
+/// Of two controllers one writes; the other can only after the first one's lease has ended.
+#[tokio::test]
+async fn a_deposed_leader_cannot_write_to_etcd() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let cluster = Cluster::new(&etcd);
+    let first = cluster.elected().await;
+    first.load().await.unwrap();
+    first.apply(&Change::Put(vec![record(1, 1)])).await.unwrap();
+    // etcd ends the lease, which the first one does not know.
+    cluster.delete("leader").await;
+    let second = cluster.elected().await;
+    assert!(first.election_id() < second.election_id());
+    let stored = second.load().await.unwrap();
+    assert_eq!(stored.jobs, [record(1, 1)]);
+    let error = first.apply(&Change::Remove(vec![1])).await.unwrap_err();
+    assert!(matches!(error, StoreError::NotLeader), "{error}");
+    assert!(matches!(first.load().await, Err(StoreError::NotLeader)));
+    second
+        .apply(&Change::Put(vec![record(2, 1)]))
+        .await
+        .unwrap();
+    assert_eq!(
+        second.load().await.unwrap().jobs,
+        [record(1, 1), record(2, 1)]
+    );
+    // Another program's write is noticed before anything is overwritten.
+    cluster.put("change", "theirs".into()).await;
+    let error = second.apply(&Change::Remove(vec![1])).await.unwrap_err();
+    assert!(error.to_string().contains("another program"), "{error}");
+}
+
+#[tokio::test]
+async fn unusable_clusters_give_one_line_errors() {
+    let Some(mut etcd) = Etcd::start(1) else {
+        return;
+    };
+    let cluster = Cluster::new(&etcd);
+    let store = cluster.elected().await;
+    // More operations than etcd allows by default: nothing is stored.
+    let many = (1..=200).map(|id| record(id, 1)).collect();
+    let error = store
+        .apply(&Change::Put(many))
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.ends_with("start etcd with a larger --max-txn-ops"),
+        "{error}"
+    );
+    assert_eq!(store.load().await.unwrap().jobs, []);
+    cluster.put("form", "9".into()).await;
+    let error = store.load().await.unwrap_err().to_string();
+    assert!(error.contains("store format 9 is unknown"), "{error}");
+    etcd.kill(0);
+    let error = store.load().await.unwrap_err().to_string();
+    assert!(error.contains("does not answer: 127.0.0.1:"), "{error}");
+    // The lease may have ended.
+    let error = store.apply(&Change::Remove(vec![1])).await.unwrap_err();
+    assert!(
+        matches!(error, StoreError::NotLeader | StoreError::Unknown),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn keys_are_stored_and_never_printed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
     let sealed = JobRecord {
         key: Some(Key(*b"\x01\xab is the key...")),
         ..record(1, 1)
     };
-    let store = Store::open(&path).unwrap();
-    store
-        .commit(ALONE, &Change::Put(vec![sealed.clone()]))
-        .unwrap();
-    assert_eq!(store.read().unwrap().jobs.first(), Some(&sealed));
+    let store = Embedded::open(&path).unwrap();
+    let change = Change::Put(vec![sealed.clone()]);
+    store.apply(&change).await.unwrap();
+    assert_eq!(store.load().await.unwrap().jobs.first(), Some(&sealed));
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "others read it");
     let printed = format!("{sealed:?} {:#?}", Change::Put(vec![sealed.clone()]));
@@ -114,29 +374,11 @@ fn keys_are_stored_and_never_printed() {
 }
 
 #[test]
-fn drained_elements_are_stored() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("state");
-    for (part, drained) in [
-        ("s1", true),
-        ("s1/9-s2/9", true),
-        ("s1", true),
-        ("s1", false),
-    ] {
-        let part = part.to_owned();
-        let change = Change::Drain { part, drained };
-        Store::open(&path).unwrap().commit(ALONE, &change).unwrap();
-    }
-    let stored = Store::open(&path).unwrap().read().unwrap();
-    assert_eq!(stored.drained, ["s1/9-s2/9"]);
-}
-
-#[test]
 fn foreign_files_give_one_line_errors() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
-    let held = Store::open(&path).unwrap();
-    let line = |path: &Path| Store::open(path).map(drop).unwrap_err().to_string();
+    let held = Embedded::open(&path).unwrap();
+    let line = |path: &Path| Embedded::open(path).map(drop).unwrap_err().to_string();
     let shown = path.display();
     assert_eq!(
         line(&path),
@@ -150,7 +392,7 @@ fn foreign_files_give_one_line_errors() {
     assert_eq!(
         line(&path),
         format!(
-            "{shown}: store format 2 is unknown (this controller reads format 1); start the version that wrote the file, or pass another --state"
+            "{shown}: store format 2 is unknown (this controller reads format 1); start the version that wrote it, or pass another --state"
         )
     );
     std::fs::write(&path, "jobs: []\n".repeat(1000)).unwrap();
@@ -167,134 +409,6 @@ fn foreign_files_give_one_line_errors() {
         "{}",
         line(&nowhere)
     );
-}
-
-#[test]
-fn updates_do_not_add_removed_jobs() {
-    let store = Store::in_memory().unwrap();
-    let commit = |change| store.commit(ALONE, &change).unwrap();
-    commit(Change::Put(vec![record(1, 1)]));
-    commit(Change::Update(vec![record(1, 2)]));
-    assert_eq!(store.read().unwrap().jobs, [record(1, 2)]);
-    commit(Change::Remove(vec![1]));
-    commit(Change::Update(vec![record(1, 3)]));
-    assert_eq!(store.read().unwrap().jobs, []);
-    // The removed job's id is not given out a second time.
-    commit(Change::Put(vec![record(2, 1)]));
-    commit(Change::Restore(record(1, 2)));
-    let stored = store.read().unwrap();
-    assert_eq!(
-        (stored.last_id, stored.jobs),
-        (2, vec![record(1, 2), record(2, 1)])
-    );
-}
-
-#[test]
-fn one_change_adds_several_jobs() {
-    let store = Store::in_memory().unwrap();
-    let both = Change::Put(vec![record(7, 1), record(2, 1)]);
-    let at = store.commit(ALONE, &both).unwrap();
-    assert_eq!(at.changes, 1);
-    // The ids were given out in that order.
-    let stored = store.read().unwrap();
-    assert_eq!((stored.last_id, stored.jobs.len()), (2, 2));
-    let at = store.commit(ALONE, &Change::Remove(vec![2, 7])).unwrap();
-    assert_eq!((at.changes, store.read().unwrap().jobs), (2, vec![]));
-}
-
-#[test]
-fn a_copy_has_the_same_content_and_history() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("copy");
-    let (store, copy) = (Store::in_memory().unwrap(), Store::open(&path).unwrap());
-    copy.commit(ALONE, &Change::Put(vec![record(9, 1)]))
-        .unwrap();
-    let (first, second) = (Term { number: 1, by: 7 }, Term { number: 2, by: 3 });
-    let drain = |drained| Change::Drain {
-        part: "s1".into(),
-        drained,
-    };
-    store
-        .commit(first, &Change::Put(vec![record(1, 1)]))
-        .unwrap();
-    store.commit(first, &drain(true)).unwrap();
-    store.commit(second, &Change::Update(vec![])).unwrap();
-    let (at, stored) = store.snapshot().unwrap();
-    assert_eq!(
-        at,
-        History {
-            term: second,
-            changes: 3
-        }
-    );
-    copy.replace(second, at, &stored).unwrap();
-    drop(copy);
-    let copy = Store::open(&path).unwrap();
-    assert_eq!(copy.snapshot().unwrap(), (at, stored));
-    for change in [
-        Change::Put(vec![record(2, 1)]),
-        drain(false),
-        Change::Remove(vec![1]),
-    ] {
-        // The form in which changes travel.
-        let text = serde_json::to_vec(&change).unwrap();
-        let same: Change = serde_json::from_slice(&text).unwrap();
-        let at = store.commit(second, &change).unwrap();
-        assert!(copy.follow(at, &same).unwrap());
-        assert!(!copy.follow(at, &same).unwrap(), "once");
-        assert_eq!(copy.snapshot().unwrap(), store.snapshot().unwrap());
-    }
-    // A copy that was sent before these changes and arrives after them.
-    let late = Stored::default();
-    let error = copy.replace(second, at, &late).unwrap_err().to_string();
-    assert!(error.contains("change 3 of term 2"), "{error}");
-    assert_eq!(copy.snapshot().unwrap(), store.snapshot().unwrap());
-    assert_ne!(copy.controller(), store.controller());
-}
-
-#[test]
-fn terms_are_accepted_once_and_in_order() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("state");
-    let term = |number, by| Term { number, by };
-    for (number, by, accepted) in [(1, 2, true), (1, 2, false), (1, 1, false), (2, 1, true)] {
-        let store = Store::open(&path).unwrap();
-        assert_eq!(store.accept(term(number, by)).unwrap(), accepted);
-    }
-    let store = Store::open(&path).unwrap();
-    assert_eq!(store.accepted().unwrap(), term(2, 1));
-    let before = store.snapshot().unwrap();
-    let (at, stored) = before.clone();
-    let late = |term| History { term, ..at };
-    let nothing = Change::Update(vec![]);
-    let outdated = [
-        store.commit(term(1, 9), &nothing).map(drop),
-        store.follow(late(term(1, 9)), &nothing).map(drop),
-        store.replace(term(1, 9), at, &stored),
-    ];
-    for error in outdated {
-        let text = error.unwrap_err().to_string();
-        assert!(
-            text.ends_with("the controllers are in term 2 of controller 00000001"),
-            "{text}"
-        );
-    }
-    // A term that is too far ahead would leave no later one to claim.
-    let absurd = term(u64::MAX, 1);
-    for error in [
-        store.accept(absurd).map(drop),
-        store.replace(absurd, late(absurd), &stored),
-        store.follow(late(absurd), &nothing).map(drop),
-    ] {
-        let text = error.unwrap_err().to_string();
-        assert!(
-            text.contains("is too far ahead of the accepted term 2"),
-            "{text}"
-        );
-    }
-    assert_eq!(store.accepted().unwrap(), term(2, 1));
-    assert_eq!(store.snapshot().unwrap(), before);
-    store.commit(term(2, 1), &nothing).unwrap();
 }
 
 /// A disk in memory that can run out of space.
@@ -328,8 +442,8 @@ impl StorageBackend for Mounted {
     }
 }
 
-#[test]
-fn the_store_recovers_from_a_full_disk() {
+#[tokio::test]
+async fn the_store_recovers_from_a_full_disk() {
     let disk = Arc::new(Disk::default());
     let mount = Arc::clone(&disk);
     let open = move || {
@@ -340,39 +454,37 @@ fn the_store_recovers_from_a_full_disk() {
             reason: error.to_string(),
         })
     };
-    let store = Store::with(Box::new(open), "disk".into()).unwrap();
-    store
-        .commit(ALONE, &Change::Put(vec![record(1, 1)]))
-        .unwrap();
+    let store = Embedded::with(Box::new(open), "disk".into()).unwrap();
+    store.apply(&Change::Put(vec![record(1, 1)])).await.unwrap();
     disk.is_full.store(true, Ordering::SeqCst);
     for _ in 0..2 {
         store
-            .commit(ALONE, &Change::Put(vec![record(2, 1)]))
+            .apply(&Change::Put(vec![record(2, 1)]))
+            .await
             .unwrap_err();
     }
     disk.is_full.store(false, Ordering::SeqCst);
-    assert_eq!(store.read().unwrap().jobs, [record(1, 1)]);
-    store
-        .commit(ALONE, &Change::Put(vec![record(2, 1)]))
-        .unwrap();
-    assert_eq!(store.read().unwrap().jobs, [record(1, 1), record(2, 1)]);
+    assert_eq!(store.load().await.unwrap().jobs, [record(1, 1)]);
+    store.apply(&Change::Put(vec![record(2, 1)])).await.unwrap();
+    assert_eq!(
+        store.load().await.unwrap().jobs,
+        [record(1, 1), record(2, 1)]
+    );
 }
 
 /// Truncated files give a one-line error at every length.
-#[test]
-fn truncated_files_do_not_panic() {
+#[tokio::test]
+async fn truncated_files_do_not_panic() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
-    let store = Store::open(&path).unwrap();
-    store
-        .commit(ALONE, &Change::Put(vec![record(1, 1)]))
-        .unwrap();
+    let store = Embedded::open(&path).unwrap();
+    store.apply(&Change::Put(vec![record(1, 1)])).await.unwrap();
     drop(store);
     let whole = std::fs::read(&path).unwrap();
     let cut = folder.path().join("cut");
     for len in [1, 100, 320, 5000, whole.len() / 2, whole.len() - 1] {
         std::fs::write(&cut, &whole[..len]).unwrap();
-        let error = Store::open(&cut).map(drop).unwrap_err().to_string();
+        let error = Embedded::open(&cut).map(drop).unwrap_err().to_string();
         assert!(error.contains(&cut.display().to_string()), "{len}: {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }

@@ -16,11 +16,12 @@ use ultima_api::client::{self, Client, ClientError};
 use ultima_api::identity::{Identity, Role};
 use ultima_api::v1::{FILE_DESCRIPTOR_SET, JoinResponse};
 use ultima_controller::job::JobSpec;
-use ultima_controller::server::{self, CALLS, Config, Group, ServeError};
+use ultima_controller::server::{self, CALLS, CandidateHandle, Config, ServeError};
 use ultima_grpc::tls::{ClientTls, IdentityFiles, ServerTls};
 
 use crate::chaos::ChaosSwitch;
 use crate::crew;
+use crate::group;
 use crate::target::Target;
 
 /// An authority and the files of its certificates.
@@ -115,6 +116,12 @@ async fn call(address: &str, tls: &ClientTls, path: &str) -> Code {
     }
 }
 
+/// A controller that stands by forever: its etcd does not answer.
+async fn standby(config: Config) -> Result<CandidateHandle, ServeError> {
+    let store = group::cluster(vec!["127.0.0.1:1".into()], "ultima");
+    server::serve_with_etcd(config, store, None).await
+}
+
 #[tokio::test]
 async fn every_role_makes_its_calls_and_no_others() {
     let calls = calls();
@@ -125,9 +132,7 @@ async fn every_role_makes_its_calls_and_no_others() {
         ..Target::of_run().config_for(include_str!("../../../topologies/star4.yaml"), "star.yaml")
     };
     // A standby: it refuses all calls that it may answer, and needs no switch.
-    let handle = server::serve_in(config, Group::new(Vec::new()))
-        .await
-        .unwrap();
+    let handle = standby(config).await.unwrap();
     let address = handle.address().to_string();
     assert_eq!(calls.len(), CALLS.len(), "each call has one entry");
     for role in Role::ALL {
@@ -212,27 +217,27 @@ async fn other_addresses_than_loopback_need_tls() {
         "192.0.2.1:9555",
         "[::ffff:10.0.0.1]:0",
     ] {
-        let refused = server::serve_in(config(listen), Group::new(Vec::new())).await;
+        let refused = standby(config(listen)).await;
         assert!(matches!(refused, Err(ServeError::Open { .. })), "{listen}");
         let refused = server::serve(config(listen)).await;
         assert!(matches!(refused, Err(ServeError::Open { .. })), "{listen}");
     }
     for listen in ["127.0.0.1:0", "127.1.2.3:0", "[::ffff:127.0.0.1]:0"] {
-        let handle = server::serve_in(config(listen), Group::new(Vec::new())).await;
+        let handle = standby(config(listen)).await;
         handle.unwrap().stop().await;
     }
     let insecure = Config {
         insecure: true,
         ..config("0.0.0.0:0")
     };
-    let handle = server::serve_in(insecure, Group::new(Vec::new())).await;
+    let handle = standby(insecure).await;
     handle.unwrap().stop().await;
     let folder = tempfile::tempdir().unwrap();
     let on_unix = Config {
         tls: Some(Authority::new().server()),
         ..config(&format!("unix:{}", folder.path().join("socket").display()))
     };
-    let refused = server::serve_in(on_unix, Group::new(Vec::new())).await;
+    let refused = standby(on_unix).await;
     assert!(matches!(refused, Err(ServeError::TlsOnUnix { .. })));
 }
 

@@ -14,11 +14,13 @@ use ultima_controller::fabric::damping::Terms;
 use ultima_controller::job::JobSpec;
 use ultima_controller::membership;
 use ultima_controller::server::{
-    self, Config, Controller, Group, Handle, MemberHandle, ServeError, Timers, serve_in,
+    self, CandidateHandle, Config, Controller, Handle, ServeError, Timers, serve_with_etcd,
 };
-use ultima_controller::store::StoreError;
+use ultima_controller::store::{Store, StoreError};
+use ultima_testing::etcd::Etcd;
 
 use crate::chaos::{Call, ChaosSwitch, FAULTS, Fault, Hanging, Held};
+use crate::group;
 use crate::target::Target;
 
 /// Two spines and four leaves with two hosts each. The spines come first.
@@ -247,12 +249,19 @@ impl Bed {
         served.unwrap()
     }
 
-    pub async fn serve_in(&self, name: &str, other: &str) -> MemberHandle {
-        let group = Group {
-            grace: Duration::from_millis(50),
-            ..Group::new(vec![self.address(other)])
-        };
-        serve_in(self.config(name), group).await.unwrap()
+    /// Starts a controller with this store.
+    pub async fn serve_on(&self, name: &str, store: Arc<dyn Store>) -> Handle {
+        let served = server::serve_on(self.config(name), Some(store)).await;
+        served.unwrap()
+    }
+
+    /// Starts a controller that shares etcd with others of this bed.
+    pub async fn serve_with(&self, etcd: &Etcd, name: &str) -> CandidateHandle {
+        let prefix = self.folder.path().file_name().unwrap();
+        let store = group::cluster(etcd.endpoints(), prefix.to_str().unwrap());
+        serve_with_etcd(self.config(name), store, None)
+            .await
+            .unwrap()
     }
 
     pub async fn client(&self, name: &str) -> Client {

@@ -46,7 +46,7 @@ async fn serve_on(target: Target, fabric: &str, state: &Path) -> Result<Handle, 
     }
 }
 
-on_each_target!(a_restart_with_another_fabric_moves_paths_or_is_rejected);
+on_each_target!(a_restart_with_another_fabric_moves_paths_and_shows_jobs_that_do_not_fit);
 
 /// A controller that started with an empty store.
 struct Begun {
@@ -248,7 +248,7 @@ async fn a_drained_switch_may_be_off_at_the_start() {
     assert_eq!(connected(&client(&handle).await).await, [true, false]);
 }
 
-async fn a_restart_with_another_fabric_moves_paths_or_is_rejected(target: Target) {
+async fn a_restart_with_another_fabric_moves_paths_and_shows_jobs_that_do_not_fit(target: Target) {
     let Begun {
         folder: _folder,
         state,
@@ -267,15 +267,34 @@ async fn a_restart_with_another_fabric_moves_paths_or_is_rejected(target: Target
         .replace("name: h3,", "name: h9,")
         .replace("[h3,", "[h9,");
     assert_ne!(without, text);
-    let error = serve_on(target, &without, &state)
-        .await
-        .map(drop)
-        .unwrap_err()
-        .to_string();
+    let handle = serve_on(target, &without, &state).await.unwrap();
+    let lacking = client(&handle).await;
+    let unfit = lacking.job("train").await.unwrap();
     assert_eq!(
-        error,
-        "job train: its host h3 is not in the fabric; put the host back, or start with another --state"
+        unfit.unfit,
+        "job train: its host h3 is not in the fabric; put the host back and restart, or delete the job"
     );
+    assert_eq!((unfit.id, unfit.epoch), (job.id, job.epoch));
+    let hosts = |job: &ultima_api::v1::Job| {
+        let hosts = job.members.iter().map(|member| member.host.clone());
+        hosts.collect::<Vec<_>>()
+    };
+    assert_eq!(hosts(&unfit), hosts(&job));
+    assert_eq!(lacking.jobs().await.unwrap(), [unfit]);
+    // Its name and numbers are taken, and it can be deleted.
+    lacking.create_job(&spec("train")).await.unwrap_err();
+    let other = JobSpec::new("other", ["h1", "h2"]);
+    let other = lacking.create_job(&other).await.unwrap();
+    assert_ne!(other.counter_index, job.counter_index);
+    lacking.delete_job("other").await.unwrap();
+    let copy = state.with_extension("copy");
+    handle.stop().await;
+    std::fs::copy(&state, &copy).unwrap();
+    let handle = serve_on(target, &without, &copy).await.unwrap();
+    let lacking = client(&handle).await;
+    lacking.delete_job("train").await.unwrap();
+    assert_eq!(lacking.jobs().await.unwrap(), []);
+    handle.stop().await;
 
     // The trunk is on other ports now.
     let moved = text.replace("s1/9", "s1/7").replace("s2/9", "s2/8");

@@ -12,8 +12,7 @@ use super::super::error::JobRequestError;
 use super::super::registry::Stage;
 use super::Event;
 
-/// How long a request waits for the cancellation: a decision in progress, and the disks of this and
-/// other controllers, need time.
+/// How long a request waits for the cancellation: a decision in progress and the store need time.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The reason that members and watchers receive.
 const REASON: &str = "requested by a client";

@@ -150,13 +150,13 @@ impl Controller {
     #[tracing::instrument(name = "decide", skip_all, fields(job, id, epoch, first))]
     async fn decide(self: &Arc<Self>, id: JobId, first: u32) -> Then {
         self.in_span_of(id);
-        // A failed write may be stored by followers, one of which may lead next. Then the change
-        // can be neither announced nor cancelled.
+        // A failed write may be in the store of the next leader. Then the change can be neither
+        // announced nor cancelled.
         let mut may_be_kept = false;
         loop {
             match self.seats.decide(id, first).await {
                 Ok(()) => break,
-                Err(KeepError::Store(error)) if !may_be_kept => {
+                Err(error) if error.is_final() && !may_be_kept => {
                     self.cancel(id, format!("the decision could not be stored: {error}"))
                         .await;
                     return Then::Over;

@@ -1,8 +1,8 @@
 //! A TCP proxy that can break all connections at once, or hold back their bytes.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -11,7 +11,6 @@ use tokio::sync::watch;
 /// A proxy to a server.
 pub struct Wire {
     address: SocketAddr,
-    server: Arc<Mutex<SocketAddr>>,
     cuts: watch::Sender<u32>,
     /// True if new connections are closed at once.
     refuses: Arc<AtomicBool>,
@@ -28,9 +27,8 @@ impl Wire {
         let cuts = watch::Sender::new(0);
         let refuses = Arc::new(AtomicBool::new(false));
         let hole = watch::Sender::new(false);
-        let server = Arc::new(Mutex::new(server));
         let refused = Arc::clone(&refuses);
-        let (subscriber, holes, target) = (cuts.clone(), hole.clone(), Arc::clone(&server));
+        let (subscriber, holes) = (cuts.clone(), hole.clone());
         let acceptor = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if refused.load(Ordering::SeqCst) {
@@ -39,7 +37,6 @@ impl Wire {
                 let mut cut = subscriber.subscribe();
                 let (to_server, to_client) = (holes.subscribe(), holes.subscribe());
                 let (of_client, of_server) = (cut.clone(), cut.clone());
-                let server = *target.lock().unwrap();
                 tokio::spawn(async move {
                     let Ok(server) = TcpStream::connect(server).await else {
                         return;
@@ -57,7 +54,6 @@ impl Wire {
         });
         Wire {
             address,
-            server,
             cuts,
             refuses,
             hole,
@@ -67,11 +63,6 @@ impl Wire {
 
     pub fn address(&self) -> SocketAddr {
         self.address
-    }
-
-    /// Sends new connections to another server.
-    pub fn redirect(&self, server: SocketAddr) {
-        *self.server.lock().unwrap() = server;
     }
 
     /// Closes new connections at once, or accepts them again. Existing connections break.

@@ -1,0 +1,60 @@
+//! The gRPC service `Leadership`: which controller leads.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+use ultima_api::v1::leadership_server::Leadership;
+use ultima_api::v1::{self as api, Role};
+
+use super::candidate::Candidate;
+use super::controller::Controller;
+
+/// The controller behind the service.
+pub enum Who {
+    /// A single controller.
+    Alone(Arc<Controller>),
+    /// One of several.
+    Candidate(Arc<Candidate>),
+}
+
+/// Answers with the controller's role.
+pub struct LeadershipService {
+    who: Who,
+}
+
+impl LeadershipService {
+    pub fn new(who: Who) -> Self {
+        LeadershipService { who }
+    }
+}
+
+/// The standing of a controller that leads, or is stopping.
+pub fn standing_of(controller: &Controller) -> api::GetStandingResponse {
+    let journal = &controller.journal;
+    let role = match journal.leads() {
+        true => Role::Leader,
+        false => Role::Standby,
+    };
+    let switches = &controller.switches;
+    let led = switches.iter().filter(|it| it.client().is_ok()).count();
+    api::GetStandingResponse {
+        role: role.into(),
+        switches: switches.len() as u32,
+        switches_led: led as u32,
+        revision: journal.lead().revision(),
+        ..Default::default()
+    }
+}
+
+#[tonic::async_trait]
+impl Leadership for LeadershipService {
+    async fn get_standing(
+        &self,
+        _: Request<api::GetStandingRequest>,
+    ) -> Result<Response<api::GetStandingResponse>, Status> {
+        Ok(Response::new(match &self.who {
+            Who::Alone(controller) => standing_of(controller),
+            Who::Candidate(candidate) => candidate.standing(),
+        }))
+    }
+}

@@ -1,0 +1,264 @@
+//! The election: one controller at a time holds the key `leader`, for as long as it renews its lease.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::client::{Client, EtcdError, put_of, read_of, reads_of};
+use super::v3::compare::{CompareResult, CompareTarget, TargetUnion};
+use super::v3::{self, Compare};
+use super::{Config, Leader};
+use crate::p4rt::election_id_of;
+
+/// How often a standby reads the leader's key.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a leader that stops waits for the end of its lease.
+const RESIGN: Duration = Duration::from_secs(1);
+/// How long a standby tries one request.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What a candidate knows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    /// The leader; none while there is none, or etcd does not answer.
+    pub leader: Option<Leader>,
+    /// Why nothing is known, on one line.
+    pub problem: Option<String>,
+}
+
+/// A candidate in the election.
+#[derive(Debug)]
+pub(crate) struct Election {
+    pub(super) client: Arc<Client>,
+    /// Its value of the key.
+    candidate: Leader,
+    view: watch::Sender<View>,
+}
+
+/// The lead of one controller. It ends [in time](Self::holds) before its lease can, unless etcd has
+/// renewed the lease.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    revision: u64,
+    /// The end of the lease, as far as is known, less a margin; none once the lead has ended.
+    until: Arc<watch::Sender<Option<Instant>>>,
+    /// True once the lease is ended, too, if etcd answers.
+    released: Arc<watch::Sender<bool>>,
+}
+
+impl Leadership {
+    /// The create revision of the leader's key.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The leader's P4Runtime election id.
+    pub fn election_id(&self) -> u128 {
+        election_id_of(self.revision)
+    }
+
+    /// True while no other controller can lead. It is measured on the monotonic clock, from before
+    /// the request that etcd answered.
+    pub fn holds(&self) -> bool {
+        self.until().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// The time until which it holds; none if it has ended.
+    pub(super) fn until(&self) -> Option<Instant> {
+        *self.until.borrow()
+    }
+
+    /// Ends it: another controller leads, or the store's content is not known.
+    pub(crate) fn end(&self) {
+        self.until.send_replace(None);
+    }
+
+    /// Ends it and its lease, so that another controller need not wait for the lease's end.
+    pub async fn resign(&self) {
+        self.end();
+        let mut released = self.released.subscribe();
+        let _ = timeout(RESIGN, released.wait_for(|released| *released)).await;
+    }
+
+    /// Returns when it has ended.
+    pub async fn ended(&self) {
+        let mut changes = self.until.subscribe();
+        loop {
+            let Some(until) = *changes.borrow_and_update() else {
+                return;
+            };
+            tokio::select! {
+                () = sleep_until(until) => if !self.holds() { return },
+                // The sender is a field of `self`.
+                _ = changes.changed() => {}
+            }
+        }
+    }
+}
+
+impl Election {
+    /// An election of a controller with this value of the key.
+    ///
+    /// # Errors
+    /// The address of a member of etcd is malformed.
+    pub fn new(config: Config, candidate: Leader) -> Result<Self, EtcdError> {
+        Ok(Election {
+            client: Arc::new(Client::new(config)?),
+            candidate,
+            view: watch::Sender::default(),
+        })
+    }
+
+    /// What is known now.
+    pub fn view(&self) -> View {
+        self.view.borrow().clone()
+    }
+
+    fn know(&self, leader: Option<Leader>, problem: Option<String>) {
+        self.view.send_replace(View { leader, problem });
+    }
+
+    /// Waits until there is no leader, and leads. Renews the lease in the background until the lead
+    /// ends, or all its copies are dropped.
+    pub async fn win(&self) -> Leadership {
+        // It may have led before.
+        self.know(None, None);
+        loop {
+            match self.run().await {
+                Ok(Ok(leadership)) => {
+                    self.know(Some(self.candidate.clone()), None);
+                    return leadership;
+                }
+                Ok(Err(leader)) => {
+                    let problem = self.mismatch(&leader);
+                    self.know(Some(leader), problem);
+                }
+                Err(error) => {
+                    let problem = error.to_string();
+                    if self.view.borrow().problem.as_ref() != Some(&problem) {
+                        tracing::warn!("{problem}");
+                    }
+                    self.know(None, Some(problem));
+                }
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Why this controller should not follow that leader: it would rewrite the switches.
+    fn mismatch(&self, leader: &Leader) -> Option<String> {
+        let (what, flag) = match self.candidate.fabric == leader.fabric {
+            false => ("fabric", "--fabric"),
+            true if self.candidate.program != leader.program => ("program", "--program"),
+            true => return None,
+        };
+        Some(format!(
+            "the {what} differs from that of the leader at {}; start all controllers in one version with the same {flag}, the leader last",
+            leader.address
+        ))
+    }
+
+    /// Reads the key, and creates it if there is none. Returns the leader if there is one.
+    async fn run(&self) -> Result<Result<Leadership, Leader>, EtcdError> {
+        let client = &self.client;
+        let key = client.config.key("leader");
+        let deadline = Instant::now() + PATIENCE;
+        let range = v3::RangeRequest {
+            key: key.clone(),
+            range_end: Vec::new(),
+        };
+        if let Some(leader) = client.range(range, deadline).await?.kvs.first() {
+            return Ok(Err(leader_of(leader)));
+        }
+        // The lease's time begins at etcd after this.
+        let asked = Instant::now();
+        let (lease, ttl) = client.grant(deadline).await?;
+        let value = serde_json::to_vec(&self.candidate).expect("numbers and a name");
+        let request = v3::TxnRequest {
+            compare: vec![Compare {
+                result: CompareResult::Equal.into(),
+                target: CompareTarget::Create.into(),
+                key: key.clone(),
+                target_union: Some(TargetUnion::CreateRevision(0)),
+            }],
+            success: vec![put_of(key.clone(), value, lease)],
+            failure: vec![read_of(key)],
+        };
+        let revision = loop {
+            let answer = match client.txn(request.clone()).await? {
+                Ok(answer) => answer,
+                Err(error) if Instant::now() >= deadline => return Err(client.no_answer(error)),
+                Err(_) => {
+                    sleep(LOOK / 4).await;
+                    continue;
+                }
+            };
+            if answer.succeeded {
+                break answer.header.unwrap_or_default().revision;
+            }
+            let leader = reads_of(answer).next().flatten().unwrap_or_default();
+            if leader.lease == lease {
+                // An attempt whose answer was lost.
+                break leader.create_revision;
+            }
+            // Best effort: it ends by itself.
+            let _ = client.revoke(lease, deadline).await;
+            return Ok(Err(leader_of(&leader)));
+        };
+        let until = watch::Sender::new(Some(asked + ttl - margin(ttl)));
+        let leadership = Leadership {
+            revision: u64::try_from(revision).unwrap_or_default(),
+            until: Arc::new(until),
+            released: Arc::default(),
+        };
+        tokio::spawn(renew(Arc::clone(client), lease, ttl, leadership.clone()));
+        Ok(Ok(leadership))
+    }
+}
+
+fn leader_of(key: &v3::KeyValue) -> Leader {
+    serde_json::from_slice(&key.value).unwrap_or_default()
+}
+
+/// How long before the lease's end the lead ends: time to stop, and for clocks that run at different
+/// speeds.
+fn margin(ttl: Duration) -> Duration {
+    ttl / 10
+}
+
+/// Renews a lease until the lead ends or nothing else has it, and ends the lease then.
+async fn renew(client: Arc<Client>, lease: i64, ttl: Duration, leadership: Leadership) {
+    // One is held here.
+    while let Some(until) = leadership
+        .until()
+        .filter(|_| Arc::strong_count(&leadership.until) > 1)
+    {
+        tokio::select! {
+            () = sleep(ttl / 3) => {}
+            () = leadership.ended() => break,
+        }
+        let asked = Instant::now();
+        match client.keep_alive(lease, until).await {
+            Ok(ttl) if !ttl.is_zero() => {
+                leadership.until.send_if_modified(|known| {
+                    let is_held = known.is_some();
+                    if is_held {
+                        *known = Some(asked + ttl - margin(ttl));
+                    }
+                    is_held
+                });
+            }
+            Ok(_) => break,
+            Err(error) => tracing::warn!(%error, "cannot renew the lease"),
+        }
+        if Instant::now() >= until && !leadership.holds() {
+            break;
+        }
+    }
+    leadership.end();
+    // Best effort: it ends by itself.
+    let _ = client.revoke(lease, Instant::now() + RESIGN).await;
+    leadership.released.send_replace(true);
+}

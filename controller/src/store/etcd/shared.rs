@@ -1,0 +1,292 @@
+//! The content in etcd, as the leader writes and all controllers read it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep};
+
+use super::client::{Client, EtcdError, delete_of, put_of, read_of, reads_of};
+use super::v3::compare::{CompareResult, CompareTarget, TargetUnion};
+use super::v3::{self, Compare, RequestOp};
+use super::{Election, Leadership};
+use crate::store::change::{text, text_over};
+use crate::store::{Change, Store, StoreError, Stored, THIS_FORM};
+
+/// How long the leader tries to read.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a standby tries to read for a client, which may ask another controller.
+const READ: Duration = Duration::from_millis(500);
+/// The pause before a transaction without an answer is tried again.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Operations of one transaction, at most: etcd's default limit is 128.
+const MOST: usize = 100;
+/// Bytes of the records in one transaction of updates: etcd's default limit is 1.5 MiB.
+const MOST_BYTES: usize = 1 << 20;
+
+/// The store of the controller that leads.
+pub(crate) struct Shared {
+    client: Arc<Client>,
+    pub(super) leadership: Leadership,
+    /// What etcd has; none before it is read.
+    known: Mutex<Option<Known>>,
+}
+
+/// Omits the records, which may contain keys.
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Shared").field(&self.client).finish()
+    }
+}
+
+/// What etcd has.
+#[derive(Default)]
+struct Known {
+    /// The records by id, as JSON.
+    jobs: BTreeMap<u16, Vec<u8>>,
+    /// The value of the key `change`; empty if there is none.
+    change: Vec<u8>,
+    /// True if the key `form` exists.
+    has_form: bool,
+    /// The create revision of the leader's key; 0 if there is none.
+    leader: i64,
+}
+
+#[tonic::async_trait]
+impl Store for Shared {
+    async fn load(&self) -> Result<Stored, StoreError> {
+        let (known, stored) = load(&self.client, PATIENCE).await?;
+        if known.leader != self.revision() {
+            self.leadership.end();
+            return Err(StoreError::NotLeader);
+        }
+        *self.known.lock().await = Some(known);
+        Ok(stored)
+    }
+
+    async fn apply(&self, change: &Change) -> Result<(), StoreError> {
+        let mut known = self.known.lock().await;
+        if known.is_none() {
+            *known = Some(load(&self.client, PATIENCE).await?.0);
+        }
+        let known = known.as_mut().expect("it was read");
+        let put = |job: &crate::store::JobRecord, text: Vec<u8>| (job.id, Some(text));
+        match change {
+            Change::Put(jobs) => {
+                let last = jobs.last().map(|job| job.id.to_string().into_bytes());
+                let last = last.map(|id| put_of(self.client.config.key("last_id"), id, 0));
+                let jobs = jobs.iter().map(|job| put(job, text(job))).collect();
+                self.commit(known, jobs, last).await
+            }
+            Change::Update(jobs) => {
+                let mut batch = Vec::new();
+                let mut bytes = 0;
+                for job in jobs {
+                    let Some(former) = known.jobs.get(&job.id) else {
+                        continue;
+                    };
+                    let text = text_over(former, job);
+                    if batch.len() == MOST || bytes + text.len() > MOST_BYTES {
+                        self.commit(known, std::mem::take(&mut batch), None).await?;
+                        bytes = 0;
+                    }
+                    bytes += text.len();
+                    batch.push(put(job, text));
+                }
+                match batch.is_empty() {
+                    true => Ok(()),
+                    false => self.commit(known, batch, None).await,
+                }
+            }
+            Change::Remove(ids) => {
+                let jobs = ids.iter().map(|id| (*id, None)).collect();
+                self.commit(known, jobs, None).await
+            }
+            Change::Restore(job) => self.commit(known, vec![put(job, text(job))], None).await,
+            Change::Drain { part, drained } => {
+                let key = self.client.config.key(&format!("drained/{part}"));
+                let operation = match drained {
+                    true => put_of(key, Vec::new(), 0),
+                    false => delete_of(key),
+                };
+                self.commit(known, Vec::new(), Some(operation)).await
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// The store of a controller that leads.
+    pub fn new(election: &Election, leadership: Leadership) -> Self {
+        Shared {
+            client: Arc::clone(&election.client),
+            leadership,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The election id of its leader.
+    #[cfg(test)]
+    pub fn election_id(&self) -> u128 {
+        self.leadership.election_id()
+    }
+
+    fn revision(&self) -> i64 {
+        // It was an i64.
+        i64::try_from(self.leadership.revision()).unwrap_or(i64::MAX)
+    }
+
+    /// Writes records, or deletes those without a text, and executes one more operation, in one
+    /// transaction.
+    ///
+    /// A transaction without an answer is repeated until the lead ends. It compares the name of the
+    /// last change and writes its own, so it is applied once, and not after a later one.
+    async fn commit(
+        &self,
+        known: &mut Known,
+        jobs: Vec<(u16, Option<Vec<u8>>)>,
+        other: Option<RequestOp>,
+    ) -> Result<(), StoreError> {
+        let config = &self.client.config;
+        let key = |rest: &str| config.key(rest);
+        let name = format!("{:016x}", rand::random::<u64>()).into_bytes();
+        let mut operations = vec![put_of(key("change"), name.clone(), 0)];
+        if !known.has_form {
+            let form = THIS_FORM.to_string().into_bytes();
+            operations.push(put_of(key("form"), form, 0));
+        }
+        operations.extend(other);
+        operations.extend(jobs.iter().map(|(id, text)| {
+            let key = key(&format!("jobs/{id:05}"));
+            match text {
+                Some(text) => put_of(key, text.clone(), 0),
+                None => delete_of(key),
+            }
+        }));
+        let is_equal = |of: &str, target: CompareTarget, value: TargetUnion| Compare {
+            result: CompareResult::Equal.into(),
+            target: target.into(),
+            key: key(of),
+            target_union: Some(value),
+        };
+        let leader = TargetUnion::CreateRevision(self.revision());
+        let last = match known.change.is_empty() {
+            true => is_equal("change", CompareTarget::Version, TargetUnion::Version(0)),
+            false => {
+                let value = TargetUnion::Value(known.change.clone());
+                is_equal("change", CompareTarget::Value, value)
+            }
+        };
+        let request = v3::TxnRequest {
+            compare: vec![is_equal("leader", CompareTarget::Create, leader), last],
+            success: operations,
+            failure: vec![read_of(key("leader")), read_of(key("change"))],
+        };
+        let mut may_be_applied = false;
+        loop {
+            if !self.leadership.holds() {
+                return Err(self.lost(may_be_applied));
+            }
+            let answer = match self.client.txn(request.clone()).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(error)) => {
+                    may_be_applied = true;
+                    tracing::debug!(?error, "etcd has not answered a transaction; repeating it");
+                    sleep(PAUSE).await;
+                    continue;
+                }
+                // An earlier attempt may be applied late: only a new leader can tell.
+                Err(error) if may_be_applied => {
+                    tracing::warn!(%error, "etcd rejects the repetition of a transaction; stepping down");
+                    return Err(self.lost(true));
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if !answer.succeeded {
+                let mut read = reads_of(answer);
+                let leader = read.next().flatten().unwrap_or_default();
+                let change = read.next().flatten().unwrap_or_default();
+                if leader.create_revision != self.revision() {
+                    return Err(self.lost(may_be_applied));
+                }
+                if change.value != name {
+                    self.leadership.end();
+                    let name = config.name();
+                    return Err(EtcdError::Foreign { name }.into());
+                }
+            }
+            break;
+        }
+        known.change = name;
+        known.has_form = true;
+        for (id, text) in jobs {
+            match text {
+                Some(text) => drop(known.jobs.insert(id, text)),
+                None => drop(known.jobs.remove(&id)),
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&self, may_be_applied: bool) -> StoreError {
+        self.leadership.end();
+        match may_be_applied {
+            true => StoreError::Unknown,
+            false => StoreError::NotLeader,
+        }
+    }
+}
+
+/// Reads the content, for a controller that may not lead.
+pub(crate) async fn read(election: &Election) -> Result<Stored, StoreError> {
+    Ok(load(&election.client, READ).await?.1)
+}
+
+async fn load(client: &Client, patience: Duration) -> Result<(Known, Stored), StoreError> {
+    let config = &client.config;
+    let range = v3::RangeRequest {
+        key: config.key(""),
+        // The next character after the slash.
+        range_end: format!("{}0", config.prefix).into_bytes(),
+    };
+    let answer = client.range(range, Instant::now() + patience).await?;
+    let (mut known, mut stored) = (Known::default(), Stored::default());
+    let prefix = config.key("");
+    for v3::KeyValue {
+        key,
+        value,
+        create_revision,
+        ..
+    } in answer.kvs
+    {
+        let rest = key.strip_prefix(&*prefix).unwrap_or(&key);
+        let rest = String::from_utf8_lossy(rest);
+        let text = || String::from_utf8_lossy(&value);
+        match &*rest {
+            "leader" => known.leader = create_revision,
+            "change" => known.change = value,
+            "form" if text() == THIS_FORM.to_string() => known.has_form = true,
+            "form" => {
+                let (name, form) = (config.name(), text().into_owned());
+                return Err(StoreError::Form { name, form });
+            }
+            "last_id" => stored.last_id = text().parse().unwrap_or(u16::MAX),
+            rest => {
+                if let Some(part) = rest.strip_prefix("drained/") {
+                    stored.drained.push(part.to_owned());
+                } else if let Some(id) = rest.strip_prefix("jobs/").and_then(|id| id.parse().ok()) {
+                    let job = serde_json::from_slice(&value).map_err(|reason| StoreError::Job {
+                        name: config.name(),
+                        id,
+                        reason,
+                    });
+                    stored.jobs.push(job?);
+                    known.jobs.insert(id, value);
+                }
+            }
+        }
+    }
+    Ok((known, stored))
+}

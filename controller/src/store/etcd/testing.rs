@@ -1,0 +1,79 @@
+//! An etcd cluster for tests of the store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use ultima_testing::etcd::Etcd;
+
+use super::client::{Client, delete_of, put_of};
+use super::{Config, Election, Leader, Shared, v3};
+
+/// A prefix of its own in an etcd cluster.
+pub struct Cluster {
+    config: Config,
+}
+
+impl Cluster {
+    /// A prefix that no other test uses.
+    pub fn new(etcd: &Etcd) -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let prefix = format!("test{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let text = format!("{}/{prefix}", etcd.endpoints().join(","));
+        Cluster {
+            config: Config {
+                lease: Duration::from_secs(1),
+                ..Config::parse(&text).unwrap()
+            },
+        }
+    }
+
+    /// The store of a controller that leads, once there is no other leader.
+    pub async fn elected(&self) -> Shared {
+        let election = Election::new(self.config.clone(), Leader::default()).unwrap();
+        let leadership = election.win().await;
+        Shared::new(&election, leadership)
+    }
+
+    /// Writes a key.
+    pub async fn put(&self, rest: &str, value: String) {
+        self.execute(put_of(self.config.key(rest), value.into_bytes(), 0))
+            .await;
+    }
+
+    /// Deletes a key.
+    pub async fn delete(&self, rest: &str) {
+        self.execute(delete_of(self.config.key(rest))).await;
+    }
+
+    async fn execute(&self, operation: v3::RequestOp) {
+        let request = v3::TxnRequest {
+            success: vec![operation],
+            ..Default::default()
+        };
+        self.client().txn(request).await.unwrap().unwrap();
+    }
+
+    /// Reads a key.
+    pub async fn get(&self, rest: &str) -> Option<Vec<u8>> {
+        let range = v3::RangeRequest {
+            key: self.config.key(rest),
+            range_end: Vec::new(),
+        };
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let answer = self.client().range(range, deadline).await.unwrap();
+        Some(answer.kvs.into_iter().next()?.value)
+    }
+
+    fn client(&self) -> Arc<Client> {
+        Arc::new(Client::new(self.config.clone()).unwrap())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Another one may lead then.
+        self.leadership.end();
+    }
+}

@@ -60,6 +60,8 @@ async fn start(target: Target) -> (Switch, Fabric, Handle) {
 fn spec() -> JobSpec {
     JobSpec {
         seed: Some(7),
+        // Keys are random, and jobs are compared.
+        sealed: false,
         ..JobSpec::new("train", ["h1", "h2", "h4"])
     }
 }

@@ -311,6 +311,7 @@ impl World {
         self.bed.has_failed();
         self.bed.calms_down().await;
         self.mend();
+        self.hears_of_ports().await;
         self.bed.tells_of_ports();
         self.find();
         self.crew.suspect(&[]);
@@ -339,6 +340,16 @@ impl World {
         }
         self.rests().await;
         assert_eq!(self.bed.held(), self.base, "something is left");
+    }
+
+    /// Waits until the controller has heard all that switches have said of their ports: of a last one that is down.
+    async fn hears_of_ports(&self) {
+        (0..self.bed.switches.len()).for_each(|at| self.bed.port(at, 0, false));
+        until(async || {
+            let switches = self.client.switches().await.unwrap();
+            switches.iter().all(|it| !it.health.is_empty())
+        })
+        .await;
     }
 
     /// Waits until the running job changes no more. If all its members have joined, all run in its epoch.

@@ -212,7 +212,7 @@ fn serve(serve: Serve) -> Result<()> {
     config.repair = !serve.no_repair;
     config.agent_rate = serve.agent_rate;
     let cluster = match serve.state.clone() {
-        Some(State::Etcd(cluster)) => Some(with_access(cluster, &serve)?),
+        Some(State::Etcd(cluster)) => Some(with_access(*cluster, &serve)?),
         state => {
             serve.refuse_etcd_options()?;
             config.state = match state {

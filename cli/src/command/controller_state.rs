@@ -17,7 +17,7 @@ pub enum State {
     /// Memory.
     Memory,
     /// etcd.
-    Etcd(etcd::Config),
+    Etcd(Box<etcd::Config>),
 }
 
 impl FromStr for State {
@@ -25,9 +25,13 @@ impl FromStr for State {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.strip_prefix("etcd://") {
-            Some(rest) => etcd::Config::parse(rest).map(State::Etcd).ok_or_else(|| {
-                "expected etcd://HOST:PORT,.../PREFIX, such as etcd://127.0.0.1:2379/ultima".into()
-            }),
+            Some(rest) => match etcd::Config::parse(rest) {
+                Some(cluster) => Ok(State::Etcd(Box::new(cluster))),
+                None => Err(
+                    "expected etcd://HOST:PORT,.../PREFIX, such as etcd://127.0.0.1:2379/ultima"
+                        .into(),
+                ),
+            },
             None if text == "memory" => Ok(State::Memory),
             None => Ok(State::File(text.into())),
         }
@@ -44,11 +48,12 @@ pub fn default_file(fabric: &Path) -> Result<PathBuf> {
             folder.display()
         )
     })?;
-    let name = match fabric.file_stem().filter(|_| fabric != Path::new("-")) {
+    let mut name = match fabric.file_stem().filter(|_| fabric != Path::new("-")) {
         Some(name) => name.to_owned(),
         None => "controller".into(),
     };
-    Ok(folder.join(name).with_added_extension("redb"))
+    name.push(".redb");
+    Ok(folder.join(name))
 }
 
 fn folder() -> io::Result<PathBuf> {

@@ -129,8 +129,8 @@ impl Journal {
         self.write_until(change, pending()).await
     }
 
-    /// The same, but [given up](KeepError::GivenUp) when `end` completes: the store may apply it later,
-    /// before all changes that are queued after it.
+    /// The same, but [given up](KeepError::GivenUp) when `end` completes, if the store is on other
+    /// machines: it may apply the change later, before all changes that are queued after it.
     ///
     /// # Errors
     /// See [`KeepError`].
@@ -145,7 +145,7 @@ impl Journal {
         tokio::select! {
             biased;
             applied = applied => Ok(applied.unwrap_or(Err(StoreError::NotLeader))?),
-            () = end => Err(KeepError::GivenUp),
+            () = end, if self.store.is_remote() => Err(KeepError::GivenUp),
         }
     }
 
@@ -215,6 +215,10 @@ pub(super) mod testing {
     impl Store for Gated {
         async fn load(&self) -> Result<Stored, StoreError> {
             Ok(Stored::default())
+        }
+
+        fn is_remote(&self) -> bool {
+            true
         }
 
         async fn apply(&self, change: &Change) -> Result<(), StoreError> {

@@ -44,6 +44,11 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// # Errors
     /// The change is not applied, except after [`StoreError::Unknown`].
     async fn apply(&self, change: &Change) -> Result<(), StoreError>;
+
+    /// True if a change waits for other machines: a reroute does not wait for such a store.
+    fn is_remote(&self) -> bool {
+        false
+    }
 }
 
 /// A store's content.

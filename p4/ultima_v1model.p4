@@ -1,7 +1,6 @@
 // Ultima's data plane for v1model: BMv2's simple_switch and the embedded switch.
 //
-// This file knows v1model's standard_metadata; the control blocks that it calls, one for each task of the
-// pipeline, know only headers_t and metadata_t.
+// Only this file and the parser use standard_metadata. Each control block does one task and knows headers_t and metadata_t.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -13,7 +12,6 @@
 #include "parser.p4"
 #include "fragments.p4"
 #include "checksum_v1model.p4"
-#include "window_v1model.p4"
 #include "jobs.p4"
 #include "admission.p4"
 #include "gaps.p4"
@@ -58,16 +56,19 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Routing() routing;
     AddressResolution() arp;
 
-    COUNTER(MAX_PORTS) malformed;   // bad IPv4 checksum, version, options, fragment or a cut frame, by ingress port
-    COUNTER(MAX_PORTS) unrouted;    // no route, group or neighbor, no protocol of ours, or no time to live left
-    COUNTER(MAX_JOBS) undeliverable;   // those of a job's admitted packets that `unrouted` counts, by job index
+    // By ingress port: bad IPv4 checksum or version, options, fragments that hide an Ultima header, cut frames.
+    counter(MAX_PORTS, CounterType.packets_and_bytes) malformed;
+    // By ingress port: no route, group or neighbor, neither ARP nor IPv4, or time to live exceeded.
+    counter(MAX_PORTS, CounterType.packets_and_bytes) unrouted;
+    // By job index: the job's admitted packets among `unrouted`.
+    counter(MAX_JOBS, CounterType.packets_and_bytes) undeliverable;
 
     apply {
         meta.ingress_port = standard.ingress_port;
         meta.bad_checksum = standard.checksum_error;
 
         if (standard.instance_type == INSTANCE_RECIRCULATED) {
-            // It was sent on when it came in first, and only brings what egress found.
+            // A copy of a packet that left before: it carries the losses that egress found.
             meta.drop = 1;
             meta.tell = 1;
             meta.told_step = hdr.ultima.step;
@@ -80,24 +81,23 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         } else {
             if (meta.bad_checksum == 1 || hdr.ipv4.version != 4 || hdr.ipv4.ihl != 5
                     || standard.packet_length < ETHERNET_LENGTH + (bit<32>)hdr.ipv4.total_length) {
-                // Options would hide a UDP header from admission, and so would the end of a frame that was cut, and some
-                // fragments.
+                // Options, a cut frame and some fragments would hide a UDP header from admission.
                 meta.malformed = 1;
             } else {
                 fragments.apply(hdr, meta);
             }
             if (meta.malformed == 1) {
                 meta.drop = 1;
-                COUNT(malformed, meta.ingress_port);
+                malformed.count((bit<32>)meta.ingress_port);
             } else if (meta.claims_ultima == 1) {
                 jobs.apply(hdr, meta);
                 admission.apply(hdr, meta);
-                // Also of what admission has refused a known source: it has come, and was not lost on its way.
+                // Rejected packets of a known source are not lost either.
                 if (meta.source_index != 0) {
                     upstream.apply(hdr, meta);
                 }
             }
-            // Before the counts of where a packet goes: one without time left goes nowhere.
+            // Before the counts by direction: an expired packet goes nowhere.
             time_to_live.apply(hdr, meta);
             if (meta.drop == 0 && meta.claims_ultima == 1) {
                 if (hdr.ultima.kind == KIND_PROBE) {
@@ -112,9 +112,9 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         }
 
         if (meta.unrouted == 1) {
-            COUNT(unrouted, meta.ingress_port);
+            unrouted.count((bit<32>)meta.ingress_port);
             if (meta.claims_ultima == 1) {
-                COUNT(undeliverable, meta.job_index);
+                undeliverable.count((bit<32>)meta.job_index);
             }
         }
         if (meta.tell == 1) {
@@ -122,7 +122,7 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
                 hdr.ultima.job, hdr.ultima.epoch, meta.told_step, meta.told_bucket,
                 hdr.ultima.source_rank, meta.told_port, meta.told_trimmed, meta.told_late, meta.told_upstream };
             digest(1, loss);
-            // Egress may have something to tell, too.
+            // Egress may have losses of its own to report.
             meta.tell = 0;
         }
         if (meta.drop == 1) {
@@ -145,6 +145,8 @@ control UltimaEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
     Operations() operations;
     Trim() trim;
     Stamps() stamps;
+    RewrittenWords() words_before;
+    RewrittenWords() words_after;
 
     apply {
         if (standard.instance_type == INSTANCE_EGRESS_CLONE) {
@@ -152,11 +154,13 @@ control UltimaEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
         } else {
             meta.egress_port = standard.egress_port;
             meta.rid = standard.egress_rid;
-            // Microseconds, taken as ticks of 1.024.
+            // Microseconds, used as ticks of 1.024 microseconds.
             meta.residence = (bit<32>)(standard.egress_global_timestamp - standard.ingress_global_timestamp);
             meta.queue_time = standard.deq_timedelta;
 
+            bit<32> before = 0;
             if (meta.claims_ultima == 1) {
+                words_before.apply(hdr, meta, before);
                 delivery.apply(hdr, meta);
             }
             if (meta.drop == 1) {
@@ -178,6 +182,10 @@ control UltimaEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
                     }
                     if (meta.cause != CAUSE_NONE) {
                         truncate(ETHERNET_LENGTH + (bit<32>)hdr.ipv4.total_length);
+                    } else if (hdr.udp.checksum != 0) {
+                        bit<32> after;
+                        words_after.apply(hdr, meta, after);
+                        hdr.udp.checksum = checksum_after(hdr.udp.checksum, before, after);
                     }
                 }
             }
@@ -185,9 +193,10 @@ control UltimaEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
     }
 }
 
-// Checksums are updated incrementally where fields change; none is computed anew.
 control ComputeChecksums(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
+    apply {
+        update_checksum(hdr.ipv4.isValid(), IPV4_SUMMED(hdr.ipv4), hdr.ipv4.checksum, HashAlgorithm.csum16);
+    }
 }
 
 control UltimaDeparser(packet_out packet, in headers_t hdr) {

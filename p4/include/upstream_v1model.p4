@@ -1,141 +1,127 @@
-// Loss before the switch: gaps in the packet numbers of a source whose host is linked here.
+// Losses before the switch: gaps in the packet numbers of a source whose host is linked here.
 //
-// A source numbers all that it sends for its job, from a multiple of 2^20 on. The number after the highest so far is
-// expected:
-//     a higher one     what lies between is lost, until it comes
-//     a lower one      is one of those: it was overtaken, not lost; or it has come before
-//     far off          the source has begun anew
-// so that lost = gaps - overtaken, and what a source sent is what came + lost - duplicated.
+// A source numbers the packets of its job, from a multiple of 2^20 on. The switch expects the number after the highest one:
+//     a higher number      the numbers between are lost, until they come
+//     a lower number       is one of these: overtaken, not lost; or a duplicate
+//     a number far off     starts a new numbering
+// so that lost = gaps - overtaken, and a source sent what came + lost - duplicated.
 //
-// Networks reorder, and no operation is lossy for that: a missing number counts as one's loss when it is none of the
-// latest 64 any more. Which operation it was of nobody knows. It counts for the one whose packet showed the latest gap;
-// if that packet is of no operation, for none.
+// Networks reorder packets, so the alarm about an operation waits: a missing number is lost for good when the number 64
+// higher comes, or a later one with the same remainder modulo 64. It counts for the operation of the packet behind the
+// latest gap, if that packet belongs to an operation.
 
-// The latest packet numbers of a source, one bit each.
-const bit<8> SEEN = 1 << SEEN_BITS;
-
-// How many bits are 1: sums of two, four and eight beside each other, and the sum of all eights in the highest of them.
-bit<32> ones(in bit<64> bits) {
-    bit<64> twos = bits - ((bits >> 1) & 0x5555555555555555);
-    bit<64> fours = (twos & 0x3333333333333333) + ((twos >> 2) & 0x3333333333333333);
-    bit<64> eights = (fours + (fours >> 4)) & 0x0F0F0F0F0F0F0F0F;
-    return (bit<32>)((eights * 0x0101010101010101) >> 56);
-}
+// Registers start with 0. With this offset, no number at the beginning of a numbering equals a register's initial value.
+const bit<32> OFFSET = 1 << 19;
+// A number that comes so late does not replace a later one.
+const bit<32> MAX_LATE = 512;
+// A number further from the latest one of its remainder belongs to another numbering.
+const bit<32> MAX_SKIPPED = 8192;
 
 control Upstream(inout headers_t hdr, inout metadata_t meta) {
-    // By source index. The job and epoch whose source it is, and the number that it sends next.
-    REGISTER(bit<64>, MAX_HOST_SOURCES) expected;
-    // Bit n: whether the number n + 1 before that one has come, or was never sent.
-    REGISTER(bit<64>, MAX_HOST_SOURCES) seen;
-    REGISTER(bit<32>, MAX_HOST_SOURCES) lost;
-    // Whose packet showed the latest gap: 1 and its step and bucket, or 0 if it is of no operation.
-    REGISTER(bit<49>, MAX_HOST_SOURCES) shown_by;
-
-    // By source index and slot of the operation that losses count for.
-    REGISTER(bit<32>, MAX_HOST_SOURCES << WINDOW_BITS) membership;
-    REGISTER(bit<48>, MAX_HOST_SOURCES << WINDOW_BITS) operation;
-    REGISTER(bit<32>, MAX_HOST_SOURCES << WINDOW_BITS) lost_of_operation;
+    // By source index: job, epoch and the packet number that the switch expects.
+    register<bit<64>>(MAX_HOST_SOURCES) expected;
+    register<bit<32>>(MAX_HOST_SOURCES) lost;
+    // By source index: 1, step and bucket of the packet behind the latest gap; 0 if it belongs to no operation.
+    register<bit<49>>(MAX_HOST_SOURCES) gap_operation;
+    // By source index and number modulo 64: the latest such number, plus OFFSET.
+    register<bit<32>>(MAX_HOST_SOURCES << SEEN_BITS) latest;
+    // By source index and slot: job, epoch, step and bucket of an operation, and its losses.
+    register<bit<80>>(MAX_HOST_SOURCES << WINDOW_BITS) lossy_operation;
+    register<bit<32>>(MAX_HOST_SOURCES << WINDOW_BITS) lost_of_operation;
 
     Gaps() gaps;
-    COUNTER(MAX_HOST_SOURCES) overtaken;    // by source index
-    COUNTER(MAX_HOST_SOURCES) duplicated;   // by source index: came a second time
-    COUNTER(MAX_HOST_SOURCES) renumbered;   // by source index: the numbering began anew
+    // By source index.
+    counter(MAX_HOST_SOURCES, CounterType.packets_and_bytes) overtaken;
+    counter(MAX_HOST_SOURCES, CounterType.packets_and_bytes) duplicated;
+    counter(MAX_HOST_SOURCES, CounterType.packets_and_bytes) renumbered;
 
     apply {
+        bit<32> source = (bit<32>)meta.source_index;
         bit<32> number = hdr.ultima.packet_number;
         bit<32> member = hdr.ultima.job ++ hdr.ultima.epoch;
-        bit<64> before;
-        REGISTER_READ(expected, meta.source_index, before);
-        bit<64> come;
-        REGISTER_READ(seen, meta.source_index, come);
-        REGISTER_READ(lost, meta.source_index, meta.upstream_lost);
-        bool is_known = before[63:32] == member;
-        bit<32> next = before[31:0];
-        bit<32> gap = number - next;
-        bit<32> behind = next - number;
-        bit<32> settled = 0;   // numbers that are missing for good
+        bit<64> state;
+        expected.read(state, source);
+        bool is_new = state[63:32] != member;
+        bit<32> gap = number - state[31:0];
+        bit<32> behind = state[31:0] - number;
 
-        if (is_known && gap >= 1 << GAP_BITS && behind < 1 << GAP_BITS) {
+        bit<32> cell = (source << SEEN_BITS) + (bit<32>)number[SEEN_BITS - 1:0];
+        bit<32> shifted = number + OFFSET;
+        bit<32> before;
+        latest.read(before, cell);
+        bit<32> late = before - shifted;
+        bit<32> skipped = shifted - before;
+        if (late > MAX_LATE) {
+            latest.write(cell, shifted);
+        }
+
+        bit<32> found = 0;   // lost packets that came after all
+        if (!is_new && behind != 0 && behind <= 1 << GAP_BITS) {
             gap = 0;
-            bit<64> mark = 0;
-            if (behind <= (bit<32>)SEEN) {
-                mark = 64w1 << (bit<8>)(behind - 1);
-            }
-            if (come & mark != 0) {
-                COUNT(duplicated, meta.source_index);
+            if (late == 0) {
+                duplicated.count(source);
             } else {
-                come = come | mark;
-                COUNT(overtaken, meta.source_index);
-                meta.upstream_lost = meta.upstream_lost |-| 1;
+                overtaken.count(source);
+                found = 1;
             }
         } else {
-            if (!is_known || gap >= 1 << GAP_BITS) {
-                if (is_known) {
-                    COUNT(renumbered, meta.source_index);
-                    settled = ones(~come);
-                } else {
-                    meta.upstream_lost = 0;
+            if (is_new || gap >= 1 << GAP_BITS) {
+                if (!is_new) {
+                    renumbered.count(source);
                 }
-                // Nothing is missing before its beginning; nor if it is under way for long, where nobody knows.
-                come = ~64w0;
-                gap = (bit<32>)number[19:0];
-                if (gap >= 1 << GAP_BITS) {
-                    gap = 0;
-                }
+                // A numbering that starts far from its beginning has been under way: nothing is known to be missing.
+                gap = number[19:12] == 0 ? (bit<32>)number[11:0] : 0;
             }
-            bit<8> forward = SEEN;
-            if (gap < (bit<32>)SEEN) {
-                forward = (bit<8>)gap + 1;
-            }
-            settled = settled + (gap |-| (bit<32>)(SEEN - 1));
-            bit<64> leaving = ~come >> (SEEN - forward);
-            if (leaving != 0) {
-                settled = settled + ones(leaving);
-            }
-            come = come << forward | 1;
-            next = number + 1;
+            expected.write(source, member ++ (number + 1));
         }
-        meta.upstream_lost = meta.upstream_lost + gap;
-        REGISTER_WRITE(expected, meta.source_index, member ++ next);
-        REGISTER_WRITE(seen, meta.source_index, come);
-        REGISTER_WRITE(lost, meta.source_index, meta.upstream_lost);
 
+        if (is_new) {
+            meta.upstream_lost = gap;
+            lost.write(source, gap);
+        } else if (gap != 0 || found != 0 || hdr.ultima.kind == KIND_PROBE) {
+            lost.read(meta.upstream_lost, source);
+            meta.upstream_lost = (meta.upstream_lost |-| found) + gap;
+            lost.write(source, meta.upstream_lost);
+        }
+        if (is_new || gap != 0) {
+            bit<49> operation = 0;
+            if (gap != 0 && meta.names_operation == 1) {
+                operation = 1w1 ++ hdr.ultima.step ++ hdr.ultima.bucket;
+            }
+            gap_operation.write(source, operation);
+        }
         if (gap != 0) {
             meta.gap = gap;
             gaps.apply(hdr, meta);
-            bit<49> shows = 0;
-            if (meta.names_operation == 1) {
-                shows = 1w1 ++ hdr.ultima.step ++ hdr.ultima.bucket;
-            }
-            REGISTER_WRITE(shown_by, meta.source_index, shows);
         }
 
-        bit<49> shown = 0;
-        if (settled != 0) {
-            REGISTER_READ(shown_by, meta.source_index, shown);
+        bit<32> settled = 0;   // numbers that are lost for good
+        if (is_new || (late > MAX_SKIPPED && skipped > MAX_SKIPPED)) {
+            // The first of its remainder.
+            settled = number[19:12] == 0 ? (bit<32>)number[11:SEEN_BITS] : 0;
+        } else if (late > MAX_SKIPPED) {
+            settled = (skipped >> SEEN_BITS) - 1;
         }
-        if (shown[48:48] == 1) {
-            bit<48> lossy = shown[47:0];
-            bit<32> cell = cell_of(meta.source_index, lossy[47:16], lossy[15:0]);
-            bit<32> held_member;
-            REGISTER_READ(membership, cell, held_member);
-            bit<48> held;
-            REGISTER_READ(operation, cell, held);
-            bit<32> lost_so_far;
-            REGISTER_READ(lost_of_operation, cell, lost_so_far);
-            if (takes_over(member, lossy, held_member, held)) {
-                REGISTER_WRITE(membership, cell, member);
-                REGISTER_WRITE(operation, cell, lossy);
-                held = lossy;
-                lost_so_far = 0;
-            }
-            if (held == lossy) {
-                bit<32> lost_now = lost_so_far + settled;
-                REGISTER_WRITE(lost_of_operation, cell, lost_now);
-                if (lost_so_far < meta.loss_threshold && lost_now >= meta.loss_threshold) {
+        if (settled != 0) {
+            bit<49> operation;
+            gap_operation.read(operation, source);
+            if (operation[48:48] == 1) {
+                bit<32> slot = (source << WINDOW_BITS) + (bit<32>)(operation[19:16] ^ operation[3:0]);
+                bit<80> lossy = member ++ operation[47:0];
+                bit<80> counted;
+                lossy_operation.read(counted, slot);
+                bit<32> lost_before = 0;
+                if (counted == lossy) {
+                    lost_of_operation.read(lost_before, slot);
+                } else {
+                    lossy_operation.write(slot, lossy);
+                }
+                bit<32> lost_now = lost_before + settled;
+                lost_of_operation.write(slot, lost_now);
+                if (lost_before < meta.loss_threshold && lost_now >= meta.loss_threshold) {
                     meta.tell = 1;
-                    meta.told_step = lossy[47:16];
-                    meta.told_bucket = lossy[15:0];
+                    meta.told_step = operation[47:16];
+                    meta.told_bucket = operation[15:0];
                     meta.told_port = (bit<16>)meta.ingress_port;
                     meta.told_upstream = lost_now;
                 }

@@ -54,7 +54,7 @@ fn gather(stage: &mut Stage, job: &Job, bucket: u16, numbers: &[u32], budget: Ti
 }
 
 /// The trunk carries three packets and trims three. One packet is late at both ports. 65 are lost before the first switch:
-/// two of them are more than 64 numbers back, which the switch counts as lost for good.
+/// two of them are 64 numbers before one that comes, which the switch counts as lost for good.
 fn lose(stage: &mut Stage) {
     let job = stage.jobs[0].clone();
     let trunk = VirtualQueue::Share(job.shares[&(0, 9)]);

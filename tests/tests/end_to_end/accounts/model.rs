@@ -52,8 +52,10 @@ pub struct Told {
     pub lost: [u32; 3],
 }
 
-/// The number of the latest packet numbers of a source that a switch remembers.
+/// A missing number is lost for good when the number so much higher comes, or a later one with the same remainder.
 const REMEMBERED: u32 = 64;
+/// A numbering that starts so far from its beginning has been under way.
+const UNDER_WAY: u32 = 1 << 12;
 
 /// The state of a rank's packet numbers at its switch.
 #[derive(Clone, Debug, Default)]
@@ -80,17 +82,13 @@ impl Source {
     /// Records a packet of an operation's bucket or of none. Returns the number of packets that it shows to be lost, and their
     /// bucket.
     fn hear(&mut self, start: u32, number: u32, bucket: Option<u16>) -> (u32, Option<u16>) {
-        let mut settled = 0;
         if self.numbering != Some(start) {
-            if let Some(last) = self.heard.last() {
-                settled += self.missing_up_to(last + 1) - self.gone();
-            }
             self.lost_before = self.lost();
             self.renumbered += u64::from(self.numbering.is_some());
             self.numbering = Some(start);
             self.heard.clear();
         }
-        let gone = self.gone();
+        let settled = self.settled(start, number);
         let next = self.heard.last().map_or(start, |last| last + 1);
         let missing = number.saturating_sub(next);
         self.gaps += u64::from(missing);
@@ -104,21 +102,18 @@ impl Source {
             self.overtaken += 1;
             self.lost_now -= 1;
         }
-        settled += self.gone() - gone;
         (settled, self.shown_by)
     }
 
-    /// The number of missing numbers before this one.
-    fn missing_up_to(&self, end: u32) -> u32 {
-        let start = self.numbering.unwrap_or(end);
-        let heard = self.heard.range(..end).count();
-        end.saturating_sub(start) - u32::try_from(heard).expect("tests are small")
-    }
-
-    /// The number of missing numbers that the switch has forgotten.
-    fn gone(&self) -> u32 {
-        let last = self.heard.last().copied().unwrap_or_default();
-        self.missing_up_to((last + 1).saturating_sub(REMEMBERED))
+    /// The number of missing numbers that this number shows to be lost for good: those of its remainder before it.
+    fn settled(&self, start: u32, number: u32) -> u32 {
+        let of_remainder = |heard: &&u32| *heard % REMEMBERED == number % REMEMBERED;
+        match self.heard.iter().rev().find(of_remainder) {
+            Some(latest) if *latest >= number => 0,
+            Some(latest) => (number - latest) / REMEMBERED - 1,
+            None if number - start < UNDER_WAY => (number - start) / REMEMBERED,
+            None => 0,
+        }
     }
 
     /// The number of missing numbers up to the latest one.

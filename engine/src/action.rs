@@ -193,11 +193,6 @@ impl Machine<'_> {
         }
     }
 
-    #[inline]
-    pub fn count(&mut self, counter: usize, index: i128) {
-        self.state.counters[counter].count(index, self.verdict.ingress_length);
-    }
-
     pub fn jump(&mut self, to: usize) -> Result<usize, DropCause> {
         self.verdict.jumps += 1;
         if self.verdict.jumps > self.max_jumps {
@@ -282,8 +277,8 @@ impl Machine<'_> {
                 }
             }
             Instruction::Count { counter, index } => {
-                let index = number(index, self);
-                self.count(*counter, index);
+                let index = u64::try_from(number(index, self)).unwrap_or(u64::MAX);
+                self.state.counters[*counter].count(index, self.verdict.ingress_length);
             }
             Instruction::Meter {
                 meter,

@@ -1,15 +1,16 @@
 //! Layout of a program's headers and metadata in the packet header vector.
 //!
-//! The vector is one byte buffer: a validity byte per header instance, the fill of each header stack, the length of each
+//! The vector is one byte buffer: working memory for operations, a validity byte per header instance, the fill of each header stack, the length of each
 //! variable-length field, then all metadata and all headers. So copying or resetting a packet's state is one memory copy.
-//! Headers have their wire format. Each metadata field has machine words of its own, because a processor stalls when it reads a
-//! word after writing a part of it.
+//! Headers have their wire format. A metadata field has machine words of its own; one of up to 64 bits is a word in the
+//! processor's byte order, which operations use as an operand.
 
 use std::collections::{HashMap, HashSet};
 
 use super::bits::{MAX_BITS, SLACK, Slot};
 use super::error::LoadError;
 use super::json;
+use super::phv::WORK;
 
 /// The fields of a header type, positions relative to the start of an instance.
 #[derive(Debug)]
@@ -73,7 +74,7 @@ pub(super) struct Layout {
     pub stacks: Vec<Stack>,
     /// Members of each header union, by the union's name.
     pub unions: HashMap<String, Vec<usize>>,
-    /// The vector of a packet before its parser runs.
+    /// The vector of a packet before its parser runs, with the working memory.
     pub initial: Vec<u8>,
     /// The bytes that hold metadata.
     pub metadata: std::ops::Range<usize>,
@@ -116,7 +117,7 @@ impl Layout {
         let mut stacks = stacks(program, &by_id, &union_by_id)?;
         check_alike(&instances, &shapes, &stacks)?;
 
-        let mut end = instances.len();
+        let mut end = WORK + instances.len();
         let mut place = |bytes: usize| {
             end += bytes;
             end - bytes
@@ -142,7 +143,7 @@ impl Layout {
         }
         LoadError::check("size in bytes", place(0) as u64, MAX_BYTES, "headers")?;
         let mut initial = vec![0; place(0) + SLACK];
-        for (valid, instance) in initial.iter_mut().zip(&instances) {
+        for (valid, instance) in initial[WORK..].iter_mut().zip(&instances) {
             *valid = u8::from(instance.metadata);
         }
 
@@ -214,7 +215,7 @@ impl Layout {
 
     /// The one-bit field that tells whether an instance is valid.
     pub fn validity(&self, instance: usize) -> Slot {
-        Slot::new(instance * 8 + 7, 1, false)
+        validity(instance)
     }
 
     /// A field of an instance, by its position in the type.
@@ -223,6 +224,11 @@ impl Layout {
             .slot
             .at(self.instances[instance].base)
     }
+}
+
+/// The one-bit field that tells whether an instance is valid.
+pub(super) fn validity(instance: usize) -> Slot {
+    Slot::new((WORK + instance) * 8 + 7, 1, false)
 }
 
 #[cfg(test)]
@@ -314,7 +320,7 @@ fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
                 bit = bit.next_multiple_of(64);
             }
             let slot = match Slot::new(bit, width, field.signed) {
-                slot if !on_wire && (1..=64).contains(&width) => slot.alone(),
+                slot if !on_wire && (1..=64).contains(&width) => slot.in_word(),
                 slot => slot,
             };
             fields.push(FieldShape {

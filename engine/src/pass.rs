@@ -264,8 +264,8 @@ impl Engine {
         now_us: u64,
     ) -> Result<Parsed, DropCause> {
         let max_states = self.limits.parser_states;
-        let (program, mut machine, mut blocks) = self.machine(phv, verdict, frame, now_us);
-        let parsed = (program.parser).run(&mut machine, &mut blocks, frame, max_states)?;
+        let (program, mut machine, blocks) = self.machine(phv, verdict, frame, now_us);
+        let parsed = (program.parser).run(&mut machine, &blocks, frame, max_states)?;
         let mut scratch = std::mem::take(&mut machine.state.scratch);
         let payload = &frame[parsed.bytes..];
         if let Some(mut recorder) = machine.state.trace.take() {
@@ -317,7 +317,6 @@ impl Engine {
             program,
             tables,
             profiles,
-            registers,
             state,
             limits,
             ..
@@ -327,7 +326,7 @@ impl Engine {
         let shared = Shared { profiles, actions };
         program
             .code
-            .run(start, tables, shared, registers, &mut machine)
+            .run(start, tables, shared, &mut machine)
     }
 
     fn machine<'a>(
@@ -340,7 +339,6 @@ impl Engine {
         let Engine {
             program,
             profiles,
-            registers,
             state,
             limits,
             ..
@@ -348,11 +346,7 @@ impl Engine {
         let (code, actions) = (&program.code, program.actions.as_slice());
         let machine = Machine::new(program, limits, state, phv, verdict, payload, now_us);
         let shared = Shared { profiles, actions };
-        let blocks = Blocks {
-            code,
-            shared,
-            registers,
-        };
+        let blocks = Blocks { code, shared };
         (program, machine, blocks)
     }
 
@@ -390,7 +384,8 @@ impl Engine {
         }
         let packet = &*copy.packet;
         let mut verdict = packet.verdict;
-        let mut phv = self.duplicate(&packet.phv);
+        let mut phv = self.acquire_any();
+        phv.set_content(&packet.content);
         let standard = &self.program.standard;
         standard.egress_global_timestamp.set(&mut phv, now_us);
         standard.enq_timestamp.set(&mut phv, queue.enq_timestamp_us);
@@ -432,10 +427,10 @@ impl Engine {
         if self.program.standard.egress_spec.load(&phv.bytes) == u128::from(DROP_PORT) {
             return self.end_egress(phv, DropCause::Program);
         }
-        let (program, mut machine, mut blocks) =
+        let (program, mut machine, blocks) =
             self.machine(&mut phv, &mut verdict, payload, now_us);
         let checksums = &program.checksums;
-        let deparsed = (program.deparser).run(&mut machine, &mut blocks, checksums, out);
+        let deparsed = (program.deparser).run(&mut machine, &blocks, checksums, out);
         if let Err(cause) = deparsed {
             return self.end_egress(phv, cause);
         }
@@ -466,14 +461,20 @@ impl Engine {
 
     /// Returns a header vector in its initial state.
     pub(super) fn acquire(&mut self) -> Phv {
-        let mut phv = self.pool.pop().unwrap_or_default();
+        let mut phv = self.acquire_any();
         phv.reset(&self.program.layout);
         phv
     }
 
+    /// Returns a header vector with any content.
+    fn acquire_any(&mut self) -> Phv {
+        let pooled = self.pool.pop();
+        pooled.unwrap_or_else(|| Phv::new(&self.program.layout))
+    }
+
     pub(super) fn duplicate(&mut self, phv: &Phv) -> Phv {
-        let mut copy = self.pool.pop().unwrap_or_default();
-        copy.bytes.clone_from(&phv.bytes);
+        let mut copy = self.acquire_any();
+        copy.set_content(phv.content(&self.program.layout));
         copy
     }
 
@@ -494,12 +495,14 @@ impl Engine {
         let mut packet = self.packets.pop().unwrap_or_default();
         // What is in the pool has one owner, so this never clones.
         let shared = Arc::make_mut(&mut packet);
-        let used = std::mem::replace(&mut shared.phv, phv);
+        shared.content.clear();
+        let content = phv.content(&self.program.layout);
+        shared.content.extend_from_slice(content);
         shared.verdict = verdict;
         shared.family = family;
         shared.payload.clear();
         shared.payload.extend_from_slice(payload);
-        self.release(used);
+        self.release(phv);
         packet
     }
 

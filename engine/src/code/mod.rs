@@ -1,5 +1,7 @@
 //! Compiled pipelines: tables, conditions and primitives as one list of small operations and jumps.
 //!
+//! Operands are 64-bit words: metadata fields, and intermediate results in the working memory of the header vector.
+//!
 //! This code processes all packets. For traced ones, [`Site`]s lead from its addresses back to the program's nodes and primitives.
 
 mod compile;
@@ -7,110 +9,89 @@ mod sites;
 
 use super::DropCause;
 use super::action::{Action, Machine};
-use super::bits::Slot;
+use super::bits::{Slot, Wire, set_word_at, word_at};
 use super::expression::{Comparison, Test};
 use super::profile::Profile;
 use super::table::{Next, Table};
-use super::word;
+use super::word::{self, At};
 use sites::{Site, finish};
-
-/// A register's number.
-type Register = u8;
-
-/// Results of operations.
-pub(super) type Registers = [u64; REGISTERS];
-
-/// As many as a [`Register`] can name.
-pub(super) const REGISTERS: usize = 256;
 
 /// A position in the code.
 type Address = u32;
 
-/// All slots are short; what others need is done by [`Op::Primitive`] and [`Op::IfTest`].
+/// `to`, `at`, `a` and `b` are words.
 #[derive(Debug)]
 enum Op {
-    /// Computes a register from others.
-    Compute(Register, word::Op),
-    /// The most frequent ones of [`Op::Compute`].
-    Load(Register, Slot),
-    Add(Register, Register, Register),
-    AndConst(Register, Register, u64),
-    XorConst(Register, Register, u64),
-    ShrConst(Register, Register, u8),
-    /// Writes a register to a field.
-    Store(Slot, Register),
-    Set(Slot, u64),
-    Move {
-        to: Slot,
-        from: Slot,
-    },
-    MoveArg {
-        to: Slot,
-        from: Slot,
-    },
-    /// Counts in the cell that a register names.
-    Count {
-        counter: usize,
-        index: Register,
-    },
-    /// Counts in the cell that a field names.
-    CountAt {
-        counter: usize,
-        index: Slot,
-    },
+    /// A field of a header.
+    Load(At, Wire),
+    /// An argument of the action, of at most 64 bits.
+    LoadArg(At, Slot),
+    /// An operation on words.
+    Compute(At, word::Op),
+    /// An operation on what is not a word.
+    Find(At, word::Op),
+    // The most frequent operations on words. Results are cut to a mask where p4c does that.
+    Set(At, u64),
+    Add { to: At, a: At, b: At, mask: u64 },
+    AddConst { to: At, a: At, value: u64, mask: u64 },
+    Sub { to: At, a: At, b: At, mask: u64 },
+    Or(At, At, At),
+    AndConst(At, At, u64),
+    XorConst(At, At, u64),
+    ShlConst { to: At, a: At, by: u8, mask: u64 },
+    ShrConst { to: At, a: At, by: u8, mask: u64 },
+    /// Writes the low bits of a word to a field of a header.
+    Store(Wire, At),
+    /// Counts in a cell.
+    Count { counter: u32, index: At },
+    /// Reads a cell of at most 64 bits; leaves the word as it is if there is no such cell.
+    ReadRegister { to: At, register: u32, index: At },
+    /// Writes the low bits of a word to a cell of at most 64 bits.
+    WriteRegister { register: u32, index: At, from: At },
     Goto(Address),
-    /// Goes on elsewhere if the field is equal to the value.
-    IfEqual {
-        slot: Slot,
-        value: u64,
-        to: Address,
-    },
-    IfDifferent {
-        slot: Slot,
-        value: u64,
-        to: Address,
-    },
-    /// Goes on elsewhere if the field compares like this.
-    If {
-        how: Comparison,
-        slot: Slot,
-        value: u64,
-        to: Address,
-    },
-    IfFields {
-        how: Comparison,
-        left: Slot,
-        right: Slot,
-        to: Address,
-    },
-    /// Goes on elsewhere if the register, 0 or 1, is `holds`.
-    IfRegister {
-        register: Register,
-        holds: bool,
-        to: Address,
-    },
-    IfTest {
-        test: Box<Test>,
-        holds: bool,
-        to: Address,
-    },
+    /// Goes on elsewhere if the word is equal to the value.
+    IfEqual { at: At, value: u64, to: Address },
+    IfDifferent { at: At, value: u64, to: Address },
+    /// Goes on elsewhere if the word compares like this.
+    If { how: Comparison, at: At, value: u64, to: Address },
+    IfWords { how: Comparison, a: At, b: At, to: Address },
+    /// The same for a field of a header.
+    IfWireEqual { wire: Wire, value: u64, to: Address },
+    IfWireDifferent { wire: Wire, value: u64, to: Address },
+    IfTest { test: Box<Test>, holds: bool, to: Address },
     /// A jump of the action's own, which [`Limits::action_jumps`](super::Limits) counts.
     Jump(Address),
     /// Looks a packet up, runs the action, and goes on with the node that it leads to.
     Apply(usize),
     /// Runs an action with the arguments that a node gives it.
-    Call {
-        action: usize,
-        args: Box<[u8]>,
-    },
+    Call { action: usize, args: Box<[u8]> },
     /// A primitive that is executed as it stands.
-    Primitive {
-        action: usize,
-        index: usize,
-    },
+    Primitive { action: usize, index: usize },
     Exit,
     Fail,
     End,
+}
+
+impl Op {
+    /// The word of the result, and its mask, of an operation that has one.
+    fn result(&mut self) -> Option<(&mut At, Option<&mut u64>)> {
+        match self {
+            Op::Add { to, mask, .. }
+            | Op::AddConst { to, mask, .. }
+            | Op::Sub { to, mask, .. }
+            | Op::ShlConst { to, mask, .. }
+            | Op::ShrConst { to, mask, .. }
+            | Op::AndConst(to, _, mask) => Some((to, Some(mask))),
+            Op::Load(to, _)
+            | Op::LoadArg(to, _)
+            | Op::Compute(to, _)
+            | Op::Find(to, _)
+            | Op::Set(to, _)
+            | Op::Or(to, ..)
+            | Op::XorConst(to, ..) => Some((to, None)),
+            _ => None,
+        }
+    }
 }
 
 /// The code of all pipelines.
@@ -136,15 +117,13 @@ pub(super) struct Shared<'a> {
 pub(super) struct Blocks<'a> {
     pub code: &'a Code,
     pub shared: Shared<'a>,
-    pub registers: &'a mut Registers,
 }
 
 impl Blocks<'_> {
     /// Runs the primitives at this position among the program's actions to their end, or to the end of the packet.
-    pub fn run(&mut self, block: usize, machine: &mut Machine) -> Result<(), DropCause> {
+    pub fn run(&self, block: usize, machine: &mut Machine) -> Result<(), DropCause> {
         let start = self.code.actions[block];
-        self.code
-            .start(start, &mut [], self.shared, self.registers, machine)
+        self.code.start(start, &mut [], self.shared, machine)
     }
 }
 
@@ -155,13 +134,12 @@ impl Code {
         start: Next,
         tables: &mut [Table],
         shared: Shared,
-        registers: &mut Registers,
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
         let Some(node) = start else {
             return Ok(());
         };
-        self.start(self.nodes[node], tables, shared, registers, machine)
+        self.start(self.nodes[node], tables, shared, machine)
     }
 
     fn start(
@@ -169,13 +147,12 @@ impl Code {
         start: Address,
         tables: &mut [Table],
         shared: Shared,
-        registers: &mut Registers,
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
         if machine.state.trace.is_some() {
-            self.execute::<true>(start, &[], tables, shared, registers, machine)
+            self.execute::<true>(start, &[], tables, shared, machine)
         } else {
-            self.execute::<false>(start, &[], tables, shared, registers, machine)
+            self.execute::<false>(start, &[], tables, shared, machine)
         }
     }
 
@@ -186,7 +163,6 @@ impl Code {
         args: &[u8],
         tables: &mut [Table],
         shared: Shared,
-        registers: &mut Registers,
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
         let mut at = start as usize;
@@ -195,87 +171,120 @@ impl Code {
             if TRACED {
                 self.record(at, args, tables, shared, machine, &mut unfinished);
             }
-            let op = &self.ops[at];
-            at += 1;
+            // Operations on words and headers, until one needs more of the machine.
+            let words = machine.phv.near();
+            let op = loop {
+                let op = &self.ops[at];
+                at += 1;
+                macro_rules! word {
+                    ($at:expr) => {
+                        word_at(words, *$at)
+                    };
+                }
+                macro_rules! set {
+                    ($to:expr, $value:expr) => {{
+                        let value = $value;
+                        set_word_at(words, *$to, value);
+                    }};
+                }
+                match op {
+                    Op::Load(to, wire) => set!(to, wire.load(words)),
+                    Op::LoadArg(to, slot) => set!(to, slot.load_word(args)),
+                    Op::Compute(to, op) => set!(to, op.result(|at| word_at(words, at), |_| 0)),
+                    Op::Set(to, value) => set!(to, *value),
+                    Op::Add { to, a, b, mask } => {
+                        let sum = word!(a).wrapping_add(word!(b));
+                        set!(to, sum & mask);
+                    }
+                    Op::AddConst { to, a, value, mask } => {
+                        let sum = word!(a).wrapping_add(*value);
+                        set!(to, sum & mask);
+                    }
+                    Op::Sub { to, a, b, mask } => {
+                        let difference = word!(a).wrapping_sub(word!(b));
+                        set!(to, difference & mask);
+                    }
+                    Op::Or(to, a, b) => set!(to, word!(a) | word!(b)),
+                    Op::AndConst(to, a, bits) => set!(to, word!(a) & bits),
+                    Op::XorConst(to, a, bits) => set!(to, word!(a) ^ bits),
+                    Op::ShlConst { to, a, by, mask } => {
+                        set!(to, word!(a) << (by % 64) & mask);
+                    }
+                    Op::ShrConst { to, a, by, mask } => {
+                        set!(to, word!(a) >> (by % 64) & mask);
+                    }
+                    Op::Store(wire, from) => wire.store(words, word!(from)),
+                    Op::Count { counter, index } => {
+                        let length = machine.verdict.ingress_length;
+                        machine.state.counters[*counter as usize].count(word!(index), length);
+                    }
+                    Op::ReadRegister {
+                        to,
+                        register,
+                        index,
+                    } => {
+                        let register = &machine.state.registers[*register as usize];
+                        if let Some(value) = register.load_word(word!(index)) {
+                            set!(to, value);
+                        }
+                    }
+                    Op::WriteRegister {
+                        register,
+                        index,
+                        from,
+                    } => {
+                        let (index, value) = (word!(index), word!(from));
+                        machine.state.registers[*register as usize].store_word(index, value);
+                    }
+                    Op::Goto(to) => at = *to as usize,
+                    Op::IfEqual { at: a, value, to } => {
+                        if word!(a) == *value {
+                            at = *to as usize;
+                        }
+                    }
+                    Op::IfDifferent { at: a, value, to } => {
+                        if word!(a) != *value {
+                            at = *to as usize;
+                        }
+                    }
+                    Op::If {
+                        how,
+                        at: a,
+                        value,
+                        to,
+                    } => {
+                        if how.holds_for(word!(a), *value) {
+                            at = *to as usize;
+                        }
+                    }
+                    Op::IfWords { how, a, b, to } => {
+                        if how.holds_for(word!(a), word!(b)) {
+                            at = *to as usize;
+                        }
+                    }
+                    Op::IfWireEqual { wire, value, to } => {
+                        if wire.load(words) == *value {
+                            at = *to as usize;
+                        }
+                    }
+                    Op::IfWireDifferent { wire, value, to } => {
+                        if wire.load(words) != *value {
+                            at = *to as usize;
+                        }
+                    }
+                    op => break op,
+                }
+                if TRACED {
+                    break &Op::Goto(0);
+                }
+            };
             match op {
-                Op::Compute(to, op) => {
-                    let operand = |at: Register| registers[usize::from(at)];
-                    registers[usize::from(*to)] = op.result(operand, machine.env(args));
-                }
-                Op::Load(to, slot) => {
-                    registers[usize::from(*to)] = slot.load_short(&machine.phv.bytes);
-                }
-                Op::Add(to, a, b) => {
-                    let (a, b) = (registers[usize::from(*a)], registers[usize::from(*b)]);
-                    registers[usize::from(*to)] = a.wrapping_add(b);
-                }
-                Op::AndConst(to, a, bits) => {
-                    registers[usize::from(*to)] = registers[usize::from(*a)] & bits;
-                }
-                Op::XorConst(to, a, bits) => {
-                    registers[usize::from(*to)] = registers[usize::from(*a)] ^ bits;
-                }
-                Op::ShrConst(to, a, by) => {
-                    registers[usize::from(*to)] = registers[usize::from(*a)] >> (by % 64);
-                }
-                Op::Store(slot, from) => {
-                    slot.store_short(&mut machine.phv.bytes, registers[usize::from(*from)]);
-                }
-                Op::Set(slot, value) => slot.store_short(&mut machine.phv.bytes, *value),
-                Op::Move { to, from } => {
-                    let value = from.load_short(&machine.phv.bytes);
-                    to.store_short(&mut machine.phv.bytes, value);
-                }
-                Op::MoveArg { to, from } => {
-                    to.store_short(&mut machine.phv.bytes, from.load_short(args));
-                }
-                Op::Count { counter, index } => {
-                    machine.count(*counter, registers[usize::from(*index)].into());
-                }
-                Op::CountAt { counter, index } => {
-                    let index = index.load_short(&machine.phv.bytes);
-                    machine.count(*counter, index.into());
-                }
-                Op::Goto(to) => at = *to as usize,
-                Op::IfEqual { slot, value, to } => {
-                    if slot.load_short(&machine.phv.bytes) == *value {
-                        at = *to as usize;
-                    }
-                }
-                Op::IfDifferent { slot, value, to } => {
-                    if slot.load_short(&machine.phv.bytes) != *value {
-                        at = *to as usize;
-                    }
-                }
-                Op::If {
-                    how,
-                    slot,
-                    value,
-                    to,
-                } => {
-                    if how.holds_for(slot.load_short(&machine.phv.bytes), *value) {
-                        at = *to as usize;
-                    }
-                }
-                Op::IfFields {
-                    how,
-                    left,
-                    right,
-                    to,
-                } => {
-                    let bytes = &machine.phv.bytes;
-                    if how.holds_for(left.load_short(bytes), right.load_short(bytes)) {
-                        at = *to as usize;
-                    }
-                }
-                Op::IfRegister {
-                    register,
-                    holds,
-                    to,
-                } => {
-                    if (registers[usize::from(*register)] != 0) == *holds {
-                        at = *to as usize;
-                    }
+                Op::Find(to, op) => {
+                    let value = op.result(
+                        |at| machine.phv.word(at),
+                        |leaf| leaf.find(machine.env(args)),
+                    );
+                    set_word_at(machine.phv.near(), *to, value);
                 }
                 Op::IfTest { test, holds, to } => {
                     if test.eval(machine.env(args)) == *holds {
@@ -294,7 +303,7 @@ impl Code {
                     if let Some(action) = found.action {
                         let start = self.actions[action.action];
                         let args = found.args;
-                        self.execute::<TRACED>(start, args, &mut [], shared, registers, machine)?;
+                        self.execute::<TRACED>(start, args, &mut [], shared, machine)?;
                         if machine.verdict.exit {
                             return Ok(());
                         }
@@ -306,7 +315,7 @@ impl Code {
                 }
                 Op::Call { action, args } => {
                     let start = self.actions[*action];
-                    self.execute::<TRACED>(start, args, &mut [], shared, registers, machine)?;
+                    self.execute::<TRACED>(start, args, &mut [], shared, machine)?;
                     if machine.verdict.exit {
                         return Ok(());
                     }
@@ -325,6 +334,8 @@ impl Code {
                     }
                     return Ok(());
                 }
+                // Done above.
+                _ => {}
             }
         }
     }

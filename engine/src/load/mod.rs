@@ -98,7 +98,7 @@ impl Engine {
             digests: digests.into(),
             parser,
             deparser,
-            code: Code::new(&flow, &tables, &actions),
+            code: Code::new(&flow, &tables, &actions, &state.registers),
             ingress: flow.ingress,
             egress: flow.egress,
             actions,

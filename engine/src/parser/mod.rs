@@ -119,7 +119,7 @@ impl Parser {
     pub fn run(
         &self,
         machine: &mut Machine,
-        blocks: &mut Blocks,
+        blocks: &Blocks,
         frame: &[u8],
         max_states: u32,
     ) -> Result<Parsed, DropCause> {
@@ -134,7 +134,7 @@ impl Parser {
     fn run_as<const TRACED: bool>(
         &self,
         machine: &mut Machine,
-        blocks: &mut Blocks,
+        blocks: &Blocks,
         frame: &[u8],
         max_states: u32,
     ) -> Result<Parsed, DropCause> {
@@ -171,7 +171,7 @@ impl Parser {
         &self,
         current: usize,
         machine: &mut Machine,
-        blocks: &mut Blocks,
+        blocks: &Blocks,
         frame: &[u8],
         at: &mut usize,
     ) -> Result<Option<usize>, Stop> {
@@ -276,7 +276,7 @@ impl Parser {
         &self,
         op: &Op,
         machine: &mut Machine,
-        blocks: &mut Blocks,
+        blocks: &Blocks,
         frame: &[u8],
         at: &mut usize,
     ) -> Result<(), Stop> {

@@ -19,7 +19,7 @@ impl Parser {
     pub(super) fn before_op(&self, machine: &mut Machine, state: usize, index: usize) {
         if let Some(recorder) = &mut machine.state.trace {
             recorder.enter_op(state, index);
-            recorder.watch(machine.phv);
+            recorder.watch(machine.layout, machine.phv);
         }
     }
 

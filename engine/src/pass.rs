@@ -13,6 +13,7 @@ use super::family::Family;
 use super::parser::Parsed;
 use super::phv::Phv;
 use super::pre::Replica;
+use super::profile::Profile;
 use super::standard::{DROP_PORT, InstanceType};
 use super::trace::{Arrival, Event, Origin};
 use super::{
@@ -263,9 +264,8 @@ impl Engine {
         frame: &[u8],
         now_us: u64,
     ) -> Result<Parsed, DropCause> {
-        let max_states = self.limits.parser_states;
         let (program, mut machine, blocks) = self.machine(phv, verdict, frame, now_us);
-        let parsed = (program.parser).run(&mut machine, &blocks, frame, max_states)?;
+        let parsed = program.parser.run(&mut machine, &blocks)?;
         let mut scratch = std::mem::take(&mut machine.state.scratch);
         let payload = &frame[parsed.bytes..];
         if let Some(mut recorder) = machine.state.trace.take() {
@@ -322,11 +322,8 @@ impl Engine {
             ..
         } = self;
         let mut machine = Machine::new(program, limits, state, phv, verdict, payload, now_us);
-        let actions = program.actions.as_slice();
-        let shared = Shared { profiles, actions };
-        program
-            .code
-            .run(start, tables, shared, &mut machine)
+        let shared = program.shared(profiles);
+        program.code.run(start, tables, shared, &mut machine)
     }
 
     fn machine<'a>(
@@ -343,10 +340,11 @@ impl Engine {
             limits,
             ..
         } = self;
-        let (code, actions) = (&program.code, program.actions.as_slice());
         let machine = Machine::new(program, limits, state, phv, verdict, payload, now_us);
-        let shared = Shared { profiles, actions };
-        let blocks = Blocks { code, shared };
+        let blocks = Blocks {
+            code: &program.code,
+            shared: program.shared(profiles),
+        };
         (program, machine, blocks)
     }
 
@@ -427,8 +425,7 @@ impl Engine {
         if self.program.standard.egress_spec.load(&phv.bytes) == u128::from(DROP_PORT) {
             return self.end_egress(phv, DropCause::Program);
         }
-        let (program, mut machine, blocks) =
-            self.machine(&mut phv, &mut verdict, payload, now_us);
+        let (program, mut machine, blocks) = self.machine(&mut phv, &mut verdict, payload, now_us);
         let checksums = &program.checksums;
         let deparsed = (program.deparser).run(&mut machine, &blocks, checksums, out);
         if let Err(cause) = deparsed {
@@ -516,6 +513,16 @@ impl Engine {
     }
 }
 
+impl Program {
+    fn shared<'a>(&'a self, profiles: &'a [Profile]) -> Shared<'a> {
+        Shared {
+            profiles,
+            actions: &self.actions,
+            parser: &self.parser,
+        }
+    }
+}
+
 impl<'a> Machine<'a> {
     fn new(
         program: &'a Program,
@@ -535,7 +542,10 @@ impl<'a> Machine<'a> {
             verdict,
             payload,
             now_us,
+            parsed: Parsed::default(),
+            visited: 0,
             max_jumps: limits.action_jumps,
+            max_states: limits.parser_states,
         }
     }
 }

@@ -9,7 +9,8 @@ use super::super::bits::{Place, Slot};
 use super::super::compile::{self, Value};
 use super::super::expression::Comparison::{self, Equal, Less, NotEqual};
 use super::super::expression::{Num, Test};
-use super::super::layout::validity;
+use super::super::layout::{Layout, validity};
+use super::super::parser::{self, Parser, State};
 use super::super::phv::WORK;
 use super::super::pipeline::{Flow, Node};
 use super::super::register::Register;
@@ -20,12 +21,21 @@ use super::{Address, Code, Op, Site};
 /// Stands for an address until all code is there.
 type Label = Address;
 
+/// The bits of a meter's colour.
+const COLOR_BITS: u32 = 2;
 /// The bytes of a word.
 const WORD: u16 = 8;
 
 impl Code {
     /// Compiles the nodes of a flow and the actions of the program.
-    pub fn new(flow: &Flow, tables: &[Table], actions: &[Action], registers: &[Register]) -> Code {
+    pub fn new(
+        flow: &Flow,
+        tables: &[Table],
+        actions: &[Action],
+        registers: &[Register],
+        parser: &Parser,
+        layout: &Layout,
+    ) -> Code {
         let mut compiler = Compiler {
             actions,
             registers,
@@ -48,14 +58,26 @@ impl Code {
         }
         let mut emitted = vec![false; nodes.len()];
         while let Some(node) = waiting.pop() {
-            compiler.chain(node, flow, tables, &nodes, &ways, &mut emitted, &mut waiting);
+            compiler.chain(
+                node,
+                flow,
+                tables,
+                &nodes,
+                &ways,
+                &mut emitted,
+                &mut waiting,
+            );
+        }
+        let states: Vec<_> = parser.states.iter().map(|_| compiler.label()).collect();
+        for (at, state) in parser.states.iter().enumerate() {
+            compiler.state(at, state, layout, &states);
         }
         for (at, action) in actions.iter().enumerate() {
             compiler.bind(starts[at]);
             compiler.action(at, action);
             compiler.ops.push(Op::End);
         }
-        compiler.finish(&nodes, &starts)
+        compiler.finish(&nodes, &states, &starts)
     }
 }
 
@@ -203,6 +225,63 @@ impl Compiler<'_> {
         self.ops.push(Op::End);
     }
 
+    /// Compiles a state of the parser.
+    fn state(&mut self, at: usize, state: &State, layout: &Layout, labels: &[Label]) {
+        self.bind(labels[at]);
+        self.ops.push(Op::Enter);
+        self.site(Site::State(at));
+        for (index, op) in state.ops.iter().enumerate() {
+            self.site(Site::Operation(at, index));
+            match op {
+                parser::Op::Primitive(block) => self.action(*block, &self.actions[*block]),
+                // p4c removes every header of an `out` parameter first, before any is valid.
+                parser::Op::Remove { header, block } => {
+                    let done = self.label();
+                    self.reserve_words(1);
+                    self.compare(Equal, word::Op::Valid(*header), 0, true, done);
+                    self.action(*block, &self.actions[*block]);
+                    self.bind(done);
+                }
+                op => {
+                    let plain = match op {
+                        parser::Op::Extract(header) => extraction(*header, layout),
+                        _ => None,
+                    };
+                    let general = Op::Parse { state: at, index };
+                    self.ops.push(plain.unwrap_or(general));
+                    self.known = Known::default();
+                }
+            }
+        }
+        self.site(Site::Select(at));
+        let next = |state: Option<usize>, end| state.map_or(end, |state| labels[state]);
+        let most = WORK / usize::from(WORD);
+        match state.cases() {
+            Some((fields, cases)) if fields.len() * (cases.len() + 1) <= most => {
+                self.reserve_words(fields.len() * (cases.len() + 1));
+                let fields = fields
+                    .into_iter()
+                    .map(|field| self.value(word::Op::Field(field)));
+                let fields: Vec<At> = fields.collect();
+                for (values, masks, to) in cases {
+                    let other = self.path();
+                    for ((field, value), mask) in fields.iter().zip(values).zip(masks) {
+                        // A mask has no bits that the field does not have.
+                        let part = match mask.count_ones() == self.known.bits(*field) {
+                            true => *field,
+                            false => self.value(word::Op::AndConst(*field, *mask)),
+                        };
+                        self.compare_word(Equal, part, *value, false, other);
+                    }
+                    self.ops.push(Op::Goto(next(to, self.end)));
+                    self.bind_path(other);
+                }
+            }
+            _ => self.ops.push(Op::Select(at)),
+        }
+        self.ops.push(Op::Goto(next(state.default, self.end)));
+    }
+
     fn action(&mut self, number: usize, action: &Action) {
         let mut targets = HashMap::new();
         for instruction in &action.code {
@@ -261,6 +340,20 @@ impl Compiler<'_> {
                 let index = self.word(index);
                 let counter = *counter as u32;
                 self.ops.push(Op::Count { counter, index });
+            }
+            Instruction::Meter {
+                meter,
+                index: Num::Word(index),
+                color: compile::Place::Fixed(slot),
+            } if slot.width >= COLOR_BITS => {
+                let Place::Word(to) = slot.place()? else {
+                    return None;
+                };
+                self.reserve(&[index]);
+                let index = self.word(index);
+                let meter = *meter as u32;
+                self.ops.push(Op::Meter { to, meter, index });
+                self.known.stored(*slot);
             }
             Instruction::RegisterRead {
                 to: compile::Place::Fixed(slot),
@@ -335,7 +428,10 @@ impl Compiler<'_> {
             Form::Ops(ops) => ops.len(),
             _ => 1,
         };
-        let count: usize = words.iter().map(ops).sum();
+        self.reserve_words(words.iter().map(ops).sum());
+    }
+
+    fn reserve_words(&mut self, count: usize) {
         if usize::from(self.known.next) + count * usize::from(WORD) > WORK {
             self.known = Known::default();
             self.restarts += 1;
@@ -418,7 +514,15 @@ impl Compiler<'_> {
             Test::Not(test) => self.jump(test, !holds, to),
             Test::Const(value) => self.jump_always(*value == holds, to),
             Test::Field(how, slot, value) => {
+                self.reserve_words(1);
                 self.compare(*how, word::Op::Field(*slot), *value, holds, to);
+            }
+            Test::Fields(how, left, right) => {
+                self.reserve_words(2);
+                let [a, b] = [left, right].map(|slot| self.value(word::Op::Field(*slot)));
+                let how = if holds { *how } else { how.negated() };
+                let to = self.jumps_to(to);
+                self.ops.push(Op::IfWords { how, a, b, to });
             }
             Test::Word(word) => {
                 self.reserve(&[word]);
@@ -487,7 +591,12 @@ impl Compiler<'_> {
     }
 
     /// One of a number's operations, on words.
-    fn operands(&mut self, ops: &[word::Op], at: usize, results: &mut [Option<At>; MAX_OPS]) -> word::Op {
+    fn operands(
+        &mut self,
+        ops: &[word::Op],
+        at: usize,
+        results: &mut [Option<At>; MAX_OPS],
+    ) -> word::Op {
         for operand in ops[at].operands() {
             self.part(ops, operand.into(), results);
         }
@@ -521,11 +630,12 @@ impl Compiler<'_> {
 
     fn compare_word(&mut self, how: Comparison, at: At, value: u64, holds: bool, to: Label) {
         let to = self.jumps_to(to);
-        self.ops.push(match if holds { how } else { how.negated() } {
-            Equal => Op::IfEqual { at, value, to },
-            NotEqual => Op::IfDifferent { at, value, to },
-            how => Op::If { how, at, value, to },
-        });
+        self.ops
+            .push(match if holds { how } else { how.negated() } {
+                Equal => Op::IfEqual { at, value, to },
+                NotEqual => Op::IfDifferent { at, value, to },
+                how => Op::If { how, at, value, to },
+            });
     }
 
     /// Goes to a label unless one of the conditions is `stops`.
@@ -541,7 +651,7 @@ impl Compiler<'_> {
         self.bind_path(on);
     }
 
-    fn finish(mut self, nodes: &[Label], actions: &[Label]) -> Code {
+    fn finish(mut self, nodes: &[Label], states: &[Label], actions: &[Label]) -> Code {
         self.bind(self.end);
         self.ops.push(Op::End);
         for (label, to) in std::mem::take(&mut self.jumps) {
@@ -567,13 +677,25 @@ impl Compiler<'_> {
         }
         Code {
             nodes: nodes.iter().map(|label| address(*label)).collect(),
+            states: states.iter().map(|label| address(*label)).collect(),
             actions: actions.iter().map(|label| address(*label)).collect(),
+            accept: address(self.end),
             ops: self.ops,
             sites: self.sites,
         }
     }
 }
 
+/// The extraction of a header of fixed length that is in no union.
+fn extraction(header: usize, layout: &Layout) -> Option<Op> {
+    let (instance, shape) = (&layout.instances[header], layout.shape(header));
+    let plain = shape.varbit.is_none() && instance.siblings.is_empty();
+    let bytes = u16::try_from(shape.bytes).ok().filter(|_| plain)?;
+    let base = u16::try_from(instance.base).ok()?;
+    base.checked_add(bytes)?;
+    let valid = u16::try_from(WORK + header).ok()?;
+    Some(Op::Extract { base, valid, bytes })
+}
 
 impl Known {
     /// A new word for a result.

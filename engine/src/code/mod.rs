@@ -11,6 +11,7 @@ use super::DropCause;
 use super::action::{Action, Machine};
 use super::bits::{Slot, Wire, set_word_at, word_at};
 use super::expression::{Comparison, Test};
+use super::parser::Parser;
 use super::profile::Profile;
 use super::table::{Next, Table};
 use super::word::{self, At};
@@ -32,41 +33,134 @@ enum Op {
     Find(At, word::Op),
     // The most frequent operations on words. Results are cut to a mask where p4c does that.
     Set(At, u64),
-    Add { to: At, a: At, b: At, mask: u64 },
-    AddConst { to: At, a: At, value: u64, mask: u64 },
-    Sub { to: At, a: At, b: At, mask: u64 },
+    Add {
+        to: At,
+        a: At,
+        b: At,
+        mask: u64,
+    },
+    AddConst {
+        to: At,
+        a: At,
+        value: u64,
+        mask: u64,
+    },
+    Sub {
+        to: At,
+        a: At,
+        b: At,
+        mask: u64,
+    },
     Or(At, At, At),
     AndConst(At, At, u64),
     XorConst(At, At, u64),
-    ShlConst { to: At, a: At, by: u8, mask: u64 },
-    ShrConst { to: At, a: At, by: u8, mask: u64 },
+    ShlConst {
+        to: At,
+        a: At,
+        by: u8,
+        mask: u64,
+    },
+    ShrConst {
+        to: At,
+        a: At,
+        by: u8,
+        mask: u64,
+    },
     /// Writes the low bits of a word to a field of a header.
     Store(Wire, At),
     /// Counts in a cell.
-    Count { counter: u32, index: At },
+    Count {
+        counter: u32,
+        index: At,
+    },
+    /// Meters the packet; leaves the word as it is if there is no such cell.
+    Meter {
+        to: At,
+        meter: u32,
+        index: At,
+    },
     /// Reads a cell of at most 64 bits; leaves the word as it is if there is no such cell.
-    ReadRegister { to: At, register: u32, index: At },
+    ReadRegister {
+        to: At,
+        register: u32,
+        index: At,
+    },
     /// Writes the low bits of a word to a cell of at most 64 bits.
-    WriteRegister { register: u32, index: At, from: At },
+    WriteRegister {
+        register: u32,
+        index: At,
+        from: At,
+    },
+    /// Counts a visit to a state of the parser.
+    Enter,
+    /// Extracts a header of fixed length: its first byte, and that of its validity.
+    Extract {
+        base: u16,
+        valid: u16,
+        bytes: u16,
+    },
+    /// Another operation of the parser.
+    Parse {
+        state: usize,
+        index: usize,
+    },
+    /// Goes on with the state that follows this one.
+    Select(usize),
     Goto(Address),
     /// Goes on elsewhere if the word is equal to the value.
-    IfEqual { at: At, value: u64, to: Address },
-    IfDifferent { at: At, value: u64, to: Address },
+    IfEqual {
+        at: At,
+        value: u64,
+        to: Address,
+    },
+    IfDifferent {
+        at: At,
+        value: u64,
+        to: Address,
+    },
     /// Goes on elsewhere if the word compares like this.
-    If { how: Comparison, at: At, value: u64, to: Address },
-    IfWords { how: Comparison, a: At, b: At, to: Address },
+    If {
+        how: Comparison,
+        at: At,
+        value: u64,
+        to: Address,
+    },
+    IfWords {
+        how: Comparison,
+        a: At,
+        b: At,
+        to: Address,
+    },
     /// The same for a field of a header.
-    IfWireEqual { wire: Wire, value: u64, to: Address },
-    IfWireDifferent { wire: Wire, value: u64, to: Address },
-    IfTest { test: Box<Test>, holds: bool, to: Address },
+    IfWireEqual {
+        wire: Wire,
+        value: u64,
+        to: Address,
+    },
+    IfWireDifferent {
+        wire: Wire,
+        value: u64,
+        to: Address,
+    },
+    IfTest {
+        test: Box<Test>,
+        holds: bool,
+        to: Address,
+    },
     /// A jump of the action's own, which [`Limits::action_jumps`](super::Limits) counts.
     Jump(Address),
     /// Looks a packet up, runs the action, and goes on with the node that it leads to.
     Apply(usize),
     /// Runs an action with the arguments that a node gives it.
-    Call { action: usize, args: Box<[u8]> },
+    Call {
+        action: usize,
+        args: Box<[u8]>,
+    },
     /// A primitive that is executed as it stands.
-    Primitive { action: usize, index: usize },
+    Primitive {
+        action: usize,
+        index: usize,
+    },
     Exit,
     Fail,
     End,
@@ -100,8 +194,12 @@ pub(super) struct Code {
     ops: Vec<Op>,
     /// Where each node starts.
     nodes: Vec<Address>,
+    /// Where each state of the parser starts.
+    states: Vec<Address>,
     /// Where each action starts.
     actions: Vec<Address>,
+    /// Where the parser ends.
+    accept: Address,
     /// Where the program's nodes and primitives start, in ascending order.
     sites: Vec<(Address, Site)>,
 }
@@ -111,9 +209,10 @@ pub(super) struct Code {
 pub(super) struct Shared<'a> {
     pub profiles: &'a [Profile],
     pub actions: &'a [Action],
+    pub parser: &'a Parser,
 }
 
-/// The primitives of parser and deparser.
+/// The parser, and the primitives of the deparser.
 pub(super) struct Blocks<'a> {
     pub code: &'a Code,
     pub shared: Shared<'a>,
@@ -123,6 +222,15 @@ impl Blocks<'_> {
     /// Runs the primitives at this position among the program's actions to their end, or to the end of the packet.
     pub fn run(&self, block: usize, machine: &mut Machine) -> Result<(), DropCause> {
         let start = self.code.actions[block];
+        self.code.start(start, &mut [], self.shared, machine)
+    }
+
+    /// Runs the parser from a state on.
+    pub fn parse(&self, start: Option<usize>, machine: &mut Machine) -> Result<(), DropCause> {
+        let Some(state) = start else {
+            return Ok(());
+        };
+        let start = self.code.states[state];
         self.code.start(start, &mut [], self.shared, machine)
     }
 }
@@ -218,6 +326,14 @@ impl Code {
                         let length = machine.verdict.ingress_length;
                         machine.state.counters[*counter as usize].count(word!(index), length);
                     }
+                    Op::Meter { to, meter, index } => {
+                        let index = i128::from(word!(index));
+                        let (length, now_us) = (machine.verdict.ingress_length, machine.now_us);
+                        let meter = &mut machine.state.meters[*meter as usize];
+                        if let Some(color) = meter.execute(index, length, now_us) {
+                            set!(to, color as u64);
+                        }
+                    }
                     Op::ReadRegister {
                         to,
                         register,
@@ -235,6 +351,23 @@ impl Code {
                     } => {
                         let (index, value) = (word!(index), word!(from));
                         machine.state.registers[*register as usize].store_word(index, value);
+                    }
+                    Op::Enter => {
+                        machine.visited += 1;
+                        if machine.visited > machine.max_states {
+                            return Err(DropCause::ParserLimit);
+                        }
+                    }
+                    Op::Extract { base, valid, bytes } => {
+                        let (start, bytes) = (machine.parsed.bytes, usize::from(*bytes));
+                        let Some(wire) = machine.payload.get(start..start + bytes) else {
+                            machine.parsed.error = shared.parser.too_short();
+                            return Ok(());
+                        };
+                        let base = usize::from(*base);
+                        words[base..base + bytes].copy_from_slice(wire);
+                        words[usize::from(*valid)] = 1;
+                        machine.parsed.bytes = start + bytes;
                     }
                     Op::Goto(to) => at = *to as usize,
                     Op::IfEqual { at: a, value, to } => {
@@ -286,11 +419,23 @@ impl Code {
                     );
                     set_word_at(machine.phv.near(), *to, value);
                 }
-                Op::IfTest { test, holds, to } => {
-                    if test.eval(machine.env(args)) == *holds {
-                        at = *to as usize;
+                Op::IfTest { test, holds, to } if test.eval(machine.env(args)) == *holds => {
+                    at = *to as usize;
+                }
+                Op::Parse { state, index } => {
+                    if let Err(error) = shared.parser.perform(*state, *index, machine) {
+                        machine.parsed.error = error;
+                        return Ok(());
                     }
                 }
+                Op::Select(state) => match shared.parser.select(*state, machine) {
+                    Ok(Some(next)) => at = self.states[next] as usize,
+                    Ok(None) => at = self.accept as usize,
+                    Err(error) => {
+                        machine.parsed.error = error;
+                        return Ok(());
+                    }
+                },
                 Op::Jump(to) => at = machine.jump(*to as usize)?,
                 Op::Apply(table) => {
                     let found = tables[*table].apply(shared.profiles, machine.lookup());
@@ -334,7 +479,7 @@ impl Code {
                     }
                     return Ok(());
                 }
-                // Done above.
+                // A condition that does not hold, or done above.
                 _ => {}
             }
         }

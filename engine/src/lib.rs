@@ -91,6 +91,7 @@ mod inspect;
 mod json;
 mod key;
 mod layout;
+mod live;
 mod load;
 mod meter;
 mod of_program;

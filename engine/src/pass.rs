@@ -459,7 +459,11 @@ impl Engine {
     /// Returns a header vector in its initial state.
     pub(super) fn acquire(&mut self) -> Phv {
         let mut phv = self.acquire_any();
-        phv.reset(&self.program.layout);
+        // Traces show every field.
+        match self.state.trace {
+            Some(_) => phv.reset(&self.program.layout),
+            None => phv.reset_live(&self.program.layout),
+        }
         phv
     }
 
@@ -493,8 +497,10 @@ impl Engine {
         // What is in the pool has one owner, so this never clones.
         let shared = Arc::make_mut(&mut packet);
         shared.content.clear();
-        let content = phv.content(&self.program.layout);
-        shared.content.extend_from_slice(content);
+        shared.content.extend_from_slice(match self.state.trace {
+            Some(_) => phv.content(&self.program.layout),
+            None => phv.live(&self.program.layout),
+        });
         shared.verdict = verdict;
         shared.family = family;
         shared.payload.clear();

@@ -37,6 +37,11 @@ impl Phv {
         &self.bytes[WORK..layout.initial.len()]
     }
 
+    /// The bytes that egress may read before it writes them.
+    pub fn live(&self, layout: &Layout) -> &[u8] {
+        &self.bytes[WORK..layout.live[1]]
+    }
+
     /// Replaces the first bytes of headers and metadata.
     pub fn set_content(&mut self, content: &[u8]) {
         self.bytes[WORK..WORK + content.len()].copy_from_slice(content);
@@ -45,11 +50,18 @@ impl Phv {
     /// Copies headers and metadata to where the recorder compares them.
     pub fn save(&self, layout: &Layout, to: &mut Phv) {
         to.bytes.clear();
-        to.bytes.extend_from_slice(&self.bytes[..layout.initial.len()]);
+        to.bytes
+            .extend_from_slice(&self.bytes[..layout.initial.len()]);
     }
 
+    /// The state before the parser runs.
     pub fn reset(&mut self, layout: &Layout) {
         self.set_content(&layout.initial[WORK..]);
+    }
+
+    /// The same for all that parser and ingress may read before they write it.
+    pub fn reset_live(&mut self, layout: &Layout) {
+        self.set_content(&layout.initial[WORK..layout.live[0]]);
     }
 
     pub fn reset_metadata(&mut self, layout: &Layout) {

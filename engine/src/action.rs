@@ -12,6 +12,7 @@ use super::digest::{DigestMessage, LearnList};
 use super::expression::{Big, Env, HeaderRef, Num, Test};
 use super::layout::Layout;
 use super::meter::Meter;
+use super::parser::Parsed;
 use super::phv::Phv;
 use super::register::Register;
 use super::standard::DROP_PORT;
@@ -170,10 +171,15 @@ pub(super) struct Machine<'a> {
     pub phv: &'a mut Phv,
     pub state: &'a mut State,
     pub verdict: &'a mut Verdict,
-    /// What the parser left of the frame.
+    /// What the parser left of the frame; all of it while the packet is parsed.
     pub payload: &'a [u8],
+    /// How far the parser is.
+    pub parsed: Parsed,
+    /// Parser states that the packet has visited.
+    pub visited: u32,
     pub now_us: u64,
     pub max_jumps: u32,
+    pub max_states: u32,
 }
 
 impl Machine<'_> {
@@ -191,11 +197,6 @@ impl Machine<'_> {
             masked: &mut state.masked,
             scratch: &mut state.scratch,
         }
-    }
-
-    #[inline]
-    pub fn count(&mut self, counter: usize, index: i128) {
-        self.state.counters[counter].count(index, self.verdict.ingress_length);
     }
 
     pub fn jump(&mut self, to: usize) -> Result<usize, DropCause> {
@@ -282,8 +283,8 @@ impl Machine<'_> {
                 }
             }
             Instruction::Count { counter, index } => {
-                let index = number(index, self);
-                self.count(*counter, index);
+                let index = u64::try_from(number(index, self)).unwrap_or(u64::MAX);
+                self.state.counters[*counter].count(index, self.verdict.ingress_length);
             }
             Instruction::Meter {
                 meter,

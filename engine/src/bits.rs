@@ -2,6 +2,8 @@
 //!
 //! Buffers that hold slots end in [`SLACK`] unused bytes, so that a field of up to 57 bits is one
 //! unaligned 8-byte access wherever it stands, and one of up to 121 bits a 16-byte access.
+//!
+//! A metadata field of up to 64 bits has a machine word of its own instead, in the processor's byte order, its unused bits zero.
 
 use num_bigint::{BigInt, BigUint, Sign};
 
@@ -13,14 +15,16 @@ pub(super) const SLACK: usize = 17;
 pub(super) struct Slot {
     /// First byte that the field touches.
     byte: u32,
-    /// Bits of that byte before the field, 0..8.
+    /// Bits of that byte before the field, 0..8; in a word, the bits below the field.
     skip: u8,
     /// Whether one 8-byte access holds the field, and it has bits at all.
     short: bool,
     /// Bits of 64 that the field does not have, if it is short.
     spare: u8,
-    /// Whether nothing else stands in the eight bytes that a short field starts with.
-    alone: bool,
+    /// Whether the field is in a machine word of its own.
+    word: bool,
+    /// Whether it is a part of the field in that word.
+    part: bool,
     /// Whether the value is a two's complement integer.
     pub signed: bool,
     /// Width in bits.
@@ -45,19 +49,33 @@ impl Slot {
             skip,
             short,
             spare: if short { 64 - width as u8 } else { 0 },
-            alone: false,
+            word: false,
+            part: false,
             signed,
             width,
         }
     }
 
-    /// The same field, known to have the eight bytes that it starts with to itself.
-    pub fn alone(self) -> Slot {
+    /// The same field as a machine word.
+    pub fn in_word(self) -> Slot {
         debug_assert!(self.short && self.skip == 0);
-        Slot {
-            alone: true,
-            ..self
-        }
+        Slot { word: true, ..self }
+    }
+
+    /// Where a field stands that one access reads; `None` if it takes more, or is out of reach.
+    pub fn place(self) -> Option<Place> {
+        let byte = u16::try_from(self.byte).ok().filter(|_| self.short)?;
+        let (skip, spare) = (self.skip, self.spare);
+        Some(match (self.word, self.part) {
+            (true, false) => Place::Word(byte),
+            (true, true) => Place::Part(byte, skip),
+            (false, _) => Place::Wire(Wire { byte, skip, spare }),
+        })
+    }
+
+    /// Whether the field is in a machine word.
+    pub fn is_word(self) -> bool {
+        self.word
     }
 
     /// The same field, read as a signed or an unsigned number.
@@ -78,8 +96,11 @@ impl Slot {
         }
     }
 
-    /// Whether the two have a bit in common, in one buffer.
+    /// Whether the two have a bit in common, in one buffer, or a machine word.
     pub fn overlaps(self, other: Slot) -> bool {
+        if self.word || other.word {
+            return self.byte == other.byte;
+        }
         let ends_before = |a: Slot, b: Slot| a.bit() + a.width as usize <= b.bit();
         !ends_before(self, other) && !ends_before(other, self)
     }
@@ -87,6 +108,16 @@ impl Slot {
     /// Bits `low..low + width` of this field, bit 0 being the least significant.
     pub fn part(self, low: u32, width: u32) -> Slot {
         debug_assert!(low + width <= self.width);
+        if self.word && width > 0 {
+            return Slot {
+                skip: self.skip + low as u8,
+                spare: 64 - width as u8,
+                part: self.part || width < self.width,
+                width,
+                signed: false,
+                ..self
+            };
+        }
         Slot::new(
             self.bit() + (self.width - low - width) as usize,
             width,
@@ -102,7 +133,8 @@ impl Slot {
     /// The bytes of the buffer that the field takes, if it takes whole ones.
     pub fn whole_bytes(self) -> Option<std::ops::Range<usize>> {
         let at = self.byte as usize;
-        (self.skip == 0 && self.width.is_multiple_of(8)).then(|| at..at + self.bytes())
+        let whole = !self.word && self.skip == 0 && self.width.is_multiple_of(8);
+        whole.then(|| at..at + self.bytes())
     }
 
     pub fn is_narrow(self) -> bool {
@@ -118,7 +150,10 @@ impl Slot {
     fn load_top(&self, buffer: &[u8]) -> u64 {
         let at = self.byte as usize;
         let bytes = buffer[at..at + 8].try_into().expect("eight bytes");
-        u64::from_be_bytes(bytes) << self.skip
+        match self.word {
+            true => u64::from_ne_bytes(bytes) >> self.skip << self.spare,
+            false => u64::from_be_bytes(bytes) << self.skip,
+        }
     }
 
     /// The field's bits, zero-extended. The field must be narrow.
@@ -177,18 +212,6 @@ impl Slot {
         }
     }
 
-    /// Whether the field is unsigned and one access holds it, which [`Slot::load_short`] and
-    /// [`Slot::store_short`] ask for.
-    pub fn is_short(self) -> bool {
-        self.short && !self.signed
-    }
-
-    /// As [`Slot::load_word`], of a short field.
-    #[inline(always)]
-    pub fn load_short(&self, buffer: &[u8]) -> u64 {
-        self.load_top(buffer) >> self.spare
-    }
-
     #[cold]
     fn load_wide_word(self, buffer: &[u8]) -> u64 {
         self.load_int(buffer) as u64
@@ -206,17 +229,15 @@ impl Slot {
 
     /// As [`Slot::store_word`], of a short field.
     #[inline(always)]
-    pub fn store_short(&self, buffer: &mut [u8], value: u64) {
+    fn store_short(&self, buffer: &mut [u8], value: u64) {
         let at = self.byte as usize;
         let bytes: &mut [u8; 8] = (&mut buffer[at..at + 8]).try_into().expect("eight bytes");
-        if self.alone {
-            *bytes = (value << self.spare).to_be_bytes();
-            return;
-        }
-        let shift = self.spare - self.skip;
-        let field = (u64::MAX >> self.spare) << shift;
-        let word = u64::from_be_bytes(*bytes) & !field | (value << shift) & field;
-        *bytes = word.to_be_bytes();
+        *bytes = if self.word {
+            let field = (u64::MAX >> self.spare) << self.skip;
+            (u64::from_ne_bytes(*bytes) & !field | (value << self.skip) & field).to_ne_bytes()
+        } else {
+            Wire::insert(*bytes, self.skip, self.spare, value)
+        };
     }
 
     #[inline(never)]
@@ -243,6 +264,9 @@ impl Slot {
 
     /// The field's value at any width.
     pub fn load_big(self, buffer: &[u8]) -> BigInt {
+        if self.word {
+            return self.load_int(buffer).into();
+        }
         let (at, end) = (
             self.byte as usize,
             (self.byte + self.span().div_ceil(8)) as usize,
@@ -323,6 +347,66 @@ impl Slot {
             done += piece;
         }
     }
+}
+
+/// Where an unsigned field of up to 64 bits stands, within reach of 16 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A machine word, by its first byte.
+    Word(u16),
+    /// Bits of a machine word, above this many others.
+    Part(u16, u8),
+    Wire(Wire),
+}
+
+/// An unsigned field that one 8-byte access holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wire {
+    byte: u16,
+    skip: u8,
+    spare: u8,
+}
+
+/// Bytes that a place can reach.
+pub(super) const NEAR: usize = u16::MAX as usize + 9;
+
+impl Wire {
+    /// The field's value.
+    #[inline(always)]
+    pub fn load(self, buffer: &[u8; NEAR]) -> u64 {
+        let at = usize::from(self.byte);
+        let bytes = buffer[at..at + 8].try_into().expect("eight bytes");
+        (u64::from_be_bytes(bytes) << (self.skip % 64)) >> (self.spare % 64)
+    }
+
+    /// Writes the low bits of `value`.
+    #[inline(always)]
+    pub fn store(self, buffer: &mut [u8; NEAR], value: u64) {
+        let at = usize::from(self.byte);
+        let bytes: &mut [u8; 8] = (&mut buffer[at..at + 8]).try_into().expect("eight bytes");
+        *bytes = Wire::insert(*bytes, self.skip, self.spare, value);
+    }
+
+    #[inline(always)]
+    fn insert(bytes: [u8; 8], skip: u8, spare: u8, value: u64) -> [u8; 8] {
+        let shift = spare.wrapping_sub(skip) % 64;
+        let field = (u64::MAX >> (spare % 64)) << shift;
+        (u64::from_be_bytes(bytes) & !field | (value << shift) & field).to_be_bytes()
+    }
+}
+
+/// The machine word at a place.
+#[inline(always)]
+pub(super) fn word_at(buffer: &[u8; NEAR], at: u16) -> u64 {
+    let at = usize::from(at);
+    u64::from_ne_bytes(buffer[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Writes the machine word at a place.
+#[inline(always)]
+pub(super) fn set_word_at(buffer: &mut [u8; NEAR], at: u16, value: u64) {
+    let at = usize::from(at);
+    buffer[at..at + 8].copy_from_slice(&value.to_ne_bytes());
 }
 
 /// The lowest `bits` bits set; all of them from 128 on.
@@ -419,6 +503,36 @@ mod tests {
             prop_assert_eq!(slot.load_int(&buffer), i128::from(expected));
             prop_assert_eq!(slot.load_word(&buffer), expected as u64);
             prop_assert_eq!(slot.load_big(&buffer), BigInt::from(expected));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn words_and_their_parts_read_and_write_like_fields(
+            value: u64,
+            other: u64,
+            width in 1u32..=64,
+            cut in (0u32..64, 1u32..=64),
+        ) {
+            let value = value >> (64 - width);
+            let low = cut.0 % width;
+            let size = cut.1.min(width - low);
+            let (wire, word) = (Slot::new(64, width, false), Slot::new(64, width, false).in_word());
+            let (mut wires, mut words) = (vec![0xa5; 40], vec![0; 40]);
+            wire.store(&mut wires, value.into());
+            word.store(&mut words, value.into());
+            prop_assert_eq!(word.load_word(&words), value);
+            let (wire_part, word_part) = (wire.part(low, size), word.part(low, size));
+            prop_assert_eq!(word_part.load(&words), wire_part.load(&wires));
+            prop_assert_eq!(word_part.load_big(&words), wire_part.load_big(&wires));
+            let near = Wire { byte: 8, skip: 0, spare: 64 - width as u8 };
+            prop_assert_eq!(wire.place(), Some(Place::Wire(near)));
+            let whole = word_part == word;
+            prop_assert_eq!(word_part.place() == Some(Place::Word(8)), whole);
+            wire_part.store(&mut wires, other.into());
+            word_part.store(&mut words, other.into());
+            prop_assert_eq!(word.load(&words), wire.load(&wires));
+            prop_assert_eq!(word.canonical(&words), wire.canonical(&wires));
         }
     }
 

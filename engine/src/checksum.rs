@@ -147,7 +147,10 @@ impl Input {
                     header: other,
                     slot: behind,
                 },
-            ) if header == other && slot.bit() + slot.width as usize == behind.bit() => {
+            ) if header == other
+                && !slot.is_word()
+                && slot.bit() + slot.width as usize == behind.bit() =>
+            {
                 *slot = Slot::new(slot.bit(), slot.width + behind.width, false);
                 true
             }

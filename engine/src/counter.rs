@@ -61,7 +61,7 @@ impl Counter {
     }
 
     /// Counts a packet; an index outside the array counts nothing, as in BMv2.
-    pub(super) fn count(&mut self, index: i128, bytes: u32) {
+    pub(super) fn count(&mut self, index: u64, bytes: u32) {
         if let Some(cell) = usize::try_from(index)
             .ok()
             .and_then(|i| self.cells.get_mut(i))
@@ -96,7 +96,7 @@ mod tests {
         counter.count(1, 100);
         counter.count(1, 50);
         counter.count(2, 7);
-        counter.count(-1, 7);
+        counter.count(u64::MAX, 7);
         assert_eq!(counter.cells()[0], CounterCell::default());
         assert_eq!(
             counter.read(1).unwrap(),

@@ -47,7 +47,7 @@ impl Deparser {
     pub fn run(
         &self,
         machine: &mut Machine,
-        blocks: &mut Blocks,
+        blocks: &Blocks,
         checksums: &[Checksum],
         out: &mut Vec<u8>,
     ) -> Result<(), DropCause> {

@@ -51,6 +51,7 @@ impl Engine {
     /// The packet exceeded a limit, or an assertion of the parser did not hold.
     pub fn parse(&mut self, frame: &[u8]) -> Result<Parsed, DropCause> {
         let mut phv = self.acquire();
+        phv.reset(&self.program.layout);
         let length = frame.len() as u32;
         let mut verdict = Verdict {
             ingress_length: length,

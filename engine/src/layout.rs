@@ -1,15 +1,18 @@
 //! Layout of a program's headers and metadata in the packet header vector.
 //!
-//! The vector is one byte buffer: a validity byte per header instance, the fill of each header stack, the length of each
+//! The vector is one byte buffer: working memory for operations, a validity byte per header instance, the fill of each header stack, the length of each
 //! variable-length field, then all metadata and all headers. So copying or resetting a packet's state is one memory copy.
-//! Headers have their wire format. Each metadata field has machine words of its own, because a processor stalls when it reads a
-//! word after writing a part of it.
+//! Headers have their wire format. A metadata field has machine words of its own; one of up to 64 bits is a word in the
+//! processor's byte order, which operations use as an operand.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use super::bits::{MAX_BITS, SLACK, Slot};
 use super::error::LoadError;
 use super::json;
+use super::live::{Live, Liveness};
+use super::phv::WORK;
 
 /// The fields of a header type, positions relative to the start of an instance.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub(super) struct Shape {
     pub varbit: Option<Varbit>,
     /// Bytes in the vector, the variable-length field at its longest.
     pub bytes: usize,
+    /// Bytes up to the last field that is live in ingress, and in egress; 0 without one.
+    live: [usize; 2],
 }
 
 #[derive(Debug)]
@@ -73,17 +78,20 @@ pub(super) struct Layout {
     pub stacks: Vec<Stack>,
     /// Members of each header union, by the union's name.
     pub unions: HashMap<String, Vec<usize>>,
-    /// The vector of a packet before its parser runs.
+    /// The vector of a packet before its parser runs, with the working memory.
     pub initial: Vec<u8>,
     /// The bytes that hold metadata.
     pub metadata: std::ops::Range<usize>,
+    /// Ends of what ingress needs from the start, and of what egress needs from ingress.
+    pub live: [usize; 2],
     by_name: HashMap<String, usize>,
     stack_by_name: HashMap<String, usize>,
 }
 
 impl Layout {
     pub fn new(program: &json::Program) -> Result<Layout, LoadError> {
-        let shapes = shapes(program)?;
+        let liveness = Liveness::new(program);
+        let shapes = shapes(program, &liveness)?;
         let shape_by_name: HashMap<_, _> = shapes
             .iter()
             .enumerate()
@@ -116,7 +124,7 @@ impl Layout {
         let mut stacks = stacks(program, &by_id, &union_by_id)?;
         check_alike(&instances, &shapes, &stacks)?;
 
-        let mut end = instances.len();
+        let mut end = WORK + instances.len();
         let mut place = |bytes: usize| {
             end += bytes;
             end - bytes
@@ -130,19 +138,38 @@ impl Layout {
         {
             instance.varbit_length = place(2);
         }
-        let before = place(0);
-        place(before.next_multiple_of(8) - before);
-        let start = place(0);
-        for instance in instances.iter_mut().filter(|i| i.metadata) {
-            instance.base = place(shapes[instance.shape].bytes);
-        }
-        let metadata = start..place(0);
         for instance in instances.iter_mut().filter(|i| !i.metadata) {
             instance.base = place(shapes[instance.shape].bytes);
         }
+        let before = place(0);
+        place(before.next_multiple_of(8) - before);
+        let start = place(0);
+        let mut by_use: Vec<_> = instances.iter_mut().filter(|i| i.metadata).collect();
+        // The fewest bytes that are not live come first.
+        by_use.sort_by_key(|i| {
+            let shape = &shapes[i.shape];
+            (
+                Reverse(shape.live[1] > 0),
+                Reverse(shape.live[0] > 0),
+                shape.bytes - shape.live[1],
+            )
+        });
+        let mut live = [start; 2];
+        for instance in by_use {
+            let shape = &shapes[instance.shape];
+            instance.base = place(shape.bytes);
+            for (end, bytes) in live
+                .iter_mut()
+                .zip(shape.live)
+                .filter(|(_, bytes)| *bytes > 0)
+            {
+                *end = instance.base + bytes;
+            }
+        }
+        let metadata = start..place(0);
         LoadError::check("size in bytes", place(0) as u64, MAX_BYTES, "headers")?;
         let mut initial = vec![0; place(0) + SLACK];
-        for (valid, instance) in initial.iter_mut().zip(&instances) {
+        for (valid, instance) in initial[WORK..].iter_mut().zip(&instances) {
             *valid = u8::from(instance.metadata);
         }
 
@@ -163,6 +190,7 @@ impl Layout {
             unions,
             initial,
             metadata,
+            live,
             by_name,
             stack_by_name,
         })
@@ -214,7 +242,7 @@ impl Layout {
 
     /// The one-bit field that tells whether an instance is valid.
     pub fn validity(&self, instance: usize) -> Slot {
-        Slot::new(instance * 8 + 7, 1, false)
+        validity(instance)
     }
 
     /// A field of an instance, by its position in the type.
@@ -223,6 +251,11 @@ impl Layout {
             .slot
             .at(self.instances[instance].base)
     }
+}
+
+/// The one-bit field that tells whether an instance is valid.
+pub(super) fn validity(instance: usize) -> Slot {
+    Slot::new((WORK + instance) * 8 + 7, 1, false)
 }
 
 #[cfg(test)]
@@ -236,6 +269,7 @@ impl Layout {
             unions: HashMap::new(),
             initial: vec![0; SLACK],
             metadata: 0..0,
+            live: [0; 2],
             by_name: HashMap::new(),
             stack_by_name: HashMap::new(),
         }
@@ -253,7 +287,7 @@ impl Shape {
     }
 }
 
-fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
+fn shapes(program: &json::Program, liveness: &Liveness) -> Result<Vec<Shape>, LoadError> {
     let types_of = |metadata: bool| -> HashSet<_> {
         let instances = program.headers.iter().filter(|h| h.metadata == metadata);
         instances.map(|h| &h.header_type).collect()
@@ -288,8 +322,23 @@ fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
         let on_wire = varies || wire_types.contains(&header_type.name);
         let mut varbit = None;
         let mut bit = 0;
+        let instances = || {
+            program
+                .headers
+                .iter()
+                .filter(|h| h.header_type == header_type.name)
+        };
+        let uses = header_type.fields.iter().map(|field| {
+            let uses = instances().map(|instance| liveness.of(&instance.name, &field.name));
+            uses.max().filter(|_| !on_wire).unwrap_or(Live::Egress)
+        });
+        let uses: Vec<_> = uses.collect();
+        let mut order: Vec<_> = (0..uses.len()).collect();
+        order.sort_by_key(|index| Reverse(uses[*index]));
+        let mut live = [0; 2];
         let mut fields = Vec::new();
-        for (index, field) in header_type.fields.iter().enumerate() {
+        for index in order {
+            let field = &header_type.fields[index];
             let width = match field.width {
                 Some(width) => width,
                 None => {
@@ -314,15 +363,23 @@ fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
                 bit = bit.next_multiple_of(64);
             }
             let slot = match Slot::new(bit, width, field.signed) {
-                slot if !on_wire && (1..=64).contains(&width) => slot.alone(),
+                slot if !on_wire && (1..=64).contains(&width) => slot.in_word(),
                 slot => slot,
             };
-            fields.push(FieldShape {
-                name: field.name.clone(),
-                slot,
-            });
+            let name = field.name.clone();
+            fields.push((index, FieldShape { name, slot }));
             bit += width as usize;
+            let least = [Live::Ingress, Live::Egress];
+            for (end, _) in live
+                .iter_mut()
+                .zip(least)
+                .filter(|(_, least)| uses[index] >= *least)
+            {
+                *end = bit.next_multiple_of(64) / 8;
+            }
         }
+        fields.sort_by_key(|(index, _)| *index);
+        let fields = fields.into_iter().map(|(_, field)| field).collect();
         let name = header_type.name.clone();
         let bytes = match on_wire {
             true => bit.div_ceil(8),
@@ -333,6 +390,7 @@ fn shapes(program: &json::Program) -> Result<Vec<Shape>, LoadError> {
             fields,
             fixed_bytes,
             varbit,
+            live: live.map(|end| end.min(bytes)),
             bytes,
         });
     }

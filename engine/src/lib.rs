@@ -91,6 +91,7 @@ mod inspect;
 mod json;
 mod key;
 mod layout;
+mod live;
 mod load;
 mod meter;
 mod of_program;
@@ -145,7 +146,7 @@ use serde::{Deserialize, Serialize};
 use action::{Action, State, Verdict};
 use bits::Slot;
 use checksum::{Calculation, Checksum};
-use code::{Code, REGISTERS, Registers};
+use code::Code;
 use deparser::Deparser;
 use digest::LearnList;
 use family::Family;
@@ -222,7 +223,7 @@ pub struct Copy {
 #[derive(Debug, Clone, Default)]
 struct Packet {
     /// Headers and metadata after ingress.
-    phv: Phv,
+    content: Vec<u8>,
     verdict: Verdict,
     /// The frame's bytes after the parsed headers.
     payload: Vec<u8>,
@@ -313,7 +314,6 @@ pub struct Engine {
     pre: Pre,
     limits: Limits,
     pool: Vec<Phv>,
-    registers: Box<Registers>,
     packets: Vec<Arc<Packet>>,
     over_limit: u64,
     /// Positions by P4Info id.
@@ -353,7 +353,6 @@ impl Engine {
             pre,
             limits,
             pool: Vec::new(),
-            registers: Box::new([0; REGISTERS]),
             packets: Vec::new(),
             over_limit: 0,
         }

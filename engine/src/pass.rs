@@ -13,6 +13,7 @@ use super::family::Family;
 use super::parser::Parsed;
 use super::phv::Phv;
 use super::pre::Replica;
+use super::profile::Profile;
 use super::standard::{DROP_PORT, InstanceType};
 use super::trace::{Arrival, Event, Origin};
 use super::{
@@ -263,9 +264,8 @@ impl Engine {
         frame: &[u8],
         now_us: u64,
     ) -> Result<Parsed, DropCause> {
-        let max_states = self.limits.parser_states;
-        let (program, mut machine, mut blocks) = self.machine(phv, verdict, frame, now_us);
-        let parsed = (program.parser).run(&mut machine, &mut blocks, frame, max_states)?;
+        let (program, mut machine, blocks) = self.machine(phv, verdict, frame, now_us);
+        let parsed = program.parser.run(&mut machine, &blocks)?;
         let mut scratch = std::mem::take(&mut machine.state.scratch);
         let payload = &frame[parsed.bytes..];
         if let Some(mut recorder) = machine.state.trace.take() {
@@ -317,17 +317,13 @@ impl Engine {
             program,
             tables,
             profiles,
-            registers,
             state,
             limits,
             ..
         } = self;
         let mut machine = Machine::new(program, limits, state, phv, verdict, payload, now_us);
-        let actions = program.actions.as_slice();
-        let shared = Shared { profiles, actions };
-        program
-            .code
-            .run(start, tables, shared, registers, &mut machine)
+        let shared = program.shared(profiles);
+        program.code.run(start, tables, shared, &mut machine)
     }
 
     fn machine<'a>(
@@ -340,18 +336,14 @@ impl Engine {
         let Engine {
             program,
             profiles,
-            registers,
             state,
             limits,
             ..
         } = self;
-        let (code, actions) = (&program.code, program.actions.as_slice());
         let machine = Machine::new(program, limits, state, phv, verdict, payload, now_us);
-        let shared = Shared { profiles, actions };
         let blocks = Blocks {
-            code,
-            shared,
-            registers,
+            code: &program.code,
+            shared: program.shared(profiles),
         };
         (program, machine, blocks)
     }
@@ -390,7 +382,8 @@ impl Engine {
         }
         let packet = &*copy.packet;
         let mut verdict = packet.verdict;
-        let mut phv = self.duplicate(&packet.phv);
+        let mut phv = self.acquire_any();
+        phv.set_content(&packet.content);
         let standard = &self.program.standard;
         standard.egress_global_timestamp.set(&mut phv, now_us);
         standard.enq_timestamp.set(&mut phv, queue.enq_timestamp_us);
@@ -432,10 +425,9 @@ impl Engine {
         if self.program.standard.egress_spec.load(&phv.bytes) == u128::from(DROP_PORT) {
             return self.end_egress(phv, DropCause::Program);
         }
-        let (program, mut machine, mut blocks) =
-            self.machine(&mut phv, &mut verdict, payload, now_us);
+        let (program, mut machine, blocks) = self.machine(&mut phv, &mut verdict, payload, now_us);
         let checksums = &program.checksums;
-        let deparsed = (program.deparser).run(&mut machine, &mut blocks, checksums, out);
+        let deparsed = (program.deparser).run(&mut machine, &blocks, checksums, out);
         if let Err(cause) = deparsed {
             return self.end_egress(phv, cause);
         }
@@ -466,14 +458,24 @@ impl Engine {
 
     /// Returns a header vector in its initial state.
     pub(super) fn acquire(&mut self) -> Phv {
-        let mut phv = self.pool.pop().unwrap_or_default();
-        phv.reset(&self.program.layout);
+        let mut phv = self.acquire_any();
+        // Traces show every field.
+        match self.state.trace {
+            Some(_) => phv.reset(&self.program.layout),
+            None => phv.reset_live(&self.program.layout),
+        }
         phv
     }
 
+    /// Returns a header vector with any content.
+    fn acquire_any(&mut self) -> Phv {
+        let pooled = self.pool.pop();
+        pooled.unwrap_or_else(|| Phv::new(&self.program.layout))
+    }
+
     pub(super) fn duplicate(&mut self, phv: &Phv) -> Phv {
-        let mut copy = self.pool.pop().unwrap_or_default();
-        copy.bytes.clone_from(&phv.bytes);
+        let mut copy = self.acquire_any();
+        copy.set_content(phv.content(&self.program.layout));
         copy
     }
 
@@ -494,12 +496,16 @@ impl Engine {
         let mut packet = self.packets.pop().unwrap_or_default();
         // What is in the pool has one owner, so this never clones.
         let shared = Arc::make_mut(&mut packet);
-        let used = std::mem::replace(&mut shared.phv, phv);
+        shared.content.clear();
+        shared.content.extend_from_slice(match self.state.trace {
+            Some(_) => phv.content(&self.program.layout),
+            None => phv.live(&self.program.layout),
+        });
         shared.verdict = verdict;
         shared.family = family;
         shared.payload.clear();
         shared.payload.extend_from_slice(payload);
-        self.release(used);
+        self.release(phv);
         packet
     }
 
@@ -509,6 +515,16 @@ impl Engine {
             && Arc::get_mut(&mut packet).is_some_and(|p| p.payload.capacity() <= MAX_KEPT)
         {
             self.packets.push(packet);
+        }
+    }
+}
+
+impl Program {
+    fn shared<'a>(&'a self, profiles: &'a [Profile]) -> Shared<'a> {
+        Shared {
+            profiles,
+            actions: &self.actions,
+            parser: &self.parser,
         }
     }
 }
@@ -532,7 +548,10 @@ impl<'a> Machine<'a> {
             verdict,
             payload,
             now_us,
+            parsed: Parsed::default(),
+            visited: 0,
             max_jumps: limits.action_jumps,
+            max_states: limits.parser_states,
         }
     }
 }

@@ -1,6 +1,10 @@
 //! A packet's headers and metadata: one byte buffer in the program's [`Layout`].
 
+use super::bits::{NEAR, word_at};
 use super::layout::{Layout, Shape, Stack};
+
+/// Bytes at the start of the buffer that operations use for intermediate results.
+pub(super) const WORK: usize = 256 * 8;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Phv {
@@ -8,9 +12,56 @@ pub(super) struct Phv {
 }
 
 impl Phv {
+    /// A header vector with any content.
+    pub fn new(layout: &Layout) -> Phv {
+        Phv {
+            bytes: vec![0; layout.initial.len().max(NEAR)],
+        }
+    }
+
+    /// The part that operations reach.
+    #[inline(always)]
+    pub fn near(&mut self) -> &mut [u8; NEAR] {
+        let near = self.bytes.first_chunk_mut();
+        near.expect("every header vector has as many bytes")
+    }
+
+    /// A machine word.
+    pub fn word(&self, at: u16) -> u64 {
+        let near = self.bytes.first_chunk();
+        word_at(near.expect("every header vector has as many bytes"), at)
+    }
+
+    /// The bytes of headers and metadata.
+    pub fn content(&self, layout: &Layout) -> &[u8] {
+        &self.bytes[WORK..layout.initial.len()]
+    }
+
+    /// The bytes that egress may read before it writes them.
+    pub fn live(&self, layout: &Layout) -> &[u8] {
+        &self.bytes[WORK..layout.live[1]]
+    }
+
+    /// Replaces the first bytes of headers and metadata.
+    pub fn set_content(&mut self, content: &[u8]) {
+        self.bytes[WORK..WORK + content.len()].copy_from_slice(content);
+    }
+
+    /// Copies headers and metadata to where the recorder compares them.
+    pub fn save(&self, layout: &Layout, to: &mut Phv) {
+        to.bytes.clear();
+        to.bytes
+            .extend_from_slice(&self.bytes[..layout.initial.len()]);
+    }
+
+    /// The state before the parser runs.
     pub fn reset(&mut self, layout: &Layout) {
-        self.bytes.clear();
-        self.bytes.extend_from_slice(&layout.initial);
+        self.set_content(&layout.initial[WORK..]);
+    }
+
+    /// The same for all that parser and ingress may read before they write it.
+    pub fn reset_live(&mut self, layout: &Layout) {
+        self.set_content(&layout.initial[WORK..layout.live[0]]);
     }
 
     pub fn reset_metadata(&mut self, layout: &Layout) {
@@ -18,19 +69,19 @@ impl Phv {
     }
 
     pub fn is_valid(&self, header: usize) -> bool {
-        self.bytes[header] != 0
+        self.bytes[WORK + header] != 0
     }
 
     /// Makes a header valid and, if it is in a union, the other members invalid.
     pub fn set_valid(&mut self, layout: &Layout, header: usize) {
-        self.bytes[header] = 1;
+        self.bytes[WORK + header] = 1;
         for sibling in &layout.instances[header].siblings {
-            self.bytes[*sibling] = 0;
+            self.bytes[WORK + *sibling] = 0;
         }
     }
 
     pub fn set_invalid(&mut self, header: usize) {
-        self.bytes[header] = 0;
+        self.bytes[WORK + header] = 0;
     }
 
     /// All fields zero, the variable-length field empty.
@@ -49,14 +100,14 @@ impl Phv {
     /// Bytes of the header's variable-length field; 0 if it has none.
     pub fn varbit_length(&self, layout: &Layout, header: usize) -> usize {
         match layout.shape(header).varbit {
-            Some(_) => usize::from(self.word(layout.instances[header].varbit_length)),
+            Some(_) => usize::from(self.short(layout.instances[header].varbit_length)),
             None => 0,
         }
     }
 
     fn set_varbit_length(&mut self, layout: &Layout, header: usize, bytes: usize) {
         if layout.shape(header).varbit.is_some() {
-            self.set_word(layout.instances[header].varbit_length, bytes as u16);
+            self.set_short(layout.instances[header].varbit_length, bytes as u16);
         }
     }
 
@@ -161,11 +212,11 @@ impl Phv {
 
     /// The index of a stack's next free element.
     pub fn next(&self, stack: &Stack) -> usize {
-        usize::from(self.word(stack.next))
+        usize::from(self.short(stack.next))
     }
 
     pub fn set_next(&mut self, stack: &Stack, next: usize) {
-        self.set_word(stack.next, next as u16);
+        self.set_short(stack.next, next as u16);
     }
 
     /// Moves all elements up by `count`; the first ones become invalid.
@@ -193,7 +244,7 @@ impl Phv {
     fn move_element(&mut self, layout: &Layout, stack: &Stack, from: usize, to: usize) {
         for (from, to) in stack.elements[from].iter().zip(&stack.elements[to]) {
             self.copy_content(layout, *from, *to);
-            self.bytes[*to] = self.bytes[*from];
+            self.bytes[WORK + *to] = self.bytes[WORK + *from];
         }
     }
 
@@ -203,11 +254,11 @@ impl Phv {
         }
     }
 
-    fn word(&self, at: usize) -> u16 {
+    fn short(&self, at: usize) -> u16 {
         u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]])
     }
 
-    fn set_word(&mut self, at: usize, value: u16) {
+    fn set_short(&mut self, at: usize, value: u16) {
         self.bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
     }
 }

@@ -131,6 +131,17 @@ impl Flow {
         Ok(())
     }
 
+    /// How many ways lead to each node from others.
+    pub fn ways(&self, tables: &[Table]) -> Vec<usize> {
+        let mut ways = vec![0; self.nodes.len()];
+        for node in 0..self.nodes.len() {
+            for next in self.branches(node, tables).into_iter().flatten() {
+                ways[next] += 1;
+            }
+        }
+        ways
+    }
+
     fn branches(&self, node: usize, tables: &[Table]) -> Vec<Next> {
         match &self.nodes[node] {
             Node::Table(table) => tables[*table].branches(),

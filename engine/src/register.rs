@@ -151,6 +151,21 @@ impl Register {
         }
     }
 
+    /// The value of a cell of at most 64 bits; `None` outside the array.
+    #[inline]
+    pub(super) fn load_word(&self, index: u64) -> Option<u64> {
+        let cell = self.cell(index.into())?;
+        Some(cell.load_word(&self.bytes))
+    }
+
+    /// Stores the low bits of a word in a cell of at most 64 bits; an index outside the array stores nothing.
+    #[inline]
+    pub(super) fn store_word(&mut self, index: u64, value: u64) {
+        if let Some(cell) = self.cell(index.into()) {
+            cell.store_word(&mut self.bytes, value);
+        }
+    }
+
     /// A cell's value at any width; zero outside the array.
     pub(super) fn load_big(&self, index: i128) -> BigInt {
         self.cell(index)

@@ -1,5 +1,7 @@
 //! Compiled pipelines: tables, conditions and primitives as one list of small operations and jumps.
 //!
+//! Operands are 64-bit words: metadata fields, and intermediate results in the working memory of the header vector.
+//!
 //! This code processes all packets. For traced ones, [`Site`]s lead from its addresses back to the program's nodes and primitives.
 
 mod compile;
@@ -7,86 +9,137 @@ mod sites;
 
 use super::DropCause;
 use super::action::{Action, Machine};
-use super::bits::Slot;
+use super::bits::{Slot, Wire, set_word_at, word_at};
 use super::expression::{Comparison, Test};
+use super::parser::Parser;
 use super::profile::Profile;
 use super::table::{Next, Table};
-use super::word;
+use super::word::{self, At};
 use sites::{Site, finish};
-
-/// A register's number.
-type Register = u8;
-
-/// Results of operations.
-pub(super) type Registers = [u64; REGISTERS];
-
-/// As many as a [`Register`] can name.
-pub(super) const REGISTERS: usize = 256;
 
 /// A position in the code.
 type Address = u32;
 
-/// All slots are short; what others need is done by [`Op::Primitive`] and [`Op::IfTest`].
+/// `to`, `at`, `a` and `b` are words.
 #[derive(Debug)]
 enum Op {
-    /// Computes a register from others.
-    Compute(Register, word::Op),
-    /// The most frequent ones of [`Op::Compute`].
-    Load(Register, Slot),
-    Add(Register, Register, Register),
-    AndConst(Register, Register, u64),
-    XorConst(Register, Register, u64),
-    ShrConst(Register, Register, u8),
-    /// Writes a register to a field.
-    Store(Slot, Register),
-    Set(Slot, u64),
-    Move {
-        to: Slot,
-        from: Slot,
+    /// A field of a header.
+    Load(At, Wire),
+    /// An argument of the action, of at most 64 bits.
+    LoadArg(At, Slot),
+    /// An operation on words.
+    Compute(At, word::Op),
+    /// An operation on what is not a word.
+    Find(At, word::Op),
+    // The most frequent operations on words. Results are cut to a mask where p4c does that.
+    Set(At, u64),
+    Add {
+        to: At,
+        a: At,
+        b: At,
+        mask: u64,
     },
-    MoveArg {
-        to: Slot,
-        from: Slot,
+    AddConst {
+        to: At,
+        a: At,
+        value: u64,
+        mask: u64,
     },
-    /// Counts in the cell that a register names.
+    Sub {
+        to: At,
+        a: At,
+        b: At,
+        mask: u64,
+    },
+    Or(At, At, At),
+    AndConst(At, At, u64),
+    XorConst(At, At, u64),
+    ShlConst {
+        to: At,
+        a: At,
+        by: u8,
+        mask: u64,
+    },
+    ShrConst {
+        to: At,
+        a: At,
+        by: u8,
+        mask: u64,
+    },
+    /// Writes the low bits of a word to a field of a header.
+    Store(Wire, At),
+    /// Counts in a cell.
     Count {
-        counter: usize,
-        index: Register,
+        counter: u32,
+        index: At,
     },
-    /// Counts in the cell that a field names.
-    CountAt {
-        counter: usize,
-        index: Slot,
+    /// Meters the packet; leaves the word as it is if there is no such cell.
+    Meter {
+        to: At,
+        meter: u32,
+        index: At,
     },
+    /// Reads a cell of at most 64 bits; leaves the word as it is if there is no such cell.
+    ReadRegister {
+        to: At,
+        register: u32,
+        index: At,
+    },
+    /// Writes the low bits of a word to a cell of at most 64 bits.
+    WriteRegister {
+        register: u32,
+        index: At,
+        from: At,
+    },
+    /// Counts a visit to a state of the parser.
+    Enter,
+    /// Extracts a header of fixed length: its first byte, and that of its validity.
+    Extract {
+        base: u16,
+        valid: u16,
+        bytes: u16,
+    },
+    /// Another operation of the parser.
+    Parse {
+        state: usize,
+        index: usize,
+    },
+    /// Goes on with the state that follows this one.
+    Select(usize),
     Goto(Address),
-    /// Goes on elsewhere if the field is equal to the value.
+    /// Goes on elsewhere if the word is equal to the value.
     IfEqual {
-        slot: Slot,
+        at: At,
         value: u64,
         to: Address,
     },
     IfDifferent {
-        slot: Slot,
+        at: At,
         value: u64,
         to: Address,
     },
-    /// Goes on elsewhere if the field compares like this.
+    /// Goes on elsewhere if the word compares like this.
     If {
         how: Comparison,
-        slot: Slot,
+        at: At,
         value: u64,
         to: Address,
     },
-    IfFields {
+    IfWords {
         how: Comparison,
-        left: Slot,
-        right: Slot,
+        a: At,
+        b: At,
         to: Address,
     },
-    /// Goes on elsewhere if the register, 0 or 1, is `holds`.
-    IfRegister {
-        register: Register,
-        holds: bool,
+    /// The same for a field of a header.
+    IfWireEqual {
+        wire: Wire,
+        value: u64,
+        to: Address,
+    },
+    IfWireDifferent {
+        wire: Wire,
+        value: u64,
         to: Address,
     },
     IfTest {
@@ -113,14 +166,40 @@ enum Op {
     End,
 }
 
+impl Op {
+    /// The word of the result, and its mask, of an operation that has one.
+    fn result(&mut self) -> Option<(&mut At, Option<&mut u64>)> {
+        match self {
+            Op::Add { to, mask, .. }
+            | Op::AddConst { to, mask, .. }
+            | Op::Sub { to, mask, .. }
+            | Op::ShlConst { to, mask, .. }
+            | Op::ShrConst { to, mask, .. }
+            | Op::AndConst(to, _, mask) => Some((to, Some(mask))),
+            Op::Load(to, _)
+            | Op::LoadArg(to, _)
+            | Op::Compute(to, _)
+            | Op::Find(to, _)
+            | Op::Set(to, _)
+            | Op::Or(to, ..)
+            | Op::XorConst(to, ..) => Some((to, None)),
+            _ => None,
+        }
+    }
+}
+
 /// The code of all pipelines.
 #[derive(Debug, Default)]
 pub(super) struct Code {
     ops: Vec<Op>,
     /// Where each node starts.
     nodes: Vec<Address>,
+    /// Where each state of the parser starts.
+    states: Vec<Address>,
     /// Where each action starts.
     actions: Vec<Address>,
+    /// Where the parser ends.
+    accept: Address,
     /// Where the program's nodes and primitives start, in ascending order.
     sites: Vec<(Address, Site)>,
 }
@@ -130,21 +209,29 @@ pub(super) struct Code {
 pub(super) struct Shared<'a> {
     pub profiles: &'a [Profile],
     pub actions: &'a [Action],
+    pub parser: &'a Parser,
 }
 
-/// The primitives of parser and deparser.
+/// The parser, and the primitives of the deparser.
 pub(super) struct Blocks<'a> {
     pub code: &'a Code,
     pub shared: Shared<'a>,
-    pub registers: &'a mut Registers,
 }
 
 impl Blocks<'_> {
     /// Runs the primitives at this position among the program's actions to their end, or to the end of the packet.
-    pub fn run(&mut self, block: usize, machine: &mut Machine) -> Result<(), DropCause> {
+    pub fn run(&self, block: usize, machine: &mut Machine) -> Result<(), DropCause> {
         let start = self.code.actions[block];
-        self.code
-            .start(start, &mut [], self.shared, self.registers, machine)
+        self.code.start(start, &mut [], self.shared, machine)
+    }
+
+    /// Runs the parser from a state on.
+    pub fn parse(&self, start: Option<usize>, machine: &mut Machine) -> Result<(), DropCause> {
+        let Some(state) = start else {
+            return Ok(());
+        };
+        let start = self.code.states[state];
+        self.code.start(start, &mut [], self.shared, machine)
     }
 }
 
@@ -155,13 +242,12 @@ impl Code {
         start: Next,
         tables: &mut [Table],
         shared: Shared,
-        registers: &mut Registers,
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
         let Some(node) = start else {
             return Ok(());
         };
-        self.start(self.nodes[node], tables, shared, registers, machine)
+        self.start(self.nodes[node], tables, shared, machine)
     }
 
     fn start(
@@ -169,13 +255,12 @@ impl Code {
         start: Address,
         tables: &mut [Table],
         shared: Shared,
-        registers: &mut Registers,
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
         if machine.state.trace.is_some() {
-            self.execute::<true>(start, &[], tables, shared, registers, machine)
+            self.execute::<true>(start, &[], tables, shared, machine)
         } else {
-            self.execute::<false>(start, &[], tables, shared, registers, machine)
+            self.execute::<false>(start, &[], tables, shared, machine)
         }
     }
 
@@ -186,7 +271,6 @@ impl Code {
         args: &[u8],
         tables: &mut [Table],
         shared: Shared,
-        registers: &mut Registers,
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
         let mut at = start as usize;
@@ -195,93 +279,163 @@ impl Code {
             if TRACED {
                 self.record(at, args, tables, shared, machine, &mut unfinished);
             }
-            let op = &self.ops[at];
-            at += 1;
+            // Operations on words and headers, until one needs more of the machine.
+            let words = machine.phv.near();
+            let op = loop {
+                let op = &self.ops[at];
+                at += 1;
+                macro_rules! word {
+                    ($at:expr) => {
+                        word_at(words, *$at)
+                    };
+                }
+                macro_rules! set {
+                    ($to:expr, $value:expr) => {{
+                        let value = $value;
+                        set_word_at(words, *$to, value);
+                    }};
+                }
+                match op {
+                    Op::Load(to, wire) => set!(to, wire.load(words)),
+                    Op::LoadArg(to, slot) => set!(to, slot.load_word(args)),
+                    Op::Compute(to, op) => set!(to, op.result(|at| word_at(words, at), |_| 0)),
+                    Op::Set(to, value) => set!(to, *value),
+                    Op::Add { to, a, b, mask } => {
+                        let sum = word!(a).wrapping_add(word!(b));
+                        set!(to, sum & mask);
+                    }
+                    Op::AddConst { to, a, value, mask } => {
+                        let sum = word!(a).wrapping_add(*value);
+                        set!(to, sum & mask);
+                    }
+                    Op::Sub { to, a, b, mask } => {
+                        let difference = word!(a).wrapping_sub(word!(b));
+                        set!(to, difference & mask);
+                    }
+                    Op::Or(to, a, b) => set!(to, word!(a) | word!(b)),
+                    Op::AndConst(to, a, bits) => set!(to, word!(a) & bits),
+                    Op::XorConst(to, a, bits) => set!(to, word!(a) ^ bits),
+                    Op::ShlConst { to, a, by, mask } => {
+                        set!(to, word!(a) << (by % 64) & mask);
+                    }
+                    Op::ShrConst { to, a, by, mask } => {
+                        set!(to, word!(a) >> (by % 64) & mask);
+                    }
+                    Op::Store(wire, from) => wire.store(words, word!(from)),
+                    Op::Count { counter, index } => {
+                        let length = machine.verdict.ingress_length;
+                        machine.state.counters[*counter as usize].count(word!(index), length);
+                    }
+                    Op::Meter { to, meter, index } => {
+                        let index = i128::from(word!(index));
+                        let (length, now_us) = (machine.verdict.ingress_length, machine.now_us);
+                        let meter = &mut machine.state.meters[*meter as usize];
+                        if let Some(color) = meter.execute(index, length, now_us) {
+                            set!(to, color as u64);
+                        }
+                    }
+                    Op::ReadRegister {
+                        to,
+                        register,
+                        index,
+                    } => {
+                        let register = &machine.state.registers[*register as usize];
+                        if let Some(value) = register.load_word(word!(index)) {
+                            set!(to, value);
+                        }
+                    }
+                    Op::WriteRegister {
+                        register,
+                        index,
+                        from,
+                    } => {
+                        let (index, value) = (word!(index), word!(from));
+                        machine.state.registers[*register as usize].store_word(index, value);
+                    }
+                    Op::Enter => {
+                        machine.visited += 1;
+                        if machine.visited > machine.max_states {
+                            return Err(DropCause::ParserLimit);
+                        }
+                    }
+                    Op::Extract { base, valid, bytes } => {
+                        let (start, bytes) = (machine.parsed.bytes, usize::from(*bytes));
+                        let Some(wire) = machine.payload.get(start..start + bytes) else {
+                            machine.parsed.error = shared.parser.too_short();
+                            return Ok(());
+                        };
+                        let base = usize::from(*base);
+                        words[base..base + bytes].copy_from_slice(wire);
+                        words[usize::from(*valid)] = 1;
+                        machine.parsed.bytes = start + bytes;
+                    }
+                    Op::Goto(to) => at = *to as usize,
+                    Op::IfEqual { at: a, value, to } => {
+                        if word!(a) == *value {
+                            at = *to as usize;
+                        }
+                    }
+                    Op::IfDifferent { at: a, value, to } => {
+                        if word!(a) != *value {
+                            at = *to as usize;
+                        }
+                    }
+                    Op::If {
+                        how,
+                        at: a,
+                        value,
+                        to,
+                    } => {
+                        if how.holds_for(word!(a), *value) {
+                            at = *to as usize;
+                        }
+                    }
+                    Op::IfWords { how, a, b, to } => {
+                        if how.holds_for(word!(a), word!(b)) {
+                            at = *to as usize;
+                        }
+                    }
+                    Op::IfWireEqual { wire, value, to } => {
+                        if wire.load(words) == *value {
+                            at = *to as usize;
+                        }
+                    }
+                    Op::IfWireDifferent { wire, value, to } => {
+                        if wire.load(words) != *value {
+                            at = *to as usize;
+                        }
+                    }
+                    op => break op,
+                }
+                if TRACED {
+                    break &Op::Goto(0);
+                }
+            };
             match op {
-                Op::Compute(to, op) => {
-                    let operand = |at: Register| registers[usize::from(at)];
-                    registers[usize::from(*to)] = op.result(operand, machine.env(args));
+                Op::Find(to, op) => {
+                    let value = op.result(
+                        |at| machine.phv.word(at),
+                        |leaf| leaf.find(machine.env(args)),
+                    );
+                    set_word_at(machine.phv.near(), *to, value);
                 }
-                Op::Load(to, slot) => {
-                    registers[usize::from(*to)] = slot.load_short(&machine.phv.bytes);
+                Op::IfTest { test, holds, to } if test.eval(machine.env(args)) == *holds => {
+                    at = *to as usize;
                 }
-                Op::Add(to, a, b) => {
-                    let (a, b) = (registers[usize::from(*a)], registers[usize::from(*b)]);
-                    registers[usize::from(*to)] = a.wrapping_add(b);
-                }
-                Op::AndConst(to, a, bits) => {
-                    registers[usize::from(*to)] = registers[usize::from(*a)] & bits;
-                }
-                Op::XorConst(to, a, bits) => {
-                    registers[usize::from(*to)] = registers[usize::from(*a)] ^ bits;
-                }
-                Op::ShrConst(to, a, by) => {
-                    registers[usize::from(*to)] = registers[usize::from(*a)] >> (by % 64);
-                }
-                Op::Store(slot, from) => {
-                    slot.store_short(&mut machine.phv.bytes, registers[usize::from(*from)]);
-                }
-                Op::Set(slot, value) => slot.store_short(&mut machine.phv.bytes, *value),
-                Op::Move { to, from } => {
-                    let value = from.load_short(&machine.phv.bytes);
-                    to.store_short(&mut machine.phv.bytes, value);
-                }
-                Op::MoveArg { to, from } => {
-                    to.store_short(&mut machine.phv.bytes, from.load_short(args));
-                }
-                Op::Count { counter, index } => {
-                    machine.count(*counter, registers[usize::from(*index)].into());
-                }
-                Op::CountAt { counter, index } => {
-                    let index = index.load_short(&machine.phv.bytes);
-                    machine.count(*counter, index.into());
-                }
-                Op::Goto(to) => at = *to as usize,
-                Op::IfEqual { slot, value, to } => {
-                    if slot.load_short(&machine.phv.bytes) == *value {
-                        at = *to as usize;
+                Op::Parse { state, index } => {
+                    if let Err(error) = shared.parser.perform(*state, *index, machine) {
+                        machine.parsed.error = error;
+                        return Ok(());
                     }
                 }
-                Op::IfDifferent { slot, value, to } => {
-                    if slot.load_short(&machine.phv.bytes) != *value {
-                        at = *to as usize;
+                Op::Select(state) => match shared.parser.select(*state, machine) {
+                    Ok(Some(next)) => at = self.states[next] as usize,
+                    Ok(None) => at = self.accept as usize,
+                    Err(error) => {
+                        machine.parsed.error = error;
+                        return Ok(());
                     }
-                }
-                Op::If {
-                    how,
-                    slot,
-                    value,
-                    to,
-                } => {
-                    if how.holds_for(slot.load_short(&machine.phv.bytes), *value) {
-                        at = *to as usize;
-                    }
-                }
-                Op::IfFields {
-                    how,
-                    left,
-                    right,
-                    to,
-                } => {
-                    let bytes = &machine.phv.bytes;
-                    if how.holds_for(left.load_short(bytes), right.load_short(bytes)) {
-                        at = *to as usize;
-                    }
-                }
-                Op::IfRegister {
-                    register,
-                    holds,
-                    to,
-                } => {
-                    if (registers[usize::from(*register)] != 0) == *holds {
-                        at = *to as usize;
-                    }
-                }
-                Op::IfTest { test, holds, to } => {
-                    if test.eval(machine.env(args)) == *holds {
-                        at = *to as usize;
-                    }
-                }
+                },
                 Op::Jump(to) => at = machine.jump(*to as usize)?,
                 Op::Apply(table) => {
                     let found = tables[*table].apply(shared.profiles, machine.lookup());
@@ -294,7 +448,7 @@ impl Code {
                     if let Some(action) = found.action {
                         let start = self.actions[action.action];
                         let args = found.args;
-                        self.execute::<TRACED>(start, args, &mut [], shared, registers, machine)?;
+                        self.execute::<TRACED>(start, args, &mut [], shared, machine)?;
                         if machine.verdict.exit {
                             return Ok(());
                         }
@@ -306,7 +460,7 @@ impl Code {
                 }
                 Op::Call { action, args } => {
                     let start = self.actions[*action];
-                    self.execute::<TRACED>(start, args, &mut [], shared, registers, machine)?;
+                    self.execute::<TRACED>(start, args, &mut [], shared, machine)?;
                     if machine.verdict.exit {
                         return Ok(());
                     }
@@ -325,6 +479,8 @@ impl Code {
                     }
                     return Ok(());
                 }
+                // A condition that does not hold, or done above.
+                _ => {}
             }
         }
     }

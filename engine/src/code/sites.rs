@@ -14,12 +14,27 @@ pub(super) enum Site {
     Condition { node: usize, test: Box<Test> },
     /// A call of an action outside tables.
     Call { node: usize, action: usize },
+    /// A state of the parser.
+    State(usize),
+    /// An operation of the parser: its state and its position.
+    Operation(usize, usize),
+    /// The transitions of a state.
+    Select(usize),
     /// The primitive at this position of an action.
     Primitive { action: usize, index: usize },
 }
 
-/// A primitive that has begun: its action and position.
-pub(super) type Unfinished = Option<(usize, usize)>;
+/// A step of a packet that has begun.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Begun {
+    /// A primitive: its action and position.
+    Primitive(usize, usize),
+    /// An operation of the parser: its state and position, and where it began in the frame.
+    Operation(usize, usize, usize),
+}
+
+/// The step that has begun and not ended.
+pub(super) type Unfinished = Option<Begun>;
 
 impl Code {
     /// Records the nodes and primitives that start at an address, before they run, and the end of the primitive before them.
@@ -53,16 +68,29 @@ impl Code {
                 }
                 Site::Primitive { action, index } => {
                     machine.before(*index, &actions[*action].code, args);
-                    *unfinished = Some((*action, *index));
+                    *unfinished = Some(Begun::Primitive(*action, *index));
                 }
+                Site::State(state) => shared.parser.entered(machine, *state),
+                Site::Operation(state, index) => {
+                    shared.parser.before_op(machine, *state, *index);
+                    let start = machine.parsed.bytes;
+                    *unfinished = Some(Begun::Operation(*state, *index, start));
+                }
+                Site::Select(state) => shared.parser.selected(machine, *state),
             }
         }
     }
 }
 
-/// Records the end of a primitive.
+/// Records the end of a step.
 pub(super) fn finish(unfinished: &mut Unfinished, shared: Shared, machine: &mut Machine) {
-    if let Some((action, index)) = unfinished.take() {
-        machine.after(&shared.actions[action].code[index]);
+    match unfinished.take() {
+        Some(Begun::Primitive(action, index)) => {
+            machine.after(&shared.actions[action].code[index]);
+        }
+        Some(Begun::Operation(state, index, start)) => {
+            shared.parser.after_op(machine, (state, index), start);
+        }
+        None => {}
     }
 }

@@ -89,6 +89,7 @@ impl Engine {
         check_any_there(&file, p4info)?;
 
         let pre = Pre::new(limits.groups, limits.sessions, limits.replicas);
+        let code = Code::new(&flow, &tables, &actions, &state.registers, &parser, &layout);
         let program = Program {
             standard,
             calculations,
@@ -98,7 +99,7 @@ impl Engine {
             digests: digests.into(),
             parser,
             deparser,
-            code: Code::new(&flow, &tables, &actions),
+            code,
             ingress: flow.ingress,
             egress: flow.egress,
             actions,

@@ -1,4 +1,6 @@
 //! The parser: states, their operations and transitions.
+//!
+//! [`Code`](super::code::Code) runs it, with the primitives, most extractions and most transitions compiled; the others are here.
 
 mod load;
 mod trace;
@@ -12,21 +14,21 @@ use super::key::push_words;
 
 #[derive(Debug)]
 pub(super) struct Parser {
-    states: Vec<State>,
+    pub states: Vec<State>,
     start: Option<usize>,
     errors: Errors,
 }
 
 #[derive(Debug)]
-struct State {
-    ops: Vec<Op>,
+pub(super) struct State {
+    pub ops: Vec<Op>,
     key: Vec<KeyPart>,
     transitions: Vec<Transition>,
-    default: Option<usize>,
+    pub default: Option<usize>,
 }
 
 #[derive(Debug)]
-enum Op {
+pub(super) enum Op {
     Extract(usize),
     ExtractVarbit {
         header: usize,
@@ -90,7 +92,7 @@ struct Errors {
 }
 
 /// How far a parser came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Parsed {
     /// Bytes extracted or skipped.
     pub bytes: usize,
@@ -98,119 +100,62 @@ pub(super) struct Parsed {
     pub error: u32,
 }
 
-/// Why a parser stops before its end: an error of the program's, or of the switch's.
-enum Stop {
-    Error(u32),
-    Drop(DropCause),
-}
-
-impl From<DropCause> for Stop {
-    fn from(cause: DropCause) -> Stop {
-        Stop::Drop(cause)
-    }
-}
+/// The program's number for an error that ends the parser.
+type Stop = u32;
 
 impl Parser {
-    /// Parses a frame into the machine's header vector.
+    /// Parses a frame, the machine's payload, into the machine's header vector.
     ///
     /// # Errors
-    /// The packet visited more than `max_states` states, or an action of the parser ended it.
+    /// The packet visited too many states, or an action of the parser ended it.
     /// Errors of the program's own (`PacketTooShort`, `verify`) are part of the result.
-    pub fn run(
-        &self,
-        machine: &mut Machine,
-        blocks: &mut Blocks,
-        frame: &[u8],
-        max_states: u32,
-    ) -> Result<Parsed, DropCause> {
+    pub fn run(&self, machine: &mut Machine, blocks: &Blocks) -> Result<Parsed, DropCause> {
+        machine.parsed.error = self.errors.no_error;
+        blocks.parse(self.start, machine)?;
         if machine.state.trace.is_some() {
-            self.run_as::<true>(machine, blocks, frame, max_states)
-        } else {
-            self.run_as::<false>(machine, blocks, frame, max_states)
+            self.ended(machine);
         }
+        Ok(machine.parsed)
     }
 
-    /// Also records what happens if it is `TRACED`.
-    fn run_as<const TRACED: bool>(
-        &self,
-        machine: &mut Machine,
-        blocks: &mut Blocks,
-        frame: &[u8],
-        max_states: u32,
-    ) -> Result<Parsed, DropCause> {
-        let mut parsed = Parsed {
-            bytes: 0,
-            error: self.errors.no_error,
-        };
-        let mut state = self.start;
-        let mut visited = 0;
-        while let Some(current) = state {
-            visited += 1;
-            if visited > max_states {
-                return Err(DropCause::ParserLimit);
-            }
-            if TRACED {
-                self.entered(machine, current, parsed.bytes);
-            }
-            match self.visit::<TRACED>(current, machine, blocks, frame, &mut parsed.bytes) {
-                Ok(next) => state = next,
-                Err(Stop::Drop(cause)) => return Err(cause),
-                Err(Stop::Error(error)) => {
-                    parsed.error = error;
-                    break;
-                }
-            }
-        }
-        if TRACED {
-            self.ended(machine, parsed, frame);
-        }
-        Ok(parsed)
+    /// The number of `PacketTooShort`.
+    pub fn too_short(&self) -> u32 {
+        self.errors.packet_too_short
     }
 
-    fn visit<const TRACED: bool>(
-        &self,
-        current: usize,
-        machine: &mut Machine,
-        blocks: &mut Blocks,
-        frame: &[u8],
-        at: &mut usize,
-    ) -> Result<Option<usize>, Stop> {
-        let state = &self.states[current];
-        for (index, op) in state.ops.iter().enumerate() {
-            let start = *at;
-            if TRACED {
-                self.before_op(machine, current, index);
-            }
-            self.perform(op, machine, blocks, frame, at)?;
-            if TRACED {
-                self.after_op(machine, op, start, *at);
-            }
-        }
-        if state.transitions.is_empty() {
-            if TRACED {
-                self.selected(machine, current, &[], None, state.default);
-            }
-            return Ok(state.default);
-        }
+    /// The state that follows.
+    pub fn select(&self, state: usize, machine: &mut Machine) -> Result<Option<usize>, Stop> {
         let mut key = std::mem::take(&mut machine.state.key);
+        let taken = self.taken(state, machine, &mut key);
+        machine.state.key = key;
+        let state = &self.states[state];
+        Ok(taken?.map_or(state.default, |taken| state.transitions[taken].next))
+    }
+
+    /// The transition that a packet takes; `None` is the default one.
+    fn taken(
+        &self,
+        state: usize,
+        machine: &mut Machine,
+        key: &mut Vec<u64>,
+    ) -> Result<Option<usize>, Stop> {
         key.clear();
-        let built = self.build_key(&state.key, machine, &frame[*at..], &mut key);
+        let state = &self.states[state];
+        if state.transitions.is_empty() {
+            return Ok(None);
+        }
+        let ahead = &machine.payload[machine.parsed.bytes..];
+        self.build_key(&state.key, machine, ahead, key)?;
         let action::State {
             value_sets, masked, ..
         } = &mut *machine.state;
-        let taken = state.transitions.iter().position(|transition| {
-            match &transition.case {
-                Case::Value { value, mask } => equals(value, mask, &key),
-                // A key that could not be built in full is in no set.
-                Case::Set(set) => built.is_ok() && value_sets[*set].holds(&key, masked),
-            }
-        });
-        let next = taken.map_or(state.default, |taken| state.transitions[taken].next);
-        if TRACED && built.is_ok() {
-            self.selected(machine, current, &key, taken, next);
-        }
-        machine.state.key = key;
-        built.map(|()| next)
+        Ok(state
+            .transitions
+            .iter()
+            .position(|transition| match &transition.case {
+                Case::Value { value, mask } => equals(value, mask, key),
+                Case::Set(set) => value_sets[*set].holds(key, masked),
+            }))
     }
 
     fn build_key(
@@ -225,7 +170,7 @@ impl Parser {
                 KeyPart::Field(slot) => push_words(*slot, &machine.phv.bytes, key),
                 KeyPart::Late(field) => match field.resolve(machine.env(&[])) {
                     Some(slot) => push_words(slot, &machine.phv.bytes, key),
-                    None => return Err(Stop::Error(self.errors.stack_out_of_bounds)),
+                    None => return Err(self.errors.stack_out_of_bounds),
                 },
                 KeyPart::Lookahead { offset, width } if (1..=64).contains(width) => {
                     key.push(self.look(ahead, *offset, *width)?);
@@ -243,7 +188,7 @@ impl Parser {
     fn look(&self, ahead: &[u8], offset: u32, width: u32) -> Result<u64, Stop> {
         let (start, end) = (offset as usize, offset as usize + width as usize);
         let Some(bytes) = ahead.get(start / 8..end.div_ceil(8)) else {
-            return Err(Stop::Error(self.errors.packet_too_short));
+            return Err(self.errors.packet_too_short);
         };
         let value = bytes
             .iter()
@@ -261,7 +206,7 @@ impl Parser {
     ) -> Result<Slot, Stop> {
         let end = (offset as usize + width as usize).div_ceil(8);
         if end > ahead.len() {
-            return Err(Stop::Error(self.errors.packet_too_short));
+            return Err(self.errors.packet_too_short);
         }
         let start = offset as usize / 8;
         let scratch = &mut machine.state.scratch;
@@ -271,20 +216,13 @@ impl Parser {
         Ok(Slot::new(offset as usize % 8, width, false))
     }
 
-    #[inline(always)]
-    fn perform(
-        &self,
-        op: &Op,
-        machine: &mut Machine,
-        blocks: &mut Blocks,
-        frame: &[u8],
-        at: &mut usize,
-    ) -> Result<(), Stop> {
-        match op {
-            Op::Extract(header) => self.extract(machine, *header, None, frame, at),
-            Op::ExtractVarbit { header, bits } => {
-                self.extract(machine, *header, Some(bits), frame, at)
-            }
+    /// Performs an operation that is not a primitive.
+    pub fn perform(&self, state: usize, index: usize, machine: &mut Machine) -> Result<(), Stop> {
+        let frame = machine.payload;
+        let ahead = &frame[machine.parsed.bytes..];
+        match &self.states[state].ops[index] {
+            Op::Extract(header) => self.extract(machine, *header, None),
+            Op::ExtractVarbit { header, bits } => self.extract(machine, *header, Some(bits)),
             Op::ExtractNext {
                 stack,
                 member,
@@ -293,19 +231,19 @@ impl Parser {
                 let stack = &machine.layout.stacks[*stack];
                 let next = machine.phv.next(stack);
                 let Some(element) = stack.elements.get(next) else {
-                    return Err(Stop::Error(self.errors.stack_out_of_bounds));
+                    return Err(self.errors.stack_out_of_bounds);
                 };
-                self.extract(machine, element[*member], bits.as_ref(), frame, at)?;
+                self.extract(machine, element[*member], bits.as_ref())?;
                 machine.phv.set_next(stack, next + 1);
                 Ok(())
             }
             Op::Lookahead { to, offset, width } if (1..=64).contains(width) && to.width <= 64 => {
-                let value = self.look(&frame[*at..], *offset, *width)?;
+                let value = self.look(ahead, *offset, *width)?;
                 to.store_word(&mut machine.phv.bytes, value);
                 Ok(())
             }
             Op::Lookahead { to, offset, width } => {
-                let slot = self.peek(machine, &frame[*at..], *offset, *width)?;
+                let slot = self.peek(machine, ahead, *offset, *width)?;
                 let scratch = &machine.state.scratch;
                 if slot.width == to.width {
                     slot.copy_to(scratch, *to, &mut machine.phv.bytes);
@@ -319,23 +257,17 @@ impl Parser {
                 if test.eval(env) {
                     return Ok(());
                 }
-                Err(Stop::Error(error.eval(env) as u32))
+                Err(error.eval(env) as u32)
             }
             Op::Advance(bits) => {
                 let bytes = self.whole_bytes(bits.eval(machine.env(&[])))?;
-                if bytes > (frame.len() - *at) as u128 {
-                    return Err(Stop::Error(self.errors.packet_too_short));
+                if bytes > ahead.len() as u128 {
+                    return Err(self.errors.packet_too_short);
                 }
-                *at += bytes as usize;
+                machine.parsed.bytes += bytes as usize;
                 Ok(())
             }
-            // p4c removes every header of an `out` parameter first, before any is valid.
-            Op::Remove { header, .. }
-                if machine.state.trace.is_none() && !machine.phv.is_valid(*header) =>
-            {
-                Ok(())
-            }
-            Op::Primitive(block) | Op::Remove { block, .. } => Ok(blocks.run(*block, machine)?),
+            Op::Primitive(_) | Op::Remove { .. } => Ok(()),
         }
     }
 
@@ -344,27 +276,25 @@ impl Parser {
         machine: &mut Machine,
         header: usize,
         bits: Option<&Num>,
-        frame: &[u8],
-        at: &mut usize,
     ) -> Result<(), Stop> {
+        let ahead = &machine.payload[machine.parsed.bytes..];
         let shape = machine.layout.shape(header);
         let varbit = match bits {
             Some(bits) => self.whole_bytes(bits.eval(machine.env(&[])))?,
             None => 0,
         };
-        let left = frame.len() - *at;
-        if varbit.saturating_add(shape.fixed_bytes as u128) > left as u128 {
-            return Err(Stop::Error(self.errors.packet_too_short));
+        if varbit.saturating_add(shape.fixed_bytes as u128) > ahead.len() as u128 {
+            return Err(self.errors.packet_too_short);
         }
         let varbit = varbit as usize;
         if varbit > shape.varbit.map_or(0, |field| field.max_bytes) {
-            return Err(Stop::Error(self.errors.header_too_short));
+            return Err(self.errors.header_too_short);
         }
-        let end = *at + shape.fixed_bytes + varbit;
+        let bytes = shape.fixed_bytes + varbit;
         machine
             .phv
-            .extract(machine.layout, header, &frame[*at..end], varbit);
-        *at = end;
+            .extract(machine.layout, header, &ahead[..bytes], varbit);
+        machine.parsed.bytes += bytes;
         Ok(())
     }
 
@@ -372,10 +302,32 @@ impl Parser {
     fn whole_bytes(&self, bits: i128) -> Result<u128, Stop> {
         match u128::try_from(bits) {
             Ok(bits) if bits % 8 == 0 => Ok(bits / 8),
-            _ => Err(Stop::Error(self.errors.parser_invalid_argument)),
+            _ => Err(self.errors.parser_invalid_argument),
         }
     }
 }
+
+impl State {
+    /// The fields of the key, and the transitions before the default one: the values of the fields, their masks, and the state
+    /// that follows. `None` unless every field is at a fixed place, with at most 64 bits, and every case is a value.
+    pub fn cases(&self) -> Option<(Vec<Slot>, Vec<Exact<'_>>)> {
+        let fields = self.key.iter().map(|part| match part {
+            KeyPart::Field(slot) if slot.place().is_some() => Some(slot.with_sign(false)),
+            _ => None,
+        });
+        let cases = self.transitions.iter().map(|it| match &it.case {
+            Case::Value { value, mask } => Some((&value[..], &mask[..], it.next)),
+            Case::Set(_) => None,
+        });
+        Some((
+            fields.collect::<Option<_>>()?,
+            cases.collect::<Option<_>>()?,
+        ))
+    }
+}
+
+/// The values and masks of a transition's fields, and the state that follows.
+type Exact<'a> = (&'a [u64], &'a [u64], Option<usize>);
 
 fn equals(value: &[u64], mask: &[u64], key: &[u64]) -> bool {
     let words = value.iter().zip(mask).zip(key);

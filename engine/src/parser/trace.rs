@@ -3,12 +3,13 @@
 use super::super::action::Machine;
 use super::super::key::word_count;
 use super::super::trace::{Event, Named, Value};
-use super::{KeyPart, Op, Parsed, Parser};
+use super::{KeyPart, Op, Parser};
 
 impl Parser {
     /// Records that a state is entered.
     #[cold]
-    pub(super) fn entered(&self, machine: &mut Machine, state: usize, at: usize) {
+    pub fn entered(&self, machine: &mut Machine, state: usize) {
+        let at = machine.parsed.bytes;
         if let Some(recorder) = &mut machine.state.trace {
             recorder.enter_state(state, at);
         }
@@ -16,17 +17,18 @@ impl Parser {
 
     /// Records an operation that is about to run.
     #[cold]
-    pub(super) fn before_op(&self, machine: &mut Machine, state: usize, index: usize) {
+    pub fn before_op(&self, machine: &mut Machine, state: usize, index: usize) {
         if let Some(recorder) = &mut machine.state.trace {
             recorder.enter_op(state, index);
-            recorder.watch(machine.phv);
+            recorder.watch(machine.layout, machine.phv);
         }
     }
 
     /// Records what an operation has done; it began `start` bytes into the frame.
     #[cold]
-    pub(super) fn after_op(&self, machine: &mut Machine, op: &Op, start: usize, at: usize) {
-        let layout = machine.layout;
+    pub fn after_op(&self, machine: &mut Machine, (state, index): (usize, usize), start: usize) {
+        let (layout, at) = (machine.layout, machine.parsed.bytes);
+        let op = &self.states[state].ops[index];
         let Some(recorder) = &mut machine.state.trace else {
             return;
         };
@@ -51,21 +53,20 @@ impl Parser {
         recorder.note(event);
     }
 
-    /// Records where a state goes, and by which of its transitions; `None` is the default one.
+    /// Records where a state goes, and by which of its transitions, unless an error ends the parser there.
     #[cold]
-    pub(super) fn selected(
-        &self,
-        machine: &mut Machine,
-        state: usize,
-        key: &[u64],
-        taken: Option<usize>,
-        next: Option<usize>,
-    ) {
+    pub fn selected(&self, machine: &mut Machine, state: usize) {
+        let key = &mut Vec::new();
+        let Ok(taken) = self.taken(state, machine, key) else {
+            return;
+        };
+        let known = &self.states[state];
+        let next = taken.map_or(known.default, |taken| known.transitions[taken].next);
         let Some(recorder) = &mut machine.state.trace else {
             return;
         };
         let symbols = recorder.symbols();
-        let (mut rest, symbol) = (key, &symbols.states[state]);
+        let (mut rest, symbol) = (key.as_slice(), &symbols.states[state]);
         let parts = self.states[state].key.iter().zip(&symbol.key);
         let part = |(part, name): (&KeyPart, &String)| {
             let words;
@@ -77,7 +78,7 @@ impl Parser {
             }
         };
         let event = Event::Select {
-            key: match key {
+            key: match key.as_slice() {
                 [] => Vec::new(),
                 _ => parts.map(part).collect(),
             },
@@ -92,7 +93,8 @@ impl Parser {
 
     /// Records how the parser ended.
     #[cold]
-    pub(super) fn ended(&self, machine: &mut Machine, parsed: Parsed, frame: &[u8]) {
+    pub(super) fn ended(&self, machine: &mut Machine) {
+        let (parsed, frame) = (machine.parsed, machine.payload);
         let Some(recorder) = &mut machine.state.trace else {
             return;
         };

@@ -9,6 +9,7 @@ use super::super::phv::Phv;
 use super::super::value::{canonical, check_bytes};
 use super::entry::{FieldMatch, Match};
 use super::matcher::{EntryKey, Matcher, Range};
+use super::words::SHORT;
 
 /// How a match field is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +80,17 @@ struct Part {
     mask: u64,
 }
 
+impl Part {
+    #[inline(always)]
+    fn load(&self, phv: &Phv) -> u64 {
+        let invalid = |header: u32| !phv.is_valid(header as usize);
+        if self.header.is_some_and(invalid) {
+            return 0;
+        }
+        self.slot.load_word(&phv.bytes) & self.mask
+    }
+}
+
 impl Key {
     pub fn new(fields: Vec<KeyField>) -> Key {
         let words = fields
@@ -122,15 +134,27 @@ impl Key {
     #[inline(always)]
     pub fn build(&self, phv: &Phv, key: &mut Vec<u64>) {
         key.clear();
-        key.extend(self.parts.iter().map(|part| {
-            if part
-                .header
-                .is_some_and(|header| !phv.is_valid(header as usize))
-            {
-                return 0;
-            }
-            part.slot.load_word(&phv.bytes) & part.mask
-        }));
+        key.extend(self.parts.iter().map(|part| part.load(phv)));
+    }
+
+    /// The key of a packet if it has at most [`SHORT`] words, filled up with zeros.
+    #[inline(always)]
+    pub fn short(&self, phv: &Phv) -> Option<[u64; SHORT]> {
+        let mut words = [0; SHORT];
+        for (word, part) in words
+            .get_mut(..self.parts.len())?
+            .iter_mut()
+            .zip(&self.parts)
+        {
+            *word = part.load(phv);
+        }
+        Some(words)
+    }
+
+    /// The words of a short key.
+    #[inline(always)]
+    pub fn cut<'a>(&self, key: &'a [u64; SHORT]) -> &'a [u64] {
+        &key[..self.parts.len()]
     }
 
     /// Encodes what the control plane writes, and gives it back in canonical form.

@@ -244,10 +244,13 @@ impl Table {
         profiles: &'a [Profile],
         lookup: Lookup<'_>,
     ) -> Found<'a> {
-        let hit = match &self.matcher {
-            Matcher::Keyless => None,
-            matcher => {
-                self.declared.key.build(lookup.phv, lookup.key);
+        let key = &self.declared.key;
+        let hit = match (&self.matcher, key.short(lookup.phv)) {
+            (Matcher::Keyless, _) => None,
+            (Matcher::Exact(exact), Some(key)) => exact.get_short(&key).copied(),
+            (matcher, Some(short)) => matcher.lookup(key.cut(&short), lookup.masked),
+            (matcher, None) => {
+                key.build(lookup.phv, lookup.key);
                 matcher.lookup(lookup.key, lookup.masked)
             }
         };

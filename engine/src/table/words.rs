@@ -7,6 +7,9 @@ use rustc_hash::FxBuildHasher;
 
 type Map<K, V> = HashMap<K, V, FxBuildHasher>;
 
+/// Words of the longest key that is stored inline.
+pub(super) const SHORT: usize = 8;
+
 /// A hash table whose keys all have the same number of words.
 #[derive(Debug, Default)]
 pub(crate) enum WordMap<V> {
@@ -82,6 +85,22 @@ impl<V> WordMap<V> {
             return map.get(key);
         }
         with_map!(self, key.iter().copied(), |map, key| map.get(key), None)
+    }
+
+    /// Returns the value of a key that is filled up with zeros.
+    #[inline(always)]
+    pub fn get_short(&self, key: &[u64; SHORT]) -> Option<&V> {
+        fn first<const N: usize>(key: &[u64; SHORT]) -> Short<N> {
+            Short(*key.first_chunk().expect("no more than a short key has"))
+        }
+        match self {
+            WordMap::Empty => None,
+            WordMap::One(map) => map.get(&first(key)),
+            WordMap::Two(map) => map.get(&first(key)),
+            WordMap::Four(map) => map.get(&first(key)),
+            WordMap::Eight(map) => map.get(&first(key)),
+            WordMap::Long(_) => unreachable!("the table's keys are longer"),
+        }
     }
 
     /// Returns the value of `key` under `mask`. `scratch` is working memory.

@@ -47,7 +47,7 @@ impl Machine<'_> {
             recorder.source = recorder.source_of(at);
         }
         let before = &mut recorder.before;
-        before.phv.bytes.clone_from(&self.phv.bytes);
+        self.phv.save(self.layout, &mut before.phv);
         (before.target, before.index, before.cell) = (target, index, cell);
     }
 
@@ -193,9 +193,9 @@ impl Machine<'_> {
 
 impl Recorder {
     /// Saves the packet's state, to find changes.
-    pub(crate) fn watch(&mut self, phv: &Phv) {
+    pub(crate) fn watch(&mut self, layout: &Layout, phv: &Phv) {
         let before = &mut self.before;
-        before.phv.bytes.clone_from(&phv.bytes);
+        phv.save(layout, &mut before.phv);
         before.target = None;
     }
 

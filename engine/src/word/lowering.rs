@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use super::super::bits::Slot;
 use super::super::compile::Bound;
 use super::super::expression::{Cast, Comparison, HeaderRef, Num, Op as Arithmetic, Test};
-use super::op::At;
-use super::{Form, MAX_OPS, Meaning, Op, Word};
+use super::{At, Form, MAX_OPS, Meaning, Op, Word};
 
 /// How 64 bits can hold every value within a bound; `None` if they cannot.
 pub(super) fn fit(bound: Bound) -> Option<Meaning> {

@@ -10,7 +10,7 @@ mod op;
 use super::bits::Slot;
 use super::expression::{Env, Num, Test};
 use lowering::{Lowering, fit, range};
-pub(super) use op::Op;
+pub(super) use op::{At, Op};
 
 /// How the result's 64 bits are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,7 @@ fn run<const N: usize>(ops: &[Op], env: Env) -> u64 {
     let mut results = [0u64; N];
     let mut last = 0;
     for (index, op) in ops.iter().enumerate() {
-        last = op.result(|at| results[usize::from(at) % N], env);
+        last = op.result(|at| results[usize::from(at) % N], |leaf| leaf.find(env));
         results[index % N] = last;
     }
     last

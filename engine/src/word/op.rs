@@ -1,10 +1,12 @@
 //! The operations that code is made of.
 
+use std::cell::RefCell;
+
 use super::super::bits::Slot;
 use super::super::expression::Env;
 
-/// The position of an operation, whose result is meant.
-pub(crate) type At = u8;
+/// An operand: the position of an operation of the same expression, or a machine word of the header vector.
+pub(crate) type At = u16;
 
 /// An operation on results of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,19 +46,44 @@ pub(crate) enum Op {
     Choose(At, At, At),
 }
 
+/// A number that is no operation on other numbers.
+pub(crate) enum Leaf {
+    Field(Slot),
+    Arg(Slot),
+    Valid(usize),
+    Register(usize, u64),
+    Fill(usize, i64),
+}
+
+impl Leaf {
+    /// The number.
+    #[inline]
+    pub fn find(self, env: Env) -> u64 {
+        match self {
+            Leaf::Field(slot) => slot.load_word(&env.phv.bytes),
+            Leaf::Arg(slot) => slot.load_word(env.args),
+            Leaf::Valid(header) => u64::from(env.phv.is_valid(header)),
+            Leaf::Register(array, index) => {
+                env.registers[array].load(i128::from(index as i64)) as u64
+            }
+            Leaf::Fill(stack, plus) => {
+                (env.phv.next(&env.layout.stacks[stack]) as i64 + plus) as u64
+            }
+        }
+    }
+}
+
 impl Op {
-    /// The result, from those of the operands.
+    /// The result, from those of the operands. `find` gives that of a leaf with [`Leaf::find`].
     #[inline(always)]
-    pub fn result(&self, at: impl Fn(At) -> u64, env: Env) -> u64 {
+    pub fn result(&self, at: impl Fn(At) -> u64, find: impl FnOnce(Leaf) -> u64) -> u64 {
         match *self {
             Op::Const(value) => value,
-            Op::Field(slot) => slot.load_word(&env.phv.bytes),
-            Op::Arg(slot) => slot.load_word(env.args),
-            Op::Valid(header) => u64::from(env.phv.is_valid(header)),
-            Op::Register(array, index) => {
-                env.registers[array].load(i128::from(at(index) as i64)) as u64
-            }
-            Op::Fill(stack, plus) => (env.phv.next(&env.layout.stacks[stack]) as i64 + plus) as u64,
+            Op::Field(slot) => find(Leaf::Field(slot)),
+            Op::Arg(slot) => find(Leaf::Arg(slot)),
+            Op::Valid(header) => find(Leaf::Valid(header)),
+            Op::Register(array, index) => find(Leaf::Register(array, at(index))),
+            Op::Fill(stack, plus) => find(Leaf::Fill(stack, plus)),
             Op::Add(a, b) => at(a).wrapping_add(at(b)),
             Op::AddConst(a, value) => at(a).wrapping_add(value),
             Op::Sub(a, b) => at(a).wrapping_sub(at(b)),
@@ -135,6 +162,21 @@ impl Op {
             Op::Negate(a) => Op::Negate(to(a)),
             Op::Choose(test, yes, no) => Op::Choose(to(test), to(yes), to(no)),
         }
+    }
+
+    /// The operands.
+    pub fn operands(self) -> Vec<At> {
+        let operands = RefCell::new(Vec::new());
+        let _ = self.moved(|at| {
+            operands.borrow_mut().push(at);
+            at
+        });
+        operands.into_inner()
+    }
+
+    /// Whether this is one of the operands.
+    pub fn uses(self, at: At) -> bool {
+        self.operands().contains(&at)
     }
 
     /// How many bits the result has at most, from those of the operands.

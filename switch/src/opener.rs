@@ -19,7 +19,7 @@ use crate::tm::{PRIORITIES, WireConfig};
 pub(crate) struct PortOpener {
     seed: u64,
     pcap_dir: Option<PathBuf>,
-    /// The names of captures.
+    /// Whether captures have the names of interfaces or the numbers of ports.
     pub(crate) pcap_names: CaptureNames,
     /// Number of queues of each port.
     pub(crate) priority_queues: u8,
@@ -83,13 +83,17 @@ impl PortOpener {
         })
     }
 
-    /// Opens the CPU port.
+    /// Opens the CPU port. It has no interface, so captures that are named by interface leave it out, as on BMv2.
     pub(crate) fn open_cpu_port(
         &self,
         number: u16,
         notifier: Notifier,
     ) -> Result<NewPort, SwitchError> {
         let name = number.to_string();
+        let capture = match self.pcap_names {
+            CaptureNames::Number => self.capture(&name)?,
+            CaptureNames::Interface => None,
+        };
         Ok(NewPort {
             number,
             attachment: controller::ATTACHMENT.to_owned(),
@@ -97,7 +101,7 @@ impl PortOpener {
             wire: WireConfig::default(),
             seed: 0,
             priority_queues: self.priority_queues,
-            capture: self.capture(&name)?,
+            capture,
             capture_name: name,
         })
     }
@@ -136,5 +140,30 @@ fn cannot(dir: &Path, source: io::Error) -> SwitchError {
     SwitchError::Capture {
         dir: dir.to_owned(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::notify;
+
+    /// Switches that share a folder for captures, as p4lang/tutorials' do, may have the same CPU port.
+    #[test]
+    fn a_cpu_port_has_captures_only_by_number() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let open = |names| {
+            let replay = ReplayPlan::default();
+            let mut opener =
+                PortOpener::new(0, Some(dir.path().to_owned()), replay).expect("it exists");
+            opener.pcap_names = names;
+            let (notifier, _notifications) = notify::queues(Default::default());
+            opener.open_cpu_port(510, notifier)
+        };
+        let first = open(CaptureNames::Number).expect("the first one");
+        assert!(first.capture.is_some());
+        assert!(open(CaptureNames::Number).is_err(), "the file is in use");
+        let second = open(CaptureNames::Interface).expect("without a file");
+        assert!(second.capture.is_none());
     }
 }

@@ -5,7 +5,7 @@ use std::env;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde::Deserialize;
 
 /// The environment variable with the file's path.
@@ -65,16 +65,21 @@ fn path() -> Option<PathBuf> {
 
 fn choose(text: &str, path: &Path, name: Option<&str>) -> Result<Option<Context>> {
     let place = path.display();
-    let config: Config = serde_yaml::from_str(text).with_context(|| place.to_string())?;
+    let config: Config = serde_yaml::from_str(text).map_err(|error| {
+        // The lines after the first show the text.
+        let text = error.to_string();
+        anyhow!("{place}: {}", text.lines().next().unwrap_or_default())
+    })?;
     let Some(name) = name.or(config.current.as_deref()) else {
         return Ok(None);
     };
     let Some(context) = config.contexts.get(name) else {
         let names: Vec<&str> = config.contexts.keys().map(String::as_str).collect();
-        bail!(
-            "{place}: no context is named {name:?}; there are: {}",
-            names.join(", ")
-        );
+        let names = match &names[..] {
+            [] => "none".to_owned(),
+            names => names.join(", "),
+        };
+        bail!("{place}: no context is named {name:?}; there are: {names}");
     };
     let folder = path.parent().unwrap_or(Path::new(""));
     let at = |file: &Option<PathBuf>| file.as_ref().map(|file| folder.join(file));
@@ -115,6 +120,10 @@ mod tests {
             "{unknown}"
         );
         let wrong = choose("context: {}", Path::new("c.yaml"), None).expect_err("invalid");
-        assert!(format!("{wrong:#}").starts_with("c.yaml: "), "{wrong:#}");
+        let wrong = format!("{wrong:#}");
+        assert!(
+            wrong.starts_with("c.yaml: ") && wrong.lines().count() == 1,
+            "{wrong}"
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! The `--controller` option of all commands that talk to a controller.
 
+use std::env;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
@@ -14,17 +15,19 @@ use crate::context::{self, Context};
 /// The environment variable for `--controller`; `ultima lab exec` sets it.
 pub const VARIABLE: &str = "ULTIMA_CONTROLLER";
 
+/// The environment variable for `--context`.
+const CONTEXT: &str = "ULTIMA_CONTEXT";
+
 /// The address of the controller, and the files for TLS to it.
 #[derive(Clone, clap::Args)]
 pub struct ControllerAddress {
-    /// Address of the controller: HOST:PORT or unix:PATH; of several controllers, separated by commas [default: the context's, else 127.0.0.1:9555]
-    #[arg(long, global = true, env = VARIABLE, value_name = "ADDR", value_parser = addresses)]
+    /// Address of the controller: HOST:PORT or unix:PATH; of several controllers, separated by commas [env: ULTIMA_CONTROLLER] [default: the context's, else 127.0.0.1:9555]
+    #[arg(long, global = true, value_name = "ADDR", value_parser = addresses)]
     controller: Option<String>,
-    /// Use the controller and the TLS files of this context of ~/.config/ultima/config.yaml (ULTIMA_CONFIG) [default: its `current`]
+    /// Use the controller and the TLS files of this context of ~/.config/ultima/config.yaml (ULTIMA_CONFIG), whatever ULTIMA_CONTROLLER is [env: ULTIMA_CONTEXT] [default: its `current`]
     #[arg(
         long,
         global = true,
-        env = "ULTIMA_CONTEXT",
         value_name = "NAME",
         conflicts_with = "controller"
     )]
@@ -59,12 +62,24 @@ pub struct ControllerAddress {
 }
 
 impl ControllerAddress {
+    /// The given address: that of the option, or of the variable unless a context is given.
+    fn given(&self) -> Result<Option<String>> {
+        match (&self.controller, &self.context, env::var(VARIABLE)) {
+            (Some(given), ..) => Ok(Some(given.clone())),
+            (None, None, Ok(text)) => addresses(&text)
+                .map(Some)
+                .map_err(|why| anyhow!("invalid value '{text}' of {VARIABLE}: {why}")),
+            _ => Ok(None),
+        }
+    }
+
     /// The context, unless the address is given.
     fn context(&self) -> Result<Option<Context>> {
-        match self.controller {
-            Some(_) => Ok(None),
-            None => context::find(self.context.as_deref()),
+        if self.given()?.is_some() {
+            return Ok(None);
         }
+        let variable = env::var(CONTEXT).ok().filter(|name| !name.is_empty());
+        context::find(self.context.as_deref().or(variable.as_deref()))
     }
 
     /// The address; several are separated by commas.
@@ -72,11 +87,12 @@ impl ControllerAddress {
     /// # Errors
     /// The context is unknown, or its file or address invalid.
     pub fn address(&self) -> Result<String> {
-        if let Some(given) = &self.controller {
-            return Ok(given.clone());
+        if let Some(given) = self.given()? {
+            return Ok(given);
         }
         match self.context()? {
-            Some(Context { controller, .. }) => addresses(&controller).map_err(|why| anyhow!(why)),
+            Some(Context { controller, .. }) => addresses(&controller)
+                .map_err(|why| anyhow!("`controller: {controller}` of a context: {why}")),
             None => Ok(DEFAULT_LISTEN.to_string()),
         }
     }
@@ -125,10 +141,6 @@ fn addresses(text: &str) -> Result<String, String> {
         ));
     }
     let mut each = text.split(',').map(str::trim);
-    let checked = each.try_for_each(|address| units::control_address(address).map(drop));
-    checked.map_err(|why| match std::env::var(VARIABLE) {
-        Ok(variable) if variable == text => format!("{why}; {VARIABLE} has this value"),
-        _ => why,
-    })?;
+    each.try_for_each(|address| units::control_address(address).map(drop))?;
     Ok(text.to_owned())
 }

@@ -38,7 +38,8 @@ pub fn elements() -> ArgValueCandidates {
 /// The names of the kind that the line has named.
 pub fn of_kind() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let mut words = std::env::args().rev();
+        // The last word is the one to complete.
+        let mut words = std::env::args().rev().skip(1);
         let kind = words.find_map(|word| Kind::from_str(&word, false).ok());
         kind.map(of).unwrap_or_default()
     })

@@ -212,7 +212,16 @@ fn serve(serve: Serve) -> Result<()> {
     config.repair = !serve.no_repair;
     config.agent_rate = serve.agent_rate;
     let cluster = match serve.state.clone() {
-        Some(State::Etcd(cluster)) => Some(with_access(*cluster, &serve)?),
+        Some(State::Etcd(cluster)) => {
+            if let (Listen::Tcp(address), None) = (&serve.listen, &serve.advertise)
+                && address.ip().is_unspecified()
+            {
+                bail!(
+                    "--listen {address} is no address that clients can reach; add --advertise with one, such as 10.0.0.1:9555"
+                );
+            }
+            Some(with_access(*cluster, &serve)?)
+        }
         state => {
             serve.refuse_etcd_options()?;
             config.state = match state {

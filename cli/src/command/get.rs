@@ -21,8 +21,7 @@ use crate::view::{Document, Listing, Row, View, age};
     ultima get jobs\n  \
     ultima get switches -o wide\n  \
     ultima get job train --watch\n  \
-    ultima get hosts -o jsonpath='{[*].ip}'\n  \
-    ultima get jobs -o name --no-headers | xargs -n 1 echo")]
+    ultima get hosts -o jsonpath='{[*].ip}'")]
 pub struct Arguments {
     /// Kind of object: jobs, switches, hosts or links
     #[arg(value_name = "KIND")]

@@ -351,8 +351,13 @@ fn summary(jobs: &[api::Job]) -> String {
 
 /// A job's members, and its packet counters by switch.
 pub async fn details(client: &Client, name: &str) -> Result<String> {
-    let (job, counters) = (client.job(name).await?, client.counters(name).await?);
-    Ok(format!("{}{}", members(&job), counts(&counters)))
+    let job = client.job(name).await?;
+    // A job on no switch has no counters.
+    let counters = match job.unfit.is_empty() {
+        true => counts(&client.counters(name).await?),
+        false => String::new(),
+    };
+    Ok(members(&job) + &counters)
 }
 
 fn members(job: &api::Job) -> String {

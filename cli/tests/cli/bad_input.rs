@@ -228,6 +228,8 @@ fn bad_fabrics_are_rejected() {
         let arguments = [
             "controller",
             "serve",
+            "--state",
+            "memory",
             "--listen",
             "127.0.0.1:0",
             "--startup-timeout",
@@ -287,6 +289,12 @@ links:
     assert_says(
         &[&serve[..], &["--state", star]].concat(),
         &["star4.yaml is not a store of Ultima; pass --state with "],
+    );
+    let anywhere = ["--listen", "0.0.0.0:0", "--insecure", "--state"];
+    let serve = ["controller", "serve", "--fabric", star];
+    assert_says(
+        &[&serve[..], &anywhere, &["etcd://127.0.0.1:1/x"]].concat(),
+        &["0.0.0.0:0", "--advertise"],
     );
 }
 

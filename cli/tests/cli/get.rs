@@ -111,6 +111,21 @@ fn a_context_names_a_controller() {
         };
         assert_eq!(run(&["--context", "here"]), (Some(0), "job/train\n".into()));
         assert_eq!(run(&[]).0, Some(3));
+        // The option goes before the variables, and these before `current`.
+        for (variable, value, options) in [
+            ("ULTIMA_CONTEXT", "here", &[][..]),
+            ("ULTIMA_CONTROLLER", &address, &[]),
+            ("ULTIMA_CONTROLLER", "127.0.0.1:1", &["--context", "here"]),
+            ("ULTIMA_CONTEXT", "gone", &["--controller", &address]),
+        ] {
+            let mut get = ultima(&[&["get", "jobs", "-o", "name"], options].concat());
+            let output = get
+                .env("ULTIMA_CONFIG", &file)
+                .env(variable, value)
+                .output();
+            let output = output.expect("it runs");
+            assert_eq!(output.stdout, b"job/train\n", "{variable} {options:?}");
+        }
         let (code, said) = run(&["--context", "moon"]);
         assert!(
             code == Some(2) && said.contains("there are: gone, here"),

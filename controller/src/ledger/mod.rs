@@ -227,13 +227,27 @@ impl Ledger {
         self.take(fabric, job, plan);
     }
 
-    /// Reserves the id and the numbers of a stored job that is on no switch, so that no other job gets
-    /// them.
-    pub(crate) fn reserve(&mut self, record: &JobRecord) {
+    /// Reserves the id, the numbers and the UDP ports of a stored job that is on no switch, so that no other job gets
+    /// them, as far as the fabric has its hosts and switches.
+    pub(crate) fn reserve(&mut self, fabric: &Fabric, record: &JobRecord) {
         self.jobs.insert(JobId(record.id));
         self.counters.take(record.counter);
         if let Some(multicast) = &record.multicast {
             self.groups.take(multicast.group);
+        }
+        for member in &record.members {
+            let Some(host) = fabric.host_named(&member.host) else {
+                continue;
+            };
+            let udp_port = member.udp_port;
+            self.members.insert(Member { host, udp_port });
+            let switch = fabric.host(host).attached.switch;
+            self.switches[switch.0].sources.take(member.source);
+        }
+        for share in &record.shares {
+            if let Some(switch) = fabric.switch_named(&share.switch) {
+                self.switches[switch.0].shares.take(share.index);
+            }
         }
     }
 

@@ -226,7 +226,7 @@ impl Registry {
             stranded.insert(name, Stranded { records, reason });
         };
         for record in stranded.values().flat_map(|it: &Stranded| &it.records) {
-            registry.ledger.reserve(record);
+            registry.ledger.reserve(fabric, record);
         }
         registry.stranded = stranded;
         registry

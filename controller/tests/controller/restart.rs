@@ -1,5 +1,6 @@
 //! Restarts of a controller that has jobs.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -286,6 +287,16 @@ async fn a_restart_with_another_fabric_moves_paths_and_shows_jobs_that_do_not_fi
     let other = JobSpec::new("other", ["h1", "h2"]);
     let other = lacking.create_job(&other).await.unwrap();
     assert_ne!(other.counter_index, job.counter_index);
+    let ports = |job: &ultima_api::v1::Job, host: &str| {
+        let there = job.members.iter().filter(|member| member.host == host);
+        there.map(|member| member.udp_port).collect::<BTreeSet<_>>()
+    };
+    for host in ["h1", "h2"] {
+        assert!(
+            ports(&other, host).is_disjoint(&ports(&job, host)),
+            "{other:?}"
+        );
+    }
     lacking.delete_job("other").await.unwrap();
     let copy = state.with_extension("copy");
     handle.stop().await;

@@ -248,8 +248,11 @@ impl Client {
         };
         let reason = self.reason(at, &status);
         match status.code() {
-            // The session has ended.
+            // The session has ended, or etcd's users have changed since its token was signed.
             Code::Unauthenticated => *self.token.lock().await = None,
+            Code::InvalidArgument if status.message().contains("auth store is old") => {
+                *self.token.lock().await = None;
+            }
             Code::InvalidArgument
             | Code::PermissionDenied
             | Code::FailedPrecondition

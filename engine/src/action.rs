@@ -133,7 +133,7 @@ pub(super) struct State {
     pub registers: Vec<Register>,
     pub value_sets: Vec<ValueSet>,
     pub rng: Xoshiro256PlusPlus,
-    /// Digest messages that nobody has taken yet.
+    /// Digest messages that no client has taken yet.
     pub learned: Vec<DigestMessage>,
     /// Working memory of calculations and lookaheads.
     pub scratch: Vec<u8>,

@@ -48,7 +48,7 @@ pub struct Options {
     /// Number of values (32-bit floats) in each AllReduce, such as 25M; must be equal on all hosts
     #[arg(long, value_name = "N", default_value = "1000000", value_parser = |text: &str| units::count::<NonZeroU32>(text, NonZeroU32::MAX))]
     pub allreduce: NonZeroU32,
-    /// Number of AllReduces of the job, of which a rank that joins later takes part in the rest; must be equal on all hosts
+    /// Number of AllReduces of the job; must be equal on all hosts. A rank that joins later takes part in the remaining ones
     #[arg(long, value_name = "N", default_value = "1", value_parser = |text: &str| units::count::<NonZeroU32>(text, NonZeroU32::MAX))]
     pub repeat: NonZeroU32,
     /// Compare every result with the exact mean

@@ -96,16 +96,9 @@ async fn work(options: &Options, held: Held) -> Result<ExitCode> {
             late => Exit::TimedOut.because(format!("job {name}: {late}")).into(),
         })?;
     if begin.is_empty() {
-        let resized = || format!("job {name} was resized without host {host}");
-        let why = match removed.is_empty() {
-            true => resized(),
-            false => removed
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join("\n"),
-        };
-        return Err(Exit::Rejected.because(why).into());
+        // One line for each rank.
+        let why: Vec<String> = removed.iter().map(ToString::to_string).collect();
+        return Err(Exit::Rejected.because(why.join("\n")).into());
     }
     for why in &removed {
         // The other ranks continue without it.

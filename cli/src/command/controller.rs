@@ -212,16 +212,7 @@ fn serve(serve: Serve) -> Result<()> {
     config.repair = !serve.no_repair;
     config.agent_rate = serve.agent_rate;
     let cluster = match serve.state.clone() {
-        Some(State::Etcd(cluster)) => {
-            if let (Listen::Tcp(address), None) = (&serve.listen, &serve.advertise)
-                && address.ip().is_unspecified()
-            {
-                bail!(
-                    "--listen {address} is no address that clients can reach; add --advertise with one, such as 10.0.0.1:9555"
-                );
-            }
-            Some(with_access(*cluster, &serve)?)
-        }
+        Some(State::Etcd(cluster)) => Some(with_access(*cluster, &serve)?),
         state => {
             serve.refuse_etcd_options()?;
             config.state = match state {
@@ -292,6 +283,13 @@ fn with_access(cluster: etcd::Config, serve: &Serve) -> Result<etcd::Config> {
     if serve.startup_timeout.is_some() {
         bail!(
             "--startup-timeout: a controller with etcd starts without switches that do not answer; leave it out"
+        );
+    }
+    if let (Listen::Tcp(address), None) = (&serve.listen, &serve.advertise)
+        && address.ip().is_unspecified()
+    {
+        bail!(
+            "--listen {address} is no address that clients can reach; add --advertise with one, such as 10.0.0.1:9555"
         );
     }
     let is_loopback = |endpoint: &String| {

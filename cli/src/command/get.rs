@@ -154,7 +154,10 @@ async fn switches(client: &Client) -> Result<Listing> {
             shown.target.to_owned(),
             shown.grpc.to_owned(),
             shown.device_id.to_string(),
-            list(&[shown.problem].map(|it| if it.is_empty() { "-" } else { it })),
+            match shown.problem {
+                "" => "-".to_owned(),
+                problem => problem.to_owned(),
+            },
         ];
         Ok(Row {
             name: switch.name.clone(),

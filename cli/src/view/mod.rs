@@ -144,8 +144,8 @@ impl Row {
 }
 
 impl View {
-    /// Prints what `list` returns, of which `name` is wanted if one is given; with `--watch` also what changes, until it is
-    /// deleted or the reader closes the pipe.
+    /// Prints the objects that `list` returns, or only the one with this name. With `--watch`, then prints what changes, until
+    /// that object is deleted or the reader closes the pipe.
     ///
     /// # Errors
     /// No object has the name; errors of `list`.

@@ -73,7 +73,7 @@ pub async fn serve_with_etcd(
     advertise: Option<String>,
 ) -> Result<CandidateHandle, ServeError> {
     check_listen(&config)?;
-    let server = attentive(config.tls.as_ref())?;
+    let mut server = attentive(config.tls.as_ref())?;
     let listener = listen::bind(&config.listen).await?;
     let address = listener.address.clone();
     let itself = Leader {
@@ -89,7 +89,6 @@ pub async fn serve_with_etcd(
         problem: std::sync::Mutex::default(),
     });
     let leadership = LeadershipService::new(Who::Candidate(Arc::clone(&candidate)));
-    let mut server = server;
     let server = server
         .add_service(Guard(Gate::new(Arc::clone(&candidate))))
         .add_service(Guard(LeadershipServer::new(leadership)));
@@ -203,10 +202,7 @@ impl Candidate {
         let revision = leadership.revision();
         tracing::info!(revision, "leading");
         leadership.ended().await;
-        tracing::warn!(
-            revision,
-            "the lease has not been renewed in time; standing by"
-        );
+        tracing::warn!(revision, "the lead has ended; standing by");
         Ok(())
     }
 

@@ -95,7 +95,7 @@ struct Compiler<'a> {
     known: Known,
     /// How often the working memory was full.
     restarts: usize,
-    /// The last operation, if its result is a word of the working memory that nothing uses yet.
+    /// The last operation, if no operation has used its result in the working memory yet.
     fresh: Option<word::Op>,
     /// What is known at the first jump to a label, for labels that packets reach from one condition only.
     paths: HashMap<Label, Option<(Known, usize)>>,

@@ -29,7 +29,7 @@ enum Op {
     LoadArg(At, Slot),
     /// An operation on words.
     Compute(At, word::Op),
-    /// An operation on what is not a word.
+    /// An operation that reads something else than words: a field, a header's validity, a register.
     Find(At, word::Op),
     // The most frequent operations on words. Results are cut to a mask where p4c does that.
     Set(At, u64),
@@ -66,7 +66,7 @@ enum Op {
         by: u8,
         mask: u64,
     },
-    /// Writes the low bits of a word to a field of a header.
+    /// Writes a word to a header's field, cut to the field's width.
     Store(Wire, At),
     /// Counts in a cell.
     Count {
@@ -79,13 +79,13 @@ enum Op {
         meter: u32,
         index: At,
     },
-    /// Reads a cell of at most 64 bits; leaves the word as it is if there is no such cell.
+    /// Reads a register's cell of at most 64 bits; leaves the word as it is if there is no such cell.
     ReadRegister {
         to: At,
         register: u32,
         index: At,
     },
-    /// Writes the low bits of a word to a cell of at most 64 bits.
+    /// Writes a word to a register's cell of at most 64 bits, cut to the cell's width.
     WriteRegister {
         register: u32,
         index: At,

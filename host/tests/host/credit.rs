@@ -14,7 +14,7 @@ use crate::common::{GATHERS, Network, Random, at_once, lossy, powers};
 
 const JOB: u16 = 1;
 
-/// Runs `steps` steps of some buckets on all ranks, of which the last starts `late`. Returns the ranks' reports.
+/// Runs `steps` steps of some buckets on all ranks; the last rank starts after `late`. Returns the ranks' reports.
 fn run(config: &Config, steps: u32, buckets: &[usize], late: Duration) -> Vec<Report> {
     let bind = |_| UdpSocket::bind("127.0.0.1:0").expect("binds");
     let sockets: Vec<UdpSocket> = (0..config.ranks).map(bind).collect();

@@ -8,6 +8,7 @@ The digits are UCI's, CC BY 4.0 (digits/data/README.md).
 
 import argparse
 import gzip
+import os
 from pathlib import Path
 
 import torch
@@ -28,6 +29,13 @@ def load(path):
     return rows[:, :64].reshape(-1, 1, 8, 8) / 16, rows[:, 64].long()
 
 
+def local_device():
+    """Return this process's GPU, or the CPU if the machine has none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+
+
 def main():
     """Train, and print loss and accuracy."""
     parser = argparse.ArgumentParser()
@@ -38,8 +46,9 @@ def main():
 
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
+    device = local_device()
     torch.manual_seed(1)
-    images, digits = load(options.digits)
+    images, digits = (values.to(device) for values in load(options.digits))
     order = torch.randperm(len(images))
     tested, trained = order[:TESTED], order[TESTED:]
     trained = trained[: len(trained) // ranks * ranks]
@@ -48,7 +57,7 @@ def main():
         nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(),
         nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
         nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 10),
-    )  # fmt: skip
+    ).to(device)  # fmt: skip
     model = DistributedDataParallel(net)
     state = None
     if not options.gloo:

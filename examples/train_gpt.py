@@ -9,6 +9,7 @@ repository, under its licence (Apache-2.0); --text trains on another file.
 
 import argparse
 import math
+import os
 from pathlib import Path
 
 import torch
@@ -52,8 +53,9 @@ class GPT(nn.Module):
         """Return a score of every character, after every character of `tokens`."""
         n = tokens.shape[1]
         x = self.token(tokens) + self.place.weight[:n]
+        mask = self.mask[:n, :n].to(x.device)
         for block in self.blocks:
-            x = block(x, self.mask[:n, :n])
+            x = block(x, mask)
         return self.head(self.norm(x))
 
 
@@ -70,6 +72,13 @@ def perplexity(net, text, context):
     with torch.no_grad():
         scores = net(pieces[:, :-1])
         return math.exp(cross_entropy(scores.flatten(0, 1), pieces[:, 1:].flatten()))
+
+
+def local_device():
+    """Return this process's GPU, or the CPU if the machine has none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
 
 
 def main():
@@ -91,15 +100,16 @@ def main():
 
     dist.init_process_group("gloo")
     rank = dist.get_rank()
+    device = local_device()
     files = [options.text] if options.text else sorted(DOCS.glob("*.md"))
     characters = "".join(file.read_text() for file in files)
     alphabet = {character: number for number, character in enumerate(sorted(set(characters)))}
     text = torch.tensor([alphabet[character] for character in characters])
     split = len(text) * 9 // 10
-    trained, tested = text[:split], text[split:]
+    trained, tested = text[:split], text[split:].to(device)
 
     torch.manual_seed(options.seed)
-    net = GPT(len(alphabet), options.context, options.width, options.layers)
+    net = GPT(len(alphabet), options.context, options.width, options.layers).to(device)
     model = DistributedDataParallel(net)
     state = None
     if not options.gloo:
@@ -117,7 +127,8 @@ def main():
     )
     generator = torch.Generator().manual_seed(1000 * options.seed + rank)
     for step in range(1, options.steps + 1):
-        tokens, following = batch(trained, options.batch, options.context, generator)
+        pieces = batch(trained, options.batch, options.context, generator)
+        tokens, following = (tensor.to(device) for tensor in pieces)
         optimizer.zero_grad()
         loss = cross_entropy(model(tokens).flatten(0, 1), following.flatten())
         loss.backward()

@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations`: DDP compares the annotations of hooks with types.
 
+import contextlib
 import datetime
 import hashlib
 import os
@@ -13,11 +14,13 @@ import torch
 import torch.distributed as dist
 import ultima
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_wrapper, fp16_compress_wrapper
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+# Where models and gradients are.
+DEVICE = os.environ.get("ULTIMA_TEST_DEVICE", "cpu")
 torch.set_num_threads(1)
 # Small, so that a model has several buckets.
 BUCKET_MB = 0.02
@@ -54,13 +57,13 @@ def batch(step, dtype=torch.float32):
             image[0, digit + 1, :] += 1
         else:
             image[0, :, digit - 4] += 1
-    return images.to(dtype), classes
+    return images.to(DEVICE, dtype), classes.to(DEVICE)
 
 
 def model(dtype=torch.float32, group=None, state=None, hook=ultima.allreduce_hook, **options):
     """Return a DDP model with the same weights everywhere, and a hook if there is a state."""
     torch.manual_seed(7)
-    ddp = DistributedDataParallel(Net().to(dtype), process_group=group, bucket_cap_mb=BUCKET_MB, **options)
+    ddp = DistributedDataParallel(Net().to(DEVICE, dtype), process_group=group, bucket_cap_mb=BUCKET_MB, **options)
     if state is not None:
         ddp.register_comm_hook(state, hook)
     return ddp
@@ -86,7 +89,7 @@ def digest(ddp):
     """Return a hash of all bits of the parameters."""
     sha = hashlib.sha256()
     for parameter in ddp.parameters():
-        sha.update(parameter.detach().contiguous().view(torch.uint8 if parameter.dim() else parameter.dtype).numpy())
+        sha.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
     return sha.hexdigest()
 
 
@@ -184,14 +187,14 @@ def hook():
     report["spreads"] = not all(bool(p.grad.isfinite().all()) for p in ours.parameters())
     # Types in which old versions of Gloo broadcast no parameters.
     for name, dtype in {"bfloat16": torch.bfloat16, "float16": torch.float16}.items():
-        values = torch.linspace(-1, 1, 3000, dtype=dtype) + RANK
+        values = torch.linspace(-1, 1, 3000, dtype=dtype, device=DEVICE) + RANK
         mean = state.reduce(0, values, True).wait()
         assert mean is values and mean.dtype == dtype
-        expected = torch.linspace(-1, 1, 3000, dtype=dtype).float() + (RANKS - 1) / 2
+        expected = torch.linspace(-1, 1, 3000, dtype=dtype, device=DEVICE).float() + (RANKS - 1) / 2
         report[name] = [float((mean.float() - expected).abs().max()), True]
     # Gradients that cannot be averaged are refused before the network sees them.
     try:
-        state.reduce(0, torch.zeros(3, dtype=torch.complex64), True)
+        state.reduce(0, torch.zeros(3, dtype=torch.complex64, device=DEVICE), True)
     except ultima.DtypeError as error:
         report["dtype"] = str(error)
     dist.barrier()
@@ -272,8 +275,8 @@ def sharded():
 
     dist.init_process_group("ultima")
     torch.manual_seed(7)
-    net = Net()
-    fully_shard(net, mesh=init_device_mesh("cpu", (RANKS,)))
+    net = Net().to(DEVICE)
+    fully_shard(net, mesh=init_device_mesh(DEVICE, (RANKS,)))
     train(net, 3)
     ddp = model()
     train(ddp, 3)
@@ -283,20 +286,26 @@ def sharded():
 
 
 def hybrid():
-    """Train with HSDP: shards over pairs, replicas averaged by Ultima. Return the distance from DDP's weights."""
+    """Train with HSDP: shards, and replicas that Ultima averages. Return the distance from DDP's weights."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    dist.init_process_group("ultima")
-    mesh = init_device_mesh("cpu", (RANKS // 2, 2), mesh_dim_names=("replicate", "shard"))
+    if DEVICE == "cpu":
+        dist.init_process_group("ultima")
+        shape = (RANKS // 2, 2)
+    else:
+        # NCCL takes one GPU for each rank of a group. Here all ranks have one, so each is alone in its shard.
+        dist.init_process_group("cpu:gloo,cuda:nccl")
+        shape = (RANKS, 1)
+    mesh = init_device_mesh(DEVICE, shape, mesh_dim_names=("replicate", "shard"))
     state = ultima.State(mesh.get_group("replicate"), deadline=60.0, learning=False, recycling=True)
     torch.manual_seed(7)
-    net = Net()
+    net = Net().to(DEVICE)
     for part in (net.convolutions, net.branch, net):
         fully_shard(part, mesh=mesh["shard"])
     state.replicate(net)
     train(net, 4)
-    ddp = model()
+    ddp = model(group=dist.new_group(backend="gloo"))
     train(ddp, 4)
     ours = torch.cat([p.full_tensor().flatten() for p in net.parameters()]).detach()
     theirs = torch.cat([p.flatten() for p in ddp.parameters()]).detach()
@@ -323,7 +332,7 @@ def scaled():
     dist.init_process_group("gloo")
     report = {}
     for name, options in {"plain": {}, "recycling": {"recycling": True}, "gloo": None}.items():
-        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
+        scaler = torch.amp.GradScaler(DEVICE, init_scale=1024.0, growth_interval=3)
         settings = {"deadline": 60.0, "learning": False, "scaler": scaler}
         ddp = model(state=None if options is None else ultima.State(**settings, **options))
         optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
@@ -332,7 +341,7 @@ def scaled():
             images, classes = batch(step)
             before = digest(ddp)
             optimizer.zero_grad()
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.autocast(DEVICE, dtype=torch.bfloat16):
                 loss = cross_entropy(ddp(images), classes)
             factor = float("inf") if step == 2 and RANK == 1 else 1.0
             (scaler.scale(loss) * factor).backward()
@@ -351,7 +360,7 @@ def digits():
     import train_ddp
 
     dist.init_process_group("gloo")
-    images, classes = train_ddp.load(train_ddp.DIGITS)
+    images, classes = (values.to(DEVICE) for values in train_ddp.load(train_ddp.DIGITS))
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(1))
     tested, trained = order[:1000], order[1000:]
     accuracies = []
@@ -390,6 +399,39 @@ def averaged():
         state.average([torch.zeros(3, dtype=torch.int64)])
     except ultima.DtypeError as refused:
         return [error, is_equal and is_equal_everywhere(ddp), str(refused)]
+
+
+def streams():
+    """Average on CUDA streams that are busy. Return what went wrong."""
+    dist.init_process_group("gloo")
+    state = ultima.State(deadline=60.0, learning=False)
+    wrong = []
+    # A model with several buckets: `backward` returns without waiting for the GPU or for Ultima.
+    ddp = model(state=state, hook=bf16_compress_wrapper(ultima.allreduce_hook))
+    train(ddp, 3)
+    images, classes = batch(3)
+    loss = cross_entropy(ddp(images), classes)
+    torch.cuda.set_sync_debug_mode("error")
+    loss.backward()
+    torch.cuda.set_sync_debug_mode("default")
+    expected = (RANKS - 1) / 2
+    side = torch.cuda.Stream()
+    for step in range(20):
+        with torch.cuda.stream(side) if step % 2 else contextlib.nullcontext():
+            # The values are there long after the call.
+            torch.cuda._sleep(20_000_000)
+            buckets = [torch.full((n, 3), float(RANK), device=DEVICE).t() for n in (50_000, 50_000, 7)]
+            # Two at once with the same number of values: each has its own memory.
+            futures = [state.reduce(i, bucket, i == 2) for i, bucket in enumerate(buckets)]
+            means = [future.wait() for future in futures]
+            late = [torch.zeros_like(mean) + mean for mean in means]
+            # The next allocations take this memory while copies may be on their way.
+            del buckets, futures, means
+            torch.full((150_000,), -1.0, device=DEVICE)
+            if any(bool((mean - expected).abs().max() > 1e-5) for mean in late):
+                wrong.append(step)
+    dist.barrier()
+    return wrong
 
 
 def slow():

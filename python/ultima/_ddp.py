@@ -10,13 +10,14 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
 
 from . import _backend, _job, _native
+from ._cuda import Staging
 from ._errors import DtypeError, Error, GoneError, RendezvousError, SettingError
 from ._rendezvous import default_store, local_address, prefix_of
 from ._settings import Settings, complete
@@ -30,7 +31,7 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _STEPS = 1000
 # Seconds to wait for the other ranks' addresses.
 _TIMEOUT = 300.0
-# Seconds to wait at most for the end of a state's thread, which has nothing left to do then.
+# Seconds to wait at most for the end of a state's threads, which have nothing left to do then.
 _JOIN = 10.0
 
 _open: "weakref.WeakSet[State]" = weakref.WeakSet()
@@ -110,7 +111,7 @@ class State:
         # None ends the thread.
         self._operations: queue.SimpleQueue[Optional[_Operation]] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
-        self._cuda: Optional[_Cuda] = None
+        self._staging: Optional[Staging[_Place]] = None
         _open.add(self)
 
     def stats(self) -> list[StepStats]:
@@ -121,10 +122,13 @@ class State:
         """End the job. The state cannot be used any more."""
         if self._native is not None:
             self._native.close()
+        if self._staging is not None:
+            self._staging.close(_JOIN)
         if self._thread is not None:
             self._operations.put(None)
             self._thread.join(_JOIN)
             self._thread = None
+        self._staging = None
 
     def average(self, tensors: "Iterable[torch.Tensor]") -> None:
         """Replace tensors, such as a model's parameters, by their exact mean over all ranks, in 32 bits.
@@ -185,9 +189,9 @@ class State:
             self._thread = threading.Thread(target=self._complete, name="ultima-futures", daemon=True)
             self._thread.start()
         if buffer.is_cuda:
-            if self._cuda is None:
-                self._cuda = _Cuda(buffer.device, self._begin)
-            future = self._cuda.begin(place, buffer)
+            if self._staging is None:
+                self._staging = Staging(self._begin)
+            future = self._staging.begin(place, buffer)
         elif buffer.device.type == "cpu":
             values = buffer if buffer.dtype == torch.float32 and buffer.is_contiguous() else buffer.float().contiguous()
             future = torch.futures.Future()
@@ -223,8 +227,8 @@ class State:
                 assert outcome is not None
                 self._note(outcome, operation.is_last)
                 if operation.buffer.is_cuda:
-                    assert self._cuda is not None
-                    self._cuda.end(operation.future, operation.values, operation.buffer)
+                    assert self._staging is not None
+                    self._staging.end(operation.future, operation.values, operation.buffer)
                     continue
                 if operation.values is not operation.buffer:
                     operation.buffer.copy_(operation.values)
@@ -284,53 +288,6 @@ def _start(group: Any, rank: int, ranks: int, settings: dict[str, Any]) -> _nati
     except BaseException:
         store.cancel()
         raise
-
-
-class _Cuda:
-    """The way of CUDA tensors: to pinned memory on a stream of their own, and back.
-
-    It has never run on hardware.
-    """
-
-    def __init__(self, device: torch.device, begin: Callable[..., None]) -> None:
-        self._device = device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._begin = begin
-        self._pinned: dict[tuple[int, int], torch.Tensor] = {}
-        self._copies: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
-        threading.Thread(target=self._start, name="ultima-copies", daemon=True).start()
-
-    def begin(self, place: _Place, buffer: torch.Tensor) -> "torch.futures.Future[Any]":
-        """Start the copy of a bucket; its AllReduce starts when the copy is there."""
-        future: torch.futures.Future[Any] = torch.futures.Future(devices=[self._device])
-        key = (place.key, buffer.numel())
-        if key not in self._pinned:
-            self._pinned[key] = torch.empty(buffer.numel(), dtype=torch.float32, pin_memory=True)
-        values = self._pinned[key]
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
-            values.copy_(buffer.view(-1), non_blocking=True)
-            buffer.record_stream(self._stream)
-            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            copied.record(self._stream)
-        self._copies.put((copied, place, future, values, buffer))
-        return future
-
-    def _start(self) -> None:
-        """Start the AllReduces whose values are there, in the order of buckets."""
-        while True:
-            copied, place, future, values, buffer = self._copies.get()
-            try:
-                copied.synchronize()
-                self._begin(place, future, values, buffer)
-            except Exception as error:
-                future.set_result(error)
-
-    def end(self, future: "torch.futures.Future[Any]", values: torch.Tensor, buffer: torch.Tensor) -> None:
-        """Copy the mean back; DDP's stream waits for the copy."""
-        with torch.cuda.stream(self._stream):
-            buffer.view(-1).copy_(values, non_blocking=True)
-            future.set_result(buffer)
 
 
 def allreduce_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]

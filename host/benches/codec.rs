@@ -24,11 +24,12 @@ fn codec(criterion: &mut Criterion) {
     for len in [250_000, 2_500_000, 6_553_600, 25_000_000] {
         group.throughput(Throughput::BytesDecimal(len as u64 * 4));
         let bucket: Vec<f32> = (0..len).map(|at| at as f32).collect();
-        for (name, coding) in [
-            ("hadamard", Coding::default()),
-            ("identity", Coding::Identity),
+        for (name, coding, threads) in [
+            ("hadamard", Coding::default(), 1),
+            ("hadamard on two threads", Coding::default(), 2),
+            ("identity", Coding::Identity, 1),
         ] {
-            let mut codec = Codec::new(coding, 42);
+            let mut codec = Codec::new(coding, 42).with_threads(threads);
             let (mut encoded, mut decoded) = (Vec::new(), vec![0.0; len]);
             codec.encode(ID, &bucket, &mut encoded);
             group.bench_function(BenchmarkId::new(format!("encode/{name}"), len), |bencher| {

@@ -159,6 +159,12 @@ fn check_length(id: OperationId, was: usize, is: usize) -> Result<(), Error> {
     }
 }
 
+/// The threads for the codec of each of `ranks` on this machine: the cores that their network threads leave, up to 4.
+fn codec_threads(ranks: usize) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores / ranks).saturating_sub(1).clamp(1, 4)
+}
+
 impl Collective {
     /// Creates a collective over kernel UDP.
     ///
@@ -169,9 +175,12 @@ impl Collective {
         let buffer = UdpConfig::receive_buffer(&udp.socket, config.ranks)?;
         config.receive_buffer = Some(ReceiveBuffer::of_socket(buffer, &config));
         config.send_run = udp::send_run(&config);
-        Self::new(config, peers, move |max_datagram| {
+        let threads = codec_threads(udp.local_ranks()?);
+        let mut collective = Self::new(config, peers, move |max_datagram| {
             UdpLink::new(udp, max_datagram)
-        })
+        })?;
+        collective.codec = collective.codec.with_threads(threads);
+        Ok(collective)
     }
 
     /// Creates a collective over a virtual switch port.
@@ -215,6 +224,11 @@ impl Collective {
             history: SharedHistory::default(),
             config,
         })
+    }
+
+    /// The threads that code large buckets.
+    pub(crate) fn codec_threads(&self) -> usize {
+        self.codec.threads()
     }
 
     /// This rank's configuration.

@@ -14,17 +14,23 @@
 //!
 //! A tile of 16 blocks is transformed in registers of 16 rows: a pass does four stages. The first pass reads the
 //! bucket and flips signs, the last one scales and writes the encoded bucket, so each is passed over once.
+//! Threads share a large bucket's tiles; the result is the same for any number of them.
 
 mod hadamard;
 mod signs;
 pub(crate) mod simd;
+mod threads;
 mod tile;
 
 use crate::memory;
 use crate::operation::OperationId;
 use signs::Signs;
 use simd::{Cpu, LANES, Row};
+use threads::{Columns, share_out};
 use tile::{Blocks, Decode, Encode};
+
+/// Values for which another thread pays: 2 MB take a thread about ten times as long as its start.
+const VALUES_PER_THREAD: usize = 1 << 19;
 
 /// Coding of a bucket for a network that loses packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +91,8 @@ pub struct Codec {
     coding: Coding,
     seed: u64,
     cpu: Cpu,
-    /// Memory for a tile.
-    rows: Vec<Row>,
+    /// Memory for a tile, for each thread.
+    rows: Vec<Vec<Row>>,
     /// The last block with its padding.
     padded: Vec<f32>,
 }
@@ -102,9 +108,20 @@ impl Codec {
             coding,
             seed,
             cpu: Cpu::fastest(),
-            rows: Vec::new(),
+            rows: vec![Vec::new()],
             padded: Vec::new(),
         }
+    }
+
+    /// Has large buckets coded on up to `threads` threads, this one included. The default is 1.
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        self.rows.resize(threads.max(1), Vec::new());
+        self
+    }
+
+    /// The threads that code large buckets.
+    pub(crate) fn threads(&self) -> usize {
+        self.rows.len()
     }
 
     /// Writes the encoding of `bucket` in operation `id` to `encoded`, whose allocation is reused.
@@ -115,11 +132,11 @@ impl Codec {
         }
         encoded.resize(len, 0.0);
         let Some(block) = self.coding.block(bucket.len()) else {
-            encoded.copy_from_slice(bucket);
-            return;
+            return self.copy(bucket, encoded);
         };
         let (whole, rest) = bucket.split_at(bucket.len() / block * block);
-        self.reserve(block);
+        let cpu = self.cpu;
+        self.padded.resize(block, 0.0);
         self.padded[..rest.len()].copy_from_slice(rest);
         self.padded[rest.len()..].fill(0.0);
         let shape = Blocks {
@@ -127,31 +144,29 @@ impl Codec {
             len: block,
         };
         let signs = Signs::new(self.seed, id);
-        for tile in shape.tiles() {
+        let encoded = Columns::new(encoded);
+        let padded = &self.padded;
+        let threads = threads_for(&mut self.rows, bucket.len());
+        share_out(threads, shape.tiles(), |rows, tile| {
             let whole = &whole[tile.first_block * block..];
             let mut lanes: [&[f32]; LANES] = [&[]; LANES];
-            let parts = whole
-                .chunks_exact(tile.lane)
-                .chain(self.padded.chunks_exact(tile.lane));
+            let parts = (whole.chunks_exact(tile.lane)).chain(padded.chunks_exact(tile.lane));
             for (part, at) in parts.zip(tile.lanes(shape)) {
                 lanes[at] = part;
             }
-            let place = tile.place(shape, &mut self.rows, signs);
-            let encoded = &mut encoded[tile.first_block..];
-            self.cpu.run(Encode {
-                place,
+            cpu.run(Encode {
+                place: tile.place(shape, reserved(rows, block), signs),
                 lanes,
-                encoded,
+                encoded: encoded.from(tile.first_block),
             });
-        }
+        });
     }
 
-    /// Makes room for a tile and a padded block.
-    fn reserve(&mut self, block: usize) {
-        if self.rows.len() < block {
-            self.rows.resize(block, Row::ZERO);
-        }
-        self.padded.resize(block, 0.0);
+    /// Copies a bucket that has no code.
+    fn copy(&mut self, from: &[f32], to: &mut [f32]) {
+        let threads = threads_for(&mut self.rows, from.len());
+        let parts = (from.chunks(VALUES_PER_THREAD)).zip(to.chunks_mut(VALUES_PER_THREAD));
+        share_out(threads, parts, |_, (from, to)| to.copy_from_slice(from));
     }
 
     /// The coding in use.
@@ -186,34 +201,56 @@ impl Codec {
     ) {
         assert_eq!(encoded.len(), coding.encoded_len(bucket.len()));
         let Some(block) = coding.block(bucket.len()) else {
-            bucket.copy_from_slice(encoded);
-            return;
+            return self.copy(encoded, bucket);
         };
-        self.reserve(block);
+        let cpu = self.cpu;
+        let threads = threads_for(&mut self.rows, bucket.len());
+        self.padded.resize(block, 0.0);
         let (whole, rest) = bucket.split_at_mut(bucket.len() / block * block);
         let shape = Blocks {
             count: encoded.len() / block,
             len: block,
         };
         let signs = Signs::new(self.seed, id);
-        for tile in shape.tiles() {
-            let whole = &mut whole[tile.first_block * block..];
+        let mut left = (whole, self.padded.as_mut_slice());
+        let tiles = shape.tiles().map(|tile| {
+            // Only the last tile has the padded block.
+            let len = (tile.blocks * block).min(left.0.len());
+            let own = left.0.split_off_mut(..len).expect("not longer");
+            let padded = match len < tile.blocks * block {
+                true => std::mem::take(&mut left.1),
+                false => &mut [],
+            };
+            (tile, own, padded)
+        });
+        share_out(threads, tiles, |rows, (tile, own, padded)| {
             let mut lanes: [&mut [f32]; LANES] = Default::default();
-            let parts =
-                (whole.chunks_exact_mut(tile.lane)).chain(self.padded.chunks_exact_mut(tile.lane));
+            let parts = (own.chunks_exact_mut(tile.lane)).chain(padded.chunks_exact_mut(tile.lane));
             for (part, at) in parts.zip(tile.lanes(shape)) {
                 lanes[at] = part;
             }
-            let place = tile.place(shape, &mut self.rows, signs);
-            let encoded = &encoded[tile.first_block..];
-            self.cpu.run(Decode {
-                place,
+            cpu.run(Decode {
+                place: tile.place(shape, reserved(rows, block), signs),
                 lanes,
-                encoded,
+                encoded: &encoded[tile.first_block..],
             });
-        }
+        });
         rest.copy_from_slice(&self.padded[..rest.len()]);
     }
+}
+
+/// As many threads as pay for a bucket of `len` values.
+fn threads_for(rows: &mut [Vec<Row>], len: usize) -> &mut [Vec<Row>] {
+    let threads = (len / VALUES_PER_THREAD).clamp(1, rows.len());
+    &mut rows[..threads]
+}
+
+/// Makes room for the rows of a tile.
+fn reserved(rows: &mut Vec<Row>, block: usize) -> &mut [Row] {
+    if rows.len() < block {
+        rows.resize(block, Row::ZERO);
+    }
+    rows
 }
 
 #[cfg(test)]
@@ -326,6 +363,28 @@ mod tests {
                 let portable = results.next();
                 assert!(
                     results.all(|result| Some(result) == portable),
+                    "{coding:?} {len}"
+                );
+            }
+        }
+    }
+
+    /// Lengths with a last tile that is wide, narrow, padded or alone in its share.
+    #[test]
+    fn threads_change_no_bit() {
+        for coding in [Coding::Identity, Coding::default()] {
+            for len in [1000, (1 << 20) + 4096, 1_700_001, (1 << 21) - 1] {
+                let original = bucket(len);
+                let mut results = [1, 2, 5].map(|threads| {
+                    let mut codec = Codec::new(coding, 42).with_threads(threads);
+                    let (mut encoded, mut decoded) = (Vec::new(), vec![0.0; len]);
+                    codec.encode(ID, &original, &mut encoded);
+                    codec.decode(ID, &encoded, &mut decoded);
+                    (bits(&encoded), bits(&decoded))
+                });
+                let (first, others) = results.split_first_mut().expect("three");
+                assert!(
+                    others.iter().all(|other| other == first),
                     "{coding:?} {len}"
                 );
             }

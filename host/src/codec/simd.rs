@@ -1,4 +1,4 @@
-//! Vectors of the CPU at hand: the only unsafe code of the codec.
+//! Vectors of the CPU at hand.
 //!
 //! Every implementation adds, subtracts and multiplies single values in IEEE 754 arithmetic, without fused
 //! operations, so all of them return the same bits.

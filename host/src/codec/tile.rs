@@ -7,6 +7,7 @@
 use super::hadamard;
 use super::signs::{Signs, TileSigns};
 use super::simd::{LANES, Row, Simd, Task};
+use super::threads::Columns;
 
 /// The blocks of a bucket.
 #[derive(Clone, Copy)]
@@ -102,8 +103,8 @@ impl Place<'_> {
 pub(super) struct Encode<'a> {
     pub place: Place<'a>,
     pub lanes: [&'a [f32]; LANES],
-    /// The encoded bucket from the tile's first block on.
-    pub encoded: &'a mut [f32],
+    /// The encoded bucket from the tile's first block on. Of each coefficient, the tile's blocks are written.
+    pub encoded: Columns<'a>,
 }
 
 impl Task for Encode<'_> {
@@ -173,7 +174,7 @@ impl Encode<'_> {
     fn store_wide<S: Simd, const R: usize>(&mut self, simd: S, stride: usize) {
         let (scale, pitch) = (self.place.scale, self.place.pitch);
         let tile = &self.place.tile[..R * stride];
-        let encoded = &mut *self.encoded;
+        let encoded = &mut self.encoded;
         for first in 0..stride {
             for part in 0..LANES / S::WIDTH {
                 let mut rows = [simd.zero(); R];
@@ -185,10 +186,9 @@ impl Encode<'_> {
                     *row = simd.scale(*row, scale);
                 }
                 for (k, row) in rows.iter().enumerate() {
-                    let (out, _) = encoded[(first + k * stride) * pitch..]
-                        .split_first_chunk_mut()
-                        .expect("a row per coefficient");
-                    simd.store(*row, out, part);
+                    // SAFETY: the coefficients of this tile's sixteen blocks.
+                    let out = unsafe { encoded.get((first + k * stride) * pitch, LANES) };
+                    simd.store(*row, out.first_chunk_mut().expect("sixteen"), part);
                 }
             }
         }
@@ -207,17 +207,19 @@ impl Encode<'_> {
             let row = row.0.map(|value| value * *scale);
             let at = at * (LANES / L) * *pitch;
             if L == *pitch {
-                self.encoded[at..][..LANES].copy_from_slice(&row);
+                // SAFETY: the bucket has no other blocks.
+                unsafe { self.encoded.get(at, LANES) }.copy_from_slice(&row);
             } else {
                 for (part, values) in row.as_chunks::<L>().0.iter().enumerate() {
-                    self.encoded[at + part * *pitch..][..L].copy_from_slice(values);
+                    // SAFETY: the coefficients of this tile's blocks.
+                    unsafe { self.encoded.get(at + part * *pitch, L) }.copy_from_slice(values);
                 }
             }
         }
     }
 
     #[inline(always)]
-    fn small<S: Simd>(self, simd: S) {
+    fn small<S: Simd>(mut self, simd: S) {
         let Place {
             tile,
             mut signs,
@@ -242,8 +244,10 @@ impl Encode<'_> {
             }
             stride *= 2;
         }
-        for (row, out) in tile.iter().zip(self.encoded.chunks_mut(pitch)) {
-            for (out, value) in out[..blocks].iter_mut().zip(&row.0) {
+        for (at, row) in tile.iter().enumerate() {
+            // SAFETY: the coefficients of this tile's blocks.
+            let out = unsafe { self.encoded.get(at * pitch, blocks) };
+            for (out, value) in out.iter_mut().zip(&row.0) {
                 *out = value * scale;
             }
         }
@@ -254,7 +258,7 @@ impl Encode<'_> {
 pub(super) struct Decode<'a> {
     pub place: Place<'a>,
     pub lanes: [&'a mut [f32]; LANES],
-    /// As in [`Encode`].
+    /// The encoded bucket from the tile's first block on.
     pub encoded: &'a [f32],
 }
 

@@ -1,7 +1,7 @@
 //! Kernel UDP: segmentation offload for sending, batches and coalescing for receiving.
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -43,6 +43,18 @@ impl UdpConfig {
     /// [`LinkError::Io`].
     pub fn receive_buffer(socket: &UdpSocket, ranks: u16) -> Result<usize, LinkError> {
         inbox::size(socket, usize::from(ranks).saturating_sub(1))
+    }
+
+    /// The ranks with this rank's address, this one included.
+    ///
+    /// # Errors
+    /// [`LinkError::Io`].
+    pub(crate) fn local_ranks(&self) -> Result<usize, LinkError> {
+        let own = (self.socket.local_addr())
+            .map_err(|error| LinkError::io("read the socket's address", error))?;
+        let others = (self.peers.iter())
+            .filter(|peer| SocketAddr::V4(**peer) != own && IpAddr::V4(*peer.ip()) == own.ip());
+        Ok(1 + others.count())
     }
 }
 

@@ -112,7 +112,7 @@ impl Hierarchical {
             return Err(Error::Grid(GridError::Differ));
         }
         Ok(Self {
-            codec: Codec::new(of_row.coding, of_row.seed),
+            codec: Codec::new(of_row.coding, of_row.seed).with_threads(row.codec_threads()),
             member: of_row.rank,
             members: of_row.ranks,
             spare: [Vec::new(), Vec::new()],

@@ -19,6 +19,7 @@ use crate::safeguards::{CodingInUse, Safeguards, StopError, Verdict};
 use crate::spans;
 use crate::stats::Outcome;
 use crate::trace::Sink;
+use crate::values::{Lent, Values};
 
 /// Errors of a collective.
 #[derive(Debug, thiserror::Error)]
@@ -244,10 +245,32 @@ impl Collective {
     ///
     /// # Errors
     /// [`Error::Start`] if the id cannot be used, [`Error::Length`] if the bucket's length changed; both
-    /// leave `bucket` unchanged. [`Error::Link`] if the link failed.
+    /// leave `bucket` unchanged. [`Error::Link`] if the link failed; without coding and recycling, parts of `bucket` may
+    /// then be replaced.
     pub fn allreduce(&mut self, id: OperationId, bucket: &mut [f32]) -> Result<Outcome, Error> {
+        if self.codec.coding() == Coding::Identity && self.carry.is_none() {
+            return self.allreduce_in_place(id, bucket);
+        }
         self.start(id, bucket)?;
         self.wait(id, bucket)
+    }
+
+    /// [`Collective::allreduce`] without a copy of the bucket.
+    fn allreduce_in_place(
+        &mut self,
+        id: OperationId,
+        bucket: &mut [f32],
+    ) -> Result<Outcome, Error> {
+        self.check_idle(id)?;
+        let len = bucket.len();
+        let span = spans::allreduce(self.config.rank, id, len);
+        // SAFETY: this function does not use `bucket`, and returns when the data thread has dropped the values: it drops
+        // them before it reports the end of the operation, or has ended, see `Handle::reply`.
+        let lent = unsafe { Lent::new(bucket) };
+        self.begin((id, Piece::default()), Values::Lent(lent), len, span);
+        let (outcome, _) = self.wait_encoded(id)?;
+        self.follow_coding(&outcome);
+        Ok(outcome)
     }
 
     /// Starts an [`Collective::allreduce`] and returns at once. Several buckets of a step may be in progress,
@@ -258,13 +281,7 @@ impl Collective {
     /// [`Error::UnderWay`] if the bucket is in progress in another step. [`Collective::wait`] reports an id
     /// that the core rejects.
     pub fn start(&mut self, id: OperationId, bucket: &[f32]) -> Result<(), Error> {
-        self.check_free(id)?;
-        if let Some(other) = self.under_way.iter().find(|o| o.id.bucket == id.bucket) {
-            return Err(Error::UnderWay {
-                id,
-                under_way: other.id,
-            });
-        }
+        self.check_idle(id)?;
         let mut contributions = self.spare.pop().unwrap_or_default();
         let span = spans::allreduce(self.config.rank, id, bucket.len());
         let _entered = span.enter();
@@ -279,7 +296,7 @@ impl Collective {
         }
         self.begin(
             (id, Piece::default()),
-            contributions,
+            Values::Stored(contributions),
             bucket.len(),
             span.clone(),
         );
@@ -299,14 +316,14 @@ impl Collective {
         self.check_free(id)?;
         let len = values.len();
         let span = spans::allreduce(self.config.rank, id, len);
-        self.begin((id, piece), values, len, span);
+        self.begin((id, piece), Values::Stored(values), len, span);
         Ok(())
     }
 
     fn begin(
         &mut self,
         (id, piece): (OperationId, Piece),
-        contributions: Vec<f32>,
+        contributions: Values,
         values: usize,
         span: tracing::Span,
     ) {
@@ -348,10 +365,7 @@ impl Collective {
             carry.settle(&mut self.codec, id, &corrections, bucket);
         }
         self.spare.push(result);
-        if let Some(on) = self.in_use.heard(outcome.coded_otherwise) {
-            tracing::info!(rank = self.config.rank, %id, on, "follow the others' coding: this rank missed the vote on it");
-            self.code(on);
-        }
+        self.follow_coding(&outcome);
         self.history.lock().add(&outcome);
         spans::ended(&outcome);
         Ok(*outcome)
@@ -377,6 +391,15 @@ impl Collective {
         Ok((*outcome, result))
     }
 
+    /// Follows the others' coding if this rank missed the vote on it.
+    fn follow_coding(&mut self, outcome: &Outcome) {
+        if let Some(on) = self.in_use.heard(outcome.coded_otherwise) {
+            let (rank, id) = (self.config.rank, outcome.id);
+            tracing::info!(rank, %id, on, "follow the others' coding: this rank missed the vote on it");
+            self.code(on);
+        }
+    }
+
     fn position(&self, id: OperationId) -> Result<usize, Error> {
         let at = self.under_way.iter().position(|o| o.id == id);
         at.ok_or(Error::NotStarted(id))
@@ -390,6 +413,18 @@ impl Collective {
             }
             // Reports that no caller waits for any more.
             self.listen()?;
+        }
+    }
+
+    /// Checks that neither the id nor its bucket is in progress.
+    fn check_idle(&self, id: OperationId) -> Result<(), Error> {
+        self.check_free(id)?;
+        match self.under_way.iter().find(|o| o.id.bucket == id.bucket) {
+            None => Ok(()),
+            Some(other) => Err(Error::UnderWay {
+                id,
+                under_way: other.id,
+            }),
         }
     }
 

@@ -132,6 +132,11 @@ impl Tour {
         }
     }
 
+    /// Number of slots that all owners have had.
+    pub(crate) fn least(&self) -> u32 {
+        self.positions.iter().copied().min().unwrap_or_default()
+    }
+
     /// The next slot that may be sent. `slots` returns the number of slots in an owner's shard, which may grow.
     pub(crate) fn next(
         &mut self,

@@ -30,9 +30,13 @@ impl Task for Divide<'_> {
     #[inline(always)]
     fn run<S: Simd, const R: usize>(self, _: S) {
         let Divide(sums, count) = self;
-        let count = f32::from(count);
-        for sum in sums {
-            *sum /= count;
+        let divisor = f32::from(count);
+        // The same bits: a multiplication by a power of two is exact, or rounds the same number.
+        if count.is_power_of_two() {
+            let factor = divisor.recip();
+            sums.iter_mut().for_each(|sum| *sum *= factor);
+        } else {
+            sums.iter_mut().for_each(|sum| *sum /= divisor);
         }
     }
 }

@@ -5,7 +5,8 @@
 //! sender, and after each half a window of them, the receiver grants credit (CONTROL): the last sequence number that it has taken
 //! from its socket, and the window. A sender has at most a window of packets outstanding at each receiver.
 //! Sequence numbers, unlike counts, survive losses: whatever precedes a received packet on its path has
-//! arrived or is lost.
+//! arrived or is lost. Where packets leave in runs, a grant leaves behind the next run to its source, in the same system
+//! call: alone it would cost half as much as a run.
 //!
 //! A sender without credit asks for it, at growing intervals, so that a lost grant delays it a little and a
 //! receiver that does not run gets few requests. A receiver that grants nothing for the given patience is
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use ultima_wire::{Credit as Message, Header};
 
-use crate::config::{Config, ReceiveBuffer};
+use crate::config::{Config, Gather, ReceiveBuffer};
 use crate::rotation::Flow;
 use crate::time::Time;
 
@@ -58,6 +59,10 @@ pub(super) struct Credit {
     window: u16,
     /// Sources to grant credit to.
     owed: VecDeque<u16>,
+    /// Packets to one rank that leave together. 0 if grants do not wait for them.
+    run: u32,
+    /// The rank that the last packet was sent to, and how many of the same run.
+    last_run: (u16, u32),
 }
 
 /// Another rank as a receiver.
@@ -84,7 +89,8 @@ struct Source {
     taken: u32,
     /// Packets taken since the last grant.
     ungranted: u16,
-    owed: bool,
+    /// This rank's sequence number when a grant became due.
+    owed: Option<u32>,
 }
 
 /// True if sequence number `a` is newer than `b`; they wrap.
@@ -105,6 +111,8 @@ impl Credit {
         // Until a receiver grants more, it may not have sized its socket; or it has as little room as this rank.
         let first = own.min(ReceiveBuffer::unsized_socket(config).packets);
         let first = share(first, others).max(1);
+        // A rate delays data, and would delay grants.
+        let waits = config.gather == Gather::Unicast && config.pacing.is_none();
         let receiver = |_| Receiver {
             window: first,
             outstanding: VecDeque::new(),
@@ -122,6 +130,11 @@ impl Credit {
             sources: vec![Source::default(); ranks.into()],
             window: share(own, others).max(SMALLEST_WINDOW),
             owed: VecDeque::new(),
+            run: match config.send_run {
+                run if waits && run > 1 => run.into(),
+                _ => 0,
+            },
+            last_run: (config.rank, 0),
         }
     }
 
@@ -187,6 +200,10 @@ impl Credit {
                 let receiver = &mut self.receivers[usize::from(rank)];
                 receiver.outstanding.push_back(self.sequence);
                 self.group_room = 0;
+                self.last_run = match self.last_run {
+                    (last, sent) if last == rank && sent < self.run => (rank, sent + 1),
+                    _ => (rank, 1),
+                };
             }
             Destination::Group => {
                 self.group.push_back(self.sequence);
@@ -235,10 +252,25 @@ impl Credit {
     }
 
     fn owe(&mut self, rank: u16) {
-        let source = &mut self.sources[usize::from(rank)];
-        if !std::mem::replace(&mut source.owed, true) {
+        let owed = &mut self.sources[usize::from(rank)].owed;
+        if owed.is_none() {
+            *owed = Some(self.sequence);
             self.owed.push_back(rank);
         }
+    }
+
+    /// The next source to grant credit to: its run ends here, or it has waited as long as runs to all ranks take.
+    fn take_owed(&mut self, idle: bool) -> Option<u16> {
+        let owed = |rank: u16| self.sources[usize::from(rank)].owed;
+        let first = *self.owed.front()?;
+        let (last, sent) = self.last_run;
+        if sent == self.run && owed(last).is_some() {
+            let at = self.owed.iter().position(|rank| *rank == last)?;
+            return self.owed.remove(at);
+        }
+        let patience = self.run * (self.sources.len() as u32 - 1);
+        let waited = self.sequence.wrapping_sub(owed(first)?);
+        (idle || waited >= patience).then(|| self.owed.pop_front())?
     }
 
     fn granted(&mut self, rank: u16, taken: u32, window: u16) -> bool {
@@ -263,11 +295,12 @@ impl Credit {
         is_free
     }
 
-    /// The next grant or request to send. `asks` says that data may wait for credit.
-    pub(super) fn next(&mut self, now: Time, asks: bool) -> Option<(u16, Message)> {
-        if let Some(rank) = self.owed.pop_front() {
+    /// The next grant or request to send. `asks` says that data may wait for credit, `idle` that nothing else can be
+    /// sent now.
+    pub(super) fn next(&mut self, now: Time, asks: bool, idle: bool) -> Option<(u16, Message)> {
+        if let Some(rank) = self.take_owed(idle) {
             let source = &mut self.sources[usize::from(rank)];
-            (source.owed, source.ungranted) = (false, 0);
+            (source.owed, source.ungranted) = (None, 0);
             let grant = Message::Grant {
                 taken: source.taken,
                 window: self.window,

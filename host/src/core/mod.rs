@@ -86,7 +86,7 @@ use crate::stats::{ClosedBy, Outcome, Totals};
 use crate::time::Time;
 use crate::timeout::Policy;
 use crate::trace::{Happened, Sink, Timer};
-use crate::values::Values;
+use crate::values::Spare;
 
 pub use check::{CheckPacket, Heard, HeardInRound};
 pub use start::StartError;
@@ -188,7 +188,7 @@ pub struct Core {
     totals: Totals,
     tracer: Tracer,
     spare_buffers: Vec<Buffers>,
-    spare_values: Vec<Values>,
+    spare_values: Vec<Spare>,
 }
 
 impl Core {
@@ -485,9 +485,9 @@ impl Core {
             let Some(operation) = self.operations.remove(at) else {
                 return;
             };
-            let (counters, values) = operation.into_remains();
+            let (counters, spare) = operation.into_remains();
             self.totals.phases += counters;
-            self.spare_values.push(values);
+            self.spare_values.push(spare);
         }
     }
 

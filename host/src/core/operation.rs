@@ -18,7 +18,7 @@ use crate::stats::{ClosedBy, FromRank, LastPackets, Outcome, PhaseCounters, Phas
 use crate::time::Time;
 use crate::timeout::{Bounds, Ended, Policy, Stage};
 use crate::trace::{Fate, Happened, Timer};
-use crate::values::Values;
+use crate::values::{Bucket, Spare, Values};
 
 use super::Destination;
 use super::collect::Collect;
@@ -50,15 +50,14 @@ pub(super) struct Operation {
     /// By stage: when the time for missing packets ends, once every rank's last packets have begun to arrive.
     early_at: [Option<Time>; 2],
     pub(super) deadline: Time,
-    /// The values to send: contributions and, in the own shard, aggregates as slots close.
-    own: Values,
+    bucket: Bucket,
     outbox: Outbox,
     ways: Ways,
     waits: Waits,
     last: LastPackets,
     coded_otherwise: CodedOtherwise,
     delayed: DelayedNotices,
-    /// None after the operation has ended. Unsent values are in `own`.
+    /// None after the operation has ended. Unsent aggregates are in `bucket`.
     waiting: Option<Waiting>,
 }
 
@@ -143,7 +142,6 @@ impl CodedOtherwise {
 struct Waiting {
     reduce: Reduce,
     collect: Collect,
-    result: Values,
     shard_duration: Option<Duration>,
 }
 
@@ -189,8 +187,7 @@ impl Operation {
         config: &Config,
         (id, Piece { part, lacks }): (OperationId, Piece),
         own: Values,
-        mut result: Values,
-        mut buffers: Buffers,
+        (mut buffers, spare): (Buffers, Spare),
         (number, incast, bounds): (u32, u16, Bounds),
         now: Time,
     ) -> Self {
@@ -202,7 +199,6 @@ impl Operation {
             .reduce
             .reset(&layout, part, who, config, stored, rotations);
         buffers.collect.reset(&layout, part, who, config);
-        result.resize(own.len(), stored);
         let mut operation = Self {
             id,
             layout,
@@ -222,11 +218,15 @@ impl Operation {
             last: LastPackets::default(),
             coded_otherwise: CodedOtherwise::new(config.ranks),
             delayed: DelayedNotices::new(config.ranks),
-            own,
+            bucket: Bucket::new(
+                own,
+                layout.shard(config.rank),
+                config.recycling.is_some(),
+                spare,
+            ),
             waiting: Some(Waiting {
                 reduce: buffers.reduce,
                 collect: buffers.collect,
-                result,
                 shard_duration: None,
             }),
         };
@@ -240,12 +240,10 @@ impl Operation {
     fn give(&mut self, config: &Config, now: Time) {
         let Config { rank, ranks, .. } = *config;
         let shard = self.layout.shard(rank);
-        if let (Some(given), Some(waiting)) = (self.own.get_mut(shard.clone()), &mut self.waiting) {
+        if let Some(given) = self.bucket.own_mut().get_mut(shard.clone()) {
             config.element.round(given);
-            if let Some(values) = waiting.result.get_mut(shard) {
-                values.copy_from_slice(given);
-            }
         }
+        self.bucket.close(shard);
         for slot in 0..self.layout.slots(rank) {
             let given = Closed {
                 slot,
@@ -306,7 +304,7 @@ impl Operation {
                 | (Part::Gather, Kind::Gather) => {}
                 _ => return Err(Rejection::Part),
             }
-            if self.own.is_stored() && !payload.is_whole() {
+            if self.bucket.is_stored() && !payload.is_whole() {
                 return Err(Rejection::Length);
             }
             if let Some(cause) = packet::cause_of(header.switch_flags) {
@@ -330,20 +328,18 @@ impl Operation {
         let last = header.host_flags.last;
         let acceptance = match header.kind {
             Kind::Scatter => {
-                let Waiting { reduce, result, .. } = waiting;
-                let slot = (header.slot, last);
-                reduce.contribute(&self.layout, source, slot, payload, (&self.own, result))
+                let (slot, bucket) = ((header.slot, last), &mut self.bucket);
+                (waiting.reduce).contribute(&self.layout, source, slot, payload, bucket)
             }
             Kind::Gather => {
                 waiting.reduce.sent_after(source);
-                let Waiting {
-                    collect, result, ..
-                } = waiting;
+                let collect = &mut waiting.collect;
                 if last {
                     collect.ending(source);
                 }
                 let counted = packet::counts_us(config, header, payload);
                 let aggregate = (header.slot, header.contributions, counted);
+                let result = self.bucket.result_mut();
                 collect.store(&self.layout, source, aggregate, payload, result)
             }
             _ => {
@@ -391,9 +387,10 @@ impl Operation {
     /// contributions. The shard becomes zero, nothing is sent, and the others' aggregates are still accepted.
     pub(super) fn lapse(&mut self, rank: u16, now: Time) {
         self.outbox.abandon(now);
-        if let Some(Waiting { reduce, result, .. }) = &mut self.waiting {
-            reduce.lapse();
-            if let Some(values) = result.get_mut(self.layout.shard(rank)) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.reduce.lapse();
+            let shard = self.layout.shard(rank);
+            if let Some(values) = self.bucket.result_mut().get_mut(shard) {
                 values.fill(0.0);
             }
         }
@@ -444,14 +441,13 @@ impl Operation {
         let Some(Waiting {
             reduce,
             collect,
-            result,
             shard_duration,
         }) = &mut self.waiting
         else {
             return false;
         };
         let (id, part, outbox) = (self.id, self.part, &mut self.outbox);
-        reduce.close_ready(&self.layout, &mut self.own, result, estimator, |closed| {
+        reduce.close_ready(&self.layout, &mut self.bucket, estimator, |closed| {
             record_closed(tracer, now, id, &closed);
             if part == Part::Whole {
                 outbox.push(closed, now);
@@ -529,9 +525,9 @@ impl Operation {
         tracer: &mut Tracer,
     ) {
         let (id, part) = (self.id, self.part);
-        if let Some(Waiting { reduce, result, .. }) = &mut self.waiting {
-            let (layout, own, outbox) = (&self.layout, &mut self.own, &mut self.outbox);
-            reduce.flush(layout, own, result, estimator, bound, |closed| {
+        if let Some(Waiting { reduce, .. }) = &mut self.waiting {
+            let (layout, bucket, outbox) = (&self.layout, &mut self.bucket, &mut self.outbox);
+            reduce.flush(layout, bucket, estimator, bound, |closed| {
                 record_closed(tracer, now, id, &closed);
                 if part == Part::Whole {
                     outbox.push(closed, now);
@@ -553,7 +549,6 @@ impl Operation {
         let Waiting {
             reduce,
             collect,
-            mut result,
             shard_duration,
         } = self.waiting.take()?;
         if let Some(recycler) = recycler {
@@ -561,8 +556,8 @@ impl Operation {
                 id: self.id,
                 layout: &self.layout,
                 coding: self.coding,
-                own: &self.own,
-                result: &result,
+                own: self.bucket.own(),
+                result: self.bucket.result(),
                 t_b: self.bounds.t_b,
                 lapsed: reduce.is_lapsed(),
                 rounding: reduce.rounding(),
@@ -570,12 +565,16 @@ impl Operation {
             };
             recycler.ledger.operation_ended(&ended, now);
             if !reduce.is_lapsed() && reduce.open() == 0 {
-                let shard = self.own.get(self.layout.shard(rank));
+                let shard = self.bucket.aggregates(self.layout.shard(rank));
                 let counted = |slot, rank| reduce.counts(slot, rank);
                 let bucket = (&self.layout, self.coding);
                 recycler.store.keep(self.id, bucket, shard, counted);
             }
         }
+        self.outbox.stop_scatter(now);
+        self.outbox.release();
+        let unsent = self.outbox.unsent();
+        let mut result = (self.bucket).end(unsent.map(|slot| self.layout.slot(rank, slot)));
         let missing = collect.zero_missing(&self.layout, rank, &mut result);
         if self.part == Part::Scatter {
             let shard = self.layout.shard(rank);
@@ -585,8 +584,6 @@ impl Operation {
                 }
             }
         }
-        self.outbox.stop_scatter(now);
-        self.outbox.release();
         let duration = now.since(self.started);
         let closed_by = match (bound, missing.slots) {
             (Some(ClosedBy::Deadline), _) => ClosedBy::Deadline,
@@ -699,7 +696,10 @@ impl Operation {
         Some(Outgoing {
             count: range.len(),
             coding: self.coding,
-            values: self.own.get(range),
+            values: match packet.kind {
+                Kind::Gather => self.bucket.aggregates(range),
+                _ => self.bucket.own().get(range),
+            },
             reduce: self.waiting.as_ref().map(|waiting| &waiting.reduce),
             slots: self.layout.slots(packet.owner),
             budget: self.waits.until(packet.to).since(now),
@@ -755,8 +755,8 @@ impl Operation {
         self.part
     }
 
-    /// The counters and the contribution buffer of a finished operation.
-    pub(super) fn into_remains(self) -> (Phases, Values) {
-        (*self.outbox.counters(), self.own)
+    /// The counters and the memory of an operation that is over.
+    pub(super) fn into_remains(self) -> (Phases, Spare) {
+        (*self.outbox.counters(), self.bucket.into_spare())
     }
 }

@@ -226,6 +226,16 @@ impl Outbox {
         self.scatter > 0 || self.gather_ready() > 0
     }
 
+    /// Closed slots that were not sent to all ranks.
+    pub(super) fn unsent(&self) -> impl Iterator<Item = u32> + '_ {
+        let sent = match self.gather_to {
+            Gather::Multicast => self.gather_sent,
+            Gather::Unicast => self.gather_tour.least(),
+        };
+        let unsent = self.closed.iter().skip(sent as usize);
+        unsent.map(|closed| closed.slot)
+    }
+
     /// True if the last SCATTER is sent.
     pub(super) fn scatter_is_out(&self) -> bool {
         self.scatter == 0

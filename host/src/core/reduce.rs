@@ -15,7 +15,7 @@ use crate::operation::Part;
 use crate::rotation::Rotations;
 use crate::stats::ClosedBy;
 use crate::sum;
-use crate::values::Values;
+use crate::values::{Bucket, Values};
 
 use super::overtaking::{Order, Packet};
 use super::packet::Payload;
@@ -47,8 +47,10 @@ pub(super) struct Reduce {
     values: Values,
     /// True if contributions are added as they arrive, where that keeps the order of ranks.
     adds_early: bool,
-    /// By slot: ranks from 0 on whose contributions are in the sum, which is in the operation's result.
+    /// By slot: ranks from 0 on whose contributions are in the sum, which is in the bucket.
     summed: Vec<u16>,
+    /// The estimate of a slot that lacks contributions, until it replaces the own one.
+    estimate: Vec<f32>,
     /// With recycling and 16-bit elements: the rounding error in the sum of closed slots, by value of the
     /// shard.
     rounding: Values,
@@ -239,14 +241,14 @@ impl Reduce {
     }
 
     /// Adds a contribution of `source` to `slot`, whose length was checked. A sum in the order of ranks is
-    /// computed in `result` as far as the contributions have arrived.
+    /// computed as far as the contributions have arrived.
     pub(super) fn contribute(
         &mut self,
         layout: &Layout,
         source: u16,
         (slot, last): (u32, bool),
         payload: Payload<'_>,
-        (own, result): (&Values, &mut Values),
+        bucket: &mut Bucket,
     ) -> Acceptance {
         if last {
             self.ending.insert(source);
@@ -265,9 +267,9 @@ impl Reduce {
             Acceptance::Late
         } else {
             let range = layout.slot(self.rank, slot);
-            match (own.get(range.clone()), result.get_mut(range.clone())) {
-                (Some(own), Some(sum)) if self.adds_next(slot, source) => {
-                    self.add(slot, source, payload, (&range, own, sum));
+            match bucket.own_mut().get_mut(range.clone()) {
+                Some(own) if self.adds_next(slot, source) => {
+                    self.add(slot, source, payload, (&range, own));
                 }
                 _ => {
                     let place = self.place(source, &range);
@@ -287,28 +289,48 @@ impl Reduce {
             .is_some_and(|summed| summed == source || (summed == self.rank && summed + 1 == source))
     }
 
-    /// Adds the contribution of `source` to the `sum` of `slot`, and those that waited for it.
+    /// Adds the contribution of `source` to the sum of `slot`, and those that waited for it. Until this rank's
+    /// turn, the sum is in the place of rank 0's contribution, then in that of its own.
     fn add(
         &mut self,
         slot: u32,
         source: u16,
         payload: Payload<'_>,
-        (range, own, sum): (&Range<usize>, &[f32], &mut [f32]),
+        (range, own): (&Range<usize>, &mut [f32]),
     ) {
+        let first = self.place(0, range);
         let mut next = self.summed[slot as usize];
-        if next == 0 {
-            sum.fill(0.0);
-        }
         while next < self.ranks {
-            if next == source {
-                payload.add(self.element, sum);
-            } else if next == self.rank {
-                sum::add(sum, own);
-            } else if self.states.has_arrived(self.bit(slot, next)) {
-                let place = self.place(next, range);
-                sum::add(sum, self.values.get(place).unwrap_or_default());
-            } else {
+            let is_here = next == source
+                || next == self.rank
+                || self.states.has_arrived(self.bit(slot, next));
+            let place = self.place(next, range);
+            let Values::Stored(values) = &mut self.values else {
+                return;
+            };
+            if !is_here {
                 break;
+            }
+            let is_before = next < self.rank;
+            if next == self.rank {
+                if next > 0 {
+                    sum::add(own, &values[first.clone()]);
+                }
+            } else if next == source {
+                let sum = if is_before {
+                    &mut values[first.clone()]
+                } else {
+                    &mut *own
+                };
+                match next {
+                    0 => payload.read(self.element, Some(sum)),
+                    _ => payload.add(self.element, sum),
+                }
+            } else if is_before {
+                let (sums, others) = values.split_at_mut(place.start);
+                sum::add(&mut sums[first.clone()], &others[..range.len()]);
+            } else {
+                sum::add(own, &values[place]);
             }
             next += 1;
         }
@@ -371,13 +393,11 @@ impl Reduce {
         self.passes(source, self.slots, Sign::Silence);
     }
 
-    /// Closes the slots with nothing outstanding. Writes their estimates to `result`, and over this rank's
-    /// own contribution in `own`, from where they are sent.
+    /// Closes the slots with nothing outstanding, and writes their estimates.
     pub(super) fn close_ready(
         &mut self,
         layout: &Layout,
-        own: &mut Values,
-        result: &mut Values,
+        bucket: &mut Bucket,
         estimator: &mut dyn Estimator,
         mut closed: impl FnMut(Closed),
     ) {
@@ -388,7 +408,7 @@ impl Reduce {
             self.count_came();
         }
         while let Some(slot) = self.ready.pop() {
-            closed(self.close(layout, slot, own, result, estimator, ClosedBy::KnownLoss));
+            closed(self.close(layout, slot, bucket, estimator, ClosedBy::KnownLoss));
         }
     }
 
@@ -406,8 +426,7 @@ impl Reduce {
     pub(super) fn flush(
         &mut self,
         layout: &Layout,
-        own: &mut Values,
-        result: &mut Values,
+        bucket: &mut Bucket,
         estimator: &mut dyn Estimator,
         bound: ClosedBy,
         mut closed: impl FnMut(Closed),
@@ -417,7 +436,7 @@ impl Reduce {
         }
         for slot in 0..self.slots {
             if !self.closed.contains(slot as usize) {
-                closed(self.close(layout, slot, own, result, estimator, bound));
+                closed(self.close(layout, slot, bucket, estimator, bound));
             }
         }
         // Slots that waited for the rest of the shard closed with it.
@@ -428,24 +447,24 @@ impl Reduce {
         &mut self,
         layout: &Layout,
         slot: u32,
-        own: &mut Values,
-        result: &mut Values,
+        bucket: &mut Bucket,
         estimator: &mut dyn Estimator,
         incomplete: ClosedBy,
     ) -> Closed {
         let range = layout.slot(self.rank, slot);
+        let summed = self.summed.get(slot as usize).copied().unwrap_or_default();
+        let first = self.place(0, &range);
+        let mut estimate = std::mem::take(&mut self.estimate);
         let arrived = |source| self.states.has_arrived(self.bit(slot, source));
         let count = self.count(slot);
-        if let (Some(own), Some(mean), Values::Stored(values)) = (
-            own.get_mut(range.clone()),
-            result.get_mut(range.clone()),
-            &self.values,
-        ) {
-            let contributions = Contributions {
-                own,
+        if let (Some(mean), Values::Stored(values)) =
+            (bucket.own_mut().get_mut(range.clone()), &self.values)
+        {
+            let mut contributions = Contributions {
+                own: &[],
                 rank: self.rank,
                 ranks: self.ranks,
-                summed: self.summed.get(slot as usize).copied().unwrap_or_default(),
+                summed,
                 others: Others {
                     values,
                     shard_len: self.shard.len(),
@@ -454,7 +473,16 @@ impl Reduce {
                     came: &|source| (self.came[usize::from(source)], self.slots),
                 },
             };
-            estimator.estimate(&contributions, mean);
+            if summed == self.ranks {
+                estimator.estimate(&contributions, mean);
+            } else {
+                let is_before = (1..=self.rank).contains(&summed);
+                estimate.clear();
+                estimate.extend_from_slice(if is_before { &values[first] } else { &*mean });
+                contributions.own = mean;
+                estimator.estimate(&contributions, &mut estimate);
+                mean.copy_from_slice(&estimate);
+            }
             let place = range.start - self.shard.start..range.end - self.shard.start;
             let rounding = match self.rounding.len() {
                 0 => None,
@@ -467,8 +495,9 @@ impl Reduce {
                 }
             }
             self.element.round(mean);
-            own.copy_from_slice(mean);
+            bucket.close(range);
         }
+        self.estimate = estimate;
 
         self.closed.insert(slot as usize);
         self.open -= 1;

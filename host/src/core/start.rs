@@ -176,7 +176,7 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &mut self,
         now: Time,
         (id, piece): (OperationId, Piece),
@@ -199,7 +199,7 @@ impl Core {
         }
         self.enter_step(id, now)?;
         let buffers = self.spare_buffers.pop().unwrap_or_default();
-        let result = self.spare_values.pop().unwrap_or_default();
+        let spare = self.spare_values.pop().unwrap_or_default();
         let bounds = self.timeouts.start(now, id.bucket, contributions.len());
         self.note_start(id, contributions.len(), now);
         self.tracer.record(now, id, || Happened::Started {
@@ -214,8 +214,7 @@ impl Core {
             &self.config,
             (id, piece),
             contributions,
-            result,
-            buffers,
+            (buffers, spare),
             (self.members.operation_starts(), incast, bounds),
             now,
         );

@@ -14,12 +14,14 @@ use super::packet::{self, FeedbackFields, Written};
 use super::{Core, Destination, Transmit};
 
 impl Core {
-    /// Writes the next datagram to the front of `buf`, which has room for [`Core::max_datagram`]. Values that
-    /// are only counted are left out. None if there is nothing to send now. With
-    /// [`Config::key`](crate::Config::key) it is sealed. The seal does not cover the packet number, which links assign.
+    /// Writes the next datagram to the front of `buf`. Values that are only counted are left out. None if there is
+    /// nothing to send now. With [`Config::key`](crate::Config::key) it is sealed. The seal does not cover the packet
+    /// number, which links assign.
+    ///
+    /// A `buf` shorter than [`Core::max_datagram`] only gets a grant of credit that follows the last datagram.
     ///
     /// # Panics
-    /// If `buf` is too short.
+    /// If `buf` is shorter than a grant.
     pub fn poll_transmit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         let transmit = self.transmit(now, buf)?;
         if let Some(sealer) = &mut self.sealer {
@@ -31,8 +33,11 @@ impl Core {
 
     pub(super) fn transmit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         self.handle_timeout(now);
-        if let Some(transmit) = self.transmit_credit(now, buf) {
+        if let Some(transmit) = self.transmit_credit(now, buf, false) {
             return Some(transmit);
+        }
+        if buf.len() < self.max_datagram() {
+            return None;
         }
         if let Some(transmit) = self.transmit_report(now, buf) {
             return Some(transmit);
@@ -91,7 +96,8 @@ impl Core {
         if let Some(transmit) = self.transmit_exact(now, buf) {
             return Some(transmit);
         }
-        self.transmit_repair(now, buf)
+        let repair = self.transmit_repair(now, buf);
+        repair.or_else(|| self.transmit_credit(now, buf, true))
     }
 
     /// Notes that a contribution of an operation was sent, perhaps the last one.
@@ -121,10 +127,10 @@ impl Core {
         Some(self.sent(now, sent.to, sent.written))
     }
 
-    /// Writes a grant of credit or a request for it. It is sent at once, whatever the rate: others wait for it.
-    fn transmit_credit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+    /// Writes a grant of credit or a request for it. It is sent whatever the rate: others wait for it.
+    fn transmit_credit(&mut self, now: Time, buf: &mut [u8], idle: bool) -> Option<Transmit> {
         let asks = self.may_need_credit();
-        let (to, message) = self.credit.next(now, asks)?;
+        let (to, message) = self.credit.next(now, asks, idle)?;
         let written = packet::write_credit(&self.config, now, message, buf);
         self.totals.control_sent += 1;
         Some(self.sent(now, Destination::Rank(to), written))

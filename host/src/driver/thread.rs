@@ -21,6 +21,7 @@ use crate::recycling::Correction;
 use crate::stats::{Outcome, Totals};
 use crate::time::Time;
 use crate::trace::Sink;
+use crate::values::Values;
 
 use super::{Link, LinkCounters, LinkError};
 
@@ -29,7 +30,7 @@ pub(crate) enum Command {
     Start {
         id: OperationId,
         piece: Piece,
-        contributions: Vec<f32>,
+        contributions: Values,
     },
     /// Start an exact operation.
     Exact {
@@ -326,7 +327,7 @@ impl<L: Link> DataThread<L> {
                     piece,
                     contributions,
                 }) => {
-                    let started = self.core.start_part(self.now(), id, piece, contributions);
+                    let started = self.core.begin(self.now(), (id, piece), contributions);
                     if let Err(refused) = started {
                         self.answer(Reply::Refused(refused));
                     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::libc::EMSGSIZE;
 use socket2::SockRef;
 use ultima_wire::frame::TTL;
+use ultima_wire::{Credit, header_len};
 
 use crate::config::Config;
 use crate::core::{Destination, Transmit};
@@ -24,6 +25,8 @@ const MOST_SEGMENTS: usize = 64;
 const RUN_TIME: Duration = Duration::from_micros(20);
 /// The longest run of segments in one call, headers included: one IPv4 packet.
 const MAX_RUN: usize = 65_000;
+/// Room for a grant of credit.
+const SHORTEST: usize = header_len(true) + Credit::LEN;
 /// A rank with a kernel socket.
 #[derive(Debug)]
 pub struct UdpConfig {
@@ -63,7 +66,6 @@ pub(crate) struct UdpLink {
     /// By rank, then the group.
     destinations: Vec<Target>,
     numbers: PacketNumbers,
-    max_datagram: usize,
     /// Datagrams to send, one after the other in the core's order.
     staged: Vec<u8>,
     /// Bytes in use.
@@ -137,7 +139,6 @@ impl UdpLink {
             inbox,
             destinations: peers.into_iter().chain([group]).map(destination).collect(),
             numbers: PacketNumbers::default(),
-            max_datagram,
             staged: vec![0; STAGED.max(max_datagram)],
             end: 0,
             queued: Vec::new(),
@@ -153,11 +154,12 @@ impl UdpLink {
         let Queued {
             destination, len, ..
         } = self.queued[first];
-        let segments = self.inbox.main().max_gso_segments();
-        let most = segments.min(MAX_RUN / len.max(1)).max(1);
-        let mut count = 0;
-        for next in self.queued[first..].iter().take(most) {
-            if next.destination != destination || next.len > len {
+        let segments = self.inbox.main().max_gso_segments().max(1);
+        let (mut count, mut total) = (0, 0);
+        for next in self.queued[first..].iter().take(segments) {
+            total += next.len;
+            let fits = total <= MAX_RUN || count == 0;
+            if next.destination != destination || next.len > len || !fits {
                 break;
             }
             count += 1;
@@ -206,11 +208,8 @@ impl Link for UdpLink {
     }
 
     fn slot(&mut self) -> Option<&mut [u8]> {
-        let (start, end) = (self.end, self.end + self.max_datagram);
-        match self.blocked {
-            true => None,
-            false => self.staged.get_mut(start..end),
-        }
+        let room = self.staged.get_mut(self.end..)?;
+        (!self.blocked && room.len() >= SHORTEST).then_some(room)
     }
 
     fn queue(&mut self, transmit: Transmit) {

@@ -17,12 +17,13 @@ pub(super) struct ArrivedMean;
 
 impl Estimator for ArrivedMean {
     fn estimate(&mut self, contributions: &Contributions<'_>, mean: &mut [f32]) {
-        if contributions.summed == 0 {
-            mean.fill(0.0);
-        }
+        let mut is_empty = contributions.summed == 0;
         for rank in contributions.summed..contributions.ranks() {
             if let Some(values) = contributions.of(rank) {
-                sum::add(mean, values);
+                match std::mem::take(&mut is_empty) {
+                    true => mean.copy_from_slice(values),
+                    false => sum::add(mean, values),
+                }
             }
         }
         sum::divide(mean, contributions.count());

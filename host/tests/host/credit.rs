@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use ultima_host::{
-    ClosedBy, Collective, Config, Exact, Gather, IncastPolicy, OperationId, ReceiveBuffer,
-    Recycling, Report, UdpConfig,
+    ClosedBy, Collective, Config, Core, Destination, Exact, Gather, IncastPolicy, OperationId,
+    ReceiveBuffer, Recycling, Report, Time, UdpConfig,
 };
 use ultima_wire::{Credit, Header, Kind, Ticks, UDP_PORT, group_address};
 
@@ -127,6 +127,45 @@ fn buffered(ranks: u16, packets: u32) -> Config {
 
 fn id(step: u32) -> OperationId {
     OperationId { step, bucket: 0 }
+}
+
+/// So that they leave in one system call.
+#[test]
+fn grants_follow_runs_to_their_source() {
+    let mut cores = [0, 1, 2].map(|rank| {
+        let config = Config {
+            rank,
+            gather: Gather::Unicast,
+            send_run: 2,
+            ..buffered(3, 30)
+        };
+        let mut core = Core::new(config).expect("valid");
+        core.start(Time::ZERO, id(0), vec![1.0; 600])
+            .expect("starts");
+        core
+    });
+    let mut buf = vec![0; cores[0].max_datagram()];
+    let first = cores[2].poll_transmit(Time::ZERO, &mut buf);
+    let first = first.expect("a contribution");
+    assert_eq!(first.to, Destination::Rank(0));
+    cores[0].handle_datagram(Time::ZERO, &buf[..first.len]);
+
+    let whole = buf.len();
+    let mut next = |room: usize| {
+        let sent = cores[0].poll_transmit(Time::ZERO, &mut buf[..room])?;
+        let (header, _) = Header::parse(&buf[..sent.len]).expect("a packet");
+        Some((sent.to, header.kind))
+    };
+    let to = |rank, kind| Some((Destination::Rank(rank), kind));
+    for rank in [1, 1, 2] {
+        assert_eq!(next(whole), to(rank, Kind::Scatter));
+    }
+    // Behind the run of two, and only there, is a packet that needs little room.
+    assert_eq!(next(80), None);
+    assert_eq!(next(whole), to(2, Kind::Scatter));
+    assert_eq!(next(80), to(2, Kind::Control));
+    assert_eq!(next(80), None);
+    assert_eq!(next(whole), to(1, Kind::Scatter));
 }
 
 #[test]

@@ -9,9 +9,9 @@ use crate::common::training::recycling;
 use crate::common::*;
 use ultima_host::safeguards::CodingRule;
 use ultima_host::{
-    CheckPacket, ClosedBy, Collective, Config, Core, Destination, EarlyBounds, Error, Exact,
-    Gather, Heard, OperationId, Outcome, Rejection, Report, Rules, Safeguards, Stopped, Time,
-    UdpConfig,
+    CheckPacket, ClosedBy, Coding, Collective, Config, Core, Destination, EarlyBounds, Error,
+    Exact, Gather, Heard, OperationId, Outcome, Rejection, Report, Rules, Safeguards, Stopped,
+    Time, UdpConfig,
 };
 use ultima_wire::{Key, UDP_PORT, group_address};
 
@@ -129,6 +129,45 @@ fn four_ranks_average_over_loopback() {
             assert_eq!(report.link, Default::default());
         }
     }
+}
+
+/// Without coding, values leave from the caller's memory and arrive there.
+#[test]
+fn an_uncoded_bucket_may_change_after_the_operation() {
+    let config = Config {
+        coding: Coding::Identity,
+        gather: Gather::Unicast,
+        slot_bytes: 8192,
+        t_b: Duration::from_secs(20),
+        t_s: Duration::from_secs(10),
+        ..config(4)
+    };
+    let (sockets, peers) = sockets(4);
+    let ranks = (0u16..).zip(sockets).map(|(rank, socket)| {
+        let config = Config {
+            rank,
+            ..config.clone()
+        };
+        let mut collective = collective(config, socket, &peers);
+        thread::spawn(move || {
+            let mut bucket = vec![0.0; 100_003];
+            for step in 0..20 {
+                bucket.fill((step * u32::from(rank)) as f32);
+                let id = OperationId { step, bucket: 0 };
+                let outcome = collective.allreduce(id, &mut bucket).expect("averages");
+                assert_eq!(outcome.closed_by, ClosedBy::Complete);
+                let mean = step as f32 * 1.5;
+                assert!(bucket.iter().all(|value| *value == mean), "step {step}");
+            }
+            collective
+                .finish(Duration::from_millis(100))
+                .expect("finishes");
+        })
+    });
+    let ranks: Vec<_> = ranks.collect();
+    ranks
+        .into_iter()
+        .for_each(|rank| rank.join().expect("no panic"));
 }
 
 #[test]

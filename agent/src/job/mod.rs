@@ -9,7 +9,9 @@
 //! use ultima_agent::job::{Addresses, Job, JobError};
 //!
 //! # fn free() -> std::net::SocketAddr {
-//! #     std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+//! #     // The ranks meet over TCP, on the same port.
+//! #     let free = || std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+//! #     std::iter::repeat_with(free).find(|at| std::net::TcpListener::bind(at).is_ok()).unwrap()
 //! # }
 //! let addresses = [free(), free()]; // one per rank, the same list on all
 //! let ranks = [0, 1].map(|rank| {

@@ -72,11 +72,12 @@ impl Tile {
 /// Entries of a lane that are transposed together.
 const GROUP: usize = 16;
 
-/// Groups of a lane to prefetch ahead of the one to load. The distance is not critical.
+/// Groups of a lane to prefetch ahead of the one to load or to store.
 const GROUPS_AHEAD: usize = 4;
 
-/// Rows of the encoded bucket to prefetch ahead of the one to load. No hardware prefetcher follows their stride.
-const ROWS_AHEAD: usize = 8;
+/// Rows of the encoded bucket to prefetch ahead of the one to load or to store. No hardware prefetcher follows their
+/// stride. At a distance of 16, they evict each other: a tenth slower.
+const ROWS_AHEAD: usize = 4;
 
 /// The parameters that encoding and decoding a tile have in common.
 pub(super) struct Place<'a> {
@@ -176,6 +177,11 @@ impl Encode<'_> {
         let tile = &self.place.tile[..R * stride];
         let encoded = &mut self.encoded;
         for first in 0..stride {
+            for k in 0..R {
+                let ahead = (first + ROWS_AHEAD + k * stride) * pitch;
+                simd.prefetch(encoded, ahead);
+                simd.prefetch(encoded, ahead + LANES - 1);
+            }
             for part in 0..LANES / S::WIDTH {
                 let mut rows = [simd.zero(); R];
                 for (k, row) in rows.iter_mut().enumerate() {
@@ -393,6 +399,10 @@ fn store_group<S: Simd, const R: usize>(
     group: usize,
 ) {
     let signs = place.signs.next_group();
+    for (at, lane) in lanes.iter().enumerate() {
+        let ahead = rotated(group + GROUPS_AHEAD, at, lane.len());
+        simd.prefetch(lane.as_flattened(), GROUP * ahead + GROUP - 1);
+    }
     let tile: &[Row; GROUP] = &place.tile.as_chunks().0[group];
     for part in 0..LANES / S::WIDTH {
         for first in (0..GROUP).step_by(R) {

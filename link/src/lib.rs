@@ -3,7 +3,7 @@
 //! - [`WireConfig`] is one direction of a link. [`WireChange`] changes some of its settings, by name and as text, from a
 //!   command line, a fabric's YAML or gRPC.
 //! - [`Loss`], [`Jitter`] and [`EcnThreshold`] are its models. [`units`] parses and formats quantities.
-//! - [`LossProcess`] decides for each frame whether it is lost.
+//! - [`LossProcess`] decides for each frame whether it is lost, [`JitterSampler`] draws its jitter.
 //!
 //! The embedded switch's traffic manager, `ultima wire` and the simulator apply these values, and the controller reads
 //! them in a fabric.
@@ -13,6 +13,7 @@ mod ecn;
 mod jitter;
 mod loss;
 mod process;
+mod sampler;
 pub mod units;
 mod wire;
 
@@ -21,4 +22,5 @@ pub use ecn::{EcnError, EcnThreshold};
 pub use jitter::{Jitter, JitterError};
 pub use loss::{Loss, LossError};
 pub use process::LossProcess;
+pub use sampler::JitterSampler;
 pub use wire::{MAX_DELAY, MAX_LINE, MIN_CHARGE, WireConfig, WireError, product};

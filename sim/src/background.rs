@@ -65,7 +65,7 @@ impl Experiment {
             calibration: None,
             ..background
         });
-        (network.loss, network.cross, network.slow) = (None, 0.0, None);
+        (network.loss, network.jitter, network.cross, network.slow) = (None, None, 0.0, None);
         Some(Experiment {
             bytes: self.bytes,
             slot: self.slot,

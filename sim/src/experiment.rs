@@ -8,7 +8,7 @@ use ultima_host::{
     Coding, Config, ConfigError, EarlyBounds, Gather, Grid, GridBounds, GridError, IncastPolicy,
     Pacing, Path, Policies, ReceiveBuffer, Timeouts,
 };
-use ultima_link::{Loss, LossError};
+use ultima_link::{JitterError, Loss, LossError};
 use ultima_wire::HEADER_LEN;
 use ultima_wire::frame::FRAME_OVERHEAD;
 
@@ -227,6 +227,9 @@ pub enum ExperimentError {
         "loss by field: simulated frames have no bytes; expected a probability, bursts or Gilbert-Elliott"
     )]
     LossByField,
+    /// An invalid jitter.
+    #[error(transparent)]
+    Jitter(#[from] JitterError),
     /// An invalid loss model.
     #[error(transparent)]
     Loss(#[from] LossError),
@@ -263,6 +266,7 @@ impl Experiment {
                 topology: Topology::Star,
                 rate: 100_000_000_000,
                 delay: Ps(1_000_000),
+                jitter: None,
                 queue: 32 << 20,
                 trim: 28 << 20,
                 mark: 1 << 20,
@@ -335,6 +339,9 @@ impl Experiment {
             let queue = network.queue;
             Err(ExperimentError::Queue { queue, frame })
         } else {
+            if let Some(jitter) = &network.jitter {
+                jitter.validate()?;
+            }
             match &network.loss {
                 Some(Loss::Field { .. }) => return Err(ExperimentError::LossByField),
                 Some(loss) => loss.validate()?,
@@ -496,6 +503,7 @@ impl Experiment {
             bytes: self.bytes,
             slot: self.slot,
             tail: self.tail,
+            jitter: self.network.jitter.map(|jitter| jitter.to_string()),
             loss: self.network.loss.as_ref().map(Loss::to_string),
             operations: self.operations,
             seed: self.seed,
@@ -557,7 +565,8 @@ impl Experiment {
     }
 
     /// Duration of a stage of a bucket of `bytes` among `ranks`, plus a tenth, with one message at the tail's
-    /// 99.9th percentile; with background flows, as much longer as the ring's 99th percentile is.
+    /// 99.9th percentile and a packet that the jitter of two links delays as one in 10,000; with background flows, as much
+    /// longer as the ring's 99th percentile is.
     fn stage(&self, ranks: u16, bytes: u64) -> Duration {
         let stages = self.stages();
         let ranks = u64::from(ranks);
@@ -570,7 +579,8 @@ impl Experiment {
             None => phase,
         };
         let late = Tail::wait(stages.usual(message), stages.tail.quantile(Z999));
-        Duration::from_nanos((phase + Ps(phase.0 / 10) + late).as_ns().max(1))
+        let added = self.network.jitter.map_or(Duration::ZERO, |it| it.reach());
+        Duration::from_nanos((phase + Ps(phase.0 / 10) + late).as_ns().max(1)) + 2 * added
     }
 
     /// The grid of [`Algorithm::Tar2d`]: the given groups, or the fastest. None for other algorithms.

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use serde::Serialize;
-use ultima_link::{Loss, LossProcess};
+use ultima_link::{Jitter, JitterSampler, Loss, LossProcess};
 use ultima_wire::Ticks;
 
 use crate::agenda::Agenda;
@@ -30,6 +30,8 @@ pub struct NetworkConfig {
     pub rate: u64,
     /// Propagation delay of one link, including the switch's time before its queue.
     pub delay: Ps,
+    /// Random time added to it for each packet, on links to and from hosts. Packets do not overtake each other.
+    pub jitter: Option<Jitter>,
     /// Bytes in a switch's egress queue.
     pub queue: u64,
     /// Queued bytes above which a packet loses its payload.
@@ -375,11 +377,16 @@ fn link(config: &NetworkConfig, fabric: &Fabric, seed: u64, number: u32) -> Link
         [config.queue, config.trim, config.mark].map(|bytes| Ps::to_send(bytes, rate));
     let port = Port { depth, trim, mark };
     let mut link = Link::new(rate, config.delay, (role != Role::Up).then_some(port));
+    let random = |purpose: u64| {
+        let link = u64::from(number) << 8 | purpose;
+        Xoshiro256PlusPlus::seed_from_u64(seed ^ link.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    };
+    if role != Role::Trunk
+        && let Some(sampler) = config.jitter.and_then(JitterSampler::new)
+    {
+        link.set_jitter(sampler, random(4));
+    }
     if role == Role::Down {
-        let random = |purpose: u64| {
-            let link = u64::from(number) << 8 | purpose;
-            Xoshiro256PlusPlus::seed_from_u64(seed ^ link.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-        };
         if let Some(loss) = &config.loss {
             let mut random = random(1);
             let process = LossProcess::new(loss.clone(), &mut random);
@@ -447,6 +454,7 @@ mod tests {
             topology,
             rate: 8_000_000_000,
             delay: Ps(5_000),
+            jitter: None,
             queue: 1 << 20,
             trim: 1 << 20,
             mark: 1 << 20,

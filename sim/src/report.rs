@@ -56,6 +56,8 @@ pub struct Report {
     /// From the experiment.
     pub tail: f64,
     /// From the experiment.
+    pub jitter: Option<String>,
+    /// From the experiment.
     pub loss: Option<String>,
     /// From the experiment.
     pub operations: u32,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
 use ultima_host::{Answers, GatherStart, Policies};
-use ultima_link::Loss;
+use ultima_link::{Jitter, Loss};
 use ultima_sim::{
     Algorithm, Background, Experiment, NetworkConfig, Ps, Slow, Stragglers, Topology,
 };
@@ -49,6 +49,10 @@ pub struct Options {
     /// Propagation delay of a link
     #[arg(long, default_value = "1us", value_parser = duration)]
     delay: Duration,
+    /// Time added to each packet's delay on the links of hosts, such as lognormal:2ms:0.47; packets do not overtake each
+    /// other [default: none]
+    #[arg(long)]
+    jitter: Option<Jitter>,
     /// Host overhead per message
     #[arg(long, default_value = "20us", value_parser = duration)]
     host: Duration,
@@ -179,6 +183,7 @@ impl Options {
                 topology: self.topology,
                 rate: self.rate,
                 delay: Ps::from(self.delay),
+                jitter: self.jitter,
                 queue: self.queue,
                 trim: self.trim,
                 mark: self.mark,

@@ -20,6 +20,7 @@ fn eventful(algorithm: Algorithm) -> Experiment {
         }),
         network: NetworkConfig {
             loss: Some("0.01:2".parse().expect("a loss model")),
+            jitter: Some("lognormal:5us:0.5".parse().expect("a jitter")),
             cross: 0.2,
             burst: Ps(2_000_000),
             topology: Topology::LeafSpine {

@@ -18,12 +18,10 @@
 //! | --- | --- |
 //! | `queue` | a queue for each priority |
 //! | `ecn` | threshold and mark |
-//! | `wire` | serialization and the delay line |
-//! | `jitter` | random delay; [`ultima_link::LossProcess`] is random loss |
+//! | `wire` | serialization and the delay line, with [`ultima_link`]'s random delay and loss |
 //! | `settings` | the configuration in gRPC messages |
 
 mod ecn;
-mod jitter;
 mod queue;
 pub mod settings;
 mod wire;

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use ultima_link::{LossProcess, MAX_DELAY, MAX_LINE, WireConfig, product};
+use ultima_link::{JitterSampler, LossProcess, MAX_DELAY, MAX_LINE, WireConfig, product};
 
 use super::Nanos;
-use super::jitter::JitterSampler;
 use super::queue::charge;
 use crate::stats::Key;
 

@@ -1,14 +1,17 @@
-//! Random deviation of a frame's delay from the configured one.
+//! A jitter in operation: the time added to each frame's delay.
 
 use std::time::Duration;
 
+use crate::jitter::Jitter;
 use rand::Rng;
 use rand_distr::{Distribution, LogNormal, Normal, Pareto, Uniform};
-use ultima_link::Jitter;
 
-/// The jitter of one wire, in nanoseconds.
+/// Draws the jitter of each frame on one wire.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum JitterSampler {
+pub struct JitterSampler(Distributed);
+
+#[derive(Debug, Clone, Copy)]
+enum Distributed {
     Uniform(Uniform<f64>),
     Normal(Normal<f64>),
     Pareto(Pareto<f64>, f64),
@@ -17,34 +20,35 @@ pub(super) enum JitterSampler {
 
 impl JitterSampler {
     /// Returns `None` for a jitter that [`Jitter::validate`] rejects.
-    pub(super) fn new(jitter: Jitter) -> Option<Self> {
+    pub fn new(jitter: Jitter) -> Option<Self> {
         let nanos = |span: Duration| span.as_nanos() as f64;
-        Some(match jitter {
+        let distributed = match jitter {
             Jitter::Uniform { spread } => {
-                JitterSampler::Uniform(Uniform::new(-nanos(spread), nanos(spread)).ok()?)
+                Distributed::Uniform(Uniform::new(-nanos(spread), nanos(spread)).ok()?)
             }
             Jitter::Normal { deviation } => {
-                JitterSampler::Normal(Normal::new(0.0, nanos(deviation)).ok()?)
+                Distributed::Normal(Normal::new(0.0, nanos(deviation)).ok()?)
             }
             Jitter::Pareto { mean, shape } => {
                 let scale = nanos(mean) * (shape - 1.0);
-                JitterSampler::Pareto(Pareto::new(scale, shape).ok()?, scale)
+                Distributed::Pareto(Pareto::new(scale, shape).ok()?, scale)
             }
             Jitter::LogNormal { mean, sigma } => {
                 // The mean of e^N is e^(μ + σ²/2).
                 let mu = nanos(mean).ln() - sigma * sigma / 2.0;
-                JitterSampler::LogNormal(LogNormal::new(mu, sigma).ok()?)
+                Distributed::LogNormal(LogNormal::new(mu, sigma).ok()?)
             }
-        })
+        };
+        Some(Self(distributed))
     }
 
     /// Draws the nanoseconds to add to the next frame's delay.
-    pub(super) fn sample(&self, rng: &mut impl Rng) -> f64 {
-        match self {
-            JitterSampler::Uniform(uniform) => uniform.sample(rng),
-            JitterSampler::Normal(normal) => normal.sample(rng),
-            JitterSampler::Pareto(pareto, scale) => pareto.sample(rng) - scale,
-            JitterSampler::LogNormal(log_normal) => log_normal.sample(rng),
+    pub fn sample(&self, rng: &mut impl Rng) -> f64 {
+        match &self.0 {
+            Distributed::Uniform(uniform) => uniform.sample(rng),
+            Distributed::Normal(normal) => normal.sample(rng),
+            Distributed::Pareto(pareto, scale) => pareto.sample(rng) - scale,
+            Distributed::LogNormal(log_normal) => log_normal.sample(rng),
         }
     }
 }

@@ -406,6 +406,20 @@ impl Client {
             .jobs)
     }
 
+    /// Returns the recent events of an object such as `job/train`, or of all with an empty name; the latest last.
+    ///
+    /// # Errors
+    /// The controller does not answer.
+    pub async fn events(&self, object: &str) -> Result<Vec<api::Event>, ClientError> {
+        let object = object.to_owned();
+        let request = within(ANSWER, api::ListEventsRequest { object });
+        let answer = self.rpc.clone().list_events(request).await;
+        Ok(answer
+            .map_err(|status| self.error(status))?
+            .into_inner()
+            .events)
+    }
+
     /// Returns one job.
     ///
     /// # Errors

@@ -303,7 +303,10 @@ impl Candidate {
     /// Its role.
     pub fn standing(&self) -> api::GetStandingResponse {
         let view = self.election.view();
-        let problem = lock(&self.problem).clone().or(view.problem);
+        // While another controller leads, it does not matter why this one could not.
+        let own = lock(&self.problem).clone();
+        let own = own.filter(|_| !self.election.follows(&view));
+        let problem = own.or(view.problem);
         match self.leader() {
             Some(controller) => standing_of(&controller),
             None => api::GetStandingResponse {

@@ -353,7 +353,7 @@ async fn etcd_with_tls_and_users_conforms() {
             new().with(Some(tls.clone()), user("wrong")),
             "invalid user ID or password",
         ),
-        (new().with(Some(tls.clone()), None), "user name is empty"),
+        (new().with(Some(tls.clone()), None), "permission denied"),
         (new().at("other"), "permission denied"),
         (new().with(Some(other), user("secret")), "UnknownIssuer"),
         (new().with(Some(open), user("secret")), "certificate"),
@@ -399,6 +399,7 @@ async fn a_deposed_leader_cannot_write_to_etcd() {
         .await
         .expect("it steps down");
     let second = cluster.elected().await;
+    second.load().await.unwrap();
     // Another program's write is noticed before anything is overwritten.
     cluster.put("change", "theirs".into()).await;
     let error = second.apply(&Change::Remove(vec![1])).await.unwrap_err();

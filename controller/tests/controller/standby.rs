@@ -371,6 +371,9 @@ async fn an_unreadable_record_is_a_problem_until_it_is_repaired() {
 async fn a_stuck_switch_does_not_delay_a_takeover() {
     let Some(bed) = Bed::new(2).await else { return };
     let [mut first, second] = bed.pair().await;
+    // A new store would be checked before the role is asked for.
+    let client = first.client().await;
+    client.create_job(&group::spec("train")).await.unwrap();
     bed.switches[2].state().stalls_reads = true;
     first.stop();
     second.leads().await;

@@ -118,6 +118,12 @@ impl Election {
         self.view.borrow().clone()
     }
 
+    /// True if another controller leads.
+    pub fn follows(&self, view: &View) -> bool {
+        let leader = view.leader.as_ref();
+        leader.is_some_and(|leader| leader.address != self.candidate.address)
+    }
+
     fn know(&self, leader: Option<Leader>, problem: Option<String>) {
         self.view.send_replace(View { leader, problem });
     }

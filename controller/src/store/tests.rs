@@ -355,7 +355,10 @@ async fn etcd_with_tls_and_users_conforms() {
         ),
         (new().with(Some(tls.clone()), None), "permission denied"),
         (new().at("other"), "permission denied"),
-        (new().with(Some(other), user("secret")), "UnknownIssuer"),
+        (
+            new().with(Some(other), user("secret")),
+            "invalid peer certificate",
+        ),
         (new().with(Some(open), user("secret")), "certificate"),
         (new().with(None, user("secret")), "does not answer"),
     ] {

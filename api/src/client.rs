@@ -239,15 +239,16 @@ pub(crate) async fn dial(address: &str, tls: Option<&ClientTls>) -> Result<Chann
 /// What to do where no controller answers. A loopback address is the default, and wrong on every machine but the
 /// controller's.
 fn advice(address: &str) -> String {
-    let start = "start it with `ultima controller serve`, or correct the address";
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
     match host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback()) {
-        true => format!(
-            "{start}; if it runs on another machine, start it there with --listen ADDRESS:9555, an address that this machine \
-             reaches, and use --controller ADDRESS:9555 here"
+        true => "start it with `ultima controller serve`, or correct the address; if it runs on another machine, start it there \
+                 with --listen ADDRESS:9555, an address that this machine reaches, and use --controller ADDRESS:9555 here"
+            .to_owned(),
+        false => format!(
+            "start it with `ultima controller serve --listen {address}`, or correct --controller; without --listen a controller serves \
+             only its own machine"
         ),
-        false => start.to_owned(),
     }
 }
 
@@ -404,6 +405,20 @@ impl Client {
             .map_err(|status| self.error(status))?
             .into_inner()
             .jobs)
+    }
+
+    /// Returns the recent events of an object such as `job/train`, or of all with an empty name; the latest last.
+    ///
+    /// # Errors
+    /// The controller does not answer.
+    pub async fn events(&self, object: &str) -> Result<Vec<api::Event>, ClientError> {
+        let object = object.to_owned();
+        let request = within(ANSWER, api::ListEventsRequest { object });
+        let answer = self.rpc.clone().list_events(request).await;
+        Ok(answer
+            .map_err(|status| self.error(status))?
+            .into_inner()
+            .events)
     }
 
     /// Returns one job.

@@ -35,6 +35,15 @@ pub fn elements() -> ArgValueCandidates {
     })
 }
 
+/// The kinds of objects.
+pub fn kinds() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let kinds = Kind::value_variants().iter();
+        let kinds = kinds.filter_map(|kind| Some(kind.to_possible_value()?.get_name().to_owned()));
+        kinds.map(CompletionCandidate::new).collect()
+    })
+}
+
 /// The names of the kind that the line has named.
 pub fn of_kind() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {

@@ -7,7 +7,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use serde_transcode::transcode;
 
 /// Standard output cannot be written. The command itself may have succeeded.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +57,35 @@ pub fn write_whole(folder: &Path, name: &str, content: &str) -> Result<PathBuf> 
         .and_then(|()| fs::rename(&part, &path))
         .with_context(|| path.display().to_string())?;
     Ok(path)
+}
+
+/// A document as JSON text. It keeps the order of its fields in every format, and the code for each format exists once, not for
+/// each type of document.
+#[derive(Clone, PartialEq)]
+pub struct Json(String);
+
+impl Json {
+    /// The text of a document.
+    ///
+    /// # Errors
+    /// The document cannot be serialized; none of ours.
+    pub fn of(document: &impl Serialize) -> Result<Self> {
+        Ok(Self(serde_json::to_string(document)?))
+    }
+
+    /// The document as a value.
+    ///
+    /// # Errors
+    /// None.
+    pub fn value(&self) -> Result<Value> {
+        Ok(serde_json::from_str(&self.0)?)
+    }
+}
+
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        transcode(&mut serde_json::Deserializer::from_str(&self.0), serializer)
+    }
 }
 
 /// An output format.
@@ -125,8 +156,8 @@ impl Format {
     ) -> Result<String> {
         Ok(match self {
             Format::Table => table(),
-            Format::Json => serde_json::to_string_pretty(document)? + "\n",
-            Format::Yaml => serde_yaml::to_string(document)?,
+            Format::Json => serde_json::to_string_pretty(&Json::of(document)?)? + "\n",
+            Format::Yaml => serde_yaml::to_string(&Json::of(document)?)?,
         })
     }
 
@@ -142,7 +173,7 @@ impl Format {
         Ok(match self {
             Format::Table => table(),
             Format::Json => serde_json::to_string(document)? + "\n",
-            Format::Yaml => format!("---\n{}", serde_yaml::to_string(document)?),
+            Format::Yaml => format!("---\n{}", serde_yaml::to_string(&Json::of(document)?)?),
         })
     }
 }

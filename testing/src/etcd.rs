@@ -1,6 +1,7 @@
 //! A cluster of Debian's `etcd-server` on loopback, in a temporary folder.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,11 +15,23 @@ const START: Duration = Duration::from_secs(30);
 pub struct Etcd {
     folder: tempfile::TempDir,
     members: Vec<Member>,
+    tls: Option<Tls>,
+}
+
+/// The files of a cluster that serves only clients with a certificate.
+pub struct Tls {
+    /// The members' certificate.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The authority of the clients' certificates.
+    pub ca: PathBuf,
 }
 
 struct Member {
     client: u16,
     peer: u16,
+    metrics: u16,
     process: Option<Child>,
 }
 
@@ -41,12 +54,14 @@ impl Etcd {
         let member = |_| Member {
             client: free_port(),
             peer: free_port(),
+            metrics: free_port(),
             process: None,
         };
         let mut etcd = Etcd {
             // In memory: a slow disk would end leases.
             folder: tempfile::tempdir_in("/dev/shm").expect("a folder"),
             members: (0..members).map(member).collect(),
+            tls: None,
         };
         (0..members).for_each(|at| etcd.run(at));
         (0..members).for_each(|at| etcd.wait(at));
@@ -67,7 +82,7 @@ impl Etcd {
         let begun = Instant::now();
         loop {
             let leads = |at: &usize| {
-                let answer = get("/metrics", self.members[*at].client);
+                let answer = get("/metrics", self.members[*at].metrics);
                 answer.is_some_and(|text| text.contains("\netcd_server_is_leader 1\n"))
             };
             if let Some(at) = (0..self.members.len()).find(leads) {
@@ -94,20 +109,100 @@ impl Etcd {
         self.wait(at);
     }
 
+    /// Restarts all members with TLS.
+    pub fn secure(&mut self, tls: Tls) {
+        self.tls = Some(tls);
+        for at in 0..self.members.len() {
+            self.kill(at);
+            self.restart(at);
+        }
+    }
+
+    /// Writes a key, to a cluster without TLS.
+    pub fn put(&self, key: &str, value: &str) {
+        let (key, value) = (base64(key), base64(value));
+        let body = format!(r#"{{"key":"{key}","value":"{value}"}}"#);
+        self.post("kv/put", &body);
+    }
+
+    /// Deletes a key of a cluster without TLS.
+    pub fn delete(&self, key: &str) {
+        let key = base64(key);
+        self.post("kv/deleterange", &format!(r#"{{"key":"{key}"}}"#));
+    }
+
+    /// Adds a user to a cluster without TLS, and from then on requires one. The user reads and writes the keys from `first` up to
+    /// `end`.
+    pub fn require_user(&self, name: &str, password: &str, [first, end]: [&str; 2]) {
+        let (first, end) = (base64(first), base64(end));
+        for (path, body) in [
+            (
+                "auth/user/add",
+                r#"{"name":"root","password":"root"}"#.to_owned(),
+            ),
+            ("auth/role/add", r#"{"name":"root"}"#.to_owned()),
+            (
+                "auth/user/grant",
+                r#"{"user":"root","role":"root"}"#.to_owned(),
+            ),
+            (
+                "auth/user/add",
+                format!(r#"{{"name":"{name}","password":"{password}"}}"#),
+            ),
+            ("auth/role/add", format!(r#"{{"name":"{name}"}}"#)),
+            (
+                "auth/user/grant",
+                format!(r#"{{"user":"{name}","role":"{name}"}}"#),
+            ),
+            (
+                "auth/role/grant",
+                format!(
+                    r#"{{"name":"{name}","perm":{{"permType":"READWRITE","key":"{first}","range_end":"{end}"}}}}"#
+                ),
+            ),
+            ("auth/enable", "{}".to_owned()),
+        ] {
+            self.post(path, &body);
+        }
+    }
+
+    /// Makes a call of etcd's JSON gateway.
+    fn post(&self, path: &str, body: &str) {
+        let length = body.len();
+        let head = format!("POST /v3/{path} HTTP/1.0\r\nContent-Length: {length}");
+        let answer = exchange(&format!("{head}\r\n\r\n{body}"), self.members[0].client);
+        let answer = answer.unwrap_or_default();
+        assert!(answer.contains(" 200 OK"), "{path}: {answer}");
+    }
+
     fn run(&mut self, at: usize) {
         let peers = self.members.iter().enumerate();
         let peers = peers.map(|(at, it)| format!("m{at}=http://127.0.0.1:{}", it.peer));
         let peers = peers.collect::<Vec<_>>().join(",");
-        let Member { client, peer, .. } = &self.members[at];
-        let client = format!("http://127.0.0.1:{client}");
+        let Member {
+            client,
+            peer,
+            metrics,
+            ..
+        } = &self.members[at];
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let client = format!("{scheme}://127.0.0.1:{client}");
+        let metrics = format!("http://127.0.0.1:{metrics}");
         let peer = format!("http://127.0.0.1:{peer}");
         // It ends with this thread, also if the process is killed.
-        let process = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "etcd"])
+        let mut etcd = Command::new("setpriv");
+        etcd.args(["--pdeathsig", "KILL", "etcd"]);
+        if let Some(Tls { cert, key, ca }) = &self.tls {
+            etcd.arg("--client-cert-auth").arg("--cert-file").arg(cert);
+            etcd.arg("--key-file").arg(key);
+            etcd.arg("--trusted-ca-file").arg(ca);
+        }
+        let process = etcd
             .args(["--name", &format!("m{at}"), "--data-dir"])
             .arg(self.folder.path().join(format!("m{at}")))
             .args(["--listen-client-urls", &client])
             .args(["--advertise-client-urls", &client])
+            .args(["--listen-metrics-urls", &metrics])
             .args(["--listen-peer-urls", &peer])
             .args(["--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &peers])
@@ -120,8 +215,8 @@ impl Etcd {
 
     fn wait(&self, at: usize) {
         let begun = Instant::now();
-        let client = self.members[at].client;
-        while get("/health", client).is_none_or(|text| !text.contains("\"true\"")) {
+        let metrics = self.members[at].metrics;
+        while get("/health", metrics).is_none_or(|text| !text.contains("\"true\"")) {
             assert!(begun.elapsed() < START, "etcd does not start");
             sleep(Duration::from_millis(20));
         }
@@ -146,11 +241,32 @@ fn free_port() -> u16 {
 
 /// The answer to an HTTP request.
 fn get(path: &str, port: u16) -> Option<String> {
+    exchange(&format!("GET {path} HTTP/1.0\r\n\r\n"), port)
+}
+
+fn exchange(request: &str, port: u16) -> Option<String> {
     use std::io::{Read as _, Write as _};
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
-    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
+    stream.write_all(request.as_bytes()).ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
     Some(text)
+}
+
+/// As etcd's JSON gateway takes bytes (RFC 4648 §4).
+fn base64(text: &str) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = text.as_bytes().chunks(3).flat_map(|bytes| {
+        let byte = |at: usize| u32::from(bytes.get(at).copied().unwrap_or_default());
+        let all = byte(0) << 16 | byte(1) << 8 | byte(2);
+        [18, 12, 6, 0]
+            .into_iter()
+            .enumerate()
+            .map(move |(at, shift)| match at <= bytes.len() {
+                true => char::from(DIGITS[(all >> shift & 63) as usize]),
+                false => '=',
+            })
+    });
+    digits.collect()
 }

@@ -1,5 +1,6 @@
-//! `ultima apply`: creates and resizes jobs to match files.
+//! `ultima apply`: creates, resizes and deletes jobs to match files.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use ultima_controller::server::JOIN_WAIT;
 
 use super::creation;
 use super::desired::{Compared, Resized, compare};
-use super::{refusal, wait};
+use super::{deletion, refusal, wait};
 use crate::controller_address::ControllerAddress;
 use crate::document::{self, Action, Applied};
 use crate::exit::{Exit, HalfDone};
@@ -25,15 +26,20 @@ use ultima_console::units;
 /// Creates jobs that do not exist and resizes jobs whose members differ from the file. Jobs that match their file stay
 /// unchanged, so a second run does nothing. If any other field of an existing job differs, the command changes nothing
 /// and exits with code 5: delete the job first, or correct the file.
+///
+/// With `--prune`, jobs that no file names are deleted first, after a check that the others fit then.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
         ultima apply -f jobs.yaml\n  \
-        ultima apply -f jobs.yaml --dry-run\n  \
+        ultima apply -f jobs.yaml --prune --dry-run\n  \
         ultima apply -f jobs.yaml --wait 120s")]
 pub struct Arguments {
     /// YAML file with one or more jobs, as for `ultima job create`; `-` reads standard input. Repeatable
     #[arg(short, long, value_name = "FILE", required = true)]
     file: Vec<PathBuf>,
+    /// Also delete all jobs of the controller that no file names
+    #[arg(long)]
+    prune: bool,
     /// Print the actions and the changes on switches, and change nothing. The exit code is that of the real run
     #[arg(long)]
     dry_run: bool,
@@ -67,7 +73,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode> {
     let client = arguments.at.connect().await?;
-    let compared = compare(written, &client.jobs().await?);
+    let existing = client.jobs().await?;
+    let compared = compare(written, &existing);
+    let named: HashSet<String> = (written.iter()).flat_map(|it| it.request.names()).collect();
+    let pruned = existing.into_iter().map(|job| job.name);
+    let pruned: Vec<String> = pruned
+        .filter(|name| arguments.prune && !named.contains(name))
+        .collect();
+    let applied = |action| pruned.iter().map(move |name| Applied::new(name, action));
     let print = |jobs, plan| {
         let report = Report { jobs, plan };
         output::print(&arguments.output.print(&report, || report.text())?)?;
@@ -76,8 +89,9 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
     if arguments.dry_run {
         let (mut jobs, resized, missing) = compared.forecast();
         let resize = resized.iter().map(Resized::request).collect();
-        let mut plan = client.plan_jobs(&[], resize, &missing).await?;
+        let mut plan = client.plan_jobs(&pruned, resize, &missing).await?;
         refusal::placed_in_plan(written, &mut plan);
+        jobs.extend(applied(Action::WouldBeDeleted));
         let exit = refusal::exit_of_plan(&plan, &jobs);
         refusal::mark_rejected(&mut jobs, &plan);
         print(jobs, Some(document::Plan::from(&plan)))?;
@@ -100,6 +114,17 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         missing,
         resized,
     } = compared;
+    if !pruned.is_empty() {
+        let resize = resized.iter().map(Resized::request).collect();
+        let mut plan = client.plan_jobs(&pruned, resize, &missing).await?;
+        refusal::placed_in_plan(written, &mut plan);
+        if let Some(job) = plan.jobs.iter().find(|job| !job.refusal.is_empty()) {
+            let exit = refusal::exit_of_plan(&plan, &jobs);
+            bail!(exit.because(format!("nothing was changed: {}", job.refusal)));
+        }
+        deletion::delete(&client, &pruned, None).await?;
+        jobs.extend(applied(Action::Deleted));
+    }
     for job in &resized {
         let of = (job.name.as_str(), Some(job.number));
         let resized = client.resize_job(of, &job.members, (JOIN_WAIT, false));
@@ -122,9 +147,10 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
     Ok(Exit::Success.into())
 }
 
-/// Adds the names of the jobs that were created or resized before the error.
+/// Adds the names of the jobs that were deleted, created or resized before the error.
 fn so_far(jobs: &[Applied], error: anyhow::Error) -> anyhow::Error {
-    let is_done = |job: &&Applied| matches!(job.action, Action::Created | Action::Resized);
+    use Action::{Created, Deleted, Resized};
+    let is_done = |job: &&Applied| matches!(job.action, Created | Deleted | Resized);
     let done: Vec<&str> = (jobs.iter().filter(is_done))
         .map(|job| job.name.as_str())
         .collect();

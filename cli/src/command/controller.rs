@@ -78,10 +78,14 @@ struct Serve {
     #[arg(long, conflicts_with = "tls_cert", help_heading = "TLS")]
     insecure: bool,
     /// Where jobs and their members are stored: a database file, created if it does not exist; etcd, which several controllers
-    /// share; or memory, from which a restarted controller knows no job and removes those on switches [default:
-    /// ultima/FABRIC.redb in $XDG_STATE_HOME, else in ~/.local/state; for root in /var/lib]
+    /// share; or memory, for labs: each start removes all jobs from the switches [default: ultima/FABRIC-DIGEST.redb in
+    /// $XDG_STATE_HOME, else in ~/.local/state; for root in /var/lib. DIGEST is that of the fabric file's path]
     #[arg(long, value_name = "FILE|etcd://HOST:PORT,.../PREFIX|memory")]
     state: Option<State>,
+    /// Remove jobs of another --state from the switches. Without it the controller leaves switches with such jobs alone, because
+    /// these jobs may be running
+    #[arg(long)]
+    take_over: bool,
     /// How long to retry switches that do not answer at startup [default: 5s]. With etcd the controller starts without them
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     startup_timeout: Option<Duration>,
@@ -210,13 +214,18 @@ fn serve(serve: Serve) -> Result<()> {
     }
     config.audit_every = serve.audit_every;
     config.repair = !serve.no_repair;
+    config.take_over = serve.take_over;
     config.agent_rate = serve.agent_rate;
     let cluster = match serve.state.clone() {
         Some(State::Etcd(cluster)) => Some(with_access(*cluster, &serve)?),
         state => {
             serve.refuse_etcd_options()?;
             config.state = match state {
-                None => Some(default_file(&serve.fabric)?),
+                None => {
+                    let file = default_file(&serve.fabric)?;
+                    eprintln!("jobs are stored in {}", file.display());
+                    Some(file)
+                }
                 Some(State::File(file)) => Some(file),
                 Some(State::Memory | State::Etcd(_)) => None,
             };

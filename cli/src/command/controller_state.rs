@@ -1,6 +1,8 @@
 //! `--state`: where a controller stores its jobs.
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::{env, io};
@@ -38,7 +40,8 @@ impl FromStr for State {
     }
 }
 
-/// The file of a controller without `--state`, which has the name of its fabric. Creates its folder.
+/// The file of a controller without `--state`: `STEM-DIGEST.redb`, where STEM is the stem of the fabric's file and DIGEST is the
+/// FNV-1a hash of its path, because fabrics in different folders may have the same name. Creates its folder.
 pub fn default_file(fabric: &Path) -> Result<PathBuf> {
     let folder = folder().context("pass --state FILE: neither $XDG_STATE_HOME nor $HOME is set")?;
     let made = fs::create_dir_all(&folder);
@@ -48,12 +51,23 @@ pub fn default_file(fabric: &Path) -> Result<PathBuf> {
             folder.display()
         )
     })?;
-    let mut name = match fabric.file_stem().filter(|_| fabric != Path::new("-")) {
-        Some(name) => name.to_owned(),
-        None => "controller".into(),
-    };
+    Ok(folder.join(name_of(fabric)))
+}
+
+/// The name of that file.
+fn name_of(fabric: &Path) -> OsString {
+    // A fabric on standard input has no path.
+    let mut name = OsString::from("controller");
+    if let (Ok(path), Some(stem)) = (fabric.canonicalize(), fabric.file_stem()) {
+        let path = path.as_os_str().as_bytes().iter();
+        let digest = path.fold(0xcbf2_9ce4_8422_2325, |digest: u64, byte| {
+            (digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        name = stem.to_owned();
+        name.push(format!("-{digest:016x}"));
+    }
     name.push(".redb");
-    Ok(folder.join(name))
+    name
 }
 
 fn folder() -> io::Result<PathBuf> {
@@ -67,4 +81,26 @@ fn folder() -> io::Result<PathBuf> {
         }
     };
     Ok(state.join("ultima"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fabrics_of_one_name_have_stores_of_their_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = ["a", "b"].map(|name| {
+            let folder = folder.path().join(name);
+            fs::create_dir(&folder).expect("made");
+            let file = folder.join("fabric.yaml");
+            fs::write(&file, "").expect("written");
+            name_of(&file)
+        });
+        assert_ne!(files[0], files[1]);
+        // By another path to the same file.
+        let file = folder.path().join("a/../a/fabric.yaml");
+        assert_eq!(name_of(&file), files[0]);
+        assert_eq!(name_of(Path::new("-")), "controller.redb");
+    }
 }

@@ -13,7 +13,7 @@ use ultima_console::output::{self, Output, table};
 
 /// Show which controller leads
 ///
-/// Asks every controller that --controller names. The exit code is 1 if none of them leads.
+/// Asks every controller that --controller names. The exit code is 1 if none of them leads, or the leader leads no switch.
 ///
 /// REVISION: with etcd, the revision that elected the leader; it rises with each takeover. SWITCHES: of a leader, the
 /// switches that it leads.
@@ -120,8 +120,21 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let text = || table(header, documents.iter().map(Document::row));
         let text = arguments.output.print(&documents, text)?;
         output::print(&text)?;
-        if documents.iter().any(|document| document.role == LEADER) {
+        let leaders = || documents.iter().filter(|document| document.role == LEADER);
+        let has_switches = |it: &Document| {
+            it.status
+                .as_ref()
+                .is_some_and(|it| it.switches_led != Some(0))
+        };
+        if leaders().any(has_switches) {
             return Ok(ExitCode::SUCCESS);
+        }
+        if let Some(Document {
+            address, problem, ..
+        }) = leaders().next()
+        {
+            let why = format!("the leader at {address} leads none of its switches: {problem}");
+            return Err(Exit::Failure.because(why).into());
         }
         let why = match &documents[..] {
             [only] if !only.problem.is_empty() => only.problem.clone(),

@@ -129,6 +129,7 @@ mod tests {
         api::FabricLink {
             ends: Some(ends),
             up,
+            drained: false,
         }
     }
 

@@ -18,12 +18,13 @@ use ultima_controller::program::Program;
 use ultima_controller::routing::Routes;
 
 use super::desired::{Resized, check_names, compare};
+use super::get::{self, Kind};
 use super::resume::asked;
 use super::{dot, refusal, wait};
 use crate::controller_address::ControllerAddress;
 use crate::document::{self, Applied};
 use crate::exit::Exit;
-use ultima_console::output::{self, Output, table};
+use ultima_console::output::{self, Output};
 use ultima_console::units;
 
 /// The pause before `sync --wait` tries again.
@@ -66,7 +67,7 @@ enum Command {
     },
     Chassis(super::chassis::Options),
     Ports(super::ports::Options),
-    /// Show the switches: connection, health and jobs
+    /// Show the switches, as `get switches -o wide`, and the jobs that cannot be rerouted
     #[command(after_help = "Examples:\n  \
         ultima fabric show\n  \
         ultima fabric show --dot --job train | dot -Tsvg > train.svg")]
@@ -201,8 +202,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 (dot::draw(&switches, &fabric, job.as_ref()), Exit::Success)
             }
             Command::Show { output, .. } => {
-                let (switches, jobs) = (client.switches().await?, client.jobs().await?);
-                (show(&switches, &jobs, output)?, Exit::Success)
+                let switches = get::listing(&client, Kind::Switches).await?;
+                let documents: Vec<_> = switches.rows.iter().map(|row| &row.document).collect();
+                let table = switches.table(true)?;
+                let jobs = document::not_rerouted_text(&client.jobs().await?);
+                (output.print(&documents, || table + &jobs)?, Exit::Success)
             }
             Command::Plan { output, .. } => {
                 let (plan, mut jobs) = planned.expect("read above").plan(&client).await?;
@@ -353,33 +357,6 @@ fn check(file: &std::path::Path, program: Option<Program>, output: Output) -> Re
     let checked = document::Checked::new(name, fabric);
     output::print(&output.print(&checked, || checked.text())?)?;
     Ok(Exit::Success.into())
-}
-
-fn show(switches: &[api::Switch], jobs: &[api::Job], output: Output) -> Result<String> {
-    let switches: Vec<document::Switch> = switches.iter().map(Into::into).collect();
-    output.print(&switches, || {
-        let rows = switches.iter().map(|switch| {
-            [
-                switch.name.to_owned(),
-                switch.target.to_owned(),
-                switch.grpc.to_owned(),
-                switch.device_id.to_string(),
-                switch.jobs.join(","),
-                switch.health.to_owned(),
-                switch.status().to_owned(),
-            ]
-        });
-        let header = [
-            "NAME",
-            "TARGET",
-            "ADDRESS",
-            "DEVICE-ID",
-            "JOBS",
-            "HEALTH",
-            "STATUS",
-        ];
-        table(header, rows) + &document::not_rerouted_text(jobs)
-    })
 }
 
 fn differences(switches: &[api::SwitchDiff], output: Output) -> Result<String> {

@@ -1,9 +1,11 @@
 //! `ultima get`: lists jobs, switches, hosts and links.
 
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use clap::ValueEnum;
 use ultima_api::client::Client;
 use ultima_api::v1 as api;
 
@@ -13,19 +15,21 @@ use crate::document;
 use crate::exit::Exit;
 use crate::names;
 use crate::runtime::run_beside;
-use crate::view::{Document, Listing, Row, View, age};
+use crate::view::{Listing, Row, View, age};
+use ultima_console::output::Json;
 
-/// List jobs, switches, hosts or links
+/// List jobs, switches, hosts, links or events
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     ultima get jobs\n  \
     ultima get switches -o wide\n  \
     ultima get job train --watch\n  \
+    ultima get job/train -o yaml\n  \
     ultima get hosts -o jsonpath='{[*].ip}'")]
 pub struct Arguments {
-    /// Kind of object: jobs, switches, hosts or links
-    #[arg(value_name = "KIND")]
-    kind: Kind,
+    /// Kind of object: jobs, switches, hosts, links or events; or an object as `-o name` prints it, such as job/train
+    #[arg(value_name = "KIND[/NAME]", add = names::kinds())]
+    which: Which,
     /// Only the object of this name
     #[arg(add = names::of_kind())]
     name: Option<String>,
@@ -50,16 +54,70 @@ pub enum Kind {
     /// Links between switches
     #[value(alias = "link")]
     Links,
+    /// Recent events, as `ultima events`
+    #[value(aliases = ["event", "ev"])]
+    Events,
+}
+
+impl Kind {
+    /// What an object is called, as in `job/train`.
+    pub fn singular(self) -> &'static str {
+        match self {
+            Kind::Jobs => "job",
+            Kind::Switches => "switch",
+            Kind::Hosts => "host",
+            Kind::Links => "link",
+            Kind::Events => "event",
+        }
+    }
+}
+
+/// A kind of object, or one object.
+#[derive(Clone, Debug)]
+pub struct Which {
+    kind: Kind,
+    name: Option<String>,
+}
+
+impl FromStr for Which {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // The name of a link has slashes, too.
+        let (kind, name) = match text.split_once('/') {
+            Some((kind, name)) if !name.is_empty() => (kind, Some(name.to_owned())),
+            _ => (text, None),
+        };
+        match <Kind as ValueEnum>::from_str(kind, false) {
+            Ok(kind) => Ok(Which { kind, name }),
+            Err(_) => Err(
+                "expected jobs, switches, hosts, links or events, or an object such as job/train",
+            ),
+        }
+    }
+}
+
+impl Which {
+    /// The kind, and the object's name, which may also be an argument of its own.
+    ///
+    /// # Errors
+    /// There are two names.
+    pub fn with<'a>(&'a self, name: Option<&'a str>) -> Result<(Kind, Option<&'a str>)> {
+        match (self.name.as_deref(), name) {
+            (Some(one), Some(other)) => {
+                bail!("{other}: expected one name, but there is {one}, too")
+            }
+            (one, other) => Ok((self.kind, one.or(other))),
+        }
+    }
 }
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     run_beside(async {
+        let (kind, name) = arguments.which.with(arguments.name.as_deref())?;
         let client = arguments.at.connect().await?;
-        let Arguments {
-            kind, name, view, ..
-        } = arguments;
-        show(&client, *kind, name.as_deref(), view).await
+        show(&client, kind, name, &arguments.view).await
     })
 }
 
@@ -73,8 +131,20 @@ pub async fn show(
     name: Option<&str>,
     view: &View,
 ) -> Result<ExitCode> {
+    show_all(name, view, async || listing(client, kind).await).await
+}
+
+/// Prints what `list` returns, until interrupted if it is watched.
+///
+/// # Errors
+/// Those of `list`; no object has that name.
+pub async fn show_all(
+    name: Option<&str>,
+    view: &View,
+    list: impl AsyncFn() -> Result<Listing>,
+) -> Result<ExitCode> {
     tokio::select! {
-        shown = view.show(name, async || listing(client, kind).await) => shown.map(|()| ExitCode::SUCCESS),
+        shown = view.show(name, list) => shown.map(|()| ExitCode::SUCCESS),
         () = crate::runtime::interrupted() => Ok(Exit::Interrupted.into()),
     }
 }
@@ -86,6 +156,7 @@ pub async fn listing(client: &Client, kind: Kind) -> Result<Listing> {
         Kind::Switches => switches(client).await,
         Kind::Hosts => hosts(client).await,
         Kind::Links => links(client).await,
+        Kind::Events => events(client, "").await,
     }
 }
 
@@ -104,9 +175,7 @@ fn list<T: AsRef<str>>(words: &[T]) -> String {
 async fn jobs(client: &Client) -> Result<Listing> {
     let switches = asked(client, async |client| client.switches().await).await?;
     let jobs = asked(client, async |client| client.jobs().await).await?;
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = now();
     let row = |job: &api::Job| {
         let is_here = |member: &&api::Member| member.state() == api::MemberState::Joined;
         let joined = job.members.iter().filter(is_here).count();
@@ -131,11 +200,11 @@ async fn jobs(client: &Client) -> Result<Listing> {
             name: job.name.clone(),
             cells: cells.into(),
             aging: Some(4),
-            document: Document::new(&document::Job::from(job))?,
+            document: Json::of(&document::Job::from(job))?,
         })
     };
     Ok(Listing {
-        kind: "job",
+        kind: Kind::Jobs.singular(),
         header: &["NAME", "RANKS", "READY", "STATUS", "AGE"],
         wide: &["ID", "EPOCH", "GROUP", "WEIGHT", "SWITCHES"],
         rows: jobs.iter().map(row).collect::<Result<_>>()?,
@@ -163,11 +232,11 @@ async fn switches(client: &Client) -> Result<Listing> {
             name: switch.name.clone(),
             cells: cells.into(),
             aging: None,
-            document: Document::new(&shown)?,
+            document: Json::of(&shown)?,
         })
     };
     Ok(Listing {
-        kind: "switch",
+        kind: Kind::Switches.singular(),
         header: &["NAME", "STATUS", "HEALTH", "JOBS"],
         wide: &["TARGET", "ADDRESS", "DEVICE-ID", "PROBLEM"],
         rows: switches.iter().map(row).collect::<Result<_>>()?,
@@ -199,11 +268,11 @@ async fn hosts(client: &Client) -> Result<Listing> {
             name: host.name.clone(),
             cells: cells.into(),
             aging: None,
-            document: Document::new(&shown)?,
+            document: Json::of(&shown)?,
         })
     };
     Ok(Listing {
-        kind: "host",
+        kind: Kind::Hosts.singular(),
         header: &["NAME", "ADDRESS", "PORT", "JOBS"],
         wide: &["MAC", "RANKS"],
         rows: fabric.hosts.iter().map(row).collect::<Result<_>>()?,
@@ -215,19 +284,61 @@ async fn links(client: &Client) -> Result<Listing> {
     let jobs = asked(client, async |client| client.jobs().await).await?;
     let row = |link: &api::FabricLink| {
         let shown = document::Link::new(link, &jobs);
-        let status = if shown.up { "Up" } else { "Down" };
+        let status = match (shown.drained, shown.up) {
+            (true, _) => "Drained",
+            (false, true) => "Up",
+            (false, false) => "Down",
+        };
         let cells = [shown.name.clone(), status.to_owned(), list(&shown.jobs)];
         Ok(Row {
             name: shown.name.clone(),
             cells: cells.into(),
             aging: None,
-            document: Document::new(&shown)?,
+            document: Json::of(&shown)?,
         })
     };
     Ok(Listing {
-        kind: "link",
+        kind: Kind::Links.singular(),
         header: &["NAME", "STATUS", "JOBS"],
         wide: &[],
         rows: fabric.links.iter().map(row).collect::<Result<_>>()?,
     })
+}
+
+/// The recent events of an object, or of all with an empty name.
+///
+/// # Errors
+/// The controller does not answer.
+pub async fn events(client: &Client, object: &str) -> Result<Listing> {
+    let events = asked(client, async |client| client.events(object).await).await?;
+    let now = now();
+    let row = |event: &api::Event| {
+        let since = |ms: u64| age(now.saturating_sub(Duration::from_millis(ms)));
+        let cells = [
+            since(event.last_ms),
+            event.count.to_string(),
+            event.object.clone(),
+            event.reason.clone(),
+            event.message.clone(),
+            since(event.first_ms),
+            event.id.to_string(),
+        ];
+        Ok(Row {
+            name: event.id.to_string(),
+            cells: cells.into(),
+            aging: Some(0),
+            document: Json::of(&document::RecentEvent::from(event))?,
+        })
+    };
+    Ok(Listing {
+        kind: Kind::Events.singular(),
+        header: &["LAST-SEEN", "COUNT", "OBJECT", "REASON", "MESSAGE"],
+        wide: &["FIRST-SEEN", "ID"],
+        rows: events.iter().map(row).collect::<Result<_>>()?,
+    })
+}
+
+fn now() -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default()
 }

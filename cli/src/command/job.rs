@@ -10,8 +10,7 @@ use anyhow::{Result, anyhow};
 use ultima_api::Line;
 use ultima_api::client::{Client, ClientError};
 use ultima_api::v1 as api;
-use ultima_controller::job::{self, GridSpec, JobProblem, JobRequest, WrittenJob};
-use ultima_host::{Config, Grid, Path};
+use ultima_controller::job::{self, WrittenJob};
 
 use super::creation;
 use super::deletion;
@@ -25,7 +24,7 @@ use crate::exit::Exit;
 use crate::names;
 use crate::view::View;
 use ultima_console::output::{self, Format, Output, table};
-use ultima_console::units::{self, bit_rate, bytes};
+use ultima_console::units;
 
 /// Create, show, check, resize and delete jobs at a running controller
 #[derive(clap::Args)]
@@ -64,10 +63,6 @@ enum Command {
         /// YAML file of the job; `-` reads standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
-        /// Choose `groups` by the cost model, for links of RATE bits per second and buckets of SIZE bytes, such as 100G:25M.
-        /// Has no effect if the file sets `groups`, or if a flat job is faster
-        #[arg(long, value_name = "RATE:SIZE", value_parser = grouping)]
-        group_for: Option<Grouping>,
         /// Wait at most TIME, such as 60s, until all members have joined; after that time the job remains installed [default: do not wait]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
         wait: Option<Duration>,
@@ -151,16 +146,7 @@ enum Command {
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     // The file comes first: its errors need no controller.
     let written = match &arguments.command {
-        Command::Create {
-            file, group_for, ..
-        } => {
-            let mut written = only_one(file)?;
-            if let Some(grouping) = group_for {
-                let grouped = grouping.apply(&written.request);
-                written.request = grouped.map_err(|problem| written.invalid(problem))?;
-            }
-            Some(written)
-        }
+        Command::Create { file, .. } => Some(only_one(file)?),
         _ => None,
     };
     run_beside(async {
@@ -255,41 +241,6 @@ async fn of_no_grid(client: &Client, name: &str, done: Result<ExitCode>) -> Resu
             lines.join(", ")
         ))
         .into()),
-    }
-}
-
-/// The parameters of the cost model for groups.
-#[derive(Clone, Copy, Debug)]
-struct Grouping {
-    /// The rate of a rank's link, in bits per second.
-    rate: u64,
-    /// The size of a bucket.
-    bytes: u64,
-}
-
-fn grouping(text: &str) -> Result<Grouping, String> {
-    let Some((rate, size)) = text.split_once(':') else {
-        return Err("expected RATE:SIZE, such as 100G:25M".into());
-    };
-    Ok(Grouping {
-        rate: bit_rate(rate).map_err(|error| error.to_string())?,
-        bytes: bytes(size).map_err(|error| error.to_string())?,
-    })
-}
-
-impl Grouping {
-    /// Turns a job into a grid if the cost model says that this is faster. Keeps the groups of a file that sets them.
-    fn apply(self, request: &JobRequest) -> Result<JobRequest, JobProblem> {
-        let JobRequest::Job(spec) = request else {
-            return Ok(request.clone());
-        };
-        // The number of ranks has been checked when the file was read.
-        let ranks = u16::try_from(spec.members.len()).unwrap_or(u16::MAX);
-        let path = Path::new(self.rate, Config::SLOT_BYTES);
-        match Grid::choose(ranks, self.bytes, &path) {
-            Some(grid) => GridSpec::new(spec.clone(), grid.groups()).map(JobRequest::Grid),
-            None => Ok(request.clone()),
-        }
     }
 }
 
@@ -431,22 +382,4 @@ fn counts(switches: &[api::SwitchCounters]) -> String {
         "UNDELIVERABLE",
     ];
     format!("\n{}{}", table(header, rows), unreachable(switches.iter()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The thresholds of docs/transport.md.
-    #[test]
-    fn only_large_jobs_are_grouped() {
-        let grouping = grouping("100G:25M").expect("a rate and a size");
-        let grouped = |ranks: usize| {
-            let hosts: Vec<String> = (0..ranks).map(|host| format!("h{host}")).collect();
-            let text = format!("{{ name: train, members: [{}] }}", hosts.join(", "));
-            grouping.apply(&job::parse(&text, "job.yaml").expect("a job"))
-        };
-        assert!(matches!(grouped(64), Ok(JobRequest::Job(_))));
-        assert!(matches!(grouped(16_384), Ok(JobRequest::Grid(_))));
-    }
 }

@@ -16,6 +16,7 @@ mod deletion;
 mod describe;
 mod desired;
 mod dot;
+mod events;
 mod fabric;
 pub mod get;
 mod job;
@@ -49,6 +50,7 @@ pub enum Command {
     Certs(certs::Arguments),
     Get(get::Arguments),
     Describe(describe::Arguments),
+    Events(events::Arguments),
     Fabric(fabric::Arguments),
     Job(job::Arguments),
     Apply(apply::Arguments),
@@ -83,6 +85,7 @@ impl Command {
             Command::Certs(arguments) => certs::run(&arguments),
             Command::Describe(arguments) => return describe::run(&arguments),
             Command::Get(arguments) => return get::run(&arguments),
+            Command::Events(arguments) => return events::run(&arguments),
             Command::Fabric(arguments) => return fabric::run(arguments),
             Command::Job(arguments) => return job::run(arguments),
             Command::Apply(arguments) => return apply::run(&arguments),

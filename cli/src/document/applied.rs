@@ -27,6 +27,9 @@ pub enum Action {
     /// The controller would reject the change; its plan has the reason.
     WouldBeRejected,
     Differs,
+    /// Deleted, because no file has the job.
+    Deleted,
+    WouldBeDeleted,
 }
 
 impl Action {
@@ -40,6 +43,8 @@ impl Action {
             Action::WouldBeResized => "would be resized",
             Action::WouldBeRejected => "would be rejected",
             Action::Differs => "differs",
+            Action::Deleted => "deleted",
+            Action::WouldBeDeleted => "would be deleted",
         }
     }
 }

@@ -77,17 +77,6 @@ impl<'a> From<&'a api::Switch> for Switch<'a> {
     }
 }
 
-impl Switch<'_> {
-    /// The state of the controller's session with the switch, or why there is none.
-    pub fn status(&self) -> &str {
-        match (self.connected, self.needs_resync) {
-            (true, false) => "connected",
-            (true, true) => "connected, needs resync",
-            (false, _) => self.problem,
-        }
-    }
-}
-
 /// A host.
 #[derive(Serialize)]
 pub struct Host<'a> {
@@ -126,6 +115,8 @@ pub struct Link<'a> {
     /// As `ultima fabric drain` takes it.
     pub name: String,
     pub up: bool,
+    /// True if an operator has drained the link, one of its ports or one of its switches.
+    pub drained: bool,
     /// Jobs whose multicast tree has the link.
     pub jobs: Vec<&'a str>,
 }
@@ -139,7 +130,35 @@ impl<'a> Link<'a> {
         Self {
             jobs: jobs.iter().filter(uses).map(|job| &*job.name).collect(),
             up: link.up,
+            drained: link.drained,
             name,
+        }
+    }
+}
+
+/// A recent event.
+#[derive(Serialize)]
+pub struct RecentEvent<'a> {
+    pub id: u64,
+    pub object: &'a str,
+    pub reason: &'a str,
+    pub message: &'a str,
+    pub count: u32,
+    /// Seconds of Unix time.
+    pub first_seen: u64,
+    pub last_seen: u64,
+}
+
+impl<'a> From<&'a api::Event> for RecentEvent<'a> {
+    fn from(event: &'a api::Event) -> Self {
+        Self {
+            id: event.id,
+            object: &event.object,
+            reason: &event.reason,
+            message: &event.message,
+            count: event.count,
+            first_seen: event.first_ms / 1000,
+            last_seen: event.last_ms / 1000,
         }
     }
 }

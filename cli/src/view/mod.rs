@@ -2,16 +2,14 @@
 
 mod template;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde::{Serialize, Serializer};
-use serde_json::Value;
-use serde_transcode::transcode;
+use serde_json::{Value, json};
 use tokio::time::sleep;
-use ultima_console::output::{self, columns};
+use ultima_console::output::{self, Json, columns};
 
 use crate::exit::Exit;
 use template::Template;
@@ -34,7 +32,7 @@ pub struct View {
     /// Print no header
     #[arg(long)]
     no_headers: bool,
-    /// After the list, print what changes, until interrupted; JSON and YAML then have one document for each object
+    /// After the list, print what changes and what is deleted, until interrupted; JSON and YAML then have one document for each object
     #[arg(short, long)]
     watch: bool,
 }
@@ -76,6 +74,19 @@ pub struct Listing {
 }
 
 impl Listing {
+    /// The table.
+    ///
+    /// # Errors
+    /// None.
+    pub fn table(&self, wide: bool) -> Result<String> {
+        let view = View {
+            format: Format::Table { wide },
+            no_headers: false,
+            watch: false,
+        };
+        view.text(self, &mut Printed::default(), false)
+    }
+
     /// Keeps only the object of this name, if one is given.
     ///
     /// # Errors
@@ -94,28 +105,6 @@ impl Listing {
     }
 }
 
-/// JSON text, which keeps the order of its fields in YAML, too.
-#[derive(Clone, PartialEq)]
-pub struct Document(String);
-
-impl Document {
-    /// # Errors
-    /// The document cannot be serialized; none of ours.
-    pub fn new(of: &impl Serialize) -> Result<Self> {
-        Ok(Self(serde_json::to_string(of)?))
-    }
-
-    fn value(&self) -> Result<Value> {
-        Ok(serde_json::from_str(&self.0)?)
-    }
-}
-
-impl Serialize for Document {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        transcode(&mut serde_json::Deserializer::from_str(&self.0), serializer)
-    }
-}
-
 /// An object.
 #[derive(Clone, PartialEq)]
 pub struct Row {
@@ -126,7 +115,7 @@ pub struct Row {
     /// What changes by itself, such as an age: it is printed, but is no news in a watch.
     pub aging: Option<usize>,
     /// The object for JSON and YAML.
-    pub document: Document,
+    pub document: Json,
 }
 
 impl Row {
@@ -161,24 +150,62 @@ impl View {
             output::print(&self.text(&listing, &mut printed, name.is_some())?)?;
             return Ok(());
         }
-        let mut known: HashMap<String, Row> = HashMap::new();
+        let mut known: BTreeMap<String, Row> = BTreeMap::new();
         loop {
             let all = listing.rows.clone();
             listing.rows.retain(|row| row.is_news(known.get(&row.name)));
-            if !listing.rows.is_empty()
-                && let ControlFlow::Break(()) =
-                    crate::runtime::print_beside(self.text(&listing, &mut printed, true)?).await?
-            {
+            for row in &all {
+                known.remove(&row.name);
+            }
+            let mut text = self.deleted(&listing, known.into_values(), &mut printed)?;
+            if !listing.rows.is_empty() {
+                text += &self.text(&listing, &mut printed, true)?;
+            }
+            let is_read = text.is_empty()
+                || crate::runtime::print_beside(text).await? == ControlFlow::Continue(());
+            // The watched object is deleted.
+            let is_gone = name.is_some() && all.is_empty();
+            if !is_read || is_gone {
                 return Ok(());
             }
             known = all.into_iter().map(|row| (row.name.clone(), row)).collect();
             sleep(LOOK).await;
             listing = list().await?;
-            if listing.keep(name).is_err() {
-                // The watched object is deleted.
-                return Ok(());
+            if let Some(name) = name {
+                listing.rows.retain(|row| row.name == name);
             }
         }
+    }
+
+    /// Formats deleted objects, as a watch prints them: with the status `Deleted`, or as documents with a field `deleted`.
+    fn deleted(
+        &self,
+        listing: &Listing,
+        gone: impl Iterator<Item = Row>,
+        printed: &mut Printed,
+    ) -> Result<String> {
+        let Listing { kind, header, .. } = listing;
+        let status = header.iter().position(|name| *name == "STATUS");
+        let deletion = |mut row: Row| {
+            let document = json!({ "kind": kind, "name": row.name, "deleted": true });
+            row.document = Json::of(&document)?;
+            if let Some(status) = status {
+                row.cells[status] = "Deleted".to_owned();
+            }
+            Ok(row)
+        };
+        let gone = Listing {
+            rows: gone.map(deletion).collect::<Result<_>>()?,
+            ..*listing
+        };
+        Ok(match &self.format {
+            // An old event makes room for a new one.
+            _ if gone.rows.is_empty() || *kind == "event" => String::new(),
+            // A template is for objects.
+            Format::Path(_) => String::new(),
+            Format::Name => self.text(&gone, printed, true)?.replace('\n', " deleted\n"),
+            Format::Table { .. } | Format::Document(_) => self.text(&gone, printed, true)?,
+        })
     }
 
     /// Formats a listing. `single`: each object is a document of its own.
@@ -224,7 +251,7 @@ impl View {
                 filled.collect::<Result<String>>()?
             }
             Format::Path(template) => {
-                let all = documents.map(Document::value).collect::<Result<_>>()?;
+                let all = documents.map(Json::value).collect::<Result<_>>()?;
                 template.fill(&Value::Array(all)) + "\n"
             }
         })
@@ -251,8 +278,6 @@ pub fn age(since: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn view(format: &str) -> View {
@@ -268,7 +293,7 @@ mod tests {
             name: name.into(),
             cells: [name, age, "x"].map(String::from).into(),
             aging: Some(1),
-            document: Document::new(&json!({ "name": name })).expect("JSON"),
+            document: Json::of(&json!({ "name": name })).expect("JSON"),
         };
         Listing {
             kind: "job",
@@ -300,6 +325,24 @@ mod tests {
         };
         assert_eq!(one("jsonpath={.name}"), "train\nb\n");
         assert!(super::format("xml").is_err());
+    }
+
+    #[test]
+    fn deletions_are_printed_in_each_format() {
+        let deleted = |format| {
+            let mut listing = listing();
+            listing.header = &["NAME", "STATUS"];
+            let gone = std::mem::take(&mut listing.rows).into_iter().take(1);
+            view(format)
+                .deleted(&listing, gone, &mut Printed::default())
+                .expect("text")
+        };
+        assert_eq!(deleted("table"), "NAME   STATUS\ntrain  Deleted\n");
+        assert_eq!(deleted("name"), "job/train deleted\n");
+        let document: Value = serde_json::from_str(&deleted("json")).expect("JSON");
+        let expected = json!({ "kind": "job", "name": "train", "deleted": true });
+        assert_eq!(document, expected);
+        assert_eq!(deleted("jsonpath={.name}"), "");
     }
 
     #[test]

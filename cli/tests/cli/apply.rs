@@ -248,3 +248,41 @@ fn wait_names_the_missing_ranks_of_created_jobs() {
         assert!(late.contains(missing), "{late}");
     });
 }
+
+#[test]
+fn prune_deletes_the_jobs_that_no_file_names() {
+    let old = "{ name: old, members: [h1, h3] }";
+    Target::Sockets.run(Fabric::pair(), &[old], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("jobs.yaml");
+        let file = path.to_str().expect("text");
+        let apply = |text: &str, options: &[&str]| {
+            std::fs::write(&path, text).expect("written");
+            let apply = ["apply", "-f", file, "--controller", &address];
+            let output = output(&[&apply[..], options].concat());
+            let said = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8(said).expect("text");
+            (output.status.code().expect("it ends"), said)
+        };
+        let new = "{ name: new, members: [h2, h4] }";
+        let (code, text) = apply(new, &["--prune", "--dry-run"]);
+        assert_eq!(code, 0, "{text}");
+        let planned = "new: would be created\nold: would be deleted\n";
+        assert!(text.starts_with(planned), "{text}");
+        // Nothing is deleted if the rest does not fit.
+        let (code, text) = apply("{ name: new, members: [h2, h99] }", &["--prune"]);
+        assert_eq!(code, 4, "{text}");
+        assert!(text.contains("nothing was changed: "), "{text}");
+        assert!(
+            text.contains("jobs.yaml:1:28: members[1]: unknown host \"h99\""),
+            "{text}"
+        );
+        // Without the option, other jobs stay.
+        assert_eq!(apply(new, &[]), (0, "new: created\n".into()));
+        let (code, text) = apply(new, &["--prune"]);
+        assert_eq!((code, text.as_str()), (0, "new: unchanged\nold: deleted\n"));
+        let names = output(&["get", "jobs", "-o", "name", "--controller", &address]);
+        assert_eq!(names.stdout, b"job/new\n");
+    });
+}

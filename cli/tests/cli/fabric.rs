@@ -69,6 +69,14 @@ fn drift_is_shown_and_repaired_on_bmv2() {
     }
 }
 
+/// Prints one object.
+fn get(stage: &Stage, object: &str) -> String {
+    let address = stage.controller.address();
+    let output = output(&["get", object, "--controller", &address]);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
 #[test]
 fn show_prints_a_table_json_and_yaml() {
     Target::Sockets.run(Fabric::pair(), &[TRAIN], |stage| {
@@ -82,18 +90,19 @@ fn show_prints_a_table_json_and_yaml() {
             rows[0],
             [
                 "NAME",
+                "STATUS",
+                "HEALTH",
+                "JOBS",
                 "TARGET",
                 "ADDRESS",
                 "DEVICE-ID",
-                "JOBS",
-                "HEALTH",
-                "STATUS"
+                "PROBLEM"
             ]
         );
         for (row, [name, device]) in rows[1..].iter().zip([["s1", "1"], ["s2", "2"]]) {
             assert_eq!(
-                [row[0], row[1], row[3], row[4], row[5], row[6]],
-                [name, "v1model", device, "train", "up", "connected"]
+                [row[0], row[1], row[2], row[3], row[4], row[6], row[7]],
+                [name, "Ready", "up", "train", "v1model", device, "-"]
             );
         }
         let all = document(&fabric(&stage, &["show", "-o", "json"]).1);
@@ -122,6 +131,8 @@ fn drain_names_the_ranks_without_another_path() {
         );
         let all = document(&fabric(&stage, &["show", "-o", "json"]).1);
         assert_eq!(all[0]["health"], "s1/9-s2/9 drained");
+        let link = get(&stage, "link/s1/9-s2/9");
+        assert!(link.contains(" Drained "), "{link}");
         let whole = "s1: in sync\ns2: in sync\n";
         assert_eq!(fabric(&stage, &["diff"]), (0, whole.into()));
         let (code, text) = fabric(&stage, &["undrain", "s2/9"]);

@@ -45,6 +45,18 @@ fn get_lists_each_kind_in_each_format() {
         assert!(age < 120, "{row:?}");
         assert_eq!(printed("job list -o name"), "job/train\n");
         assert_eq!(printed("get sw -o name"), "switch/s1\nswitch/s2\n");
+        // `get` and `describe` take what `-o name` prints.
+        for kind in ["jobs", "switches", "hosts", "links"] {
+            let names = printed(&format!("get {kind} -o name"));
+            let name = names.lines().next().expect("one");
+            assert_eq!(printed(&format!("get {name} -o name")), format!("{name}\n"));
+            let (_, bare) = name.split_once('/').expect("a kind");
+            let described = printed(&format!("describe {name}"));
+            assert!(
+                described.lines().any(|line| line.ends_with(bare)),
+                "{described}"
+            );
+        }
         assert!(printed("get jobs -o wide").contains("SWITCHES"));
         let bare = printed("get hosts --no-headers");
         assert!(bare.starts_with("h1 "), "{bare}");
@@ -66,7 +78,9 @@ fn get_lists_each_kind_in_each_format() {
 
         let address = stage.controller.address();
         let at = ["--controller", &address];
-        refused_with(4, &[&["get", "job", "none"], &at[..]].concat());
+        refused_with(4, &[&["get", "job/none"], &at[..]].concat());
+        assert!(refused(&["get", "job/a", "b"]).contains("expected one name"));
+        assert!(refused(&["describe", "job"]).contains("expected a name"));
         assert!(refused(&["get", "pods"]).contains("switches"));
         assert!(refused(&["get", "jobs", "-o", "jsonpath={..name}"]).contains("{[*].name}"));
     });
@@ -86,6 +100,8 @@ fn a_watch_prints_what_changes() {
         fs::write(&file, "{ name: second, members: [h1, h3] }").expect("written");
         printed(&format!("job create -f {}", file.display()));
         assert_eq!(next(), "job/second");
+        printed("job delete second");
+        assert_eq!(next(), "job/second deleted");
         watch.kill().expect("it runs");
         watch.wait().expect("it ends");
     });
@@ -137,4 +153,46 @@ fn a_context_names_a_controller() {
             "{code:?} {said}"
         );
     });
+}
+
+#[test]
+fn events_are_listed_counted_and_described() {
+    with_job(|stage, printed| {
+        let address = stage.controller.address();
+        for verb in ["drain", "undrain", "drain"] {
+            // The job has a member there, which the exit code says.
+            output(&["fabric", verb, "s1", "--controller", &address]);
+        }
+        let all: Value = serde_json::from_str(&printed("events -o json")).expect("JSON");
+        let all: Vec<[&str; 2]> = (all.as_array().expect("a list").iter())
+            .map(|event| ["object", "reason"].map(|field| event[field].as_str().expect("text")))
+            .collect();
+        for event in [
+            ["job/train", "Created"],
+            ["switch/s1", "Undrained"],
+            ["switch/s1", "Drained"],
+        ] {
+            assert!(all.contains(&event), "{event:?}: {all:?}");
+        }
+        let of_switch = printed("events switch/s1");
+        let words =
+            |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
+        let rows: Vec<Vec<String>> = of_switch.lines().map(words).collect();
+        assert_eq!(
+            rows[0],
+            ["LAST-SEEN", "COUNT", "OBJECT", "REASON", "MESSAGE"]
+        );
+        assert_eq!(rows[1][1..], ["1", "switch/s1", "Undrained"]);
+        assert_eq!(rows[2][1..], ["2", "switch/s1", "Drained"]);
+        assert!(printed("describe switch/s1").ends_with(&rows_after(&of_switch)));
+        assert!(!printed("events jobs").contains("switch/"));
+        assert!(printed("get events -o wide").contains("FIRST-SEEN"));
+    });
+}
+
+/// The last line of a table, without the age.
+fn rows_after(table: &str) -> String {
+    let last = table.lines().last().expect("a row");
+    let (_, rest) = last.split_once(' ').expect("cells");
+    format!("{}\n", rest.trim_start())
 }

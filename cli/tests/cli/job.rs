@@ -163,32 +163,6 @@ fn the_help_names_every_field_of_a_job() {
     }
 }
 
-/// The cost model chooses no groups for few ranks with large buckets.
-#[test]
-fn the_cost_model_chooses_the_groups() {
-    Target::Sockets.run(Fabric::pair(), &[], |stage| {
-        let address = stage.controller.address();
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("job.yaml");
-        fs::write(&file, "{ name: train, members: [h1, h2, h3, h4] }").expect("written");
-        let file = file.to_str().expect("text");
-        let create = ["job", "--controller", &address, "create", "-f", file];
-        let text = printed(&[&create[..], &["--group-for", "100G:25M"]].concat());
-        assert!(
-            text.contains("\ntrain ") && !text.contains("row0"),
-            "{text}"
-        );
-        for (given, expected) in [
-            ("25M", "RATE:SIZE"),
-            ("fast:25M", "2.5G"),
-            ("1G:big", "64k"),
-        ] {
-            let text = common::refused(&[&create[..], &["--group-for", given]].concat());
-            assert!(text.contains(expected), "{text}");
-        }
-    });
-}
-
 fn document(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
 }

@@ -32,7 +32,7 @@ const SEED: u64 = 1;
 /// Three switches in a row, and a folder for two controllers.
 struct Bed {
     folder: tempfile::TempDir,
-    _switches: Vec<Switch>,
+    switches: Vec<Switch>,
     fabric: PathBuf,
 }
 
@@ -98,7 +98,7 @@ impl Bed {
         std::fs::write(&fabric, text).expect("a file");
         Bed {
             folder,
-            _switches: switches,
+            switches,
             fabric,
         }
     }
@@ -287,7 +287,7 @@ async fn committed_jobs_survive_the_restart_of_a_killed_controller() {
     }
 }
 
-/// Without `--state`, jobs are in a file of the user's state folder that is named like the fabric's file.
+/// Without `--state`, jobs are in a file of the user's state folder that is named like the fabric's file and its path.
 #[tokio::test]
 async fn jobs_survive_in_the_default_file() {
     let bed = Bed::new();
@@ -306,7 +306,23 @@ async fn jobs_survive_in_the_default_file() {
             client.create_job(&spec(1)).await.expect("there is room");
         }
     }
-    assert!(bed.folder.path().join("ultima/fabric.redb").is_file());
+    let files = std::fs::read_dir(bed.folder.path().join("ultima")).expect("a folder");
+    let files: Vec<String> = files
+        .map(|file| {
+            file.expect("a file")
+                .file_name()
+                .into_string()
+                .expect("text")
+        })
+        .collect();
+    let is_named = |file: &String| {
+        let digest = file.strip_prefix("fabric-")?.strip_suffix(".redb")?;
+        (digest.len() == 16).then_some(())
+    };
+    assert!(
+        files.len() == 1 && files.iter().all(|file| is_named(file).is_some()),
+        "{files:?}"
+    );
 }
 
 /// A command that watches. Dropping it kills the process.
@@ -532,6 +548,24 @@ async fn committed_jobs_survive_a_killed_leader() {
     let text = String::from_utf8(text).expect("text");
     let leader = &addresses[leader().0];
     assert!(text.contains(&format!("standby of {leader}")), "{text}");
+}
+
+#[tokio::test]
+async fn a_leader_without_switches_is_not_ok() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let mut bed = Bed::new();
+    bed.switches.clear();
+    let _controller = bed.start_with(&etcd, "a");
+    let address = bed.address("a");
+    let status = || {
+        let output = output(&["controller", "status", "--controller", &address]);
+        assert_eq!(output.status.code(), Some(1));
+        let said = [output.stdout, output.stderr].concat();
+        String::from_utf8(said).expect("text")
+    };
+    until("it leads", async || status().contains(" 0 of 3 led ")).await;
+    let why = "leads none of its switches: switch s1 at ";
+    until("the reason is known", async || status().contains(why)).await;
 }
 
 /// A leader that is stopped and continued finds another leader. It changes nothing, and drops requests that it had received.

@@ -71,11 +71,6 @@ impl WrittenJob {
         }
     }
 
-    /// The error for an invalid field.
-    pub fn invalid(&self, problem: JobProblem) -> JobError {
-        self.text.invalid(problem)
-    }
-
     /// The place of the job.
     pub fn place(&self) -> Place {
         self.text.place()

@@ -23,9 +23,10 @@ use ultima_p4runtime::v1::{
 };
 
 use super::change_deadline::ChangeDeadline;
-use super::dial::{self, ARBITRATION, Device, RETRY, is_later};
+use super::dial::{self, ARBITRATION, Device, READ, RETRY, is_later};
 use super::error::{ConnectError, RpcError, WriteError, failed};
 use super::heartbeat::{BEAT, MISSES, silence};
+use super::owner::Owner;
 use super::session::{Mastership, Session};
 use super::unanswered::Unanswered;
 use crate::metrics::WriteMetrics;
@@ -102,6 +103,8 @@ pub struct SwitchClient {
     manner: Manner,
     /// True if a call was abandoned because others waited.
     has_given_up: AtomicBool,
+    /// The store whose jobs it writes; none for a client that writes no jobs of a store.
+    owner: Option<Owner>,
 }
 
 impl SwitchClient {
@@ -117,16 +120,27 @@ impl SwitchClient {
         patience: Duration,
     ) -> Result<Self, ConnectError> {
         let deadline = Instant::now() + patience;
-        Self::connect_by(device, election_id, (deadline, patience)).await
+        Self::connect_by(device, election_id, None, (deadline, patience)).await
     }
 
-    /// Like [`connect`](Self::connect) until a deadline; errors name `patience` as the timeout.
+    /// Like [`connect`](Self::connect) until a deadline; errors name `patience` as the timeout. A switch with jobs that are
+    /// not those of `owner` is left to its primary.
     pub(crate) async fn connect_by(
         device: Device,
         election_id: u128,
+        owner: Option<Owner>,
         (deadline, patience): (Instant, Duration),
     ) -> Result<Self, ConnectError> {
         let mut rpc = dial::connect(&device, deadline, patience).await?;
+        if let Some(owner) = owner {
+            let count = owner.count_foreign(&mut rpc, device.device_id);
+            match timeout_at(deadline, count).await {
+                Ok(Ok(0)) => {}
+                Ok(Ok(jobs)) => return Err(ConnectError::foreign(&device, jobs)),
+                Ok(Err(status)) => return Err(dial::refused(&device, &status)),
+                Err(_) => return Err(dial::no_answer(&device, patience, READ.into())),
+            }
+        }
         let mut said = None;
         let stream = loop {
             let arbitration = dial::arbitrate(&mut rpc, device.device_id, election_id);
@@ -166,6 +180,7 @@ impl SwitchClient {
                     unanswered: Unanswered::new(CALL_TIMEOUT),
                     manner: Manner::default(),
                     has_given_up: AtomicBool::new(false),
+                    owner: None,
                 });
             }
             Mastership::Backup { highest, .. } | Mastership::Vacant { highest }
@@ -199,6 +214,12 @@ impl SwitchClient {
     /// Returns the client with its writes counted in these metrics.
     pub fn measured(mut self, writes: WriteMetrics) -> Self {
         self.writes = writes;
+        self
+    }
+
+    /// Returns the client with the jobs that it writes marked as this store's.
+    pub(crate) fn marking(mut self, owner: Option<Owner>) -> Self {
+        self.owner = owner;
         self
     }
 
@@ -249,6 +270,7 @@ impl SwitchClient {
             unanswered: self.unanswered.clone(),
             manner,
             has_given_up: AtomicBool::new(has_given_up),
+            owner: self.owner,
         }
     }
 
@@ -362,10 +384,14 @@ impl SwitchClient {
     }
 
     async fn write_batch(&self, batch: &[Update]) -> Answer {
+        let mut updates = batch.to_vec();
+        if let Some(owner) = &self.owner {
+            owner.mark(&mut updates);
+        }
         let request = WriteRequest {
             device_id: self.device.device_id,
             election_id: Some(Uint128::from(self.election_id)),
-            updates: batch.to_vec(),
+            updates,
             atomicity: write_request::Atomicity::ContinueOnError.into(),
             ..Default::default()
         };

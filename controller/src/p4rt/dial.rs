@@ -25,6 +25,8 @@ pub(super) const RETRY: Duration = Duration::from_millis(100);
 const MAX_RESPONSE: usize = 64 << 20;
 /// The error of a switch that accepts the connection but does not answer.
 pub(super) const ARBITRATION: &str = "no answer to arbitration";
+/// The error of a switch that does not answer a read.
+pub(super) const READ: &str = "no answer to a read of its jobs";
 
 /// A device behind a P4Runtime server.
 #[derive(Clone, Debug)]

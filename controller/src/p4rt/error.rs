@@ -6,6 +6,8 @@ use tonic::{Code, Status};
 use ultima_grpc::transport::one_line;
 use ultima_p4runtime::v1;
 
+use super::dial::Device;
+
 /// Error while connecting to a switch.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -71,6 +73,18 @@ pub enum ConnectError {
         /// The revision of etcd in which it was elected.
         revision: u64,
     },
+    /// The switch has jobs of another controller's store.
+    #[error(
+        "switch {switch} at {grpc} has jobs of another controller's store ({jobs}), and is left alone; start the controller with the --state that has them, or remove them with --take-over"
+    )]
+    Foreign {
+        /// The switch's name.
+        switch: String,
+        /// The switch's address.
+        grpc: String,
+        /// The number of these jobs.
+        jobs: usize,
+    },
     /// The server rejected arbitration.
     #[error("switch {switch} at {grpc} refused arbitration: {message}")]
     Refused {
@@ -84,6 +98,15 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// The error for a switch with so many jobs of another store.
+    pub(crate) fn foreign(device: &Device, jobs: usize) -> Self {
+        ConnectError::Foreign {
+            switch: device.name.clone(),
+            grpc: device.grpc.clone(),
+            jobs,
+        }
+    }
+
     /// True if the switch did not answer. A switch that crashes while connecting breaks the
     /// connection instead.
     pub fn is_silence(&self) -> bool {

@@ -6,6 +6,7 @@ mod dial;
 mod election;
 mod error;
 mod heartbeat;
+mod owner;
 mod session;
 mod unanswered;
 
@@ -17,5 +18,6 @@ pub use dial::Device;
 pub use election::{ELECTION_ID, election_id_of};
 pub(crate) use error::may_pass;
 pub use error::{ConnectError, RpcError, WriteError, describe, failed};
+pub use owner::Owner;
 pub use session::Mastership;
 pub(crate) use unanswered::Unanswered;

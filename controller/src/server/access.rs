@@ -51,6 +51,7 @@ pub const CALLS: &[(&str, &[Role])] = &[
     ("Control/EvictMember", &[Operator]),
     ("Control/CancelChange", &[Operator]),
     ("Control/WatchJob", &[Operator, Viewer]),
+    ("Control/ListEvents", &[Operator, Viewer]),
     // Every client asks for the leader.
     (
         "Leadership/GetStanding",

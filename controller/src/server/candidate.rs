@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
 use tonic::Status;
 use ultima_api::address::Listen;
 use ultima_api::v1::control_server::ControlServer;
@@ -30,8 +29,10 @@ use crate::store::etcd::{self, Election, Leader, Leadership, Shared};
 
 /// How long a switch may take to accept a new primary before the others are used without it.
 const TAKE_OVER: Duration = Duration::from_secs(1);
-/// The pause after a failed start, in which another controller may succeed.
+/// The pause after the first failed start, in which another controller may succeed. It doubles with each further one.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The longest such pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The present role of a controller.
 enum Role {
@@ -50,6 +51,23 @@ pub(super) struct Candidate {
     role: watch::Sender<Role>,
     /// Why it could not lead.
     problem: std::sync::Mutex<Option<String>>,
+}
+
+/// Failed starts in sequence.
+#[derive(Default)]
+struct Failures {
+    pause: Duration,
+    problem: String,
+}
+
+impl Failures {
+    /// Adds one. Returns the pause before the next attempt, and true if the problem is another than before.
+    fn add(&mut self, problem: &str) -> (Duration, bool) {
+        self.pause = (2 * self.pause).clamp(PAUSE, LONGEST_PAUSE);
+        let is_new = self.problem != problem;
+        self.problem = problem.to_owned();
+        (self.pause, is_new)
+    }
 }
 
 /// A controller that shares etcd with others. Dropping it ends everything except the switches'
@@ -164,16 +182,26 @@ impl Drop for CandidateHandle {
 impl Candidate {
     /// Alternates between standby and leader, forever.
     async fn work(self: Arc<Self>) {
+        let mut failures = Failures::default();
         loop {
             let leadership = self.election.win().await;
             let revision = leadership.revision();
-            tracing::info!(revision, "elected; taking over");
-            if let Err(error) = self.lead(&leadership).await {
-                let problem = format!("cannot lead: {error}");
-                tracing::warn!("{problem}");
-                *lock(&self.problem) = Some(problem);
-                leadership.resign().await;
-                sleep(PAUSE).await;
+            tracing::debug!(revision, "elected; taking over");
+            match self.lead(&leadership).await {
+                Ok(()) => failures = Failures::default(),
+                Err(error) => {
+                    let problem = format!("cannot lead: {error}");
+                    let (pause, is_new) = failures.add(&problem);
+                    if is_new {
+                        tracing::warn!("{problem}");
+                    }
+                    *lock(&self.problem) = Some(problem);
+                    leadership.resign().await;
+                    if self.election.pause(pause).await {
+                        failures = Failures::default();
+                        *lock(&self.problem) = None;
+                    }
+                }
             }
             self.step_down();
         }
@@ -275,7 +303,10 @@ impl Candidate {
     /// Its role.
     pub fn standing(&self) -> api::GetStandingResponse {
         let view = self.election.view();
-        let problem = lock(&self.problem).clone().or(view.problem);
+        // While another controller leads, it does not matter why this one could not.
+        let own = lock(&self.problem).clone();
+        let own = own.filter(|_| !self.election.follows(&view));
+        let problem = own.or(view.problem);
         match self.leader() {
             Some(controller) => standing_of(&controller),
             None => api::GetStandingResponse {
@@ -294,5 +325,25 @@ impl Candidate {
             Some(controller) => controller.metrics_text_of(Some(standing)),
             None => standing.text(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_starts_become_rare_and_are_reported_once() {
+        let mut failures = Failures::default();
+        let added = ["a"; 7].map(|problem| failures.add(problem));
+        assert_eq!(
+            added.map(|(pause, _)| pause.as_secs()),
+            [1, 2, 4, 8, 16, 30, 30]
+        );
+        assert_eq!(
+            added.map(|(_, is_new)| is_new),
+            [true, false, false, false, false, false, false]
+        );
+        assert!(failures.add("b").1);
     }
 }

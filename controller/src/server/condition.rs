@@ -179,6 +179,11 @@ impl Condition {
             .collect()
     }
 
+    /// The drained elements alone.
+    pub fn drained(&self) -> Health {
+        self.drained.iter().copied().collect()
+    }
+
     /// The elements of a switch that are not in use.
     pub fn of(&self, fabric: &Fabric, switch: SwitchId) -> Vec<ElementState> {
         let here = |part: &Element| match *part {

@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use ultima_p4::names::job;
 
 use super::Config;
 use super::burst_drops::BurstDrops;
@@ -18,6 +19,7 @@ use super::changes::{ChangeLock, Changes};
 use super::check::PastCheck;
 use super::condition::{Condition, ElementState};
 use super::error::{BringUpError, JobRequestError, ServeError};
+use super::event_log::EventLog;
 use super::journal::{Journal, Lead};
 use super::keeper::SeatKeeper;
 use super::membership::Events;
@@ -36,7 +38,7 @@ use crate::fabric::{Element, Fabric, Switch, SwitchId};
 use crate::install::Clients;
 use crate::job::{Job, JobId, Rank};
 use crate::metrics::Metrics;
-use crate::p4rt::SwitchClient;
+use crate::p4rt::{Owner, SwitchClient};
 use crate::plan::{self, JobPlan};
 use crate::program::Program;
 use crate::routing::{self, Routes};
@@ -83,6 +85,8 @@ pub struct Controller {
     pub(super) blackholes: Mutex<Blackholes>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
     pub(super) metrics: Metrics,
+    /// The recent events.
+    pub(super) log: EventLog,
 }
 
 /// A job and the state of its members.
@@ -139,6 +143,7 @@ impl Controller {
             agent_rate,
             terms,
             timers,
+            take_over,
             ..
         } = config;
         let stored = store.load().await?;
@@ -151,9 +156,17 @@ impl Controller {
             }
         }
         let election_id = lead.election_id();
+        let jobs = program.names().table(job::TABLE).ok();
+        let owner = (jobs.filter(|_| stored.id != 0)).map(|jobs| Owner {
+            store: stored.id,
+            is_new: stored.last_id == 0,
+            takes_over: take_over,
+            cookie: program.cookie(),
+            table: jobs.id,
+        });
         let metrics = Metrics::default();
         let switches: Arc<[ManagedSwitch]> = (fabric.switch_ids())
-            .map(|id| ManagedSwitch::new(&fabric, id, election_id, &metrics, timers))
+            .map(|id| ManagedSwitch::new(&fabric, id, election_id, owner, &metrics, timers))
             .collect();
         let needs = match lead {
             Lead::Elected(_) => Needs::Prompt,
@@ -208,6 +221,7 @@ impl Controller {
             blackholes: Mutex::new(blackholes),
             keepers: Mutex::default(),
             metrics,
+            log: EventLog::default(),
         });
         // The jobs as restored on the present fabric are the committed state from now on.
         controller.journal.write(Change::Update(records)).await?;
@@ -323,17 +337,18 @@ impl Controller {
                 self.audit_one(switch).await;
             };
             tokio::select! {
-                lost = switch.lost() => match lost {
-                    Lost::Silent => {
+                lost = switch.lost() => {
+                    self.record_switch(switch);
+                    if lost == Lost::Silent {
                         // It may have restarted, and then has no entries.
                         switch.mark_dirty();
                         self.see(Element::Transit(id), false);
                     }
-                    Lost::Elsewhere => {}
-                },
+                }
                 () = look => continue,
             }
             let failed = |error: &BringUpError| {
+                self.record_switch(switch);
                 if error.is_silence() {
                     switch.mark_dirty();
                     self.see(Element::Transit(id), false);
@@ -348,10 +363,13 @@ impl Controller {
             match self.restore(switch, client).await {
                 Ok(()) => {
                     self.see(part, true);
+                    self.record_switch(switch);
                     self.hear_ports(id);
                 }
                 Err(error) => {
                     self.see(part, false);
+                    switch.note(&error);
+                    self.record_switch(switch);
                     switch.failed(&error).await;
                 }
             }

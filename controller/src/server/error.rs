@@ -200,13 +200,18 @@ impl BringUpError {
         matches!(self, BringUpError::Write { cause, .. } if cause.is_outdated())
     }
 
-    /// True if the switch works and another controller is its primary.
+    /// True if the switch works, and another controller is its primary or has jobs there.
     pub fn is_anothers(&self) -> bool {
-        use ConnectError::{NotPrimary, Superseded};
+        use ConnectError::{Foreign, NotPrimary, Superseded};
         matches!(
             self,
-            BringUpError::Connect(NotPrimary { .. } | Superseded { .. })
+            BringUpError::Connect(Foreign { .. } | NotPrimary { .. } | Superseded { .. })
         )
+    }
+
+    /// True if the switch has jobs of another store.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self, BringUpError::Connect(ConnectError::Foreign { .. }))
     }
 }
 

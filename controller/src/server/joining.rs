@@ -84,6 +84,10 @@ impl Controller {
         })?;
         self.seats.keep(joining.job).await?;
         let (job, rank) = (joining.job, joining.taken.rank);
+        if state.job.key.is_some() {
+            let message = format!("rank {rank} on {host}, epoch {}", state.job.epoch.0);
+            self.log.add(format!("job/{name}"), "KeyFetched", &message);
+        }
         if joining.done() {
             self.report_member(job, rank, Kind::Joined, "");
         }

@@ -36,12 +36,16 @@ pub fn standing_of(controller: &Controller) -> api::GetStandingResponse {
         false => Role::Standby,
     };
     let switches = &controller.switches;
-    let led = switches.iter().filter(|it| it.client().is_ok()).count();
+    let problems: Vec<String> = (switches.iter())
+        .filter_map(|it| it.client().err())
+        .collect();
+    let led = switches.len() - problems.len();
     api::GetStandingResponse {
         role: role.into(),
         switches: switches.len() as u32,
         switches_led: led as u32,
         revision: journal.lead().revision(),
+        problem: problems.into_iter().next().unwrap_or_default(),
         ..Default::default()
     }
 }

@@ -15,6 +15,7 @@ mod connections;
 mod controller;
 mod counters;
 mod error;
+mod event_log;
 mod gate;
 mod gnmi;
 mod interfaces;
@@ -109,6 +110,8 @@ pub struct Config {
     pub patience: Duration,
     /// The store's file; without one the store is in memory.
     pub state: Option<PathBuf>,
+    /// True to remove the jobs of another store from the switches. Otherwise a switch with such jobs is left alone.
+    pub take_over: bool,
     /// The longest interval between two comparisons of a switch with the desired state.
     pub audit_every: Duration,
     /// True to repair drift when it is found; false to only log it until a client requests a sync.
@@ -149,6 +152,7 @@ impl Config {
             insecure: false,
             patience: Duration::from_secs(5),
             state: None,
+            take_over: false,
             audit_every: AUDIT_EVERY,
             repair: true,
             agent_rate: None,
@@ -193,14 +197,21 @@ pub async fn serve(config: Config) -> Result<Handle, ServeError> {
 ///
 /// # Errors
 /// As for [`serve`].
-pub async fn serve_on(config: Config, store: Option<Arc<dyn Store>>) -> Result<Handle, ServeError> {
+pub async fn serve_on(
+    mut config: Config,
+    store: Option<Arc<dyn Store>>,
+) -> Result<Handle, ServeError> {
     check_listen(&config)?;
     let mut server = attentive(config.tls.as_ref())?;
     let listener = listen::bind(&config.listen).await?;
     let address = listener.address.clone();
     let store = match store {
         Some(store) => store,
-        None => Arc::new(open_store(&config)?),
+        None => {
+            // Jobs in memory end with their controller, and nothing else could remove them.
+            config.take_over |= config.state.is_none();
+            Arc::new(open_store(&config)?)
+        }
     };
     // Boxed, because it is large and callers keep it on their stacks.
     let controller = Box::pin(Controller::start(config, store, Lead::Alone)).await?;

@@ -114,6 +114,7 @@ impl Controller {
         self.condition().drain(part, drained);
         drop(changes);
         tracing::info!(element = name, drained, "administrative state set");
+        self.record_drain(part, drained);
         self.follow(&mut self.fabric_changed.subscribe()).await?;
         let pending = self.registry().awaited().into_iter().collect();
         Ok(Drained {
@@ -345,9 +346,18 @@ impl Controller {
         }
         let down = self.routes();
         let down = down.health().down().map(|part| self.fabric.name_of(part));
+        let down = down.collect::<Vec<_>>().join(", ");
+        for Moved { after, .. } in &moved {
+            let message = match down.as_str() {
+                "" => "all elements are in use".to_owned(),
+                down => format!("not in use: {down}"),
+            };
+            self.log
+                .add(format!("job/{}", after.0.name), "Rerouted", &message);
+        }
         self.metrics.rerouted(begun.elapsed(), moved.len());
         tracing::info!(
-            down = down.collect::<Vec<_>>().join(", "),
+            down,
             jobs = moved.len(),
             lingering = lingering.len(),
             updates,

@@ -49,6 +49,13 @@ impl ControlService {
     }
 
     /// Compares all switches with the desired state; with `mend` it also reconciles them.
+    fn record_created(&self, state: &JobState) {
+        let members = state.job.members.len();
+        let object = format!("job/{}", state.job.name);
+        let message = format!("{members} members, {} switches", state.switches.len());
+        self.controller.log.add(object, "Created", &message);
+    }
+
     async fn audit(&self, mend: bool) -> Result<Vec<api::SwitchDiff>, Status> {
         let controller = Arc::clone(&self.controller);
         let audited = to_the_end(async move { controller.audit(mend).await }).await?;
@@ -79,6 +86,7 @@ impl Control for ControlService {
         let spec = spec(request)?;
         let controller = Arc::clone(&self.controller);
         let state = to_the_end(async move { controller.create_job(&spec).await }).await??;
+        self.record_created(&state);
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 
@@ -92,6 +100,7 @@ impl Control for ControlService {
         }
         let controller = Arc::clone(&self.controller);
         let states = to_the_end(async move { controller.create_jobs(&specs).await }).await??;
+        states.iter().for_each(|state| self.record_created(state));
         let job = |state: &JobState| job_of(self.controller.fabric(), state);
         let jobs = states.iter().map(job).collect();
         Ok(Response::new(api::CreateJobsResponse { jobs }))
@@ -457,6 +466,14 @@ impl Control for ControlService {
         let api::CancelChangeRequest { job, epoch } = request.into_inner();
         let state = self.controller.cancel_change(&job, epoch).await?;
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
+    }
+
+    async fn list_events(
+        &self,
+        request: Request<api::ListEventsRequest>,
+    ) -> Result<Response<api::ListEventsResponse>, Status> {
+        let events = self.controller.log.of(&request.into_inner().object);
+        Ok(Response::new(api::ListEventsResponse { events }))
     }
 
     type WatchJobStream = ReceiverStream<JobWatch>;

@@ -10,7 +10,7 @@ use super::messages::link_of;
 use super::own_task::to_the_end;
 use super::service::ControlService;
 use crate::chassis_push::{self, PushError};
-use crate::fabric::{SwitchId, TrunkId};
+use crate::fabric::{Health, SwitchId, TrunkId};
 
 impl ControlService {
     /// Pushes the port configuration to a switch's own software.
@@ -25,7 +25,10 @@ impl ControlService {
 
     pub(super) fn fabric(&self) -> api::GetFabricResponse {
         let fabric = self.controller.fabric();
-        let health = self.controller.condition().health();
+        let (health, drained) = {
+            let condition = self.controller.condition();
+            (condition.health(), condition.drained())
+        };
         let hosts = fabric.hosts().iter().map(|host| api::FabricHost {
             name: host.name.clone(),
             mac: host.mac.to_string(),
@@ -37,10 +40,14 @@ impl ControlService {
         });
         let links = (0..fabric.trunks().len()).map(TrunkId).map(|trunk| {
             let ends = fabric.trunk(trunk).ends;
-            let carries = ends.iter().all(|end| health.carries(end.switch));
+            let is_up = |health: &Health| {
+                let carries = ends.iter().all(|end| health.carries(end.switch));
+                carries && health.trunk_is_up(fabric, trunk)
+            };
             api::FabricLink {
                 ends: Some(link_of(fabric, trunk)),
-                up: carries && health.trunk_is_up(fabric, trunk),
+                up: is_up(&health),
+                drained: !is_up(&drained),
             }
         });
         api::GetFabricResponse {

@@ -19,7 +19,7 @@ use crate::fabric::{self, Fabric, SwitchId};
 use crate::install::{self, Cause, Prepared};
 use crate::job::ShareIndex;
 use crate::metrics::Metrics;
-use crate::p4rt::{Device, Mastership, Order, SwitchClient, Unanswered, WriteError};
+use crate::p4rt::{Device, Mastership, Order, Owner, SwitchClient, Unanswered, WriteError};
 use crate::plan::{self, Division, Entity as Planned, MeterCell, VirtualQueue};
 use crate::program::Program;
 use crate::reconcile::{self, Held};
@@ -32,6 +32,8 @@ pub struct ManagedSwitch {
     target: &'static Target,
     limits: Limits,
     election_id: u128,
+    /// The store of its jobs; none for a store without an id.
+    owner: Option<Owner>,
     metrics: Metrics,
     state: Mutex<State>,
     /// Held by the task that resyncs it in the background.
@@ -46,6 +48,11 @@ pub struct ManagedSwitch {
 
 struct State {
     connection: Result<Arc<SwitchClient>, String>,
+    /// The problem of the connection that was reported last.
+    reported: Option<String>,
+    /// True if its jobs are read before the primary role is asked for: they may belong to another store, and another
+    /// controller may be the primary.
+    may_be_foreign: bool,
     /// True if it needs a resync: a write has no known result.
     is_dirty: bool,
     /// The drift found by the last comparison.
@@ -122,6 +129,7 @@ impl ManagedSwitch {
         fabric: &Fabric,
         id: SwitchId,
         election_id: u128,
+        owner: Option<Owner>,
         metrics: &Metrics,
         timers: Timers,
     ) -> Self {
@@ -132,9 +140,12 @@ impl ManagedSwitch {
             target: switch.target,
             limits: switch.limits,
             election_id,
+            owner,
             metrics: metrics.clone(),
             state: Mutex::new(State {
                 connection: Err("not connected yet".into()),
+                reported: None,
+                may_be_foreign: owner.is_some_and(|owner| owner.is_new),
                 is_dirty: true,
                 known_drift: BTreeSet::new(),
                 shares: BTreeMap::new(),
@@ -153,6 +164,17 @@ impl ManagedSwitch {
     /// The connection, or why there is none.
     pub fn client(&self) -> Result<Arc<SwitchClient>, String> {
         self.with_state(|state| state.connection.clone())
+    }
+
+    /// The problem of the connection, or none within, if it is another than at the last call.
+    pub fn news(&self) -> Option<Option<String>> {
+        self.with_state(|state| {
+            let problem = state.connection.as_ref().err().cloned();
+            (problem != state.reported).then(|| {
+                state.reported.clone_from(&problem);
+                problem
+            })
+        })
     }
 
     /// True if it needs a resync.
@@ -190,7 +212,10 @@ impl ManagedSwitch {
 
     /// Adopts a new connection.
     pub fn is_up(&self, client: SwitchClient) {
-        self.with_state(|state| state.connection = Ok(Arc::new(client)));
+        self.with_state(|state| {
+            state.connection = Ok(Arc::new(client));
+            state.may_be_foreign = false;
+        });
     }
 
     fn unreadable(&self, error: crate::p4rt::RpcError) -> BringUpError {

@@ -1,11 +1,12 @@
 //! The embedded store: a `redb` file that one controller uses, or the same in memory.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use redb::backends::InMemoryBackend;
 use redb::{
@@ -23,6 +24,8 @@ const DRAINED: TableDefinition<&str, ()> = TableDefinition::new("drained");
 pub(super) const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 /// In [`NUMBERS`]: the version of the format.
 pub(super) const FORM: &str = "form";
+/// In [`NUMBERS`]: the store's own id.
+const ID: &str = "id";
 /// In [`NUMBERS`]: the last id that was given out.
 const LAST_ID: &str = "last_id";
 
@@ -36,6 +39,8 @@ struct Opened {
     open: Open,
     /// The name in errors.
     name: String,
+    /// The records that the last removal deleted, for [`Change::Restore`].
+    removed: Mutex<BTreeMap<u16, Vec<u8>>>,
 }
 
 /// Opens the database; also used to reopen it after an error.
@@ -55,7 +60,7 @@ impl Store for Embedded {
 
     async fn apply(&self, change: &Change) -> Result<(), StoreError> {
         let change = change.clone();
-        self.on_its_thread(move |store| store.write(|changes| apply(&change, changes)))
+        self.on_its_thread(move |store| store.write(|changes| store.execute(&change, changes)))
             .await
     }
 }
@@ -118,12 +123,17 @@ impl Embedded {
             database: RwLock::new(Some(open()?)),
             open,
             name,
+            removed: Mutex::default(),
         }));
         let form = store.write(|changes| {
             let mut numbers = changes.open_table(NUMBERS)?;
             let form = numbers.get(FORM)?.map(|form| form.value());
             if form.is_none() {
                 numbers.insert(FORM, THIS_FORM)?;
+            }
+            let is_ours = form.is_none_or(|form| form == THIS_FORM);
+            if is_ours && numbers.get(ID)?.is_none() {
+                numbers.insert(ID, super::new_id())?;
             }
             // Creates the tables, so that reads find them.
             changes.open_table(JOBS)?;
@@ -150,9 +160,11 @@ impl Embedded {
     }
 
     pub(super) fn read(&self) -> Result<Stored, StoreError> {
-        let (last_id, jobs, drained) = self.with_database(|database| {
+        let (id, last_id, jobs, drained) = self.with_database(|database| {
             let now = database.begin_read()?;
-            let last_id = now.open_table(NUMBERS)?.get(LAST_ID)?;
+            let numbers = now.open_table(NUMBERS)?;
+            let id = numbers.get(ID)?.map_or(0, |id| id.value());
+            let last_id = numbers.get(LAST_ID)?;
             let jobs = now.open_table(JOBS)?;
             let jobs = jobs.iter()?.map(|row| {
                 let (id, job) = row?;
@@ -163,7 +175,7 @@ impl Embedded {
             let drained = now.open_table(DRAINED)?;
             let drained = drained.iter()?.map(|row| Ok(row?.0.value().to_owned()));
             let drained: Result<Vec<String>, redb::Error> = drained.collect();
-            Ok((last_id.map_or(0, |id| id.value()), jobs, drained?))
+            Ok((id, last_id.map_or(0, |id| id.value()), jobs, drained?))
         })?;
         let jobs = jobs.into_iter().map(|(id, job)| {
             serde_json::from_slice(&job).map_err(|reason| StoreError::Job {
@@ -173,6 +185,7 @@ impl Embedded {
             })
         });
         Ok(Stored {
+            id,
             // Only u16 values are written.
             last_id: u16::try_from(last_id).unwrap_or(u16::MAX),
             jobs: jobs.collect::<Result<_, _>>()?,
@@ -224,6 +237,7 @@ impl Embedded {
             database,
             open,
             name,
+            ..
         } = &*self.0;
         let mut database = database.write().unwrap_or_else(PoisonError::into_inner);
         // Closed first, because the open database holds the file's lock.
@@ -232,46 +246,61 @@ impl Embedded {
         tracing::info!(store = name, "reopened the store after a disk error");
         Ok(())
     }
-}
 
-fn apply(change: &Change, changes: &WriteTransaction) -> Result<(), redb::Error> {
-    match change {
-        Change::Put(jobs) => {
-            let mut table = changes.open_table(JOBS)?;
-            let mut numbers = changes.open_table(NUMBERS)?;
-            for job in jobs {
-                table.insert(job.id, text(job).as_slice())?;
-                numbers.insert(LAST_ID, u64::from(job.id))?;
+    /// Executes a change in a transaction.
+    fn execute(&self, change: &Change, changes: &WriteTransaction) -> Result<(), redb::Error> {
+        match change {
+            Change::Put(jobs) => {
+                let mut table = changes.open_table(JOBS)?;
+                let mut numbers = changes.open_table(NUMBERS)?;
+                for job in jobs {
+                    table.insert(job.id, text(job).as_slice())?;
+                    numbers.insert(LAST_ID, u64::from(job.id))?;
+                }
             }
-        }
-        Change::Update(jobs) => {
-            let mut table = changes.open_table(JOBS)?;
-            for job in jobs {
-                let former = table.get(job.id)?.map(|former| former.value().to_vec());
-                if let Some(former) = former {
-                    table.insert(job.id, text_over(&former, job).as_slice())?;
+            Change::Update(jobs) => {
+                let mut table = changes.open_table(JOBS)?;
+                for job in jobs {
+                    let former = table.get(job.id)?.map(|former| former.value().to_vec());
+                    if let Some(former) = former {
+                        table.insert(job.id, text_over(&former, job).as_slice())?;
+                    }
+                }
+            }
+            Change::Remove(ids) => {
+                let mut table = changes.open_table(JOBS)?;
+                let mut removed = BTreeMap::new();
+                for id in ids {
+                    if let Some(text) = table.remove(id)? {
+                        removed.insert(*id, text.value().to_vec());
+                    }
+                }
+                *self.removed() = removed;
+            }
+            Change::Restore(job) => {
+                let mut table = changes.open_table(JOBS)?;
+                let stored = table.get(job.id)?.map(|text| text.value().to_vec());
+                let former = stored.or_else(|| self.removed().get(&job.id).cloned());
+                let text = former.map_or_else(|| text(job), |former| text_over(&former, job));
+                table.insert(job.id, text.as_slice())?;
+            }
+            Change::Drain { part, drained } => {
+                let mut table = changes.open_table(DRAINED)?;
+                match drained {
+                    true => drop(table.insert(part.as_str(), ())?),
+                    false => drop(table.remove(part.as_str())?),
                 }
             }
         }
-        Change::Remove(ids) => {
-            let mut table = changes.open_table(JOBS)?;
-            for id in ids {
-                table.remove(id)?;
-            }
-        }
-        Change::Restore(job) => {
-            let mut table = changes.open_table(JOBS)?;
-            table.insert(job.id, text(job).as_slice())?;
-        }
-        Change::Drain { part, drained } => {
-            let mut table = changes.open_table(DRAINED)?;
-            match drained {
-                true => drop(table.insert(part.as_str(), ())?),
-                false => drop(table.remove(part.as_str())?),
-            }
-        }
+        Ok(())
     }
-    Ok(())
+
+    fn removed(&self) -> MutexGuard<'_, BTreeMap<u16, Vec<u8>>> {
+        self.0
+            .removed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Creates an empty file at `path` if there is none, readable only by its owner.

@@ -54,6 +54,8 @@ pub trait Store: fmt::Debug + Send + Sync {
 /// A store's content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
+    /// The random id of the store, which the switches keep with its jobs; 0 for none.
+    pub id: u64,
     /// The last id that was given out, 0 if none.
     pub last_id: u16,
     /// The jobs, by id.
@@ -67,6 +69,11 @@ impl Stored {
     pub fn is_new(&self) -> bool {
         self.last_id == 0 && self.drained.is_empty()
     }
+}
+
+/// A random id for a new store, which is not 0.
+fn new_id() -> u64 {
+    rand::random::<u64>().max(1)
 }
 
 /// Error of a store.

@@ -4,19 +4,25 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use redb::backends::InMemoryBackend;
 use redb::{Database, ReadableTable as _, StorageBackend, TableDefinition};
 use serde_json::{Value, json};
-use ultima_testing::etcd::Etcd;
+use ultima_grpc::tls::{ClientTls, IdentityFiles};
+use ultima_testing::etcd::{Etcd, Tls};
 use ultima_wire::Key;
 
 use super::embedded::{FORM, NUMBERS};
 use super::etcd::testing::Cluster;
 use super::*;
+
+/// Longer than any wait in these tests, even on a busy machine.
+const WAIT: Duration = Duration::from_secs(60);
 
 fn record(id: u16, epoch: u16) -> JobRecord {
     JobRecord {
@@ -184,6 +190,7 @@ fn expected(changes: &[Change]) -> Stored {
         }
     }
     Stored {
+        id: 0,
         last_id,
         jobs: jobs.into_values().collect(),
         drained: drained.into_iter().collect(),
@@ -197,7 +204,13 @@ async fn conforms<K: Kind>(cases: u32, new: impl Fn() -> K) {
         let changes = changes().new_tree(&mut runner).unwrap().current();
         let kind = new();
         let mut store = kind.open().await;
-        assert_eq!(store.load().await.unwrap(), Stored::default());
+        let id = store.load().await.unwrap().id;
+        assert_ne!(id, 0);
+        let new = Stored {
+            id,
+            ..Stored::default()
+        };
+        assert_eq!(store.load().await.unwrap(), new);
         for (at, change) in changes.iter().enumerate() {
             store.apply(change).await.unwrap();
             if at % 3 == 0 {
@@ -206,7 +219,11 @@ async fn conforms<K: Kind>(cases: u32, new: impl Fn() -> K) {
             }
         }
         let stored = store.load().await.unwrap();
-        assert_eq!(stored, expected(&changes), "{changes:?}");
+        let expected = Stored {
+            id,
+            ..expected(&changes)
+        };
+        assert_eq!(stored, expected, "{changes:?}");
         drop(store);
         assert_eq!(kind.open().await.load().await.unwrap(), stored);
     }
@@ -242,12 +259,24 @@ async fn conforms<K: Kind>(cases: u32, new: impl Fn() -> K) {
     let update = Change::Update(vec![record(1, 2)]);
     store.apply(&update).await.unwrap();
     drop(store);
-    let now = kind.get(1).await;
-    assert_eq!(now["epoch"], 2);
-    assert_eq!(
-        (&now["priority"], &now["members"][0]["gpu"]),
-        (&later["priority"], &json!(3))
-    );
+    let keeps = |now: Value, epoch: u16| {
+        assert_eq!(now["epoch"], epoch);
+        assert_eq!(
+            (&now["priority"], &now["members"][0]["gpu"]),
+            (&later["priority"], &json!(3))
+        );
+    };
+    keeps(kind.get(1).await, 2);
+    // Also a removal that is undone, whether it was applied or not.
+    let store = kind.open().await;
+    store.load().await.unwrap();
+    store.apply(&Change::Remove(vec![1])).await.unwrap();
+    for epoch in [3, 4] {
+        let back = Change::Restore(record(1, epoch));
+        store.apply(&back).await.unwrap();
+    }
+    drop(store);
+    keeps(kind.get(1).await, 4);
 }
 
 #[tokio::test]
@@ -267,6 +296,79 @@ async fn etcd_conforms() {
     let Some(etcd) = Etcd::start(1) else { return };
     let new = || Cluster::new(&etcd);
     conforms(ultima_testing::cases(4, 50), new).await;
+}
+
+/// A cluster that serves only clients with a certificate and a password.
+#[tokio::test]
+async fn etcd_with_tls_and_users_conforms() {
+    let Some(mut etcd) = Etcd::start(1) else {
+        return;
+    };
+    etcd.require_user("ultima", "secret", ["test", "tesu"]);
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let authority = |name: &str| {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = write(name, params.self_signed(&key).unwrap().pem());
+        (ca, Issuer::new(params, key))
+    };
+    let (ca, issuer) = authority("ca.pem");
+    let issue = |name: &str| {
+        let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let cert = params.signed_by(&key, &issuer).unwrap().pem();
+        let key = write(&format!("{name}.key"), key.serialize_pem());
+        IdentityFiles {
+            cert: write(&format!("{name}.pem"), cert),
+            key,
+        }
+    };
+    let IdentityFiles { cert, key } = issue("etcd");
+    let tls = Tls {
+        cert,
+        key,
+        ca: ca.clone(),
+    };
+    etcd.secure(tls);
+    let identity = issue("controller");
+    let tls = ClientTls::load(&ca, Some(&identity)).unwrap();
+    let user = |password: &str| {
+        let file = write(password, format!("{password}\n"));
+        Some(("ultima".to_owned(), file))
+    };
+    let new = || Cluster::new(&etcd).with(Some(tls.clone()), user("secret"));
+    conforms(1, new).await;
+
+    let (stranger, _) = authority("stranger.pem");
+    let other = ClientTls::load(&stranger, Some(&identity)).unwrap();
+    let open = ClientTls::load(&ca, None).unwrap();
+    for (cluster, why) in [
+        (
+            new().with(Some(tls.clone()), user("wrong")),
+            "invalid user ID or password",
+        ),
+        (new().with(Some(tls.clone()), None), "permission denied"),
+        (new().at("other"), "permission denied"),
+        (
+            new().with(Some(other), user("secret")),
+            "invalid peer certificate",
+        ),
+        (new().with(Some(open), user("secret")), "certificate"),
+        (new().with(None, user("secret")), "does not answer"),
+    ] {
+        let error = cluster.read().await.unwrap_err().to_string();
+        assert!(
+            error.contains(why) && error.lines().count() == 1,
+            "{why}: {error}"
+        );
+        assert!(!error.contains("secret"), "{error}");
+    }
 }
 
 /// Of two controllers one writes; the other can only after the first one's lease has ended.
@@ -294,6 +396,13 @@ async fn a_deposed_leader_cannot_write_to_etcd() {
         second.load().await.unwrap().jobs,
         [record(1, 1), record(2, 1)]
     );
+    // The second one renews its lease, but its key is gone: it steps down before the lease's end.
+    cluster.delete("leader").await;
+    tokio::time::timeout(WAIT, second.ended())
+        .await
+        .expect("it steps down");
+    let second = cluster.elected().await;
+    second.load().await.unwrap();
     // Another program's write is noticed before anything is overwritten.
     cluster.put("change", "theirs".into()).await;
     let error = second.apply(&Change::Remove(vec![1])).await.unwrap_err();

@@ -408,6 +408,11 @@ async fn members_of_a_sealed_job_receive_its_key_and_the_path_limits() {
         }
         assert_eq!(told[0], told[1]);
         assert_eq!(told[0].len(), if job.sealed { 16 } else { 0 });
+        // Each join, and each fetch of a key, leaves an event.
+        let events = client.events(&format!("job/{}", job.name)).await.unwrap();
+        let of = |reason: &str| events.iter().filter(|it| it.reason == reason).count();
+        let fetched = if job.sealed { 2 } else { 0 };
+        assert_eq!((of("Joined"), of("KeyFetched")), (2, fetched), "{events:?}");
         let shown = client.job(&job.name).await.unwrap();
         assert_eq!(shown.sealed, job.sealed);
         if job.sealed {

@@ -20,6 +20,9 @@ use crate::target::Target;
 /// A leader's lease: short, with room for a busy machine.
 pub const LEASE: Duration = Duration::from_secs(2);
 
+/// The prefix of the controllers' keys in etcd.
+pub const PREFIX: &str = "three";
+
 /// The link that closes the row to a ring.
 const CLOSED: &str = "  - { ends: [s1/8, s3/9] }\n";
 
@@ -148,10 +151,19 @@ impl Bed {
     }
 
     pub async fn start(&self, at: usize) -> Node {
+        self.start_with(at, PREFIX, false).await
+    }
+
+    /// Starts a controller with this prefix in etcd.
+    pub async fn start_with(&self, at: usize, prefix: &str, take_over: bool) -> Node {
         let wires = self.to_etcd[at].iter();
         let endpoints = wires.map(|wire| wire.address().to_string()).collect();
-        let store = cluster(endpoints, "three");
-        let handle = serve_with_etcd(self.config(at), store, None).await;
+        let store = cluster(endpoints, prefix);
+        let config = Config {
+            take_over,
+            ..self.config(at)
+        };
+        let handle = serve_with_etcd(config, store, None).await;
         Node {
             handle: Some(handle.unwrap()),
         }

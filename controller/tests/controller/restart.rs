@@ -9,7 +9,9 @@ use ultima_api::v1::MemberState;
 use ultima_controller::job::JobSpec;
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
+use ultima_p4runtime::v1::entity;
 
+use crate::bed::until;
 use crate::chaos::{Call, ChaosSwitch, Fault};
 use crate::target::{Target, on_each_target};
 
@@ -29,13 +31,20 @@ async fn serve(fabric: &str, state: &Path) -> Result<Handle, ServeError> {
     serve_on(Target::of_run(), fabric, state).await
 }
 
-async fn serve_on(target: Target, fabric: &str, state: &Path) -> Result<Handle, ServeError> {
-    let config = Config {
+fn config(target: Target, fabric: &str, state: &Path) -> Config {
+    Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         patience: Duration::from_millis(500),
         state: Some(state.to_owned()),
         ..target.config_for(fabric, "two.yaml")
-    };
+    }
+}
+
+async fn serve_on(target: Target, fabric: &str, state: &Path) -> Result<Handle, ServeError> {
+    start(config(target, fabric, state)).await
+}
+
+async fn start(config: Config) -> Result<Handle, ServeError> {
     loop {
         match server::serve(config.clone()).await {
             // Tasks of the stopped controller, which ran in this process, may still hold the store.
@@ -163,6 +172,54 @@ async fn entries_of_uncommitted_jobs_are_removed() {
     assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
 }
 
+/// A controller with a new store does not know the jobs on the switches, and they may be running.
+#[tokio::test]
+async fn a_new_store_leaves_the_jobs_of_another_alone() {
+    let Begun {
+        folder,
+        state,
+        switches,
+        text,
+        handle,
+    } = begin().await;
+    let base = switches.each_ref().map(ChaosSwitch::held);
+    let before = client(&handle).await;
+    before.create_job(&spec("train")).await.unwrap();
+    handle.stop().await;
+    // On the second switch the job has no mark: the switch does not keep it.
+    for entity in switches[1].state().held.values_mut() {
+        if let Some(entity::Entity::TableEntry(row)) = &mut entity.entity {
+            row.metadata.clear();
+        }
+    }
+    let held = switches.each_ref().map(ChaosSwitch::held);
+    let updates = switches.each_ref().map(ChaosSwitch::updates);
+    let other = folder.path().join("other");
+    for missing in [0, 1] {
+        let elsewhere = std::mem::take(&mut switches[missing].state().held);
+        let refused = serve(&text, &other).await.err().unwrap().to_string();
+        assert!(
+            refused.contains("has jobs of another controller's store (1), and is left alone"),
+            "{refused}"
+        );
+        switches[missing].state().held = elsewhere;
+    }
+    let handle = serve(&text, &state).await.unwrap();
+    let known = client(&handle).await.jobs().await.unwrap();
+    assert_eq!(known.len(), 1);
+    handle.stop().await;
+    assert_eq!(switches.each_ref().map(ChaosSwitch::held), held);
+    assert_eq!(switches.each_ref().map(ChaosSwitch::updates), updates);
+
+    let config = Config {
+        take_over: true,
+        ..config(Target::of_run(), &text, &other)
+    };
+    let handle = start(config).await.unwrap();
+    assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
+    drop(handle);
+}
+
 /// The controller starts without the switch, and fills it when it is back.
 #[tokio::test]
 async fn a_restart_with_a_missing_switch_waits_for_it() {
@@ -224,6 +281,14 @@ async fn a_switch_that_rejects_writes_is_retried_while_others_work() {
     while switches.each_ref().map(ChaosSwitch::held) != whole {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    let reasons = async || {
+        let events = after.events("switch/s2").await.unwrap();
+        let mut reasons: Vec<_> = events.into_iter().map(|event| event.reason).collect();
+        reasons.dedup();
+        reasons
+    };
+    until(async || reasons().await == ["NotReady", "Connected"]).await;
+    assert_eq!(after.events("switch/s1").await.unwrap(), []);
 }
 
 /// A first start names the missing switch. A later start goes on without a drained switch.

@@ -301,11 +301,79 @@ async fn a_standby_with_another_fabric_says_so() {
     assert_eq!(first.standing().await.problem, "");
 }
 
+/// A controller with a mistyped prefix is elected, and knows none of the jobs on the switches.
+#[tokio::test]
+async fn a_mistyped_prefix_leaves_running_jobs_alone() {
+    let Some(bed) = Bed::new(2).await else { return };
+    let mut first = bed.start(0).await;
+    first.leads().await;
+    let base = bed.held();
+    let client = first.client().await;
+    client.create_job(&group::spec("train")).await.unwrap();
+    let (held, updates) = (bed.held(), bed.updates());
+    let why = "has jobs of another controller's store (1), and is left alone; \
+               start the controller with the --state that has them, or remove them with --take-over";
+
+    let mut other = bed.start_with(1, "mistyped", false).await;
+    other.leads().await;
+    other.says(why).await;
+    assert_eq!(other.standing().await.switches_led, 0);
+    assert_eq!((bed.held(), bed.updates()), (held, updates));
+    // The first controller is still the primary of all switches.
+    client.create_job(&group::spec("more")).await.unwrap();
+    first.is_whole().await;
+    first.stop();
+    other.stop();
+
+    let mut other = bed.start_with(1, "mistyped", true).await;
+    other.leads().await;
+    other.is_whole().await;
+    assert_eq!(bed.held(), base);
+    let client = other.client().await;
+    client.create_job(&group::spec("train")).await.unwrap();
+    other.stop();
+
+    // Its jobs have the ids of the first one's.
+    let held = bed.held();
+    let mut first = bed.start(0).await;
+    first.leads().await;
+    first.says(why).await;
+    assert_eq!(first.standing().await.switches_led, 0);
+    assert_eq!(bed.held(), held);
+    first.stop();
+    let first = bed.start_with(0, group::PREFIX, true).await;
+    first.leads().await;
+    first.is_whole().await;
+    assert_eq!(names(&first.client().await).await, ["train", "more"]);
+}
+
+/// A controller that cannot read its store says why, and leads once the store is repaired.
+#[tokio::test]
+async fn an_unreadable_record_is_a_problem_until_it_is_repaired() {
+    let Some(bed) = Bed::new(2).await else { return };
+    let job = format!("{}/jobs/00001", group::PREFIX);
+    bed.etcd.put(&job, "{");
+    let nodes = [bed.start(0).await, bed.start(1).await];
+    for node in &nodes {
+        node.says("cannot lead: etcd://").await;
+        node.says("job 1 cannot be read").await;
+    }
+    bed.etcd.delete(&job);
+    let leader = group::only_leader(&nodes).await;
+    let standby = &nodes[1 - leader];
+    standby.knows(&nodes[leader]).await;
+    until(async || standby.standing().await.problem.is_empty()).await;
+    assert_eq!(nodes[leader].standing().await.problem, "");
+}
+
 /// A switch that answers no reads does not delay the takeover of others.
 #[tokio::test]
 async fn a_stuck_switch_does_not_delay_a_takeover() {
     let Some(bed) = Bed::new(2).await else { return };
     let [mut first, second] = bed.pair().await;
+    // A new store would be checked before the role is asked for.
+    let client = first.client().await;
+    client.create_job(&group::spec("train")).await.unwrap();
     bed.switches[2].state().stalls_reads = true;
     first.stop();
     second.leads().await;

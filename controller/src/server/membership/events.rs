@@ -7,6 +7,7 @@ use ultima_api::v1::MembershipEvent;
 use ultima_api::v1::membership_event::Kind;
 
 use super::super::controller::Controller;
+use super::super::event_log::reason_of;
 use crate::job::{Job, JobId, Rank};
 
 /// Events that wait for a slow watcher. One that misses some receives the present state instead.
@@ -86,6 +87,15 @@ impl Controller {
             first_operation: first,
             reason,
         };
+        let mut message = format!("epoch {}", job.epoch.0);
+        if let Some(rank) = rank {
+            message = format!("rank {rank} on {}, {message}", event.host);
+        }
+        if !event.reason.is_empty() {
+            message = format!("{message}: {}", event.reason);
+        }
+        let object = format!("job/{}", job.name);
+        self.log.add(object, reason_of(kind), &message);
         self.events.tell((job.name.as_str().into(), event));
         self.sessions.notify(job.id);
     }

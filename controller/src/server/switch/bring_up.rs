@@ -29,7 +29,10 @@ impl ManagedSwitch {
 
     async fn connect_by(&self, by: (Instant, Duration)) -> Result<SwitchClient, BringUpError> {
         let device = self.device.clone();
-        let client = SwitchClient::connect_by(device, self.election_id, by).await?;
+        let is_checked = self.with_state(|state| state.may_be_foreign);
+        let checked = self.owner.filter(|it| is_checked && !it.takes_over);
+        let client = SwitchClient::connect_by(device, self.election_id, checked, by).await?;
+        let client = client.marking(self.owner);
         let client = client.recording_unanswered(self.unanswered.clone());
         Ok(client.measured(self.metrics.writes_to(self.name())))
     }
@@ -159,6 +162,7 @@ impl ManagedSwitch {
             match self.connect(RECONNECT).await {
                 Ok(client) => return client,
                 Err(error) => {
+                    self.note(&error);
                     failed(&error);
                     self.failed(&error).await;
                 }
@@ -201,11 +205,22 @@ impl ManagedSwitch {
         Ok(())
     }
 
-    /// Records why the switch is not connected, and pauses.
-    pub async fn failed(&self, error: &BringUpError) {
+    /// Records why the switch is not connected.
+    pub fn note(&self, error: &BringUpError) {
         tracing::debug!(switch = self.name(), %error, "reconnect failed");
-        self.with_state(|state| state.connection = Err(error.to_string()));
-        sleep(self.reconnect_pause).await;
+        self.with_state(|state| {
+            state.connection = Err(error.to_string());
+            state.may_be_foreign |= error.is_foreign();
+        });
+    }
+
+    /// Pauses after a failure.
+    pub async fn failed(&self, error: &BringUpError) {
+        let pause = match error.is_foreign() {
+            true => LONGEST_PAUSE,
+            false => self.reconnect_pause,
+        };
+        sleep(pause).await;
     }
 }
 

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 use ultima_p4runtime::names::Names;
+use ultima_p4runtime::v1::{TableEntry, Update};
 
 use super::{Desired, ManagedSwitch};
-use crate::p4rt::{BATCH, Order, SwitchClient};
+use crate::p4rt::{BATCH, ConnectError, Order, SwitchClient};
 use crate::plan::Division;
 use crate::program::Program;
 use crate::reconcile::{self, Diff, Held, Room};
@@ -106,10 +107,41 @@ impl ManagedSwitch {
         wanted: &(Held, Division),
     ) -> Result<Diff, BringUpError> {
         let asked = Instant::now();
-        let held = self.read(client, names).await?;
+        let mut held = self.read(client, names).await?;
+        self.keep_foreign(client, names, &mut held).await?;
         let diff = self.make(client, names, &held, wanted).await?;
         self.unanswered.read_matched(asked);
         Ok(diff)
+    }
+
+    /// Checks that no job belongs to another store, or removes these jobs.
+    async fn keep_foreign(
+        &self,
+        client: &SwitchClient,
+        names: &Names,
+        held: &mut Held,
+    ) -> Result<(), BringUpError> {
+        let Some(owner) = self.owner else {
+            return Ok(());
+        };
+        let rows = held.iter().filter_map(|(_, it)| owner.foreign(&it.entity));
+        let key = |row: &TableEntry| TableEntry {
+            action: None,
+            metadata: Vec::new(),
+            ..row.clone()
+        };
+        let rows: Vec<TableEntry> = rows.map(key).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        if !owner.takes_over {
+            return Err(ConnectError::foreign(&self.device, rows.len()).into());
+        }
+        let jobs = rows.len();
+        tracing::warn!(switch = self.name(), jobs, "removing another store's jobs");
+        rows.iter().for_each(|row| held.remove(&row.clone().into()));
+        let removals = rows.into_iter().map(Update::delete).collect();
+        self.change(client, names, removals, Order::Any).await
     }
 
     async fn read(&self, client: &SwitchClient, names: &Names) -> Result<Held, BringUpError> {

@@ -16,6 +16,8 @@ use crate::p4rt::election_id_of;
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a leader that stops waits for the end of its lease.
 const RESIGN: Duration = Duration::from_secs(1);
+/// How long another controller leads before its start has succeeded.
+const SETTLED: Duration = Duration::from_secs(1);
 /// How long a standby tries one request.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -116,6 +118,12 @@ impl Election {
         self.view.borrow().clone()
     }
 
+    /// True if another controller leads.
+    pub fn follows(&self, view: &View) -> bool {
+        let leader = view.leader.as_ref();
+        leader.is_some_and(|leader| leader.address != self.candidate.address)
+    }
+
     fn know(&self, leader: Option<Leader>, problem: Option<String>) {
         self.view.send_replace(View { leader, problem });
     }
@@ -126,25 +134,63 @@ impl Election {
         // It may have led before.
         self.know(None, None);
         loop {
-            match self.run().await {
+            let seen = match self.run().await {
                 Ok(Ok(leadership)) => {
                     self.know(Some(self.candidate.clone()), None);
                     return leadership;
                 }
-                Ok(Err(leader)) => {
-                    let problem = self.mismatch(&leader);
-                    self.know(Some(leader), problem);
-                }
-                Err(error) => {
-                    let problem = error.to_string();
-                    if self.view.borrow().problem.as_ref() != Some(&problem) {
-                        tracing::warn!("{problem}");
-                    }
-                    self.know(None, Some(problem));
-                }
+                Ok(Err(leader)) => Ok(Some(leader)),
+                Err(error) => Err(error),
+            };
+            self.saw(seen);
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Stands by for this time without trying to lead. Returns early, and true, once another controller has led for a second:
+    /// it does not fail as this one did.
+    pub async fn pause(&self, time: Duration) -> bool {
+        let end = Instant::now() + time;
+        let mut since = None;
+        self.know(None, None);
+        while Instant::now() < end {
+            let seen = self.leader(Instant::now() + PATIENCE).await;
+            let leads = matches!(seen, Ok(Some(_)));
+            self.saw(seen);
+            since = leads.then(|| since.unwrap_or_else(Instant::now));
+            if since.is_some_and(|since| since.elapsed() >= SETTLED) {
+                return true;
             }
             sleep(LOOK).await;
         }
+        false
+    }
+
+    /// Notes a read of the leader's key.
+    fn saw(&self, seen: Result<Option<Leader>, EtcdError>) {
+        match seen {
+            Ok(leader) => {
+                let problem = leader.as_ref().and_then(|it| self.mismatch(it));
+                self.know(leader, problem);
+            }
+            Err(error) => {
+                let problem = error.to_string();
+                if self.view.borrow().problem.as_ref() != Some(&problem) {
+                    tracing::warn!("{problem}");
+                }
+                self.know(None, Some(problem));
+            }
+        }
+    }
+
+    /// Reads the leader's key.
+    async fn leader(&self, deadline: Instant) -> Result<Option<Leader>, EtcdError> {
+        let range = v3::RangeRequest {
+            key: self.client.config.key("leader"),
+            range_end: Vec::new(),
+        };
+        let answer = self.client.range(range, deadline).await?;
+        Ok(answer.kvs.first().map(leader_of))
     }
 
     /// Why this controller should not follow that leader: it would rewrite the switches.
@@ -165,12 +211,8 @@ impl Election {
         let client = &self.client;
         let key = client.config.key("leader");
         let deadline = Instant::now() + PATIENCE;
-        let range = v3::RangeRequest {
-            key: key.clone(),
-            range_end: Vec::new(),
-        };
-        if let Some(leader) = client.range(range, deadline).await?.kvs.first() {
-            return Ok(Err(leader_of(leader)));
+        if let Some(leader) = self.leader(deadline).await? {
+            return Ok(Err(leader));
         }
         // The lease's time begins at etcd after this.
         let asked = Instant::now();
@@ -240,7 +282,20 @@ async fn renew(client: Arc<Client>, lease: i64, ttl: Duration, leadership: Leade
             () = leadership.ended() => break,
         }
         let asked = Instant::now();
-        match client.keep_alive(lease, until).await {
+        // The lease outlives a key that was deleted by hand, and another controller may lead then.
+        let renewed = async {
+            let key = v3::RangeRequest {
+                key: client.config.key("leader"),
+                range_end: Vec::new(),
+            };
+            let key = client.range(key, until).await?;
+            let has_key = key.kvs.first().is_some_and(|key| key.lease == lease);
+            match has_key {
+                true => client.keep_alive(lease, until).await,
+                false => Ok(Duration::ZERO),
+            }
+        };
+        match renewed.await {
             Ok(ttl) if !ttl.is_zero() => {
                 leadership.until.send_if_modified(|known| {
                     let is_held = known.is_some();
@@ -250,7 +305,10 @@ async fn renew(client: Arc<Client>, lease: i64, ttl: Duration, leadership: Leade
                     is_held
                 });
             }
-            Ok(_) => break,
+            Ok(_) => {
+                tracing::warn!("the leader's key or its lease is gone; stepping down");
+                break;
+            }
             Err(error) => tracing::warn!(%error, "cannot renew the lease"),
         }
         if Instant::now() >= until && !leadership.holds() {

@@ -7,6 +7,7 @@
 //! | `leader` | the leader's address and fabric, under its lease |
 //! | `jobs/00007` | a job's record as JSON, by id |
 //! | `drained/NAME` | an element that an operator has drained; no value |
+//! | `id` | the random id of the store, which the switches keep with its jobs |
 //! | `last_id` | the last id that was given out |
 //! | `form` | the version of this format |
 //! | `change` | a random number that names the last change |

@@ -13,7 +13,7 @@ use super::v3::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::v3::{self, Compare, RequestOp};
 use super::{Election, Leadership};
 use crate::store::change::{text, text_over};
-use crate::store::{Change, Store, StoreError, Stored, THIS_FORM};
+use crate::store::{Change, Store, StoreError, Stored, THIS_FORM, new_id};
 
 /// How long the leader tries to read.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,6 +46,8 @@ impl fmt::Debug for Shared {
 struct Known {
     /// The records by id, as JSON.
     jobs: BTreeMap<u16, Vec<u8>>,
+    /// The records that the last removal deleted, for [`Change::Restore`].
+    removed: BTreeMap<u16, Vec<u8>>,
     /// The value of the key `change`; empty if there is none.
     change: Vec<u8>,
     /// True if the key `form` exists.
@@ -57,10 +59,19 @@ struct Known {
 #[tonic::async_trait]
 impl Store for Shared {
     async fn load(&self) -> Result<Stored, StoreError> {
-        let (known, stored) = load(&self.client, PATIENCE).await?;
+        let (mut known, mut stored) = load(&self.client, PATIENCE).await?;
         if known.leader != self.revision() {
             self.leadership.end();
             return Err(StoreError::NotLeader);
+        }
+        if stored.id == 0 {
+            stored.id = new_id();
+            let id = put_of(
+                self.client.config.key("id"),
+                stored.id.to_string().into_bytes(),
+                0,
+            );
+            self.commit(&mut known, Vec::new(), Some(id)).await?;
         }
         *self.known.lock().await = Some(known);
         Ok(stored)
@@ -108,7 +119,11 @@ impl Store for Shared {
                 let jobs = ids.iter().map(|id| (*id, None)).collect();
                 self.commit(known, jobs, None).await
             }
-            Change::Restore(job) => self.commit(known, vec![put(job, text(job))], None).await,
+            Change::Restore(job) => {
+                let former = known.jobs.get(&job.id).or(known.removed.get(&job.id));
+                let text = former.map_or_else(|| text(job), |former| text_over(former, job));
+                self.commit(known, vec![put(job, text)], None).await
+            }
             Change::Drain { part, drained } => {
                 let key = self.client.config.key(&format!("drained/{part}"));
                 let operation = match drained {
@@ -135,6 +150,12 @@ impl Shared {
     #[cfg(test)]
     pub fn election_id(&self) -> u128 {
         self.leadership.election_id()
+    }
+
+    /// Returns when its leader no longer leads.
+    #[cfg(test)]
+    pub async fn ended(&self) {
+        self.leadership.ended().await;
     }
 
     fn revision(&self) -> i64 {
@@ -225,10 +246,11 @@ impl Shared {
         }
         known.change = name;
         known.has_form = true;
+        known.removed.clear();
         for (id, text) in jobs {
             match text {
                 Some(text) => drop(known.jobs.insert(id, text)),
-                None => drop(known.jobs.remove(&id)),
+                None => known.removed.extend(known.jobs.remove_entry(&id)),
             }
         }
         Ok(())
@@ -276,6 +298,7 @@ async fn load(client: &Client, patience: Duration) -> Result<(Known, Stored), St
                 let (name, form) = (config.name(), text().into_owned());
                 return Err(StoreError::Form { name, form });
             }
+            "id" => stored.id = text().parse().unwrap_or_default(),
             "last_id" => stored.last_id = text().parse().unwrap_or(u16::MAX),
             rest => {
                 if let Some(part) = rest.strip_prefix("drained/") {

@@ -1,14 +1,17 @@
 //! An etcd cluster for tests of the store.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use ultima_grpc::tls::ClientTls;
 use ultima_testing::etcd::Etcd;
 
 use super::client::{Client, delete_of, put_of};
-use super::{Config, Election, Leader, Shared, v3};
+use super::{Config, Election, Leader, Shared, read, v3};
+use crate::store::{StoreError, Stored};
 
 /// A prefix of its own in an etcd cluster.
 pub struct Cluster {
@@ -27,6 +30,30 @@ impl Cluster {
                 ..Config::parse(&text).unwrap()
             },
         }
+    }
+
+    /// The same with TLS and as a user.
+    pub fn with(&self, tls: Option<ClientTls>, user: Option<(String, PathBuf)>) -> Self {
+        let config = Config {
+            tls,
+            user,
+            ..self.config.clone()
+        };
+        Cluster { config }
+    }
+
+    /// Another prefix of the same cluster.
+    pub fn at(&self, prefix: &str) -> Self {
+        let config = Config {
+            prefix: prefix.to_owned(),
+            ..self.config.clone()
+        };
+        Cluster { config }
+    }
+
+    /// Reads the content, as a standby does.
+    pub async fn read(&self) -> Result<Stored, StoreError> {
+        read(&Election::new(self.config.clone(), Leader::default())?).await
     }
 
     /// The store of a controller that leads, once there is no other leader.

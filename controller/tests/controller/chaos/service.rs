@@ -66,7 +66,10 @@ pub struct Service {
 fn key(entity: &Entity) -> Vec<u8> {
     let mut key = entity.clone();
     match &mut key.entity {
-        Some(entity::Entity::TableEntry(entry)) => entry.action = None,
+        Some(entity::Entity::TableEntry(entry)) => {
+            entry.action = None;
+            entry.metadata.clear();
+        }
         Some(entity::Entity::PacketReplicationEngineEntry(entry)) => {
             use packet_replication_engine_entry::Type;
             match entry.r#type.as_mut().unwrap() {

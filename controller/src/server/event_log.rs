@@ -1,0 +1,149 @@
+//! The recent events of jobs, switches and other elements, for `ultima events`. The leader keeps them in memory: they end with
+//! its lead, and cost the store nothing.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ultima_api::v1::{self as api, membership_event::Kind};
+use ultima_grpc::transport::one_line;
+
+use super::controller::{Controller, lock};
+use super::switch::ManagedSwitch;
+use crate::fabric::Element;
+
+/// The most events of one object.
+const OF_ONE: usize = 64;
+/// The most events of all objects.
+const OF_ALL: usize = 2048;
+
+/// The events, the latest last. An event that repeats is counted.
+#[derive(Debug, Default)]
+pub struct EventLog(Mutex<Log>);
+
+#[derive(Debug, Default)]
+struct Log {
+    events: VecDeque<api::Event>,
+    last_id: u64,
+}
+
+impl EventLog {
+    /// Adds an event of an object such as `job/train`.
+    pub fn add(&self, object: String, reason: &str, message: &str) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |now| now.as_millis() as u64);
+        let message = one_line(message);
+        let Log { events, last_id } = &mut *lock(&self.0);
+        let is_same =
+            |it: &api::Event| it.object == object && it.reason == reason && it.message == message;
+        let event = match events.iter().rposition(is_same) {
+            Some(at) => events.remove(at),
+            None => None,
+        };
+        let mut event = event.unwrap_or_else(|| {
+            *last_id += 1;
+            api::Event {
+                id: *last_id,
+                object,
+                reason: reason.to_owned(),
+                message,
+                count: 0,
+                first_ms: now,
+                last_ms: now,
+            }
+        });
+        event.count = event.count.saturating_add(1);
+        event.last_ms = now;
+        let is_of_it = |it: &&api::Event| it.object == event.object;
+        if events.iter().filter(is_of_it).count() >= OF_ONE {
+            let first = events.iter().position(|it| is_of_it(&it));
+            first.and_then(|first| events.remove(first));
+        } else if events.len() >= OF_ALL {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    /// The events of an object, or of all objects without a name.
+    pub fn of(&self, object: &str) -> Vec<api::Event> {
+        let log = lock(&self.0);
+        let events = log.events.iter();
+        let is_wanted = |it: &&api::Event| object.is_empty() || it.object == object;
+        events.filter(is_wanted).cloned().collect()
+    }
+}
+
+/// The reason of an event of members.
+pub fn reason_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Unspecified => "",
+        Kind::Joined => "Joined",
+        Kind::Left => "Left",
+        Kind::Suspected => "Suspected",
+        Kind::Cleared => "Recovered",
+        Kind::Installed => "EpochInstalled",
+        Kind::LeftOut => "Removed",
+        Kind::Decided => "EpochDecided",
+        Kind::Cancelled => "EpochCancelled",
+        Kind::Fenced => "EpochFenced",
+        Kind::Deleted => "Deleted",
+    }
+}
+
+impl Controller {
+    /// Records that a switch was lost, refused or connected, if it was not recorded yet.
+    pub(super) fn record_switch(&self, switch: &ManagedSwitch) {
+        let object = || format!("switch/{}", switch.name());
+        match switch.news() {
+            None => {}
+            Some(None) => self.log.add(object(), "Connected", ""),
+            Some(Some(problem)) => self.log.add(object(), "NotReady", &problem),
+        }
+    }
+
+    /// Records that an element was drained, or is used again.
+    pub(super) fn record_drain(&self, part: Element, drained: bool) {
+        let kind = match part {
+            Element::Switch(_) | Element::Transit(_) => "switch",
+            Element::Port(_) => "port",
+            Element::Trunk(_) => "link",
+        };
+        let object = format!("{kind}/{}", self.fabric().name_of(part));
+        let reason = if drained { "Drained" } else { "Undrained" };
+        self.log.add(object, reason, "");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_events_are_counted_and_old_ones_make_room() {
+        let log = EventLog::default();
+        let job = |number: usize| format!("job/{number}");
+        log.add(job(0), "Joined", "rank 0 on h1");
+        log.add(job(0), "Left", "rank 0\non h1");
+        log.add(job(0), "Joined", "rank 0 on h1");
+        let events = log.of("job/0");
+        let of = |event: &api::Event| (event.id, event.reason.clone(), event.count);
+        let expected = [(2, "Left".to_owned(), 1), (1, "Joined".to_owned(), 2)];
+        assert!(events.iter().map(of).eq(expected), "{events:?}");
+        assert!(events.iter().all(|it| it.last_ms >= it.first_ms));
+        assert_eq!(events[0].message.lines().count(), 1);
+
+        for number in 0..2 * OF_ONE {
+            log.add(job(1), "Joined", &format!("rank {number} on h1"));
+        }
+        let events = log.of("job/1");
+        assert_eq!(events.len(), OF_ONE);
+        assert_eq!(events[0].message, format!("rank {OF_ONE} on h1"));
+        assert_eq!(log.of("job/0").len(), 2, "of another object");
+        for number in 0..OF_ALL {
+            log.add(job(2 + number), "Created", &"x".repeat(5000));
+        }
+        let all = log.of("");
+        assert_eq!((all.len(), all[0].object.as_str()), (OF_ALL, "job/2"));
+        assert!(all[0].message.len() < 512, "a client may have chosen it");
+    }
+}

@@ -361,7 +361,7 @@ impl Client {
         standing.map_err(|status| ClientError::of(status, address))
     }
 
-    /// Creates a job.
+    /// Creates a job, and waits as long as the request says until it is ready.
     ///
     /// # Errors
     /// The controller rejects the job or does not answer.
@@ -369,21 +369,26 @@ impl Client {
         &self,
         job: impl Into<api::CreateJobRequest>,
     ) -> Result<api::Job, ClientError> {
-        let request = within(ANSWER, job.into());
+        let job = job.into();
+        let wait = Duration::from_millis(job.wait_ms.unwrap_or_default().into());
+        let request = within(ANSWER.saturating_add(wait), job);
         let answer = self.rpc.clone().create_job(request).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
-    /// Creates jobs, all or none.
+    /// Creates jobs, all or none, and waits until they are ready, at most `wait_ms`; none for the controller's default.
     ///
     /// # Errors
     /// The controller rejects one of the jobs, or does not answer.
     pub async fn create_jobs(
         &self,
         jobs: impl IntoIterator<Item: Into<api::CreateJobRequest>>,
+        wait_ms: Option<u32>,
     ) -> Result<Vec<api::Job>, ClientError> {
         let jobs = jobs.into_iter().map(Into::into).collect();
-        let request = within(CREATE_ALL, api::CreateJobsRequest { jobs });
+        let wait = Duration::from_millis(wait_ms.unwrap_or_default().into());
+        let request = api::CreateJobsRequest { jobs, wait_ms };
+        let request = within(CREATE_ALL.saturating_add(wait), request);
         let answer = self.rpc.clone().create_jobs(request).await;
         Ok(answer
             .map_err(|status| self.error(status))?

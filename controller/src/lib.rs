@@ -11,8 +11,8 @@
 //! - [`membership`]: changes of a job's members while it runs.
 //! - [`moves`]: the order of writes from one plan to another while packets pass.
 //! - [`reconcile`]: the difference between a switch's entries and the desired ones.
-//! - [`p4rt`]: the P4Runtime client; [`program`]: the pipeline that it installs; [`install`]:
-//!   writes that succeed as a whole or not at all.
+//! - [`p4rt`]: the P4Runtime client; [`program`]: the pipeline that it installs; [`update`]: the
+//!   updates of planned entities.
 //! - [`store`]: the committed state on disk.
 //! - [`check`]: the fault behind a failed connectivity check.
 //! - [`metrics`]: the controller's counters and measurements.
@@ -22,7 +22,6 @@ pub mod chassis;
 pub mod chassis_push;
 pub mod check;
 pub mod fabric;
-pub mod install;
 pub mod job;
 pub mod ledger;
 pub mod membership;
@@ -42,6 +41,7 @@ pub mod telemetry;
 #[cfg(test)]
 mod testing;
 pub mod tree;
+pub mod update;
 pub mod yaml;
 
 pub use yaml::{LoadError, Place};

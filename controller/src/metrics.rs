@@ -225,7 +225,7 @@ impl Metrics {
         );
         registry.register_with_unit(
             "job_creation_duration",
-            "Time from a CreateJob request to its response",
+            "Time from a request to create jobs until they are committed or refused",
             seconds.clone(),
             self.creations.clone(),
         );

@@ -48,6 +48,9 @@ pub fn bytes(text: &str) -> Result<u64, UnitError> {
 
 /// A time with its unit: `800ns`, `250us`, `1.5ms`, `2s`, `5m`, `24h`.
 pub fn duration(text: &str) -> Result<Duration, UnitError> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
     let digits = text.find(char::is_alphabetic).ok_or(UnitError::Duration)?;
     let (number, unit) = text.split_at(digits);
     let scale = match unit {
@@ -147,6 +150,7 @@ mod tests {
         assert_eq!(duration("1.5ms"), Ok(Duration::from_micros(1500)));
         assert_eq!(duration("20µs"), Ok(Duration::from_micros(20)));
         assert_eq!(duration("0s"), Ok(Duration::ZERO));
+        assert_eq!(duration("0"), Ok(Duration::ZERO));
         assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("24h"), Ok(Duration::from_secs(86_400)));
         for wrong in ["", "5", "ms", "-1s", "1d", "NaNs", "1e300s"] {

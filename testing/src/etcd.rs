@@ -207,6 +207,8 @@ impl Etcd {
             .args(["--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &peers])
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+            // Passwords of tests are no secrets.
+            .args(["--bcrypt-cost", "4"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();

@@ -44,7 +44,7 @@ pub struct Arguments {
     #[arg(long)]
     dry_run: bool,
     /// Wait at most TIME, such as 120s, until all members of created jobs have joined and resized jobs run with their new
-    /// members [default: do not wait]
+    /// members; 0: do not wait for switches either [default: wait at most 15s until created jobs are ready]
     #[arg(long, value_name = "TIME", value_parser = units::duration, conflicts_with = "dry_run")]
     wait: Option<Duration>,
     #[command(flatten)]
@@ -134,11 +134,12 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         })?;
         jobs.push(Applied::new(&job.name, Action::Resized));
     }
-    let created = creation::create(&client, written, &missing).await;
+    let created = creation::create(&client, written, &missing, arguments.wait).await;
     let created = created.map_err(|error| so_far(&jobs, error))?;
     jobs.extend((created.iter()).map(|job| Applied::new(&job.name, Action::Created)));
     print(jobs, None)?;
-    if let Some(bound) = arguments.wait {
+    let created = creation::ready(&client, created, arguments.wait).await?;
+    if let Some(bound) = arguments.wait.filter(|wait| !wait.is_zero()) {
         let bound = wait::Bound::from(bound);
         let resized = resized.iter().map(|job| (job.name.as_str(), job.number));
         wait::changed(&client, &resized.collect::<Vec<_>>(), bound).await?;

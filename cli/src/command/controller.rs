@@ -221,11 +221,7 @@ fn serve(serve: Serve) -> Result<()> {
         state => {
             serve.refuse_etcd_options()?;
             config.state = match state {
-                None => {
-                    let file = default_file(&serve.fabric)?;
-                    eprintln!("jobs are stored in {}", file.display());
-                    Some(file)
-                }
+                None => Some(default_file(&serve.fabric)?),
                 Some(State::File(file)) => Some(file),
                 Some(State::Memory | State::Etcd(_)) => None,
             };
@@ -245,7 +241,11 @@ fn serve(serve: Serve) -> Result<()> {
         .block_on(async {
             match cluster {
                 None => {
+                    let file = config.state.clone();
                     let handle = server::serve(config).await?;
+                    if let Some(file) = file {
+                        eprintln!("jobs are stored in {}", file.display());
+                    }
                     let controller = Arc::clone(handle.controller());
                     let text = move || controller.metrics_text();
                     let exporter = export(serve.metrics, text).await?;

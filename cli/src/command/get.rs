@@ -173,13 +173,11 @@ fn list<T: AsRef<str>>(words: &[T]) -> String {
 }
 
 async fn jobs(client: &Client) -> Result<Listing> {
-    let switches = asked(client, async |client| client.switches().await).await?;
     let jobs = asked(client, async |client| client.jobs().await).await?;
     let now = now();
     let row = |job: &api::Job| {
         let is_here = |member: &&api::Member| member.state() == api::MemberState::Joined;
         let joined = job.members.iter().filter(is_here).count();
-        let ready = document::ready(job, &switches);
         let group = match job.group_id {
             0 => "-".to_owned(),
             _ => job.group_address.clone(),
@@ -187,8 +185,8 @@ async fn jobs(client: &Client) -> Result<Listing> {
         let cells = [
             job.name.clone(),
             format!("{joined}/{}", job.members.len()),
-            format!("{ready}/{}", job.switches.len()),
-            document::status(job, &switches).to_owned(),
+            document::ready(job),
+            document::status(job).to_owned(),
             age(now.saturating_sub(Duration::from_secs(job.created_at))),
             job.id.to_string(),
             job.epoch.to_string(),

@@ -3,7 +3,7 @@
 use crate::runtime::run_beside;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ultima_console::input;
 
 use anyhow::{Result, anyhow};
@@ -40,7 +40,10 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Create a job from a file, on all switches that it needs or on none
+    /// Create a job from a file
+    ///
+    /// The controller commits the job, and then writes it to the switches. The job is ready when all of its switches have it;
+    /// members join only then. A job that can never fit is rejected, and nothing is done.
     #[command(after_help = concat!(
         "Examples:\n",
         "  ultima job create -f job.yaml --wait 60s\n",
@@ -63,7 +66,8 @@ enum Command {
         /// YAML file of the job; `-` reads standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
-        /// Wait at most TIME, such as 60s, until all members have joined; after that time the job remains installed [default: do not wait]
+        /// Wait at most TIME, such as 60s, until all members have joined; 0: do not wait for the switches either. After that
+        /// time the job remains [default: wait at most 15s until the job is ready]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
         wait: Option<Duration>,
         #[command(flatten)]
@@ -156,8 +160,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             Command::Create { wait, output, .. } => {
                 let written = [written.expect("read above")];
                 let specs = written[0].request.jobs(rand::random());
-                let mut jobs = creation::create(&client, &written, &specs).await?;
-                if let Some(bound) = wait {
+                let jobs = creation::create(&client, &written, &specs, wait).await?;
+                let mut jobs = creation::ready(&client, jobs, wait).await?;
+                if let Some(bound) = wait.filter(|wait| !wait.is_zero()) {
                     jobs = wait::joined(&client, jobs, bound).await?;
                 }
                 output.print(&one_or_all(&jobs), || summary(&jobs))?
@@ -308,7 +313,18 @@ pub async fn details(client: &Client, name: &str) -> Result<String> {
         true => counts(&client.counters(name).await?),
         false => String::new(),
     };
-    Ok(members(&job) + &counters)
+    Ok(conditions(&job) + &members(&job) + &counters)
+}
+
+/// Why switches do not have all of a job, a line each.
+fn conditions(job: &api::Job) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |now| now.as_secs());
+    let line = |it: &api::JobCondition| {
+        let (kind, age) = (document::kind(it), now.saturating_sub(it.since));
+        format!("{}: {kind} for {age} s: {}\n", it.element, it.reason)
+    };
+    job.conditions.iter().map(line).collect()
 }
 
 fn members(job: &api::Job) -> String {

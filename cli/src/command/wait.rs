@@ -8,6 +8,7 @@ use ultima_api::client::{Client, ClientError};
 use ultima_api::v1 as api;
 
 use super::resume;
+use crate::document;
 use crate::exit::{Ended, Exit};
 
 /// The interval between requests to the controller.
@@ -54,6 +55,39 @@ async fn ask<T>(
         }
         asked => asked,
     }
+}
+
+/// Waits at most `bound` until these jobs are ready, and returns them. Prints on standard error what is missing, when that
+/// changes.
+///
+/// # Errors
+/// [`TimedOut`](Exit::TimedOut) with the switches that do not have them; a job was deleted, or the controller does not answer.
+pub async fn ready(
+    client: &Client,
+    mut jobs: Vec<api::Job>,
+    bound: impl Into<Bound>,
+) -> Result<Vec<api::Job>> {
+    let (bound, mut printed) = (bound.into(), String::new());
+    while let Some(job) = jobs.iter_mut().find(|job| !job.ready) {
+        let missing = job.conditions.iter();
+        let missing = missing.map(|it| format!("{}: {}", it.element, it.reason));
+        let missing = missing.collect::<Vec<_>>().join(", ");
+        let (name, ready) = (job.name.clone(), document::ready(job));
+        let progress = format!("job {name}: {ready} switches are ready; {missing}");
+        if progress != printed {
+            eprintln!("{progress}");
+            printed = progress;
+        }
+        let late = |bound| {
+            format!(
+                "job {name} is created, but not ready after {bound:?}: {missing}; the controller goes on trying, see \
+                 `ultima job show {name}`"
+            )
+        };
+        bound.pause(late).await?;
+        *job = ask(client, async |client| client.job(&name).await).await?;
+    }
+    Ok(jobs)
 }
 
 /// Waits at most `bound` until all members of these jobs have joined, and returns the jobs.

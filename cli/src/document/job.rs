@@ -17,6 +17,12 @@ pub struct Job<'a> {
     loss_threshold: u32,
     weight: u32,
     pub switches: &'a [String],
+    /// True once all switches have had the job.
+    ready: bool,
+    /// The switches that have all of it; null on a standby.
+    ready_switches: Option<u32>,
+    /// Why the others do not.
+    conditions: Vec<Condition<'a>>,
     pub tree: Vec<String>,
     /// Why the stored job is on no switch; else empty.
     unfit: &'a str,
@@ -32,6 +38,16 @@ pub struct Job<'a> {
     /// The epoch that is being installed.
     next: Option<NextEpoch<'a>>,
     members: Vec<Member<'a>>,
+}
+
+/// Why a switch does not have all of a job.
+#[derive(Serialize)]
+struct Condition<'a> {
+    kind: &'static str,
+    element: &'a str,
+    reason: &'a str,
+    /// Seconds of Unix time.
+    since: u64,
 }
 
 #[derive(Serialize)]
@@ -72,6 +88,9 @@ impl<'a> From<&'a api::Job> for Job<'a> {
             loss_threshold: job.loss_threshold,
             weight: job.weight,
             switches: &job.switches,
+            ready: job.ready,
+            ready_switches: job.ready_switches,
+            conditions: job.conditions.iter().map(Into::into).collect(),
             tree: job.tree.iter().map(link_name).collect(),
             unfit: &job.unfit,
             reroute_problem: &job.remaining,
@@ -87,6 +106,26 @@ impl<'a> From<&'a api::Job> for Job<'a> {
             }),
             members: job.members.iter().map(Into::into).collect(),
         }
+    }
+}
+
+impl<'a> From<&'a api::JobCondition> for Condition<'a> {
+    fn from(condition: &'a api::JobCondition) -> Self {
+        Self {
+            kind: kind(condition),
+            element: &condition.element,
+            reason: &condition.reason,
+            since: condition.since,
+        }
+    }
+}
+
+/// The kind of a condition.
+pub fn kind(condition: &api::JobCondition) -> &'static str {
+    match condition.kind() {
+        api::JobConditionKind::Pending => "pending",
+        api::JobConditionKind::Degraded => "degraded",
+        api::JobConditionKind::Unspecified => "unknown",
     }
 }
 
@@ -113,14 +152,17 @@ pub(super) fn link_name(link: &api::TreeLink) -> String {
 }
 
 /// A job's state in one word: the first of these that holds.
-pub fn status(job: &api::Job, switches: &[api::Switch]) -> &'static str {
+pub fn status(job: &api::Job) -> &'static str {
     let any = |state| job.members.iter().any(|member| member.state() == state);
     let all = |state| job.members.iter().all(|member| member.state() == state);
+    let has = |kind| job.conditions.iter().any(|it| it.kind() == kind);
     let is_cut_off = job.members.iter().any(|member| member.cut_off);
     if !job.unfit.is_empty() {
         "Unfit"
-    } else if ready(job, switches) < job.switches.len() || is_cut_off || !job.remaining.is_empty() {
+    } else if has(api::JobConditionKind::Degraded) || is_cut_off || !job.remaining.is_empty() {
         "Degraded"
+    } else if has(api::JobConditionKind::Pending) {
+        "Pending"
     } else if any(api::MemberState::Suspected) {
         "Suspected"
     } else if job.next.is_some() {
@@ -138,13 +180,11 @@ pub fn status(job: &api::Job, switches: &[api::Switch]) -> &'static str {
     }
 }
 
-/// Of the switches that have the job, how many are connected and known to be as they should.
-pub fn ready(job: &api::Job, switches: &[api::Switch]) -> usize {
-    let is_ready = |switch: &&api::Switch| switch.connected && !switch.dirty;
-    let ready = switches.iter().filter(is_ready);
-    ready
-        .filter(|switch| job.switches.contains(&switch.name))
-        .count()
+/// The number of a job's switches that have all of it, of how many.
+pub fn ready(job: &api::Job) -> String {
+    let ready = job.ready_switches;
+    let ready = ready.map_or_else(|| "-".to_owned(), |ready| ready.to_string());
+    format!("{ready}/{}", job.switches.len())
 }
 
 /// The state of a member.

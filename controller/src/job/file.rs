@@ -138,6 +138,7 @@ pub(super) fn check(file: &JobFile) -> Result<JobRequest, JobProblem> {
         eviction: eviction.transpose()?.unwrap_or_default(),
         sealed: sealed.value,
         created_at: 0,
+        request: 0,
     };
     match groups {
         Some(groups) => GridSpec::new(spec, groups.value).map(JobRequest::Grid),

@@ -119,6 +119,7 @@ impl GridSpec {
             eviction,
             sealed,
             created_at,
+            request: _,
         } = &self.whole;
         let job = |line: Line| JobSpec {
             name: line.name(name),
@@ -130,6 +131,8 @@ impl GridSpec {
             eviction: *eviction,
             sealed: *sealed,
             created_at: *created_at,
+            // A key stands for one job.
+            request: 0,
         };
         self.lines().map(job).collect()
     }

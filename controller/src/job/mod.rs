@@ -108,6 +108,8 @@ pub struct JobSpec {
     pub sealed: bool,
     /// When the controller took the request, in seconds of Unix time; clients do not say.
     pub created_at: u64,
+    /// The request's idempotency key: a repeated request with the same key is the same job. 0 for none.
+    pub request: u64,
 }
 
 impl JobSpec {
@@ -126,6 +128,7 @@ impl JobSpec {
             eviction: Eviction::default(),
             sealed: DEFAULT_SEALED,
             created_at: 0,
+            request: 0,
         }
     }
 }
@@ -141,6 +144,8 @@ impl From<&JobSpec> for CreateJobRequest {
             weight: Some(spec.weight.get().into()),
             evict_after_s: spec.eviction.seconds(),
             sealed: Some(spec.sealed),
+            idempotency_key: spec.request,
+            wait_ms: None,
         }
     }
 }
@@ -268,6 +273,8 @@ pub struct Job {
     pub eviction: Eviction,
     /// As in [`JobSpec`].
     pub created_at: u64,
+    /// As in [`JobSpec`].
+    pub request: u64,
     /// The key of this epoch; none if the job is not sealed.
     pub key: Option<Key>,
     /// The members in rank order.

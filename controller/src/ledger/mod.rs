@@ -51,8 +51,6 @@ pub struct Ledger {
 /// The resources taken on one switch.
 #[derive(Clone, Debug, Default)]
 struct OnSwitch {
-    /// The jobs with an egress port on the switch.
-    jobs: BTreeSet<JobId>,
     shares: Numbers,
     sources: Numbers,
     usage: Usage,
@@ -149,6 +147,7 @@ impl Ledger {
             weight: spec.weight,
             eviction: spec.eviction,
             created_at: spec.created_at,
+            request: spec.request,
             key: spec.sealed.then(key::draw),
             members,
             shares: BTreeMap::new(),
@@ -216,11 +215,6 @@ impl Ledger {
         }
     }
 
-    /// The jobs that share the ports of a switch.
-    pub fn jobs_on(&self, switch: SwitchId) -> impl Iterator<Item = JobId> {
-        self.switches[switch.0].jobs.iter().copied()
-    }
-
     /// Takes the resources of a [proposed](Self::propose) job.
     pub fn add(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
         self.last = job.id;
@@ -260,9 +254,7 @@ impl Ledger {
             self.load.add(tree, job.weight);
         }
         for (at, share) in &job.shares {
-            let here = &mut self.switches[at.switch.0];
-            here.jobs.insert(job.id);
-            here.shares.take(share.0);
+            self.switches[at.switch.0].shares.take(share.0);
         }
         for (member, source) in job.members.iter().zip(&job.sources) {
             let switch = fabric.host(member.host).attached.switch;
@@ -287,9 +279,7 @@ impl Ledger {
             self.load.remove(tree, job.weight);
         }
         for (at, share) in &job.shares {
-            let here = &mut self.switches[at.switch.0];
-            here.jobs.remove(&job.id);
-            here.shares.give_back(share.0);
+            self.switches[at.switch.0].shares.give_back(share.0);
         }
         for (member, source) in job.members.iter().zip(&job.sources) {
             let switch = fabric.host(member.host).attached.switch;

@@ -221,6 +221,18 @@ impl Change {
         self.unwanted = Some(reason.to_owned());
     }
 
+    /// True if a cancellation is requested.
+    pub fn is_unwanted(&self) -> bool {
+        self.unwanted.is_some()
+    }
+
+    /// Starts the time of the first phase `now`: all switches have the new epoch.
+    pub fn begin(&mut self, now: Instant) {
+        if !matches!(self.phase, Phase::Decided(_)) {
+            self.since = now;
+        }
+    }
+
     /// Records that the new epoch's first operation is committed.
     pub fn decided(&mut self, first: u32, now: Instant) {
         self.enter(Phase::Decided(first), now);

@@ -39,10 +39,10 @@ use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::Update;
 
 use crate::fabric::{Fabric, Health, SwitchId};
-use crate::install::Untranslatable;
 use crate::job::{Job, JobId};
 use crate::plan::{self, Copy, Entity, Group, JobPaths, JobPlan, SwitchPlan, table};
 use crate::routing::Routes;
+use crate::update::Untranslatable;
 
 /// A job and its plan.
 pub type Planned = (Arc<Job>, Arc<JobPlan>);

@@ -11,7 +11,6 @@ use tokio::time::{Instant, sleep_until};
 pub struct ChangeQueue {
     waits: watch::Sender<Waits>,
     /// The time that the current change has for all its calls together, from when the wait began.
-    /// Undoing the change gets [the same time again](ChangeDeadline::undoing).
     limit: Duration,
 }
 
@@ -90,7 +89,6 @@ impl ChangeQueue {
             waits: self.waits.subscribe(),
             limit: self.limit,
             begun: Instant::now(),
-            more: Duration::ZERO,
         }
     }
 
@@ -121,19 +119,9 @@ pub struct ChangeDeadline {
     limit: Duration,
     /// When the change began.
     begun: Instant,
-    /// Extra time of calls that undo the change.
-    more: Duration,
 }
 
 impl ChangeDeadline {
-    /// The deadline for undoing the change.
-    pub fn undoing(&self) -> Self {
-        ChangeDeadline {
-            more: self.limit,
-            ..self.clone()
-        }
-    }
-
     /// When a call of this change is abandoned; none while no change waits.
     fn latest(&self, called: Instant, waits: Waits) -> Option<Instant> {
         // The same time for all calls made while a change waits, or earlier if one call has taken
@@ -143,8 +131,7 @@ impl ChangeDeadline {
         // just begun.
         let comes = |at: Instant| at.max(self.begun + self.limit);
         let for_all = [waits.since.map(waits_since), waits.expected.map(comes)];
-        let first = for_all.into_iter().flatten().min();
-        first.map(|at| at + self.more)
+        for_all.into_iter().flatten().min()
     }
 
     /// True if a call made now would be abandoned at once.
@@ -211,7 +198,7 @@ mod tests {
         assert!(deadline.has_passed());
     }
 
-    /// A change with any number of calls of any length ends at one time, and its undo at another.
+    /// A change with any number of calls of any length ends at one time.
     #[test]
     fn all_calls_of_a_change_share_a_deadline() {
         let queue = ChangeQueue::new(LIMIT);
@@ -225,8 +212,6 @@ mod tests {
         for called in [since, since + LIMIT / 2, ends, ends + LIMIT] {
             let waits = waited_for(since);
             assert_eq!(deadline.latest(called, waits), Some(ends));
-            let undoes = deadline.undoing().latest(called, waits);
-            assert_eq!(undoes, Some(ends + LIMIT));
         }
         // A long change has used its time when another arrives; a change that waited before this
         // one began has not waited for it.
@@ -240,9 +225,9 @@ mod tests {
         assert_eq!(deadline.latest(deadline.begun, Waits::default()), None);
     }
 
-    /// An announced change waits only for the undo; no call is abandoned before it arrives.
+    /// No call is abandoned before the announced change arrives.
     #[test]
-    fn announced_changes_wait_half_as_long() {
+    fn announced_changes_do_not_wait() {
         let queue = ChangeQueue::new(LIMIT);
         let deadline = queue.deadline();
         let at = deadline.begun + 3 * LIMIT;
@@ -259,8 +244,6 @@ mod tests {
         for called in [deadline.begun, at - LIMIT, at] {
             assert_eq!(deadline.latest(called, expected), Some(at));
         }
-        let undoes = deadline.undoing().latest(at, waits);
-        assert_eq!(undoes, Some(at + LIMIT));
         let begun_late = ChangeDeadline {
             begun: at - LIMIT / 2,
             ..deadline.clone()

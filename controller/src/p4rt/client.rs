@@ -236,7 +236,7 @@ impl SwitchClient {
             deadline: Some(deadline),
             ..self.manner.clone()
         };
-        self.used(manner, false)
+        self.used(manner)
     }
 
     /// Returns the same connection with short timeouts: calls have at most `batch` updates, and a
@@ -247,20 +247,10 @@ impl SwitchClient {
             stalls: Some(stalls),
             ..self.manner.clone()
         };
-        self.used(manner, false)
+        self.used(manner)
     }
 
-    /// Returns the same connection for undoing a change, with [its own deadline](ChangeDeadline::undoing). A
-    /// switch whose calls were abandoned gets no more.
-    pub fn undoing(&self) -> Self {
-        let manner = Manner {
-            deadline: self.manner.deadline.as_ref().map(ChangeDeadline::undoing),
-            ..self.manner.clone()
-        };
-        self.used(manner, self.has_given_up.load(Ordering::Relaxed))
-    }
-
-    fn used(&self, manner: Manner, has_given_up: bool) -> Self {
+    fn used(&self, manner: Manner) -> Self {
         SwitchClient {
             device: self.device.clone(),
             election_id: self.election_id,
@@ -269,7 +259,7 @@ impl SwitchClient {
             writes: self.writes.clone(),
             unanswered: self.unanswered.clone(),
             manner,
-            has_given_up: AtomicBool::new(has_given_up),
+            has_given_up: AtomicBool::new(false),
             owner: self.owner,
         }
     }

@@ -39,8 +39,8 @@ use crate::routing::Routes;
 use crate::target::PortNumber;
 
 /// A job's entities on one switch, in the order of writing. Entities within a stage do not depend
-/// on each other. A stage is complete on all switches before the next begins, so that no packet is
-/// admitted before every switch can forward it.
+/// on each other. A switch admits packets when it can forward them; members begin when all switches
+/// have all entities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchPlan {
     /// Reset counters, the group, destinations and the addresses of replicas.

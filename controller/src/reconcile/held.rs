@@ -6,8 +6,8 @@ use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1;
 
 use super::key::{Key, Value, canonical};
-use crate::install::Untranslatable;
 use crate::plan::Entity;
+use crate::update::Untranslatable;
 
 /// An entity of a switch.
 #[derive(Clone, Debug)]

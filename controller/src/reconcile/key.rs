@@ -106,7 +106,7 @@ impl Key {
 }
 
 /// The key of an entity; none if the entity is not reconciled.
-pub(super) fn key_of(entity: &v1::Entity) -> Option<Key> {
+pub(crate) fn key_of(entity: &v1::Entity) -> Option<Key> {
     match entity.entity.as_ref()? {
         entity::Entity::MeterEntry(cell) => Some(cell_key(cell)),
         _ => canonical(entity).map(|(key, _)| key),

@@ -18,5 +18,6 @@ mod tests;
 pub use describe::{describe, name};
 pub use diff::{Described, Diff, Difference, Room};
 pub use held::{Held, Item};
+pub(crate) use key::key_of;
 pub use key::{Key, Match, Value};
 pub use read::read;

@@ -1,12 +1,13 @@
-//! The lock for changes of the switches' desired state: one at a time, and reroutes first.
+//! The lock for changes of the desired state, and the right to write to a switch. Requests change
+//! the desired state one at a time. Each switch has one writer at a time: its task, or a reroute,
+//! which writes to all switches in a common order and therefore interrupts the others.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::journal::{Journal, KeepError};
-use crate::install::Clients;
 use crate::p4rt::{ChangeDeadline, ChangeQueue, SwitchClient};
 use crate::store::Change;
 
@@ -20,8 +21,8 @@ pub struct ChangeLock {
     reroutes: ChangeQueue,
 }
 
-/// The lock. While it is held, no other job changes and no switch reconnects.
-pub struct Turn<'a> {
+/// The lock. While it is held, the desired state does not change.
+struct Turn<'a> {
     // Released first: the next request then queues behind a waiting reroute.
     _next: Option<MutexGuard<'a, ()>>,
     _changes: MutexGuard<'a, ()>,
@@ -33,10 +34,16 @@ pub struct Changes<'a> {
     deadline: ChangeDeadline,
 }
 
-impl<'a> From<Changes<'a>> for Turn<'a> {
-    fn from(changes: Changes<'a>) -> Self {
-        changes.turn
-    }
+/// The lock and all switches, for a reroute.
+pub struct Reroute<'a> {
+    _turn: Turn<'a>,
+    _switches: Vec<MutexGuard<'a, ()>>,
+}
+
+/// The right to write to a switch, until a reroute interrupts it.
+pub struct Writing<'a> {
+    _switch: MutexGuard<'a, ()>,
+    deadline: ChangeDeadline,
 }
 
 impl ChangeLock {
@@ -74,30 +81,57 @@ impl ChangeLock {
         self.reroutes.expect(at.map(Into::into));
     }
 
-    /// Takes the lock for a reroute. It waits for a request in progress, which is interrupted after
-    /// [a limited time](super::timers::Timers::change); after an [announcement](Self::expect) only for its
-    /// rollback. Nothing interrupts a reroute.
-    pub async fn take_for_reroute(&self) -> Turn<'_> {
+    /// Takes the lock and these switches for a reroute. It waits for a request and for writes in
+    /// progress, which are interrupted after [a limited time](super::timers::Timers::change), or at
+    /// the [announced](Self::expect) time. Nothing interrupts a reroute.
+    pub async fn take_for_reroute<'a>(
+        &'a self,
+        switches: impl Iterator<Item = &'a Mutex<()>>,
+    ) -> Reroute<'a> {
         let _waiting = self.reroutes.wait();
-        Turn {
+        let turn = Turn {
             _next: None,
             _changes: self.changes.lock().await,
+        };
+        Reroute::new(turn, switches).await
+    }
+
+    /// Takes a switch to write to it, after the [expected](Self::expect) reroute.
+    pub async fn write_to<'a>(&self, switch: &'a Mutex<()>) -> Writing<'a> {
+        loop {
+            self.reroutes.begin_allowed().await;
+            let held = switch.lock().await;
+            if self.reroutes.may_begin() {
+                let deadline = self.reroutes.deadline();
+                break Writing {
+                    _switch: held,
+                    deadline,
+                };
+            }
         }
     }
 }
 
-impl Changes<'_> {
-    /// The same connection, whose calls are all interrupted when a reroute waits for them.
-    pub fn client(&self, client: &SwitchClient) -> Arc<SwitchClient> {
-        Arc::new(client.with_deadline(self.deadline.clone()))
+impl<'a> Reroute<'a> {
+    async fn new(turn: Turn<'a>, switches: impl Iterator<Item = &'a Mutex<()>>) -> Self {
+        Reroute {
+            _turn: turn,
+            _switches: join_all(switches.map(Mutex::lock)).await,
+        }
     }
+}
 
-    /// The same for several connections.
-    pub fn clients(&self, clients: &Clients) -> Clients {
-        let clients = clients.iter();
-        clients
-            .map(|(id, client)| (*id, self.client(client)))
-            .collect()
+impl Writing<'_> {
+    /// The same connection, whose calls are all interrupted when a reroute waits for them.
+    pub fn client(&self, client: &SwitchClient) -> SwitchClient {
+        client.with_deadline(self.deadline.clone())
+    }
+}
+
+impl<'a> Changes<'a> {
+    /// Takes these switches, too, for a reroute that interrupts no write.
+    pub async fn with(self, switches: impl Iterator<Item = &'a Mutex<()>>) -> Reroute<'a> {
+        Reroute::new(self.turn, switches).await
     }
 
     /// Waits for a future; none if a reroute interrupts it.
@@ -120,12 +154,38 @@ impl Changes<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use futures_util::FutureExt as _;
 
     use super::*;
     use crate::server::journal::Lead;
     use crate::server::journal::testing::Gated;
     use crate::server::timers::Timers;
+
+    fn none<'a>() -> std::iter::Empty<&'a Mutex<()>> {
+        std::iter::empty()
+    }
+
+    /// A task writes to a switch, and another one waits for it.
+    #[tokio::test]
+    async fn a_reroute_overtakes_waiting_writes() {
+        let lock = ChangeLock::new(Timers::default().change);
+        let switch = Mutex::new(());
+        let writing = lock.write_to(&switch).await;
+        // A request changes the desired state meanwhile.
+        drop(lock.take().await);
+        let mut moves = Box::pin(lock.take_for_reroute([&switch].into_iter()));
+        assert!(moves.as_mut().now_or_never().is_none());
+        let mut next = Box::pin(lock.write_to(&switch));
+        assert!(next.as_mut().now_or_never().is_none());
+        writing.deadline.passed().await;
+        drop(writing);
+        let moving = moves.as_mut().now_or_never().expect("the reroute is first");
+        assert!(next.as_mut().now_or_never().is_none());
+        drop(moving);
+        assert!(next.as_mut().now_or_never().is_some());
+    }
 
     #[tokio::test]
     async fn a_reroute_overtakes_waiting_requests() {
@@ -135,7 +195,7 @@ mod tests {
         let mut second = Box::pin(lock.take());
         assert!(first.as_mut().now_or_never().is_none());
         assert!(second.as_mut().now_or_never().is_none());
-        let mut moves = Box::pin(lock.take_for_reroute());
+        let mut moves = Box::pin(lock.take_for_reroute(none()));
         assert!(moves.as_mut().now_or_never().is_none());
         drop(held);
         // A woken request checks for reroutes.
@@ -163,7 +223,7 @@ mod tests {
         lock.expect(Some(comes));
         drop(held);
         assert!(next.as_mut().now_or_never().is_none());
-        let moving = lock.take_for_reroute().now_or_never();
+        let moving = lock.take_for_reroute(none()).now_or_never();
         assert!(moving.is_some(), "no request has begun");
         drop(moving);
         assert!(next.as_mut().now_or_never().is_none());
@@ -176,7 +236,7 @@ mod tests {
     async fn a_cancelled_reroute_interrupts_no_request() {
         let lock = ChangeLock::new(Timers::default().change);
         let held = lock.take().await;
-        let mut moves = Box::pin(lock.take_for_reroute());
+        let mut moves = Box::pin(lock.take_for_reroute(none()));
         assert!(moves.as_mut().now_or_never().is_none());
         assert_eq!(lock.reroutes.count(), 1);
         drop(moves);
@@ -196,7 +256,7 @@ mod tests {
         };
         let moves = async {
             store.asked(1).await;
-            drop(lock.take_for_reroute().await);
+            drop(lock.take_for_reroute(none()).await);
         };
         // Without a reroute the store is waited for.
         let mut patient = Box::pin(journal.write(Change::Remove(vec![1])));

@@ -7,10 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::join_all;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 use ultima_p4::names::job;
 
 use super::Config;
@@ -29,13 +28,12 @@ use super::seats::Seat;
 use super::sessions::Sessions;
 use super::start::{self, Needs};
 use super::streams::Places;
-use super::switch::{Desired, Found, Lost, ManagedSwitch};
+use super::switch::{Desired, Found, JobCondition, Lost, ManagedSwitch};
 use super::telemetry::READS;
 use super::timers::Timers;
 use super::{service_telemetry, service_watch};
 use crate::fabric::blackhole::Blackholes;
 use crate::fabric::{Element, Fabric, Switch, SwitchId};
-use crate::install::Clients;
 use crate::job::{Job, JobId, Rank};
 use crate::metrics::Metrics;
 use crate::p4rt::{Owner, SwitchClient};
@@ -52,6 +50,8 @@ pub struct Controller {
     pub(super) fabric: Arc<Fabric>,
     program: Program,
     pub(super) switches: Arc<[ManagedSwitch]>,
+    /// Notified when the state of a switch has changed, or a job is ready.
+    pub(super) switches_changed: watch::Sender<()>,
     audit_every: Duration,
     pub(super) repair: bool,
     /// Bits per second at which each rank sends unless its agent chooses a rate.
@@ -108,8 +108,19 @@ pub struct JobState {
     pub first_operation: u32,
     /// Why the last change of members did not happen, on one line.
     pub unchanged: Option<String>,
+    /// What its switches have of it; none if that is unknown, as on a standby.
+    pub standing: Option<JobStanding>,
     /// The next epoch.
     pub next: Option<Box<JobState>>,
+}
+
+/// What the switches of a job have of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobStanding {
+    /// True once all of them have had all of it, so that members may begin.
+    pub is_ready: bool,
+    /// Why some of them do not have all of it, in the fabric's order.
+    pub conditions: Vec<JobCondition>,
 }
 
 /// A switch and the state of the connection to it.
@@ -165,8 +176,10 @@ impl Controller {
             table: jobs.id,
         });
         let metrics = Metrics::default();
+        let switches_changed = watch::Sender::default();
+        let shared = (&metrics, &switches_changed);
         let switches: Arc<[ManagedSwitch]> = (fabric.switch_ids())
-            .map(|id| ManagedSwitch::new(&fabric, id, election_id, owner, &metrics, timers))
+            .map(|id| ManagedSwitch::new(&fabric, id, election_id, owner, shared, timers))
             .collect();
         let needs = match lead {
             Lead::Elected(_) => Needs::Prompt,
@@ -197,6 +210,7 @@ impl Controller {
         let blackholes = Blackholes::new(&fabric);
         let controller = Arc::new(Controller {
             switches,
+            switches_changed,
             fabric,
             program,
             audit_every,
@@ -226,6 +240,7 @@ impl Controller {
         // The jobs as restored on the present fabric are the committed state from now on.
         controller.journal.write(Change::Update(records)).await?;
         controller.bring_up(clients, needs, patience).await?;
+        controller.note_ready();
         for switch in controller.switches.iter() {
             controller.listen(switch);
             controller.hear_ports(switch.id);
@@ -322,19 +337,24 @@ impl Controller {
         }
     }
 
-    /// Reconnects a switch whenever the connection is lost, and reconciles it then, periodically,
-    /// and when an interrupted write may have taken effect late.
+    /// Reconnects a switch whenever the connection is lost, and makes it match the desired state: then,
+    /// when it is woken, again after a failure, periodically, and when an interrupted write may have
+    /// taken effect late.
     async fn keep_up(self: &Arc<Self>, id: SwitchId) {
         let switch = &self.switches[id.0];
+        // A random pause spreads the audits, which take long for a whole fabric.
+        let next_audit =
+            || Instant::now() + self.audit_every.mul_f64(rand::random_range(0.5..=1.0));
+        let (mut audit, mut retry) = (next_audit(), Retry::default());
         loop {
-            let look = async {
-                // A random pause spreads the audits, which take long for a whole fabric.
-                let pause = self.audit_every.mul_f64(rand::random_range(0.5..=1.0));
+            let work = async {
                 tokio::select! {
-                    () = sleep(pause) => {}
-                    () = switch.needs_read() => {}
+                    () = switch.woken() => {}
+                    () = retry.due() => {}
+                    () = sleep_until(audit) => return self.audit_one(switch).await,
+                    () = switch.needs_read() => return self.audit_one(switch).await,
                 }
-                self.audit_one(switch).await;
+                self.catch_up(switch).await
             };
             tokio::select! {
                 lost = switch.lost() => {
@@ -345,7 +365,13 @@ impl Controller {
                         self.see(Element::Transit(id), false);
                     }
                 }
-                () = look => continue,
+                is_current = work => {
+                    retry = retry.after(is_current, 10 * self.timers.retry);
+                    if audit <= Instant::now() {
+                        audit = next_audit();
+                    }
+                    continue;
+                }
             }
             let failed = |error: &BringUpError| {
                 self.record_switch(switch);
@@ -376,31 +402,71 @@ impl Controller {
         }
     }
 
+    /// Writes the differences between a switch and the desired state. Returns false if the switch does
+    /// not match it.
+    #[tracing::instrument(name = "write", skip_all, fields(switch = switch.name()))]
+    async fn catch_up(&self, switch: &ManagedSwitch) -> bool {
+        let Ok(client) = switch.client() else {
+            return true;
+        };
+        let writing = self.changes.write_to(&switch.turn).await;
+        if self.open().is_err() {
+            return true;
+        }
+        let asked = switch.asked();
+        let client = writing.client(&client);
+        let attempt = switch.catch_up(&client, &self.desired()).await;
+        drop(writing);
+        if let Err(error) = &attempt {
+            tracing::warn!(switch = switch.name(), %error, "not as desired yet; retrying");
+        }
+        switch.attempted(asked, &attempt);
+        self.note_ready();
+        if attempt.is_ok() {
+            self.retry_waiting();
+        }
+        attempt.is_ok()
+    }
+
+    /// Notes which jobs are ready: all of their switches have all of their entries.
+    pub(super) fn note_ready(&self) {
+        let mut registry = self.registry();
+        for record in registry.unready() {
+            let (id, plan) = (record.job.id, &record.plan);
+            let has = |at: &SwitchId| self.switches[at.0].condition(id, plan).is_none();
+            record.is_ready = plan.keys().all(has);
+        }
+        drop(registry);
+        self.switches_changed.send_replace(());
+    }
+
     #[tracing::instrument(name = "restore", skip_all, fields(switch = switch.name()))]
     async fn restore(
         &self,
         switch: &ManagedSwitch,
         client: SwitchClient,
     ) -> Result<(), BringUpError> {
-        // Without the change lock: loading a program may take a minute.
+        // Without the right to write: loading a program may take a minute.
         let mut found = switch.load(&client, &self.desired()).await?;
-        let _changes = loop {
-            let changes = self.changes.take().await;
-            let desired = self.desired();
-            let client_with_deadline = changes.client(&client);
-            match switch.come_up(&client_with_deadline, found, &desired).await {
+        let _writing = loop {
+            let writing = self.changes.write_to(&switch.turn).await;
+            let with_deadline = writing.client(&client);
+            match switch.come_up(&with_deadline, found, &self.desired()).await {
                 // A reroute interrupted this, the switch is healthy. It may have some of its
                 // entries by now.
                 Err(error) if error.is_given_up() => found = Found::OurProgram,
                 come_up => {
                     come_up?;
-                    break changes;
+                    break writing;
                 }
             }
         };
         switch.is_up(client);
+        // The desired state may have changed while the switch was away.
+        switch.wake();
         self.listen(switch);
         tracing::info!(switch = switch.name(), "switch reconnected");
+        self.note_ready();
         self.retry_waiting();
         Ok(())
     }
@@ -411,30 +477,6 @@ impl Controller {
             program: &self.program,
             repair: self.repair,
             wanted: self.registry().wanted(),
-        }
-    }
-
-    /// Writes to these switches the division of their ports among all installed jobs and `more`.
-    /// Continues after a failure and returns the first one.
-    pub(super) async fn divide(
-        &self,
-        clients: &Clients,
-        more: &[&Job],
-    ) -> Result<(), BringUpError> {
-        let divided = join_all(clients.iter().map(|(id, client)| {
-            let here = self.registry().jobs_on(*id);
-            let jobs = here.iter().map(|job| &**job).chain(more.iter().copied());
-            let division = plan::divide(&self.fabric, *id, jobs);
-            self.switches[id.0].divide(client, self.program.names(), division)
-        }));
-        divided.await.into_iter().collect()
-    }
-
-    /// As [`divide`](Self::divide) among the installed jobs. A failure is only logged: the division
-    /// is written again with the next change, or when the switch reconnects.
-    pub(super) async fn divide_again(&self, clients: &Clients) {
-        if let Err(error) = self.divide(clients, &[]).await {
-            tracing::warn!(%error, "cannot write the shares of switch ports");
         }
     }
 
@@ -513,14 +555,48 @@ impl Controller {
         self.switches[id.0].client()
     }
 
-    pub(super) fn mark_dirty(&self, switches: &[SwitchId]) {
-        switches
-            .iter()
-            .for_each(|id| self.switches[id.0].mark_dirty());
+    /// A job in its current epoch, with its next one, and what its switches have of it.
+    pub(super) fn state_of(&self, registry: &Registry, record: &Record) -> JobState {
+        let (id, plan) = (record.job.id, &record.plan);
+        let conditions = plan
+            .keys()
+            .filter_map(|at| self.switches[at.0].condition(id, plan));
+        let standing = JobStanding {
+            is_ready: record.is_ready,
+            conditions: conditions.collect(),
+        };
+        JobState {
+            standing: Some(standing),
+            ..state_of(registry, record)
+        }
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {
         lock(&self.registry)
+    }
+}
+
+/// When a failed attempt to write to a switch is repeated.
+#[derive(Clone, Copy, Default)]
+struct Retry(Option<(Instant, Duration)>);
+
+impl Retry {
+    /// The first pause. It doubles with each failure in sequence.
+    const FIRST: Duration = Duration::from_millis(20);
+
+    /// Returns when an attempt is due; never after a success.
+    async fn due(self) {
+        match self.0 {
+            Some((at, _)) => sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// After an attempt; `most` is the longest pause.
+    fn after(self, is_current: bool, most: Duration) -> Self {
+        let pause = self.0.map_or(Self::FIRST, |(_, pause)| 2 * pause);
+        let pause = pause.min(most);
+        Retry((!is_current).then(|| (Instant::now() + pause, pause)))
     }
 }
 
@@ -545,6 +621,7 @@ pub(super) fn state_alone(record: &Record) -> JobState {
         suspected: record.suspicion.since().keys().copied().collect(),
         first_operation: first.unwrap_or_default(),
         unchanged: record.unchanged.clone(),
+        standing: None,
         next: None,
     }
 }

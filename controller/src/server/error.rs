@@ -12,13 +12,13 @@ use ultima_grpc::tls::TlsError;
 use super::journal::KeepError;
 use super::sessions::Mismatch;
 use crate::fabric::{Fabric, UnknownElement};
-use crate::install::{InstallError, Untranslatable};
 use crate::ledger::Refusal;
 use crate::names::some_of;
 use crate::p4rt::{ConnectError, RpcError};
 use crate::plan::LimitError;
 use crate::program::ProgramError;
 use crate::store::{StoreError, Unfit};
+use crate::update::Untranslatable;
 
 /// The reason why a controller does not start.
 #[derive(Debug, thiserror::Error)]
@@ -144,7 +144,7 @@ pub enum BringUpError {
         /// The switch's name.
         switch: String,
         /// The failure.
-        cause: crate::install::Cause,
+        cause: crate::update::Cause,
     },
 }
 
@@ -264,37 +264,26 @@ pub enum JobRequestError {
         /// The refusal.
         refusal: Box<Refusal>,
     },
-    /// A switch that the job needs is not connected.
-    #[error("switch {switch} is not connected: {problem}; try again when it is")]
-    NotConnected {
-        /// The switch's name.
-        switch: String,
-        /// The reason.
-        problem: String,
-    },
-    /// A switch needs a resync after a failed write, and the resync failed.
-    #[error("switch {switch} needs a resync after a failed write, and the resync failed: {error}")]
-    ResyncFailed {
-        /// The switch's name.
-        switch: String,
-        /// The failure.
-        error: Box<BringUpError>,
-    },
-    /// A switch stopped the installation.
-    #[error("job {name}: {error}")]
-    Install {
+    /// The request's key belongs to a request for another job.
+    #[error(
+        "job {name}: this idempotency key has created job {created} with other settings; use a new key for another job"
+    )]
+    OtherRequest {
         /// The job's name.
         name: String,
-        /// The failure.
-        error: Box<InstallError>,
+        /// The name of the other job.
+        created: String,
     },
-    /// A switch refused the job's shares of its ports.
-    #[error("job {name} was not installed: {error}")]
-    Divide {
+    /// The program lacks something that the job's entries need.
+    #[error(transparent)]
+    Unsupported(#[from] Untranslatable),
+    /// The job is not ready, so no member may join yet.
+    #[error("job {name} is not ready: {missing}; try again, or wait with --join-timeout")]
+    NotReady {
         /// The job's name.
         name: String,
-        /// The failure.
-        error: Box<BringUpError>,
+        /// The switches that do not have it, and why.
+        missing: String,
     },
     /// A member names a host that the fabric lacks.
     #[error("unknown host {host:?} (the fabric has {known})")]
@@ -343,8 +332,8 @@ pub enum JobRequestError {
         /// The missing members, by rank and host.
         missing: String,
     },
-    /// The job was deleted while a member waited.
-    #[error("job {name} was deleted while its members were joining")]
+    /// The job was deleted while a request waited.
+    #[error("job {name} was deleted meanwhile")]
     Deleted {
         /// The job's name.
         name: String,
@@ -409,16 +398,6 @@ pub enum JobRequestError {
     CancelPending {
         /// The job's name.
         name: String,
-    },
-    /// The job was not deleted, but its change was cancelled.
-    #[error("job {name} was not deleted, but its change to epoch {epoch} is cancelled: {error}")]
-    DeletedInPart {
-        /// The job's name.
-        name: String,
-        /// The cancelled epoch.
-        epoch: u16,
-        /// The failure.
-        error: KeepError,
     },
     /// The job's members have changed since the client read them.
     #[error(
@@ -531,26 +510,6 @@ impl JobRequestError {
         JobRequestError::NoHost {
             host: host.to_owned(),
             known: some_of(fabric.hosts().iter().map(|host| &host.name)),
-        }
-    }
-
-    /// The recommended action, if the error's text does not name one.
-    pub(super) fn advice(&self) -> Option<&'static str> {
-        match self {
-            error if error.is_given_up() => Some("try again"),
-            JobRequestError::ResyncFailed { .. } => Some("try again, or restart the switch"),
-            _ => None,
-        }
-    }
-
-    /// True if a reroute interrupted the request: a retry may succeed.
-    pub(super) fn is_given_up(&self) -> bool {
-        match self {
-            JobRequestError::Install { error, .. } => error.is_given_up(),
-            JobRequestError::Divide { error, .. } | JobRequestError::ResyncFailed { error, .. } => {
-                error.is_given_up()
-            }
-            _ => false,
         }
     }
 }

@@ -1,40 +1,30 @@
-//! Creating and deleting jobs: planning, installation on switches, and storing.
+//! Creating and deleting jobs: a request is planned and committed, and then the switches' tasks write
+//! the differences.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::mem::discriminant;
 use std::slice;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use tokio::time::sleep;
 use tracing::Span;
-use ultima_api::v1::CancelEpoch;
-use ultima_api::v1::attend_response::Order as Message;
 use ultima_api::v1::membership_event::Kind;
 
 use super::changes::Changes;
-use super::controller::{Controller, JobState, state_of};
+use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
 use super::journal::KeepError;
-use crate::fabric::SwitchId;
-use crate::install::{self, Clients, InstallError, Prepared, WrittenOn};
+use super::registry::Registry;
+use crate::fabric::{Fabric, SwitchId};
 use crate::job::{Job, JobId, JobSpec};
-use crate::plan::JobPlan;
+use crate::names::some_of;
+use crate::plan::{Entity, JobPlan};
 use crate::store::{Change, JobRecord, SeatRecord};
+use crate::update::{self, Untranslatable};
 
-/// Logs how long each phase of a request took.
-struct Phases(Instant);
-
-impl Phases {
-    fn begin() -> Self {
-        Phases(Instant::now())
-    }
-
-    /// Logs the phase that has ended and begins the next.
-    fn ended(&mut self, phase: &str) {
-        tracing::debug!(phase, took = ?self.0.elapsed(), "ended");
-        self.0 = Instant::now();
-    }
-}
+/// How long a request waits for the switches unless it says otherwise.
+pub const READY_WAIT: Duration = Duration::from_secs(10);
 
 /// The current span, with this epoch recorded in it.
 pub(super) fn epoch_in_span(job: &Job) -> Span {
@@ -53,6 +43,15 @@ pub struct JobsRefused {
     pub error: Box<JobRequestError>,
 }
 
+impl JobsRefused {
+    fn at(at: usize, error: JobRequestError) -> Self {
+        JobsRefused {
+            at: Some(at),
+            error: Box::new(error),
+        }
+    }
+}
+
 impl From<JobRequestError> for JobsRefused {
     fn from(error: JobRequestError) -> Self {
         let error = Box::new(error);
@@ -60,185 +59,250 @@ impl From<JobRequestError> for JobsRefused {
     }
 }
 
-/// The name for jobs that are installed together, in errors.
-fn names_of(all: &[(&Job, &JobPlan)]) -> String {
-    called(all.iter().map(|(job, _)| job.name.as_str()))
-}
-
 /// The name for jobs that are created together, in errors and spans.
-fn called<'a>(mut names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let first = names.next().unwrap_or_default();
-    match names.len() {
-        0 => first.to_owned(),
-        others => format!("{first} and {others} more"),
+fn called(specs: &[JobSpec]) -> String {
+    match specs {
+        [] => String::new(),
+        [spec] => spec.name.clone(),
+        [first, others @ ..] => format!("{} and {} more", first.name, others.len()),
     }
 }
 
+/// Checks that the program supports each kind of a plan's entities.
+fn check_supported(
+    plan: &JobPlan,
+    names: &ultima_p4runtime::names::Names,
+) -> Result<(), Untranslatable> {
+    let mut kinds = HashSet::new();
+    let all = plan.values().flat_map(|plan| plan.entities());
+    let each = all.filter(|entity: &&Entity| kinds.insert(discriminant(*entity)));
+    update::creations(each, names).map(drop)
+}
+
 impl Controller {
-    /// Creates a job on all switches that it needs, or on none.
+    /// Creates a job, and waits [for some time](READY_WAIT) until it is ready.
     ///
     /// # Errors
     /// See [`JobRequestError`].
     pub async fn create_job(&self, spec: &JobSpec) -> Result<JobState, JobRequestError> {
         let created = self.create_jobs(slice::from_ref(spec)).await;
-        let mut created = created.map_err(|refused| *refused.error)?;
+        let created = created.map_err(|refused| *refused.error)?;
+        let mut created = self.until_ready(&created, READY_WAIT).await?;
         Ok(created.pop().expect("as many as were asked for"))
     }
 
-    /// Creates several jobs, each on all switches that it needs, or none of them.
+    /// Creates several jobs, or none of them. Their switches get them later:
+    /// [`until_ready`](Self::until_ready) waits for that. A job that was created by the same request
+    /// before is not created again.
     ///
     /// # Errors
     /// The first job that is refused, and the reason.
     #[tracing::instrument(
         name = "create",
         skip_all,
-        fields(job = called(specs.iter().map(|spec| spec.name.as_str())), id, epoch, switches)
+        fields(job = called(specs), id, epoch, switches)
     )]
-    pub async fn create_jobs(&self, specs: &[JobSpec]) -> Result<Vec<JobState>, JobsRefused> {
+    pub async fn create_jobs(&self, specs: &[JobSpec]) -> Result<Vec<JobId>, JobsRefused> {
         let begun = Instant::now();
         let created = self.create(specs).await;
         self.metrics.created(begun, created.is_ok());
         created
     }
 
-    async fn create(&self, specs: &[JobSpec]) -> Result<Vec<JobState>, JobsRefused> {
-        let mut phases = Phases::begin();
+    async fn create(&self, specs: &[JobSpec]) -> Result<Vec<JobId>, JobsRefused> {
         let changes = self.change().await?;
-        phases.ended("waited");
-        let proposed = self.propose(specs)?;
-        let all: Vec<(&Job, &JobPlan)> = proposed.iter().map(|(job, plan)| (job, plan)).collect();
-        let switches: BTreeSet<&SwitchId> = all.iter().flat_map(|(_, plan)| plan.keys()).collect();
+        let mut ids = Vec::new();
+        let mut new = Vec::new();
+        for (at, spec) in specs.iter().enumerate() {
+            let known = self.created_before(spec);
+            let known = known.map_err(|error| JobsRefused::at(at, error))?;
+            if known.is_none() {
+                new.push((at, spec));
+            }
+            ids.push(known);
+        }
+        let proposed = self.propose(&new)?;
+        let switches: BTreeSet<SwitchId> = proposed
+            .iter()
+            .flat_map(|(_, plan)| plan.keys().copied())
+            .collect();
         Span::current().record("switches", switches.len());
-        if let [(job, _)] = all[..] {
+        if let [(job, _)] = &proposed[..] {
             epoch_in_span(job);
         }
-        phases.ended("planned");
-        let record = |(job, _): &(&Job, &JobPlan)| {
-            let seats = job.members.iter().map(|_| (SeatRecord::Free, 0));
-            JobRecord::new(&self.fabric, job, seats)
+        if !proposed.is_empty() {
+            let record = |(job, _): &(Job, JobPlan)| {
+                let seats = job.members.iter().map(|_| (SeatRecord::Free, 0));
+                JobRecord::new(&self.fabric, job, seats)
+            };
+            let records = proposed.iter().map(record).collect();
+            let kept = self.commit(&changes, records).await;
+            kept.map_err(|error| JobRequestError::Store {
+                name: called(specs),
+                error,
+            })?;
+            tracing::info!("job created");
+        }
+        let mut added = {
+            let mut registry = self.registry();
+            let add = |(job, plan)| registry.add(&self.fabric, job, plan).job.id;
+            proposed
+                .into_iter()
+                .map(add)
+                .collect::<Vec<_>>()
+                .into_iter()
         };
-        let records = all.iter().map(record).collect();
-        self.put_on_switches(&changes, &all, records).await?;
-        tracing::info!("job created");
-        let mut registry = self.registry();
-        let added = proposed.into_iter().map(|(job, plan)| {
-            let id = registry.add(&self.fabric, job, plan).job.id;
-            state_of(&registry, registry.get(id).expect("added just now"))
-        });
-        Ok(added.collect())
+        self.wake(switches);
+        let ids = ids.into_iter().map(|known| known.or_else(|| added.next()));
+        Ok(ids.flatten().collect())
+    }
+
+    /// The job that an earlier request with the key of this one has created.
+    ///
+    /// # Errors
+    /// That request was for another job.
+    fn created_before(&self, spec: &JobSpec) -> Result<Option<JobId>, JobRequestError> {
+        let registry = self.registry();
+        let has_key = |job: &Job| spec.request != 0 && job.request == spec.request;
+        let Some(record) = registry.iter().find(|record| has_key(&record.job)) else {
+            return Ok(None);
+        };
+        match is_of(&self.fabric, &record.job, spec) {
+            true => Ok(Some(record.job.id)),
+            false => Err(JobRequestError::OtherRequest {
+                name: spec.name.clone(),
+                created: record.job.name.clone(),
+            }),
+        }
     }
 
     /// Allocates ids for jobs and plans their entries, each job after those before it. Reserves
     /// nothing.
-    fn propose(&self, specs: &[JobSpec]) -> Result<Vec<(Job, JobPlan)>, JobsRefused> {
+    fn propose(&self, specs: &[(usize, &JobSpec)]) -> Result<Vec<(Job, JobPlan)>, JobsRefused> {
         let (fabric, program) = (&self.fabric, self.program());
-        let refused = |at| {
-            move |error| JobsRefused {
-                at: Some(at),
-                error: Box::new(error),
+        let names = program.names();
+        let proposed: Vec<(Job, JobPlan)> = match specs {
+            [(at, spec)] => {
+                let proposed = self.registry().propose(fabric, names, spec);
+                vec![proposed.map_err(|error| JobsRefused::at(*at, error))?]
+            }
+            // The caller holds the change lock, so the registry stays as it is.
+            specs => {
+                let mut trial = self.registry().trial();
+                let proposed = specs.iter().map(|(at, spec)| {
+                    let created = trial.create(fabric, program, spec, rand::random());
+                    created.map_err(|error| JobsRefused::at(*at, error))
+                });
+                let proposed: Vec<_> = proposed.collect::<Result<_, _>>()?;
+                drop(trial);
+                let own = |(job, plan)| (Arc::unwrap_or_clone(job), Arc::unwrap_or_clone(plan));
+                proposed.into_iter().map(own).collect()
             }
         };
-        if let [spec] = specs {
-            let proposed = self.registry().propose(fabric, program.names(), spec);
-            return Ok(vec![proposed.map_err(refused(0))?]);
+        for ((at, _), (_, plan)) in specs.iter().zip(&proposed) {
+            let checked = check_supported(plan, names);
+            checked.map_err(|error| JobsRefused::at(*at, error.into()))?;
         }
-        // The caller holds the change lock, so the registry stays as it is.
-        let mut trial = self.registry().trial();
-        let proposed = specs.iter().enumerate().map(|(at, spec)| {
-            let created = trial.create(fabric, program, spec, rand::random());
-            created.map_err(refused(at))
-        });
-        let proposed: Vec<_> = proposed.collect::<Result<_, _>>()?;
-        drop(trial);
-        let own = |(job, plan)| (Arc::unwrap_or_clone(job), Arc::unwrap_or_clone(plan));
-        Ok(proposed.into_iter().map(own).collect())
+        Ok(proposed)
     }
 
-    /// Installs jobs, or a new epoch of one, on all their switches, and then stores them; or
-    /// neither.
-    pub(super) async fn put_on_switches(
+    /// Commits new epochs of jobs, or none of them.
+    pub(super) async fn commit(
         &self,
         changes: &Changes<'_>,
-        all: &[(&Job, &JobPlan)],
         records: Vec<JobRecord>,
-    ) -> Result<(), JobRequestError> {
-        let clients = changes.clients(&self.clients(all.iter().flat_map(|(_, plan)| plan.keys()))?);
-        match self.install(&clients, all).await {
-            // Another client, or a late write, has changed the switch since it was read.
-            Err(error) if self.may_retry(&error) => self.install(&clients, all).await?,
-            installed => installed?,
+    ) -> Result<(), KeepError> {
+        let ids = records.iter().map(|record| record.id).collect();
+        match changes.write(&self.journal, Change::Put(records)).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.journal.roll_back(Change::Remove(ids), error).await),
         }
-        let mut phases = Phases::begin();
-        if let Err(error) = changes.write(&self.journal, Change::Put(records)).await {
-            let written = self.written(all.iter().map(|(_, plan)| *plan));
-            let clients = install::undoing(&clients);
-            let pending = install::remove(&clients, written).await;
-            self.mark_dirty(&pending);
-            self.divide_again(&clients).await;
-            let ids = all.iter().map(|(job, _)| job.id.0).collect();
-            let error = self.journal.roll_back(Change::Remove(ids), error).await;
-            return Err(JobRequestError::Store {
-                name: names_of(all),
-                error,
-            });
-        }
-        phases.ended("stored");
-        Ok(())
     }
 
-    /// True if an installation failed on entries that the switch should not have, and which the
-    /// next attempt resyncs first.
-    fn may_retry(&self, error: &JobRequestError) -> bool {
-        let JobRequestError::Install { error, .. } = error else {
-            return false;
-        };
-        let Some(switch) = error.outdated().map(|id| &self.switches[id.0]) else {
-            return false;
-        };
-        if self.repair {
-            switch.mark_dirty();
-        }
-        switch.may_differ()
-    }
-
-    /// Installs jobs on all their switches, or on none.
-    async fn install(
+    /// Makes the tasks of these switches write the differences to the desired state. Returns the
+    /// requests' numbers.
+    pub(super) fn wake(
         &self,
-        clients: &Clients,
-        all: &[(&Job, &JobPlan)],
-    ) -> Result<(), JobRequestError> {
-        let mut phases = Phases::begin();
-        self.resync_dirty(clients).await?;
-        // Before the entries, so that the jobs take no bandwidth of others and meet no meter of an
-        // earlier job.
-        let jobs: Vec<&Job> = all.iter().map(|(job, _)| *job).collect();
-        if let Err(error) = self.divide(clients, &jobs).await {
-            self.divide_again(&install::undoing(clients)).await;
-            return Err(JobRequestError::Divide {
-                name: names_of(all),
-                error: Box::new(error),
+        switches: impl IntoIterator<Item = SwitchId>,
+    ) -> BTreeMap<SwitchId, u64> {
+        let switches = switches.into_iter();
+        switches
+            .map(|id| (id, self.switches[id.0].wake()))
+            .collect()
+    }
+
+    /// Waits at most `limit` until these jobs are ready. Returns them; their
+    /// [standing](JobState::standing) says whether they are.
+    ///
+    /// # Errors
+    /// A job was deleted meanwhile.
+    pub async fn until_ready(
+        &self,
+        ids: &[JobId],
+        limit: Duration,
+    ) -> Result<Vec<JobState>, JobRequestError> {
+        let names: Vec<String> = {
+            let registry = self.registry();
+            let name = |id: &JobId| registry.get(*id).map(|record| record.job.name.clone());
+            ids.iter().map(|id| name(id).unwrap_or_default()).collect()
+        };
+        let is_ready = |registry: &Registry, id: &JobId| {
+            registry.get(*id).is_none_or(|record| record.is_ready)
+        };
+        self.wait(limit, |registry| {
+            ids.iter().all(|id| is_ready(registry, id))
+        })
+        .await;
+        self.open()?;
+        let registry = self.registry();
+        let states = ids
+            .iter()
+            .zip(names)
+            .map(|(id, name)| match registry.get(*id) {
+                Some(record) => Ok(self.state_of(&registry, record)),
+                None => Err(JobRequestError::Deleted { name }),
             });
-        }
-        phases.ended("divided");
-        let plans = all.iter().map(|(_, plan)| *plan);
-        if let Err(error) = install::install(clients, self.program().names(), plans).await {
-            self.divide_again(&install::undoing(clients)).await;
-            if let InstallError::Stopped { undone, .. } = &error {
-                self.mark_dirty(&undone.left);
+        states.collect()
+    }
+
+    /// Waits at most `limit`, or until the controller stops, for something about jobs that depends on
+    /// what their switches have.
+    pub(super) async fn wait(&self, limit: Duration, is_so: impl Fn(&Registry) -> bool) {
+        let mut changed = self.switches_changed.subscribe();
+        let comes = async {
+            loop {
+                let is_so = is_so(&self.registry());
+                // An error means that the controller is gone.
+                if is_so || changed.changed().await.is_err() {
+                    return;
+                }
             }
-            return Err(JobRequestError::Install {
-                name: names_of(all),
-                error: Box::new(error),
-            });
+        };
+        tokio::select! {
+            () = comes => {}
+            () = self.stopped() => {}
+            () = sleep(limit) => {}
         }
-        phases.ended("installed");
-        Ok(())
+    }
+
+    /// The switches that do not have all entries of a job, and why.
+    pub(super) fn unwritten(&self, state: &JobState) -> String {
+        let standing = state.standing.iter();
+        let missing = standing
+            .flat_map(|standing| &standing.conditions)
+            .map(|it| {
+                let switch = &self.fabric.switch(it.switch).name;
+                format!("switch {switch}: {}", it.reason)
+            });
+        some_of(missing.collect::<Vec<String>>())
     }
 
     /// All jobs, by id.
     pub fn jobs(&self) -> Vec<JobState> {
         let registry = self.registry();
-        let states = registry.iter().map(|record| state_of(&registry, record));
+        let states = registry
+            .iter()
+            .map(|record| self.state_of(&registry, record));
         states.collect()
     }
 
@@ -255,22 +319,23 @@ impl Controller {
         let registry = self.registry();
         registry
             .named(name)
-            .map(|record| state_of(&registry, record))
+            .map(|record| self.state_of(&registry, record))
     }
 
-    /// Deletes a job. Returns the switches that still have entries of it until they reconnect.
+    /// Deletes a job. Returns the switches that still have entries of it: they are away, or refused.
     ///
     /// # Errors
     /// No job has that name, or the deletion cannot be stored.
     #[tracing::instrument(name = "delete", skip_all, fields(job = name))]
     pub async fn delete_job(&self, name: &str) -> Result<Vec<SwitchId>, JobRequestError> {
         let changes = self.change().await?;
+        let not_stored = |error| JobRequestError::Store {
+            name: name.to_owned(),
+            error,
+        };
         if let Some(ids) = self.stranded_ids(name) {
             let removed = changes.write(&self.journal, Change::Remove(ids)).await;
-            removed.map_err(|error| JobRequestError::Store {
-                name: name.to_owned(),
-                error,
-            })?;
+            removed.map_err(not_stored)?;
             self.registry().forget_stranded(name);
             return Ok(Vec::new());
         }
@@ -279,22 +344,11 @@ impl Controller {
             let job = Arc::clone(&registry.named(name)?.job);
             (job, registry.epochs_of(name))
         };
-        // The current epoch last: if the deletion is interrupted, the job still exists.
-        let mut pending = BTreeSet::new();
-        let mut cancelled = None;
-        for id in epochs {
-            let next = self.registry().coming(id);
-            let left = self.take_off(&changes, id).await;
-            if left.is_err() && self.registry().next_of(job.id).is_none() {
-                // Members that have prepared for a change that is gone wait for its end.
-                self.sessions
-                    .tell_all(job.id, &Message::Cancel(CancelEpoch {}));
-            }
-            pending.extend(left.map_err(|error| self.not_deleted(&job, cancelled.take(), error))?);
-            cancelled = next;
-        }
+        let switches = self.take_off(&changes, &epochs).await;
+        let switches = switches.map_err(not_stored)?;
+        drop(changes);
         self.report(&job, Kind::Deleted, None, None, String::new());
-        Ok(pending.into_iter().collect())
+        Ok(self.until_removed(&epochs, switches).await)
     }
 
     /// The ids of a stored job that does not fit the fabric; none if there is no such job.
@@ -304,122 +358,82 @@ impl Controller {
         Some(stranded.records.iter().map(|record| record.id).collect())
     }
 
-    /// The error for a job that was not deleted, although its next epoch may be gone.
-    fn not_deleted(
-        &self,
-        job: &Job,
-        cancelled: Option<Arc<Job>>,
-        error: KeepError,
-    ) -> JobRequestError {
-        let name = job.name.clone();
-        let Some(next) = cancelled else {
-            return JobRequestError::Store { name, error };
-        };
-        let reason = format!("deleting the job failed: {error}");
-        self.report_cancelled(job.id, &next, reason);
-        JobRequestError::DeletedInPart {
-            name,
-            epoch: next.epoch.0,
-            error,
-        }
-    }
-
-    /// Removes one epoch of a job from the store and from its switches. Returns the switches that
-    /// still have entries of it until they reconnect.
+    /// Removes epochs of a job from the store, and makes its switches remove them. Returns the
+    /// switches and the numbers of these requests.
     ///
     /// # Errors
     /// The removal cannot be committed: the job is unchanged.
     pub(super) async fn take_off(
         &self,
         changes: &Changes<'_>,
-        id: JobId,
-    ) -> Result<Vec<SwitchId>, KeepError> {
-        let plan = self.plan_of(id).unwrap_or_default();
+        ids: &[JobId],
+    ) -> Result<BTreeMap<SwitchId, u64>, KeepError> {
         // A record that is written between the removal and its rollback would be lost.
         let Some(kept) = changes.unless_interrupted(self.seats.hold()).await else {
             return Err(KeepError::GivenUp);
         };
-        let stored = self.registry().record(&self.fabric, id);
-        let removal = Change::Remove(vec![id.0]);
-        if let Err(error) = changes.write(&self.journal, removal).await {
-            return Err(match stored {
-                Some(stored) => self.journal.roll_back(Change::Restore(stored), error).await,
-                None => error,
-            });
+        let stored: Vec<JobRecord> = {
+            let registry = self.registry();
+            let record = |id: &JobId| registry.record(&self.fabric, *id);
+            ids.iter().filter_map(record).collect()
+        };
+        let removal = Change::Remove(ids.iter().map(|id| id.0).collect());
+        if let Err(mut error) = changes.write(&self.journal, removal).await {
+            for record in stored {
+                error = (self
+                    .journal
+                    .roll_back(Change::Restore(Box::new(record)), error))
+                .await;
+            }
+            return Err(error);
         }
         drop(kept);
-        let written = self.written([&*plan]);
-        let reachable = |id: &SwitchId| {
-            let client = self.switches[id.0].client().ok()?;
-            Some((*id, changes.client(&client)))
-        };
-        // The removal is committed: a reroute that has used up this request's time does not stop
-        // it.
-        let clients: Clients = plan.keys().filter_map(reachable).collect();
-        let clients = install::undoing(&clients);
-        let pending = install::remove(&clients, written).await;
-        self.mark_dirty(&pending);
-        self.registry().remove(&self.fabric, id);
-        self.divide_again(&clients).await;
-        self.sessions.end(id);
-        // Another job may have room for a reroute now.
-        self.retry_waiting();
+        let mut switches = BTreeSet::new();
+        {
+            let mut registry = self.registry();
+            for id in ids {
+                let plan = registry.get(*id).map(|record| Arc::clone(&record.plan));
+                switches.extend(plan.iter().flat_map(|plan| plan.keys().copied()));
+                registry.remove(&self.fabric, *id);
+            }
+        }
+        ids.iter().for_each(|id| self.sessions.end(*id));
+        self.switches_changed.send_replace(());
         tracing::info!("job removed");
-        Ok(pending)
+        Ok(self.wake(switches))
     }
 
-    /// The entries of installed plans, by switch.
-    fn written<'a>(&self, plans: impl IntoIterator<Item = &'a JobPlan>) -> WrittenOn {
-        let names = self.program().names();
-        let mut written = WrittenOn::new();
-        for (id, plan) in plans.into_iter().flatten() {
-            let entities = Prepared::all(plan.entities(), names);
-            let entities = entities.expect("what was installed could be translated");
-            written.entry(*id).or_default().extend(entities);
-        }
-        written
-    }
-
-    pub(super) fn clients<'a>(
+    /// Waits until these switches have tried to remove epochs of jobs. Returns those that still have,
+    /// or may have, entries of them.
+    pub(super) async fn until_removed(
         &self,
-        switches: impl IntoIterator<Item = &'a SwitchId>,
-    ) -> Result<Clients, JobRequestError> {
-        let client = |id: &SwitchId| {
-            let switch = &self.switches[id.0];
-            let client = switch
-                .client()
-                .map_err(|problem| JobRequestError::NotConnected {
-                    switch: switch.name().to_owned(),
-                    problem,
-                });
-            Ok((*id, client?))
-        };
-        switches
-            .into_iter()
-            .map(client)
-            .collect::<Result<BTreeMap<_, _>, _>>()
+        ids: &[JobId],
+        switches: BTreeMap<SwitchId, u64>,
+    ) -> Vec<SwitchId> {
+        let has_tried = |(id, asked): (&SwitchId, &u64)| self.switches[id.0].has_attempted(*asked);
+        // Switches that are not done by then are returned.
+        self.wait(READY_WAIT, |_| switches.iter().all(has_tried))
+            .await;
+        let has_any = |id: &SwitchId| self.switches[id.0].may_have_any(ids);
+        switches.into_keys().filter(has_any).collect()
     }
+}
 
-    /// Resyncs those of these switches that may differ from the desired state, in parallel.
-    async fn resync_dirty(&self, clients: &Clients) -> Result<(), JobRequestError> {
-        let may_differ = |(id, _): &(&SwitchId, _)| self.switches[id.0].may_differ();
-        let dirty: Vec<_> = clients.iter().filter(may_differ).collect();
-        if dirty.is_empty() {
-            return Ok(());
-        }
-        let desired = &self.desired();
-        let resynced = join_all(dirty.into_iter().map(|(id, client)| async move {
-            let switch = &self.switches[id.0];
-            let resynced = switch.reconcile(client, desired).await;
-            resynced
-                .map(drop)
-                .map_err(|error| JobRequestError::ResyncFailed {
-                    switch: switch.name().to_owned(),
-                    error: Box::new(error),
-                })
-        }));
-        let resynced = resynced.await;
-        self.retry_waiting();
-        resynced.into_iter().collect()
-    }
+/// True if a job was created from this specification. Its members may have changed since.
+fn is_of(fabric: &Fabric, job: &Job, spec: &JobSpec) -> bool {
+    let members = job
+        .members
+        .iter()
+        .map(|member| &fabric.host(member.host).name);
+    let same = [
+        job.name == spec.name,
+        job.gather() == spec.gather,
+        spec.seed.is_none_or(|seed| seed == job.seed),
+        job.loss_threshold == spec.loss_threshold,
+        job.weight == spec.weight,
+        job.eviction == spec.eviction,
+        job.key.is_some() == spec.sealed,
+        job.epoch.0 > 1 || members.eq(&spec.members),
+    ];
+    same.iter().all(|it| *it)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tonic::Status;
@@ -12,7 +12,7 @@ use ultima_api::v1::membership_event::Kind;
 
 use super::controller::{Controller, JobState, state_alone};
 use super::error::JobRequestError;
-use super::registry::{Record, Stage};
+use super::registry::{Record, Registry, Stage};
 use super::seats::{Attempt, NoSeat, Seat, Taken};
 use crate::fabric::HostId;
 use crate::job::{Job, JobId, Rank};
@@ -51,6 +51,8 @@ impl Controller {
             .fabric
             .host_named(host)
             .ok_or_else(|| JobRequestError::no_host(&self.fabric, host))?;
+        let begun = Instant::now();
+        self.may_join(name, wait.unwrap_or_default()).await?;
         let (joining, mut complete) = match self.take_rank(name, host_id, attempt) {
             Err(JobRequestError::Taken { all_left: true, .. }) if Line::of(name).is_none() => {
                 self.start_over(name).await?;
@@ -60,7 +62,8 @@ impl Controller {
         };
         if let Some(wait) = wait {
             let all = async { complete.wait_for(|complete| *complete).await.map(|_| ()) };
-            let waited = tokio::time::timeout(wait, all).await;
+            let rest = wait.saturating_sub(begun.elapsed());
+            let waited = tokio::time::timeout(rest, all).await;
             match waited {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => {
@@ -92,6 +95,24 @@ impl Controller {
             self.report_member(job, rank, Kind::Joined, "");
         }
         Ok((rank, state, attempt))
+    }
+
+    /// Waits at most `limit` until a job is ready.
+    ///
+    /// # Errors
+    /// It is not ready by then, or no job has that name.
+    async fn may_join(&self, name: &str, limit: Duration) -> Result<(), JobRequestError> {
+        let is_over = |registry: &Registry| registry.named(name).map_or(true, |it| it.is_ready);
+        self.wait(limit, is_over).await;
+        let registry = self.registry();
+        let record = registry.named(name)?;
+        match record.is_ready {
+            true => Ok(()),
+            false => Err(JobRequestError::NotReady {
+                name: name.to_owned(),
+                missing: self.unwritten(&self.state_of(&registry, record)),
+            }),
+        }
     }
 
     /// Takes a rank of a job on a host. The channel becomes true when all ranks are taken.

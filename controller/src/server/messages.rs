@@ -11,8 +11,9 @@ use ultima_wire::frame::group_mac;
 use super::controller::{Controller, JobState, state_of};
 use super::error::JobRequestError;
 use super::jobs::JobsRefused;
-use super::registry::{Registry, Stranded};
+use super::registry::{Record, Registry, Stranded};
 use super::seats::Seat;
+use super::switch::JobCondition;
 use crate::check::{Check, Hop, Path};
 use crate::fabric::{Fabric, HostId, TrunkId};
 use crate::job::{
@@ -145,6 +146,10 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
         }),
         tree: tree_of(fabric, job),
         unfit: String::new(),
+        ready: state.standing.as_ref().is_some_and(|it| it.is_ready),
+        ready_switches: (state.standing.as_ref())
+            .map(|it| (switches.len() - it.conditions.len()) as u32),
+        conditions: conditions(fabric, state),
         shares: (job.shares.iter())
             .map(|(at, index)| api::Share {
                 switch: fabric.switch(at.switch).name.clone(),
@@ -156,9 +161,33 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
     }
 }
 
-/// All jobs as messages, by id: those on switches, and those that do not fit the fabric.
-pub(super) fn all_jobs(fabric: &Fabric, registry: &Registry) -> Vec<api::Job> {
-    let installed = registry.iter().map(|record| state_of(registry, record));
+/// Why switches do not have all entries of a job.
+fn conditions(fabric: &Fabric, state: &JobState) -> Vec<api::JobCondition> {
+    let conditions = state.standing.iter().flat_map(|it| &it.conditions);
+    let condition = |it: &JobCondition| api::JobCondition {
+        kind: match it.is_degraded {
+            true => api::JobConditionKind::Degraded,
+            false => api::JobConditionKind::Pending,
+        }
+        .into(),
+        element: fabric.switch(it.switch).name.clone(),
+        reason: it.reason.clone(),
+        since: (it
+            .since
+            .and_then(|since| since.duration_since(UNIX_EPOCH).ok()))
+        .map_or(state.job.created_at, |since| since.as_secs()),
+    };
+    conditions.map(condition).collect()
+}
+
+/// All jobs as messages, by id: those of the fabric, as `state_of` returns them, and those that do not
+/// fit it.
+pub(super) fn all_jobs_with(
+    fabric: &Fabric,
+    registry: &Registry,
+    state_of: impl Fn(&Record) -> JobState,
+) -> Vec<api::Job> {
+    let installed = registry.iter().map(state_of);
     let installed = installed.map(|state| job_of(fabric, &state));
     let stranded = registry.stranded().values().filter_map(stranded_job);
     let mut jobs: Vec<api::Job> = installed.chain(stranded).collect();
@@ -166,7 +195,29 @@ pub(super) fn all_jobs(fabric: &Fabric, registry: &Registry) -> Vec<api::Job> {
     jobs
 }
 
-/// One job as a message.
+/// All jobs of a standby, which does not know its switches.
+pub(super) fn all_jobs(fabric: &Fabric, registry: &Registry) -> Vec<api::Job> {
+    all_jobs_with(fabric, registry, |record| state_of(registry, record))
+}
+
+/// One job as a message, as `state_of` returns it.
+///
+/// # Errors
+/// No job has that name.
+pub(super) fn job_named_with(
+    fabric: &Fabric,
+    registry: &Registry,
+    name: &str,
+    state_of: impl Fn(&Record) -> JobState,
+) -> Result<api::Job, JobRequestError> {
+    let stranded = registry.stranded().get(name).and_then(stranded_job);
+    match stranded {
+        Some(job) => Ok(job),
+        None => Ok(job_of(fabric, &state_of(registry.named(name)?))),
+    }
+}
+
+/// One job of a standby.
 ///
 /// # Errors
 /// No job has that name.
@@ -175,11 +226,7 @@ pub(super) fn job_named(
     registry: &Registry,
     name: &str,
 ) -> Result<api::Job, JobRequestError> {
-    let stranded = registry.stranded().get(name).and_then(stranded_job);
-    match stranded {
-        Some(job) => Ok(job),
-        None => Ok(job_of(fabric, &state_of(registry, registry.named(name)?))),
-    }
+    job_named_with(fabric, registry, name, |record| state_of(registry, record))
 }
 
 /// A stored job that does not fit the fabric, as a message.
@@ -236,6 +283,8 @@ pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, JobRequest
         weight,
         evict_after_s,
         sealed,
+        idempotency_key,
+        wait_ms: _,
     } = request;
     let refused = |problem: JobProblem| JobRequestError::Refused {
         name: name.clone(),
@@ -258,6 +307,7 @@ pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, JobRequest
         sealed: sealed.unwrap_or(DEFAULT_SEALED),
         created_at: (SystemTime::now().duration_since(UNIX_EPOCH))
             .map_or(0, |since| since.as_secs()),
+        request: idempotency_key,
         name,
     })
 }

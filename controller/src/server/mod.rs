@@ -67,7 +67,7 @@ use tonic::transport::Server;
 pub use access::CALLS;
 pub use candidate::{CandidateHandle, serve_with_etcd};
 pub use condition::ElementState;
-pub use controller::{Controller, JobState, SwitchState};
+pub use controller::{Controller, JobStanding, JobState, SwitchState};
 pub use error::{BringUpError, DrainError, JobRequestError, RestoreError, ServeError};
 pub use jobs::JobsRefused;
 pub use journal::KeepError;
@@ -77,6 +77,7 @@ pub use moves::Drained;
 pub use plan::{Forecast, PlanError, Resize, SwitchForecast};
 pub use service::LONGEST_JOIN_WAIT;
 pub use service_telemetry::{WATCH_INTERVAL, WATCH_INTERVALS};
+pub use switch::JobCondition;
 pub use timers::Timers;
 
 use access::Guard;

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use self::progress::Progress;
-use super::changes::{Changes, Turn};
+use super::changes::Reroute;
 use super::condition::Condition;
 use super::controller::{Controller, PANIC_PAUSE};
 use super::error::{DrainError, JobRequestError};
@@ -23,10 +23,10 @@ use super::registry::Wanted;
 use super::switch::ManagedSwitch;
 use super::tail_drops::Rerouting;
 use crate::fabric::{Element, Health, SwitchId};
-use crate::install::Clients;
 use crate::job::{Job, JobId};
 use crate::moves::{self, Moved, Room, Step};
 use crate::store;
+use crate::update::Clients;
 
 /// The result of a drain or undrain.
 #[derive(Clone, Debug)]
@@ -43,7 +43,10 @@ struct DirtyOnPanic<'a>(&'a [ManagedSwitch]);
 impl Drop for DirtyOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.iter().for_each(ManagedSwitch::mark_dirty);
+            for switch in self.0 {
+                switch.mark_dirty();
+                switch.wake();
+            }
         }
     }
 }
@@ -236,7 +239,8 @@ impl Controller {
 
     /// The turn for a reroute. It takes precedence over requests only if the health has changed.
     /// Jobs that wait for room or for a switch queue like requests.
-    async fn turn_for_reroute(&self, changes_seen: &mut watch::Receiver<()>) -> Turn<'_> {
+    async fn turn_for_reroute(&self, changes_seen: &mut watch::Receiver<()>) -> Reroute<'_> {
+        let switches = || self.switches.iter().map(|switch| &switch.turn);
         let health_changed = async {
             while !self.must_reroute() {
                 self.changed(changes_seen).await;
@@ -246,11 +250,11 @@ impl Controller {
         let turn = tokio::select! {
             biased;
             () = health_changed => None,
-            turn = self.changes.take() => Some(turn),
+            turn = async { self.changes.take().await.with(switches()).await } => Some(turn),
         };
         match turn {
-            Some(turn) => turn.into(),
-            None => self.changes.take_for_reroute().await,
+            Some(turn) => turn,
+            None => self.changes.take_for_reroute(switches()).await,
         }
     }
 
@@ -258,7 +262,7 @@ impl Controller {
     ///
     /// # Errors
     /// The controller does not lead or is stopping. Switches that have a part of the reroute are
-    /// [resynced](Self::resync) later.
+    /// resynced later.
     async fn follow(
         self: &Arc<Self>,
         changes_seen: &mut watch::Receiver<()>,
@@ -331,7 +335,7 @@ impl Controller {
             if let Err(error) = self.open() {
                 let of_steps = steps[at..].iter().flat_map(Step::switches);
                 let of_jobs = moved.iter().flat_map(Moved::switches);
-                self.resync_later(progress.abandon(of_steps.chain(of_jobs)));
+                progress.abandon(of_steps.chain(of_jobs));
                 return Err(error);
             }
             progress
@@ -339,7 +343,8 @@ impl Controller {
                 .await;
         }
         let updates = progress.updates();
-        self.resync_later(progress.end().await);
+        progress.end().await;
+        self.note_ready();
         let is_unsure = |id: &SwitchId| self.is_unsure(*id);
         if !lingering.is_empty() && !self.registry().awaited().iter().any(is_unsure) {
             self.fabric_changed.send_replace(());
@@ -424,56 +429,6 @@ impl Controller {
         self.fabric.switch_ids().filter_map(client).collect()
     }
 
-    /// [Resyncs](Self::resync) switches in the background.
-    fn resync_later(self: &Arc<Self>, switches: BTreeSet<SwitchId>) {
-        for id in switches {
-            let controller = Arc::clone(self);
-            self.in_background(async move { controller.resync(id).await });
-        }
-    }
-
-    /// Resyncs a switch that a reroute left behind, however long that takes. Ends early if the
-    /// switch disconnects or another task resyncs it.
-    async fn resync(&self, id: SwitchId) {
-        let switch = &self.switches[id.0];
-        // One task per switch is enough for several reroutes.
-        let Some(resyncing) = switch.begin_resync() else {
-            return;
-        };
-        loop {
-            let changes = self.changes.take().await;
-            if self.open().is_err() {
-                return;
-            }
-            if self.try_resync(switch, &changes).await {
-                // Before the next reroute, which may leave the switch behind again.
-                drop(resyncing);
-                return;
-            }
-            drop(changes);
-            sleep(self.timers.retry).await;
-        }
-    }
-
-    /// Resyncs a switch. Returns true if no further attempt is needed.
-    async fn try_resync(&self, switch: &ManagedSwitch, changes: &Changes<'_>) -> bool {
-        let Ok(client) = switch.client() else {
-            return true;
-        };
-        if !switch.is_dirty() {
-            // Another task has resynced it.
-            self.retry_waiting();
-            return true;
-        }
-        let client = changes.client(&client);
-        let resync = switch.reconcile(&client, &self.desired()).await;
-        match &resync {
-            Ok(_) => self.retry_waiting(),
-            Err(error) => tracing::warn!(switch = switch.name(), %error, "resync failed"),
-        }
-        resync.is_ok()
-    }
-
     pub(super) fn condition(&self) -> MutexGuard<'_, Condition> {
         // No thread panics while it holds the lock, and every change is complete.
         self.condition
@@ -502,7 +457,7 @@ fn half_way(before: Wanted, moved: &[Moved]) -> Wanted {
         .map(|moved| (moved.after.0.id, Arc::new(moved.between())))
         .collect();
     let jobs = before.jobs.into_iter();
-    let jobs = jobs.map(|job| between.get(&job.id).cloned().unwrap_or(job));
+    let jobs = jobs.map(|(job, plan)| (between.get(&job.id).cloned().unwrap_or(job), plan));
     Wanted {
         jobs: jobs.collect(),
         ..before

@@ -145,18 +145,10 @@ impl Trial {
         Ok(both)
     }
 
-    /// Reverts [`take`](Self::take).
-    fn give_back(&mut self, fabric: &Fabric, (job, plan): (&Job, &JobPlan)) {
-        self.jobs.remove(&job.id);
-        self.ledger.remove(fabric, job, plan);
-    }
-
     fn wanted(&self) -> Wanted {
-        let (jobs, plans) = self.jobs.values().cloned().unzip();
         Wanted {
             routes: Arc::clone(&self.routes),
-            plans,
-            jobs,
+            jobs: self.jobs.values().cloned().collect(),
         }
     }
 }
@@ -189,7 +181,7 @@ struct State<'a> {
 
 impl State<'_> {
     fn held(&self, id: SwitchId) -> Result<Held, ServeError> {
-        Ok(self.desired.on(id)?.0)
+        Ok(self.desired.on(id)?.held)
     }
 
     fn fills(&self, id: SwitchId) -> Result<Vec<Fill>, ServeError> {
@@ -250,6 +242,7 @@ fn planned(job: &Arc<Job>, plan: &JobPlan) -> JobState {
         suspected: Vec::new(),
         first_operation: 0,
         unchanged: None,
+        standing: None,
         next: None,
     }
 }
@@ -300,15 +293,13 @@ impl Controller {
                 false => self.may_resize(&self.registry(), (name, *number), members),
             };
             let resized = may.and_then(|(job, hosts)| {
-                let to = (&*job, &hosts[..]);
-                let resized = trial.resize(&self.fabric, self.program(), to);
-                self.if_connected(&mut trial, resized)
+                trial.resize(&self.fabric, self.program(), (&*job, &hosts[..]))
             });
             add(name, resized);
         }
         for spec in create {
             let created = trial.create(&self.fabric, self.program(), spec, 0);
-            add(&spec.name, self.if_connected(&mut trial, created));
+            add(&spec.name, created);
         }
         let state = |wanted, ledger| State {
             desired: Desired {
@@ -326,22 +317,6 @@ impl Controller {
             jobs,
             switches: switches.collect::<Result<_, _>>()?,
         })
-    }
-
-    /// Refuses a planned job if a switch that it needs is not connected.
-    fn if_connected(
-        &self,
-        trial: &mut Trial,
-        planned: Result<(Arc<Job>, Arc<JobPlan>), JobRequestError>,
-    ) -> Result<(Arc<Job>, Arc<JobPlan>), JobRequestError> {
-        let (job, plan) = planned?;
-        match self.clients(plan.keys()) {
-            Ok(_) => Ok((job, plan)),
-            Err(error) => {
-                trial.give_back(&self.fabric, (&job, &plan));
-                Err(error)
-            }
-        }
     }
 
     /// The effect of starting with another fabric file and these stored jobs and drains.

@@ -24,6 +24,7 @@ use crate::fabric::{Fabric, SwitchId};
 use crate::job::{Job, JobId, JobSpec, Rank};
 use crate::ledger::{Ledger, Refitted, Refusal};
 use crate::membership::{Change, Origin, Suspicion, Timers};
+use crate::moves::Planned;
 use crate::plan::JobPlan;
 use crate::routing::Routes;
 use crate::store::{JobRecord, OriginRecord, Stored};
@@ -34,6 +35,8 @@ pub struct Record {
     pub job: Arc<Job>,
     pub plan: Arc<JobPlan>,
     pub seats: Seats,
+    /// True once all its switches have had all its entries: members may begin.
+    pub is_ready: bool,
     /// Reported losses; they are dropped with the job, because another one may get its id.
     pub losses: Losses,
     /// The last counters that were read from its switches.
@@ -79,8 +82,8 @@ pub enum Stage {
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub routes: Arc<Routes>,
-    pub plans: Vec<Arc<JobPlan>>,
-    pub jobs: Vec<Arc<Job>>,
+    /// All epochs of all jobs, by id.
+    pub jobs: Vec<Planned>,
 }
 
 /// The routes, and all installed jobs.
@@ -179,6 +182,8 @@ impl Registry {
         let record = Record {
             job: Arc::new(job),
             plan: Arc::new(plan),
+            // Members have joined an epoch that was ready.
+            is_ready: !is_coming && seats.states().any(|seat| seat != Seat::Free),
             seats,
             losses: Losses::default(),
             sample: Arc::default(),
@@ -366,6 +371,12 @@ impl Registry {
         record.map(|record| record.losses.add(report)).is_some()
     }
 
+    /// The epochs that are not ready yet.
+    pub fn unready(&mut self) -> impl Iterator<Item = &mut Record> {
+        let records = self.jobs.values_mut();
+        records.filter(|record| !record.is_ready)
+    }
+
     /// All jobs in their current epochs, by id.
     pub fn iter(&self) -> impl Iterator<Item = &Record> {
         let records = self.jobs.values();
@@ -379,20 +390,12 @@ impl Registry {
         installed.chain(stranded).collect()
     }
 
-    /// The jobs that share the ports of a switch, in all of their epochs, by id.
-    pub fn jobs_on(&self, switch: SwitchId) -> Vec<Arc<Job>> {
-        let records = self.ledger.jobs_on(switch);
-        let records = records.filter_map(|id| self.jobs.get(&id));
-        records.map(|record| Arc::clone(&record.job)).collect()
-    }
-
     /// The desired state of all switches.
     pub fn wanted(&self) -> Wanted {
-        let plans = self.jobs.values().map(|record| Arc::clone(&record.plan));
-        let jobs = self.jobs.values().map(|record| Arc::clone(&record.job));
+        let jobs = self.jobs.values();
+        let jobs = jobs.map(|record| (Arc::clone(&record.job), Arc::clone(&record.plan)));
         Wanted {
             routes: Arc::clone(&self.routes),
-            plans: plans.collect(),
             jobs: jobs.collect(),
         }
     }

@@ -13,11 +13,13 @@ use ultima_api::v1::{self as api, control_server::Control};
 use super::access::caller;
 use super::controller::{Controller, JobState, SwitchState};
 use super::error::DrainError;
+use super::jobs::{JobsRefused, READY_WAIT};
 use super::joining::Proof;
 use super::membership::{Evictee, JOIN_WAIT, Opened, sanitize};
-use super::messages::{all_jobs, differences, job_named, job_of, spec, specs, states_of};
+use super::messages::{all_jobs_with, differences, job_named_with, job_of, spec, specs, states_of};
 use super::moves::Drained;
 use super::own_task::to_the_end;
+use super::registry::Record;
 use super::service_telemetry::Watched;
 use super::service_watch::JobWatch;
 use super::session::pass_on;
@@ -25,6 +27,7 @@ use super::sessions::Attributes;
 use super::status::code_of;
 use super::streams;
 use crate::fabric::SwitchId;
+use crate::job::JobSpec;
 use crate::membership::{Lost, Terms};
 use crate::reconcile::Diff;
 
@@ -38,6 +41,15 @@ const MOST_SETTINGS: usize = 64;
 /// removal of a failed one, can start meanwhile.
 pub const LONGEST_JOIN_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The longest time that a creation waits for switches.
+const LONGEST_READY_WAIT: Duration = Duration::from_secs(600);
+
+/// How long a creation waits for switches.
+fn ready_wait(wait_ms: Option<u32>) -> Duration {
+    let wait = wait_ms.map(|wait| Duration::from_millis(wait.into()));
+    wait.unwrap_or(READY_WAIT).min(LONGEST_READY_WAIT)
+}
+
 /// The control API of a controller.
 pub struct ControlService {
     pub(super) controller: Arc<Controller>,
@@ -48,7 +60,24 @@ impl ControlService {
         ControlService { controller }
     }
 
-    /// Compares all switches with the desired state; with `mend` it also reconciles them.
+    /// Creates jobs, and waits until they are ready. A client that disconnects ends only the wait.
+    async fn create(
+        &self,
+        specs: Vec<JobSpec>,
+        wait: Duration,
+    ) -> Result<Result<Vec<api::Job>, JobsRefused>, Status> {
+        let controller = Arc::clone(&self.controller);
+        let created = to_the_end(async move { controller.create_jobs(&specs).await }).await?;
+        let ids = match created {
+            Ok(ids) => ids,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let states = self.controller.until_ready(&ids, wait).await?;
+        states.iter().for_each(|state| self.record_created(state));
+        let job = |state: &JobState| job_of(self.controller.fabric(), state);
+        Ok(Ok(states.iter().map(job).collect()))
+    }
+
     fn record_created(&self, state: &JobState) {
         let members = state.job.members.len();
         let object = format!("job/{}", state.job.name);
@@ -56,6 +85,7 @@ impl ControlService {
         self.controller.log.add(object, "Created", &message);
     }
 
+    /// Compares all switches with the desired state; with `mend` it also reconciles them.
     async fn audit(&self, mend: bool) -> Result<Vec<api::SwitchDiff>, Status> {
         let controller = Arc::clone(&self.controller);
         let audited = to_the_end(async move { controller.audit(mend).await }).await?;
@@ -83,26 +113,26 @@ impl Control for ControlService {
         request: Request<api::CreateJobRequest>,
     ) -> Result<Response<api::Job>, Status> {
         let request = request.into_inner();
-        let spec = spec(request)?;
-        let controller = Arc::clone(&self.controller);
-        let state = to_the_end(async move { controller.create_job(&spec).await }).await??;
-        self.record_created(&state);
-        Ok(Response::new(job_of(self.controller.fabric(), &state)))
+        let wait = ready_wait(request.wait_ms);
+        let specs = vec![spec(request)?];
+        let created = self.create(specs, wait).await;
+        // The field is one of the only job.
+        let mut jobs = created?.map_err(|refused| *refused.error)?;
+        let none = || Status::internal("no job was created");
+        Ok(Response::new(jobs.pop().ok_or_else(none)?))
     }
 
     async fn create_jobs(
         &self,
         request: Request<api::CreateJobsRequest>,
     ) -> Result<Response<api::CreateJobsResponse>, Status> {
-        let specs = specs(request.into_inner().jobs)?;
+        let request = request.into_inner();
+        let wait = ready_wait(request.wait_ms);
+        let specs = specs(request.jobs)?;
         if specs.is_empty() {
             return Err(Status::invalid_argument("jobs: expected at least one job"));
         }
-        let controller = Arc::clone(&self.controller);
-        let states = to_the_end(async move { controller.create_jobs(&specs).await }).await??;
-        states.iter().for_each(|state| self.record_created(state));
-        let job = |state: &JobState| job_of(self.controller.fabric(), state);
-        let jobs = states.iter().map(job).collect();
+        let jobs = self.create(specs, wait).await??;
         Ok(Response::new(api::CreateJobsResponse { jobs }))
     }
 
@@ -110,7 +140,9 @@ impl Control for ControlService {
         &self,
         _: Request<api::ListJobsRequest>,
     ) -> Result<Response<api::ListJobsResponse>, Status> {
-        let jobs = all_jobs(self.controller.fabric(), &self.controller.registry());
+        let registry = self.controller.registry();
+        let state_of = |record: &Record| self.controller.state_of(&registry, record);
+        let jobs = all_jobs_with(self.controller.fabric(), &registry, state_of);
         Ok(Response::new(api::ListJobsResponse { jobs }))
     }
 
@@ -120,7 +152,8 @@ impl Control for ControlService {
     ) -> Result<Response<api::Job>, Status> {
         let name = request.into_inner().name;
         let registry = self.controller.registry();
-        let job = job_named(self.controller.fabric(), &registry, &name)?;
+        let state_of = |record: &Record| self.controller.state_of(&registry, record);
+        let job = job_named_with(self.controller.fabric(), &registry, &name, state_of)?;
         Ok(Response::new(job))
     }
 

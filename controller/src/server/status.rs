@@ -11,7 +11,6 @@ use super::jobs::JobsRefused;
 use super::journal::KeepError;
 use super::plan::PlanError;
 use crate::fabric::Fabric;
-use crate::install::InstallError;
 use crate::job::PlacementError;
 use crate::ledger::Refusal;
 use crate::store::StoreError;
@@ -33,7 +32,9 @@ impl JobRequestError {
     /// The gRPC code of this error.
     pub(super) fn code(&self) -> Code {
         match self {
-            JobRequestError::Exists { .. } => Code::AlreadyExists,
+            JobRequestError::Exists { .. } | JobRequestError::OtherRequest { .. } => {
+                Code::AlreadyExists
+            }
             JobRequestError::NoJob { .. }
             | JobRequestError::NoHost { .. }
             | JobRequestError::NoRank { .. }
@@ -57,26 +58,18 @@ impl JobRequestError {
                 Refusal::Placement(_) => Code::InvalidArgument,
                 Refusal::Unreachable { .. } => Code::Unavailable,
             },
-            JobRequestError::NotConnected { .. }
-            | JobRequestError::ResyncFailed { .. }
+            JobRequestError::NotReady { .. }
             | JobRequestError::CancelPending { .. }
             | JobRequestError::NotLeader
             | JobRequestError::Stopping => Code::Unavailable,
-            // A retry may succeed.
-            error if error.is_given_up() => Code::Unavailable,
-            JobRequestError::Install { error, .. } => match **error {
-                InstallError::Stopped { .. } => Code::Aborted,
-                InstallError::Untranslatable(_) => Code::FailedPrecondition,
-            },
-            JobRequestError::Taken { .. }
+            JobRequestError::Unsupported(_)
+            | JobRequestError::Taken { .. }
             | JobRequestError::NotJoined { .. }
             | JobRequestError::Program(_) => Code::FailedPrecondition,
             JobRequestError::Missing { .. } => Code::DeadlineExceeded,
             JobRequestError::Settings { .. } => Code::InvalidArgument,
-            JobRequestError::Store { error, .. } | JobRequestError::DeletedInPart { error, .. } => {
-                code_of(error)
-            }
-            JobRequestError::Divide { .. } | JobRequestError::Deleted { .. } => Code::Aborted,
+            JobRequestError::Store { error, .. } => code_of(error),
+            JobRequestError::Deleted { .. } => Code::Aborted,
         }
     }
 
@@ -141,11 +134,7 @@ fn brief(mut text: String) -> String {
 
 fn status(error: &JobRequestError, field: Option<FieldProblem>) -> Status {
     let code = error.code();
-    let says = match error.advice() {
-        Some(advice) => format!("{}; {advice}", brief(error.to_string())),
-        None => brief(error.to_string()),
-    };
-    let mut status = naming(code, says, field);
+    let mut status = naming(code, brief(error.to_string()), field);
     if let JobRequestError::OverEpoch { now, .. } = error {
         let now = MetadataValue::from(*now);
         status.metadata_mut().insert(EPOCH_OVER, now);
@@ -179,11 +168,7 @@ mod tests {
     use ultima_api::client::ClientError;
     use ultima_api::codes::CODES;
 
-    use super::super::error::BringUpError;
     use super::*;
-    use crate::fabric::SwitchId;
-    use crate::install::{Cause, Undone};
-    use crate::p4rt::{RpcError, WriteError};
 
     #[test]
     fn errors_have_the_documented_codes() {
@@ -227,73 +212,17 @@ mod tests {
     /// retry.
     #[test]
     fn an_interrupted_request_recommends_a_retry() {
-        let name = || "train".to_owned();
-        let switch = || "leaf1".to_owned();
-        let cause = || {
-            let given_up = WriteError::Rpc(RpcError::GivenUp);
-            Cause::of(&given_up, 2, |_| "an entry".to_owned()).unwrap()
-        };
-        let undone = Undone {
-            left: vec![SwitchId(0)],
-            switches: vec![switch()],
-        };
-        let installed = InstallError::Stopped {
-            at: SwitchId(0),
-            switch: switch(),
-            cause: cause(),
-            undone,
-        };
-        let error = || BringUpError::Write {
-            switch: switch(),
-            cause: cause(),
-        };
-        let asked = BringUpError::Read {
-            switch: switch(),
-            error: RpcError::GivenUp,
-        };
-        for error in [
-            JobRequestError::Install {
-                name: name(),
-                error: Box::new(installed),
-            },
-            JobRequestError::Divide {
-                name: name(),
-                error: Box::new(error()),
-            },
-            JobRequestError::ResyncFailed {
-                switch: switch(),
-                error: Box::new(asked),
-            },
-            JobRequestError::Store {
-                name: name(),
-                error: KeepError::GivenUp,
-            },
-        ] {
-            let reason = match &error {
-                JobRequestError::Store { .. } => {
-                    "when a reroute interrupted the request".to_owned()
-                }
-                _ => RpcError::GivenUp.to_string(),
-            };
-            let status = Status::from(error);
-            assert_eq!(status.code(), Code::Unavailable, "{}", status.message());
-            let says = status.message();
-            assert!(says.contains(&reason), "{says}");
-            assert!(says.ends_with("; try again"), "{says}");
-            assert!(!says.contains("restart") && !says.contains("is back"));
-        }
-        let failed = JobRequestError::Divide {
-            name: name(),
-            error: Box::new(BringUpError::Write {
-                switch: switch(),
-                cause: Cause::Refused {
-                    code: Code::ResourceExhausted,
-                    entity: "an entry".into(),
-                    reason: "UNKNOWN".into(),
-                },
-            }),
-        };
-        assert_eq!(Status::from(failed).code(), Code::Aborted);
+        let status = Status::from(JobRequestError::Store {
+            name: "train".to_owned(),
+            error: KeepError::GivenUp,
+        });
+        assert_eq!(status.code(), Code::Unavailable, "{}", status.message());
+        let says = status.message();
+        assert!(
+            says.contains("when a reroute interrupted the request"),
+            "{says}"
+        );
+        assert!(says.ends_with("; try again"), "{says}");
     }
 
     #[test]

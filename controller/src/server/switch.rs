@@ -1,14 +1,14 @@
-//! One switch: the connection to it and its desired state. Connecting is in `bring_up`, reconciling
-//! in `repair`.
+//! One switch: the connection to it, its desired state, and what it is known to have. Connecting is
+//! in `bring_up`, writing in `repair`.
 
 mod bring_up;
 mod repair;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, watch};
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::Update;
 
@@ -16,14 +16,14 @@ use super::error::BringUpError;
 use super::registry::Wanted;
 use super::timers::Timers;
 use crate::fabric::{self, Fabric, SwitchId};
-use crate::install::{self, Cause, Prepared};
-use crate::job::ShareIndex;
+use crate::job::{JobId, ShareIndex};
 use crate::metrics::Metrics;
 use crate::p4rt::{Device, Mastership, Order, Owner, SwitchClient, Unanswered, WriteError};
-use crate::plan::{self, Division, Entity as Planned, MeterCell, VirtualQueue};
+use crate::plan::{self, Division, Entity as Planned, JobPlan, MeterCell, VirtualQueue};
 use crate::program::Program;
 use crate::reconcile::{self, Held};
 use crate::target::{Limits, Target};
+use crate::update::{self, Cause};
 
 /// A switch, the connection to it, and its known state.
 pub struct ManagedSwitch {
@@ -36,8 +36,12 @@ pub struct ManagedSwitch {
     owner: Option<Owner>,
     metrics: Metrics,
     state: Mutex<State>,
-    /// Held by the task that resyncs it in the background.
-    resyncing: AsyncMutex<()>,
+    /// Held by its writer; see [`super::changes`].
+    pub turn: AsyncMutex<()>,
+    /// Wakes its task to write differences.
+    wake: Notify,
+    /// Notified when the state of any switch has changed.
+    changed: watch::Sender<()>,
     /// Held by the request that configures its ports.
     pushing_ports: AsyncMutex<()>,
     /// Interrupted writes that the switch may still execute.
@@ -53,13 +57,70 @@ struct State {
     /// True if its jobs are read before the primary role is asked for: they may belong to another store, and another
     /// controller may be the primary.
     may_be_foreign: bool,
-    /// True if it needs a resync: a write has no known result.
+    /// True if it needs a resync: a write has failed, or has no known result.
     is_dirty: bool,
+    /// The jobs whose entries it has, unless it is dirty.
+    jobs: JobPlans,
+    /// Why the last attempt to write failed.
+    failure: Option<Failure>,
+    /// When it was connected or disconnected, or when the last attempts began to fail or to succeed.
+    since: SystemTime,
+    /// The number of requests for an attempt, and of those that the last attempt has served.
+    asked: u64,
+    attempted: u64,
     /// The drift found by the last comparison.
     known_drift: BTreeSet<String>,
     /// The meters of shares that are or may be configured; none for a meter whose write has no
     /// known result.
     shares: BTreeMap<ShareIndex, Option<VirtualQueue>>,
+}
+
+impl State {
+    fn mark_dirty(&mut self) {
+        self.is_dirty = true;
+        if let Some(failure) = &mut self.failure {
+            failure.has_others = false;
+        }
+    }
+
+    /// Records a failed attempt to write.
+    fn failed(&mut self, failure: Failure) {
+        if self.failure.is_none() {
+            self.since = SystemTime::now();
+        }
+        self.failure = Some(failure);
+    }
+
+    /// Records a successful attempt to write.
+    fn succeeded(&mut self) {
+        if self.failure.take().is_some() {
+            self.since = SystemTime::now();
+        }
+    }
+}
+
+/// The plans of jobs.
+type JobPlans = BTreeMap<JobId, Arc<JobPlan>>;
+
+/// A failed attempt to write.
+struct Failure {
+    /// The reason, on one line.
+    reason: String,
+    /// True if the switch has the jobs that are noted, and no others.
+    has_others: bool,
+}
+
+/// Why a switch does not have all entries of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobCondition {
+    /// The switch.
+    pub switch: SwitchId,
+    /// True if the switch has failed or is away; false if the entries are being written.
+    pub is_degraded: bool,
+    /// The reason, on one line.
+    pub reason: String,
+    /// Since when; none for since the job was created.
+    pub since: Option<SystemTime>,
 }
 
 /// The reason why a connection was lost.
@@ -80,17 +141,35 @@ pub struct Desired<'a> {
     pub wanted: Wanted,
 }
 
+/// The desired state of one switch.
+pub struct OnSwitch {
+    /// All its entries.
+    pub held: Held,
+    /// The division of its ports that they contain.
+    pub division: Division,
+    /// The jobs that they contain.
+    pub jobs: JobPlans,
+}
+
 impl Desired<'_> {
     /// The division of a switch's ports among its jobs.
     pub fn division(&self, id: SwitchId) -> Division {
-        plan::divide(self.fabric, id, self.wanted.jobs.iter().map(|job| &**job))
+        let jobs = self.wanted.jobs.iter().map(|(job, _)| &**job);
+        plan::divide(self.fabric, id, jobs)
     }
 
-    /// The desired entries of a switch, and the division of its ports that they contain.
-    pub fn on(&self, id: SwitchId) -> Result<(Held, Division), BringUpError> {
-        let division = self.division(id);
+    /// The jobs with entries on a switch.
+    fn jobs_on(&self, id: SwitchId) -> JobPlans {
+        let jobs = self.wanted.jobs.iter();
+        let here = jobs.filter(|(_, plan)| plan.contains_key(&id));
+        here.map(|(job, plan)| (job.id, Arc::clone(plan))).collect()
+    }
+
+    /// The desired state of a switch.
+    pub fn on(&self, id: SwitchId) -> Result<OnSwitch, BringUpError> {
+        let (division, jobs_here) = (self.division(id), self.jobs_on(id));
         let fabric = plan::of_fabric(self.fabric, &self.wanted.routes, id);
-        let jobs = self.wanted.plans.iter().filter_map(|plan| plan.get(&id));
+        let jobs = jobs_here.values().filter_map(|plan| plan.get(&id));
         let shares: Vec<Planned> = (division.iter())
             .map(|(at, queue)| Planned::Meter(MeterCell::of_share(*at, Some(*queue))))
             .collect();
@@ -99,8 +178,11 @@ impl Desired<'_> {
             .chain(&cuts)
             .chain(jobs.flat_map(|plan| plan.entities()))
             .chain(&shares);
-        let held = Held::planned(all, self.program.names())?;
-        Ok((held, division))
+        Ok(OnSwitch {
+            held: Held::planned(all, self.program.names())?,
+            division,
+            jobs: jobs_here,
+        })
     }
 }
 
@@ -130,7 +212,7 @@ impl ManagedSwitch {
         id: SwitchId,
         election_id: u128,
         owner: Option<Owner>,
-        metrics: &Metrics,
+        (metrics, changed): (&Metrics, &watch::Sender<()>),
         timers: Timers,
     ) -> Self {
         let switch = fabric.switch(id);
@@ -147,10 +229,17 @@ impl ManagedSwitch {
                 reported: None,
                 may_be_foreign: owner.is_some_and(|owner| owner.is_new),
                 is_dirty: true,
+                jobs: JobPlans::new(),
+                failure: None,
+                since: SystemTime::now(),
+                asked: 0,
+                attempted: 0,
                 known_drift: BTreeSet::new(),
                 shares: BTreeMap::new(),
             }),
-            resyncing: AsyncMutex::default(),
+            turn: AsyncMutex::default(),
+            wake: Notify::new(),
+            changed: changed.clone(),
             pushing_ports: AsyncMutex::default(),
             unanswered: Unanswered::new(timers.unanswered_read),
             reconnect_pause: timers.reconnect,
@@ -182,9 +271,9 @@ impl ManagedSwitch {
         self.with_state(|state| state.is_dirty)
     }
 
-    /// Marks it as needing a resync before it gets another job.
+    /// Marks it as needing a resync.
     pub fn mark_dirty(&self) {
-        self.with_state(|state| state.is_dirty = true);
+        self.with_state(State::mark_dirty);
     }
 
     /// True if it may differ from the desired state because of this controller's own writes: it
@@ -199,9 +288,95 @@ impl ManagedSwitch {
         self.unanswered.read_due().await;
     }
 
-    /// The right to resync it in the background; none while another task has it.
-    pub fn begin_resync(&self) -> Option<MutexGuard<'_, ()>> {
-        self.resyncing.try_lock().ok()
+    /// Asks its task to write the differences to the desired state. Returns the request's number for
+    /// [`has_attempted`](Self::has_attempted).
+    pub fn wake(&self) -> u64 {
+        let asked = self.with_state(|state| {
+            state.asked += 1;
+            state.asked
+        });
+        self.wake.notify_one();
+        asked
+    }
+
+    /// Returns when its task is asked to write.
+    pub async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    /// The number of the last request to write.
+    pub fn asked(&self) -> u64 {
+        self.with_state(|state| state.asked)
+    }
+
+    /// Records an attempt to write that serves the requests up to `asked`.
+    pub fn attempted(&self, asked: u64, attempt: &Result<(), BringUpError>) {
+        self.with_state(|state| {
+            match attempt {
+                // It is repeated after the reroute.
+                Err(error) if error.is_given_up() => return,
+                Err(error) => state.failed(Failure {
+                    reason: error.to_string(),
+                    has_others: state.failure.as_ref().is_some_and(|it| it.has_others),
+                }),
+                Ok(()) => state.succeeded(),
+            }
+            state.attempted = asked;
+        });
+        self.changed.send_replace(());
+    }
+
+    /// True if a request to write has been served, or cannot be because the switch is disconnected.
+    pub fn has_attempted(&self, asked: u64) -> bool {
+        self.with_state(|state| state.attempted >= asked || state.connection.is_err())
+    }
+
+    /// True if its jobs are as desired, as far as is known.
+    pub fn has_jobs_of(&self, desired: &Desired<'_>) -> bool {
+        let wanted = desired.jobs_on(self.id);
+        self.with_state(|state| {
+            let is_wanted = |(id, plan): (&JobId, &Arc<JobPlan>)| {
+                wanted.get(id).is_some_and(|it| Arc::ptr_eq(it, plan))
+            };
+            state.jobs.len() == wanted.len() && state.jobs.iter().all(is_wanted)
+        })
+    }
+
+    /// Records that it has all jobs as desired.
+    pub fn has_all(&self, desired: &Desired<'_>) {
+        let jobs = desired.jobs_on(self.id);
+        self.with_state(|state| state.jobs = jobs);
+    }
+
+    /// True if it has, or may have, entries of any of these jobs.
+    pub fn may_have_any(&self, jobs: &[JobId]) -> bool {
+        self.with_state(|state| {
+            let failure = state.failure.as_ref();
+            let is_known = !state.is_dirty || failure.is_some_and(|it| it.has_others);
+            state.connection.is_err()
+                || !is_known
+                || jobs.iter().any(|id| state.jobs.contains_key(id))
+        })
+    }
+
+    /// Why it does not have all entries of a job with this plan; none if it has them.
+    pub fn condition(&self, id: JobId, plan: &Arc<JobPlan>) -> Option<JobCondition> {
+        let has = |all: &JobPlans| all.get(&id).is_some_and(|has| Arc::ptr_eq(has, plan));
+        let (is_degraded, reason, since) = self.with_state(|state| match &state.connection {
+            Err(problem) => Some((true, format!("not connected: {problem}"), Some(state.since))),
+            Ok(_) => match state.failure.as_ref().filter(|_| state.is_dirty) {
+                Some(failure) if failure.has_others && has(&state.jobs) => None,
+                Some(failure) => Some((true, failure.reason.clone(), Some(state.since))),
+                None if !state.is_dirty && has(&state.jobs) => None,
+                None => Some((false, "being written".to_owned(), None)),
+            },
+        })?;
+        Some(JobCondition {
+            switch: self.id,
+            is_degraded,
+            reason,
+            since,
+        })
     }
 
     /// The right to configure its ports, which resets parts of the chip; none while another request
@@ -215,7 +390,9 @@ impl ManagedSwitch {
         self.with_state(|state| {
             state.connection = Ok(Arc::new(client));
             state.may_be_foreign = false;
+            state.since = SystemTime::now();
         });
+        self.changed.send_replace(());
     }
 
     fn unreadable(&self, error: crate::p4rt::RpcError) -> BringUpError {
@@ -234,6 +411,19 @@ impl ManagedSwitch {
         names: &Names,
         division: Division,
     ) -> Result<(), BringUpError> {
+        let updates = self.division_updates(&division, names)?;
+        self.change(client, names, updates, Order::Any).await?;
+        self.is_divided(&division);
+        Ok(())
+    }
+
+    /// The updates for [`divide`](Self::divide). Their result is unknown until
+    /// [`is_divided`](Self::is_divided) is called.
+    fn division_updates(
+        &self,
+        division: &Division,
+        names: &Names,
+    ) -> Result<Vec<Update>, BringUpError> {
         let changes = self.with_state(|state| {
             let mut changes: BTreeMap<ShareIndex, Option<VirtualQueue>> = division
                 .iter()
@@ -245,27 +435,20 @@ impl ManagedSwitch {
                     changes.remove(at);
                 }
             }
-            // Unknown until the switch has answered.
             state.shares.extend(changes.keys().map(|at| (*at, None)));
             changes
         });
-        let cells =
-            (changes.into_iter()).map(|(at, queue)| Planned::Meter(MeterCell::of_share(at, queue)));
-        let cells = Prepared::all(&cells.collect::<Vec<_>>(), names)?;
-        match install::write(client, cells).await.cause {
-            Some(cause) => {
-                self.mark_dirty();
-                Err(BringUpError::Write {
-                    switch: self.name().to_owned(),
-                    cause,
-                })
-            }
-            None => {
-                let held = division.into_iter().map(|(at, queue)| (at, Some(queue)));
-                self.with_state(|state| state.shares = held.collect());
-                Ok(())
-            }
-        }
+        let cells = changes.into_iter();
+        let cells = cells.map(|(at, queue)| Planned::Meter(MeterCell::of_share(at, queue)));
+        let cells: Vec<Planned> = cells.collect();
+        Ok(update::creations(&cells, names)?)
+    }
+
+    /// Records that all meters of shares are as `division` demands.
+    fn is_divided(&self, division: &Division) {
+        let shares = division.iter().map(|(at, queue)| (*at, Some(*queue)));
+        let shares = shares.collect();
+        self.with_state(|state| state.shares = shares);
     }
 
     /// Returns when the connection is lost, or another client has become primary.
@@ -295,7 +478,13 @@ impl ManagedSwitch {
 
     /// Closes the connection, for this reason.
     pub fn disconnect(&self, reason: String) {
-        self.with_state(|state| state.connection = Err(reason));
+        self.with_state(|state| {
+            if state.connection.is_ok() {
+                state.since = SystemTime::now();
+            }
+            state.connection = Err(reason);
+        });
+        self.changed.send_replace(());
     }
 
     /// Writes updates. Marks the switch as needing a resync if the result is unknown.

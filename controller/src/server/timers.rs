@@ -7,8 +7,7 @@ use crate::membership;
 /// The timers that a controller's configuration carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
-    /// Time that a change has for all its calls together once a reroute waits for it. Undoing the
-    /// change gets the same time again.
+    /// Time that a request or a write has for all its calls together once a reroute waits for it.
     pub change: Duration,
     /// Timeout of one call of a reroute, and of a round, plus some time for each update. The reroute
     /// continues without a switch that takes longer. Together with the detection of the failure and

@@ -15,7 +15,7 @@ pub enum Change {
     /// Removes the jobs with these ids.
     Remove(Vec<u16>),
     /// Puts back a job whose removal was interrupted.
-    Restore(JobRecord),
+    Restore(Box<JobRecord>),
     /// Drains an element of the fabric, or ends its drain.
     Drain {
         /// The element's name.

@@ -33,6 +33,9 @@ pub struct JobRecord {
     pub evict_after_s: u32,
     /// Seconds of Unix time.
     pub created_at: u64,
+    /// The idempotency key of the request that created it; 0 for none.
+    #[serde(default)]
+    pub request: u64,
     /// The key of a sealed job.
     #[serde(with = "crate::job::key")]
     pub key: Option<Key>,
@@ -187,6 +190,7 @@ impl JobRecord {
             weight: job.weight.get(),
             evict_after_s: job.eviction.seconds(),
             created_at: job.created_at,
+            request: job.request,
             key: job.key,
             members: members.collect(),
             shares: shares.collect(),
@@ -237,6 +241,7 @@ impl JobRecord {
             weight,
             eviction,
             created_at: self.created_at,
+            request: self.request,
             key: self.key,
             members,
             shares: self.shares.iter().filter_map(share).collect(),

@@ -39,6 +39,7 @@ fn record(id: u16, epoch: u16) -> JobRecord {
         weight: 1,
         evict_after_s: 0,
         created_at: 1_700_000_000,
+        request: 3,
         key: (!id.is_multiple_of(2)).then_some(Key([id as u8; 16])),
         members: vec![MemberRecord {
             host: "h1".into(),
@@ -157,7 +158,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         jobs().prop_map(Change::Update),
         prop::collection::btree_set(1u16..6, 0..4)
             .prop_map(|ids| Change::Remove(ids.into_iter().collect())),
-        job().prop_map(Change::Restore),
+        job().prop_map(|job| Change::Restore(Box::new(job))),
         (prop::sample::select(&["s1", "s1/9-s2/9"]), any::<bool>()).prop_map(|(part, drained)| {
             let part = part.to_owned();
             Change::Drain { part, drained }
@@ -181,7 +182,7 @@ fn expected(changes: &[Change]) -> Stored {
                 }
             }
             Change::Remove(ids) => jobs.retain(|id, _| !ids.contains(id)),
-            Change::Restore(job) => drop(jobs.insert(job.id, job)),
+            Change::Restore(job) => drop(jobs.insert(job.id, *job)),
             Change::Drain {
                 part,
                 drained: true,
@@ -272,7 +273,7 @@ async fn conforms<K: Kind>(cases: u32, new: impl Fn() -> K) {
     store.load().await.unwrap();
     store.apply(&Change::Remove(vec![1])).await.unwrap();
     for epoch in [3, 4] {
-        let back = Change::Restore(record(1, epoch));
+        let back = Change::Restore(Box::new(record(1, epoch)));
         store.apply(&back).await.unwrap();
     }
     drop(store);
@@ -359,7 +360,7 @@ async fn etcd_with_tls_and_users_conforms() {
             new().with(Some(other), user("secret")),
             "invalid peer certificate",
         ),
-        (new().with(Some(open), user("secret")), "certificate"),
+        (new().with(Some(open), user("secret")), "fatal alert"),
         (new().with(None, user("secret")), "does not answer"),
     ] {
         let error = cluster.read().await.unwrap_err().to_string();

@@ -169,18 +169,15 @@ async fn the_controller_is_primary_again_when_another_client_disconnects() {
     while problem().is_none() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    let error = handle
-        .controller()
-        .create_job(&spec())
-        .await
-        .unwrap_err()
-        .to_string();
-    assert!(error.starts_with("switch s1 is not connected: "), "{error}");
+    let controller = handle.controller();
+    let ids = controller.create_jobs(&[spec()]).await.unwrap();
+    let standing = controller.job("train").unwrap().standing.unwrap();
+    let reason = &standing.conditions[0].reason;
+    assert!(reason.starts_with("not connected: "), "{standing:?}");
     drop(other);
-    while problem().is_some() {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
-    handle.controller().create_job(&spec()).await.unwrap();
+    let ready = controller.until_ready(&ids, 12 * patience).await.unwrap();
+    assert!(ready[0].standing.as_ref().unwrap().is_ready);
+    assert_eq!(problem(), None);
     assert_eq!(fabric.hosts().len(), 4);
 }
 

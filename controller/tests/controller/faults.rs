@@ -99,7 +99,7 @@ async fn jobs_of_one_request_are_created_together_or_not_at_all() {
             spec_on("row1", &["h2", "h7"]),
             spec_on("column0", &["h1", "h2"]),
         ];
-        let created = client.create_jobs(&together).await;
+        let created = client.create_jobs(&together, None).await;
         let failed = bed.has_failed();
         let mut jobs = vec![KEPT];
         if created.is_ok() {

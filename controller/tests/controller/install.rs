@@ -1,4 +1,4 @@
-//! Installs jobs completely or not at all on switches that reject updates and disconnect.
+//! Installs jobs on switches that reject updates and disconnect.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use crate::target::{Target, on_each_target};
 on_each_target!(
     jobs_divide_a_trunks_rate,
     a_job_is_installed_and_removed_completely,
-    a_rejected_update_leaves_nothing_of_a_failed_creation,
+    a_rejected_update_is_repeated,
     a_restarted_switch_gets_all_entries_again,
     a_restarted_controller_writes_only_differences,
     a_pipeline_of_another_version_is_replaced,
@@ -135,52 +135,36 @@ async fn jobs_divide_a_trunks_rate(target: Target) {
     both(&[TRUNK]);
 }
 
-/// For each write of the new job that fails.
+/// For each write of the new job that fails: it is repeated.
 #[tokio::test]
-async fn a_failed_creation_leaves_other_jobs_rates_alone() {
+async fn a_failed_write_leaves_right_rates() {
     let (switches, handle) = start_with_two().await;
     let updates = switches[1].updates();
     let three = across("three", 1);
     handle.controller().create_job(&three).await.unwrap();
     let updates = switches[1].updates() - updates;
+    let with_three = switches.each_ref().map(rates);
     handle.stop().await;
 
     let faults = [Fault::Refuse, Fault::Disconnect, Fault::DoAndDisconnect];
     several(in_parts(&faults, updates).map(|(fault, part)| {
         let name = format!("{fault:?} at updates {part:?}");
-        let three = &three;
+        let (three, with_three) = (&three, &with_three);
         let case = async move {
             let (switches, handle) = start_with_two().await;
             let controller = handle.controller();
             let before = switches.each_ref().map(ChaosSwitch::meters);
             for nth in some_of(part) {
-                let clients = switches[1].streams();
                 switches[1].fail_at(nth, fault);
-                let error = controller.create_job(three).await.unwrap_err();
-                let error = error.to_string();
-                let prefixes = match fault {
-                    // The job's entities come first, then the division of ports.
-                    Fault::Refuse => [
-                        "job three: switch s2 refused ",
-                        "job three was not installed: switch s2 refused ",
-                    ],
-                    // The connection breaks during a call, or before one.
-                    _ => [
-                        "job three: switch s2 failed to write ",
-                        "job three was not installed: switch s2 failed to write ",
-                    ],
-                };
-                let is_expected = prefixes.iter().any(|prefix| error.starts_with(prefix));
-                assert!(is_expected, "{error}");
-                if !matches!(fault, Fault::Refuse) {
-                    back(&handle, &switches[1], clients).await;
-                }
+                let created = controller.create_job(three).await.unwrap();
+                assert!(created.standing.unwrap().is_ready);
+                assert_eq!(switches[1].armed(), 0, "{fault:?} at update {nth}");
+                let now = switches.each_ref().map(rates);
+                assert_eq!(now, *with_three, "after {fault:?} at update {nth}");
+                controller.delete_job("three").await.unwrap();
                 let meters = switches.each_ref().map(ChaosSwitch::meters);
                 assert_eq!(meters, before, "after {fault:?} at update {nth}");
             }
-            controller.create_job(three).await.unwrap();
-            controller.delete_job("three").await.unwrap();
-            assert_eq!(switches.each_ref().map(ChaosSwitch::meters), before);
         };
         (name, case)
     }))
@@ -264,58 +248,121 @@ async fn a_job_is_installed_and_removed_completely(target: Target) {
     assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
 }
 
-async fn a_rejected_update_leaves_nothing_of_a_failed_creation(target: Target) {
+async fn a_rejected_update_is_repeated(target: Target) {
     let (switches, handle) = start(target).await;
+    let controller = handle.controller();
     let base = switches.each_ref().map(ChaosSwitch::held);
     let before = switches[1].updates();
-    handle
-        .controller()
-        .create_job(&spec("train"))
-        .await
-        .unwrap();
+    controller.create_job(&spec("train")).await.unwrap();
     let updates = switches[1].updates() - before;
-    handle.controller().delete_job("train").await.unwrap();
+    let sizes = switches.each_ref().map(|switch| switch.held().len());
+    controller.delete_job("train").await.unwrap();
     assert!(updates > 14, "{updates} updates");
 
     for nth in some_of(0..updates) {
         switches[1].fail_at(nth, Fault::Refuse);
-        let error = handle
-            .controller()
-            .create_job(&spec("train"))
-            .await
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.starts_with("job train: switch s2 refused Ultima")
-                || error
-                    .starts_with("job train: switch s2 refused multicast group 1 with 3 replicas"),
-            "{error}"
-        );
-        assert!(
-            error.ends_with(": RESOURCE_EXHAUSTED: on purpose; the installation was undone"),
-            "{error}"
-        );
+        let created = controller.create_job(&spec("train")).await.unwrap();
+        let standing = created.standing.unwrap();
+        assert_eq!((standing.is_ready, standing.conditions), (true, Vec::new()));
+        assert_eq!(switches[1].armed(), 0);
         assert_eq!(
-            switches.each_ref().map(ChaosSwitch::held),
-            base,
+            switches.each_ref().map(|switch| switch.held().len()),
+            sizes,
             "after update {nth} was refused"
         );
-        assert!(handle.controller().jobs().is_empty());
+        assert_eq!(controller.delete_job("train").await.unwrap(), []);
+        assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
     }
-    handle
-        .controller()
-        .create_job(&spec("train"))
-        .await
-        .unwrap();
+}
+
+/// The job with the refused entries is degraded. Another one is created and deleted meanwhile.
+#[tokio::test]
+async fn a_switch_that_refuses_delays_only_its_jobs() {
+    let (switches, handle) = start(Target::of_run()).await;
+    let controller = handle.controller();
+    let base = switches.each_ref().map(ChaosSwitch::held);
+    // More updates than are tried.
+    (0..100_000).for_each(|nth| switches[1].fail_at(nth, Fault::Refuse));
+    let ids = controller.create_jobs(&[spec("train")]).await.unwrap();
+    let states = controller
+        .until_ready(&ids, Duration::from_millis(100))
+        .await;
+    let [state] = &states.unwrap()[..] else {
+        panic!("one job")
+    };
+    let standing = state.standing.as_ref().unwrap();
+    assert!(!standing.is_ready);
+    let [condition] = &standing.conditions[..] else {
+        panic!("only s2: {standing:?}")
+    };
+    assert_eq!((condition.switch.0, condition.is_degraded), (1, true));
+    let reason = &condition.reason;
+    assert!(reason.starts_with("switch s2 refused "), "{reason}");
+    assert!(
+        reason.ends_with(": RESOURCE_EXHAUSTED: on purpose"),
+        "{reason}"
+    );
+    let refused = controller.join("train", ("h1", 1), None).await.unwrap_err();
+    let refused = refused.to_string();
+    assert!(
+        refused.starts_with("job train is not ready: switch s2: "),
+        "{refused}"
+    );
+
+    let near = JobSpec {
+        members: ["h1", "h2"].map(String::from).to_vec(),
+        ..spec("near")
+    };
+    let created = controller.create_job(&near).await.unwrap();
+    assert!(created.standing.unwrap().is_ready);
+    assert_eq!(controller.delete_job("near").await.unwrap(), []);
+
+    assert!(switches[1].forgive() > 0);
+    let states = controller.until_ready(&ids, Duration::from_secs(60)).await;
+    assert!(states.unwrap()[0].standing.as_ref().unwrap().is_ready);
+    assert_eq!(controller.delete_job("train").await.unwrap(), []);
+    assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
 }
 
 #[tokio::test]
-async fn a_broken_connection_leaves_nothing_of_a_failed_creation() {
+async fn a_repeated_request_is_the_same_job() {
+    let (_switches, handle) = start(Target::of_run()).await;
+    let controller = handle.controller();
+    let keyed = |request| JobSpec {
+        request,
+        ..spec("train")
+    };
+    let created = controller.create_job(&keyed(5)).await.unwrap();
+    let again = controller.create_job(&keyed(5)).await.unwrap();
+    assert_eq!(created.job, again.job);
+    let others = [
+        (keyed(6), "job train already exists"),
+        (keyed(0), "job train already exists"),
+        (
+            JobSpec {
+                loss_threshold: 9,
+                ..keyed(5)
+            },
+            "job train: this idempotency key has created job train with other settings",
+        ),
+    ];
+    for (other, says) in others {
+        let refused = controller.create_job(&other).await.unwrap_err();
+        assert!(refused.to_string().starts_with(says), "{refused}");
+    }
+    controller.delete_job("train").await.unwrap();
+    let created = controller.create_job(&keyed(5)).await.unwrap();
+    assert_ne!(created.job.id, again.job.id);
+}
+
+#[tokio::test]
+async fn a_write_is_repeated_after_a_broken_connection() {
     let (switches, handle) = start(Target::of_run()).await;
     let before = switches[0].updates();
     let created = handle.controller().create_job(&spec("train")).await;
     created.unwrap();
     let updates = switches[0].updates() - before;
+    let sizes = switches.each_ref().map(|switch| switch.held().len());
     handle.stop().await;
 
     let faults = [Fault::Disconnect, Fault::DoAndDisconnect];
@@ -327,17 +374,14 @@ async fn a_broken_connection_leaves_nothing_of_a_failed_creation() {
             let base = switches.each_ref().map(ChaosSwitch::held);
             for nth in some_of(part) {
                 switches[0].fail_at(nth, fault);
-                let error = controller.create_job(&spec("train")).await.unwrap_err();
-                let error = error.to_string();
-                assert!(
-                    error.starts_with("job train: switch s1 failed to write "),
-                    "{error}"
-                );
-                connected(&handle).await;
+                let created = controller.create_job(&spec("train")).await.unwrap();
+                assert!(created.standing.unwrap().is_ready);
+                let held = switches.each_ref().map(|switch| switch.held().len());
+                assert_eq!(held, sizes, "{fault:?} at update {nth}");
+                assert_eq!(controller.delete_job("train").await.unwrap(), []);
                 let held = switches.each_ref().map(ChaosSwitch::held);
                 assert_eq!(held, base, "{fault:?} at update {nth}");
             }
-            controller.create_job(&spec("train")).await.unwrap();
         };
         (name, case)
     }))
@@ -358,9 +402,9 @@ fn in_parts(faults: &[Fault], updates: usize) -> impl Iterator<Item = (Fault, Ra
     (faults.iter()).flat_map(move |fault| parts.clone().map(|part| (*fault, part)))
 }
 
-/// Another client wrote an entry where the job's entry belongs.
+/// Another client wrote an entry where the job's entry belongs. Without repairs, too, the job gets its own.
 #[tokio::test]
-async fn foreign_entries_in_a_jobs_place_are_replaced_only_with_repairs() {
+async fn foreign_entries_in_a_jobs_place_are_replaced() {
     for repair in [true, false] {
         let switches = two_switches(Target::of_run()).await;
         let config = Config {
@@ -386,19 +430,10 @@ async fn foreign_entries_in_a_jobs_place_are_replaced_only_with_repairs() {
             .find(|(key, entity)| !base[1].contains_key(key) && is_group(entity))
             .unwrap();
         switches[1].state().held.insert(theirs.0.clone(), theirs.1);
-        let with_theirs = switches.each_ref().map(ChaosSwitch::held);
-        let created = controller.create_job(&spec("train")).await;
-        if repair {
-            created.unwrap();
-            controller.delete_job("train").await.unwrap();
-            assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
-            continue;
-        }
-        assert_eq!(
-            created.unwrap_err().to_string(),
-            "job train: switch s2 refused multicast group 1 with 3 replicas: ALREADY_EXISTS: it is there already; the installation was undone"
-        );
-        assert_eq!(switches.each_ref().map(ChaosSwitch::held), with_theirs);
+        let created = controller.create_job(&spec("train")).await.unwrap();
+        assert!(created.standing.unwrap().is_ready);
+        controller.delete_job("train").await.unwrap();
+        assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
     }
 }
 
@@ -756,23 +791,20 @@ async fn a_switch_that_takes_no_writes_times_out_at_its_first_call() {
 async fn a_client_with_a_higher_election_id_is_noticed() {
     let (switches, handle) = start(Target::of_run()).await;
     let other = client(&switches[0], u128::MAX).await;
-    let error = handle
-        .controller()
-        .create_job(&spec("train"))
-        .await
-        .unwrap_err()
-        .to_string();
-    let parts = [
-        "job train: switch s1 failed to write UltimaIngress.admission.received[1] and ",
-        " more: PERMISSION_DENIED: not primary; the installation was undone",
-    ];
-    // Or the controller noticed the other client before it wrote.
-    let noticed = "switch s1 is not connected: another client is primary: ";
-    assert!(
-        error.starts_with(noticed) || error.starts_with(parts[0]) && error.ends_with(parts[1]),
-        "{error}"
-    );
+    let controller = handle.controller();
+    let ids = controller.create_jobs(&[spec("train")]).await.unwrap();
+    let noticed = || {
+        let standing = controller.job("train").unwrap().standing.unwrap();
+        let reasons = standing.conditions.into_iter().map(|it| it.reason);
+        let other = "not connected: another client is primary: ";
+        reasons.into_iter().any(|reason| reason.starts_with(other))
+    };
+    while !noticed() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     drop(other);
+    let ready = controller.until_ready(&ids, Duration::from_secs(60)).await;
+    assert!(ready.unwrap()[0].standing.as_ref().unwrap().is_ready);
 }
 
 #[tokio::test]

@@ -156,7 +156,12 @@ impl World {
                 if *name == RUNS {
                     spec.eviction = Eviction::After(1);
                 }
-                let created = self.client.create_job(&spec).await;
+                // A switch that is away until a later event delays the job.
+                let at_once = api::CreateJobRequest {
+                    wait_ms: Some(0),
+                    ..(&spec).into()
+                };
+                let created = self.client.create_job(at_once).await;
                 assert!(created.is_err() || !self.jobs.contains_key(name));
                 if let Ok(job) = created {
                     *self.lives.entry(*name).or_default() += 1;

@@ -268,6 +268,9 @@ async fn a_switch_that_rejects_writes_is_retried_while_others_work() {
     } = begin().await;
     let before = client(&handle).await;
     before.create_job(&spec("train")).await.unwrap();
+    // A job that has members is ready.
+    let joined = before.join("train", "h2", Duration::ZERO).await;
+    joined.unwrap();
     let whole = switches.each_ref().map(ChaosSwitch::held);
     handle.stop().await;
     switches[1].reboot();

@@ -12,7 +12,7 @@ use ultima_controller::job::JobSpec;
 use ultima_controller::server::Handle;
 use ultima_controller::store::{Change, Embedded, Store, StoreError, Stored};
 
-use crate::bed::{Bed, LEAF1, until, until_event};
+use crate::bed::{Bed, until_event};
 use crate::crew::{self, Crew};
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -73,11 +73,12 @@ async fn refused_twice(client: &Client) {
     }
 }
 
-/// The next epoch is cancelled by then, and reported so.
+/// The job is deleted in both of its epochs, or in none.
 #[tokio::test]
-async fn an_interrupted_deletion_reports_the_cancelled_change() {
+async fn a_deletion_that_cannot_be_committed_changes_nothing() {
     let bed = Bed::new(1, false).await;
     let (_handle, client, disk) = serve(&bed).await;
+    let base = bed.held();
     client.create_job(&spec("train")).await.unwrap();
     for host in ["h1", "h3", "h5"] {
         client.join("train", host, Duration::ZERO).await.unwrap();
@@ -86,21 +87,17 @@ async fn an_interrupted_deletion_reports_the_cancelled_change() {
     let members = ["h1", "h3", "h5", "h7"].map(String::from);
     let resized = client.resize_job(("train", None), &members, (WAIT, false));
     resized.await.unwrap();
-    // The store has deleted the job, and one switch is slow.
-    bed.switches[LEAF1].state().stalls_writes = true;
-    let deleting = client.clone();
-    let deleting = tokio::spawn(async move { deleting.delete_job("train").await });
-    until(async || bed.switches[LEAF1].state().stalled_writes > 0).await;
+    until_event(&mut watch, Kind::Installed).await;
+    let held = bed.held();
     disk.fill(true);
-    bed.switches[LEAF1].state().stalls_writes = false;
-    let error = deleting.await.unwrap().unwrap_err().to_string();
-    let says = "job train was not deleted, but its change to epoch 2 is cancelled: ";
-    assert!(error.contains(says), "{error}");
-    until_event(&mut watch, Kind::Cancelled).await;
+    let error = client.delete_job("train").await.unwrap_err().to_string();
+    assert!(error.contains("check the disk"), "{error}");
     let job = client.job("train").await.unwrap();
-    assert_eq!((job.epoch, &job.next), (1, &None));
-    let unchanged = "epoch 2 was cancelled: deleting the job failed: ";
-    assert!(job.unchanged.starts_with(unchanged), "{}", job.unchanged);
+    assert_eq!((job.epoch, job.next.map(|next| next.epoch)), (1, Some(2)));
+    assert_eq!(bed.held(), held);
+    disk.fill(false);
+    assert_eq!(client.delete_job("train").await.unwrap(), [""; 0]);
+    assert_eq!(bed.held(), base);
 }
 
 #[tokio::test]

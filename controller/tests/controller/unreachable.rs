@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::sleep;
-use tonic::Code;
 use ultima_api::address::Listen;
 use ultima_api::client::Client;
 use ultima_api::member_session::{Fixed, Prober};
@@ -79,9 +78,9 @@ async fn counters_and_telemetry_name_an_unreachable_switch() {
     assert_eq!((s2.ports.len(), s2.sources.len()), (0, 0));
 }
 
-/// The plan matches the real request. A rejected job takes no room from the next one.
+/// The plan matches the real request. The absent switch delays only the job that needs it.
 #[tokio::test]
-async fn a_plan_rejects_jobs_that_need_an_unreachable_switch() {
+async fn a_job_waits_for_an_unreachable_switch() {
     let (_s1, _handle, client) = one_gone().await;
     let near = JobSpec {
         gather: Gather::Unicast,
@@ -92,29 +91,28 @@ async fn a_plan_rejects_jobs_that_need_an_unreachable_switch() {
         members: vec!["h2".into(), "h3".into()],
         ..near.clone()
     };
-    let job = client.job("train").await.unwrap();
-    let resize = api::ResizeJobRequest {
-        job: "train".into(),
-        members: ["h1", "h2", "h3"].map(String::from).into(),
-        job_id: job.id,
-        ..api::ResizeJobRequest::default()
+    let both = [far.clone(), near.clone()];
+    let plan = client.plan_jobs(&[], Vec::new(), &both).await.unwrap();
+    assert!(plan.jobs.iter().all(|it| it.refusal.is_empty()), "{plan:?}");
+    let at_once = api::CreateJobRequest {
+        wait_ms: Some(0),
+        ..(&far).into()
     };
-    let both = [far.clone(), near];
-    let plan = client.plan_jobs(&[], vec![resize], &both).await.unwrap();
-    let [resized, refused, granted] = &plan.jobs[..] else {
-        panic!("three jobs: {plan:?}")
+    let far = client.create_job(at_once).await.unwrap();
+    assert!(!far.ready);
+    assert!(client.create_job(&near).await.unwrap().ready);
+    let far = client.job("far").await.unwrap();
+    assert_eq!((far.ready, far.ready_switches), (false, Some(1)));
+    let [condition] = &far.conditions[..] else {
+        panic!("only s2: {far:?}")
     };
-    for planned in [resized, refused] {
-        let said = &planned.refusal;
-        assert!(said.starts_with("switch s2 is not connected: "), "{said}");
-        let code = Code::from_i32(planned.refused_code);
-        assert_eq!((&planned.job, code), (&None, Code::Unavailable));
-    }
-    assert_eq!(granted.refusal, "");
-    let switches: Vec<&str> = plan.switches.iter().map(|it| it.switch.as_str()).collect();
-    assert_eq!(switches, ["s1"]);
-    let error = client.create_job(&far).await.unwrap_err();
-    assert_eq!(error.to_string(), refused.refusal);
+    assert_eq!(condition.kind(), api::JobConditionKind::Degraded);
+    assert_eq!(condition.element, "s2");
+    let reason = &condition.reason;
+    assert!(reason.starts_with("not connected: "), "{reason}");
+    assert!(condition.since > 0);
+    assert_eq!(client.delete_job("far").await.unwrap(), ["s2"]);
+    assert_eq!(client.delete_job("near").await.unwrap(), [""; 0]);
 }
 
 /// A member whose packets reach nobody.

@@ -47,8 +47,8 @@ pub(crate) trait Simd: Copy {
     /// Transposes a square of [`Simd::WIDTH`] vectors.
     fn transpose(self, square: &mut [Self::Vector]);
 
-    /// Asks for the cache line of `values[at]`. Any index is allowed.
-    fn prefetch(self, values: &[f32], at: usize);
+    /// Asks for the cache line of `at`. Any address is allowed.
+    fn prefetch(self, at: *const f32);
 }
 
 /// Work to run with the instructions that [`Cpu`] has. Implementations are `#[inline(always)]`: they take over
@@ -170,7 +170,7 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn prefetch(self, _: &[f32], _: usize) {}
+    fn prefetch(self, _: *const f32) {}
 }
 
 /// The sign bits of four values, by the four random bits that decide them. Not every CPU has vector shifts by
@@ -308,7 +308,7 @@ pub(crate) mod neon {
 
         /// Nothing: the intrinsic is not stable.
         #[inline(always)]
-        fn prefetch(self, _: &[f32], _: usize) {}
+        fn prefetch(self, _: *const f32) {}
     }
 }
 
@@ -458,9 +458,9 @@ pub(crate) mod x86 {
         }
 
         #[inline(always)]
-        fn prefetch(self, values: &[f32], at: usize) {
+        fn prefetch(self, at: *const f32) {
             // SAFETY: a prefetch of any address has no effect but on speed.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(values.as_ptr().wrapping_add(at).cast()) }
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
         }
     }
 
@@ -561,9 +561,9 @@ pub(crate) mod x86 {
         }
 
         #[inline(always)]
-        fn prefetch(self, values: &[f32], at: usize) {
+        fn prefetch(self, at: *const f32) {
             // SAFETY: a prefetch of any address has no effect but on speed.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(values.as_ptr().wrapping_add(at).cast()) }
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
         }
     }
 }

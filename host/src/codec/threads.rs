@@ -65,6 +65,12 @@ impl<'a> Columns<'a> {
         }
     }
 
+    /// The address of index `at`, which need not exist.
+    #[inline(always)]
+    pub(super) fn address(&self, at: usize) -> *const f32 {
+        self.start.wrapping_add(at)
+    }
+
     /// `len` values from index `at` on.
     ///
     /// # Panics

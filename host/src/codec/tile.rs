@@ -147,7 +147,11 @@ impl Encode<'_> {
         let signs = self.place.signs.next_group();
         for (at, lane) in lanes.iter().enumerate() {
             let ahead = rotated(group + GROUPS_AHEAD, at, lane.len());
-            simd.prefetch(lane.as_flattened(), GROUP * ahead + GROUP - 1);
+            simd.prefetch(
+                lane.as_flattened()
+                    .as_ptr()
+                    .wrapping_add(GROUP * ahead + GROUP - 1),
+            );
         }
         let tile: &mut [Row; GROUP] = &mut self.place.tile.as_chunks_mut().0[group];
         for part in 0..LANES / S::WIDTH {
@@ -179,8 +183,8 @@ impl Encode<'_> {
         for first in 0..stride {
             for k in 0..R {
                 let ahead = (first + ROWS_AHEAD + k * stride) * pitch;
-                simd.prefetch(encoded, ahead);
-                simd.prefetch(encoded, ahead + LANES - 1);
+                simd.prefetch(encoded.address(ahead));
+                simd.prefetch(encoded.address(ahead + LANES - 1));
             }
             for part in 0..LANES / S::WIDTH {
                 let mut rows = [simd.zero(); R];
@@ -307,8 +311,8 @@ impl Decode<'_> {
             for k in 0..R {
                 // A row may straddle two cache lines.
                 let ahead = (first + ROWS_AHEAD + k * stride) * pitch;
-                simd.prefetch(encoded, ahead);
-                simd.prefetch(encoded, ahead + LANES - 1);
+                simd.prefetch(encoded.as_ptr().wrapping_add(ahead));
+                simd.prefetch(encoded.as_ptr().wrapping_add(ahead + LANES - 1));
             }
             for part in 0..LANES / S::WIDTH {
                 let mut rows = [simd.zero(); R];
@@ -401,7 +405,11 @@ fn store_group<S: Simd, const R: usize>(
     let signs = place.signs.next_group();
     for (at, lane) in lanes.iter().enumerate() {
         let ahead = rotated(group + GROUPS_AHEAD, at, lane.len());
-        simd.prefetch(lane.as_flattened(), GROUP * ahead + GROUP - 1);
+        simd.prefetch(
+            lane.as_flattened()
+                .as_ptr()
+                .wrapping_add(GROUP * ahead + GROUP - 1),
+        );
     }
     let tile: &[Row; GROUP] = &place.tile.as_chunks().0[group];
     for part in 0..LANES / S::WIDTH {

@@ -38,16 +38,62 @@ impl Controller {
     /// Continues all changes that were in progress when the controller stopped.
     pub(in super::super) fn follow_changes(self: &Arc<Self>) {
         let changing = self.registry().changing();
-        changing.into_iter().for_each(|id| self.follow_change(id));
+        changing
+            .into_iter()
+            .for_each(|id| self.follow_change(id, false));
     }
 
-    /// Starts the task that carries out a change, by the id of the next epoch.
-    pub(super) fn follow_change(self: &Arc<Self>, id: JobId) {
+    /// Starts the task that carries out a change, by the id of the next epoch; `is_new` if it has not
+    /// been installed before.
+    pub(super) fn follow_change(self: &Arc<Self>, id: JobId, is_new: bool) {
         let controller = Arc::clone(self);
-        self.in_background(async move { controller.follow_to_the_end(id).await });
+        self.in_background(async move { controller.follow_to_the_end(id, is_new).await });
     }
 
-    async fn follow_to_the_end(self: Arc<Self>, id: JobId) {
+    /// Waits until all switches have the next epoch, but only until the change is cancelled. Cancels it
+    /// if that takes longer than new members may take to join.
+    async fn until_installed(&self, id: JobId, is_new: bool) {
+        let (begun, ids) = (Instant::now(), [id]);
+        let mut changed = self.switches_changed.subscribe();
+        let mut events = self.sessions.listen();
+        loop {
+            changed.borrow_and_update();
+            let late = {
+                let mut registry = self.registry();
+                let missing = registry
+                    .get(id)
+                    .filter(|record| !record.is_ready)
+                    .map(|record| self.unwritten(&self.state_of(&registry, record)));
+                let record = registry.get_mut(id);
+                let Some(change) = record.and_then(|record| record.change.as_mut()) else {
+                    return;
+                };
+                let is_decided = matches!(change.phase(), Phase::Decided(_));
+                let waits = !is_decided && !change.is_unwanted();
+                let Some(missing) = missing.filter(|_| waits) else {
+                    change.begin(Instant::now());
+                    break;
+                };
+                let limit = change.terms().join;
+                if begun.elapsed() >= limit {
+                    let waited = limit.as_secs_f32();
+                    change.unwanted(&format!("not on all switches after {waited} s: {missing}"));
+                }
+                begun + limit
+            };
+            tokio::select! {
+                _ = changed.changed() => {}
+                happens = events.next_of(&ids) => if !happens { return },
+                () = sleep_until(late.into()) => {}
+            }
+        }
+        if is_new {
+            self.report_epoch(id, Kind::Installed, None, String::new());
+        }
+    }
+
+    async fn follow_to_the_end(self: Arc<Self>, id: JobId, is_new: bool) {
+        self.until_installed(id, is_new).await;
         let mut events = self.sessions.listen();
         loop {
             let now = Instant::now();
@@ -281,10 +327,11 @@ impl Controller {
         let Some((of, job)) = known else {
             return Ok(None);
         };
-        self.take_off(&changes, id)
-            .await
-            .map_err(|error| unkept(&job, error))?;
+        let switches = self.take_off(&changes, &[id]).await;
+        let switches = switches.map_err(|error| unkept(&job, error))?;
+        drop(changes);
         self.sessions.tell_all(of, &Message::Cancel(CancelEpoch {}));
+        self.until_removed(&[id], switches).await;
         Ok(Some((of, job)))
     }
 
@@ -306,12 +353,19 @@ impl Controller {
             let of = origin.and_then(|origin| registry.get(origin.of));
             of.map(|of| Arc::clone(&of.job))
         };
-        if let Some(of) = &of {
-            in_span(of);
-            let taken_off = self.take_off(&changes, of.id).await;
-            taken_off.map_err(|error| unkept(of, error))?;
-        }
+        let removed = match &of {
+            Some(of) => {
+                in_span(of);
+                let switches = self.take_off(&changes, &[of.id]).await;
+                Some((of.id, switches.map_err(|error| unkept(of, error))?))
+            }
+            None => None,
+        };
         self.registry().end_change(id);
+        drop(changes);
+        if let Some((of, switches)) = removed {
+            self.until_removed(&[of], switches).await;
+        }
         self.sessions.notify(id);
         if let Some(of) = of {
             tracing::info!(job = of.name, epoch = of.epoch.0, "an epoch is over");

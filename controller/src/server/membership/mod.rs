@@ -18,18 +18,17 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tracing::Span;
 use ultima_api::Line;
-use ultima_api::v1::membership_event::Kind;
 
 pub use events::{Event, Events};
 pub use member_messages::{FromMember, Opened};
 pub use preparation::Preparation;
 
-use super::controller::{Controller, JobState, state_of};
+use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
 use super::jobs::epoch_in_span;
 use super::registry::{Record, Registry};
 use super::seats::Seat;
-use crate::fabric::HostId;
+use crate::fabric::{HostId, SwitchId};
 use crate::job::{Job, JobId, PlacementError, Rank, host_of};
 use crate::membership::{Lost, Origin, Succession, Terms};
 use crate::metrics::EvictedBy;
@@ -64,9 +63,8 @@ struct Wanted {
 }
 
 impl Controller {
-    /// Changes a job's members: installs a new epoch on all switches that it needs, or on none. The
-    /// rest of the change continues in the background. If `number` is given the job must have that
-    /// id.
+    /// Changes a job's members: commits a new epoch. The change continues in the background, when the
+    /// switches have the epoch. If `number` is given the job must have that id.
     ///
     /// # Errors
     /// See [`JobRequestError`]: the job is unchanged.
@@ -275,7 +273,7 @@ impl Controller {
         }
     }
 
-    /// Installs a new epoch and starts the task that follows the change.
+    /// Commits a new epoch and starts the task that follows the change.
     async fn begin_change(
         self: &Arc<Self>,
         name: &str,
@@ -309,14 +307,18 @@ impl Controller {
             origin: Some(OriginRecord::from(&origin)),
             ..JobRecord::new(&self.fabric, &job, seats.records())
         };
-        self.put_on_switches(&changes, &[(&job, &plan)], vec![record])
-            .await?;
+        let kept = self.commit(&changes, vec![record]).await;
+        kept.map_err(|error| JobRequestError::Store {
+            name: name.to_owned(),
+            error,
+        })?;
         let (id, of) = (job.id, origin.of);
+        let switches: Vec<SwitchId> = plan.keys().copied().collect();
         tracing::info!(
             job = name,
             epoch = job.epoch.0,
             id = id.0,
-            "a new epoch is installed"
+            "a new epoch is committed"
         );
         let state = {
             let mut registry = self.registry();
@@ -326,10 +328,10 @@ impl Controller {
             }
             registry
                 .named(name)
-                .map(|record| state_of(&registry, record))
+                .map(|record| self.state_of(&registry, record))
         };
-        self.report_epoch(id, Kind::Installed, None, String::new());
-        self.follow_change(id);
+        self.wake(switches);
+        self.follow_change(id, true);
         state
     }
 }

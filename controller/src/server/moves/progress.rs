@@ -9,7 +9,6 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use crate::fabric::SwitchId;
-use crate::install::{Clients, Untranslatable};
 use crate::moves::{Change, Round};
 use crate::p4rt::{Order, SwitchClient};
 use crate::plan::Entity;
@@ -18,6 +17,7 @@ use crate::server::controller::Controller;
 use crate::server::error::BringUpError;
 use crate::server::registry::Wanted;
 use crate::server::switch::Desired;
+use crate::update::{Clients, Untranslatable};
 
 /// The slowest switch that is waited for: a thousand updates a second.
 const PER_UPDATE: Duration = Duration::from_millis(1);
@@ -41,13 +41,20 @@ pub struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// A reroute from this desired state, with nothing written.
+    /// A reroute from this desired state, with nothing written. A switch that does not have all of it
+    /// yet needs a resync.
     pub fn new(controller: &'a Controller, before: Wanted) -> Self {
+        let before = Desired {
+            wanted: before,
+            ..controller.desired()
+        };
+        for switch in controller.switches.iter() {
+            if !switch.has_jobs_of(&before) {
+                switch.mark_dirty();
+            }
+        }
         Progress {
-            before: Desired {
-                wanted: before,
-                ..controller.desired()
-            },
+            before,
             controller,
             done: Vec::new(),
             behind: BTreeSet::new(),
@@ -85,8 +92,8 @@ impl<'a> Progress<'a> {
     }
 
     /// Ends the reroute after its last round: divides ports among the jobs that use them now, and
-    /// resyncs dirty switches. Returns all switches that have not answered [in time](timeout_of).
-    pub async fn end(mut self) -> BTreeSet<SwitchId> {
+    /// resyncs dirty switches.
+    pub async fn end(mut self) {
         let desired = self.controller.desired();
         let is_dirty = |id: &SwitchId| self.controller.switches[id.0].is_dirty();
         let (dirty, sound): (Clients, Clients) =
@@ -99,16 +106,22 @@ impl<'a> Progress<'a> {
         let (late, divided) = tokio::join!(join_all(resync), self.divided(&sound, &desired));
         let late = late.into_iter().flatten().chain(divided).collect();
         self.leave_behind(&late);
-        self.behind
+        for switch in self.controller.switches.iter() {
+            match switch.is_dirty() {
+                true => drop(switch.wake()),
+                false => switch.has_all(&desired),
+            }
+        }
     }
 
-    /// Skips the remaining rounds. Returns the switches to resync: those of the remaining rounds,
-    /// and those left behind before.
-    pub fn abandon(mut self, left: impl Iterator<Item = SwitchId>) -> BTreeSet<SwitchId> {
+    /// Skips the remaining rounds, of these switches.
+    pub fn abandon(mut self, left: impl Iterator<Item = SwitchId>) {
         self.behind.extend(left);
-        let behind: Vec<SwitchId> = self.behind.iter().copied().collect();
-        self.controller.mark_dirty(&behind);
-        self.behind
+        for id in self.behind {
+            let switch = &self.controller.switches[id.0];
+            switch.mark_dirty();
+            switch.wake();
+        }
     }
 
     /// Divides ports as `desired`. Returns the switches that do not answer [in time](timeout_of).
@@ -137,7 +150,7 @@ impl<'a> Progress<'a> {
         let so_far = &*self;
         let writes = round.iter().filter_map(|(id, changes)| {
             let Some(client) = clients.get(id) else {
-                so_far.controller.mark_dirty(&[*id]);
+                so_far.controller.switches[id.0].mark_dirty();
                 return None;
             };
             Some(async move {
@@ -210,13 +223,13 @@ impl<'a> Progress<'a> {
         changes: &[Change],
     ) -> Result<(), BringUpError> {
         let names = self.controller.program().names();
-        let (mut held, division) = self.before.on(id)?;
+        let mut wanted = self.before.on(id)?;
         let done = self.done.iter().filter_map(|round| round.get(&id));
         for change in done.flatten().chain(changes) {
-            apply(&mut held, change, self)?;
+            apply(&mut wanted.held, change, self)?;
         }
         let switch = &self.controller.switches[id.0];
-        switch.hold(client, names, (held, division)).await?;
+        switch.hold(client, names, wanted).await?;
         // The desired state has no counters; a counter of a new id must not continue from an old
         // value.
         let is_counter = |change: &&Change| matches!(change, Change::Put(Entity::Counter(_)));
@@ -270,9 +283,9 @@ mod tests {
             reroute_call,
             ..
         } = Timers::default();
-        let (makes_way, is_taken_back) = (GRACE.max(change), change);
-        let all = makes_way + is_taken_back + reroute_call;
-        assert!(all <= Duration::from_millis(850), "{all:?}");
+        let makes_way = GRACE.max(change);
+        let all = makes_way + reroute_call;
+        assert!(all <= Duration::from_millis(600), "{all:?}");
         // The new trees are stored during the first round.
         assert!(change <= reroute_call);
         // A switch of the slowest accepted rate also answers the last of the calls that begin

@@ -208,7 +208,7 @@ impl World {
     fn come_back(&mut self, away: SwitchId) {
         let wanted = self.registry.wanted();
         let entities = plan::of_fabric(&self.fabric, &wanted.routes, away);
-        let jobs = wanted.plans.iter().filter_map(|plan| plan.get(&away));
+        let jobs = wanted.jobs.iter().filter_map(|(_, plan)| plan.get(&away));
         let all = entities.iter().chain(jobs.flat_map(|plan| plan.entities()));
         let mut switch = Switch::new(&self.fabric, away);
         all.filter(|entity| !matches!(entity, Entity::Counter(_)))

@@ -1,7 +1,6 @@
 //! A job's epochs in the registry: the current one, and one before or after it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use ultima_p4runtime::names::Names;
 
@@ -125,12 +124,6 @@ impl Registry {
     /// The epoch that follows this one, while its change is in progress.
     pub fn next_of(&self, id: JobId) -> Option<&Record> {
         self.jobs.get(self.following.get(&id)?)
-    }
-
-    /// The epoch with this id, if it is a next one.
-    pub fn coming(&self, id: JobId) -> Option<Arc<Job>> {
-        let record = self.jobs.get(&id)?;
-        (record.stage == Stage::Coming).then(|| Arc::clone(&record.job))
     }
 
     /// The current epoch of the job that has this id in any of its epochs.
@@ -258,12 +251,15 @@ pub fn next_spec(
         eviction: job.eviction,
         sealed: job.key.is_some(),
         created_at: job.created_at,
+        request: job.request,
     };
     Ok((spec, epoch))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use std::time::Duration;
 
     use proptest::prelude::*;

@@ -10,11 +10,11 @@ use ultima_p4runtime::v1::{
 };
 
 use super::{Desired, Found, ManagedSwitch};
-use crate::install;
 use crate::p4rt::{Order, SwitchClient, WriteError};
 use crate::plan::LossSession;
 use crate::reconcile::Held;
 use crate::server::error::BringUpError;
+use crate::update;
 
 /// Timeout of an attempt to reconnect.
 const RECONNECT: Duration = Duration::from_secs(1);
@@ -191,7 +191,7 @@ impl ManagedSwitch {
         let groups: Vec<Update> = groups.into_iter().filter_map(removal_of_group).collect();
         match client.write(groups.clone(), Order::Any).await {
             Ok(()) => {}
-            Err(WriteError::Updates(outcomes)) if outcomes.iter().all(install::is_gone) => {}
+            Err(WriteError::Updates(outcomes)) if outcomes.iter().all(update::is_gone) => {}
             Err(error) => self.unwritten(&error, &groups, names)?,
         }
         if let Ok(session) = LossSession::of(self.target).entry()

@@ -1,18 +1,31 @@
-//! Reconciling a switch: reading its entries, comparing them with the desired state, and writing
-//! the differences.
+//! Making a switch match the desired state: by the jobs that it is known to have, or by reading its
+//! entries and comparing them.
 
 use std::collections::BTreeSet;
+use std::mem;
+use std::sync::Arc;
 
 use tokio::time::Instant;
 use ultima_p4runtime::names::Names;
-use ultima_p4runtime::v1::{TableEntry, Update};
+use ultima_p4runtime::v1::{self, TableEntry, Update};
 
-use super::{Desired, ManagedSwitch};
-use crate::p4rt::{BATCH, ConnectError, Order, SwitchClient};
-use crate::plan::Division;
+use super::{Desired, Failure, JobPlans, ManagedSwitch, OnSwitch};
+use crate::job::JobId;
+use crate::p4rt::{BATCH, ConnectError, Order, SwitchClient, WriteError, failed};
+use crate::plan::{Entity, JobPlan, SwitchPlan};
 use crate::program::Program;
-use crate::reconcile::{self, Diff, Held, Room};
+use crate::reconcile::{self, Diff, Held, Key, Room, key_of};
 use crate::server::error::BringUpError;
+use crate::update::{creations, removals};
+
+/// Marks a switch as needing a resync when it is dropped, unless the writes are complete by then.
+struct Unsure<'a>(&'a ManagedSwitch);
+
+impl Drop for Unsure<'_> {
+    fn drop(&mut self) {
+        self.0.mark_dirty();
+    }
+}
 
 impl ManagedSwitch {
     /// Checks that the switch still has this controller's program. If not, the connection counts as
@@ -65,14 +78,58 @@ impl ManagedSwitch {
         client: &SwitchClient,
         desired: &Desired<'_>,
     ) -> Result<Diff, BringUpError> {
-        let (wanted, _) = desired.on(self.id)?;
+        let wanted = desired.on(self.id)?;
         let asked = Instant::now();
         let held = self.read(client, desired.program.names()).await?;
-        let diff = Diff::between(&held, &wanted, self.target);
+        let diff = Diff::between(&held, &wanted.held, self.target);
         if diff.is_empty() {
             self.unanswered.read_matched(asked);
         }
         Ok(diff)
+    }
+
+    /// Writes the differences between the jobs that the switch has and the desired ones. Compares all
+    /// entries if the switch needs a resync.
+    #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
+    pub async fn catch_up(
+        &self,
+        client: &SwitchClient,
+        desired: &Desired<'_>,
+    ) -> Result<(), BringUpError> {
+        if self.is_dirty() {
+            return self.reconcile(client, desired).await.map(drop);
+        }
+        let jobs = desired.jobs_on(self.id);
+        let had = self.with_state(|state| state.jobs.clone());
+        let is_in = |all: &JobPlans, (id, plan): &(&JobId, &Arc<JobPlan>)| {
+            all.get(id).is_some_and(|it| Arc::ptr_eq(it, plan))
+        };
+        let here = |(_, plan): (&JobId, &'_ Arc<JobPlan>)| plan.get(&self.id).cloned();
+        let leaving = had.iter().filter(|it| !is_in(&jobs, it));
+        let leaving: Vec<SwitchPlan> = leaving.filter_map(here).collect();
+        let coming = jobs.iter().filter(|it| !is_in(&had, it));
+        let coming: Vec<SwitchPlan> = coming.filter_map(here).collect();
+        let (names, division) = (desired.program.names(), desired.division(self.id));
+        // Entries that admit packets leave first and come last. Shares are divided before a job comes,
+        // so that it takes no bandwidth of others and meets no meter of an earlier job.
+        let mut rounds = Vec::new();
+        for at in (0..3).rev() {
+            let entities = leaving.iter().flat_map(|plan| plan.stages()[at]);
+            rounds.push(removals(entities, names)?);
+        }
+        let unsure = Unsure(self);
+        rounds.push(self.division_updates(&division, names)?);
+        for at in 0..3 {
+            let entities = coming.iter().flat_map(|plan| plan.stages()[at]);
+            rounds.push(creations(entities, names)?);
+        }
+        if let Some(Refused { error, .. }) = self.write(client, names, rounds).await? {
+            return Err(error);
+        }
+        mem::forget(unsure);
+        self.is_divided(&division);
+        self.with_state(|state| state.jobs = jobs);
+        Ok(())
     }
 
     /// Resyncs the switch. Returns the drift.
@@ -92,7 +149,7 @@ impl ManagedSwitch {
         &self,
         client: &SwitchClient,
         names: &Names,
-        wanted: (Held, Division),
+        wanted: OnSwitch,
     ) -> Result<Diff, BringUpError> {
         match self.look_and_make(client, names, &wanted).await {
             Err(error) if error.is_outdated() => self.look_and_make(client, names, &wanted).await,
@@ -104,7 +161,7 @@ impl ManagedSwitch {
         &self,
         client: &SwitchClient,
         names: &Names,
-        wanted: &(Held, Division),
+        wanted: &OnSwitch,
     ) -> Result<Diff, BringUpError> {
         let asked = Instant::now();
         let mut held = self.read(client, names).await?;
@@ -155,31 +212,114 @@ impl ManagedSwitch {
         client: &SwitchClient,
         names: &Names,
         held: &Held,
-        (wanted, division): &(Held, Division),
+        wanted: &OnSwitch,
     ) -> Result<Diff, BringUpError> {
-        let diff = Diff::between(held, wanted, self.target);
+        let diff = Diff::between(held, &wanted.held, self.target);
         self.mark_dirty();
         let limits = self.limits;
-        let rounds = diff.updates(held, Room { names, limits });
-        match rounds.iter().map(Vec::len).sum::<usize>() {
-            // Together they take one call.
-            ..=BATCH => {
-                self.change(client, names, rounds.concat(), Order::AsGiven)
-                    .await?
-            }
-            _ => {
-                for round in rounds {
-                    self.change(client, names, round, Order::Any).await?;
-                }
-            }
+        let mut rounds = diff.updates(held, Room { names, limits });
+        rounds.insert(0, self.new_counters(names, held, &diff, wanted)?);
+        if let Some(Refused { entities, error }) = self.write(client, names, rounds).await? {
+            // Entities of no desired job are those of all jobs, or should be gone.
+            let mut keys: BTreeSet<Key> = entities.iter().filter_map(key_of).collect();
+            let mut jobs = wanted.jobs.clone();
+            jobs.retain(|_, plan| {
+                let entities = plan
+                    .get(&self.id)
+                    .into_iter()
+                    .flat_map(SwitchPlan::entities);
+                let held = Held::planned(entities, names).unwrap_or_default();
+                let count = keys.len();
+                keys.retain(|key| held.get(key).is_none());
+                keys.len() == count
+            });
+            self.with_state(|state| {
+                state.jobs = jobs;
+                state.failed(Failure {
+                    reason: error.to_string(),
+                    has_others: keys.is_empty(),
+                });
+            });
+            return Err(error);
         }
+        self.is_divided(&wanted.division);
         self.with_state(|state| {
+            state.succeeded();
             state.is_dirty = false;
-            let shares = division.iter().map(|(at, queue)| (*at, Some(*queue)));
-            state.shares = shares.collect();
+            state.jobs = wanted.jobs.clone();
         });
         Ok(diff)
     }
+
+    /// The updates that set the counters to zero of jobs whose packets the switch does not admit
+    /// yet: an earlier job may have counted there. An empty switch has counted nothing.
+    fn new_counters(
+        &self,
+        names: &Names,
+        held: &Held,
+        diff: &Diff,
+        wanted: &OnSwitch,
+    ) -> Result<Vec<Update>, BringUpError> {
+        let mut counters = Vec::new();
+        if held.is_empty() {
+            return Ok(counters);
+        }
+        let missing = diff.differences().iter().filter(|it| it.held.is_none());
+        let missing: BTreeSet<&Key> = missing.map(|it| &it.key).collect();
+        for plan in wanted.jobs.values().filter_map(|plan| plan.get(&self.id)) {
+            let admits = Held::planned(&plan.admit, names)?;
+            if !admits.is_empty() && admits.iter().all(|(key, _)| missing.contains(key)) {
+                let is_counter = |entity: &&Entity| matches!(entity, Entity::Counter(_));
+                counters.extend(creations(plan.entities().filter(is_counter), names)?);
+            }
+        }
+        Ok(counters)
+    }
+
+    /// Writes rounds of updates one after the other, each in any order. Goes on after updates that
+    /// the switch refuses, so that a job's refused entry delays no other job. Returns these updates.
+    async fn write(
+        &self,
+        client: &SwitchClient,
+        names: &Names,
+        rounds: Vec<Vec<Update>>,
+    ) -> Result<Option<Refused>, BringUpError> {
+        // Together they may take one call.
+        let (rounds, order) = match rounds.iter().map(Vec::len).sum::<usize>() {
+            ..=BATCH => (vec![rounds.concat()], Order::AsGiven),
+            _ => (rounds, Order::Any),
+        };
+        let mut refused: Option<Refused> = None;
+        for round in rounds {
+            let Err(failure) = client.write(round.clone(), order).await else {
+                continue;
+            };
+            self.mark_dirty();
+            let error = match self.unwritten(&failure, &round, names) {
+                Ok(()) => continue,
+                Err(error) => error,
+            };
+            let WriteError::Updates(outcomes) = failure else {
+                return Err(error);
+            };
+            let updates = round.into_iter().zip(outcomes);
+            let failed = updates.filter(|(_, outcome)| failed(outcome));
+            let entities = failed.filter_map(|(update, _)| update.entity);
+            let refused = refused.get_or_insert(Refused {
+                error,
+                entities: Vec::new(),
+            });
+            refused.entities.extend(entities);
+        }
+        Ok(refused)
+    }
+}
+
+/// Updates that a switch refused.
+struct Refused {
+    /// The first refusal.
+    error: BringUpError,
+    entities: Vec<v1::Entity>,
 }
 
 /// The entries of `found` that are new since the last call.

@@ -37,6 +37,8 @@ impl Cluster {
         let config = Config {
             tls,
             user,
+            // Each leader logs in first.
+            lease: Duration::from_secs(5),
             ..self.config.clone()
         };
         Cluster { config }

@@ -259,7 +259,6 @@ pub fn next_spec(
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-
     use std::time::Duration;
 
     use proptest::prelude::*;

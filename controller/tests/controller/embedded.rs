@@ -92,7 +92,14 @@ async fn read_all(target: Target, switch: &Switch) -> BTreeSet<Vec<u8>> {
     let mut responses = client.read(request).await.unwrap().into_inner();
     let mut read = BTreeSet::new();
     while let Some(response) = responses.message().await.unwrap() {
-        read.extend(response.entities.iter().map(v1::Entity::encode_to_vec));
+        for mut one in response.entities {
+            // A job's row names the controller's store.
+            if let Some(v1::entity::Entity::TableEntry(row)) = &mut one.entity {
+                assert!([0, 8].contains(&row.metadata.len()), "{row:?}");
+                row.metadata.clear();
+            }
+            read.insert(one.encode_to_vec());
+        }
     }
     read
 }

@@ -38,7 +38,7 @@ pub const CODES: [(Code, &str, &str); 11] = [
     (
         Code::Aborted,
         "ABORTED",
-        "begun and rolled back: a switch refused an entry, or another request deleted the job",
+        "another request deleted the job, or a switch refused the configuration of its ports",
     ),
     (
         Code::DeadlineExceeded,
@@ -48,7 +48,7 @@ pub const CODES: [(Code, &str, &str); 11] = [
     (
         Code::Unavailable,
         "UNAVAILABLE",
-        "a switch does not answer, a reroute interrupted the request, etcd does not answer, or this controller does not lead or is stopping",
+        "a switch does not answer, a job is not ready, a reroute interrupted the request, etcd does not answer, or this controller does not lead or is stopping",
     ),
     (
         Code::OutOfRange,

@@ -1,7 +1,8 @@
 //! A running controller of a testbed, with a fabric and jobs from YAML and requests over the control API.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 use ultima_api::client::{Client, ClientError};
@@ -82,26 +83,55 @@ impl Controller {
         self.client.clone()
     }
 
-    /// Creates the job in `yaml`.
+    /// Creates the job in `yaml`, and waits until it is ready.
     ///
     /// # Panics
-    /// If the controller rejects the request.
+    /// If the controller rejects the request, or the job is not ready in ten seconds.
     pub fn create(&self, testbed: &Testbed, yaml: &str) -> Job {
-        self.try_create(testbed, yaml)
-            .unwrap_or_else(|error| panic!("{error}"))
+        self.create_until(testbed, yaml, |job| job.ready)
     }
 
-    /// Creates the job in `yaml`.
+    /// Creates the job in `yaml`, and waits until `is_so` holds for it.
     ///
-    /// # Errors
-    /// The controller rejects the job.
-    pub fn try_create(&self, testbed: &Testbed, yaml: &str) -> Result<Job, ClientError> {
+    /// # Panics
+    /// If the controller rejects the request, or that takes more than ten seconds.
+    pub fn create_until(
+        &self,
+        testbed: &Testbed,
+        yaml: &str,
+        is_so: impl Fn(&api::Job) -> bool,
+    ) -> Job {
         let request = job::parse(yaml, "job.yaml").unwrap_or_else(|error| panic!("{error}"));
         let JobRequest::Job(spec) = request else {
             panic!("one job is created here: {yaml}")
         };
-        let created = testbed.runtime.block_on(self.client.create_job(&spec))?;
-        Ok(as_installed(&testbed.fabric, &created))
+        let mut request = api::CreateJobRequest::from(&spec);
+        request.wait_ms = Some(0);
+        let created = testbed.runtime.block_on(self.client.create_job(request));
+        let created = created.unwrap_or_else(|error| panic!("{error}"));
+        self.job_when(testbed, &created.name, is_so)
+    }
+
+    /// Waits until `is_so` holds for a job.
+    ///
+    /// # Panics
+    /// If there is no such job, or it takes more than ten seconds.
+    pub fn job_when(
+        &self,
+        testbed: &Testbed,
+        name: &str,
+        is_so: impl Fn(&api::Job) -> bool,
+    ) -> Job {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            let job = testbed.runtime.block_on(self.client.job(name));
+            let job = job.unwrap_or_else(|error| panic!("{error}"));
+            if is_so(&job) {
+                return as_installed(&testbed.fabric, &job);
+            }
+            assert!(Instant::now() < until, "{job:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// The controller's counters of a job, in the order of switches.

@@ -1,6 +1,6 @@
 //! An operator: a P4Runtime client with a higher election id than the controller's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use ultima_controller::telemetry::OperationLoss;
 use ultima_p4::names::{job, loss, queue, replica, share, source};
 use ultima_p4runtime::names::{EntryBuilder, EntryError, Names};
 use ultima_p4runtime::v1::{
-    DigestList, Entity, MeterConfig, MulticastGroupEntry, TableEntry, Update, entity,
+    DigestList, MeterConfig, MulticastGroupEntry, TableEntry, Update, entity,
 };
 use ultima_p4runtime::{config::v1::P4Info, text};
 
@@ -237,23 +237,6 @@ impl Operator {
                 .collect(),
         )
         .await;
-    }
-
-    /// All table entries and multicast groups of the switch, as text.
-    ///
-    /// # Panics
-    /// If the switch rejects the request.
-    pub async fn holdings(&self) -> BTreeSet<String> {
-        let all: [Entity; 2] = [
-            TableEntry::default().into(),
-            MulticastGroupEntry::default().into(),
-        ];
-        let read = self
-            .client
-            .read(all.to_vec())
-            .await
-            .unwrap_or_else(|error| panic!("{error}"));
-        read.iter().map(|entity| format!("{entity:?}")).collect()
     }
 
     /// The entry of a job that counts as an unknown one and has no group.

@@ -1,7 +1,6 @@
 //! The controller handles switches with unexpected entries.
 
-use std::collections::BTreeSet;
-
+use ultima_api::v1 as api;
 use ultima_p4::names::job;
 use ultima_tests::controller::{ACROSS, LEFT, RIGHT};
 use ultima_tests::scenario;
@@ -40,35 +39,27 @@ on_both! {
     a_controller_without_a_store_removes_old_jobs;
 }
 
-/// The second of two switches rejects a job's entry after both have its groups: neither switch keeps anything of the job.
-fn a_half_installed_job_is_removed(target: &Target) {
+/// The second of two switches has no room for a job: the job says so, and is ready as soon as there is room.
+fn a_job_that_a_switch_rejects_waits_for_room(target: &Target) {
     target.pair(|mut stage| {
         stage.controller.delete(&stage.testbed, "across");
         stage.operate(1, async |operator| operator.occupy_jobs(1..=100).await);
-        let before = holdings(&stage);
-
-        let refused = stage.controller.try_create(&stage.testbed, ACROSS);
-        let message = refused.expect_err("every number is taken").to_string();
-        assert!(
-            message.contains("s2") && message.contains(job::TABLE),
-            "{message}"
-        );
-        assert!(!message.contains('\n'), "{message}");
-        assert_eq!(holdings(&stage), before);
+        let is_rejected = |job: &api::Job| {
+            let of_s2 = job.conditions.iter().find(|it| it.element == "s2");
+            !job.ready && of_s2.is_some_and(|it| it.reason.contains(job::TABLE))
+        };
+        let job = (stage.controller).create_until(&stage.testbed, ACROSS, is_rejected);
 
         stage.operate(1, async |operator| operator.release_jobs(1..=100).await);
-        stage.jobs = vec![stage.controller.create(&stage.testbed, ACROSS)];
+        let ready = (stage.controller).job_when(&stage.testbed, "across", |job| job.ready);
+        assert_eq!(ready, job);
+        stage.jobs = vec![ready];
         for scenario in scenario::pair(&stage.testbed.fabric, &stage.jobs[0]) {
             scenario::run(&mut stage, &scenario);
         }
     });
 }
 
-/// The entries of each switch.
-fn holdings(stage: &Stage) -> [BTreeSet<String>; 2] {
-    [0, 1].map(|switch| stage.operate(switch, async |operator| operator.holdings().await))
-}
-
 on_both! {
-    a_half_installed_job_is_removed;
+    a_job_that_a_switch_rejects_waits_for_room;
 }

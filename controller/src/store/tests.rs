@@ -360,7 +360,8 @@ async fn etcd_with_tls_and_users_conforms() {
             new().with(Some(other), user("secret")),
             "invalid peer certificate",
         ),
-        (new().with(Some(open), user("secret")), "fatal alert"),
+        // With TLS 1.3 the alert may arrive after the first request.
+        (new().with(Some(open), user("secret")), "does not answer"),
         (new().with(None, user("secret")), "does not answer"),
     ] {
         let error = cluster.read().await.unwrap_err().to_string();

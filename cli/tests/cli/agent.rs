@@ -428,19 +428,23 @@ fn a_silent_member_is_an_error() {
         hosts.create("{ name: train, members: [h1, h2, h3] }");
         let work = ["--allreduce", "20000", "--repeat", "10", "--rate", "10M"];
         let options = [&AGENT[..], &["--deadline", "300ms"], &work].concat();
-        let mut agents = [1, 2, 3]
-            .map(|host| hosts.start(host, &options))
-            .into_iter();
-        let (first, second) = (agents.next().expect("h1"), agents.next().expect("h2"));
-        let mut third = agents.next().expect("h3");
-        wait_until("all have joined", || {
-            let job = hosts.lab.job("train");
-            let members = job["members"].as_array().expect("members");
-            members.iter().all(|member| member["state"] == "joined")
+        let folder = tempfile::tempdir().expect("a folder");
+        let traces = [1, 2].map(|host| folder.path().join(format!("trace{host}")));
+        let others: Vec<Child> = (1..)
+            .zip(&traces)
+            .map(|(host, trace)| {
+                let trace = trace.display().to_string();
+                hosts.start(host, &[&options[..], &["--trace", &trace]].concat())
+            })
+            .collect();
+        let mut third = hosts.start(3, &options);
+        wait_until("both have sent packets", || {
+            let has_sent = |trace| fs::metadata(trace).is_ok_and(|trace| trace.len() > 10_000);
+            traces.iter().all(has_sent)
         });
         third.kill().expect("it runs");
         third.wait().expect("it ends");
-        for agent in [first, second] {
+        for agent in others {
             let output = ended(agent);
             let errors = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{errors}");

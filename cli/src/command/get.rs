@@ -197,7 +197,7 @@ async fn jobs(client: &Client) -> Result<Listing> {
         Ok(Row {
             name: job.name.clone(),
             cells: cells.into(),
-            aging: Some(4),
+            aging: &[4],
             document: Json::of(&document::Job::from(job))?,
         })
     };
@@ -229,7 +229,7 @@ async fn switches(client: &Client) -> Result<Listing> {
         Ok(Row {
             name: switch.name.clone(),
             cells: cells.into(),
-            aging: None,
+            aging: &[],
             document: Json::of(&shown)?,
         })
     };
@@ -265,7 +265,7 @@ async fn hosts(client: &Client) -> Result<Listing> {
         Ok(Row {
             name: host.name.clone(),
             cells: cells.into(),
-            aging: None,
+            aging: &[],
             document: Json::of(&shown)?,
         })
     };
@@ -291,7 +291,7 @@ async fn links(client: &Client) -> Result<Listing> {
         Ok(Row {
             name: shown.name.clone(),
             cells: cells.into(),
-            aging: None,
+            aging: &[],
             document: Json::of(&shown)?,
         })
     };
@@ -324,7 +324,7 @@ pub async fn events(client: &Client, object: &str) -> Result<Listing> {
         Ok(Row {
             name: event.id.to_string(),
             cells: cells.into(),
-            aging: Some(0),
+            aging: &[0, 5],
             document: Json::of(&document::RecentEvent::from(event))?,
         })
     };

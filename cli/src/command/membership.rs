@@ -403,7 +403,7 @@ fn started(job: &api::Job) -> String {
     };
     let (epoch, ranks) = (next.epoch, counted(next.members.len(), "rank"));
     format!(
-        "job {}: epoch {epoch} with {ranks} is installed{waits}\n",
+        "job {}: epoch {epoch} with {ranks} is committed{waits}\n",
         job.name
     )
 }
@@ -481,10 +481,10 @@ mod tests {
                 ..api::Job::default()
             })
         };
-        let installed = "job train: epoch 2 with 2 ranks is installed";
-        let waits = format!("{installed}; waiting for rank 1 on h1 to join\n");
+        let committed = "job train: epoch 2 with 2 ranks is committed";
+        let waits = format!("{committed}; waiting for rank 1 on h1 to join\n");
         assert_eq!(text(api::MemberState::Joined), waits);
-        assert_eq!(text(api::MemberState::Free), format!("{installed}\n"));
+        assert_eq!(text(api::MemberState::Free), format!("{committed}\n"));
     }
 
     #[test]

@@ -50,9 +50,8 @@ async fn ask<T>(
 ) -> Result<T> {
     let asked = resume::asked(client, ask).await;
     match asked {
-        Err(error) if Exit::of(&error) == Exit::Unavailable => {
-            Err(error).context("the request succeeded, but the controller failed during --wait")
-        }
+        Err(error) if Exit::of(&error) == Exit::Unavailable => Err(error)
+            .context("the request succeeded, but the controller failed while this command waited"),
         asked => asked,
     }
 }

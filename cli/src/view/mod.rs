@@ -112,8 +112,8 @@ pub struct Row {
     pub name: String,
     /// The cells of all columns, the wide ones last.
     pub cells: Vec<String>,
-    /// What changes by itself, such as an age: it is printed, but is no news in a watch.
-    pub aging: Option<usize>,
+    /// The cells that change by themselves, such as an age: they are printed, but are no news in a watch.
+    pub aging: &'static [usize],
     /// The object for JSON and YAML.
     pub document: Json,
 }
@@ -123,9 +123,7 @@ impl Row {
     fn is_news(&self, before: Option<&Row>) -> bool {
         let steady = |row: &Row| {
             let mut row = row.clone();
-            if let Some(aging) = row.aging {
-                row.cells[aging].clear();
-            }
+            row.aging.iter().for_each(|at| row.cells[*at].clear());
             row
         };
         before.is_none_or(|before| steady(before) != steady(self))
@@ -292,7 +290,7 @@ mod tests {
         let row = |name: &str, age: &str| Row {
             name: name.into(),
             cells: [name, age, "x"].map(String::from).into(),
-            aging: Some(1),
+            aging: &[1],
             document: Json::of(&json!({ "name": name })).expect("JSON"),
         };
         Listing {

@@ -489,7 +489,7 @@ async fn waits_continue_with_the_next_leader() {
     let never = never.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&never.stderr);
     let error = said.lines().last().expect("a line");
-    let why = "error: the request succeeded, but the controller failed during --wait: ";
+    let why = "error: the request succeeded, but the controller failed while this command waited: ";
     assert!(error.starts_with(why), "{error}");
     assert_eq!(never.status.code(), Some(3));
 }

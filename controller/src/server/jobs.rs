@@ -142,6 +142,13 @@ impl Controller {
                 error,
             })?;
             tracing::info!("job created");
+            for (job, plan) in &proposed {
+                let switches = plan.keys().map(|id| self.fabric.switch(*id).name.as_str());
+                let switches: Vec<&str> = switches.collect();
+                let message = format!("{} members; on {}", job.members.len(), some_of(&switches));
+                self.log
+                    .add(format!("job/{}", job.name), "Created", &message);
+            }
         }
         let mut added = {
             let mut registry = self.registry();

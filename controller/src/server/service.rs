@@ -73,16 +73,8 @@ impl ControlService {
             Err(refused) => return Ok(Err(refused)),
         };
         let states = self.controller.until_ready(&ids, wait).await?;
-        states.iter().for_each(|state| self.record_created(state));
         let job = |state: &JobState| job_of(self.controller.fabric(), state);
         Ok(Ok(states.iter().map(job).collect()))
-    }
-
-    fn record_created(&self, state: &JobState) {
-        let members = state.job.members.len();
-        let object = format!("job/{}", state.job.name);
-        let message = format!("{members} members, {} switches", state.switches.len());
-        self.controller.log.add(object, "Created", &message);
     }
 
     /// Compares all switches with the desired state; with `mend` it also reconciles them.

@@ -138,7 +138,7 @@ fn a_job_grows_shrinks_and_loses_a_killed_agent_while_it_runs() {
     let said = done(&lab, &["job", "resize", "train", "--add", "h5"]);
     assert_eq!(
         said,
-        "job train: epoch 2 with 5 ranks is installed; waiting for rank 4 on h5 to join\n"
+        "job train: epoch 2 with 5 ranks is committed; waiting for rank 4 on h5 to join\n"
     );
     agents.insert("h5", agent(&lab, "h5"));
     let grown = in_epoch(&lab, 2);

@@ -53,13 +53,17 @@ impl Controller {
     /// Waits until all switches have the next epoch, but only until the change is cancelled. Cancels it
     /// if that takes longer than new members may take to join.
     async fn until_installed(&self, id: JobId, is_new: bool) {
-        let (begun, ids) = (Instant::now(), [id]);
+        let begun = Instant::now();
+        // A cancellation is reported for the epoch that it keeps.
+        let of = (self.registry().get(id)).and_then(|record| Some(record.origin.as_ref()?.of));
+        let ids = [id, of.unwrap_or(id)];
         let mut changed = self.switches_changed.subscribe();
         let mut events = self.sessions.listen();
-        loop {
+        let is_installed = loop {
             changed.borrow_and_update();
             let late = {
                 let mut registry = self.registry();
+                let is_ready = registry.get(id).is_some_and(|record| record.is_ready);
                 let missing = registry
                     .get(id)
                     .filter(|record| !record.is_ready)
@@ -72,7 +76,7 @@ impl Controller {
                 let waits = !is_decided && !change.is_unwanted();
                 let Some(missing) = missing.filter(|_| waits) else {
                     change.begin(Instant::now());
-                    break;
+                    break is_ready;
                 };
                 let limit = change.terms().join;
                 if begun.elapsed() >= limit {
@@ -86,8 +90,8 @@ impl Controller {
                 happens = events.next_of(&ids) => if !happens { return },
                 () = sleep_until(late.into()) => {}
             }
-        }
-        if is_new {
+        };
+        if is_new && is_installed {
             self.report_epoch(id, Kind::Installed, None, String::new());
         }
     }

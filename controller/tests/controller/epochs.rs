@@ -675,6 +675,22 @@ async fn an_operator_can_cancel_a_pending_change() {
     drop(crew);
 }
 
+#[tokio::test]
+async fn a_cancelled_change_that_waited_for_a_switch_was_never_installed() {
+    let site = Site::start().await;
+    let crew = site.run(&["h1", "h2"], Eviction::Never).await;
+    let mut watch = site.client.watch_job("train").await.unwrap();
+    let hanging = site.switches.each_ref();
+    hanging.iter().for_each(|switch| switch.swallow(true));
+    site.resize(&["h1", "h2", "h3"], WAIT).await.unwrap();
+    let job = site.client.cancel_change("train", 2).await.unwrap();
+    assert_eq!((job.epoch, &job.next), (1, &None));
+    hanging.iter().for_each(|switch| switch.swallow(false));
+    let kinds = until_event(&mut watch, Kind::Cancelled).await;
+    assert_eq!(kinds, [Kind::Cancelled]);
+    drop(crew);
+}
+
 /// Ranks move up when a member is removed, so that rank 1 is another member.
 #[tokio::test]
 async fn an_eviction_for_an_older_epoch_is_rejected() {

@@ -12,7 +12,7 @@ pub(crate) struct Lent {
     len: usize,
 }
 
-// SAFETY: whoever has it has the only access to the values, see `Lent::new`, and `f32` may move between threads.
+// SAFETY: it is the only access to the values, see `Lent::new`, and `f32` may move between threads.
 unsafe impl Send for Lent {}
 
 impl Lent {

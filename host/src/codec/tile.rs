@@ -146,12 +146,7 @@ impl Encode<'_> {
     ) {
         let signs = self.place.signs.next_group();
         for (at, lane) in lanes.iter().enumerate() {
-            let ahead = rotated(group + GROUPS_AHEAD, at, lane.len());
-            simd.prefetch(
-                lane.as_flattened()
-                    .as_ptr()
-                    .wrapping_add(GROUP * ahead + GROUP - 1),
-            );
+            prefetch_ahead(simd, lane, group, at);
         }
         let tile: &mut [Row; GROUP] = &mut self.place.tile.as_chunks_mut().0[group];
         for part in 0..LANES / S::WIDTH {
@@ -404,12 +399,7 @@ fn store_group<S: Simd, const R: usize>(
 ) {
     let signs = place.signs.next_group();
     for (at, lane) in lanes.iter().enumerate() {
-        let ahead = rotated(group + GROUPS_AHEAD, at, lane.len());
-        simd.prefetch(
-            lane.as_flattened()
-                .as_ptr()
-                .wrapping_add(GROUP * ahead + GROUP - 1),
-        );
+        prefetch_ahead(simd, lane, group, at);
     }
     let tile: &[Row; GROUP] = &place.tile.as_chunks().0[group];
     for part in 0..LANES / S::WIDTH {
@@ -438,6 +428,14 @@ fn store_group<S: Simd, const R: usize>(
 #[inline(always)]
 fn rotated(group: usize, lane: usize, groups: usize) -> usize {
     (group + lane) & (groups - 1)
+}
+
+/// Asks for the entries of lane number `at` that are the rows of a group soon after `group`.
+#[inline(always)]
+fn prefetch_ahead<S: Simd>(simd: S, lane: &[[f32; GROUP]], group: usize, at: usize) {
+    let ahead = rotated(group + GROUPS_AHEAD, at, lane.len());
+    let values = lane.as_flattened().as_ptr();
+    simd.prefetch(values.wrapping_add(GROUP * ahead + GROUP - 1));
 }
 
 /// Negates `value` if the lowest bit of `signs` is set.

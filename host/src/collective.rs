@@ -19,7 +19,7 @@ use crate::safeguards::{CodingInUse, Safeguards, StopError, Verdict};
 use crate::spans;
 use crate::stats::Outcome;
 use crate::trace::Sink;
-use crate::values::{Lent, Values};
+use crate::values::{Lent, Taken, Values};
 
 /// Errors of a collective.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +137,8 @@ struct UnderWay {
     values: usize,
     coding: Coding,
     span: tracing::Span,
+    /// The place for the decoded result of [`Collective::start_taken`].
+    taken: Option<Taken>,
     ended: Option<Result<Ended, StartError>>,
 }
 
@@ -248,11 +250,16 @@ impl Collective {
     /// leave `bucket` unchanged. [`Error::Link`] if the link failed; without coding and recycling, parts of `bucket` may
     /// then be replaced.
     pub fn allreduce(&mut self, id: OperationId, bucket: &mut [f32]) -> Result<Outcome, Error> {
-        if self.codec.coding() == Coding::Identity && self.carry.is_none() {
+        if self.sends_values_as_they_are() {
             return self.allreduce_in_place(id, bucket);
         }
         self.start(id, bucket)?;
         self.wait(id, bucket)
+    }
+
+    /// True if the network gets the caller's values: neither coded nor with a residual.
+    fn sends_values_as_they_are(&self) -> bool {
+        self.codec.coding() == Coding::Identity && self.carry.is_none()
     }
 
     /// [`Collective::allreduce`] without a copy of the bucket.
@@ -268,9 +275,43 @@ impl Collective {
         // them before it reports the end of the operation, or has ended, see `Handle::reply`.
         let lent = unsafe { Lent::new(bucket) };
         self.begin((id, Piece::default()), Values::Lent(lent), len, span);
-        let (outcome, _) = self.wait_encoded(id)?;
+        self.wait_taken(id).map(|(outcome, _)| outcome)
+    }
+
+    /// As [`Collective::start`], with values that the operation takes until [`Collective::wait_taken`] returns. Without
+    /// coding and recycling no value is copied.
+    ///
+    /// # Errors
+    /// As [`Collective::start`]; the values are dropped.
+    pub fn start_taken(&mut self, id: OperationId, mut bucket: Taken) -> Result<(), Error> {
+        let len = bucket.as_mut_slice().len();
+        if self.sends_values_as_they_are() {
+            self.check_idle(id)?;
+            let span = spans::allreduce(self.config.rank, id, len);
+            self.begin((id, Piece::default()), bucket.into(), len, span);
+            return Ok(());
+        }
+        self.start(id, bucket.as_mut_slice())?;
+        if let Some(started) = self.under_way.last_mut() {
+            started.taken = Some(bucket);
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of an operation that [`Collective::start_taken`] started. The mean has replaced its values, and
+    /// is returned if they were [`Taken::Owned`]; the vector is empty otherwise.
+    ///
+    /// # Errors
+    /// As [`Collective::wait`]; the values are dropped.
+    pub fn wait_taken(&mut self, id: OperationId) -> Result<(Outcome, Vec<f32>), Error> {
+        let at = self.position(id)?;
+        if let Some(mut bucket) = self.under_way[at].taken.take() {
+            let outcome = self.wait(id, bucket.as_mut_slice())?;
+            return Ok((outcome, bucket.into_vec()));
+        }
+        let (outcome, result) = self.wait_encoded(id)?;
         self.follow_coding(&outcome);
-        Ok(outcome)
+        Ok((outcome, result))
     }
 
     /// Starts an [`Collective::allreduce`] and returns at once. Several buckets of a step may be in progress,
@@ -337,6 +378,7 @@ impl Collective {
             values,
             coding: self.codec.coding(),
             span,
+            taken: None,
             ended: None,
         });
     }
@@ -683,6 +725,7 @@ impl Collective {
             values: len,
             coding: Coding::Identity,
             span: span.clone(),
+            taken: None,
             ended: None,
         });
         Ok(())

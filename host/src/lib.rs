@@ -107,3 +107,4 @@ pub use stats::{
 };
 pub use time::Time;
 pub use timeout::Timeouts;
+pub use values::Taken;

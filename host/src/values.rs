@@ -5,15 +5,62 @@ use std::ptr::NonNull;
 
 use crate::memory;
 
-/// A caller's bucket, for an operation that replaces its values.
+/// A caller's bucket, which an operation takes and replaces by its result: [`crate::Collective::start_taken`].
+pub enum Taken {
+    /// Values that come back with the result in their place.
+    Owned(Vec<f32>),
+    /// Values that stay where they are, such as a tensor's. The operation drops the box when it ends.
+    Lent(Box<dyn AsMut<[f32]> + Send>),
+}
+
+impl Taken {
+    /// The values.
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [f32] {
+        match self {
+            Taken::Owned(values) => values,
+            Taken::Lent(values) => (**values).as_mut(),
+        }
+    }
+
+    /// The values; empty if they stay where they are.
+    pub fn into_vec(self) -> Vec<f32> {
+        match self {
+            Taken::Owned(values) => values,
+            Taken::Lent(_) => Vec::new(),
+        }
+    }
+}
+
+impl From<Taken> for Values {
+    fn from(taken: Taken) -> Self {
+        match taken {
+            Taken::Owned(values) => Values::Stored(values),
+            Taken::Lent(owner) => Values::Lent(Lent::of(owner)),
+        }
+    }
+}
+
+/// A caller's memory, for an operation that replaces its values.
 #[derive(Debug)]
 pub(crate) struct Lent {
     start: NonNull<f32>,
     len: usize,
+    /// From `Box::into_raw`. Nothing uses it before it is dropped.
+    owner: Option<NonNull<dyn AsMut<[f32]> + Send>>,
 }
 
-// SAFETY: it is the only access to the values, see `Lent::new`, and `f32` may move between threads.
+// SAFETY: it is the only access to the values, see `Lent::new` and `Lent::of`; `f32` and the owner may move between
+// threads.
 unsafe impl Send for Lent {}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(owner) = self.owner {
+            // SAFETY: it comes from `Box::into_raw`, and is dropped once.
+            drop(unsafe { Box::from_raw(owner.as_ptr()) });
+        }
+    }
+}
 
 impl Lent {
     /// # Safety
@@ -22,16 +69,30 @@ impl Lent {
         Self {
             len: bucket.len(),
             start: NonNull::from(bucket).cast(),
+            owner: None,
+        }
+    }
+
+    /// Of values that their `owner` keeps where they are.
+    fn of(owner: Box<dyn AsMut<[f32]> + Send>) -> Self {
+        let mut owner = NonNull::from(Box::leak(owner));
+        // SAFETY: this is the only reference to the owner. The slice stays valid while the owner is neither moved, dropped
+        // nor borrowed again, which only `drop` does.
+        let values = unsafe { owner.as_mut() }.as_mut();
+        Self {
+            len: values.len(),
+            start: NonNull::from(values).cast(),
+            owner: Some(owner),
         }
     }
 
     fn as_slice(&self) -> &[f32] {
-        // SAFETY: `Lent::new`.
+        // SAFETY: `Lent::new`, `Lent::of`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
     fn as_mut_slice(&mut self) -> &mut [f32] {
-        // SAFETY: `Lent::new`.
+        // SAFETY: `Lent::new`, `Lent::of`.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }

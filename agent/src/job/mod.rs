@@ -52,19 +52,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ultima_host::{Config, Exact, ExactOutcome, Observer, OperationId, Report};
+use ultima_host::{Config, Exact, ExactOutcome, Observer, OperationId, Report, Taken};
 
 use sequence::Sequence;
-use worker::{Kind, Message, Operation, Values};
+use worker::{Kind, Message, Operation};
 
 pub use crate::fingerprint::Fingerprint;
 pub use builder::JobBuilder;
 pub use error::{JobError, Refusal};
 pub use pending::{Pending, Reduced};
 pub use rendezvous::{Addresses, Controller, Rendezvous, TcpStore};
-
-/// A caller's memory, from the start of an operation to its end.
-pub type Lent = Box<dyn AsMut<[f32]> + Send>;
 
 /// One rank's part in a job.
 ///
@@ -121,19 +118,19 @@ impl Job {
     /// The result is the mean of the contributions that arrived before the deadline; its
     /// [`Outcome`](ultima_host::Outcome) tells what is missing. With recycling this is bucket 0.
     pub fn all_reduce(&self, values: Vec<f32>) -> Pending {
-        self.bounded(Sequence::step, Values::Owned(values))
+        self.bounded(Sequence::step, Taken::Owned(values))
     }
 
     /// Averages `values`, as one of several buckets that are in progress at the same time. A bucket that
     /// returns begins the next step: call this once for each bucket of a step, in any order.
     pub fn all_reduce_bucket(&self, bucket: u16, values: Vec<f32>) -> Pending {
-        self.bounded(|sequence| sequence.bucket(bucket), Values::Owned(values))
+        self.bounded(|sequence| sequence.bucket(bucket), Taken::Owned(values))
     }
 
     /// [`Job::all_reduce_bucket`] without a copy: the result replaces `values`, and [`Reduced::values`] is empty.
     /// The job drops `values` when the operation ends, also if its [`Pending`] was dropped before.
-    pub fn all_reduce_lent(&self, bucket: u16, values: Lent) -> Pending {
-        self.bounded(|sequence| sequence.bucket(bucket), Values::Lent(values))
+    pub fn all_reduce_lent(&self, bucket: u16, values: Box<dyn AsMut<[f32]> + Send>) -> Pending {
+        self.bounded(|sequence| sequence.bucket(bucket), Taken::Lent(values))
     }
 
     /// Makes the next bucket the first one of a new step. Without this call, a step ends when one of its buckets
@@ -202,7 +199,7 @@ impl Job {
         answered.recv().map_err(|_| stopped())?
     }
 
-    fn bounded(&self, id: impl FnOnce(&mut Sequence) -> OperationId, values: Values) -> Pending {
+    fn bounded(&self, id: impl FnOnce(&mut Sequence) -> OperationId, values: Taken) -> Pending {
         let (pending, completer) = Pending::new();
         self.start(id, values, Kind::Bounded(completer));
         pending
@@ -211,11 +208,11 @@ impl Job {
     fn exact(&self, exact: Exact, values: Vec<f32>) -> Pending<ExactOutcome> {
         let (pending, completer) = Pending::new();
         let kind = Kind::Exact(exact, self.exact_limit, completer);
-        self.start(Sequence::step, Values::Owned(values), kind);
+        self.start(Sequence::step, Taken::Owned(values), kind);
         pending
     }
 
-    fn start(&self, id: impl FnOnce(&mut Sequence) -> OperationId, values: Values, kind: Kind) {
+    fn start(&self, id: impl FnOnce(&mut Sequence) -> OperationId, values: Taken, kind: Kind) {
         let mut sequence = self.lock();
         let (id, loss_scale) = (id(&mut sequence), sequence.loss_scale);
         let operation = Operation {

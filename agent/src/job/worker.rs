@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use ultima_host::{Error, Exact, ExactOutcome, OperationId, Outcome, Report};
+use ultima_host::{Exact, ExactOutcome, OperationId, Outcome, Report, Taken};
 
+use super::JobError;
 use super::pending::{Completer, Reduced};
 use super::rendezvous::Place;
-use super::{JobError, Lent};
 
 /// A message to the thread.
 pub(super) enum Message {
@@ -26,35 +26,10 @@ pub(super) enum Message {
     },
 }
 
-/// An operation's input, then its result.
-pub(super) enum Values {
-    /// They move to the caller with the result.
-    Owned(Vec<f32>),
-    /// They stay in the caller's memory.
-    Lent(Lent),
-}
-
-impl Values {
-    fn as_mut_slice(&mut self) -> &mut [f32] {
-        match self {
-            Values::Owned(values) => values,
-            Values::Lent(values) => (**values).as_mut(),
-        }
-    }
-
-    /// The values, unless they are in the caller's memory.
-    fn take(&mut self) -> Vec<f32> {
-        match self {
-            Values::Owned(values) => std::mem::take(values),
-            Values::Lent(_) => Vec::new(),
-        }
-    }
-}
-
 /// A caller's operation.
 pub(super) struct Operation {
     pub(super) id: OperationId,
-    pub(super) values: Values,
+    pub(super) values: Taken,
     pub(super) loss_scale: f32,
     pub(super) kind: Kind,
 }
@@ -65,9 +40,9 @@ pub(super) enum Kind {
     Exact(Exact, Duration, Completer<ExactOutcome>),
 }
 
-impl Operation {
+impl Kind {
     fn fail(self, error: JobError) {
-        match self.kind {
+        match self {
             Kind::Bounded(completer) => completer.complete(Err(error)),
             Kind::Exact(_, _, completer) => completer.complete(Err(error)),
         }
@@ -80,7 +55,7 @@ pub(super) struct Worker {
     messages: Receiver<Message>,
     /// Operations that are not started, in the callers' order.
     queue: VecDeque<Operation>,
-    started: Vec<Operation>,
+    started: Vec<(OperationId, Kind)>,
     /// The reason that no operation can start any more.
     failed: Option<String>,
     finish: Option<Finish>,
@@ -178,10 +153,10 @@ impl Worker {
         let mut at = 0;
         while at < self.started.len() {
             let collective = self.place.collective();
-            match collective.has_ended(self.started[at].id) {
+            match collective.has_ended(self.started[at].0) {
                 Ok(true) => {
-                    let operation = self.started.remove(at);
-                    finish(&mut self.place, operation);
+                    let (id, kind) = self.started.remove(at);
+                    finish(&mut self.place, id, kind);
                 }
                 Ok(false) => at += 1,
                 Err(error) => return self.fail(error.to_string()),
@@ -194,7 +169,7 @@ impl Worker {
         while let Some(next) = self.queue.front() {
             let step = next.id.step;
             match self.started.first() {
-                Some(started) if started.id.step != step => return,
+                Some((started, _)) if started.step != step => return,
                 Some(_) => {}
                 None if self.failed.is_none() => match self.place.enter(step) {
                     Ok(false) => {}
@@ -207,40 +182,42 @@ impl Worker {
                 return;
             };
             if let Some(why) = &self.failed {
-                operation.fail(JobError::Ended(why.clone()));
+                operation.kind.fail(JobError::Ended(why.clone()));
                 continue;
             }
             self.start(operation);
         }
     }
 
-    fn start(&mut self, mut operation: Operation) {
+    fn start(&mut self, operation: Operation) {
         let collective = self.place.collective();
         let Operation {
             id,
             values,
             loss_scale,
             kind,
-        } = &mut operation;
-        let started = match kind {
-            Kind::Bounded(_) => {
-                collective.set_loss_scale(*loss_scale);
-                collective.start(*id, values.as_mut_slice())
+        } = operation;
+        let started = match (&kind, values) {
+            (Kind::Bounded(_), values) => {
+                collective.set_loss_scale(loss_scale);
+                collective.start_taken(id, values)
             }
-            Kind::Exact(exact, limit, _) => {
-                collective.start_exact(*id, *exact, values.take(), *limit)
+            (Kind::Exact(exact, limit, _), values) => {
+                collective.start_exact(id, *exact, values.into_vec(), *limit)
             }
         };
         match started {
-            Ok(()) => self.started.push(operation),
-            Err(error) => operation.fail(error.into()),
+            Ok(()) => self.started.push((id, kind)),
+            Err(error) => kind.fail(error.into()),
         }
     }
 
     /// Ends all operations, because the link or the membership is gone.
     fn fail(&mut self, why: String) {
-        for operation in self.started.drain(..).chain(self.queue.drain(..)) {
-            operation.fail(JobError::Ended(why.clone()));
+        let started = self.started.drain(..).map(|(_, kind)| kind);
+        let waiting = self.queue.drain(..).map(|operation| operation.kind);
+        for kind in started.chain(waiting) {
+            kind.fail(JobError::Ended(why.clone()));
         }
         self.failed = Some(why);
     }
@@ -257,26 +234,16 @@ impl Worker {
 }
 
 /// Decodes the result of an operation that has ended, and hands it over.
-fn finish(place: &mut Place, operation: Operation) {
+fn finish(place: &mut Place, id: OperationId, kind: Kind) {
     let collective = place.collective();
-    let Operation {
-        id,
-        mut values,
-        kind,
-        ..
-    } = operation;
     match kind {
         Kind::Bounded(completer) => {
-            let ended: Result<Outcome, Error> = collective.wait(id, values.as_mut_slice());
-            if let Ok(outcome) = &ended {
+            // The collective drops lent values before the caller hears of the end.
+            let ended = collective.wait_taken(id);
+            if let Ok((outcome, _)) = &ended {
                 place.suspect(&outcome.suspected);
             }
-            let result = ended.map(|outcome| Reduced {
-                values: values.take(),
-                outcome,
-            });
-            // Before the caller hears of the end.
-            drop(values);
+            let result = ended.map(|(outcome, values)| Reduced { values, outcome });
             completer.complete(result.map_err(JobError::from));
         }
         Kind::Exact(_, _, completer) => {

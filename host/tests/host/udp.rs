@@ -1,6 +1,7 @@
 //! The UDP driver, over real sockets on loopback.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use ultima_host::safeguards::CodingRule;
 use ultima_host::{
     CheckPacket, ClosedBy, Coding, Collective, Config, Core, Destination, EarlyBounds, Error,
     Exact, Gather, Heard, OperationId, Outcome, Rejection, Report, Rules, Safeguards, Stopped,
-    Time, UdpConfig,
+    Taken, Time, UdpConfig,
 };
 use ultima_wire::{Key, UDP_PORT, group_address};
 
@@ -168,6 +169,92 @@ fn an_uncoded_bucket_may_change_after_the_operation() {
     ranks
         .into_iter()
         .for_each(|rank| rank.join().expect("no panic"));
+}
+
+/// Values that come back when the operation drops them.
+struct Loan {
+    values: Vec<f32>,
+    back: Sender<Vec<f32>>,
+}
+
+impl AsMut<[f32]> for Loan {
+    fn as_mut(&mut self) -> &mut [f32] {
+        &mut self.values
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        let _ = self.back.send(std::mem::take(&mut self.values));
+    }
+}
+
+#[test]
+fn taken_values_come_back_with_the_mean_in_their_place() {
+    const LEN: usize = 50_003;
+    for coding in [Coding::Identity, Coding::Hadamard { log2_block: 12 }] {
+        let config = Config {
+            coding,
+            gather: Gather::Unicast,
+            slot_bytes: 8192,
+            t_b: Duration::from_secs(20),
+            t_s: Duration::from_secs(10),
+            ..config(2)
+        };
+        let (sockets, peers) = sockets(2);
+        let ranks = (0u16..).zip(sockets).map(|(rank, socket)| {
+            let config = Config {
+                rank,
+                ..config.clone()
+            };
+            let mut collective = collective(config, socket, &peers);
+            thread::spawn(move || {
+                let own = f32::from(rank);
+                let is_mean = |values: &[f32]| {
+                    values.len() == LEN && values.iter().all(|value| (value - 0.5).abs() < 1e-5)
+                };
+                let [owned, lent, past] = [0, 1, 0].map(|step| OperationId { step, bucket: 0 });
+
+                let values = vec![own; LEN];
+                let start = values.as_ptr();
+                collective
+                    .start_taken(owned, Taken::Owned(values))
+                    .expect("starts");
+                let (outcome, mean) = collective.wait_taken(owned).expect("averages");
+                assert_eq!(outcome.closed_by, ClosedBy::Complete);
+                assert!(is_mean(&mean));
+                assert_eq!(mean.as_ptr(), start, "not a copy");
+
+                let (back, returned) = channel();
+                let lend = |values| {
+                    let back = back.clone();
+                    Taken::Lent(Box::new(Loan { values, back }))
+                };
+                collective
+                    .start_taken(lent, lend(vec![own; LEN]))
+                    .expect("starts");
+                let (outcome, none) = collective.wait_taken(lent).expect("averages");
+                assert_eq!(outcome.closed_by, ClosedBy::Complete);
+                assert!(none.is_empty());
+                assert!(is_mean(&returned.try_recv().expect("dropped by now")));
+
+                // Refused: the values are as they were.
+                collective
+                    .start_taken(past, lend(vec![own; LEN]))
+                    .expect("is not refused yet");
+                collective.wait_taken(past).expect_err("an earlier step");
+                let unchanged = returned.try_recv().expect("dropped by now");
+                assert!(unchanged.iter().all(|value| *value == own));
+                collective
+                    .finish(Duration::from_millis(100))
+                    .expect("finishes");
+            })
+        });
+        let ranks: Vec<_> = ranks.collect();
+        ranks
+            .into_iter()
+            .for_each(|rank| rank.join().expect("no panic"));
+    }
 }
 
 #[test]

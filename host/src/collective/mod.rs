@@ -1,116 +1,32 @@
 //! The API for a training process: one rank's operations, blocking. Threads and sockets are in `driver`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod agreement;
+mod error;
+mod exact;
+mod observer;
+
 use std::time::Duration;
 
 use crate::codec::{Codec, Coding};
-use crate::config::{Config, ConfigError, ReceiveBuffer};
+use crate::config::{Config, ReceiveBuffer};
 use crate::core::{Core, StartError};
 use crate::driver::port::{PortConfig, PortLink};
-use crate::driver::thread::{Command, Handle, Prober, Reply, Report, Stopped};
+use crate::driver::thread::{Command, Handle, Prober, Reply, Report};
 use crate::driver::udp::{self, UdpConfig, UdpLink};
 use crate::driver::{Link, LinkError};
-use crate::exact::{Exact, ExactOutcome, Incomplete};
-use crate::hierarchical::GridError;
-use crate::history::History;
+use crate::exact::{ExactOutcome, Incomplete};
 use crate::operation::{OperationId, Piece};
 use crate::recycling::{Carry, Correction};
-use crate::safeguards::{CodingInUse, Safeguards, StopError, Verdict};
+use crate::safeguards::CodingInUse;
 use crate::spans;
 use crate::stats::Outcome;
 use crate::trace::Sink;
 use crate::values::{Lent, Taken, Values};
 
-/// Errors of a collective.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The configuration is invalid.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The number of addresses differs from the number of ranks.
-    #[error(
-        "{peers} peer addresses for a job of {ranks} ranks: expected one per rank, including this one"
-    )]
-    Peers {
-        /// Addresses given.
-        peers: usize,
-        /// Ranks of the job.
-        ranks: u16,
-    },
-    /// The bucket's length changed under the same id, so carried or started values no longer match.
-    #[error(
-        "bucket {bucket} had {was} values and now has {is}: expected the same length until it is waited for, \
-         and with recycling in every step"
-    )]
-    Length {
-        /// The bucket.
-        bucket: u16,
-        /// Its length in earlier steps.
-        was: usize,
-        /// Its length now.
-        is: usize,
-    },
-    /// The bucket's operation of an earlier step was not waited for. Its residual belongs in this one.
-    #[error("{id} cannot start: wait for {under_way} of the same bucket first")]
-    UnderWay {
-        /// The rejected id.
-        id: OperationId,
-        /// The earlier operation.
-        under_way: OperationId,
-    },
-    /// There is no operation to wait for.
-    #[error("{0} was not started, or was already waited for")]
-    NotStarted(OperationId),
-    /// The core rejected the operation.
-    #[error(transparent)]
-    Start(#[from] StartError),
-    /// The grid does not support the operation.
-    #[error(transparent)]
-    Grid(#[from] GridError),
-    /// The ranks agreed to stop.
-    #[error(transparent)]
-    Stop(#[from] StopError),
-    /// An exact operation missed packets at its limit.
-    #[error(transparent)]
-    Incomplete(#[from] Incomplete),
-    /// The link failed.
-    #[error(transparent)]
-    Link(#[from] LinkError),
-}
+pub use error::Error;
+pub use observer::Observer;
 
-/// Durations and losses of a collective's operations so far.
-#[derive(Clone, Debug, Default)]
-struct SharedHistory(Arc<Mutex<History>>);
-
-impl SharedHistory {
-    fn lock(&self) -> MutexGuard<'_, History> {
-        // Nothing panics while it holds the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A handle that reads a collective's counters from any thread, also during an operation.
-#[derive(Clone)]
-pub struct Observer {
-    prober: Prober,
-    history: SharedHistory,
-}
-
-impl Observer {
-    /// Returns the counters so far, as soon as the data thread has answered.
-    ///
-    /// # Errors
-    /// [`Stopped`].
-    pub fn report(&self) -> Result<Report, Stopped> {
-        // No check uses round 0.
-        self.prober.heard(0).map(|(_, report)| report)
-    }
-
-    /// Durations and losses of finished operations. Also valid after the collective has ended.
-    pub fn history(&self) -> History {
-        self.history.lock().clone()
-    }
-}
+use observer::SharedHistory;
 
 /// One rank's part in a job: averages buckets over all ranks, each by its deadline.
 ///
@@ -408,7 +324,7 @@ impl Collective {
         }
         self.spare.push(result);
         self.follow_coding(&outcome);
-        self.history.lock().add(&outcome);
+        self.history.add(&outcome);
         spans::ended(&outcome);
         Ok(*outcome)
     }
@@ -428,7 +344,7 @@ impl Collective {
         else {
             return Err(Error::NotStarted(id));
         };
-        self.history.lock().add(&outcome);
+        self.history.add(&outcome);
         spans::ended(&outcome);
         Ok((*outcome, result))
     }
@@ -527,221 +443,12 @@ impl Collective {
         None
     }
 
-    /// Replaces `values` by their exact mean over all ranks, with the same bits on every rank. It waits up to
-    /// `limit` for every rank and repairs losses, so it suits small tensors.
-    ///
-    /// Ids are shared with [`Collective::allreduce`]. Every rank calls the same function with the same id,
-    /// limit and number of values. There is no recycling and no coding: the mean is the sum in the order of
-    /// ranks, divided.
-    ///
-    /// # Errors
-    /// [`Error::Incomplete`] names the missing ranks after `limit`, [`Error::Start`] says why the id cannot
-    /// be used; both leave `values` unchanged. [`Error::Link`] if the link failed.
-    pub fn allreduce_exact(
-        &mut self,
-        id: OperationId,
-        values: &mut [f32],
-        limit: Duration,
-    ) -> Result<ExactOutcome, Error> {
-        let (outcome, mean) = self.exact(id, Exact::Mean, values.to_vec(), limit)?;
-        values.copy_from_slice(&mean);
-        Ok(outcome)
-    }
-
-    /// Replaces `values` on every rank by those of `root`, bit by bit.
-    ///
-    /// # Errors
-    /// As [`Collective::allreduce_exact`].
-    pub fn broadcast(
-        &mut self,
-        id: OperationId,
-        root: u16,
-        values: &mut [f32],
-        limit: Duration,
-    ) -> Result<ExactOutcome, Error> {
-        let broadcast = Exact::Broadcast { root };
-        let (outcome, result) = self.exact(id, broadcast, values.to_vec(), limit)?;
-        values.copy_from_slice(&result);
-        Ok(outcome)
-    }
-
-    /// Returns every rank's `part`, concatenated in the order of ranks. All parts have the same length.
-    ///
-    /// # Errors
-    /// As [`Collective::allreduce_exact`].
-    pub fn all_gather(
-        &mut self,
-        id: OperationId,
-        part: &[f32],
-        limit: Duration,
-    ) -> Result<(ExactOutcome, Vec<f32>), Error> {
-        self.exact(id, Exact::AllGather, part.to_vec(), limit)
-    }
-
-    /// Returns when every rank has called it.
-    ///
-    /// # Errors
-    /// As [`Collective::allreduce_exact`].
-    pub fn barrier(&mut self, id: OperationId, limit: Duration) -> Result<ExactOutcome, Error> {
-        // One value has one owner, which hears every rank and answers every rank.
-        let (outcome, _) = self.exact(id, Exact::Sum, vec![0.0], limit)?;
-        Ok(outcome)
-    }
-
-    /// Votes with all ranks on this step's update and returns the verdict. `lost` is the share of its packets
-    /// that did not arrive here ([`Outcome::lost_share`]).
-    ///
-    /// Every rank calls this if [`Safeguards::is_due`]. With [`Verdict::skip`] every rank calls
-    /// [`Collective::skip`], with [`Verdict::heal`] [`Collective::heal`], and with [`Verdict::code`]
-    /// [`Collective::code`].
-    ///
-    /// # Errors
-    /// [`Error::Stop`] on every rank, and those of [`Collective::allreduce_exact`]: then this rank has no
-    /// verdict, although others may have one. If that vote decided on coding, this rank follows the others
-    /// one operation after it first received their packets. The next vote brings all other state of the
-    /// rules.
-    pub fn agree(
-        &mut self,
-        id: OperationId,
-        safeguards: &mut Safeguards,
-        (lost, parameters): (f64, &[f32]),
-        limit: Duration,
-    ) -> Result<Verdict, Error> {
-        let vote = safeguards.vote(id, lost, parameters);
-        let gathered = self.all_gather(id, &vote, limit);
-        if matches!(gathered, Err(Error::Incomplete(_))) && safeguards.decides_coding(id.step) {
-            self.in_use.missed();
-        }
-        let (_, votes) = gathered?;
-        let ranks = votes.len() / vote.len();
-        Ok(safeguards.count(id, &votes, ranks as u16)?)
-    }
-
-    /// The distance of all ranks' `parameters` from each other: [`safeguards::Sketch::spread`].
-    ///
-    /// # Errors
-    /// As [`Collective::allreduce_exact`].
-    ///
-    /// [`safeguards::Sketch::spread`]: crate::safeguards::Sketch::spread
-    pub fn spread(
-        &mut self,
-        id: OperationId,
-        safeguards: &Safeguards,
-        parameters: &[f32],
-        limit: Duration,
-    ) -> Result<f64, Error> {
-        let (_, digests) = self.all_gather(id, &safeguards.digest(id, parameters), limit)?;
-        Ok(Safeguards::spread(&digests))
-    }
-
-    /// Switches the configured coding on or off from the next operation. All ranks call this when a
-    /// [`Verdict`] asks for it, before they start another operation.
-    pub fn code(&mut self, on: bool) {
-        self.in_use.agreed(on);
-        let coding = match on {
-            true => self.coding,
-            false => Coding::Identity,
-        };
-        self.codec.set_coding(coding);
-        self.data.command(Command::Coding(coding));
-    }
-
-    /// Skips the update of `bucket` that [`Collective::allreduce`] returned: sets it to zero. With
-    /// [`Config::recycling`] the next update includes it; without, it is lost.
-    pub fn skip(&mut self, bucket: u16, update: &mut [f32]) {
-        if let Some(carry) = &mut self.carry {
-            carry.skip(bucket, update);
-        }
-        update.fill(0.0);
-    }
-
     /// Sets the factor by which gradients are multiplied from the next [`Collective::start`] on: the loss scale of mixed
     /// precision training, a positive number, 1 at first. With [`Config::recycling`], residuals of earlier operations are
     /// converted to it. Every rank sets the same scale before the same operation.
     pub fn set_loss_scale(&mut self, scale: f32) {
         if let Some(carry) = &mut self.carry {
             carry.set_scale(scale);
-        }
-    }
-
-    /// Replaces every rank's `parameters` by their mean, so that all are equal bit by bit.
-    ///
-    /// With [`Config::recycling`], corrections that only this rank would still have applied go into its
-    /// contributions. No operation may be in progress.
-    ///
-    /// # Errors
-    /// As [`Collective::allreduce_exact`].
-    pub fn heal(
-        &mut self,
-        id: OperationId,
-        parameters: &mut [f32],
-        limit: Duration,
-    ) -> Result<ExactOutcome, Error> {
-        let outcome = self.allreduce_exact(id, parameters, limit)?;
-        self.data.command(Command::Healed);
-        if let Some(carry) = &mut self.carry {
-            carry.heal();
-        }
-        Ok(outcome)
-    }
-
-    fn exact(
-        &mut self,
-        id: OperationId,
-        exact: Exact,
-        values: Vec<f32>,
-        limit: Duration,
-    ) -> Result<(ExactOutcome, Vec<f32>), Error> {
-        self.start_exact(id, exact, values, limit)?;
-        self.wait_exact(id)
-    }
-
-    /// Starts an exact operation and returns at once. See [`Collective::allreduce_exact`].
-    ///
-    /// # Errors
-    /// [`Error::Start`] if the id is in progress. [`Collective::wait_exact`] reports an id that the core
-    /// rejects.
-    pub fn start_exact(
-        &mut self,
-        id: OperationId,
-        exact: Exact,
-        values: Vec<f32>,
-        limit: Duration,
-    ) -> Result<(), Error> {
-        self.check_free(id)?;
-        let (len, span) = (
-            values.len(),
-            spans::exact(self.config.rank, id, values.len()),
-        );
-        let _entered = span.enter();
-        self.data.command(Command::Exact {
-            id,
-            exact,
-            values,
-            limit,
-        });
-        self.under_way.push(UnderWay {
-            id,
-            values: len,
-            coding: Coding::Identity,
-            span: span.clone(),
-            taken: None,
-            ended: None,
-        });
-        Ok(())
-    }
-
-    /// Waits for the end of an operation that [`Collective::start_exact`] started, and returns its result.
-    ///
-    /// # Errors
-    /// [`Error::NotStarted`], and those of [`Collective::allreduce_exact`].
-    pub fn wait_exact(&mut self, id: OperationId) -> Result<(ExactOutcome, Vec<f32>), Error> {
-        let at = self.position(id)?;
-        let (UnderWay { span, .. }, ended) = self.await_end(at)?;
-        let _entered = span.enter();
-        match ended? {
-            Ended::Exact(ended) => Ok((*ended)?),
-            Ended::Bounded { .. } => Err(Error::NotStarted(id)),
         }
     }
 
@@ -764,10 +471,7 @@ impl Collective {
 
     /// Returns a handle that reads this collective's counters.
     pub fn observer(&self) -> Observer {
-        Observer {
-            prober: self.data.prober(),
-            history: self.history.clone(),
-        }
+        Observer::new(self.data.prober(), self.history.clone())
     }
 
     /// Returns the counters so far.

@@ -45,7 +45,7 @@ pub enum Error {
         /// The earlier operation.
         under_way: OperationId,
     },
-    /// There is no operation to wait for.
+    /// There is no operation to wait for, or another function waits for its kind.
     #[error("{0} was not started, or was already waited for")]
     NotStarted(OperationId),
     /// The core rejected the operation.

@@ -8,7 +8,7 @@ use crate::exact::{Exact, ExactOutcome};
 use crate::operation::OperationId;
 use crate::spans;
 
-use super::{Collective, Ended, Error, UnderWay};
+use super::{Collective, Ended, Error, Place, UnderWay};
 
 impl Collective {
     /// Replaces `values` by their exact mean over all ranks, with the same bits on every rank. It waits up to
@@ -112,7 +112,7 @@ impl Collective {
             values: len,
             coding: Coding::Identity,
             span: span.clone(),
-            taken: None,
+            place: Place::Caller,
             ended: None,
         });
         Ok(())

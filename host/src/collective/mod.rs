@@ -53,9 +53,20 @@ struct UnderWay {
     values: usize,
     coding: Coding,
     span: tracing::Span,
-    /// The place for the decoded result of [`Collective::start_taken`].
-    taken: Option<Taken>,
+    place: Place,
     ended: Option<Result<Ended, StartError>>,
+}
+
+/// The place of an operation's result.
+#[derive(Default)]
+enum Place {
+    /// Where [`Collective::wait`], or another function that waits, is told.
+    #[default]
+    Caller,
+    /// Taken values, which are coded or have a residual.
+    Taken(Taken),
+    /// Taken values that the network gets as they are.
+    Network,
 }
 
 enum Ended {
@@ -191,6 +202,7 @@ impl Collective {
         // them before it reports the end of the operation, or has ended, see `Handle::reply`.
         let lent = unsafe { Lent::new(bucket) };
         self.begin((id, Piece::default()), Values::Lent(lent), len, span);
+        self.set_place(Place::Network);
         self.wait_taken(id).map(|(outcome, _)| outcome)
     }
 
@@ -205,13 +217,19 @@ impl Collective {
             self.check_idle(id)?;
             let span = spans::allreduce(self.config.rank, id, len);
             self.begin((id, Piece::default()), bucket.into(), len, span);
+            self.set_place(Place::Network);
             return Ok(());
         }
         self.start(id, bucket.as_mut_slice())?;
-        if let Some(started) = self.under_way.last_mut() {
-            started.taken = Some(bucket);
-        }
+        self.set_place(Place::Taken(bucket));
         Ok(())
+    }
+
+    /// Sets the place of the result of the operation that was started last.
+    fn set_place(&mut self, place: Place) {
+        if let Some(started) = self.under_way.last_mut() {
+            started.place = place;
+        }
     }
 
     /// Waits for the end of an operation that [`Collective::start_taken`] started. The mean has replaced its values, and
@@ -221,13 +239,18 @@ impl Collective {
     /// As [`Collective::wait`]; the values are dropped.
     pub fn wait_taken(&mut self, id: OperationId) -> Result<(Outcome, Vec<f32>), Error> {
         let at = self.position(id)?;
-        if let Some(mut bucket) = self.under_way[at].taken.take() {
-            let outcome = self.wait(id, bucket.as_mut_slice())?;
-            return Ok((outcome, bucket.into_vec()));
+        match std::mem::take(&mut self.under_way[at].place) {
+            Place::Taken(mut bucket) => {
+                let outcome = self.wait(id, bucket.as_mut_slice())?;
+                Ok((outcome, bucket.into_vec()))
+            }
+            Place::Network => {
+                let (outcome, result) = self.wait_encoded(id)?;
+                self.follow_coding(&outcome);
+                Ok((outcome, result))
+            }
+            Place::Caller => Err(Error::NotStarted(id)),
         }
-        let (outcome, result) = self.wait_encoded(id)?;
-        self.follow_coding(&outcome);
-        Ok((outcome, result))
     }
 
     /// Starts an [`Collective::allreduce`] and returns at once. Several buckets of a step may be in progress,
@@ -294,7 +317,7 @@ impl Collective {
             values,
             coding: self.codec.coding(),
             span,
-            taken: None,
+            place: Place::Caller,
             ended: None,
         });
     }
@@ -308,6 +331,9 @@ impl Collective {
     pub fn wait(&mut self, id: OperationId, bucket: &mut [f32]) -> Result<Outcome, Error> {
         let at = self.position(id)?;
         check_length(id, self.under_way[at].values, bucket.len())?;
+        if !matches!(self.under_way[at].place, Place::Caller) {
+            return Err(Error::NotStarted(id));
+        }
         let (UnderWay { coding, span, .. }, ended) = self.await_end(at)?;
         let _entered = span.enter();
         let Ended::Bounded {

@@ -220,6 +220,8 @@ fn taken_values_come_back_with_the_mean_in_their_place() {
                 collective
                     .start_taken(owned, Taken::Owned(values))
                     .expect("starts");
+                let waited = collective.wait(owned, &mut [0.0; LEN]);
+                assert!(matches!(waited, Err(Error::NotStarted(_))), "{waited:?}");
                 let (outcome, mean) = collective.wait_taken(owned).expect("averages");
                 assert_eq!(outcome.closed_by, ClosedBy::Complete);
                 assert!(is_mean(&mean));

@@ -278,7 +278,7 @@ pub enum JobRequestError {
     #[error(transparent)]
     Unsupported(#[from] Untranslatable),
     /// The job is not ready, so no member may join yet.
-    #[error("job {name} is not ready: {missing}; try again when `ultima job list` shows it ready")]
+    #[error("job {name} is not ready: {missing}; `ultima job list` shows when it is")]
     NotReady {
         /// The job's name.
         name: String,

@@ -172,10 +172,7 @@ fn conditions(fabric: &Fabric, state: &JobState) -> Vec<api::JobCondition> {
         .into(),
         element: fabric.switch(it.switch).name.clone(),
         reason: it.reason.clone(),
-        since: (it
-            .since
-            .and_then(|since| since.duration_since(UNIX_EPOCH).ok()))
-        .map_or(state.job.created_at, |since| since.as_secs()),
+        since: (it.since.duration_since(UNIX_EPOCH)).map_or(0, |since| since.as_secs()),
     };
     conditions.map(condition).collect()
 }

@@ -352,6 +352,17 @@ async fn a_restart_with_another_fabric_moves_paths_and_shows_jobs_that_do_not_fi
     assert_eq!(lacking.jobs().await.unwrap(), [unfit]);
     // Its name and numbers are taken, and it can be deleted.
     lacking.create_job(&spec("train")).await.unwrap_err();
+    let both = [spec("train"), JobSpec::new("other", ["h1", "h2"])];
+    lacking.create_jobs(&both, None).await.unwrap_err();
+    let deletion = lacking
+        .plan_jobs(&["train".into()], Vec::new(), &both)
+        .await;
+    let refusals = deletion.unwrap().jobs.into_iter().map(|job| job.refusal);
+    let refusals: Vec<String> = refusals.collect();
+    assert!(
+        refusals[0].contains("unknown host") && refusals[1].is_empty(),
+        "{refusals:?}"
+    );
     let other = JobSpec::new("other", ["h1", "h2"]);
     let other = lacking.create_job(&other).await.unwrap();
     assert_ne!(other.counter_index, job.counter_index);
@@ -373,6 +384,8 @@ async fn a_restart_with_another_fabric_moves_paths_and_shows_jobs_that_do_not_fi
     let lacking = client(&handle).await;
     lacking.delete_job("train").await.unwrap();
     assert_eq!(lacking.jobs().await.unwrap(), []);
+    let events = lacking.events("job/train").await.unwrap();
+    assert_eq!(events[0].reason, "Deleted", "{events:?}");
     handle.stop().await;
 
     // The trunk is on other ports now.

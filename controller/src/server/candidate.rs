@@ -12,6 +12,7 @@ use ultima_api::v1::leadership_server::LeadershipServer;
 use ultima_api::v1::{self as api, Role as ApiRole};
 
 use super::access::Guard;
+use super::call_rates::CallRates;
 use super::condition::Condition;
 use super::controller::Controller;
 use super::error::ServeError;
@@ -107,8 +108,10 @@ pub async fn serve_with_etcd(
         problem: std::sync::Mutex::default(),
     });
     let leadership = LeadershipService::new(Who::Candidate(Arc::clone(&candidate)));
-    let routes = tonic::service::Routes::new(Guard(Gate::new(Arc::clone(&candidate))))
-        .add_service(Guard(LeadershipServer::new(leadership)));
+    let (gate, rates) = (Gate::new(Arc::clone(&candidate)), CallRates::default());
+    let leadership = LeadershipServer::new(leadership);
+    let routes = tonic::service::Routes::new(Guard::new(gate, &rates))
+        .add_service(Guard::new(leadership, &rates));
     let (stop, stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(listener.serve((server, routes), async {
         // An error means that the handle was dropped, which also stops the server.

@@ -7,6 +7,7 @@
 mod access;
 mod audit;
 mod burst_drops;
+mod call_rates;
 mod candidate;
 mod changes;
 mod check;
@@ -81,6 +82,7 @@ pub use switch::JobCondition;
 pub use timers::Timers;
 
 use access::Guard;
+use call_rates::CallRates;
 use controller::lock;
 use leadership_service::{LeadershipService, Who};
 use listen::Secured;
@@ -220,7 +222,8 @@ pub async fn serve_on(
     let (stop, stopped) = oneshot::channel::<()>();
     let service = ControlServer::new(service::ControlService::new(Arc::clone(&controller)));
     let alone = LeadershipService::new(Who::Alone(Arc::clone(&controller)));
-    let routes = Routes::new(Guard(service)).add_service(Guard(LeadershipServer::new(alone)));
+    let (rates, alone) = (CallRates::default(), LeadershipServer::new(alone));
+    let routes = Routes::new(Guard::new(service, &rates)).add_service(Guard::new(alone, &rates));
     let server = tokio::spawn(listener.serve((server, routes), async {
         // An error means that the handle was dropped, which also stops the server.
         let _ = stopped.await;

@@ -334,7 +334,7 @@ async fn ports(client: &Client) -> Result<Listing> {
     };
     Ok(Listing {
         kind: Kind::Ports.singular(),
-        header: &["NAME", "STATE", "PEER"],
+        header: &["NAME", "STATUS", "PEER"],
         wide: &[],
         rows: hosts.chain(trunks).map(row).collect::<Result<_>>()?,
     })

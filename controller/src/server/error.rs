@@ -256,6 +256,12 @@ pub enum JobRequestError {
         /// The names of all jobs.
         known: Vec<String>,
     },
+    /// The stored job does not fit the fabric, so that it is on no switch.
+    #[error("{reason}")]
+    Unfit {
+        /// Why it does not fit.
+        reason: String,
+    },
     /// The job does not fit.
     #[error("job {name}: {refusal}")]
     Refused {

@@ -350,11 +350,16 @@ impl Registry {
         ids.filter_map(|id| self.jobs.get(id))
     }
 
-    /// The error for an unknown job.
+    /// The error for a job that is not installed.
     pub fn no_job(&self, name: &str) -> JobRequestError {
-        JobRequestError::NoJob {
-            name: name.to_owned(),
-            known: self.names(),
+        match self.stranded.get(name) {
+            Some(Stranded { reason, .. }) => JobRequestError::Unfit {
+                reason: reason.clone(),
+            },
+            None => JobRequestError::NoJob {
+                name: name.to_owned(),
+                known: self.names(),
+            },
         }
     }
 

@@ -56,6 +56,7 @@ impl JobRequestError {
             JobRequestError::SeveralRanks { .. } => Code::InvalidArgument,
             JobRequestError::Grid { .. }
             | JobRequestError::LastEpoch { .. }
+            | JobRequestError::Unfit { .. }
             | JobRequestError::Changing { .. }
             | JobRequestError::OtherEpoch { .. }
             | JobRequestError::NotChanging { .. }

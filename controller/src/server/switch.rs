@@ -532,3 +532,23 @@ impl ManagedSwitch {
         use_it(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_begins_with_its_problem_or_with_a_later_plan() {
+        let text = include_str!("../../../topologies/star4.yaml");
+        let fabric = fabric::parse(text, "star4.yaml").unwrap();
+        let (metrics, changed) = (Metrics::default(), watch::Sender::new(()));
+        let before = SystemTime::now();
+        let (shared, timers) = ((&metrics, &changed), Timers::default());
+        let switch = ManagedSwitch::new(&fabric, SwitchId(0), 1, None, shared, timers);
+        let plan = Arc::default();
+        let since = |planned| switch.condition(JobId(1), &plan, planned).unwrap().since;
+        assert!(since(SystemTime::UNIX_EPOCH) >= before);
+        let later = before + Duration::from_secs(60);
+        assert_eq!(since(later), later);
+    }
+}

@@ -349,7 +349,9 @@ async fn a_restart_with_another_fabric_moves_paths_and_shows_jobs_that_do_not_fi
         hosts.collect::<Vec<_>>()
     };
     assert_eq!(hosts(&unfit), hosts(&job));
-    assert_eq!(lacking.jobs().await.unwrap(), [unfit]);
+    assert_eq!(lacking.jobs().await.unwrap(), [unfit.clone()]);
+    let counters = lacking.counters("train").await.unwrap_err();
+    assert_eq!(counters.to_string(), unfit.unfit);
     // Its name and numbers are taken, and it can be deleted.
     lacking.create_job(&spec("train")).await.unwrap_err();
     let both = [spec("train"), JobSpec::new("other", ["h1", "h2"])];

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 use ultima_api::client::{Client, ClientError};
 use ultima_api::v1::Attendance;
 use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
@@ -22,6 +22,9 @@ use crate::{
 
 /// The pause before a session contacts a lost controller again, or joins again after a cancelled change.
 const AGAIN: Duration = Duration::from_secs(1);
+/// The first pause before a rank asks again for its place in a job that is not ready. Each is twice the one before, up to
+/// [`AGAIN`].
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// What all sessions of a process share.
 #[derive(Clone)]
@@ -57,6 +60,9 @@ pub enum SessionError {
     /// The controller gives no rank.
     #[error(transparent)]
     Join(#[from] JoinError),
+    /// The controller gave no rank in time, because the job is not ready or no controller leads.
+    #[error("timed out: {0}")]
+    NotReady(ClientError),
     /// The controller does not answer, or refuses.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -155,7 +161,8 @@ impl Departure {
 }
 
 impl Session {
-    /// Takes the next free rank of `job` on the context's host, opens its link, and contacts the controller.
+    /// Takes the next free rank of `job` on the context's host, opens its link, and contacts the controller. Waits until
+    /// `until` for a job that is not ready.
     ///
     /// # Errors
     /// [`SessionError`]; the rank is given back.
@@ -164,9 +171,10 @@ impl Session {
         job: &str,
         link: Link,
         configure: &Configure,
+        until: Instant,
     ) -> Result<Self, SessionError> {
         let client = &context.client;
-        let membership = Membership::join(client, job, &context.host, Duration::ZERO).await?;
+        let membership = Self::take_rank(context, job, until).await?;
         match Self::open(context, &membership, link, configure) {
             Ok(mut session) => {
                 let Membership { job, rank, .. } = &session.membership;
@@ -179,6 +187,30 @@ impl Session {
                 give_up(client, &membership).await;
                 Err(error)
             }
+        }
+    }
+
+    /// Takes the next free rank of a job as soon as the job is ready. A notice says once what the rank waits for.
+    async fn take_rank(
+        context: &Context,
+        job: &str,
+        until: Instant,
+    ) -> Result<Membership, SessionError> {
+        let (mut pause, mut is_first) = (FIRST_PAUSE, true);
+        loop {
+            let joined = Membership::join(&context.client, job, &context.host, Duration::ZERO);
+            let why = match joined.await {
+                Err(JoinError::Client(error)) if error.is_for_now() => error,
+                joined => return Ok(joined?),
+            };
+            if Instant::now() >= until {
+                return Err(SessionError::NotReady(why));
+            }
+            if std::mem::take(&mut is_first) {
+                (context.notice)(&format!("waiting for a rank on {}: {why}", context.host));
+            }
+            sleep_until(until.min(Instant::now() + pause)).await;
+            pause = (2 * pause).min(AGAIN);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::address::UNIX;
 use crate::route::{self, Route};
 use crate::v1::{self as api, FieldProblem, control_client::ControlClient};
 
-/// Metadata key in a standby's answers: the leader's address, empty if unknown.
+/// Metadata key in the answers of a controller that does not lead: the leader's address, empty if unknown.
 pub const LEADER: &str = "ultima-leader";
 
 /// Metadata key of a rejection: the member's epoch is over. The code alone is not enough, because
@@ -155,6 +155,12 @@ pub enum ClientError {
         /// Their addresses.
         addresses: String,
     },
+    /// The controller does not lead any more, or is stopping. The next leader may serve the request.
+    #[error("{message}")]
+    Deposed {
+        /// The controller's message.
+        message: String,
+    },
     /// The member's epoch is over, so a retry is pointless.
     #[error("{message}")]
     EpochOver {
@@ -270,6 +276,7 @@ impl ClientError {
             ClientError::NoAnswer { .. }
             | ClientError::NoneAnswers { .. }
             | ClientError::LostLeader { .. }
+            | ClientError::Deposed { .. }
             | ClientError::TooLong { .. } => true,
         }
     }
@@ -302,13 +309,17 @@ impl ClientError {
         )
     }
 
-    /// True if a retry may succeed: no controller, or no leader, answers.
-    fn is_passing(&self) -> bool {
-        match self {
-            ClientError::NoLeader { .. } => true,
-            ClientError::Refused { code, .. } => *code == Code::Unavailable,
-            silence => silence.is_silence(),
-        }
+    /// True if the request is refused only for now: a job is not ready, or no controller leads.
+    pub fn is_for_now(&self) -> bool {
+        matches!(
+            self,
+            ClientError::NoLeader { .. }
+                | ClientError::Deposed { .. }
+                | ClientError::Refused {
+                    code: Code::Unavailable,
+                    ..
+                }
+        )
     }
 
     /// True if the answer was lost, so that the request may have been executed.
@@ -578,7 +589,7 @@ impl Client {
             let since = match lost {
                 // The controller may have given it a rank in the lost answer.
                 None if error.is_silence() => Instant::now(),
-                Some(since) if error.is_passing() => since,
+                Some(since) if error.is_for_now() || error.is_silence() => since,
                 _ => return Err(error),
             };
             if since.elapsed() >= JOIN_AGAIN {
@@ -822,6 +833,9 @@ impl ClientError {
                 let is_over = status.metadata().contains_key(EPOCH_OVER);
                 let (code, message) = (status.code(), status.message().to_owned());
                 match code {
+                    Code::Unavailable if status.metadata().contains_key(LEADER) => {
+                        ClientError::Deposed { message }
+                    }
                     Code::OutOfRange if is_over => ClientError::EpochOver { message },
                     Code::OutOfRange => ClientError::TooLong {
                         address: address.to_owned(),

@@ -102,6 +102,9 @@ impl Exit {
             return Exit::Failure;
         }
         let known = |cause: &(dyn std::error::Error + 'static)| {
+            if let Some(SessionError::NotReady(_)) = cause.downcast_ref() {
+                return Some(Exit::TimedOut);
+            }
             let joining = match cause.downcast_ref::<SessionError>() {
                 Some(
                     SessionError::Join(JoinError::Client(error)) | SessionError::Client(error),
@@ -125,6 +128,7 @@ impl Exit {
             ClientError::NoAnswer { .. }
             | ClientError::NoneAnswers { .. }
             | ClientError::LostLeader { .. }
+            | ClientError::Deposed { .. }
             | ClientError::NoLeader { .. } => Exit::Unavailable,
             ClientError::NotOurs { .. } => Exit::InvalidInput,
             ClientError::EpochOver { .. } => Exit::Rejected,

@@ -1,5 +1,6 @@
 //! Names that shells complete: those of the objects at the controller.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -20,15 +21,31 @@ struct FromEnvironment {
     at: ControllerAddress,
 }
 
+/// The name of a job, which may be written as `get -o name` prints it: `job/train`.
+pub fn job(text: &str) -> Result<String, Infallible> {
+    let name = text.strip_prefix("job/").or(text.strip_prefix("jobs/"));
+    Ok(name.unwrap_or(text).to_owned())
+}
+
+/// The name of an element of the fabric, which may be written as `switch/s1`.
+pub fn element(text: &str) -> Result<String, Infallible> {
+    let [switch, port, link] = ["switch/", "port/", "link/"].map(|kind| text.strip_prefix(kind));
+    // A switch may have the name of a kind: switch/9 is its port.
+    let is_port = |name: &&str| name.starts_with(|first: char| first.is_ascii_digit());
+    let switch = switch.filter(|name| !is_port(name));
+    let other = port.or(link).filter(|name| name.contains('/'));
+    Ok(switch.or(other).unwrap_or(text).to_owned())
+}
+
 /// The names of jobs.
 pub fn jobs() -> ArgValueCandidates {
     ArgValueCandidates::new(|| of(Kind::Jobs))
 }
 
-/// The names of switches and links, which can be drained.
+/// The names of switches, ports and links, which can be drained.
 pub fn elements() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        [Kind::Switches, Kind::Links]
+        [Kind::Switches, Kind::Ports, Kind::Links]
             .into_iter()
             .flat_map(of)
             .collect()
@@ -67,4 +84,26 @@ fn of(kind: Kind) -> Vec<CompletionCandidate> {
     };
     let names = names().unwrap_or_default().into_iter();
     names.map(CompletionCandidate::new).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_may_have_their_kind() {
+        let names = ["job/train", "jobs/train", "train"].map(|text| job(text).unwrap());
+        assert_eq!(names, ["train"; 3]);
+        for (text, name) in [
+            ("switch/s1", "s1"),
+            ("port/s1/9", "s1/9"),
+            ("link/s1/9-s2/9", "s1/9-s2/9"),
+            ("s1/9", "s1/9"),
+            // Ports of switches with such names.
+            ("switch/9", "switch/9"),
+            ("link/9", "link/9"),
+        ] {
+            assert_eq!(element(text).unwrap(), name);
+        }
+    }
 }

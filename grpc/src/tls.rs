@@ -81,9 +81,15 @@ pub fn authorities(path: &Path) -> Result<Certificate, TlsError> {
     certificates(path).map(Certificate::from_pem)
 }
 
-/// A client's TLS configuration: trusted authorities and its own identity.
+/// A client's TLS configuration: trusted authorities and its own identity. Each connection uses the present content of the
+/// files.
 #[derive(Clone)]
-pub struct ClientTls(ClientTlsConfig);
+pub struct ClientTls {
+    ca: PathBuf,
+    identity: Option<IdentityFiles>,
+    /// For connections while the files are incomplete.
+    loaded: ClientTlsConfig,
+}
 
 impl ClientTls {
     /// Reads the files. The client trusts servers with a certificate of an authority in the PEM file `ca`, and presents
@@ -92,6 +98,14 @@ impl ClientTls {
     /// # Errors
     /// A file cannot be read or has the wrong content, or certificate and key do not match.
     pub fn load(ca: &Path, identity: Option<&IdentityFiles>) -> Result<Self, TlsError> {
+        Ok(ClientTls {
+            ca: ca.to_owned(),
+            identity: identity.cloned(),
+            loaded: Self::read(ca, identity)?,
+        })
+    }
+
+    fn read(ca: &Path, identity: Option<&IdentityFiles>) -> Result<ClientTlsConfig, TlsError> {
         let mut config = ClientTlsConfig::new().ca_certificate(authorities(ca)?);
         if let Some(files) = identity {
             config = config.identity(files.read()?);
@@ -100,12 +114,14 @@ impl ClientTls {
             let used = anywhere.tls_config(config.clone());
             used.map_err(|error| files.mismatch(&error))?;
         }
-        Ok(ClientTls(config))
+        Ok(config)
     }
 
     /// Returns the configuration for a server with the name `host`.
     pub(crate) fn config(&self, host: &str) -> ClientTlsConfig {
-        self.0.clone().domain_name(host)
+        let now = Self::read(&self.ca, self.identity.as_ref());
+        let config = now.unwrap_or_else(|_| self.loaded.clone());
+        config.domain_name(host)
     }
 }
 
@@ -124,8 +140,26 @@ pub struct ServerTls {
     pub client_ca: Option<PathBuf>,
 }
 
+/// The states of files: two are equal if no file was replaced or written in between.
+#[cfg(feature = "server")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileStates(Vec<Option<[i64; 4]>>);
+
 #[cfg(feature = "server")]
 impl ServerTls {
+    /// The present states of the files.
+    pub fn states(&self) -> FileStates {
+        use std::os::unix::fs::MetadataExt as _;
+        let own = [Some(&self.identity.cert), Some(&self.identity.key)];
+        let files = own.into_iter().chain([self.client_ca.as_ref()]);
+        let state = |path: &PathBuf| {
+            let file = fs::metadata(path).ok()?;
+            let (inode, size) = (file.ino() as i64, file.size() as i64);
+            Some([inode, size, file.mtime(), file.mtime_nsec()])
+        };
+        FileStates(files.flatten().map(state).collect())
+    }
+
     /// Makes a server speak TLS.
     ///
     /// # Errors

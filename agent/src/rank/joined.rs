@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use tokio::time::Instant;
 use ultima_api::client::Client;
 use ultima_api::v1 as api;
 use ultima_host::{Config, Error, Grid, GridBounds, Hierarchical};
@@ -32,25 +33,34 @@ pub(super) enum Ready {
 }
 
 impl JoinedRank {
-    /// Takes the next free rank of the context's host in a job or grid.
+    /// Takes the next free rank of the context's host in a job or grid. Waits until `until` for jobs that are not ready.
     ///
     /// # Errors
     /// [`SessionError`]; the rank is given back.
-    pub async fn join(context: &Context, target: &JobOrGrid) -> Result<Self, SessionError> {
+    pub async fn join(
+        context: &Context,
+        target: &JobOrGrid,
+        until: Instant,
+    ) -> Result<Self, SessionError> {
         match target {
-            JobOrGrid::Job(job) => Self::join_job(context, &job.name, Link::Udp).await,
-            JobOrGrid::Grid { grid, jobs } => Self::join_grid(context, *grid, jobs).await,
+            JobOrGrid::Job(job) => Self::join_job(context, &job.name, Link::Udp, until).await,
+            JobOrGrid::Grid { grid, jobs } => Self::join_grid(context, *grid, jobs, until).await,
         }
     }
 
-    /// Takes the next free rank of the context's host in a job.
+    /// Takes the next free rank of the context's host in a job. Waits until `until` for a job that is not ready.
     ///
     /// # Errors
     /// [`SessionError`]; the rank is given back.
-    pub async fn join_job(context: &Context, job: &str, link: Link) -> Result<Self, SessionError> {
+    pub async fn join_job(
+        context: &Context,
+        job: &str,
+        link: Link,
+        until: Instant,
+    ) -> Result<Self, SessionError> {
         let rejoins = matches!(link, Link::Udp);
         let whole: Configure = Arc::new(|config| config);
-        let session = Session::join(context, job, link, &whole).await?;
+        let session = Session::join(context, job, link, &whole, until).await?;
         Ok(Self {
             grid: None,
             sessions: vec![session],
@@ -62,6 +72,7 @@ impl JoinedRank {
         context: &Context,
         grid: Grid,
         jobs: &[api::Job],
+        until: Instant,
     ) -> Result<Self, SessionError> {
         let is_here = |job: &api::Job| job.members.iter().any(|m| m.host == *context.host);
         let groups = usize::from(grid.groups());
@@ -73,11 +84,11 @@ impl JoinedRank {
             Arc::new(move |config| of(GridBounds::new(config.t_s, config.t_b), config))
         };
         let of_row = bounded(|bounds, config| bounds.of_row(config));
-        let row = Session::join(context, &jobs[group].name, Link::Udp, &of_row).await?;
+        let row = Session::join(context, &jobs[group].name, Link::Udp, &of_row, until).await?;
         let member = row.membership.rank;
         let job = &jobs[groups + usize::from(member)].name;
         let of_column = bounded(|bounds, config| bounds.of_column(config));
-        let column = Session::join(context, job, Link::Udp, &of_column);
+        let column = Session::join(context, job, Link::Udp, &of_column, until);
         let column = match column.await {
             Ok(column) => column,
             Err(error) => {

@@ -25,6 +25,6 @@ pub use job_or_grid::JobOrGrid;
 pub use joined::JoinedRank;
 pub use outcome::RankOutcome;
 pub use position::Position;
-pub use ready::{ReadyError, ReadyRanks, ready};
+pub use ready::{JoinTimeout, ReadyError, ReadyRanks, ready};
 pub use running::RunningRank;
 pub use silence::Silence;

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use ultima_api::client::Client;
 use ultima_api::v1 as api;
 
 use super::JoinedRank;
 use super::joined::Ready;
+use crate::job::rendezvous::deadline;
 use crate::{Context, SessionError, Start};
 
 /// Ranks after the wait for all members.
@@ -43,17 +44,33 @@ pub enum ReadyError {
     },
 }
 
-/// Waits until the ranks' operations may start, for at most `limit`.
+/// The time that ranks have from the request for a place to their first operation.
+#[derive(Clone, Copy, Debug)]
+pub struct JoinTimeout {
+    limit: Duration,
+    /// The deadline.
+    pub until: Instant,
+}
+
+/// Starts now.
+impl From<Duration> for JoinTimeout {
+    fn from(limit: Duration) -> Self {
+        let until = deadline(limit).into();
+        JoinTimeout { limit, until }
+    }
+}
+
+/// Waits until the ranks' operations may start.
 ///
 /// # Errors
 /// [`ReadyError`]; the ranks are given back.
 pub async fn ready(
     context: &Context,
     mut ranks: Vec<JoinedRank>,
-    limit: Duration,
+    JoinTimeout { limit, until }: JoinTimeout,
 ) -> Result<ReadyRanks, ReadyError> {
     let all = ranks.iter_mut().map(|rank| rank.ready(context));
-    let error = match timeout(limit, try_join_all(all)).await {
+    let error = match timeout_at(until, try_join_all(all)).await {
         Ok(Ok(all)) => {
             let (mut begin, mut removed) = (Vec::new(), Vec::new());
             for (rank, ready) in ranks.into_iter().zip(all) {

@@ -35,7 +35,7 @@ use ultima_console::units;
 ))]
 pub struct Options {
     /// Name of the job or grid
-    #[arg(long, value_name = "NAME", add = crate::names::jobs())]
+    #[arg(long, value_name = "NAME", add = crate::names::jobs(), value_parser = crate::names::job)]
     pub job: String,
     #[command(flatten)]
     pub at: ControllerAddress,
@@ -83,7 +83,7 @@ pub struct Options {
     /// Send values without the randomized Hadamard transform; must be equal on all hosts
     #[arg(long)]
     pub no_hadamard: bool,
-    /// How long to wait until all members have joined
+    /// How long to wait until the job is ready and all members have joined
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     pub join_timeout: Duration,
     /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics; a port alone means loopback

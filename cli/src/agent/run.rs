@@ -10,7 +10,9 @@ use anyhow::{Context as _, Result, bail};
 use futures_util::future::try_join_all;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
-use ultima_agent::rank::{JobOrGrid, JoinedRank, ReadyError, ReadyRanks, Silence, ready};
+use ultima_agent::rank::{
+    JobOrGrid, JoinTimeout, JoinedRank, ReadyError, ReadyRanks, Silence, ready,
+};
 use ultima_agent::{Context, Exporter, Held, Membership, Metrics, Session, give_up};
 use ultima_api::client::Client;
 use ultima_api::v1 as api;
@@ -88,13 +90,15 @@ async fn work(options: &Options, held: Held) -> Result<ExitCode> {
         held,
         notice: |line| eprintln!("{}", output::visible(line)),
     };
-    let (ranks, trace) = join(&context, options, &target).await?;
-    let ReadyRanks { begin, removed } = ready(&context, ranks, options.join_timeout)
-        .await
-        .map_err(|error| match error {
-            ReadyError::Session(error) => anyhow::Error::from(error),
-            late => Exit::TimedOut.because(format!("job {name}: {late}")).into(),
-        })?;
+    let limit = JoinTimeout::from(options.join_timeout);
+    let (ranks, trace) = join(&context, options, &target, limit).await?;
+    let ReadyRanks { begin, removed } =
+        ready(&context, ranks, limit)
+            .await
+            .map_err(|error| match error {
+                ReadyError::Session(error) => anyhow::Error::from(error),
+                late => Exit::TimedOut.because(format!("job {name}: {late}")).into(),
+            })?;
     if begin.is_empty() {
         // One line for each rank.
         let why: Vec<String> = removed.iter().map(ToString::to_string).collect();
@@ -171,11 +175,12 @@ async fn join(
     context: &Context,
     options: &Options,
     target: &JobOrGrid,
+    limit: JoinTimeout,
 ) -> Result<(Vec<JoinedRank>, Option<TraceFile>)> {
     let mut trace = None;
     let mut ranks: Vec<JoinedRank> = Vec::new();
     for _ in 0..options.ranks.get() {
-        let joined = match JoinedRank::join(context, target).await {
+        let joined = match JoinedRank::join(context, target, limit.until).await {
             Ok(rank) => {
                 ranks.push(rank);
                 let rank = ranks.last_mut().expect("a rank was added");

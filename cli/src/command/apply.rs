@@ -14,7 +14,8 @@ use ultima_controller::server::JOIN_WAIT;
 
 use super::creation;
 use super::desired::{Compared, Resized, compare};
-use super::{deletion, refusal, wait};
+use super::wait::{self, Bound};
+use super::{deletion, refusal};
 use crate::controller_address::ControllerAddress;
 use crate::document::{self, Action, Applied};
 use crate::exit::{Exit, HalfDone};
@@ -72,6 +73,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode> {
+    let bound = arguments.wait.map(Bound::from);
     let client = arguments.at.connect().await?;
     let existing = client.jobs().await?;
     let compared = compare(written, &existing);
@@ -80,7 +82,6 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
     let pruned: Vec<String> = pruned
         .filter(|name| arguments.prune && !named.contains(name))
         .collect();
-    let applied = |action| pruned.iter().map(move |name| Applied::new(name, action));
     let print = |jobs, plan| {
         let report = Report { jobs, plan };
         output::print(&arguments.output.print(&report, || report.text())?)?;
@@ -91,7 +92,8 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         let resize = resized.iter().map(Resized::request).collect();
         let mut plan = client.plan_jobs(&pruned, resize, &missing).await?;
         refusal::placed_in_plan(written, &mut plan);
-        jobs.extend(applied(Action::WouldBeDeleted));
+        let deleted = pruned.iter();
+        jobs.extend(deleted.map(|name| Applied::new(name, Action::WouldBeDeleted)));
         let exit = refusal::exit_of_plan(&plan, &jobs);
         refusal::mark_rejected(&mut jobs, &plan);
         print(jobs, Some(document::Plan::from(&plan)))?;
@@ -122,8 +124,11 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
             let exit = refusal::exit_of_plan(&plan, &jobs);
             bail!(exit.because(format!("nothing was changed: {}", job.refusal)));
         }
-        deletion::delete(&client, &pruned, None).await?;
-        jobs.extend(applied(Action::Deleted));
+        let deleted = deletion::delete(&client, &pruned, None).await?;
+        jobs.extend(deleted.into_iter().map(|job| Applied {
+            pending_switches: job.pending_switches,
+            ..Applied::new(&job.name, Action::Deleted)
+        }));
     }
     for job in &resized {
         let of = (job.name.as_str(), Some(job.number));
@@ -134,16 +139,15 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         })?;
         jobs.push(Applied::new(&job.name, Action::Resized));
     }
-    let created = creation::create(&client, written, &missing, arguments.wait).await;
-    let created = created.map_err(|error| so_far(&jobs, error))?;
+    let created = creation::create(&client, written, &missing, bound).await;
+    let mut created = created.map_err(|error| so_far(&jobs, error))?;
     jobs.extend((created.iter()).map(|job| Applied::new(&job.name, Action::Created)));
     print(jobs, None)?;
-    let created = creation::ready(&client, created, arguments.wait).await?;
-    if let Some(bound) = arguments.wait.filter(|wait| !wait.is_zero()) {
-        let bound = wait::Bound::from(bound);
+    creation::ready(&client, &mut created, bound).await?;
+    if let Some(bound) = bound.filter(|bound| !bound.limit.is_zero()) {
         let resized = resized.iter().map(|job| (job.name.as_str(), job.number));
         wait::changed(&client, &resized.collect::<Vec<_>>(), bound).await?;
-        wait::joined(&client, created, bound).await?;
+        wait::joined(&client, &mut created, bound).await?;
     }
     Ok(Exit::Success.into())
 }
@@ -173,7 +177,7 @@ impl Report<'_> {
     fn text(&self) -> String {
         let line = |job: &Applied| {
             let rejection = job.rejection();
-            let text = rejection.as_deref().unwrap_or(job.action.text());
+            let text = rejection.unwrap_or_else(|| job.text());
             format!("{}: {text}\n", job.name)
         };
         let plan = self.plan.as_ref().map(document::Plan::text);

@@ -14,7 +14,7 @@ const ASKED: &str = "ULTIMA_COMPLETE";
 
 /// Print a shell completion script
 ///
-/// The shell then completes commands and options, and asks the controller for the names of jobs, switches, hosts and links.
+/// The shell then completes commands and options, and asks the controller for the names of objects.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
         source <(ultima completions bash)\n  \

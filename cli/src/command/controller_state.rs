@@ -58,9 +58,11 @@ pub fn default_file(fabric: &Path) -> Result<PathBuf> {
 fn name_of(fabric: &Path) -> OsString {
     // A fabric on standard input has no path.
     let mut name = OsString::from("controller");
-    if let (Ok(path), Some(stem)) = (fabric.canonicalize(), fabric.file_stem()) {
-        let path = path.as_os_str().as_bytes().iter();
-        let digest = path.fold(0xcbf2_9ce4_8422_2325, |digest: u64, byte| {
+    if let Ok(path) = fabric.canonicalize()
+        && let Some(stem) = path.file_stem()
+    {
+        let bytes = path.as_os_str().as_bytes().iter();
+        let digest = bytes.fold(0xcbf2_9ce4_8422_2325, |digest: u64, byte| {
             (digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
         });
         name = stem.to_owned();
@@ -101,6 +103,9 @@ mod tests {
         // By another path to the same file.
         let file = folder.path().join("a/../a/fabric.yaml");
         assert_eq!(name_of(&file), files[0]);
+        let link = folder.path().join("link.yaml");
+        std::os::unix::fs::symlink(&file, &link).expect("made");
+        assert_eq!(name_of(&link), files[0]);
         assert_eq!(name_of(Path::new("-")), "controller.redb");
     }
 }

@@ -7,6 +7,7 @@ use ultima_api::client::{Client, ClientError};
 use ultima_api::v1::{self as api, CreateJobRequest};
 use ultima_controller::job::{JobSpec, WrittenJob};
 
+use super::wait::Bound;
 use super::{refusal, resume, wait};
 
 /// How long a command waits until jobs are ready, unless `--wait` is given.
@@ -23,9 +24,9 @@ pub async fn create(
     client: &Client,
     written: &[WrittenJob],
     specs: &[JobSpec],
-    wait: Option<Duration>,
+    wait: Option<Bound>,
 ) -> Result<Vec<api::Job>> {
-    let at_once = wait.map_or(AT_ONCE, |wait| wait.min(AT_ONCE));
+    let at_once = wait.map_or(AT_ONCE, |wait| wait.limit.min(AT_ONCE));
     let wait_ms = Some(at_once.as_millis() as u32);
     let request = |spec: &JobSpec| CreateJobRequest {
         idempotency_key: rand::random_range(1..=u64::MAX),
@@ -52,13 +53,9 @@ pub async fn create(
 ///
 /// # Errors
 /// [`TimedOut`](crate::exit::Exit::TimedOut): they are not ready in time. A job was deleted, or the controller does not answer.
-pub async fn ready(
-    client: &Client,
-    jobs: Vec<api::Job>,
-    wait: Option<Duration>,
-) -> Result<Vec<api::Job>> {
-    match wait.unwrap_or(READY) {
-        Duration::ZERO => Ok(jobs),
+pub async fn ready(client: &Client, jobs: &mut [api::Job], wait: Option<Bound>) -> Result<()> {
+    match wait.unwrap_or_else(|| READY.into()) {
+        bound if bound.limit.is_zero() => Ok(()),
         bound => wait::ready(client, jobs, bound).await,
     }
 }

@@ -1,13 +1,11 @@
 //! Deletes the jobs that a name stands for, and waits until all switches have removed them.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use tonic::Code;
 use ultima_api::client::{Client, ClientError};
 
-use super::wait;
-use crate::document::Deleted;
+use super::wait::{self, Bound};
+use crate::document::{Deleted, pending};
 use crate::exit::HalfDone;
 
 /// Deletes jobs one after the other. With a `bound` it then waits, in all at most that long, until no switch holds anything of them.
@@ -18,20 +16,17 @@ use crate::exit::HalfDone;
 pub async fn delete(
     client: &Client,
     names: &[String],
-    bound: Option<Duration>,
+    bound: Option<Bound>,
 ) -> Result<Vec<Deleted>> {
     let mut deleted = one_by_one(names, async |name| client.delete_job(name).await).await?;
     let Some(bound) = bound else {
         return Ok(deleted);
     };
-    let pending = deleted
+    let switches = deleted
         .iter_mut()
         .flat_map(|job| std::mem::take(&mut job.pending_switches));
-    let pending: Vec<String> = pending.collect();
-    let left = |switches: &str| {
-        format!("disconnected: {switches}; the controller removes the job there when they are back")
-    };
-    wait::settled(client, &pending, bound, left).await?;
+    let switches: Vec<String> = switches.collect();
+    wait::settled(client, &switches, bound, pending).await?;
     Ok(deleted)
 }
 

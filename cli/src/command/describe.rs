@@ -11,7 +11,7 @@ use crate::controller_address::ControllerAddress;
 use crate::names;
 use crate::runtime::run_beside;
 
-/// Show everything about a job, switch, host or link
+/// Show everything about a job, switch, host, link or port
 ///
 /// For programs, `ultima get KIND NAME -o json` prints one object.
 #[derive(clap::Args)]
@@ -19,7 +19,7 @@ use crate::runtime::run_beside;
     ultima describe job train\n  \
     ultima describe switch/s1")]
 pub struct Arguments {
-    /// Kind of object: job, switch, host or link; or the object as `get -o name` prints it, such as job/train
+    /// Kind of object: job, switch, host, link or port; or the object as `get -o name` prints it, such as job/train
     #[arg(value_name = "KIND[/NAME]", add = names::kinds())]
     which: Which,
     /// Its name

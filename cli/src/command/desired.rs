@@ -91,8 +91,8 @@ pub fn compare(written: &[WrittenJob], existing: &[api::Job]) -> Compared {
             };
             let differs = differences(&spec, request.seed(), job);
             let members = members(&spec, job);
-            // The members of a grid are fixed.
-            let is_resizable = matches!(request, JobRequest::Job(_));
+            // The members of a grid are fixed, and those of a job that is on no switch.
+            let is_resizable = matches!(request, JobRequest::Job(_)) && job.unfit.is_empty();
             if members.is_some() && is_resizable && differs.is_empty() {
                 compared.resized.push(Resized {
                     name: spec.name,
@@ -108,11 +108,9 @@ pub fn compare(written: &[WrittenJob], existing: &[api::Job]) -> Compared {
                 true => Action::Unchanged,
                 false => Action::Differs,
             };
-            let name = spec.name;
             compared.found.push(Applied {
-                name,
-                action,
                 differs,
+                ..Applied::new(&spec.name, action)
             });
         }
     }

@@ -20,7 +20,8 @@ use ultima_controller::routing::Routes;
 use super::desired::{Resized, check_names, compare};
 use super::get::{self, Kind};
 use super::resume::asked;
-use super::{dot, refusal, wait};
+use super::wait::{self, Bound};
+use super::{dot, refusal};
 use crate::controller_address::ControllerAddress;
 use crate::document::{self, Applied};
 use crate::exit::Exit;
@@ -76,7 +77,7 @@ enum Command {
         #[arg(long, conflicts_with = "format")]
         dot: bool,
         /// Highlight the tree and the members of this job
-        #[arg(long, value_name = "NAME", requires = "dot")]
+        #[arg(long, value_name = "NAME", requires = "dot", value_parser = crate::names::job)]
         job: Option<String>,
         #[command(flatten)]
         output: Output,
@@ -104,7 +105,7 @@ enum Command {
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
         /// Assume that this job is deleted first. Repeatable
-        #[arg(long, value_name = "JOB")]
+        #[arg(long, value_name = "JOB", value_parser = crate::names::job)]
         without: Vec<String>,
         #[command(flatten)]
         output: Output,
@@ -123,7 +124,7 @@ enum Command {
         ultima fabric drain leaf1/9-spine1/1")]
     Drain {
         /// Switch (s1), port (s1/9), or link between switches (s1/9-s2/9, or one of its ports)
-        #[arg(add = crate::names::elements())]
+        #[arg(add = crate::names::elements(), value_parser = crate::names::element)]
         element: String,
         /// Wait at most TIME, such as 10s, until all switches have confirmed the new routes [default: do not wait]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
@@ -137,7 +138,7 @@ enum Command {
     #[command(after_help = "Example: ultima fabric undrain spine1")]
     Undrain {
         /// Switch, port or link, as for `drain`
-        #[arg(add = crate::names::elements())]
+        #[arg(add = crate::names::elements(), value_parser = crate::names::element)]
         element: String,
         /// Wait at most TIME, such as 10s, until all switches have confirmed the new routes [default: do not wait]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
@@ -326,6 +327,7 @@ async fn drain(
     wait: Option<Duration>,
     output: Output,
 ) -> Result<(String, Exit)> {
+    let wait = wait.map(Bound::from);
     let mut answer = client.drain(element, drained).await?;
     if let Some(bound) = wait
         && !answer.pending_switches.is_empty()

@@ -1,4 +1,4 @@
-//! `ultima get`: lists jobs, switches, hosts and links.
+//! `ultima get`: lists jobs, switches, hosts, links, ports and events.
 
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
+use serde_json::json;
 use ultima_api::client::Client;
 use ultima_api::v1 as api;
 
@@ -18,7 +19,7 @@ use crate::runtime::run_beside;
 use crate::view::{Listing, Row, View, age};
 use ultima_console::output::Json;
 
-/// List jobs, switches, hosts, links or events
+/// List jobs, switches, hosts, links, ports or events
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     ultima get jobs\n  \
@@ -27,7 +28,7 @@ use ultima_console::output::Json;
     ultima get job/train -o yaml\n  \
     ultima get hosts -o jsonpath='{[*].ip}'")]
 pub struct Arguments {
-    /// Kind of object: jobs, switches, hosts, links or events; or an object as `-o name` prints it, such as job/train
+    /// Kind of object: jobs, switches, hosts, links, ports or events; or an object as `-o name` prints it, such as job/train
     #[arg(value_name = "KIND[/NAME]", add = names::kinds())]
     which: Which,
     /// Only the object of this name
@@ -54,6 +55,9 @@ pub enum Kind {
     /// Links between switches
     #[value(alias = "link")]
     Links,
+    /// Ports of switches with a host or a link
+    #[value(alias = "port")]
+    Ports,
     /// Recent events, as `ultima events`
     #[value(aliases = ["event", "ev"])]
     Events,
@@ -67,6 +71,7 @@ impl Kind {
             Kind::Switches => "switch",
             Kind::Hosts => "host",
             Kind::Links => "link",
+            Kind::Ports => "port",
             Kind::Events => "event",
         }
     }
@@ -91,7 +96,7 @@ impl FromStr for Which {
         match <Kind as ValueEnum>::from_str(kind, false) {
             Ok(kind) => Ok(Which { kind, name }),
             Err(_) => Err(
-                "expected jobs, switches, hosts, links or events, or an object such as job/train",
+                "expected jobs, switches, hosts, links, ports or events, or an object such as job/train",
             ),
         }
     }
@@ -156,6 +161,7 @@ pub async fn listing(client: &Client, kind: Kind) -> Result<Listing> {
         Kind::Switches => switches(client).await,
         Kind::Hosts => hosts(client).await,
         Kind::Links => links(client).await,
+        Kind::Ports => ports(client).await,
         Kind::Events => events(client, "").await,
     }
 }
@@ -300,6 +306,37 @@ async fn links(client: &Client) -> Result<Listing> {
         header: &["NAME", "STATUS", "JOBS"],
         wide: &[],
         rows: fabric.links.iter().map(row).collect::<Result<_>>()?,
+    })
+}
+
+/// The ports with a host, and both ports of each link.
+async fn ports(client: &Client) -> Result<Listing> {
+    let fabric = asked(client, async |client| client.fabric().await).await?;
+    let switches = asked(client, async |client| client.switches().await).await?;
+    let (hosts, links) = (fabric.hosts.iter(), fabric.links.iter());
+    let hosts = hosts.map(|host| (&host.port_name, &host.name));
+    let trunks = links
+        .filter_map(|link| link.ends.as_ref())
+        .flat_map(|it| [(&it.from_name, &it.to_name), (&it.to_name, &it.from_name)]);
+    let state = |name: &str| {
+        let mut all = switches.iter().flat_map(|switch| &switch.elements);
+        let state = all.find(|it| it.element == name);
+        state.map_or("up", |it| &it.state)
+    };
+    let row = |(name, peer): (&String, &String)| {
+        let state = state(name);
+        Ok(Row {
+            name: name.clone(),
+            cells: vec![name.clone(), state.to_owned(), peer.clone()],
+            aging: &[],
+            document: Json::of(&json!({ "name": name, "state": state, "peer": peer }))?,
+        })
+    };
+    Ok(Listing {
+        kind: Kind::Ports.singular(),
+        header: &["NAME", "STATUS", "PEER"],
+        wide: &[],
+        rows: hosts.chain(trunks).map(row).collect::<Result<_>>()?,
     })
 }
 

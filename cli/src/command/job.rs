@@ -17,7 +17,7 @@ use super::deletion;
 use super::get;
 use super::membership;
 use super::telemetry::{UNREACHABLE, unreachable};
-use super::wait;
+use super::wait::{self, Bound};
 use crate::controller_address::ControllerAddress;
 use crate::document::{self, OneOrAll, state};
 use crate::exit::Exit;
@@ -87,7 +87,7 @@ enum Command {
     #[command(after_help = "Example: ultima job show train")]
     Show {
         /// Name of the job, or of a grid for all its jobs
-        #[arg(add = names::jobs())]
+        #[arg(add = names::jobs(), value_parser = names::job)]
         name: String,
         #[command(flatten)]
         output: Output,
@@ -101,7 +101,7 @@ enum Command {
         ultima job check train -o json")]
     Check {
         /// Name of the job, or of a grid for all its jobs
-        #[arg(add = names::jobs())]
+        #[arg(add = names::jobs(), value_parser = names::job)]
         name: String,
         #[command(flatten)]
         output: Output,
@@ -136,7 +136,7 @@ enum Command {
     #[command(after_help = "Example: ultima job delete train --wait 10s")]
     Delete {
         /// Name of the job, or of a grid for all its jobs
-        #[arg(add = names::jobs())]
+        #[arg(add = names::jobs(), value_parser = names::job)]
         name: String,
         /// Wait at most TIME, such as 10s, until disconnected switches have removed the job, too [default: do not wait]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
@@ -153,17 +153,33 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Create { file, .. } => Some(only_one(file)?),
         _ => None,
     };
+    // For the whole command.
+    let bound = match &arguments.command {
+        Command::Create { wait, .. } | Command::Delete { wait, .. } => wait.map(Bound::from),
+        _ => None,
+    };
     run_beside(async {
         let client = arguments.at.connect().await?;
         let mut exit = Exit::Success;
         let text = match arguments.command {
-            Command::Create { wait, output, .. } => {
+            Command::Create { output, .. } => {
                 let written = [written.expect("read above")];
                 let specs = written[0].request.jobs(rand::random());
-                let jobs = creation::create(&client, &written, &specs, wait).await?;
-                let mut jobs = creation::ready(&client, jobs, wait).await?;
-                if let Some(bound) = wait.filter(|wait| !wait.is_zero()) {
-                    jobs = wait::joined(&client, jobs, bound).await?;
+                let mut jobs = creation::create(&client, &written, &specs, bound).await?;
+                let waited = async {
+                    creation::ready(&client, &mut jobs, bound).await?;
+                    match bound.filter(|bound| !bound.limit.is_zero()) {
+                        Some(bound) => wait::joined(&client, &mut jobs, bound).await,
+                        None => Ok(()),
+                    }
+                };
+                match waited.await {
+                    // The jobs remain.
+                    Err(late) if Exit::of(&late) == Exit::TimedOut => {
+                        output::print(&output.print(&one_or_all(&jobs), || summary(&jobs))?)?;
+                        return Err(late);
+                    }
+                    waited => waited?,
                 }
                 output.print(&one_or_all(&jobs), || summary(&jobs))?
             }
@@ -208,9 +224,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 let done = membership::watch(&client, &arguments.at, &watch).await;
                 return of_no_grid(&client, &watch.name, done).await;
             }
-            Command::Delete { name, wait, output } => {
+            Command::Delete { name, output, .. } => {
                 let names = jobs_of(&client, &name).await?;
-                let deleted = deletion::delete(&client, &names, wait).await?;
+                let deleted = deletion::delete(&client, &names, bound).await?;
                 let text = deleted.iter().map(document::Deleted::text).collect();
                 output.print(&OneOrAll::of(deleted), || text)?
             }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 use ultima_api::client::{Client, JobWatch};
 use ultima_api::v1::evict_member_request::Member as Named;
 use ultima_api::v1::membership_event::Kind;
@@ -13,6 +13,7 @@ use ultima_api::v1::{self as api, MembershipEvent, WatchJobResponse};
 use ultima_controller::server::LONGEST_JOIN_WAIT;
 
 use super::resume::resumed;
+use super::wait::Bound;
 use crate::controller_address::ControllerAddress;
 use crate::document;
 use crate::exit::Exit;
@@ -25,7 +26,7 @@ use ultima_console::units::{self, counted};
 #[group(id = "members_wanted", required = true, multiple = true, args = ["members", "add", "remove", "cancel"])]
 pub struct Resize {
     /// Name of the job
-    #[arg(add = names::jobs())]
+    #[arg(add = names::jobs(), value_parser = names::job)]
     pub name: String,
     /// Hosts of all members of the new epoch, in rank order
     #[arg(long, value_name = "HOST,...", value_delimiter = ',', conflicts_with_all = ["add", "remove"])]
@@ -55,7 +56,7 @@ pub struct Resize {
 #[group(id = "member_meant", required = true, args = ["member", "host"])]
 pub struct Evict {
     /// Name of the job
-    #[arg(add = names::jobs())]
+    #[arg(add = names::jobs(), value_parser = names::job)]
     pub name: String,
     /// Rank of the member, or its host if that has only one rank of the job. A number is a rank
     #[arg(value_name = "RANK|HOST", conflicts_with = "host")]
@@ -88,7 +89,7 @@ struct End {
 #[derive(clap::Args)]
 pub struct Watch {
     /// Name of the job
-    #[arg(add = names::jobs())]
+    #[arg(add = names::jobs(), value_parser = names::job)]
     pub name: String,
     #[command(flatten)]
     output: Output,
@@ -109,7 +110,7 @@ pub async fn resize(
     at: &ControllerAddress,
     arguments: &Resize,
 ) -> Result<ExitCode> {
-    let name = &arguments.name;
+    let (name, bound) = (&arguments.name, arguments.end.wait.map(Bound::from));
     if arguments.cancel {
         let job = client.cancel_change(name, 0).await?;
         let text = format!(
@@ -134,7 +135,7 @@ pub async fn resize(
     let events = Events::watch(client, at, name).await?;
     let terms = (arguments.join_timeout, arguments.evict_unresponsive);
     let job = client.resize_job((name, number), &members, terms).await?;
-    follow(events, &job, &arguments.end).await
+    follow(events, &job, (&arguments.end, bound)).await
 }
 
 /// Evicts a member.
@@ -142,12 +143,13 @@ pub async fn evict(client: &Client, at: &ControllerAddress, arguments: &Evict) -
     let Evict {
         name, reason, end, ..
     } = arguments;
+    let bound = end.wait.map(Bound::from);
     let member = arguments.member();
     let events = Events::watch(client, at, name).await?;
     let number = client.job(name).await?.id;
     let seen = (name.as_str(), arguments.epoch.unwrap_or_default(), number);
     let job = client.evict_seen(seen, member, reason).await?;
-    follow(events, &job, end).await
+    follow(events, &job, (end, bound)).await
 }
 
 impl Evict {
@@ -243,15 +245,19 @@ async fn show(client: &Client, at: &ControllerAddress, arguments: &Watch) -> Res
 }
 
 /// Prints the job after the start of a change; with `--wait`, after its end.
-async fn follow(events: Events<'_>, job: &api::Job, end: &End) -> Result<ExitCode> {
-    let Some(bound) = end.wait else {
+async fn follow(
+    events: Events<'_>,
+    job: &api::Job,
+    (end, bound): (&End, Option<Bound>),
+) -> Result<ExitCode> {
+    let Some(bound) = bound else {
         return print_job(end, job, started(job));
     };
-    let waited = timeout(bound, until_over(events, job, end)).await;
+    let waited = timeout_at(bound.end, until_over(events, job, end)).await;
     waited.unwrap_or_else(|_| {
-        let name = &job.name;
+        let (name, limit) = (&job.name, bound.limit);
         Err(Exit::TimedOut.because(format!(
-            "job {name}: the change is not complete after {bound:?}; it continues, watch it with `ultima job watch {name}`"
+            "job {name}: the change is not complete after {limit:?}; it continues, watch it with `ultima job watch {name}`"
         ))
         .into())
     })

@@ -17,7 +17,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Restarts a watch that failed with `why` at the current leader at `at`, and reports that on standard error.
 ///
 /// # Errors
-/// `why`, if it does not mean that the controller is gone, or if there is only one controller; no leader within 10 s; errors of `begin`.
+/// `why`, if it does not mean that the controller is gone or leads no more, or if there is only one controller; no leader
+/// within 10 s; errors of `begin`.
 pub async fn resumed<W>(
     at: &ControllerAddress,
     why: anyhow::Error,
@@ -56,16 +57,58 @@ async fn again<T>(
     why: anyhow::Error,
     begin: impl AsyncFn() -> Result<T, ClientError>,
 ) -> Result<T> {
-    let is_away = |error: &anyhow::Error| Exit::of(error) == Exit::Unavailable;
-    if !is_of_several || !is_away(&why) {
+    if !is_of_several || !is_lost(&why) {
         return Err(why);
     }
     eprintln!("warning: lost the connection to the controller; looking for the current leader");
     let end = Instant::now() + BOUND;
     loop {
         match begin().await.map_err(anyhow::Error::from) {
-            Err(error) if is_away(&error) && Instant::now() < end => sleep(PAUSE).await,
+            Err(error) if is_lost(&error) && Instant::now() < end => sleep(PAUSE).await,
             begun => return begun,
         }
+    }
+}
+
+/// True if the controller is gone or leads no more. One that refuses a request because a switch or etcd is away answers.
+fn is_lost(error: &anyhow::Error) -> bool {
+    let is_refusal = matches!(error.downcast_ref(), Some(ClientError::Refused { .. }));
+    !is_refusal && Exit::of(error) == Exit::Unavailable
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tonic::Code;
+
+    use super::*;
+
+    /// The number of repetitions of a request that failed with `error`.
+    async fn repetitions(error: ClientError) -> u32 {
+        let count = Cell::new(0);
+        let repeated = again(true, error.into(), async || {
+            count.set(count.get() + 1);
+            Ok(())
+        });
+        let is_repeated = repeated.await.is_ok();
+        assert_eq!(is_repeated, count.get() > 0);
+        count.get()
+    }
+
+    #[tokio::test]
+    async fn only_requests_that_another_leader_may_serve_are_repeated() {
+        let message = || "why".to_owned();
+        let refused = ClientError::Refused {
+            code: Code::Unavailable,
+            message: message(),
+            field: None,
+        };
+        assert_eq!(repetitions(refused).await, 0);
+        let message = message();
+        assert_eq!(repetitions(ClientError::Deposed { message }).await, 1);
+        let (addresses, reason) = ("a,b".to_owned(), "reset".to_owned());
+        let lost = ClientError::LostLeader { addresses, reason };
+        assert_eq!(repetitions(lost).await, 1);
     }
 }

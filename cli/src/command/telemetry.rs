@@ -34,7 +34,7 @@ const MAX_SHOWN: usize = 20;
     ultima telemetry --watch --every 10s -o json >> losses.jsonl")]
 pub struct Arguments {
     /// Name of the job [default: all jobs]
-    #[arg(add = crate::names::jobs())]
+    #[arg(add = crate::names::jobs(), value_parser = crate::names::job)]
     job: Option<String>,
     /// Print again every second until interrupted. JSON and YAML then contain only lossy operations reported since the last
     /// time. If --controller names several controllers, the watch continues with the next leader

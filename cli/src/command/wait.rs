@@ -18,8 +18,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
     /// The value of `--wait`.
-    limit: Duration,
-    end: Instant,
+    pub limit: Duration,
+    /// The deadline.
+    pub end: Instant,
 }
 
 /// Starts now.
@@ -56,17 +57,12 @@ async fn ask<T>(
     }
 }
 
-/// Waits at most `bound` until these jobs are ready, and returns them. Prints on standard error what is missing, when that
-/// changes.
+/// Waits until these jobs are ready, and updates them. Prints on standard error what is missing, when that changes.
 ///
 /// # Errors
 /// [`TimedOut`](Exit::TimedOut) with the switches that do not have them; a job was deleted, or the controller does not answer.
-pub async fn ready(
-    client: &Client,
-    mut jobs: Vec<api::Job>,
-    bound: impl Into<Bound>,
-) -> Result<Vec<api::Job>> {
-    let (bound, mut printed) = (bound.into(), String::new());
+pub async fn ready(client: &Client, jobs: &mut [api::Job], bound: Bound) -> Result<()> {
+    let mut printed = String::new();
     while let Some(job) = jobs.iter_mut().find(|job| !job.ready) {
         let missing = job.conditions.iter();
         let missing = missing.map(|it| format!("{}: {}", it.element, it.reason));
@@ -86,21 +82,15 @@ pub async fn ready(
         bound.pause(late).await?;
         *job = ask(client, async |client| client.job(&name).await).await?;
     }
-    Ok(jobs)
+    Ok(())
 }
 
-/// Waits at most `bound` until all members of these jobs have joined, and returns the jobs.
+/// Waits until all members of these jobs have joined, and updates the jobs.
 ///
 /// # Errors
 /// [`TimedOut`](Exit::TimedOut) with the missing members; a job was deleted, or the controller does not answer.
-pub async fn joined(
-    client: &Client,
-    jobs: Vec<api::Job>,
-    bound: impl Into<Bound>,
-) -> Result<Vec<api::Job>> {
-    let bound = bound.into();
-    let mut all = Vec::new();
-    for mut job in jobs {
+pub async fn joined(client: &Client, jobs: &mut [api::Job], bound: Bound) -> Result<()> {
+    for job in jobs {
         loop {
             let free = job
                 .members
@@ -110,7 +100,7 @@ pub async fn joined(
                 .map(|member| format!("rank {} on {}", member.rank, member.host))
                 .collect();
             if missing.is_empty() {
-                break all.push(job);
+                break;
             }
             let (name, missing) = (&job.name, missing.join(", "));
             let late = |bound| {
@@ -119,19 +109,18 @@ pub async fn joined(
                 )
             };
             bound.pause(late).await?;
-            job = ask(client, async |client| client.job(name).await).await?;
+            *job = ask(client, async |client| client.job(name).await).await?;
         }
     }
-    Ok(all)
+    Ok(())
 }
 
-/// Waits at most `bound` until these jobs, given by name and number of their epoch, are in their next epoch.
+/// Waits until these jobs, given by name and number of their epoch, are in their next epoch.
 ///
 /// # Errors
 /// [`TimedOut`](Exit::TimedOut) with the job that is not; [`Failure`](Exit::Failure) with the reason for a cancelled change; a job was deleted,
 /// or the controller does not answer.
-pub async fn changed(client: &Client, jobs: &[(&str, u32)], bound: impl Into<Bound>) -> Result<()> {
-    let bound = bound.into();
+pub async fn changed(client: &Client, jobs: &[(&str, u32)], bound: Bound) -> Result<()> {
     for (name, before) in jobs {
         loop {
             let job = ask(client, async |client| client.job(name).await).await?;
@@ -154,17 +143,16 @@ pub async fn changed(client: &Client, jobs: &[(&str, u32)], bound: impl Into<Bou
     Ok(())
 }
 
-/// Waits at most `bound` until these switches are connected and need no resync.
+/// Waits until these switches are connected and need no resync.
 ///
 /// # Errors
 /// [`TimedOut`](Exit::TimedOut) with the text that `left` makes from the other switches; the controller does not answer.
 pub async fn settled(
     client: &Client,
     names: &[String],
-    bound: impl Into<Bound>,
+    bound: Bound,
     left: impl Fn(&str) -> String,
 ) -> Result<()> {
-    let bound = bound.into();
     loop {
         let switches = ask(client, async |client| client.switches().await).await?;
         let unsettled = switches

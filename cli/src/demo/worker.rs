@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
-use ultima_agent::rank::{EpochMember, JoinedRank, ReadyRanks, ready};
+use ultima_agent::rank::{EpochMember, JoinTimeout, JoinedRank, ReadyRanks, ready};
 use ultima_agent::{Link, Settings};
 use ultima_api::client::Client;
 use ultima_host::trace::TraceFile;
@@ -216,7 +216,9 @@ async fn join(config: &WorkerConfig, port: OwnedFd) -> Result<(EpochMember, Opti
         held: ultima_agent::Held::default(),
         notice: |line| eprintln!("{line}"),
     };
-    let mut rank = JoinedRank::join_job(&context, &config.job, Link::Port(port)).await?;
+    let limit = JoinTimeout::from(JOIN_TIMEOUT);
+    let port = Link::Port(port);
+    let mut rank = JoinedRank::join_job(&context, &config.job, port, limit.until).await?;
     let trace = match (&config.trace, rank.session_to_trace()) {
         (Some(path), Some(session)) => {
             let file = session.trace_to(path, "ultima demo");
@@ -224,7 +226,7 @@ async fn join(config: &WorkerConfig, port: OwnedFd) -> Result<(EpochMember, Opti
         }
         _ => None,
     };
-    let ReadyRanks { begin, removed } = ready(&context, vec![rank], JOIN_TIMEOUT).await?;
+    let ReadyRanks { begin, removed } = ready(&context, vec![rank], limit).await?;
     let member = begin.into_iter().next();
     let member = member.and_then(|(rank, _)| rank.into_member(&context, Duration::ZERO));
     match member {

@@ -12,6 +12,9 @@ pub struct Applied {
     /// The fields in which the existing job differs from its file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub differs: Vec<String>,
+    /// Disconnected switches, from which the controller removes the deleted job when they are back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pending_switches: Vec<String>,
 }
 
 /// An action, done or planned.
@@ -56,6 +59,19 @@ impl Applied {
             name: name.to_owned(),
             action,
             differs: Vec::new(),
+            pending_switches: Vec::new(),
+        }
+    }
+
+    /// The action as text, with the switches that are behind.
+    pub fn text(&self) -> String {
+        let text = self.action.text();
+        match self.pending_switches.is_empty() {
+            true => text.to_owned(),
+            false => format!(
+                "{text}; {}",
+                super::pending(&self.pending_switches.join(", "))
+            ),
         }
     }
 

@@ -212,11 +212,14 @@ impl Deleted {
     pub fn text(&self) -> String {
         let mut text = format!("deleted {}\n", self.name);
         if !self.pending_switches.is_empty() {
-            let switches = self.pending_switches.join(", ");
-            text += &format!(
-                "disconnected: {switches}; the controller removes the job there when they are back\n"
-            );
+            text += &pending(&self.pending_switches.join(", "));
+            text.push('\n');
         }
         text
     }
+}
+
+/// The line about disconnected switches that have entries of a deleted job.
+pub fn pending(switches: &str) -> String {
+    format!("disconnected: {switches}; the controller removes the job there when they are back")
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 pub use applied::{Action, Applied};
 pub use check::Report as Check;
 pub use fabric::{Checked, Diff, Drained, Host, Link, RecentEvent, Switch, not_rerouted_text};
-pub use job::{Deleted, Job, kind, ready, state, status};
+pub use job::{Deleted, Job, kind, pending, ready, state, status};
 pub use membership::{Current, Event};
 pub use plan::Plan;
 pub use telemetry::telemetry;

@@ -46,7 +46,7 @@ fn get_lists_each_kind_in_each_format() {
         assert_eq!(printed("job list -o name"), "job/train\n");
         assert_eq!(printed("get sw -o name"), "switch/s1\nswitch/s2\n");
         // `get` and `describe` take what `-o name` prints.
-        for kind in ["jobs", "switches", "hosts", "links"] {
+        for kind in ["jobs", "switches", "hosts", "links", "ports"] {
             let names = printed(&format!("get {kind} -o name"));
             let name = names.lines().next().expect("one");
             assert_eq!(printed(&format!("get {name} -o name")), format!("{name}\n"));
@@ -57,6 +57,13 @@ fn get_lists_each_kind_in_each_format() {
                 "{described}"
             );
         }
+        assert!(printed("job show job/train").contains("REPLICATED"));
+        printed("fabric drain switch/s1");
+        assert!(printed("events switch/s1").contains("Drained"));
+        let port = printed("get ports -o name");
+        let port = port.lines().next().expect("one");
+        printed(&format!("events {port}"));
+        printed("fabric undrain s1");
         assert!(printed("get jobs -o wide").contains("SWITCHES"));
         let bare = printed("get hosts --no-headers");
         assert!(bare.starts_with("h1 "), "{bare}");

@@ -1,6 +1,8 @@
 //! `ultima job`: creates, shows, resizes and deletes jobs.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
 use std::time::Duration;
 
 use crate::common::{self, output};
@@ -163,8 +165,8 @@ fn the_help_names_every_field_of_a_job() {
     }
 }
 
-fn document(text: &str) -> Value {
-    serde_json::from_str(text).expect("JSON")
+fn document(text: impl AsRef<[u8]>) -> Value {
+    serde_json::from_slice(text.as_ref()).expect("JSON")
 }
 
 /// The documents that scripts read.
@@ -204,9 +206,12 @@ fn wait_has_a_timeout() {
         fs::write(&file, "{ name: train, members: [h1, h3] }").expect("written");
         let file = file.to_str().expect("text");
         let at = ["job", "--controller", &address];
-        let create = ["create", "-f", file, "--wait", "200ms"];
-        let late = common::refused_with(6, &[&at[..], &create].concat());
-        assert!(late.contains("rank 0 on h1, rank 1 on h3"), "{late}");
+        let create = ["create", "-f", file, "--wait", "200ms", "-o", "json"];
+        let late = output(&[&at[..], &create].concat());
+        let said = String::from_utf8_lossy(&late.stderr);
+        assert_eq!(late.status.code(), Some(6), "{said}");
+        assert!(said.contains("rank 0 on h1, rank 1 on h3"), "{said}");
+        assert_eq!(document(&late.stdout)["name"], "train");
         let shown = document(&printed(
             &[&at[..], &["show", "train", "--output=json"]].concat(),
         ));
@@ -221,6 +226,65 @@ fn wait_has_a_timeout() {
         let gone = common::refused_with(4, &[&at[..], &["show", "train"]].concat());
         assert!(gone.contains("no job \"train\""), "{gone}");
         printed(&[&at[..], &["delete", "heavy", "--wait", "10s"]].concat());
+    });
+}
+
+/// A job of a switch that is away is not ready: its creation says so, and a rank waits for it.
+#[test]
+fn a_rank_waits_until_its_job_is_ready() {
+    Target::Sockets.run(Fabric::pair(), &[], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("job.yaml");
+        fs::write(&file, "{ name: train, members: [h1, h3] }").expect("written");
+        let at = ["--controller", &address];
+        let rank = |timeout| {
+            let agent = [
+                "agent",
+                "--job",
+                "train",
+                "--host",
+                "h3",
+                "--join-timeout",
+                timeout,
+            ];
+            common::ultima(&[&agent[..], &at].concat())
+        };
+        let waiting = "waiting for a rank on h3: job train is not ready: switch s2: ";
+        let mut patient = None;
+        stage.operate(1, async |_| {
+            let file = file.to_str().expect("text");
+            let create = ["job", "create", "-f", file, "--wait", "200ms", "-o", "json"];
+            let late = output(&[&create[..], &at].concat());
+            assert_eq!(late.status.code(), Some(6), "{late:?}");
+            assert_eq!(document(&late.stdout)["conditions"][0]["element"], "s2");
+            let late = rank("100ms").output().expect("it runs");
+            let said = String::from_utf8_lossy(&late.stderr).into_owned();
+            assert_eq!(late.status.code(), Some(6), "{said}");
+            assert_eq!(said.matches(waiting).count(), 1, "{said}");
+            assert!(
+                said.contains("error: timed out: job train is not ready"),
+                "{said}"
+            );
+            let mut rank = rank("120s")
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("it starts");
+            let mut line = String::new();
+            let mut errors = BufReader::new(rank.stderr.take().expect("piped"));
+            errors.read_line(&mut line).expect("a line");
+            assert!(line.starts_with(waiting), "{line}");
+            patient = Some((rank, errors));
+        });
+        // The switch is back.
+        common::wait_until("the rank joins", || {
+            let events = printed(&[&["events", "job/train"], &at[..]].concat());
+            events.contains("Joined")
+        });
+        let (mut rank, _errors) = patient.expect("started");
+        // It may have ended: this machine need not have an address of the host.
+        rank.kill().expect("it was not waited for");
+        rank.wait().expect("it ends");
     });
 }
 

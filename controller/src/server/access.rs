@@ -8,6 +8,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use futures_util::future::{Either, Ready, ready};
 use tonic::body::Body;
@@ -19,6 +20,7 @@ use tonic::{Request, Status};
 use ultima_api::identity::{Identity, Role};
 use webpki::EndEntityCert;
 
+use super::call_rates::CallRates;
 use super::connections::Peer;
 
 use Role::{Agent, Controller, Operator, Viewer};
@@ -153,9 +155,29 @@ fn identity_of(certificate: &CertificateDer<'_>) -> Option<Identity> {
     identities.next().is_none().then_some(identity)
 }
 
-/// A service that only callers with the right role reach. Requests carry their [`Caller`].
+/// A service that only callers with the right role reach, and not too often. Requests carry their [`Caller`].
 #[derive(Clone)]
-pub struct Guard<S>(pub S);
+pub struct Guard<S> {
+    service: S,
+    rates: CallRates,
+}
+
+impl<S> Guard<S> {
+    /// Guards a service. The calls of all services with these rates count together.
+    pub fn new(service: S, rates: &CallRates) -> Self {
+        let rates = rates.clone();
+        Guard { service, rates }
+    }
+
+    fn admit(&self, request: &http::Request<Body>) -> Result<Caller, Status> {
+        let caller = Caller::of(request.extensions())?;
+        if let Caller::Certified(identity) = &caller {
+            self.rates.count(identity, Instant::now())?;
+        }
+        caller.may_call(request.uri().path())?;
+        Ok(caller)
+    }
+}
 
 impl<S: NamedService> NamedService for Guard<S> {
     const NAME: &'static str = S::NAME;
@@ -170,7 +192,7 @@ where
     type Future = Either<Ready<Result<Self::Response, Infallible>>, S::Future>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.0.poll_ready(context)
+        self.service.poll_ready(context)
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
@@ -179,11 +201,10 @@ where
         if let Some(peer) = tls.map(|tls| tls.get_ref()).or(extensions.get()) {
             peer.asks();
         }
-        let caller = Caller::of(extensions);
-        match caller.and_then(|it| it.may_call(request.uri().path()).map(|()| it)) {
+        match self.admit(&request) {
             Ok(caller) => {
                 request.extensions_mut().insert(caller);
-                Either::Right(self.0.call(request))
+                Either::Right(self.service.call(request))
             }
             Err(refused) => Either::Left(ready(Ok(refused.into_http()))),
         }

@@ -10,18 +10,19 @@ use ultima_api::address::Listen;
 use ultima_api::v1::control_server::ControlServer;
 use ultima_api::v1::leadership_server::LeadershipServer;
 use ultima_api::v1::{self as api, Role as ApiRole};
-use ultima_grpc::transport::root_cause;
 
 use super::access::Guard;
+use super::call_rates::CallRates;
 use super::condition::Condition;
 use super::controller::Controller;
 use super::error::ServeError;
 use super::gate::Gate;
 use super::journal::Lead;
 use super::leadership_service::{LeadershipService, Who, standing_of};
+use super::listen::{self, Secured};
 use super::registry::Registry;
 use super::service::ControlService;
-use super::{Config, attentive, check_listen, drained, listen, lock};
+use super::{Config, check_listen, drained, lock};
 use crate::fabric::Fabric;
 use crate::metrics::RoleStanding;
 use crate::routing::Routes;
@@ -76,7 +77,7 @@ pub struct CandidateHandle {
     address: Listen,
     candidate: Arc<Candidate>,
     stop: Option<oneshot::Sender<()>>,
-    server: JoinHandle<Result<(), tonic::transport::Error>>,
+    server: JoinHandle<()>,
     work: JoinHandle<()>,
 }
 
@@ -91,7 +92,7 @@ pub async fn serve_with_etcd(
     advertise: Option<String>,
 ) -> Result<CandidateHandle, ServeError> {
     check_listen(&config)?;
-    let mut server = attentive(config.tls.as_ref())?;
+    let server = Secured::new(config.tls.clone())?;
     let listener = listen::bind(&config.listen).await?;
     let address = listener.address.clone();
     let itself = Leader {
@@ -107,11 +108,12 @@ pub async fn serve_with_etcd(
         problem: std::sync::Mutex::default(),
     });
     let leadership = LeadershipService::new(Who::Candidate(Arc::clone(&candidate)));
-    let server = server
-        .add_service(Guard(Gate::new(Arc::clone(&candidate))))
-        .add_service(Guard(LeadershipServer::new(leadership)));
+    let (gate, rates) = (Gate::new(Arc::clone(&candidate)), CallRates::default());
+    let leadership = LeadershipServer::new(leadership);
+    let routes = tonic::service::Routes::new(Guard::new(gate, &rates))
+        .add_service(Guard::new(leadership, &rates));
     let (stop, stopped) = oneshot::channel::<()>();
-    let server = tokio::spawn(listener.serve(server, async {
+    let server = tokio::spawn(listener.serve((server, routes), async {
         // An error means that the handle was dropped, which also stops the server.
         let _ = stopped.await;
     }));
@@ -137,13 +139,11 @@ impl CandidateHandle {
     /// Returns the reason when the controller has ended without being stopped, which is a defect.
     pub async fn ended(&mut self) -> String {
         let ended = tokio::select! {
-            work = &mut self.work => work.err().map(|error| error.to_string()),
-            server = &mut self.server => match server {
-                Ok(served) => served.err().map(|error| root_cause(&error)),
-                Err(error) => Some(error.to_string()),
-            },
+            work = &mut self.work => work,
+            server = &mut self.server => server,
         };
-        ended.unwrap_or_else(|| "the listener has ended".into())
+        let panicked = ended.err().map(|error| error.to_string());
+        panicked.unwrap_or_else(|| "the listener has ended".into())
     }
 
     /// Returns a function for the present metrics as OpenMetrics text: the controller's role, and

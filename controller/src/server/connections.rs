@@ -87,7 +87,7 @@ impl Connections {
     }
 
     /// Takes up a connection from an IP address, or from a Unix socket. None if no room is left: it must be closed.
-    pub fn admit<S>(&self, stream: S, from: Option<IpAddr>) -> Option<Connection<S>> {
+    pub fn admit(&self, stream: Box<dyn Io>, from: Option<IpAddr>) -> Option<Connection> {
         let mut open = self.lock();
         let from_it = |open: &Open| {
             let entries = open.entries.values();
@@ -148,9 +148,14 @@ impl Peer {
     }
 }
 
+/// A stream of bytes in both directions: TCP, or a Unix socket.
+pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Io for S {}
+
 /// A connection with its place among the others.
-pub struct Connection<S> {
-    stream: S,
+pub struct Connection {
+    stream: Box<dyn Io>,
     peer: Peer,
     /// None after the first request.
     silence: Option<Silence>,
@@ -174,7 +179,7 @@ impl Drop for Place {
     }
 }
 
-impl<S> Connection<S> {
+impl Connection {
     /// Fails when the connection has been silent for too long.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         if self.peer.has_asked.load(Ordering::Relaxed) {
@@ -191,7 +196,7 @@ impl<S> Connection<S> {
     }
 }
 
-impl<S> Connected for Connection<S> {
+impl Connected for Connection {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
@@ -199,7 +204,7 @@ impl<S> Connected for Connection<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
+impl AsyncRead for Connection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -210,7 +215,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
+impl AsyncWrite for Connection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -257,12 +262,12 @@ mod tests {
         Some(Ipv4Addr::new(10, 0, 0, last).into())
     }
 
-    fn stream() -> DuplexStream {
-        duplex(64).0
+    fn stream() -> Box<DuplexStream> {
+        Box::new(duplex(64).0)
     }
 
     /// True if a read fails at once.
-    fn is_ended(connection: &mut Connection<DuplexStream>) -> bool {
+    fn is_ended(connection: &mut Connection) -> bool {
         let mut bytes = [0; 1];
         let read = connection.read(&mut bytes).now_or_never();
         matches!(read, Some(Err(_)))
@@ -275,7 +280,7 @@ mod tests {
         for _ in 0..2 {
             let (one, other) = duplex(64);
             theirs.push(other);
-            ours.push(connections.admit(one, address(1)).expect("room"));
+            ours.push(connections.admit(Box::new(one), address(1)).expect("room"));
         }
         ours[1].connect_info().asks();
         tokio::time::advance(FIRST_REQUEST).await;
@@ -286,9 +291,9 @@ mod tests {
     async fn a_new_connection_replaces_the_oldest_silent_one() {
         let connections = Connections::new(LIMITS);
         let (one, _other) = duplex(64);
-        let mut silent = connections.admit(one, address(1)).expect("room");
+        let mut silent = connections.admit(Box::new(one), address(1)).expect("room");
         let (two, _other) = duplex(64);
-        let mut asked = connections.admit(two, address(1)).expect("room");
+        let mut asked = connections.admit(Box::new(two), address(1)).expect("room");
         asked.connect_info().asks();
         let third = connections.admit(stream(), address(1)).expect("room");
         assert!(is_ended(&mut silent), "one address has two places");

@@ -433,7 +433,11 @@ impl Controller {
         let mut registry = self.registry();
         for record in registry.unready() {
             let (id, plan) = (record.job.id, &record.plan);
-            let has = |at: &SwitchId| self.switches[at.0].condition(id, plan).is_none();
+            let has = |at: &SwitchId| {
+                self.switches[at.0]
+                    .condition(id, plan, record.planned_at)
+                    .is_none()
+            };
             record.is_ready = plan.keys().all(has);
         }
         drop(registry);
@@ -560,7 +564,7 @@ impl Controller {
         let (id, plan) = (record.job.id, &record.plan);
         let conditions = plan
             .keys()
-            .filter_map(|at| self.switches[at.0].condition(id, plan));
+            .filter_map(|at| self.switches[at.0].condition(id, plan, record.planned_at));
         let standing = JobStanding {
             is_ready: record.is_ready,
             conditions: conditions.collect(),

@@ -256,6 +256,12 @@ pub enum JobRequestError {
         /// The names of all jobs.
         known: Vec<String>,
     },
+    /// The stored job does not fit the fabric, so that it is on no switch.
+    #[error("{reason}")]
+    Unfit {
+        /// Why it does not fit.
+        reason: String,
+    },
     /// The job does not fit.
     #[error("job {name}: {refusal}")]
     Refused {
@@ -278,7 +284,7 @@ pub enum JobRequestError {
     #[error(transparent)]
     Unsupported(#[from] Untranslatable),
     /// The job is not ready, so no member may join yet.
-    #[error("job {name} is not ready: {missing}; try again when `ultima job list` shows it ready")]
+    #[error("job {name} is not ready: {missing}; `ultima job list` shows when it is")]
     NotReady {
         /// The job's name.
         name: String,

@@ -18,7 +18,9 @@ use ultima_api::v1 as api;
 use ultima_api::v1::control_server::SERVICE_NAME;
 
 use super::candidate::Candidate;
+use super::controller::state_of;
 use super::messages::{all_jobs, job_named};
+use super::registry::Record;
 
 /// Passes calls to the controller while it leads; a standby reads jobs, and answers other calls with
 /// the leader's address.
@@ -65,7 +67,9 @@ impl tonic::server::UnaryService<api::ListJobsRequest> for ListJobs {
     fn call(&mut self, _: Request<api::ListJobsRequest>) -> Self::Future {
         let candidate = Arc::clone(&self.0);
         async move {
-            let jobs = all_jobs(candidate.fabric(), &candidate.jobs().await?);
+            let registry = candidate.jobs().await?;
+            // A standby does not know its switches.
+            let jobs = all_jobs(candidate.fabric(), &registry, |it| state_of(&registry, it));
             Ok(Response::new(api::ListJobsResponse { jobs }))
         }
         .boxed()
@@ -83,8 +87,10 @@ impl tonic::server::UnaryService<api::GetJobRequest> for GetJob {
         let candidate = Arc::clone(&self.0);
         async move {
             let name = request.into_inner().name;
-            let jobs = candidate.jobs().await?;
-            Ok(Response::new(job_named(candidate.fabric(), &jobs, &name)?))
+            let registry = candidate.jobs().await?;
+            let state_of = |it: &Record| state_of(&registry, it);
+            let job = job_named(candidate.fabric(), &registry, &name, state_of)?;
+            Ok(Response::new(job))
         }
         .boxed()
     }

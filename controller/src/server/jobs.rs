@@ -14,6 +14,7 @@ use ultima_api::v1::membership_event::Kind;
 use super::changes::Changes;
 use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
+use super::event_log::reason_of;
 use super::journal::KeepError;
 use super::registry::Registry;
 use crate::fabric::{Fabric, SwitchId};
@@ -344,6 +345,9 @@ impl Controller {
             let removed = changes.write(&self.journal, Change::Remove(ids)).await;
             removed.map_err(not_stored)?;
             self.registry().forget_stranded(name);
+            let object = format!("job/{name}");
+            self.log
+                .add(object, reason_of(Kind::Deleted), "it was on no switch");
             return Ok(Vec::new());
         }
         let (job, epochs) = {

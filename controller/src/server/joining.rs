@@ -18,6 +18,9 @@ use crate::fabric::HostId;
 use crate::job::{Job, JobId, Rank};
 use crate::names::some_of;
 
+/// How long a join waits for the switches at least: most epochs are on them within milliseconds.
+const LEAST_WAIT: Duration = Duration::from_secs(1);
+
 /// What a caller shows to prove that it is a member.
 #[derive(Clone, Copy)]
 pub struct Proof<'a> {
@@ -52,11 +55,13 @@ impl Controller {
             .host_named(host)
             .ok_or_else(|| JobRequestError::no_host(&self.fabric, host))?;
         let begun = Instant::now();
-        self.may_join(name, wait.unwrap_or_default()).await?;
-        let (joining, mut complete) = match self.take_rank(name, host_id, attempt) {
+        let (who, limit) = ((host_id, attempt), wait.unwrap_or_default().max(LEAST_WAIT));
+        self.until_open(name, who, limit).await;
+        let (joining, mut complete) = match self.take_rank(name, who) {
             Err(JobRequestError::Taken { all_left: true, .. }) if Line::of(name).is_none() => {
                 self.start_over(name).await?;
-                self.take_rank(name, host_id, attempt)?
+                self.until_open(name, who, limit).await;
+                self.take_rank(name, who)?
             }
             taken => taken?,
         };
@@ -87,31 +92,27 @@ impl Controller {
         })?;
         self.seats.keep(joining.job).await?;
         let (job, rank) = (joining.job, joining.taken.rank);
-        if state.job.key.is_some() {
-            let message = format!("rank {rank} on {host}, epoch {}", state.job.epoch.0);
-            self.log.add(format!("job/{name}"), "KeyFetched", &message);
-        }
+        self.record_key(&state.job, rank);
         if joining.done() {
             self.report_member(job, rank, Kind::Joined, "");
         }
         Ok((rank, state, attempt))
     }
 
-    /// Waits at most `limit` until a job is ready.
-    ///
-    /// # Errors
-    /// It is not ready by then, or no job has that name.
-    async fn may_join(&self, name: &str, limit: Duration) -> Result<(), JobRequestError> {
-        let is_over = |registry: &Registry| registry.named(name).map_or(true, |it| it.is_ready);
+    /// Waits at most `limit` until the epoch that a member would join is ready.
+    async fn until_open(&self, name: &str, who: (HostId, Attempt), limit: Duration) {
+        let is_over =
+            |registry: &Registry| (registry.open_to(name, who)).map_or(true, |it| it.is_ready);
         self.wait(limit, is_over).await;
-        let registry = self.registry();
-        let record = registry.named(name)?;
-        match record.is_ready {
-            true => Ok(()),
-            false => Err(JobRequestError::NotReady {
-                name: name.to_owned(),
-                missing: self.unwritten(&self.state_of(&registry, record)),
-            }),
+    }
+
+    /// Records that the member with a rank receives the key of a sealed job.
+    pub(super) fn record_key(&self, job: &Job, rank: Rank) {
+        if job.key.is_some() {
+            let host = &self.fabric.host(job.members[usize::from(rank.0)].host).name;
+            let message = format!("rank {rank} on {host}, epoch {}", job.epoch.0);
+            let object = format!("job/{}", job.name);
+            self.log.add(object, "KeyFetched", &message);
         }
     }
 
@@ -119,11 +120,18 @@ impl Controller {
     fn take_rank(
         &self,
         name: &str,
-        host: HostId,
-        attempt: Attempt,
+        (host, attempt): (HostId, Attempt),
     ) -> Result<(Joining<'_>, watch::Receiver<bool>), JobRequestError> {
         let mut registry = self.registry();
         let record = registry.open_to(name, (host, attempt))?;
+        if !record.is_ready {
+            return Err(JobRequestError::NotReady {
+                name: name.to_owned(),
+                missing: self.unwritten(&self.state_of(&registry, record)),
+            });
+        }
+        let id = record.job.id;
+        let record = registry.get_mut(id).expect("found just now");
         let taken = record.seats.take(host, attempt);
         let taken = taken.map_err(|refusal| match refusal {
             NoSeat::NotAMember => JobRequestError::NotAMember {

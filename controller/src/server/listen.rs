@@ -7,17 +7,24 @@ use std::net::IpAddr;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use futures_util::stream::{Stream, unfold};
+use futures_util::stream::{Stream, StreamExt as _, pending, unfold};
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tonic::transport::server::Router;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::Routes;
+use tonic::transport::Server;
 use ultima_api::address::Listen;
+use ultima_grpc::tls::{FileStates, ServerTls};
 
-use super::connections::{Connection, Connections, Limits};
+use super::KEEPALIVE;
+use super::connections::{Connection, Connections, Io, Limits};
 use super::error::ServeError;
 
 /// Pause after a connection could not be accepted.
@@ -98,49 +105,135 @@ fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
 }
 
-impl Listener {
-    /// Serves until `stopped`.
-    pub(super) async fn serve(
-        self,
-        server: Router,
-        stopped: impl Future<Output = ()>,
-    ) -> Result<(), tonic::transport::Error> {
-        let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
-        let limits = Limits::of(usize::try_from(files).unwrap_or(usize::MAX));
-        let connections = Connections::new(limits);
-        match self.socket {
-            Socket::Tcp(listener) => {
-                let incoming = incoming(connections, move |context| {
-                    let (stream, from) = ready!(listener.poll_accept(context))?;
-                    // The server's own option of this name applies only to listeners that it
-                    // binds itself.
-                    // It fails if the client is gone, which the first read reports.
-                    let _ = stream.set_nodelay(true);
-                    Poll::Ready(Ok((stream, Some(from.ip().to_canonical()))))
-                });
-                server.serve_with_incoming_shutdown(incoming, stopped).await
+/// A server that speaks TLS with the present certificates. It ends the streams of clients whose machines have failed without
+/// closing them.
+pub(super) struct Secured {
+    tls: Option<ServerTls>,
+    /// The files that were read last.
+    read: Option<FileStates>,
+    server: Server,
+}
+
+impl Secured {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file cannot be read or has the wrong content.
+    pub(super) fn new(tls: Option<ServerTls>) -> Result<Self, ServeError> {
+        let read = tls.as_ref().map(ServerTls::states);
+        let server = Self::read(tls.as_ref())?;
+        Ok(Secured { tls, read, server })
+    }
+
+    fn read(tls: Option<&ServerTls>) -> Result<Server, ServeError> {
+        let server = Server::builder()
+            .http2_keepalive_interval(Some(KEEPALIVE))
+            .http2_keepalive_timeout(Some(KEEPALIVE));
+        match tls {
+            Some(files) => Ok(files.secure(server)?),
+            None => Ok(server),
+        }
+    }
+
+    /// Reads files that have changed. Returns true if new connections need another server.
+    fn renew(&mut self) -> bool {
+        let now = self.tls.as_ref().map(ServerTls::states);
+        if now == self.read {
+            return false;
+        }
+        self.read = now;
+        match Self::read(self.tls.as_ref()) {
+            Ok(server) => {
+                tracing::info!("new connections use the new certificates");
+                self.server = server;
+                true
             }
-            Socket::Unix(listener, _file) => {
-                let incoming = incoming(connections, move |context| {
-                    let (stream, _) = ready!(listener.poll_accept(context))?;
-                    Poll::Ready(Ok((stream, None)))
-                });
-                server.serve_with_incoming_shutdown(incoming, stopped).await
+            Err(error) => {
+                tracing::warn!(%error, "new connections use the earlier certificates");
+                false
             }
         }
     }
 }
 
+impl Listener {
+    /// Serves until `stopped`. Connections keep the server that accepted them, also after the certificates have changed.
+    pub(super) async fn serve(
+        self,
+        (mut secured, routes): (Secured, Routes),
+        stopped: impl Future<Output = ()>,
+    ) {
+        let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
+        let limits = Limits::of(usize::try_from(files).unwrap_or(usize::MAX));
+        let connections = Connections::new(limits);
+        let (stop, _) = watch::channel(());
+        let mut running = JoinSet::new();
+        let mut begin = |server: &mut Server| {
+            let (connections, incoming) = mpsc::channel(1);
+            // A server whose stream ends closes its connections.
+            let incoming = ReceiverStream::new(incoming).chain(pending());
+            let mut stopped = stop.subscribe();
+            let router = server.add_routes(routes.clone());
+            running.spawn(router.serve_with_incoming_shutdown(incoming, async move {
+                let _ = stopped.changed().await;
+            }));
+            connections
+        };
+        let (accept, _file): (Accept, _) = match self.socket {
+            Socket::Tcp(listener) => {
+                let accept = move |context: &mut Context<'_>| {
+                    let (stream, from) = ready!(listener.poll_accept(context))?;
+                    // The server's own option of this name applies only to listeners that it
+                    // binds itself.
+                    // It fails if the client is gone, which the first read reports.
+                    let _ = stream.set_nodelay(true);
+                    let stream: Box<dyn Io> = Box::new(stream);
+                    Poll::Ready(Ok((stream, Some(from.ip().to_canonical()))))
+                };
+                (Box::new(accept), None)
+            }
+            Socket::Unix(listener, file) => {
+                let accept = move |context: &mut Context<'_>| {
+                    let (stream, _) = ready!(listener.poll_accept(context))?;
+                    let stream: Box<dyn Io> = Box::new(stream);
+                    Poll::Ready(Ok((stream, None)))
+                };
+                (Box::new(accept), Some(file))
+            }
+        };
+        let mut incoming = incoming(connections, accept);
+        let mut server = begin(&mut secured.server);
+        let mut stopped = pin!(stopped);
+        loop {
+            let connection = tokio::select! {
+                connection = incoming.next() => connection,
+                () = &mut stopped => break,
+            };
+            if secured.renew() {
+                server = begin(&mut secured.server);
+            }
+            let Some(connection) = connection else { break };
+            // It fails if the server has panicked.
+            if server.send(connection).await.is_err() {
+                break;
+            }
+        }
+        drop((incoming, stop));
+        while running.join_next().await.is_some() {}
+    }
+}
+
+/// Accepts a connection.
+type Accept =
+    Box<dyn FnMut(&mut Context<'_>) -> Poll<io::Result<(Box<dyn Io>, Option<IpAddr>)>> + Send>;
+
 /// The connections that `accept` returns and that have room. Accepting never fails for good: where files run out, it ends an
 /// idle connection and pauses.
-fn incoming<S, A>(
+fn incoming(
     connections: Connections,
-    accept: A,
-) -> impl Stream<Item = Result<Connection<S>, Infallible>> + Unpin
-where
-    A: FnMut(&mut Context<'_>) -> Poll<io::Result<(S, Option<IpAddr>)>>,
-{
-    let next = |(connections, mut accept, mut has_failed): (Connections, A, bool)| async move {
+    accept: Accept,
+) -> impl Stream<Item = Result<Connection, Infallible>> + Unpin {
+    let next = |(connections, mut accept, mut has_failed): (Connections, Accept, bool)| async move {
         loop {
             match poll_fn(&mut accept).await {
                 Ok((stream, from)) => match connections.admit(stream, from) {

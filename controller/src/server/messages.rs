@@ -8,7 +8,7 @@ use ultima_p4runtime::names::Names;
 use ultima_wire::Key;
 use ultima_wire::frame::group_mac;
 
-use super::controller::{Controller, JobState, state_of};
+use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
 use super::jobs::JobsRefused;
 use super::registry::{Record, Registry, Stranded};
@@ -172,17 +172,14 @@ fn conditions(fabric: &Fabric, state: &JobState) -> Vec<api::JobCondition> {
         .into(),
         element: fabric.switch(it.switch).name.clone(),
         reason: it.reason.clone(),
-        since: (it
-            .since
-            .and_then(|since| since.duration_since(UNIX_EPOCH).ok()))
-        .map_or(state.job.created_at, |since| since.as_secs()),
+        since: (it.since.duration_since(UNIX_EPOCH)).map_or(0, |since| since.as_secs()),
     };
     conditions.map(condition).collect()
 }
 
 /// All jobs as messages, by id: those of the fabric, as `state_of` returns them, and those that do not
 /// fit it.
-pub(super) fn all_jobs_with(
+pub(super) fn all_jobs(
     fabric: &Fabric,
     registry: &Registry,
     state_of: impl Fn(&Record) -> JobState,
@@ -195,16 +192,11 @@ pub(super) fn all_jobs_with(
     jobs
 }
 
-/// All jobs of a standby, which does not know its switches.
-pub(super) fn all_jobs(fabric: &Fabric, registry: &Registry) -> Vec<api::Job> {
-    all_jobs_with(fabric, registry, |record| state_of(registry, record))
-}
-
 /// One job as a message, as `state_of` returns it.
 ///
 /// # Errors
 /// No job has that name.
-pub(super) fn job_named_with(
+pub(super) fn job_named(
     fabric: &Fabric,
     registry: &Registry,
     name: &str,
@@ -215,18 +207,6 @@ pub(super) fn job_named_with(
         Some(job) => Ok(job),
         None => Ok(job_of(fabric, &state_of(registry.named(name)?))),
     }
-}
-
-/// One job of a standby.
-///
-/// # Errors
-/// No job has that name.
-pub(super) fn job_named(
-    fabric: &Fabric,
-    registry: &Registry,
-    name: &str,
-) -> Result<api::Job, JobRequestError> {
-    job_named_with(fabric, registry, name, |record| state_of(registry, record))
 }
 
 /// A stored job that does not fit the fabric, as a message.

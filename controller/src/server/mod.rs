@@ -7,6 +7,7 @@
 mod access;
 mod audit;
 mod burst_drops;
+mod call_rates;
 mod candidate;
 mod changes;
 mod check;
@@ -62,7 +63,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tonic::transport::Server;
+use tonic::service::Routes;
 
 pub use access::CALLS;
 pub use candidate::{CandidateHandle, serve_with_etcd};
@@ -81,8 +82,10 @@ pub use switch::JobCondition;
 pub use timers::Timers;
 
 use access::Guard;
+use call_rates::CallRates;
 use controller::lock;
 use leadership_service::{LeadershipService, Who};
+use listen::Secured;
 use ultima_api::address::{DEFAULT_LISTEN, Listen};
 use ultima_api::v1::control_server::ControlServer;
 use ultima_api::v1::leadership_server::LeadershipServer;
@@ -182,7 +185,7 @@ pub struct Handle {
     address: Listen,
     controller: Arc<Controller>,
     stop: Option<oneshot::Sender<()>>,
-    server: JoinHandle<Result<(), tonic::transport::Error>>,
+    server: JoinHandle<()>,
 }
 
 /// Brings up every switch of the fabric (program, routes), then serves the control API.
@@ -203,7 +206,7 @@ pub async fn serve_on(
     store: Option<Arc<dyn Store>>,
 ) -> Result<Handle, ServeError> {
     check_listen(&config)?;
-    let mut server = attentive(config.tls.as_ref())?;
+    let server = Secured::new(config.tls.clone())?;
     let listener = listen::bind(&config.listen).await?;
     let address = listener.address.clone();
     let store = match store {
@@ -219,10 +222,9 @@ pub async fn serve_on(
     let (stop, stopped) = oneshot::channel::<()>();
     let service = ControlServer::new(service::ControlService::new(Arc::clone(&controller)));
     let alone = LeadershipService::new(Who::Alone(Arc::clone(&controller)));
-    let server = server
-        .add_service(Guard(service))
-        .add_service(Guard(LeadershipServer::new(alone)));
-    let server = tokio::spawn(listener.serve(server, async {
+    let (rates, alone) = (CallRates::default(), LeadershipServer::new(alone));
+    let routes = Routes::new(Guard::new(service, &rates)).add_service(Guard::new(alone, &rates));
+    let server = tokio::spawn(listener.serve((server, routes), async {
         // An error means that the handle was dropped, which also stops the server.
         let _ = stopped.await;
     }));
@@ -241,19 +243,8 @@ fn open_store(config: &Config) -> Result<Embedded, StoreError> {
     }
 }
 
-/// A server that ends the streams of clients whose machines have failed without closing them.
-fn attentive(tls: Option<&ServerTls>) -> Result<Server, ServeError> {
-    let server = Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE));
-    match tls {
-        Some(files) => Ok(files.secure(server)?),
-        None => Ok(server),
-    }
-}
-
 /// Waits until a stopping server has sent all pending answers, at most this long.
-async fn drained(server: &mut JoinHandle<Result<(), tonic::transport::Error>>, limit: Duration) {
+async fn drained(server: &mut JoinHandle<()>, limit: Duration) {
     match timeout(limit, server).await {
         // The server has ended with its listener, or has panicked and logged that.
         Ok(_) => {}

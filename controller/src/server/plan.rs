@@ -66,6 +66,8 @@ pub struct Trial {
     routes: Arc<Routes>,
     ledger: Ledger,
     jobs: BTreeMap<JobId, (Arc<Job>, Arc<JobPlan>)>,
+    /// The names of jobs that are on no switch.
+    stranded: BTreeSet<String>,
 }
 
 impl Trial {
@@ -74,6 +76,7 @@ impl Trial {
         routes: Arc<Routes>,
         ledger: Ledger,
         jobs: impl Iterator<Item = (&'a Arc<Job>, &'a Arc<JobPlan>)>,
+        stranded: BTreeSet<String>,
     ) -> Self {
         let jobs = jobs.map(|(job, plan)| {
             let both = (Arc::clone(job), Arc::clone(plan));
@@ -83,6 +86,7 @@ impl Trial {
             routes,
             ledger,
             jobs: jobs.collect(),
+            stranded,
         }
     }
 
@@ -91,7 +95,7 @@ impl Trial {
         let is_it = |job: &Arc<Job>| job.name == name;
         let epochs = self.jobs.values().filter(|(job, _)| is_it(job));
         let ids: Vec<JobId> = epochs.map(|(job, _)| job.id).collect();
-        let mut switches = None;
+        let mut switches = self.stranded.remove(name).then(Vec::new);
         for (job, plan) in ids.iter().filter_map(|id| self.jobs.remove(id)) {
             self.ledger.remove(fabric, &job, &plan);
             let all: &mut Vec<SwitchId> = switches.get_or_insert_default();
@@ -108,7 +112,8 @@ impl Trial {
         spec: &JobSpec,
         seed: u64,
     ) -> Result<(Arc<Job>, Arc<JobPlan>), JobRequestError> {
-        if self.jobs.values().any(|(job, _)| job.name == spec.name) {
+        let is_there = self.jobs.values().any(|(job, _)| job.name == spec.name);
+        if is_there || self.stranded.contains(&spec.name) {
             let name = spec.name.clone();
             return Err(JobRequestError::Exists { name });
         }

@@ -10,7 +10,7 @@ pub use epochs::next_spec;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use ultima_p4runtime::names::Names;
 
@@ -34,6 +34,8 @@ use crate::store::{JobRecord, OriginRecord, Stored};
 pub struct Record {
     pub job: Arc<Job>,
     pub plan: Arc<JobPlan>,
+    /// When this controller began to desire the plan.
+    pub planned_at: SystemTime,
     pub seats: Seats,
     /// True once all its switches have had all its entries: members may begin.
     pub is_ready: bool,
@@ -138,7 +140,13 @@ impl Registry {
     /// A copy for planning.
     pub fn trial(&self) -> Trial {
         let jobs = self.jobs.values().map(|record| (&record.job, &record.plan));
-        Trial::new(Arc::clone(&self.routes), self.ledger.clone(), jobs)
+        let stranded = self.stranded.keys().cloned().collect();
+        Trial::new(
+            Arc::clone(&self.routes),
+            self.ledger.clone(),
+            jobs,
+            stranded,
+        )
     }
 
     /// Allocates ids for `spec` and plans its entries. Reserves nothing.
@@ -182,6 +190,7 @@ impl Registry {
         let record = Record {
             job: Arc::new(job),
             plan: Arc::new(plan),
+            planned_at: SystemTime::now(),
             // Members have joined an epoch that was ready.
             is_ready: !is_coming && seats.states().any(|seat| seat != Seat::Free),
             seats,
@@ -341,11 +350,16 @@ impl Registry {
         ids.filter_map(|id| self.jobs.get(id))
     }
 
-    /// The error for an unknown job.
+    /// The error for a job that is not installed.
     pub fn no_job(&self, name: &str) -> JobRequestError {
-        JobRequestError::NoJob {
-            name: name.to_owned(),
-            known: self.names(),
+        match self.stranded.get(name) {
+            Some(Stranded { reason, .. }) => JobRequestError::Unfit {
+                reason: reason.clone(),
+            },
+            None => JobRequestError::NoJob {
+                name: name.to_owned(),
+                known: self.names(),
+            },
         }
     }
 

@@ -16,7 +16,7 @@ use super::error::DrainError;
 use super::jobs::{JobsRefused, READY_WAIT};
 use super::joining::Proof;
 use super::membership::{Evictee, JOIN_WAIT, Opened, sanitize};
-use super::messages::{all_jobs_with, differences, job_named_with, job_of, spec, specs, states_of};
+use super::messages::{all_jobs, differences, job_named, job_of, spec, specs, states_of};
 use super::moves::Drained;
 use super::own_task::to_the_end;
 use super::registry::Record;
@@ -134,7 +134,7 @@ impl Control for ControlService {
     ) -> Result<Response<api::ListJobsResponse>, Status> {
         let registry = self.controller.registry();
         let state_of = |record: &Record| self.controller.state_of(&registry, record);
-        let jobs = all_jobs_with(self.controller.fabric(), &registry, state_of);
+        let jobs = all_jobs(self.controller.fabric(), &registry, state_of);
         Ok(Response::new(api::ListJobsResponse { jobs }))
     }
 
@@ -145,7 +145,7 @@ impl Control for ControlService {
         let name = request.into_inner().name;
         let registry = self.controller.registry();
         let state_of = |record: &Record| self.controller.state_of(&registry, record);
-        let job = job_named_with(self.controller.fabric(), &registry, &name, state_of)?;
+        let job = job_named(self.controller.fabric(), &registry, &name, state_of)?;
         Ok(Response::new(job))
     }
 

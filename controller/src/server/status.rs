@@ -3,7 +3,7 @@
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
-use ultima_api::client::EPOCH_OVER;
+use ultima_api::client::{EPOCH_OVER, LEADER};
 use ultima_api::v1::FieldProblem;
 
 use super::error::JobRequestError;
@@ -29,6 +29,18 @@ pub(super) fn code_of(error: &KeepError) -> Code {
 }
 
 impl JobRequestError {
+    /// True if the controller does not lead any more, or is stopping: the next leader may serve the request.
+    fn is_deposed(&self) -> bool {
+        use StoreError::{NotLeader, Unknown};
+        match self {
+            JobRequestError::NotLeader | JobRequestError::Stopping => true,
+            JobRequestError::Store { error, .. } => {
+                matches!(error, KeepError::Store(NotLeader | Unknown))
+            }
+            _ => false,
+        }
+    }
+
     /// The gRPC code of this error.
     pub(super) fn code(&self) -> Code {
         match self {
@@ -44,6 +56,7 @@ impl JobRequestError {
             JobRequestError::SeveralRanks { .. } => Code::InvalidArgument,
             JobRequestError::Grid { .. }
             | JobRequestError::LastEpoch { .. }
+            | JobRequestError::Unfit { .. }
             | JobRequestError::Changing { .. }
             | JobRequestError::OtherEpoch { .. }
             | JobRequestError::NotChanging { .. }
@@ -139,6 +152,10 @@ fn status(error: &JobRequestError, field: Option<FieldProblem>) -> Status {
         let now = MetadataValue::from(*now);
         status.metadata_mut().insert(EPOCH_OVER, now);
     }
+    if error.is_deposed() {
+        let unknown = MetadataValue::from_static("");
+        status.metadata_mut().insert(LEADER, unknown);
+    }
     status
 }
 
@@ -205,6 +222,31 @@ mod tests {
             let status = Status::from(error);
             assert_eq!(status.code(), code, "{}", status.message());
             assert!(CODES.iter().any(|(known, ..)| *known == code));
+        }
+    }
+
+    /// A client with several controllers repeats a request only if another one may serve it.
+    #[test]
+    fn only_a_change_of_leader_is_reported_as_one() {
+        let error = |error| JobRequestError::Store {
+            name: "train".to_owned(),
+            error,
+        };
+        let refused = JobRequestError::NotReady {
+            name: "train".to_owned(),
+            missing: String::new(),
+        };
+        for (error, is_deposed) in [
+            (JobRequestError::Stopping, true),
+            (JobRequestError::NotLeader, true),
+            (error(KeepError::Store(StoreError::Unknown)), true),
+            (error(KeepError::GivenUp), false),
+            (refused, false),
+        ] {
+            let error = ClientError::of(error.into(), "here");
+            let known = matches!(error, ClientError::Deposed { .. });
+            assert_eq!(known, is_deposed, "{error:?}");
+            assert!(error.is_for_now() && error.may_be_done());
         }
     }
 

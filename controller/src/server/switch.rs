@@ -77,7 +77,9 @@ struct State {
 
 impl State {
     fn mark_dirty(&mut self) {
-        self.is_dirty = true;
+        if !std::mem::replace(&mut self.is_dirty, true) {
+            self.since = SystemTime::now();
+        }
         if let Some(failure) = &mut self.failure {
             failure.has_others = false;
         }
@@ -119,8 +121,8 @@ pub struct JobCondition {
     pub is_degraded: bool,
     /// The reason, on one line.
     pub reason: String,
-    /// Since when; none for since the job was created.
-    pub since: Option<SystemTime>,
+    /// Since when.
+    pub since: SystemTime,
 }
 
 /// The reason why a connection was lost.
@@ -359,23 +361,28 @@ impl ManagedSwitch {
         })
     }
 
-    /// Why it does not have all entries of a job with this plan; none if it has them.
-    pub fn condition(&self, id: JobId, plan: &Arc<JobPlan>) -> Option<JobCondition> {
+    /// Why it does not have all entries of a job with this plan, which is desired since `planned`; none if it has them.
+    pub fn condition(
+        &self,
+        id: JobId,
+        plan: &Arc<JobPlan>,
+        planned: SystemTime,
+    ) -> Option<JobCondition> {
         let has = |all: &JobPlans| all.get(&id).is_some_and(|has| Arc::ptr_eq(has, plan));
         let (is_degraded, reason, since) = self.with_state(|state| match &state.connection {
-            Err(problem) => Some((true, format!("not connected: {problem}"), Some(state.since))),
+            Err(problem) => Some((true, format!("not connected: {problem}"), state.since)),
             Ok(_) => match state.failure.as_ref().filter(|_| state.is_dirty) {
                 Some(failure) if failure.has_others && has(&state.jobs) => None,
-                Some(failure) => Some((true, failure.reason.clone(), Some(state.since))),
+                Some(failure) => Some((true, failure.reason.clone(), state.since)),
                 None if !state.is_dirty && has(&state.jobs) => None,
-                None => Some((false, "being written".to_owned(), None)),
+                None => Some((false, "being written".to_owned(), state.since)),
             },
         })?;
         Some(JobCondition {
             switch: self.id,
             is_degraded,
             reason,
-            since,
+            since: since.max(planned),
         })
     }
 
@@ -523,5 +530,25 @@ impl ManagedSwitch {
     fn with_state<T>(&self, use_it: impl FnOnce(&mut State) -> T) -> T {
         // No thread panics while it holds the lock, and every change is complete.
         use_it(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_begins_with_its_problem_or_with_a_later_plan() {
+        let text = include_str!("../../../topologies/star4.yaml");
+        let fabric = fabric::parse(text, "star4.yaml").unwrap();
+        let (metrics, changed) = (Metrics::default(), watch::Sender::new(()));
+        let before = SystemTime::now();
+        let (shared, timers) = ((&metrics, &changed), Timers::default());
+        let switch = ManagedSwitch::new(&fabric, SwitchId(0), 1, None, shared, timers);
+        let plan = Arc::default();
+        let since = |planned| switch.condition(JobId(1), &plan, planned).unwrap().since;
+        assert!(since(SystemTime::UNIX_EPOCH) >= before);
+        let later = before + Duration::from_secs(60);
+        assert_eq!(since(later), later);
     }
 }

@@ -14,7 +14,8 @@ use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
 use ultima_api::client::{self, Client, ClientError};
 use ultima_api::identity::{Identity, Role};
-use ultima_api::v1::{FILE_DESCRIPTOR_SET, JoinResponse};
+use ultima_api::v1::leadership_client::LeadershipClient;
+use ultima_api::v1::{FILE_DESCRIPTOR_SET, GetStandingRequest, JoinResponse};
 use ultima_controller::job::JobSpec;
 use ultima_controller::server::{self, CALLS, CandidateHandle, Config, ServeError};
 use ultima_grpc::tls::{ClientTls, IdentityFiles, ServerTls};
@@ -120,6 +121,40 @@ async fn call(address: &str, tls: &ClientTls, path: &str) -> Code {
 async fn standby(config: Config) -> Result<CandidateHandle, ServeError> {
     let store = group::cluster(vec!["127.0.0.1:1".into()], "ultima");
     server::serve_with_etcd(config, store, None).await
+}
+
+/// New certificates of another authority serve new connections; the connections of the old ones go on.
+#[tokio::test]
+async fn certificates_are_replaced_while_the_controller_serves() {
+    let [old, new] = [Authority::new(), Authority::new()];
+    let tls = old.server();
+    let config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        tls: Some(tls.clone()),
+        ..Target::of_run().config_for(include_str!("../../../topologies/star4.yaml"), "star.yaml")
+    };
+    let handle = standby(config).await.unwrap();
+    let address = handle.address().to_string();
+    let [of_old, of_new] = [&old, &new].map(|it| it.holder(Role::Viewer, "v"));
+    let connect = async |tls: &ClientTls| {
+        let endpoint = client::endpoint(&address, Some(tls)).unwrap();
+        let channel = endpoint.connect().await?;
+        let mut rpc = LeadershipClient::new(channel);
+        rpc.get_standing(GetStandingRequest {}).await?;
+        Ok::<_, Box<dyn std::error::Error>>(rpc)
+    };
+    let mut before = connect(&of_old).await.unwrap();
+    connect(&of_new).await.unwrap_err();
+    // Files that do not belong together are not used.
+    let files = new.server();
+    fs::copy(&files.identity.cert, &tls.identity.cert).unwrap();
+    connect(&of_old).await.unwrap();
+    fs::copy(&files.identity.key, &tls.identity.key).unwrap();
+    fs::copy(files.client_ca.unwrap(), tls.client_ca.unwrap()).unwrap();
+    connect(&of_new).await.unwrap();
+    connect(&of_old).await.unwrap_err();
+    before.get_standing(GetStandingRequest {}).await.unwrap();
+    handle.stop().await;
 }
 
 #[tokio::test]

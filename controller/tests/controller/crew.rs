@@ -202,9 +202,11 @@ impl Drop for Crew {
 }
 
 impl Crew {
-    /// Adds a member on `host`, which runs all operations that it may.
+    /// Adds a member on `host`, which runs all operations that it may. As an agent does, it waits until the job is ready.
     pub async fn join(&mut self, client: &Client, host: &str) {
-        self.try_join(client, host).await.unwrap();
+        while let Err(error) = self.try_join(client, host).await {
+            assert!(error.is_for_now(), "{error}");
+        }
     }
 
     /// Adds a member if the job has room for it.

@@ -153,7 +153,7 @@ fn hosts(job: &Job) -> Vec<&str> {
         .collect()
 }
 
-fn refusal(answer: Result<Job, ClientError>) -> (Code, String) {
+fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (Code, String) {
     match answer {
         Err(ClientError::Refused { code, message, .. }) => (code, message),
         other => panic!("{other:?}"),
@@ -208,6 +208,10 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
     until_event(&mut watch, Kind::Fenced).await;
     let job = site.job().await;
     assert_eq!(crew.epochs()[&3], job.first_operation);
+    // Each fetch of a key leaves an event.
+    let events = site.client.events("job/train").await.unwrap();
+    let fetched = events.iter().filter(|it| it.reason == "KeyFetched");
+    assert_eq!(fetched.count(), 3 + 4 + 2, "{events:?}");
     // All members of an epoch have the same key, and each epoch has another one.
     let keys = crew.keys();
     let lengths = keys.values().flatten().map(Vec::len);
@@ -683,6 +687,14 @@ async fn a_cancelled_change_that_waited_for_a_switch_was_never_installed() {
     let hanging = site.switches.each_ref();
     hanging.iter().for_each(|switch| switch.swallow(true));
     site.resize(&["h1", "h2", "h3"], WAIT).await.unwrap();
+    // A new member joins when the switches have its epoch.
+    let join = site.client.join("train", "h3", Duration::ZERO).await;
+    let (code, says) = refusal(join);
+    assert_eq!(code, Code::Unavailable);
+    assert!(
+        says.starts_with("job train is not ready: switch "),
+        "{says}"
+    );
     let job = site.client.cancel_change("train", 2).await.unwrap();
     assert_eq!((job.epoch, &job.next), (1, &None));
     hanging.iter().for_each(|switch| switch.swallow(false));

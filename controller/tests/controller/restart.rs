@@ -349,9 +349,22 @@ async fn a_restart_with_another_fabric_moves_paths_and_shows_jobs_that_do_not_fi
         hosts.collect::<Vec<_>>()
     };
     assert_eq!(hosts(&unfit), hosts(&job));
-    assert_eq!(lacking.jobs().await.unwrap(), [unfit]);
+    assert_eq!(lacking.jobs().await.unwrap(), [unfit.clone()]);
+    let counters = lacking.counters("train").await.unwrap_err();
+    assert_eq!(counters.to_string(), unfit.unfit);
     // Its name and numbers are taken, and it can be deleted.
     lacking.create_job(&spec("train")).await.unwrap_err();
+    let both = [spec("train"), JobSpec::new("other", ["h1", "h2"])];
+    lacking.create_jobs(&both, None).await.unwrap_err();
+    let deletion = lacking
+        .plan_jobs(&["train".into()], Vec::new(), &both)
+        .await;
+    let refusals = deletion.unwrap().jobs.into_iter().map(|job| job.refusal);
+    let refusals: Vec<String> = refusals.collect();
+    assert!(
+        refusals[0].contains("unknown host") && refusals[1].is_empty(),
+        "{refusals:?}"
+    );
     let other = JobSpec::new("other", ["h1", "h2"]);
     let other = lacking.create_job(&other).await.unwrap();
     assert_ne!(other.counter_index, job.counter_index);
@@ -373,6 +386,8 @@ async fn a_restart_with_another_fabric_moves_paths_and_shows_jobs_that_do_not_fi
     let lacking = client(&handle).await;
     lacking.delete_job("train").await.unwrap();
     assert_eq!(lacking.jobs().await.unwrap(), []);
+    let events = lacking.events("job/train").await.unwrap();
+    assert_eq!(events[0].reason, "Deleted", "{events:?}");
     handle.stop().await;
 
     // The trunk is on other ports now.

@@ -14,9 +14,9 @@ use super::super::{JobError, interface};
 use super::addresses::serve;
 use super::exchange::{Member, Offer, agree, hear_all};
 use super::store::{Client, Protocol};
-use super::{Members, Place, Rendezvous, Request, deadline};
+use super::{Members, Place, Rendezvous, Request};
 use crate::fingerprint::{Chosen, Fingerprint};
-use crate::rank::{EpochMember, JoinedRank, ReadyError, ReadyRanks, ready};
+use crate::rank::{EpochMember, JoinTimeout, JoinedRank, ReadyError, ReadyRanks, ready};
 use crate::{Context, Departure, Held, Link, Metrics, SessionError, Start, give_up};
 
 /// How long the collective of an earlier epoch serves repairs.
@@ -70,9 +70,10 @@ impl Controller {
     async fn open(
         &self,
         request: &Request,
-        until: Instant,
+        until: JoinTimeout,
     ) -> Result<(JoinedRank, Context), JobError> {
-        let client = self.connect(until).await?;
+        let until = until.until;
+        let client = self.connect(until.into_std()).await?;
         let context = Context {
             client,
             host: self.host.clone().into(),
@@ -82,7 +83,7 @@ impl Controller {
             held: Held::default(),
             notice: |line| tracing::info!("{line}"),
         };
-        let rank = JoinedRank::join_job(&context, &self.job, Link::Udp).await?;
+        let rank = JoinedRank::join_job(&context, &self.job, Link::Udp, until).await?;
         let seed = rank.sessions()[0].membership.seed;
         if let Some(has) = request.seed.filter(|has| *has != seed) {
             rank.leave(&context.client).await;
@@ -102,7 +103,7 @@ async fn wait_for_all(
     rank: JoinedRank,
     context: &Context,
     job: &str,
-    limit: Duration,
+    limit: JoinTimeout,
 ) -> Result<(EpochMember, Start), JobError> {
     let ReadyRanks { begin, removed } = match ready(context, vec![rank], limit).await {
         Ok(ready) => ready,
@@ -183,9 +184,10 @@ impl Rendezvous for Controller {
 
 impl Controller {
     fn meet_on(&self, runtime: Runtime, request: &Request) -> Result<Place, JobError> {
-        let until = deadline(request.timeout);
-        let (rank, context) = runtime.block_on(self.open(request, until))?;
-        let started = wait_for_all(rank, &context, &self.job, request.timeout);
+        let limit = JoinTimeout::from(request.timeout);
+        let until = limit.until.into_std();
+        let (rank, context) = runtime.block_on(self.open(request, limit))?;
+        let started = wait_for_all(rank, &context, &self.job, limit);
         let (mut member, start) = runtime.block_on(started)?;
         // Ranks that join later find the others running.
         if start.together

@@ -151,7 +151,7 @@ impl Place {
 }
 
 /// `timeout` from now.
-fn deadline(timeout: Duration) -> Instant {
+pub(crate) fn deadline(timeout: Duration) -> Instant {
     let now = Instant::now();
     // A timeout beyond the clock's range means no deadline in practice.
     now.checked_add(timeout)

@@ -62,6 +62,7 @@ impl Controller {
         let place = match of.succession.becomes(rank) {
             Some(rank) => {
                 let seat = self.seat_of(&of.job, rank, of.seat.clone());
+                self.record_key(&of.job, rank);
                 prepare_epoch::Place::Seat(seat)
             }
             None => {

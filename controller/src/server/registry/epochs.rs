@@ -164,24 +164,23 @@ impl Registry {
     /// The epoch in which a member on `host` gets a rank: the one in which this attempt already has
     /// a rank, then the next one if it has a free rank there, else the current one.
     pub fn open_to(
-        &mut self,
+        &self,
         name: &str,
         (host, attempt): (HostId, Attempt),
-    ) -> Result<&mut Record, JobRequestError> {
-        let current = self.named(name)?.job.id;
+    ) -> Result<&Record, JobRequestError> {
+        let current = self.named(name)?;
         let is_free = |record: &Record| {
             record.stage == Stage::Coming
                 && (record.seats.free())
                     .any(|rank| record.job.members[usize::from(rank.0)].host == host)
         };
         let has = |record: &Record| record.seats.has(host, attempt);
-        let id = match self.next_of(current) {
-            Some(next) if has(next) => next.job.id,
-            _ if self.get(current).is_some_and(has) => current,
-            Some(next) if is_free(next) => next.job.id,
+        Ok(match self.next_of(current.job.id) {
+            Some(next) if has(next) => next,
+            _ if has(current) => current,
+            Some(next) if is_free(next) => next,
             _ => current,
-        };
-        Ok(self.jobs.get_mut(&id).expect("found just now"))
+        })
     }
 
     /// The epochs whose changes are in progress.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use ultima_p4runtime::names::Names;
 
@@ -136,6 +137,7 @@ impl Registry {
                 let after = (standing.job, standing.plan);
                 let before = (Arc::clone(&record.job), Arc::clone(&record.plan));
                 (record.job, record.plan) = after.clone();
+                record.planned_at = SystemTime::now();
                 moved.push(Moved { before, after });
             }
         }
@@ -156,6 +158,7 @@ impl Registry {
         let had = (&*record.job, &*record.plan);
         self.ledger.replace(fabric, had, (&job, &plan));
         (record.job, record.plan) = (Arc::new(job), Arc::new(plan));
+        record.planned_at = SystemTime::now();
         record.lingers = switches;
     }
 

@@ -31,11 +31,6 @@ impl Layout {
         }
     }
 
-    /// Number of owners.
-    pub fn ranks(&self) -> u16 {
-        self.ranks
-    }
-
     /// Number of values in the bucket.
     pub fn len(&self) -> usize {
         self.len

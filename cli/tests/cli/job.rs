@@ -258,7 +258,8 @@ fn a_rank_waits_until_its_job_is_ready() {
             let late = output(&[&create[..], &at].concat());
             assert_eq!(late.status.code(), Some(6), "{late:?}");
             assert_eq!(document(&late.stdout)["conditions"][0]["element"], "s2");
-            let late = rank("100ms").output().expect("it runs");
+            // It asks twice: the controller itself waits for a second.
+            let late = rank("1500ms").output().expect("it runs");
             let said = String::from_utf8_lossy(&late.stderr).into_owned();
             assert_eq!(late.status.code(), Some(6), "{said}");
             assert_eq!(said.matches(waiting).count(), 1, "{said}");

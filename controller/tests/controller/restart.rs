@@ -352,7 +352,7 @@ async fn a_restart_with_another_fabric_moves_paths_and_shows_jobs_that_do_not_fi
         hosts.collect::<Vec<_>>()
     };
     assert_eq!(hosts(&unfit), hosts(&job));
-    assert_eq!(lacking.jobs().await.unwrap(), [unfit.clone()]);
+    assert_eq!(lacking.jobs().await.unwrap(), std::slice::from_ref(&unfit));
     let counters = lacking.counters("train").await.unwrap_err();
     assert_eq!(counters.to_string(), unfit.unfit);
     // Its name and numbers are taken, and it can be deleted.

@@ -58,12 +58,15 @@ fn get_lists_each_kind_in_each_format() {
             );
         }
         assert!(printed("job show job/train").contains("REPLICATED"));
-        printed("fabric drain switch/s1");
+        // The job's members stay there, so that the exit code is 1.
+        let address = stage.controller.address();
+        let drained = output(&["fabric", "drain", "switch/s1", "--controller", &address]);
+        assert_eq!(drained.status.code(), Some(1), "{drained:?}");
         assert!(printed("events switch/s1").contains("Drained"));
         let port = printed("get ports -o name");
         let port = port.lines().next().expect("one");
         printed(&format!("events {port}"));
-        printed("fabric undrain s1");
+        printed("fabric undrain switch/s1");
         assert!(printed("get jobs -o wide").contains("SWITCHES"));
         let bare = printed("get hosts --no-headers");
         assert!(bare.starts_with("h1 "), "{bare}");
@@ -83,7 +86,6 @@ fn get_lists_each_kind_in_each_format() {
         );
         assert!(printed("describe switch s1").contains("DEVICE-ID:"));
 
-        let address = stage.controller.address();
         let at = ["--controller", &address];
         refused_with(4, &[&["get", "job/none"], &at[..]].concat());
         assert!(refused(&["get", "job/a", "b"]).contains("expected one name"));

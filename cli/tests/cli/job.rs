@@ -165,8 +165,8 @@ fn the_help_names_every_field_of_a_job() {
     }
 }
 
-fn document(text: impl AsRef<[u8]>) -> Value {
-    serde_json::from_slice(text.as_ref()).expect("JSON")
+fn document(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
 }
 
 /// The documents that scripts read.
@@ -211,7 +211,10 @@ fn wait_has_a_timeout() {
         let said = String::from_utf8_lossy(&late.stderr);
         assert_eq!(late.status.code(), Some(6), "{said}");
         assert!(said.contains("rank 0 on h1, rank 1 on h3"), "{said}");
-        assert_eq!(document(&late.stdout)["name"], "train");
+        assert_eq!(
+            document(&String::from_utf8_lossy(&late.stdout))["name"],
+            "train"
+        );
         let shown = document(&printed(
             &[&at[..], &["show", "train", "--output=json"]].concat(),
         ));
@@ -257,8 +260,12 @@ fn a_rank_waits_until_its_job_is_ready() {
             let create = ["job", "create", "-f", file, "--wait", "200ms", "-o", "json"];
             let late = output(&[&create[..], &at].concat());
             assert_eq!(late.status.code(), Some(6), "{late:?}");
-            assert_eq!(document(&late.stdout)["conditions"][0]["element"], "s2");
-            let late = rank("100ms").output().expect("it runs");
+            assert_eq!(
+                document(&String::from_utf8_lossy(&late.stdout))["conditions"][0]["element"],
+                "s2"
+            );
+            // It asks twice: the controller itself waits for a second.
+            let late = rank("1500ms").output().expect("it runs");
             let said = String::from_utf8_lossy(&late.stderr).into_owned();
             assert_eq!(late.status.code(), Some(6), "{said}");
             assert_eq!(said.matches(waiting).count(), 1, "{said}");

@@ -48,6 +48,11 @@ impl Owner {
         self.job(entity).filter(|row| is_marked(row))
     }
 
+    /// True for a job that a switch returned without a mark.
+    pub fn is_unmarked(&self, entity: &Entity) -> bool {
+        self.job(entity).is_some_and(|row| store_of(row).is_none())
+    }
+
     fn job<'a>(&self, entity: &'a Entity) -> Option<&'a TableEntry> {
         match entity.entity.as_ref()? {
             entity::Entity::TableEntry(row) if row.table_id == self.table => Some(row),

@@ -57,6 +57,8 @@ struct State {
     /// True if its jobs are read before the primary role is asked for: they may belong to another store, and another
     /// controller may be the primary.
     may_be_foreign: bool,
+    /// True if its jobs have this store's mark, unless the switch does not keep it.
+    has_marks: bool,
     /// True if it needs a resync: a write has failed, or has no known result.
     is_dirty: bool,
     /// The jobs whose entries it has, unless it is dirty.
@@ -230,6 +232,7 @@ impl ManagedSwitch {
                 connection: Err("not connected yet".into()),
                 reported: None,
                 may_be_foreign: owner.is_some_and(|owner| owner.is_new),
+                has_marks: false,
                 is_dirty: true,
                 jobs: JobPlans::new(),
                 failure: None,

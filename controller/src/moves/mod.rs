@@ -57,6 +57,11 @@ pub struct Moved {
 }
 
 impl Moved {
+    /// The job's id.
+    pub fn id(&self) -> JobId {
+        self.after.0.id
+    }
+
     /// The job after the change, with the share indices that it has before, too.
     pub fn between(&self) -> Job {
         let mut job = Job::clone(&self.after.0);
@@ -69,6 +74,21 @@ impl Moved {
     /// The switches of the new paths.
     pub fn switches(&self) -> BTreeSet<SwitchId> {
         self.after.1.keys().copied().collect()
+    }
+
+    /// The job's entries after these steps, on the switches that `is_of_interest` names.
+    pub fn after_steps(
+        &self,
+        steps: &[Step],
+        is_of_interest: impl Fn(SwitchId) -> bool,
+    ) -> JobPlan {
+        let here = |id: &SwitchId| is_of_interest(*id);
+        let before = self.before.1.iter().filter(|(id, _)| here(id));
+        let before = before.map(|(id, plan)| (*id, plan.clone())).collect();
+        let rounds = steps.iter().filter_map(|step| step.of(self.id()));
+        rounds.fold(before, |plan, round| {
+            applied(plan, round.iter().filter(|(id, _)| here(id)))
+        })
     }
 }
 

@@ -55,6 +55,14 @@ impl Step {
         self.of_jobs.get(&job)
     }
 
+    /// The changed routes of a switch.
+    pub fn routes_of(&self, switch: SwitchId) -> impl Iterator<Item = &Entity> {
+        let changes = self.of_routes.get(&switch).into_iter().flatten();
+        changes.map(|change| match change {
+            Change::Put(entity) | Change::Set(entity) | Change::Drop(entity) => entity,
+        })
+    }
+
     /// The switches with changes.
     pub fn switches(&self) -> impl Iterator<Item = SwitchId> {
         let rounds = self.of_jobs.values().chain([&self.of_routes]);
@@ -74,7 +82,10 @@ impl Step {
 }
 
 /// A job's entities after a step.
-pub fn applied(mut plan: JobPlan, round: &Round) -> JobPlan {
+pub fn applied<'a>(
+    mut plan: JobPlan,
+    round: impl IntoIterator<Item = (&'a SwitchId, &'a Vec<Change>)>,
+) -> JobPlan {
     for (switch, changes) in round {
         let here = plan.entry(*switch).or_default();
         for (stage, entities) in [

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use prost::Message as _;
-use ultima_p4runtime::bytestring::Bytestring;
+use ultima_p4::names::job;
+use ultima_p4runtime::bytestring::{self, Bytestring};
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::replication::Replica;
 use ultima_p4runtime::v1::{
@@ -11,6 +12,7 @@ use ultima_p4runtime::v1::{
     table_action,
 };
 
+use crate::job::JobId;
 use crate::plan::Stage;
 use crate::target::Target;
 
@@ -102,6 +104,21 @@ impl Key {
             _ => None,
         };
         table.map_or(Stage::Prepare, |table| Stage::of_table(&table.name))
+    }
+
+    /// The job in the key of a table entry; none if its table has no jobs.
+    pub(crate) fn job(&self, names: &Names) -> Option<JobId> {
+        let Key::Row { table, fields, .. } = self else {
+            return None;
+        };
+        let mut key = names.tables.by_id(*table)?.key.iter();
+        // All tables of jobs call the field so.
+        let of = key.find(|it| it.field.name == job::JOB)?.field.id;
+        let value = fields.iter().find(|(id, _)| *id == of)?;
+        match &value.1 {
+            Match::Exact(id) => bytestring::decode(id.as_bytes()).ok().map(JobId),
+            _ => None,
+        }
     }
 }
 

@@ -5,15 +5,20 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, Semaphore};
 
 use super::journal::{Journal, KeepError};
 use crate::p4rt::{ChangeDeadline, ChangeQueue, SwitchClient};
 use crate::store::Change;
 
+/// The most requests that wait for the lock.
+pub const WAITING: usize = 1000;
+
 /// The lock for changes of the desired state. Requests queue for it; a reroute waits only for the
 /// present holder and interrupts it.
 pub struct ChangeLock {
+    /// A permit for each request that may wait.
+    places: Semaphore,
     /// Held by the first request in the queue, so that at most one is ahead of a reroute.
     turn: Mutex<()>,
     changes: Mutex<()>,
@@ -50,10 +55,17 @@ impl ChangeLock {
     /// A free lock. A request in progress has this time once a reroute waits.
     pub fn new(limit: Duration) -> Self {
         ChangeLock {
+            places: Semaphore::new(WAITING),
             turn: Mutex::default(),
             changes: Mutex::default(),
             reroutes: ChangeQueue::new(limit),
         }
+    }
+
+    /// [Takes](Self::take) the lock for a request; none if [too many](WAITING) wait.
+    pub async fn request(&self) -> Option<Changes<'_>> {
+        let _place = self.places.try_acquire().ok()?;
+        Some(self.take().await)
     }
 
     /// Waits for all earlier requests, and for the [expected](Self::expect) reroute.
@@ -210,6 +222,23 @@ mod tests {
         assert!(second.as_mut().now_or_never().is_none());
         drop(held);
         assert!(second.as_mut().now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn the_queue_of_requests_is_bounded() {
+        let lock = ChangeLock::new(Timers::default().change);
+        let held = lock.request().await.expect("no other waits");
+        let mut waiting: Vec<_> = (0..WAITING).map(|_| Box::pin(lock.request())).collect();
+        for request in &mut waiting {
+            assert!(request.as_mut().now_or_never().is_none());
+        }
+        assert!(lock.request().now_or_never().expect("an answer").is_none());
+        // A client goes.
+        waiting.pop();
+        let mut last = Box::pin(lock.request());
+        assert!(last.as_mut().now_or_never().is_none());
+        drop((held, waiting));
+        assert!(last.await.is_some());
     }
 
     /// The holder continues, as the last one before the reroute.

@@ -14,7 +14,7 @@ use ultima_p4::names::job;
 
 use super::Config;
 use super::burst_drops::BurstDrops;
-use super::changes::{ChangeLock, Changes};
+use super::changes::{ChangeLock, Changes, WAITING};
 use super::check::PastCheck;
 use super::condition::{Condition, ElementState};
 use super::error::{BringUpError, JobRequestError, ServeError};
@@ -23,6 +23,7 @@ use super::journal::{Journal, Lead};
 use super::keeper::SeatKeeper;
 use super::membership::Events;
 use super::message_room::MessageRoom;
+use super::own_task::client_gone;
 use super::registry::{Record, Registry};
 use super::seats::Seat;
 use super::sessions::Sessions;
@@ -422,8 +423,10 @@ impl Controller {
         }
         switch.attempted(asked, &attempt);
         self.note_ready();
-        if attempt.is_ok() {
-            self.retry_waiting();
+        match attempt.is_ok() {
+            true => self.retry_waiting(),
+            // Only some jobs' entries may have been refused.
+            false => self.finish_waiting(),
         }
         attempt.is_ok()
     }
@@ -515,10 +518,15 @@ impl Controller {
     }
 
     /// The lock for committing a change of the switches' desired state. Refused while the
-    /// controller is stopping or does not lead.
+    /// controller is stopping or does not lead, if too many requests wait, or if the client has gone.
     pub(super) async fn change(&self) -> Result<Changes<'_>, JobRequestError> {
-        let changes = self.changes.take().await;
-        self.open().map(|()| changes)
+        let changes = tokio::select! {
+            biased;
+            () = client_gone() => return Err(JobRequestError::ClientGone),
+            changes = self.changes.request() => changes,
+        };
+        self.open()?;
+        changes.ok_or(JobRequestError::TooManyWait { most: WAITING })
     }
 
     pub(super) fn open(&self) -> Result<(), JobRequestError> {

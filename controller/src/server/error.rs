@@ -167,6 +167,18 @@ impl BringUpError {
         }
     }
 
+    /// True if the switch refused an entry.
+    pub fn is_refusal(&self) -> bool {
+        use crate::update::Cause;
+        matches!(
+            self,
+            BringUpError::Write {
+                cause: Cause::Refused { .. },
+                ..
+            }
+        )
+    }
+
     /// See [`ConnectError::is_break`].
     pub fn is_break(&self) -> bool {
         matches!(self, BringUpError::Connect(error) if error.is_break())
@@ -234,9 +246,9 @@ pub enum DrainError {
     /// The change could not be stored.
     #[error("nothing was changed: the change could not be stored: {0}")]
     Store(#[from] KeepError),
-    /// The controller is stopping or does not lead.
+    /// The controller accepts no change now.
     #[error(transparent)]
-    Stopping(#[from] JobRequestError),
+    Refused(#[from] JobRequestError),
 }
 
 /// The reason why a request about a job is refused.
@@ -491,6 +503,15 @@ pub enum JobRequestError {
         /// Why the rank has no place in the current epoch, if known.
         fate: Option<String>,
     },
+    /// Too many requests wait for others.
+    #[error("{most} requests wait to change jobs or drains; nothing was changed: try again later")]
+    TooManyWait {
+        /// The limit.
+        most: usize,
+    },
+    /// The client has gone before its request began.
+    #[error("the client has gone; nothing was changed")]
+    ClientGone,
     /// The controller is stopping.
     #[error("the controller is stopping; try again when it is back")]
     Stopping,

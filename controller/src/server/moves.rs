@@ -5,7 +5,7 @@ mod progress;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -26,7 +26,6 @@ use crate::fabric::{Element, Health, SwitchId};
 use crate::job::{Job, JobId};
 use crate::moves::{self, Moved, Room, Step};
 use crate::store;
-use crate::update::Clients;
 
 /// The result of a drain or undrain.
 #[derive(Clone, Debug)]
@@ -80,9 +79,18 @@ impl Controller {
         self.fabric_changed.send_replace(());
     }
 
-    /// Checks again whether waiting jobs can be rerouted, or old paths can be removed.
+    /// Checks again whether jobs that wait for room can be rerouted, or old paths can be removed.
     pub(super) fn retry_waiting(&self) {
-        if self.registry().is_waiting() {
+        if self.registry().is_short_of_room() {
+            self.fabric_changed.send_replace(());
+        }
+        self.finish_waiting();
+    }
+
+    /// Removes the old paths of jobs whose switches have the new ones by now.
+    pub(super) fn finish_waiting(&self) {
+        let is_sure = |at: &SwitchId, job| self.switches[at.0].is_sure_of(job);
+        if self.registry().may_finish(is_sure) {
             self.fabric_changed.send_replace(());
         }
     }
@@ -324,31 +332,20 @@ impl Controller {
             _moving,
         } = planned;
         let begun = Instant::now();
-        let mut progress = Progress::new(self, half_way(before, &moved));
+        let mut progress = Progress::new(self, half_way(before, &moved), &moved, &steps);
         // In parallel: no switch gets a new tree before both are done.
         tokio::join!(self.store_trees(&moved), progress.divide());
-        let mut lingering = Lingering::default();
-        for (at, step) in steps.iter().enumerate() {
-            for id in step.waits_for() {
-                self.wait_for_switches(&mut lingering, id, &moved, &steps[..at]);
-            }
+        for at in 0..steps.len() {
             if let Err(error) = self.open() {
-                let of_steps = steps[at..].iter().flat_map(Step::switches);
-                let of_jobs = moved.iter().flat_map(Moved::switches);
-                progress.abandon(of_steps.chain(of_jobs));
+                progress.abandon(at);
                 return Err(error);
             }
-            progress
-                .write(step.without(|id| lingering.contains(&id)))
-                .await;
+            progress.write(at).await;
         }
-        let updates = progress.updates();
         progress.end().await;
+        let (lingering, updates) = (progress.lingering.len(), progress.updates);
         self.note_ready();
-        let is_unsure = |id: &SwitchId| self.is_unsure(*id);
-        if !lingering.is_empty() && !self.registry().awaited().iter().any(is_unsure) {
-            self.fabric_changed.send_replace(());
-        }
+        self.finish_waiting();
         let down = self.routes();
         let down = down.health().down().map(|part| self.fabric.name_of(part));
         let down = down.collect::<Vec<_>>().join(", ");
@@ -364,49 +361,12 @@ impl Controller {
         tracing::info!(
             down,
             jobs = moved.len(),
-            lingering = lingering.len(),
+            lingering,
             updates,
             took = ?begun.elapsed(),
             "trees and routes rerouted"
         );
         Ok(())
-    }
-
-    /// If it is not known that all switches of a job have the new paths, the job keeps the old ones
-    /// as they are after these steps.
-    fn wait_for_switches(
-        &self,
-        lingering: &mut Lingering,
-        id: JobId,
-        moved: &[Moved],
-        done: &[Step],
-    ) {
-        let mut jobs = moved.iter().filter(|moved| moved.after.0.id == id);
-        let Some(moved) = jobs.next().filter(|_| !lingering.contains(&id)) else {
-            return;
-        };
-        let mut unsure = moved.switches();
-        unsure.retain(|id| self.is_unsure(*id));
-        if unsure.is_empty() {
-            return;
-        }
-        let plan = done.iter().filter_map(|step| step.of(id));
-        let plan = plan.fold((*moved.before.1).clone(), moves::applied);
-        let names = unsure.iter().map(|id| self.switches[id.0].name());
-        let names = names.collect::<Vec<_>>().join(", ");
-        tracing::warn!(
-            job = moved.after.0.name,
-            switches = names,
-            "old paths are kept until these switches have the new ones"
-        );
-        self.registry()
-            .linger(&self.fabric, (moved.between(), plan), unsure);
-        lingering.insert(id);
-    }
-
-    /// True if the result of the last write to a switch is unknown.
-    fn is_unsure(&self, id: SwitchId) -> bool {
-        self.client(id).is_err() || self.switches[id.0].is_dirty()
     }
 
     /// Stores the jobs' new trees. If that fails or takes long the reroute goes on: a controller
@@ -421,12 +381,6 @@ impl Controller {
                 tracing::warn!(timeout = ?limit, "the new trees are stored later: the store is busy")
             }
         }
-    }
-
-    /// The clients of all connected switches.
-    fn connected(&self) -> Clients {
-        let client = |id| Some((id, self.client(id).ok()?));
-        self.fabric.switch_ids().filter_map(client).collect()
     }
 
     pub(super) fn condition(&self) -> MutexGuard<'_, Condition> {
@@ -446,9 +400,6 @@ struct PlannedReroute {
     /// Held until the end: drops during the reroute are not counted.
     _moving: Vec<Rerouting>,
 }
-
-/// Jobs that keep their old paths.
-type Lingering = BTreeSet<JobId>;
 
 /// The desired state before the first round: the old trees, in which the rerouted jobs already have
 /// the ids for their new ports.

@@ -1,21 +1,40 @@
 //! Requests that continue when their client disconnects.
 
+use std::future::pending;
+
+use tokio::sync::watch;
 use tonic::Status;
 
+tokio::task_local! {
+    /// Closed when the client of the request has gone.
+    static CLIENT: watch::Receiver<()>;
+}
+
 /// Runs `work` on a task of its own: a client that disconnects must not leave a job or a switch
-/// half-changed.
+/// half-changed. Before it has changed anything, `work` may end when the [client has
+/// gone](client_gone).
 ///
 /// # Errors
 /// `work` has panicked.
 pub async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Status> {
-    let done = tokio::spawn(work).await;
+    let (_client, gone) = watch::channel(());
+    let done = tokio::spawn(CLIENT.scope(gone, work)).await;
     done.map_err(|error| Status::internal(error.to_string()))
+}
+
+/// Completes when the client of this task's request has gone; never on other tasks.
+pub async fn client_gone() {
+    match CLIENT.try_with(Clone::clone) {
+        Ok(mut client) => while client.changed().await.is_ok() {},
+        Err(_) => pending().await,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
     use tokio::sync::oneshot;
     use tonic::Code;
 
@@ -33,6 +52,19 @@ mod tests {
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
         go.send(()).unwrap();
+        is_done.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn work_can_end_with_its_caller() {
+        let (done, is_done) = oneshot::channel();
+        let waiting = tokio::spawn(to_the_end(async move {
+            client_gone().await;
+            done.send(()).unwrap();
+        }));
+        tokio::task::yield_now().await;
+        assert!(client_gone().now_or_never().is_none(), "no request");
+        waiting.abort();
         is_done.await.unwrap();
     }
 

@@ -407,7 +407,7 @@ impl Control for ControlService {
             DrainError::Unknown(_) => Status::not_found(error.to_string()),
             DrainError::NoRoom { .. } => Status::resource_exhausted(error.to_string()),
             DrainError::Store(why) => Status::new(code_of(why), error.to_string()),
-            DrainError::Stopping(_) => Status::unavailable(error.to_string()),
+            DrainError::Refused(why) => Status::new(why.code(), error.to_string()),
         })?;
         let switch = |id| self.controller.fabric().switch(id).name.clone();
         let pending_switches = pending.into_iter().map(switch).collect();

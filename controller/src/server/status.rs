@@ -62,7 +62,9 @@ impl JobRequestError {
             | JobRequestError::NotChanging { .. }
             | JobRequestError::NobodyStays { .. } => Code::FailedPrecondition,
             JobRequestError::OverEpoch { .. } => Code::OutOfRange,
-            JobRequestError::TooManyToCheck { .. } => Code::ResourceExhausted,
+            JobRequestError::TooManyToCheck { .. } | JobRequestError::TooManyWait { .. } => {
+                Code::ResourceExhausted
+            }
             JobRequestError::Refused { refusal, .. } => match **refusal {
                 Refusal::Placement(PlacementError::NoPort { .. })
                 | Refusal::TooManyJobs { .. }
@@ -73,6 +75,7 @@ impl JobRequestError {
             },
             JobRequestError::NotReady { .. }
             | JobRequestError::CancelPending { .. }
+            | JobRequestError::ClientGone
             | JobRequestError::NotLeader
             | JobRequestError::Stopping => Code::Unavailable,
             JobRequestError::Unsupported(_)
@@ -216,6 +219,10 @@ mod tests {
             (changing, Code::FailedPrecondition),
             (other, Code::FailedPrecondition),
             (many, Code::ResourceExhausted),
+            (
+                JobRequestError::TooManyWait { most: 9 },
+                Code::ResourceExhausted,
+            ),
             (JobRequestError::Stopping, Code::Unavailable),
             (JobRequestError::Deleted { name: name() }, Code::Aborted),
         ] {

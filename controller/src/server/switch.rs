@@ -18,6 +18,7 @@ use super::timers::Timers;
 use crate::fabric::{self, Fabric, SwitchId};
 use crate::job::{JobId, ShareIndex};
 use crate::metrics::Metrics;
+use crate::moves::{self, Moved};
 use crate::p4rt::{Device, Mastership, Order, Owner, SwitchClient, Unanswered, WriteError};
 use crate::plan::{self, Division, Entity as Planned, JobPlan, MeterCell, VirtualQueue};
 use crate::program::Program;
@@ -59,12 +60,11 @@ struct State {
     may_be_foreign: bool,
     /// True if its jobs have this store's mark, unless the switch does not keep it.
     has_marks: bool,
-    /// True if it needs a resync: a write has failed, or has no known result.
-    is_dirty: bool,
-    /// The jobs whose entries it has, unless it is dirty.
+    contents: Contents,
+    /// The jobs that it has all entries of, unless its contents are unknown.
     jobs: JobPlans,
-    /// Why the last attempt to write failed.
-    failure: Option<Failure>,
+    /// Why the last attempt to write failed, on one line.
+    failure: Option<String>,
     /// When it was connected or disconnected, or when the last attempts began to fail or to succeed.
     since: SystemTime,
     /// The number of requests for an attempt, and of those that the last attempt has served.
@@ -77,22 +77,54 @@ struct State {
     shares: BTreeMap<ShareIndex, Option<VirtualQueue>>,
 }
 
+/// The entries that a switch has. Unless they are whole, it needs a resync.
+enum Contents {
+    /// A write has failed, or has no known result.
+    Unknown,
+    /// The desired ones, except for updates that it has refused or not got yet.
+    AllBut {
+        /// The jobs of these updates.
+        jobs: BTreeSet<JobId>,
+        /// True if it kept entries that belong to none of these jobs.
+        has_leftovers: bool,
+    },
+    /// Those of its jobs, and those that every job needs.
+    Whole,
+}
+
 impl State {
     fn mark_dirty(&mut self) {
-        if !std::mem::replace(&mut self.is_dirty, true) {
+        if !self.is_dirty() {
             self.since = SystemTime::now();
         }
-        if let Some(failure) = &mut self.failure {
-            failure.has_others = false;
+        self.contents = Contents::Unknown;
+    }
+
+    fn is_dirty(&self) -> bool {
+        !matches!(self.contents, Contents::Whole)
+    }
+
+    /// True if it has all entries of a job with this plan.
+    fn has(&self, id: JobId, plan: &Arc<JobPlan>) -> bool {
+        let is_known = !matches!(self.contents, Contents::Unknown);
+        is_known && self.jobs.get(&id).is_some_and(|it| Arc::ptr_eq(it, plan))
+    }
+
+    /// True if it lacks, or may lack, entries of a job that were written to it.
+    fn may_lack(&self, id: JobId) -> bool {
+        match &self.contents {
+            Contents::Unknown => true,
+            Contents::AllBut { jobs, .. } => jobs.contains(&id),
+            Contents::Whole => false,
         }
     }
 
     /// Records a failed attempt to write.
-    fn failed(&mut self, failure: Failure) {
+    fn failed(&mut self, reason: String) {
         if self.failure.is_none() {
             self.since = SystemTime::now();
         }
-        self.failure = Some(failure);
+        self.failure = Some(reason);
     }
 
     /// Records a successful attempt to write.
@@ -105,14 +137,6 @@ impl State {
 
 /// The plans of jobs.
 type JobPlans = BTreeMap<JobId, Arc<JobPlan>>;
-
-/// A failed attempt to write.
-struct Failure {
-    /// The reason, on one line.
-    reason: String,
-    /// True if the switch has the jobs that are noted, and no others.
-    has_others: bool,
-}
 
 /// Why a switch does not have all entries of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -233,7 +257,7 @@ impl ManagedSwitch {
                 reported: None,
                 may_be_foreign: owner.is_some_and(|owner| owner.is_new),
                 has_marks: false,
-                is_dirty: true,
+                contents: Contents::Unknown,
                 jobs: JobPlans::new(),
                 failure: None,
                 since: SystemTime::now(),
@@ -273,10 +297,15 @@ impl ManagedSwitch {
 
     /// True if it needs a resync.
     pub fn is_dirty(&self) -> bool {
-        self.with_state(|state| state.is_dirty)
+        self.with_state(|state| state.is_dirty())
     }
 
-    /// Marks it as needing a resync.
+    /// True if it has all desired entries but those of some jobs.
+    fn is_partly_known(&self) -> bool {
+        self.with_state(|state| matches!(state.contents, Contents::AllBut { .. }))
+    }
+
+    /// Marks it as needing a resync: its entries are unknown.
     pub fn mark_dirty(&self) {
         self.with_state(State::mark_dirty);
     }
@@ -320,10 +349,7 @@ impl ManagedSwitch {
             match attempt {
                 // It is repeated after the reroute.
                 Err(error) if error.is_given_up() => return,
-                Err(error) => state.failed(Failure {
-                    reason: error.to_string(),
-                    has_others: state.failure.as_ref().is_some_and(|it| it.has_others),
-                }),
+                Err(error) => state.failed(error.to_string()),
                 Ok(()) => state.succeeded(),
             }
             state.attempted = asked;
@@ -336,31 +362,58 @@ impl ManagedSwitch {
         self.with_state(|state| state.attempted >= asked || state.connection.is_err())
     }
 
-    /// True if its jobs are as desired, as far as is known.
-    pub fn has_jobs_of(&self, desired: &Desired<'_>) -> bool {
-        let wanted = desired.jobs_on(self.id);
-        self.with_state(|state| {
-            let is_wanted = |(id, plan): (&JobId, &Arc<JobPlan>)| {
-                wanted.get(id).is_some_and(|it| Arc::ptr_eq(it, plan))
-            };
-            state.jobs.len() == wanted.len() && state.jobs.iter().all(is_wanted)
-        })
+    /// True if it is connected and has taken all writes for a job so far.
+    pub fn is_sure_of(&self, id: JobId) -> bool {
+        self.with_state(|state| state.connection.is_ok() && !state.may_lack(id))
     }
 
-    /// Records that it has all jobs as desired.
-    pub fn has_all(&self, desired: &Desired<'_>) {
-        let jobs = desired.jobs_on(self.id);
-        self.with_state(|state| state.jobs = jobs);
+    /// Notes which of these jobs it does not have as before the reroute: its task has not written
+    /// them yet.
+    pub fn expect(&self, moved: &[Moved]) {
+        self.with_state(|state| {
+            let has = |Moved { before, after }: &&Moved| match before.1.contains_key(&self.id) {
+                true => state.has(after.0.id, &before.1),
+                false => !state.jobs.contains_key(&after.0.id),
+            };
+            let missing = moved.iter().filter(|moved| !has(moved));
+            let missing: BTreeSet<JobId> = missing.map(|moved| moved.after.0.id).collect();
+            match &mut state.contents {
+                Contents::AllBut { jobs, .. } => jobs.extend(missing),
+                Contents::Whole if !missing.is_empty() => {
+                    state.contents = Contents::AllBut {
+                        jobs: missing,
+                        has_leftovers: false,
+                    };
+                }
+                Contents::Whole | Contents::Unknown => {}
+            }
+        });
+    }
+
+    /// Records that it has these jobs as planned.
+    pub fn has_jobs(&self, jobs: &[&moves::Planned]) {
+        self.with_state(|state| {
+            for (job, plan) in jobs {
+                match plan.contains_key(&self.id) {
+                    true => state.jobs.insert(job.id, Arc::clone(plan)),
+                    false => state.jobs.remove(&job.id),
+                };
+            }
+        });
     }
 
     /// True if it has, or may have, entries of any of these jobs.
     pub fn may_have_any(&self, jobs: &[JobId]) -> bool {
         self.with_state(|state| {
-            let failure = state.failure.as_ref();
-            let is_known = !state.is_dirty || failure.is_some_and(|it| it.has_others);
-            state.connection.is_err()
-                || !is_known
-                || jobs.iter().any(|id| state.jobs.contains_key(id))
+            let may_have = |id: &JobId| match &state.contents {
+                Contents::AllBut {
+                    jobs,
+                    has_leftovers,
+                } if *has_leftovers || jobs.contains(id) => true,
+                Contents::Unknown => true,
+                _ => state.jobs.contains_key(id),
+            };
+            state.connection.is_err() || jobs.iter().any(may_have)
         })
     }
 
@@ -371,15 +424,14 @@ impl ManagedSwitch {
         plan: &Arc<JobPlan>,
         planned: SystemTime,
     ) -> Option<JobCondition> {
-        let has = |all: &JobPlans| all.get(&id).is_some_and(|has| Arc::ptr_eq(has, plan));
-        let (is_degraded, reason, since) = self.with_state(|state| match &state.connection {
-            Err(problem) => Some((true, format!("not connected: {problem}"), state.since)),
-            Ok(_) => match state.failure.as_ref().filter(|_| state.is_dirty) {
-                Some(failure) if failure.has_others && has(&state.jobs) => None,
-                Some(failure) => Some((true, failure.reason.clone(), state.since)),
-                None if !state.is_dirty && has(&state.jobs) => None,
-                None => Some((false, "being written".to_owned(), state.since)),
-            },
+        let (is_degraded, reason, since) = self.with_state(|state| {
+            let since = state.since;
+            match (&state.connection, &state.failure) {
+                (Err(problem), _) => Some((true, format!("not connected: {problem}"), since)),
+                (Ok(_), _) if state.has(id, plan) => None,
+                (Ok(_), Some(reason)) if state.is_dirty() => Some((true, reason.clone(), since)),
+                (Ok(_), _) => Some((false, "being written".to_owned(), since)),
+            }
         })?;
         Some(JobCondition {
             switch: self.id,

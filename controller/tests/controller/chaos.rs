@@ -118,6 +118,8 @@ pub struct State {
     pub stalled_writes: usize,
     /// True if SetForwardingPipelineConfig waits until this is false.
     pub stalls_pipelines: bool,
+    /// Updates of this kind are refused, of table entries with this value in their key.
+    pub refuses: Option<(update::Type, Vec<u8>)>,
     /// True if hanging calls wait until this is false.
     pub keeps_hanging: bool,
     /// True if the next read ends the hanging calls, and is answered after them with the entities from before them.

@@ -445,6 +445,91 @@ async fn old_paths_are_removed_when_the_failed_switch_is_reconciled() {
     }
 }
 
+/// A job with a member on h2, the other host on leaf1.
+fn with_h2(name: &str) -> JobSpec {
+    JobSpec {
+        members: ["h2", "h5", "h8"].map(String::from).to_vec(),
+        ..spec(name)
+    }
+}
+
+/// The leaf refuses to insert, or to delete, all entries for h2, except for the address itself.
+fn refuse_h2(leaf: &ChaosSwitch, kind: Type) {
+    leaf.state().refuses = Some((kind, vec![10, 0, 1, 2]));
+}
+
+/// Why a job is not on all of its switches, by switch.
+fn conditions(handle: &Handle, job: &str) -> Vec<String> {
+    let standing = handle.controller().job(job).unwrap().standing.unwrap();
+    let conditions = standing.conditions.into_iter();
+    conditions.map(|it| it.reason).collect()
+}
+
+/// Waits until the leaf has refused an entry of a job.
+async fn is_refused(handle: &Handle, job: &str) {
+    until(async || {
+        let mut reasons = conditions(handle, job).into_iter();
+        reasons.any(|it| it.starts_with("switch leaf1 refused "))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_jobs_refused_entry_delays_no_other_job() {
+    let (switches, handle, client) = start_with(PATIENT).await;
+    let leaf = &switches[LEAF1];
+    client.create_job(&spec("one")).await.unwrap();
+    refuse_h2(leaf, Type::Insert);
+    let refused = [with_h2("refused")];
+    client.create_jobs(&refused, Some(0)).await.unwrap();
+    is_refused(&handle, "refused").await;
+    assert_eq!(on_spines(&switches), (1, 1));
+
+    // Only the job with the refused entry keeps its old paths.
+    let drained = client.drain("spine1", true).await.unwrap();
+    assert_eq!(drained.pending_switches, ["leaf1"]);
+    assert_eq!(on_spines(&switches), (0, 2));
+    assert!(!switches_of(&client, "one").await.contains("spine1"));
+    assert_eq!(conditions(&handle, "one"), [""; 0]);
+    assert!(client.create_job(&spec("two")).await.unwrap().ready);
+    let drained = client.drain("spine1", false).await.unwrap();
+    assert_eq!(drained.pending_switches, ["leaf1"]);
+    assert!(switches_of(&client, "one").await.contains("spine1"));
+
+    // The leaf reconnects, and refuses the entry again.
+    let streams = leaf.streams();
+    leaf.cut();
+    let is_back = async || client.switches().await.unwrap()[LEAF1].connected;
+    until(async || leaf.streams() > streams && is_back().await).await;
+    is_refused(&handle, "refused").await;
+    assert!(client.create_job(&spec("three")).await.unwrap().ready);
+
+    leaf.state().refuses = None;
+    until(async || client.job("refused").await.unwrap().ready).await;
+    until(async || is_whole(&handle).await).await;
+}
+
+#[tokio::test]
+async fn a_refused_removal_delays_no_reroute() {
+    let (switches, handle, client) = start_with(PATIENT).await;
+    let leaf = &switches[LEAF1];
+    client.create_job(&spec("one")).await.unwrap();
+    client.create_job(&with_h2("old")).await.unwrap();
+    refuse_h2(leaf, Type::Delete);
+    assert_eq!(client.delete_job("old").await.unwrap(), ["leaf1"]);
+
+    let drained = client.drain("spine1", true).await.unwrap();
+    assert_eq!(drained.pending_switches, [""; 0]);
+    assert_eq!(on_spines(&switches), (0, 1));
+    assert!(!switches_of(&client, "one").await.contains("spine1"));
+    assert_eq!(conditions(&handle, "one"), [""; 0]);
+    assert!(client.create_job(&spec("two")).await.unwrap().ready);
+    assert_eq!(client.delete_job("two").await.unwrap(), [""; 0]);
+
+    leaf.state().refuses = None;
+    until(async || is_whole(&handle).await).await;
+}
+
 #[tokio::test]
 async fn deleting_a_job_removes_its_old_paths() {
     let (switches, handle, client) = start().await;

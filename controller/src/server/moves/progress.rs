@@ -1,7 +1,7 @@
-//! A reroute in progress: what has been written to which switch, and which switches are left
-//! behind.
+//! A reroute in progress: what has been written to which switch, which switches are left behind, and
+//! which jobs keep their old paths for that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use crate::fabric::SwitchId;
-use crate::moves::{Change, Round};
+use crate::job::JobId;
+use crate::moves::{Change, Moved, Planned, Step};
 use crate::p4rt::{Order, SwitchClient};
 use crate::plan::Entity;
-use crate::reconcile::Held;
 use crate::server::controller::Controller;
 use crate::server::error::BringUpError;
 use crate::server::registry::Wanted;
-use crate::server::switch::Desired;
-use crate::update::{Clients, Untranslatable};
+use crate::server::switch::{Desired, OnSwitch};
+use crate::update::{Clients, Untranslatable, creations};
 
 /// The slowest switch that is waited for: a thousand updates a second.
 const PER_UPDATE: Duration = Duration::from_millis(1);
@@ -30,34 +30,44 @@ fn timeout_of(call: Duration, updates: usize) -> Duration {
     call + PER_UPDATE * updates.try_into().unwrap_or(u32::MAX)
 }
 
-/// The rounds written so far. They determine the desired state of a switch on which a write fails.
+/// A reroute, and how far it is.
 pub struct Progress<'a> {
     controller: &'a Controller,
+    /// The desired state before it.
     before: Desired<'a>,
-    done: Vec<Round>,
+    moved: &'a [Moved],
+    steps: &'a [Step],
+    /// Jobs that keep their old paths.
+    pub lingering: BTreeSet<JobId>,
     /// Switches that have not answered in time. They are resynced in the background after the
     /// reroute.
     behind: BTreeSet<SwitchId>,
+    /// The number of updates so far.
+    pub updates: usize,
 }
 
 impl<'a> Progress<'a> {
-    /// A reroute from this desired state, with nothing written. A switch that does not have all of it
-    /// yet needs a resync.
-    pub fn new(controller: &'a Controller, before: Wanted) -> Self {
-        let before = Desired {
-            wanted: before,
-            ..controller.desired()
-        };
+    /// A reroute from this desired state, with nothing written.
+    pub fn new(
+        controller: &'a Controller,
+        before: Wanted,
+        moved: &'a [Moved],
+        steps: &'a [Step],
+    ) -> Self {
         for switch in controller.switches.iter() {
-            if !switch.has_jobs_of(&before) {
-                switch.mark_dirty();
-            }
+            switch.expect(moved);
         }
         Progress {
-            before,
+            before: Desired {
+                wanted: before,
+                ..controller.desired()
+            },
             controller,
-            done: Vec::new(),
+            moved,
+            steps,
+            lingering: BTreeSet::new(),
             behind: BTreeSet::new(),
+            updates: 0,
         }
     }
 
@@ -65,22 +75,15 @@ impl<'a> Progress<'a> {
         self.controller.timers.reroute_call
     }
 
-    /// The number of updates so far.
-    pub fn updates(&self) -> usize {
-        self.done.iter().flat_map(Round::values).map(Vec::len).sum()
-    }
-
     /// The clients of the connected switches that have answered in time so far.
     fn clients(&self) -> Clients {
-        let clients = self.controller.connected().into_iter();
-        let clients = clients.filter(|(id, _)| !self.behind.contains(id));
-        clients
-            .map(|(id, client)| {
-                (
-                    id,
-                    Arc::new(client.brisk(UPDATES_PER_CALL, self.call_timeout())),
-                )
-            })
+        let switches = self.controller.switches.iter();
+        let in_time = switches.filter(|switch| !self.behind.contains(&switch.id));
+        let client = |client: Arc<SwitchClient>| {
+            Arc::new(client.brisk(UPDATES_PER_CALL, self.call_timeout()))
+        };
+        in_time
+            .filter_map(|switch| Some((switch.id, client(switch.client().ok()?))))
             .collect()
     }
 
@@ -91,9 +94,9 @@ impl<'a> Progress<'a> {
         self.leave_behind(&late);
     }
 
-    /// Ends the reroute after its last round: divides ports among the jobs that use them now, and
+    /// Ends the reroute after its last step: divides ports among the jobs that use them now, and
     /// resyncs dirty switches.
-    pub async fn end(mut self) {
+    pub async fn end(&mut self) {
         let desired = self.controller.desired();
         let is_dirty = |id: &SwitchId| self.controller.switches[id.0].is_dirty();
         let (dirty, sound): (Clients, Clients) =
@@ -106,18 +109,23 @@ impl<'a> Progress<'a> {
         let (late, divided) = tokio::join!(join_all(resync), self.divided(&sound, &desired));
         let late = late.into_iter().flatten().chain(divided).collect();
         self.leave_behind(&late);
+        let moved: BTreeSet<JobId> = self.moved.iter().map(Moved::id).collect();
+        let jobs = desired.wanted.jobs.iter();
+        let jobs: Vec<&Planned> = jobs.filter(|(job, _)| moved.contains(&job.id)).collect();
         for switch in self.controller.switches.iter() {
             match switch.is_dirty() {
                 true => drop(switch.wake()),
-                false => switch.has_all(&desired),
+                false => switch.has_jobs(&jobs),
             }
         }
     }
 
-    /// Skips the remaining rounds, of these switches.
-    pub fn abandon(mut self, left: impl Iterator<Item = SwitchId>) {
-        self.behind.extend(left);
-        for id in self.behind {
+    /// Skips the steps from this one on.
+    pub fn abandon(&mut self, at: usize) {
+        let of_steps = self.steps[at..].iter().flat_map(Step::switches);
+        let of_jobs = self.moved.iter().flat_map(Moved::switches);
+        self.behind.extend(of_steps.chain(of_jobs));
+        for id in &self.behind {
             let switch = &self.controller.switches[id.0];
             switch.mark_dirty();
             switch.wake();
@@ -142,10 +150,15 @@ impl<'a> Progress<'a> {
         late.into_iter().flatten().collect()
     }
 
-    /// Writes a round to all its switches that are connected and answer [in time](timeout_of); the
+    /// Writes a step to all its switches that are connected and answer [in time](timeout_of); the
     /// others are resynced later. A switch on which an update fails is resynced to the state after
-    /// this round at once.
-    pub async fn write(&mut self, round: Round) {
+    /// this step at once.
+    pub async fn write(&mut self, at: usize) {
+        for id in self.steps[at].waits_for() {
+            self.wait_for_switches(id, at);
+        }
+        let round = self.steps[at].without(|id| self.lingering.contains(&id));
+        self.updates += round.values().map(Vec::len).sum::<usize>();
         let clients = self.clients();
         let so_far = &*self;
         let writes = round.iter().filter_map(|(id, changes)| {
@@ -154,7 +167,7 @@ impl<'a> Progress<'a> {
                 return None;
             };
             Some(async move {
-                let written = so_far.write_or_resync(*id, client, changes);
+                let written = so_far.write_or_resync(at, *id, client, changes);
                 let in_time =
                     timeout(timeout_of(so_far.call_timeout(), changes.len()), written).await;
                 (in_time != Ok(true)).then_some(*id)
@@ -162,7 +175,33 @@ impl<'a> Progress<'a> {
         });
         let late = join_all(writes).await.into_iter().flatten();
         self.leave_behind(&late.collect());
-        self.done.push(round);
+    }
+
+    /// If it is not known that all switches of a job have the new paths, the job keeps the old ones
+    /// as they are before this step.
+    fn wait_for_switches(&mut self, id: JobId, at: usize) {
+        let mut jobs = self.moved.iter().filter(|moved| moved.id() == id);
+        let Some(moved) = jobs.next().filter(|_| !self.lingering.contains(&id)) else {
+            return;
+        };
+        let switches = &self.controller.switches;
+        let mut unsure = moved.switches();
+        unsure.retain(|at| !switches[at.0].is_sure_of(id));
+        if unsure.is_empty() {
+            return;
+        }
+        let plan = moved.after_steps(&self.steps[..at], |_| true);
+        let names = unsure.iter().map(|id| switches[id.0].name());
+        let names = names.collect::<Vec<_>>().join(", ");
+        tracing::warn!(
+            job = moved.after.0.name,
+            switches = names,
+            "old paths are kept until these switches have the new ones"
+        );
+        self.controller
+            .registry()
+            .linger(&self.controller.fabric, (moved.between(), plan), unsure);
+        self.lingering.insert(id);
     }
 
     /// Marks switches as dirty whose writes have no known result. They are resynced after the
@@ -182,6 +221,7 @@ impl<'a> Progress<'a> {
     /// Returns true if the switch has answered every call.
     async fn write_or_resync(
         &self,
+        at: usize,
         id: SwitchId,
         client: &SwitchClient,
         changes: &[Change],
@@ -193,7 +233,7 @@ impl<'a> Progress<'a> {
             return false;
         }
         tracing::warn!(%error, "an update of the reroute failed; resyncing the switch");
-        let Err(error) = self.resync(id, client, changes).await else {
+        let Err(error) = self.resync(at, id, client, changes).await else {
             return true;
         };
         tracing::warn!(%error, "resync failed");
@@ -215,26 +255,54 @@ impl<'a> Progress<'a> {
         switch.change(client, names, updates, Order::AsGiven).await
     }
 
-    /// Resyncs a switch to the state after all rounds so far and these changes.
+    /// Resyncs a switch to the state after a step with these changes.
     async fn resync(
         &self,
+        at: usize,
         id: SwitchId,
         client: &SwitchClient,
         changes: &[Change],
     ) -> Result<(), BringUpError> {
         let names = self.controller.program().names();
-        let mut wanted = self.before.on(id)?;
-        let done = self.done.iter().filter_map(|round| round.get(&id));
-        for change in done.flatten().chain(changes) {
-            apply(&mut wanted.held, change, self)?;
-        }
         let switch = &self.controller.switches[id.0];
-        switch.hold(client, names, wanted).await?;
+        switch.hold(client, names, self.after(at, id)?).await?;
         // The desired state has no counters; a counter of a new id must not continue from an old
         // value.
         let is_counter = |change: &&Change| matches!(change, Change::Put(Entity::Counter(_)));
         let counters: Vec<Change> = changes.iter().filter(is_counter).cloned().collect();
         self.write_changes(id, client, &counters).await
+    }
+
+    /// The desired state of a switch after a step.
+    fn after(&self, at: usize, id: SwitchId) -> Result<OnSwitch, BringUpError> {
+        let steps = &self.steps[..=at];
+        let moved: BTreeMap<JobId, &Moved> = (self.moved.iter())
+            .map(|moved| (moved.id(), moved))
+            .collect();
+        let now = |(job, plan): &Planned| {
+            let plan = match moved.get(&job.id) {
+                None => Arc::clone(plan),
+                Some(_) if self.lingering.contains(&job.id) => {
+                    self.controller.plan_of(job.id).unwrap_or_default()
+                }
+                Some(moved) => Arc::new(moved.after_steps(steps, |at| at == id)),
+            };
+            (Arc::clone(job), plan)
+        };
+        let wanted = Wanted {
+            routes: Arc::clone(&self.before.wanted.routes),
+            jobs: self.before.wanted.jobs.iter().map(now).collect(),
+        };
+        let mut on = Desired {
+            wanted,
+            ..self.before
+        }
+        .on(id)?;
+        let routes = steps.iter().flat_map(|step| step.routes_of(id));
+        let routes = creations(routes, self.controller.program().names())?;
+        on.held
+            .extend(routes.into_iter().filter_map(|it| it.entity));
+        Ok(on)
     }
 }
 
@@ -253,18 +321,6 @@ async fn in_time<T>(
         }
         Err(_) => Some(id),
     }
-}
-
-fn apply(held: &mut Held, change: &Change, of: &Progress<'_>) -> Result<(), Untranslatable> {
-    let (Change::Put(entity) | Change::Set(entity) | Change::Drop(entity)) = change;
-    let creation = entity.creation(of.controller.program().names());
-    let creation = creation.map_err(|error| Untranslatable::new(entity, error))?;
-    let whole = creation.entity.unwrap_or_default();
-    match change {
-        Change::Drop(_) => held.remove(&whole),
-        Change::Put(_) | Change::Set(_) => held.insert(whole),
-    }
-    Ok(())
 }
 
 #[cfg(test)]

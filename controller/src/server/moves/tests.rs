@@ -252,7 +252,7 @@ impl World {
             changes.any(|change| matches!(change, Change::Drop(_)))
         };
         let yields: HashSet<JobId> = trees.keys().copied().filter(|id| gives_way(*id)).collect();
-        let mut lingering: Lingering = BTreeSet::new();
+        let mut lingering: BTreeSet<JobId> = BTreeSet::new();
         let lossy = {
             let rounds: Vec<Round> = steps.iter().map(|step| step.without(|_| false)).collect();
             self.lossy(&rounds)

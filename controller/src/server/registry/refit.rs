@@ -171,6 +171,17 @@ impl Registry {
     /// True if a job waits for room, or keeps old paths.
     pub fn is_waiting(&self) -> bool {
         let mut jobs = self.jobs.values();
-        jobs.any(|record| record.stays.is_some() || !record.lingers.is_empty())
+        self.is_short_of_room() || jobs.any(|record| !record.lingers.is_empty())
+    }
+
+    /// True if a job waits for room.
+    pub fn is_short_of_room(&self) -> bool {
+        self.jobs.values().any(|record| record.stays.is_some())
+    }
+
+    /// True if a job keeps old paths, and `is_sure` that all its switches have the new ones.
+    pub fn may_finish(&self, is_sure: impl Fn(&SwitchId, JobId) -> bool) -> bool {
+        let mut jobs = self.jobs.iter().filter(|(_, it)| !it.lingers.is_empty());
+        jobs.any(|(id, record)| record.lingers.iter().all(|at| is_sure(at, *id)))
     }
 }

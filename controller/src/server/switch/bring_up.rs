@@ -138,7 +138,7 @@ impl ManagedSwitch {
         found: Found,
         desired: &Desired<'_>,
     ) -> Result<(), BringUpError> {
-        match found {
+        let came_up = match found {
             Found::OurProgram => self.look(client, desired).await,
             // A new program has no entries. Not every switch reports that correctly, so it is not
             // read.
@@ -153,6 +153,15 @@ impl ManagedSwitch {
                 }
                 .map(drop)
             }
+        };
+        match came_up {
+            // A job's refused entry delays no other job.
+            Err(error) if error.is_refusal() && self.is_partly_known() => {
+                tracing::warn!(switch = self.name(), %error, "not as desired yet; retrying");
+                self.wake();
+                Ok(())
+            }
+            came_up => came_up,
         }
     }
 

@@ -6,10 +6,11 @@ use std::mem;
 use std::sync::Arc;
 
 use tokio::time::Instant;
+use ultima_p4::names::share;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{self, TableEntry, Update};
 
-use super::{Desired, Failure, JobPlans, ManagedSwitch, OnSwitch};
+use super::{Contents, Desired, JobPlans, ManagedSwitch, OnSwitch};
 use crate::job::JobId;
 use crate::p4rt::{BATCH, ConnectError, Order, SwitchClient, WriteError, failed};
 use crate::plan::{Entity, JobPlan, SwitchPlan};
@@ -123,8 +124,10 @@ impl ManagedSwitch {
             let entities = coming.iter().flat_map(|plan| plan.stages()[at]);
             rounds.push(creations(entities, names)?);
         }
-        if let Some(Refused { error, .. }) = self.write(client, names, rounds).await? {
-            return Err(error);
+        if self.write(client, names, rounds).await?.is_some() {
+            // A comparison tries again, and finds which jobs lack entries.
+            drop(unsure);
+            return self.reconcile(client, desired).await.map(drop);
         }
         mem::forget(unsure);
         self.is_divided(&division);
@@ -245,35 +248,67 @@ impl ManagedSwitch {
         let mut rounds = diff.updates(held, Room { names, limits });
         rounds.insert(0, self.new_counters(names, held, &diff, wanted)?);
         if let Some(Refused { entities, error }) = self.write(client, names, rounds).await? {
-            // Entities of no desired job are those of all jobs, or should be gone.
-            let mut keys: BTreeSet<Key> = entities.iter().filter_map(key_of).collect();
-            let mut jobs = wanted.jobs.clone();
-            jobs.retain(|_, plan| {
-                let entities = plan
-                    .get(&self.id)
-                    .into_iter()
-                    .flat_map(SwitchPlan::entities);
-                let held = Held::planned(entities, names).unwrap_or_default();
-                let count = keys.len();
-                keys.retain(|key| held.get(key).is_none());
-                keys.len() == count
-            });
+            let contents = self.contents_without(&entities, wanted, names);
             self.with_state(|state| {
-                state.jobs = jobs;
-                state.failed(Failure {
-                    reason: error.to_string(),
-                    has_others: keys.is_empty(),
-                });
+                state.failed(error.to_string());
+                state.jobs = wanted.jobs.clone();
+                if let Contents::AllBut { jobs, .. } = &contents {
+                    state.jobs.retain(|id, _| !jobs.contains(id));
+                }
+                state.contents = contents;
             });
             return Err(error);
         }
         self.is_divided(&wanted.division);
         self.with_state(|state| {
             state.succeeded();
-            state.is_dirty = false;
+            state.contents = Contents::Whole;
             state.jobs = wanted.jobs.clone();
         });
         Ok(diff)
+    }
+
+    /// The contents of the switch after it refused updates of these entities. Unknown if every job
+    /// needs one of them.
+    fn contents_without(
+        &self,
+        entities: &[v1::Entity],
+        wanted: &OnSwitch,
+        names: &Names,
+    ) -> Contents {
+        let (mut jobs, mut has_leftovers) = (BTreeSet::new(), false);
+        for key in entities.iter().filter_map(key_of) {
+            match key
+                .job(names)
+                .or_else(|| self.job_with(&key, wanted, names))
+            {
+                Some(job) => drop(jobs.insert(job)),
+                None if wanted.held.get(&key).is_none() => has_leftovers = true,
+                None => return Contents::Unknown,
+            }
+        }
+        Contents::AllBut {
+            jobs,
+            has_leftovers,
+        }
+    }
+
+    /// The desired job with this group, or with this meter of a share.
+    fn job_with(&self, key: &Key, wanted: &OnSwitch, names: &Names) -> Option<JobId> {
+        let of_shares = names.meter(share::METER).ok()?.id;
+        let is_it = |entity: &Entity| match (entity, key) {
+            (Entity::Group(group), Key::Group(id)) => u32::from(group.id.0) == *id,
+            (Entity::Share(share), Key::Meter { meter, index }) => {
+                *meter == of_shares && i64::from(share.index.0) == *index
+            }
+            _ => false,
+        };
+        let has = |plan: &JobPlan| {
+            plan.get(&self.id)
+                .is_some_and(|it| it.entities().any(is_it))
+        };
+        let mut jobs = wanted.jobs.iter();
+        jobs.find(|(_, plan)| has(plan)).map(|(id, _)| *id)
     }
 
     /// The updates that set the counters to zero of jobs whose packets the switch does not admit

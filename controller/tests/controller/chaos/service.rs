@@ -116,6 +116,19 @@ impl State {
         self.emptied += 1;
     }
 
+    /// True if such updates are refused.
+    fn refuses(&self, update: &Update) -> bool {
+        let entity = update.entity.as_ref().and_then(|it| it.entity.as_ref());
+        let (Some((kind, value)), Some(entity::Entity::TableEntry(entry))) =
+            (&self.refuses, entity)
+        else {
+            return false;
+        };
+        let is_it = |field: &field_match::FieldMatchType| matches!(field, field_match::FieldMatchType::Exact(it) if it.value == *value);
+        let mut fields = entry.r#match.iter().flat_map(|it| &it.field_match_type);
+        update.r#type() == *kind && fields.any(is_it)
+    }
+
     /// Counts a call, and returns its fault.
     fn begin(&mut self, call: Call) -> Option<Fault> {
         let seen = self.calls.entry(call).or_default();
@@ -306,7 +319,11 @@ impl Service {
         let mut outcomes = Vec::new();
         let mut hanging = Vec::new();
         for update in updates {
-            let fault = self.state.lock().unwrap().begin(Call::Update);
+            let fault = {
+                let mut state = self.state.lock().unwrap();
+                let refused = state.refuses(&update).then_some(Fault::Refuse);
+                state.begin(Call::Update).or(refused)
+            };
             if fault == Some(Fault::Hang) {
                 hanging.push(self.hang(Some(&mut call)).await?);
             }

@@ -48,7 +48,7 @@ pub const CODES: [(Code, &str, &str); 11] = [
     (
         Code::Unavailable,
         "UNAVAILABLE",
-        "a switch does not answer, a job is not ready, a reroute interrupted the request, etcd does not answer, or this controller does not lead or is stopping",
+        "a switch does not answer, a job is not ready, etcd does not answer, or this controller does not lead or is stopping",
     ),
     (
         Code::OutOfRange,

@@ -139,14 +139,6 @@ impl Damping {
         }
     }
 
-    /// When the element counts as down if it stays away, at least `notice` after it failed; none if
-    /// it is there or already down.
-    pub fn falls(&self, notice: Duration) -> Option<Instant> {
-        let is_going = !self.is_there && !self.is_down;
-        let due = self.due().filter(|_| is_going);
-        due.map(|due| due.max(self.since + notice))
-    }
-
     /// True if the state needs no longer be kept.
     pub fn is_forgotten(&self, now: Instant) -> bool {
         let calm = match self.has_failed {
@@ -208,15 +200,11 @@ mod tests {
             part.see(false, at);
             part.see(true, at + ms(100));
         }
-        assert_eq!(part.falls(ms(0)), None);
         part.see(false, start + ms(2000));
         assert_eq!(part.due(), Some(start + ms(2100)));
-        assert_eq!(part.falls(ms(99)), Some(start + ms(2100)));
-        assert_eq!(part.falls(ms(250)), Some(start + ms(2250)));
         assert!(part.pass(start + ms(2100)));
-        assert_eq!(part.falls(ms(250)), None);
         part.see(true, start + ms(2100));
-        assert!(part.due().is_some() && part.falls(ms(250)).is_none());
+        assert!(part.due().is_some());
     }
 
     #[test]

@@ -217,8 +217,13 @@ impl Ledger {
 
     /// Takes the resources of a [proposed](Self::propose) job.
     pub fn add(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
-        self.last = job.id;
         self.take(fabric, job, plan);
+        self.last = job.id;
+    }
+
+    /// Counts the id of a job, whose resources are [taken](Self::take), as given out.
+    pub(crate) fn give_out(&mut self, id: JobId) {
+        self.last = id;
     }
 
     /// Reserves the id, the numbers and the UDP ports of a stored job that is on no switch, so that no other job gets
@@ -245,7 +250,8 @@ impl Ledger {
         }
     }
 
-    fn take(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
+    /// Takes the resources of a proposed job. Its id is given out again if they are returned.
+    pub(crate) fn take(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
         self.jobs.insert(job.id);
         self.members.extend(&job.members);
         self.counters.take(job.counter.0);

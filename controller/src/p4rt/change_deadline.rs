@@ -20,8 +20,6 @@ struct Waits {
     count: usize,
     /// Start of the time in which a change always waited; none while no change waits.
     since: Option<Instant>,
-    /// When a change is expected that the current one should not delay.
-    expected: Option<Instant>,
 }
 
 /// A place in the queue, until it is dropped.
@@ -45,44 +43,6 @@ impl ChangeQueue {
         Waiting(self)
     }
 
-    /// Announces a change at a time, or withdraws the announcement with none. The current change
-    /// goes on until then.
-    pub fn expect(&self, at: Option<Instant>) {
-        self.waits.send_if_modified(|waits| {
-            let is_news = waits.expected != at;
-            waits.expected = at;
-            is_news
-        });
-    }
-
-    /// The time until which no change should begin, so that the announced one need not wait;
-    /// bounded, in case it never comes.
-    fn begins(&self, waits: Waits) -> Option<Instant> {
-        let at = waits.expected.map(|at| at + self.limit);
-        at.filter(|at| *at > Instant::now())
-    }
-
-    /// True if a change may begin.
-    pub fn may_begin(&self) -> bool {
-        self.begins(*self.waits.borrow()).is_none()
-    }
-
-    /// Completes when a change may begin: none is announced, or the announced one does not come.
-    pub async fn begin_allowed(&self) {
-        let mut waits = self.waits.subscribe();
-        loop {
-            let now = *waits.borrow_and_update();
-            let Some(at) = self.begins(now) else {
-                return;
-            };
-            tokio::select! {
-                () = sleep_until(at) => {}
-                // The sender is in `self`.
-                _ = waits.changed() => {}
-            }
-        }
-    }
-
     /// The deadline of a change that begins now.
     pub fn deadline(&self) -> ChangeDeadline {
         ChangeDeadline {
@@ -90,12 +50,6 @@ impl ChangeQueue {
             limit: self.limit,
             begun: Instant::now(),
         }
-    }
-
-    /// The number of waiting changes.
-    #[cfg(test)]
-    pub fn count(&self) -> usize {
-        self.waits.borrow().count
     }
 }
 
@@ -126,12 +80,8 @@ impl ChangeDeadline {
     fn latest(&self, called: Instant, waits: Waits) -> Option<Instant> {
         // The same time for all calls made while a change waits, or earlier if one call has taken
         // long before.
-        let waits_since = |since: Instant| called.min(since.max(self.begun)) + self.limit;
-        // An announced change gave notice, so it finds the current one done, unless that has only
-        // just begun.
-        let comes = |at: Instant| at.max(self.begun + self.limit);
-        let for_all = [waits.since.map(waits_since), waits.expected.map(comes)];
-        for_all.into_iter().flatten().min()
+        let ends = |since: Instant| called.min(since.max(self.begun)) + self.limit;
+        waits.since.map(ends)
     }
 
     /// True if a call made now would be abandoned at once.
@@ -223,74 +173,6 @@ mod tests {
             Some(deadline.begun + LIMIT)
         );
         assert_eq!(deadline.latest(deadline.begun, Waits::default()), None);
-    }
-
-    /// No call is abandoned before the announced change arrives.
-    #[test]
-    fn announced_changes_do_not_wait() {
-        let queue = ChangeQueue::new(LIMIT);
-        let deadline = queue.deadline();
-        let at = deadline.begun + 3 * LIMIT;
-        let expected = Waits {
-            expected: Some(at),
-            ..Waits::default()
-        };
-        // It has arrived, and stays announced until its turn.
-        let waits = Waits {
-            count: 1,
-            since: Some(at),
-            ..expected
-        };
-        for called in [deadline.begun, at - LIMIT, at] {
-            assert_eq!(deadline.latest(called, expected), Some(at));
-        }
-        let begun_late = ChangeDeadline {
-            begun: at - LIMIT / 2,
-            ..deadline.clone()
-        };
-        let has_its_time = begun_late.begun + LIMIT;
-        assert_eq!(
-            begun_late.latest(begun_late.begun, waits),
-            Some(has_its_time)
-        );
-        // A change that waits already must not wait longer because of it.
-        let since = deadline.begun;
-        let waits = Waits {
-            since: Some(since),
-            ..waits
-        };
-        assert_eq!(deadline.latest(since, waits), Some(since + LIMIT));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn calls_continue_after_a_withdrawn_announcement() {
-        let queue = ChangeQueue::new(LIMIT);
-        let deadline = queue.deadline();
-        queue.expect(Some(deadline.begun + LIMIT));
-        let mut passed = Box::pin(deadline.passed());
-        assert!(timeout(Duration::ZERO, &mut passed).await.is_err());
-        queue.expect(None);
-        assert!(timeout(2 * LIMIT, &mut passed).await.is_err());
-        assert!(!deadline.has_passed());
-        queue.expect(Some(deadline.begun));
-        passed.await;
-        assert!(deadline.has_passed());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn no_change_begins_while_one_is_announced_for_a_bounded_time() {
-        let queue = ChangeQueue::new(LIMIT);
-        queue.begin_allowed().await;
-        queue.expect(Some(Instant::now() + Duration::from_secs(3600)));
-        let mut allowed = Box::pin(queue.begin_allowed());
-        assert!(timeout(Duration::ZERO, &mut allowed).await.is_err());
-        assert!(!queue.may_begin());
-        queue.expect(None);
-        allowed.await;
-        // The announced change did not come.
-        queue.expect(Some(Instant::now() - LIMIT));
-        queue.begin_allowed().await;
-        assert!(queue.may_begin());
     }
 
     #[tokio::test(start_paused = true)]

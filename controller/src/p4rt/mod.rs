@@ -10,7 +10,7 @@ mod owner;
 mod session;
 mod unanswered;
 
-pub(crate) use change_deadline::{ChangeDeadline, ChangeQueue};
+pub(crate) use change_deadline::{ChangeDeadline, ChangeQueue, Waiting};
 #[cfg(test)]
 pub(crate) use client::IN_FLIGHT;
 pub use client::{BATCH, Order, SwitchClient};

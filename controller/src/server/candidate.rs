@@ -284,7 +284,7 @@ impl Candidate {
             timers,
             ..
         } = &self.config;
-        let condition = Condition::new(fabric, self.config.terms, timers.change, &stored.drained);
+        let condition = Condition::new(fabric, self.config.terms, &stored.drained);
         let routes = Routes::new(fabric, condition.health());
         Ok(Registry::restore_what_fits(
             fabric,

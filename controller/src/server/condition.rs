@@ -2,7 +2,7 @@
 //! decides nothing about trees and routes, which `moves` does.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::fabric::damping::{Damping, Terms};
 use crate::fabric::{Element, Fabric, Health, SwitchId};
@@ -11,8 +11,6 @@ use crate::fabric::{Element, Fabric, Health, SwitchId};
 #[derive(Clone, Debug)]
 pub struct Condition {
     terms: Terms,
-    /// The least time of a request in progress from the failure of an element on.
-    change: Duration,
     drained: BTreeSet<Element>,
     /// Drained elements that the fabric file lacks.
     unknown: BTreeSet<String>,
@@ -20,17 +18,13 @@ pub struct Condition {
     seen: BTreeMap<Element, Damping>,
     /// Those of them that count as down.
     lost: Health,
-    /// Deadline of the reroute that is due because of elements that went down since
-    /// [`settle`](Self::settle).
-    owed: Option<Instant>,
     /// Elements that lose the packets sent into them.
     lossy: BTreeSet<Element>,
 }
 
 impl Condition {
-    /// A fabric without failures, in which these elements are drained. A request in progress has at
-    /// least the time `change` from the failure of an element on.
-    pub fn new(fabric: &Fabric, terms: Terms, change: Duration, drained: &[String]) -> Self {
+    /// A fabric without failures, in which these elements are drained.
+    pub fn new(fabric: &Fabric, terms: Terms, drained: &[String]) -> Self {
         let mut unknown = BTreeSet::new();
         let known = drained.iter().filter_map(|name| {
             let part = fabric.element_named(name);
@@ -42,12 +36,10 @@ impl Condition {
         });
         Condition {
             terms,
-            change,
             drained: known.collect(),
             unknown,
             seen: BTreeMap::new(),
             lost: Health::default(),
-            owed: None,
             lossy: BTreeSet::new(),
         }
     }
@@ -58,7 +50,6 @@ impl Condition {
         if is_there {
             self.lossy.remove(&part);
         }
-        let expected = self.expected();
         let is_new = match self.seen.get_mut(&part) {
             Some(damping) => damping.see(is_there, now),
             None if is_there => false,
@@ -68,17 +59,17 @@ impl Condition {
             }
         };
         // A caller that waits for the next due time would miss this change otherwise.
-        self.pass_to(now, expected) || is_new
+        self.pass(now) || is_new
     }
 
     /// Marks an element as down at once: it has been gone for long enough, or since an unknown
     /// time.
     pub fn lose(&mut self, part: Element, now: Instant) {
-        let (terms, expected) = (self.terms, self.expected());
+        let terms = self.terms;
         let seen = self.seen.entry(part);
         seen.and_modify(|damping| damping.lose(now))
             .or_insert_with(|| Damping::down(terms, now));
-        self.pass_to(now, expected);
+        self.pass(now);
     }
 
     /// Marks an element as down that reports to be up but loses packets.
@@ -87,43 +78,17 @@ impl Condition {
         self.lose(part, now);
     }
 
-    /// Advances to `now`.
-    pub fn pass(&mut self, now: Instant) {
-        self.pass_to(now, self.expected());
-    }
-
-    /// Advances to `now`, if a reroute was `expected` before. Returns true if any element's state
-    /// changed.
-    fn pass_to(&mut self, now: Instant, expected: Option<Instant>) -> bool {
-        let (mut falls, mut rises) = (false, false);
+    /// Advances to `now`. Returns true if any element counts as another state then.
+    pub fn pass(&mut self, now: Instant) -> bool {
+        let mut has_changed = false;
         for (part, damping) in &mut self.seen {
-            match damping.pass(now) {
-                true => falls |= self.lost.fail(*part),
-                false => rises |= self.lost.mend(*part),
+            has_changed |= match damping.pass(now) {
+                true => self.lost.fail(*part),
+                false => self.lost.mend(*part),
             };
         }
         self.seen.retain(|_, damping| !damping.is_forgotten(now));
-        if falls {
-            let at_once = now + self.change;
-            self.owed = Some(expected.map_or(at_once, |at| at.min(at_once)));
-        }
-        falls || rises
-    }
-
-    /// The deadline of requests in progress: a reroute is due then, or will be if the failed
-    /// element does not come back. None if no element in use has failed.
-    pub fn expected(&self) -> Option<Instant> {
-        let used = self
-            .seen
-            .iter()
-            .filter(|(part, _)| !self.is_drained(**part));
-        let falls = used.filter_map(|(_, damping)| damping.falls(self.change));
-        falls.chain(self.owed).min()
-    }
-
-    /// Records that all elements that are down now are rerouted around, or about to be.
-    pub fn settle(&mut self) {
-        self.owed = None;
+        has_changed
     }
 
     /// The next time at which an element's state changes without a new observation.
@@ -229,15 +194,13 @@ pub struct ElementState {
 mod tests {
     use super::*;
 
-    const CHANGE: Duration = Duration::from_millis(250);
-
     #[test]
     fn an_element_that_is_down_and_drained_has_both_states() {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
         let now = Instant::now();
         let part = fabric.element_named("s1").unwrap();
-        let mut condition = Condition::new(&fabric, Terms::default(), CHANGE, &["s9".into()]);
+        let mut condition = Condition::new(&fabric, Terms::default(), &["s9".into()]);
         let of = |condition: &Condition| {
             let parts = condition.of(&fabric, SwitchId(0));
             let states = parts
@@ -270,7 +233,7 @@ mod tests {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
         let [one, other] = ["s1", "s2"].map(|name| fabric.element_named(name).unwrap());
-        let mut condition = Condition::new(&fabric, Terms::default(), CHANGE, &[]);
+        let mut condition = Condition::new(&fabric, Terms::default(), &[]);
         let start = Instant::now();
         assert!(condition.see(one, false, start));
         let down = condition.due().unwrap();
@@ -280,51 +243,5 @@ mod tests {
         let up = condition.due().unwrap();
         assert!(condition.see(other, true, up) && !condition.is_lost(one));
         assert!(!condition.see(other, true, up));
-    }
-
-    /// A reroute is expected from the failure until it is made; not if the element comes back in
-    /// time or was not in use.
-    #[test]
-    fn a_reroute_is_expected_as_soon_as_an_element_fails() {
-        let text = include_str!("../../../topologies/two-switches.yaml");
-        let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
-        let [one, other] = ["s1", "s2"].map(|name| fabric.element_named(name).unwrap());
-        let terms = Terms::default();
-        let mut condition = Condition::new(&fabric, terms, CHANGE, &[]);
-        let start = Instant::now();
-        assert_eq!(condition.expected(), None);
-        condition.see(one, false, start);
-        let due = start + terms.grace.max(CHANGE);
-        assert_eq!(condition.expected(), Some(due));
-        condition.see(one, true, start + terms.grace / 2);
-        assert_eq!(condition.expected(), None);
-
-        // One failure after the other; an observation of the second may also notice the first.
-        let start = start + 2 * terms.hold_first;
-        let due = start + terms.grace.max(CHANGE);
-        condition.see(one, false, start);
-        condition.see(other, false, start + terms.grace / 3);
-        assert_eq!(condition.expected(), Some(due));
-        condition.see(other, false, due);
-        assert!(condition.is_lost(one) && !condition.is_lost(other));
-        assert_eq!(
-            condition.expected(),
-            Some(due),
-            "the reroute is not made yet"
-        );
-        condition.settle();
-        assert_eq!(condition.expected(), Some(due + terms.grace / 3));
-        condition.drain(other, true);
-        assert_eq!(condition.expected(), None);
-
-        // An element that is lost without an observation has no grace period; nor has one that
-        // comes back.
-        condition.see(one, true, due);
-        condition.pass(due + 2 * terms.hold_first);
-        assert!(!condition.is_lost(one));
-        condition.settle();
-        let now = due + 2 * terms.hold_first;
-        condition.lose(one, now);
-        assert_eq!(condition.expected(), Some(now + CHANGE));
     }
 }

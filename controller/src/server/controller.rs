@@ -159,7 +159,7 @@ impl Controller {
             ..
         } = config;
         let stored = store.load().await?;
-        let mut condition = Condition::new(&fabric, terms, timers.change, &stored.drained);
+        let mut condition = Condition::new(&fabric, terms, &stored.drained);
         let routes = Routes::new(&fabric, condition.health());
         for id in fabric.switch_ids() {
             plan::check_fabric(&fabric, &routes, &program, id)?;
@@ -239,7 +239,8 @@ impl Controller {
             log: EventLog::default(),
         });
         // The jobs as restored on the present fabric are the committed state from now on.
-        controller.journal.write(Change::Update(records)).await?;
+        let kept = controller.journal.write(Change::Update(records)).await;
+        kept.map_err(ServeError::Keep)?;
         controller.bring_up(clients, needs, patience).await?;
         controller.note_ready();
         for switch in controller.switches.iter() {

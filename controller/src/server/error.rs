@@ -9,7 +9,6 @@ use ultima_api::Line;
 use ultima_api::address::Listen;
 use ultima_grpc::tls::TlsError;
 
-use super::journal::KeepError;
 use super::sessions::Mismatch;
 use crate::fabric::{Fabric, UnknownElement};
 use crate::ledger::Refusal;
@@ -76,7 +75,7 @@ pub enum ServeError {
     Restore(#[from] RestoreError),
     /// The initial state cannot be stored.
     #[error(transparent)]
-    Keep(#[from] KeepError),
+    Keep(StoreError),
 }
 
 /// The reason why a stored job cannot be restored.
@@ -245,7 +244,7 @@ pub enum DrainError {
     },
     /// The change could not be stored.
     #[error("nothing was changed: the change could not be stored: {0}")]
-    Store(#[from] KeepError),
+    Store(#[from] StoreError),
     /// The controller accepts no change now.
     #[error(transparent)]
     Refused(#[from] JobRequestError),
@@ -524,7 +523,7 @@ pub enum JobRequestError {
         /// The job's name.
         name: String,
         /// The failure.
-        error: KeepError,
+        error: StoreError,
     },
     /// The program lacks a counter.
     #[error(transparent)]
@@ -541,8 +540,8 @@ impl JobRequestError {
     }
 }
 
-fn verdict(error: &KeepError) -> &'static str {
-    match error.is_unknown() {
+fn verdict(error: &StoreError) -> &'static str {
+    match matches!(error, StoreError::Unknown) {
         true => "may or may not have been changed",
         false => "was not changed: the change could not be stored",
     }

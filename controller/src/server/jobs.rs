@@ -11,17 +11,17 @@ use tokio::time::sleep;
 use tracing::Span;
 use ultima_api::v1::membership_event::Kind;
 
-use super::changes::Changes;
 use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
 use super::event_log::reason_of;
-use super::journal::KeepError;
 use super::registry::Registry;
 use crate::fabric::{Fabric, SwitchId};
 use crate::job::{Job, JobId, JobSpec};
+use crate::membership::Origin;
+use crate::moves::Planned;
 use crate::names::some_of;
 use crate::plan::{Entity, JobPlan};
-use crate::store::{Change, JobRecord, SeatRecord};
+use crate::store::{Change, JobRecord, SeatRecord, StoreError};
 use crate::update::{self, Untranslatable};
 
 /// How long a request waits for the switches unless it says otherwise.
@@ -80,6 +80,57 @@ fn check_supported(
     update::creations(each, names).map(drop)
 }
 
+/// Proposed epochs of jobs, which have their resources while they are being committed: a reroute
+/// plans them, too. Those that are not committed return them in the end.
+pub(super) struct Reserved<'a> {
+    controller: &'a Controller,
+    ids: Vec<JobId>,
+}
+
+impl<'a> Reserved<'a> {
+    /// None. The caller holds the lock for changes.
+    pub fn of(controller: &'a Controller) -> Self {
+        let ids = Vec::new();
+        Reserved { controller, ids }
+    }
+
+    /// Reserves the resources of an epoch that fits next to all others.
+    pub fn add(
+        &mut self,
+        propose: impl FnOnce(&Registry) -> Result<(Job, JobPlan), JobRequestError>,
+    ) -> Result<Planned, JobRequestError> {
+        let mut registry = self.controller.registry();
+        let proposed = propose(&registry)?;
+        let planned = registry.reserve(&self.controller.fabric, proposed);
+        self.ids.push(planned.0.id);
+        Ok(planned)
+    }
+
+    /// Adds an epoch that is committed as it was planned first. Returns its switches.
+    pub async fn committed(&self, (first, _): &Planned, origin: Option<Origin>) -> Vec<SwitchId> {
+        let (job, plan) = {
+            let mut registry = self.controller.registry();
+            let Some(record) = registry.add(first.id, origin) else {
+                return Vec::new();
+            };
+            (Arc::clone(&record.job), Arc::clone(&record.plan))
+        };
+        if !Arc::ptr_eq(&job, first) {
+            self.controller.store_trees([job.id]).await;
+        }
+        plan.keys().copied().collect()
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        let mut registry = self.controller.registry();
+        for id in &self.ids {
+            registry.release(&self.controller.fabric, *id);
+        }
+    }
+}
+
 impl Controller {
     /// Creates a job, and waits [for some time](READY_WAIT) until it is ready.
     ///
@@ -111,18 +162,21 @@ impl Controller {
     }
 
     async fn create(&self, specs: &[JobSpec]) -> Result<Vec<JobId>, JobsRefused> {
-        let changes = self.change().await?;
-        let mut ids = Vec::new();
-        let mut new = Vec::new();
+        let _changes = self.change().await?;
+        let names = self.program().names();
+        let mut reserved = Reserved::of(self);
+        let (mut ids, mut proposed) = (Vec::new(), Vec::new());
         for (at, spec) in specs.iter().enumerate() {
-            let known = self.created_before(spec);
-            let known = known.map_err(|error| JobsRefused::at(at, error))?;
+            let at = |error| JobsRefused::at(at, error);
+            let known = self.created_before(spec).map_err(at)?;
             if known.is_none() {
-                new.push((at, spec));
+                let propose = |registry: &Registry| registry.propose(&self.fabric, names, spec);
+                let planned = reserved.add(propose).map_err(at)?;
+                check_supported(&planned.1, names).map_err(|error| at(error.into()))?;
+                proposed.push(planned);
             }
             ids.push(known);
         }
-        let proposed = self.propose(&new)?;
         let switches: BTreeSet<SwitchId> = proposed
             .iter()
             .flat_map(|(_, plan)| plan.keys().copied())
@@ -132,12 +186,11 @@ impl Controller {
             epoch_in_span(job);
         }
         if !proposed.is_empty() {
-            let record = |(job, _): &(Job, JobPlan)| {
+            let record = |(job, _): &Planned| {
                 let seats = job.members.iter().map(|_| (SeatRecord::Free, 0));
                 JobRecord::new(&self.fabric, job, seats)
             };
-            let records = proposed.iter().map(record).collect();
-            let kept = self.commit(&changes, records).await;
+            let kept = self.commit(proposed.iter().map(record).collect()).await;
             kept.map_err(|error| JobRequestError::Store {
                 name: called(specs),
                 error,
@@ -151,17 +204,11 @@ impl Controller {
                     .add(format!("job/{}", job.name), "Created", &message);
             }
         }
-        let mut added = {
-            let mut registry = self.registry();
-            let add = |(job, plan)| registry.add(&self.fabric, job, plan).job.id;
-            proposed
-                .into_iter()
-                .map(add)
-                .collect::<Vec<_>>()
-                .into_iter()
-        };
-        self.wake(switches);
-        let ids = ids.into_iter().map(|known| known.or_else(|| added.next()));
+        for planned in &proposed {
+            self.wake(reserved.committed(planned, None).await);
+        }
+        let mut new = proposed.iter().map(|(job, _)| job.id);
+        let ids = ids.into_iter().map(|known| known.or_else(|| new.next()));
         Ok(ids.flatten().collect())
     }
 
@@ -184,44 +231,10 @@ impl Controller {
         }
     }
 
-    /// Allocates ids for jobs and plans their entries, each job after those before it. Reserves
-    /// nothing.
-    fn propose(&self, specs: &[(usize, &JobSpec)]) -> Result<Vec<(Job, JobPlan)>, JobsRefused> {
-        let (fabric, program) = (&self.fabric, self.program());
-        let names = program.names();
-        let proposed: Vec<(Job, JobPlan)> = match specs {
-            [(at, spec)] => {
-                let proposed = self.registry().propose(fabric, names, spec);
-                vec![proposed.map_err(|error| JobsRefused::at(*at, error))?]
-            }
-            // The caller holds the change lock, so the registry stays as it is.
-            specs => {
-                let mut trial = self.registry().trial();
-                let proposed = specs.iter().map(|(at, spec)| {
-                    let created = trial.create(fabric, program, spec, rand::random());
-                    created.map_err(|error| JobsRefused::at(*at, error))
-                });
-                let proposed: Vec<_> = proposed.collect::<Result<_, _>>()?;
-                drop(trial);
-                let own = |(job, plan)| (Arc::unwrap_or_clone(job), Arc::unwrap_or_clone(plan));
-                proposed.into_iter().map(own).collect()
-            }
-        };
-        for ((at, _), (_, plan)) in specs.iter().zip(&proposed) {
-            let checked = check_supported(plan, names);
-            checked.map_err(|error| JobsRefused::at(*at, error.into()))?;
-        }
-        Ok(proposed)
-    }
-
     /// Commits new epochs of jobs, or none of them.
-    pub(super) async fn commit(
-        &self,
-        changes: &Changes<'_>,
-        records: Vec<JobRecord>,
-    ) -> Result<(), KeepError> {
+    pub(super) async fn commit(&self, records: Vec<JobRecord>) -> Result<(), StoreError> {
         let ids = records.iter().map(|record| record.id).collect();
-        match changes.write(&self.journal, Change::Put(records)).await {
+        match self.journal.write(Change::Put(records)).await {
             Ok(()) => Ok(()),
             Err(error) => Err(self.journal.roll_back(Change::Remove(ids), error).await),
         }
@@ -342,7 +355,7 @@ impl Controller {
             error,
         };
         if let Some(ids) = self.stranded_ids(name) {
-            let removed = changes.write(&self.journal, Change::Remove(ids)).await;
+            let removed = self.journal.write(Change::Remove(ids)).await;
             removed.map_err(not_stored)?;
             self.registry().forget_stranded(name);
             let object = format!("job/{name}");
@@ -355,7 +368,7 @@ impl Controller {
             let job = Arc::clone(&registry.named(name)?.job);
             (job, registry.epochs_of(name))
         };
-        let switches = self.take_off(&changes, &epochs).await;
+        let switches = self.take_off(&epochs).await;
         let switches = switches.map_err(not_stored)?;
         drop(changes);
         self.report(&job, Kind::Deleted, None, None, String::new());
@@ -370,26 +383,23 @@ impl Controller {
     }
 
     /// Removes epochs of a job from the store, and makes its switches remove them. Returns the
-    /// switches and the numbers of these requests.
+    /// switches and the numbers of these requests. The caller holds the lock for changes.
     ///
     /// # Errors
     /// The removal cannot be committed: the job is unchanged.
     pub(super) async fn take_off(
         &self,
-        changes: &Changes<'_>,
         ids: &[JobId],
-    ) -> Result<BTreeMap<SwitchId, u64>, KeepError> {
+    ) -> Result<BTreeMap<SwitchId, u64>, StoreError> {
         // A record that is written between the removal and its rollback would be lost.
-        let Some(kept) = changes.unless_interrupted(self.seats.hold()).await else {
-            return Err(KeepError::GivenUp);
-        };
+        let kept = self.seats.hold().await;
         let stored: Vec<JobRecord> = {
             let registry = self.registry();
             let record = |id: &JobId| registry.record(&self.fabric, *id);
             ids.iter().filter_map(record).collect()
         };
         let removal = Change::Remove(ids.iter().map(|id| id.0).collect());
-        if let Err(mut error) = changes.write(&self.journal, removal).await {
+        if let Err(mut error) = self.journal.write(removal).await {
             for record in stored {
                 error = (self
                     .journal

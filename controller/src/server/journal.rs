@@ -1,7 +1,6 @@
 //! The commit queue: changes reach the store one at a time, in the order of the calls, while the
 //! controller leads.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,34 +9,6 @@ use tokio::sync::{mpsc, oneshot};
 use crate::p4rt::ELECTION_ID;
 use crate::store::etcd::Leadership;
 use crate::store::{Change, Store, StoreError, Stored};
-
-/// The reason why a change is not committed.
-#[derive(Debug, thiserror::Error)]
-pub enum KeepError {
-    /// The store has not applied it, or it is not known whether it has.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A reroute interrupted the request while the store was busy. It is rolled back.
-    #[error("the store was busy when a reroute interrupted the request; try again")]
-    GivenUp,
-}
-
-impl KeepError {
-    /// True if the store has refused the change: it is not committed, and the controller leads on.
-    pub fn is_final(&self) -> bool {
-        match self {
-            KeepError::Store(error) => {
-                !matches!(error, StoreError::NotLeader | StoreError::Unknown)
-            }
-            KeepError::GivenUp => false,
-        }
-    }
-
-    /// True if the change may be committed all the same.
-    pub fn is_unknown(&self) -> bool {
-        matches!(self, KeepError::Store(StoreError::Unknown))
-    }
-}
 
 /// The reason why a controller may change switches and the store.
 pub enum Lead {
@@ -124,43 +95,18 @@ impl Journal {
     /// Commits a change.
     ///
     /// # Errors
-    /// See [`KeepError`].
-    pub async fn write(&self, change: Change) -> Result<(), KeepError> {
-        self.write_until(change, pending()).await
-    }
-
-    /// The same, but [given up](KeepError::GivenUp) when `end` completes, if the store is on other
-    /// machines: it may apply the change later, before all changes that are queued after it.
-    ///
-    /// # Errors
-    /// See [`KeepError`].
-    pub async fn write_until(
-        &self,
-        change: Change,
-        end: impl Future<Output = ()>,
-    ) -> Result<(), KeepError> {
+    /// The store has not applied it, or it is not known whether it has.
+    pub async fn write(&self, change: Change) -> Result<(), StoreError> {
         let (result, applied) = oneshot::channel();
         // The queue's task ends with the journal.
         let _ = self.queue.send((change, result));
-        tokio::select! {
-            biased;
-            applied = applied => Ok(applied.unwrap_or(Err(StoreError::NotLeader))?),
-            () = end, if self.store.is_remote() => Err(KeepError::GivenUp),
-        }
+        applied.await.unwrap_or(Err(StoreError::NotLeader))
     }
 
     /// Rolls back a change that `failed`, by its opposite. Returns the error for the client. If the
     /// rollback fails too, the change may stand; the next leader has it whole or not at all.
-    pub async fn roll_back(&self, opposite: Change, failed: KeepError) -> KeepError {
-        let mut rolled_back = std::pin::pin!(self.write(opposite));
-        let is_urgent = matches!(failed, KeepError::GivenUp);
-        // Queued by the first poll. A reroute waits, so this does not wait for a busy store.
-        let rolled_back = tokio::select! {
-            biased;
-            rolled_back = &mut rolled_back => rolled_back,
-            () = std::future::ready(()), if is_urgent => return failed,
-        };
-        if let Err(reason) = rolled_back {
+    pub async fn roll_back(&self, opposite: Change, failed: StoreError) -> StoreError {
+        if let Err(reason) = self.write(opposite).await {
             tracing::warn!(%reason, error = %failed, "a change that failed may be stored all the same");
         }
         failed
@@ -217,10 +163,6 @@ pub(super) mod testing {
             Ok(Stored::default())
         }
 
-        fn is_remote(&self) -> bool {
-            true
-        }
-
         async fn apply(&self, change: &Change) -> Result<(), StoreError> {
             self.asked.send_modify(|asked| *asked += 1);
             self.permits.acquire().await.unwrap().forget();
@@ -238,26 +180,6 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_interrupted_change_is_rolled_back_in_order() {
-        let store = Gated::with(0);
-        let journal = Journal::new(Arc::<Gated>::clone(&store), Lead::Alone);
-        let error = journal
-            .write_until(Change::Remove(vec![1]), std::future::ready(()))
-            .await
-            .unwrap_err();
-        assert!(matches!(error, KeepError::GivenUp), "{error}");
-        // The rollback does not wait for the store, and no later change overtakes it.
-        let rolled_back = journal.roll_back(Change::Remove(vec![2]), error);
-        assert!(rolled_back.now_or_never().is_some());
-        let mut last = Box::pin(journal.write(Change::Remove(vec![3])));
-        assert!(last.as_mut().now_or_never().is_none());
-        store.permits.add_permits(3);
-        last.await.unwrap();
-        let applied = store.applied.lock().unwrap().clone();
-        assert_eq!(applied, [1, 2, 3].map(|id| Change::Remove(vec![id])));
-    }
-
-    #[tokio::test]
     async fn a_closed_journal_applies_nothing() {
         let store = Gated::with(0);
         let journal = Journal::new(Arc::<Gated>::clone(&store), Lead::Alone);
@@ -272,10 +194,7 @@ mod tests {
         // The first change is with the store.
         first.await.unwrap();
         let error = second.await.unwrap_err();
-        assert!(
-            matches!(error, KeepError::Store(StoreError::NotLeader)),
-            "{error}"
-        );
+        assert!(matches!(error, StoreError::NotLeader), "{error}");
         assert_eq!(store.applied.lock().unwrap().len(), 1);
     }
 }

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 
 use super::error::JobRequestError;
-use super::journal::{Journal, KeepError};
+use super::journal::Journal;
 use super::registry::Registry;
 use crate::fabric::Fabric;
 use crate::job::JobId;
-use crate::store::Change;
+use crate::store::{Change, StoreError};
 
 /// Writes seats to the store, on tasks of its own: a caller may be cancelled.
 #[derive(Clone)]
@@ -54,7 +54,7 @@ impl SeatKeeper {
     }
 
     /// Stores the seats and trees of these jobs.
-    pub async fn keep_jobs(&self, ids: impl Iterator<Item = JobId>) -> Result<(), KeepError> {
+    pub async fn keep_jobs(&self, ids: impl Iterator<Item = JobId>) -> Result<(), StoreError> {
         let (keeper, ids) = (self.clone(), ids.collect::<Vec<_>>());
         let kept = tokio::spawn(async move {
             let _keeping = keeper.keeping.lock().await;
@@ -75,7 +75,7 @@ impl SeatKeeper {
 
     /// Stores the first operation of the next epoch, which becomes the job's current one. Seats
     /// that are stored at the same time see the result.
-    pub async fn decide(&self, id: JobId, first: u32) -> Result<(), KeepError> {
+    pub async fn decide(&self, id: JobId, first: u32) -> Result<(), StoreError> {
         let _keeping = self.keeping.lock().await;
         let record = self.with_registry(|registry| registry.record(&self.fabric, id));
         let Some(mut record) = record else {

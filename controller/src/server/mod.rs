@@ -71,7 +71,6 @@ pub use condition::ElementState;
 pub use controller::{Controller, JobStanding, JobState, SwitchState};
 pub use error::{BringUpError, DrainError, JobRequestError, RestoreError, ServeError};
 pub use jobs::JobsRefused;
-pub use journal::KeepError;
 use journal::Lead;
 pub use membership::{Evictee, JOIN_WAIT};
 pub use moves::Drained;

@@ -5,8 +5,9 @@ mod progress;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -55,27 +56,14 @@ impl Controller {
     /// state, or by telemetry. Trees and routes follow when [damping](crate::fabric::damping)
     /// accepts it.
     pub fn see(&self, part: Element, is_there: bool) {
-        let mut condition = self.condition();
-        let is_new = condition.see(part, is_there, Instant::now());
-        self.announce(&condition);
-        drop(condition);
-        if is_new {
+        if self.condition().see(part, is_there, Instant::now()) {
             self.fabric_changed.send_replace(());
         }
     }
 
-    /// Announces the deadline of the next reroute to changes in progress, long before it is due:
-    /// they end by then, and the next change begins after the reroute.
-    fn announce(&self, condition: &Condition) {
-        self.changes.expect(condition.expected());
-    }
-
     /// Records that an element loses the packets sent into it.
     pub(super) fn mark_lossy(&self, part: Element) {
-        let mut condition = self.condition();
-        condition.mark_lossy(part, Instant::now());
-        self.announce(&condition);
-        drop(condition);
+        self.condition().mark_lossy(part, Instant::now());
         self.fabric_changed.send_replace(());
     }
 
@@ -89,10 +77,14 @@ impl Controller {
 
     /// Removes the old paths of jobs whose switches have the new ones by now.
     pub(super) fn finish_waiting(&self) {
-        let is_sure = |at: &SwitchId, job| self.switches[at.0].is_sure_of(job);
-        if self.registry().may_finish(is_sure) {
+        if self.registry().may_finish(self.is_sure()) {
             self.fabric_changed.send_replace(());
         }
+    }
+
+    /// True if a switch has taken all writes for a job so far.
+    fn is_sure(&self) -> impl Fn(&SwitchId, JobId) -> bool {
+        move |at: &SwitchId, job| self.switches[at.0].is_sure_of(job)
     }
 
     /// Drains an element of the fabric, by name, or undrains it. Returns when all connected
@@ -115,7 +107,7 @@ impl Controller {
             part: name.clone(),
             drained,
         };
-        if let Err(error) = changes.write(&self.journal, change(drained)).await {
+        if let Err(error) = self.journal.write(change(drained)).await {
             let is_other = self.condition().is_drained(part) != drained;
             return Err(match is_other {
                 true => self.journal.roll_back(change(!drained), error).await.into(),
@@ -141,7 +133,7 @@ impl Controller {
         drained: bool,
         unknown: DrainError,
     ) -> Result<Drained, DrainError> {
-        let changes = self.change().await?;
+        let _changes = self.change().await?;
         if drained || !self.condition().knew(name) {
             return Err(unknown);
         }
@@ -149,7 +141,7 @@ impl Controller {
             part: name.to_owned(),
             drained,
         };
-        if let Err(error) = changes.write(&self.journal, change(false)).await {
+        if let Err(error) = self.journal.write(change(false)).await {
             return Err(self.journal.roll_back(change(true), error).await.into());
         }
         self.condition().forget(name);
@@ -162,7 +154,7 @@ impl Controller {
     /// Refuses if a job would have no room in a fabric of this health.
     fn has_room(&self, part: &str, health: Health) -> Result<(), DrainError> {
         let registry = self.registry();
-        let refit = registry.refit(&self.fabric, self.program().names(), health);
+        let refit = registry.refit(&self.fabric, self.program().names(), health, self.is_sure());
         match registry.refused(&refit) {
             None => Ok(()),
             Some((job, refusal)) => Err(DrainError::NoRoom {
@@ -179,7 +171,7 @@ impl Controller {
         // Failures from before this subscription.
         changes_seen.mark_changed();
         loop {
-            // A change during a reroute is not announced again.
+            // A change during a reroute may have been seen there.
             if !self.must_reroute() {
                 self.changed(&mut changes_seen).await;
             }
@@ -233,37 +225,26 @@ impl Controller {
             condition.pass(Instant::now());
             condition.health()
         };
-        if *self.routes().health() != health {
-            return true;
-        }
-        let mut condition = self.condition();
-        // Not if the health has changed just now.
-        if condition.health() == health {
-            condition.settle();
-            self.announce(&condition);
-        }
-        false
+        *self.routes().health() != health
     }
 
-    /// The turn for a reroute. It takes precedence over requests only if the health has changed.
-    /// Jobs that wait for room or for a switch queue like requests.
+    /// The right to write to all switches. Writes are interrupted for it only if the health has
+    /// changed, not for jobs that wait for room or for a switch.
     async fn turn_for_reroute(&self, changes_seen: &mut watch::Receiver<()>) -> Reroute<'_> {
-        let switches = || self.switches.iter().map(|switch| &switch.turn);
+        let switches = self.switches.iter().map(|switch| &switch.turn);
+        let mut turn = pin!(self.changes.reroute(switches));
         let health_changed = async {
             while !self.must_reroute() {
                 self.changed(changes_seen).await;
             }
         };
-        // The place in the queue is released before the turn with precedence is requested.
-        let turn = tokio::select! {
+        tokio::select! {
             biased;
-            () = health_changed => None,
-            turn = async { self.changes.take().await.with(switches()).await } => Some(turn),
-        };
-        match turn {
-            Some(turn) => turn,
-            None => self.changes.take_for_reroute(switches()).await,
+            () = health_changed => {}
+            turn = &mut turn => return turn,
         }
+        let _interrupt = self.changes.interrupt();
+        turn.await
     }
 
     /// Makes routes and trees match the elements that are up now.
@@ -281,8 +262,6 @@ impl Controller {
         let (health, lost) = {
             let mut condition = self.condition();
             condition.pass(Instant::now());
-            condition.settle();
-            self.announce(&condition);
             (condition.health(), condition.lost().clone())
         };
         match self.plan_reroute(health, &lost) {
@@ -298,15 +277,22 @@ impl Controller {
         if *registry.routes().health() == health && !registry.is_waiting() {
             return None;
         }
-        let before = registry.wanted();
-        let refit = registry.refit(&self.fabric, names, health);
+        let mut before = registry.wanted();
+        let refit = registry.refit(&self.fabric, names, health, self.is_sure());
         let moved = registry.adopt(refit);
+        let replanned: Vec<JobId> = moved.iter().map(Moved::id).collect();
+        // The tasks write the new paths of jobs that are on no switch yet.
+        let is_on = |id: JobId, at: &SwitchId| self.switches[at.0].may_have_any(&[id]);
+        let (moved, new): (Vec<Moved>, Vec<Moved>) = (moved.into_iter())
+            .partition(|moved| moved.before.1.keys().any(|at| is_on(moved.id(), at)));
+        let new: BTreeSet<JobId> = new.iter().map(Moved::id).collect();
+        before.jobs.retain(|(job, _)| !new.contains(&job.id));
         let moving: Vec<Rerouting> = (moved.iter())
             .filter_map(|moved| registry.get(moved.after.0.id))
             .map(|record| record.tail_drops.begin_reroute())
             .collect();
         let routes = (&*before.routes, &**registry.routes());
-        if moved.is_empty() && routes.0 == routes.1 {
+        if replanned.is_empty() && routes.0 == routes.1 {
             return None;
         }
         let room = Room {
@@ -317,6 +303,7 @@ impl Controller {
         let steps = moves::steps(room, routes, lost, &moved);
         Some(PlannedReroute {
             before,
+            replanned,
             moved,
             steps,
             _moving: moving,
@@ -327,6 +314,7 @@ impl Controller {
     async fn carry_out(self: &Arc<Self>, planned: PlannedReroute) -> Result<(), JobRequestError> {
         let PlannedReroute {
             before,
+            replanned,
             moved,
             steps,
             _moving,
@@ -334,7 +322,7 @@ impl Controller {
         let begun = Instant::now();
         let mut progress = Progress::new(self, half_way(before, &moved), &moved, &steps);
         // In parallel: no switch gets a new tree before both are done.
-        tokio::join!(self.store_trees(&moved), progress.divide());
+        tokio::join!(self.store_trees(replanned), progress.divide());
         for at in 0..steps.len() {
             if let Err(error) = self.open() {
                 progress.abandon(at);
@@ -371,10 +359,9 @@ impl Controller {
 
     /// Stores the jobs' new trees. If that fails or takes long the reroute goes on: a controller
     /// that starts with the old trees reroutes them again.
-    async fn store_trees(&self, moved: &[Moved]) {
-        let ids = moved.iter().map(|moved| moved.after.0.id);
+    pub(super) async fn store_trees(&self, ids: impl IntoIterator<Item = JobId>) {
         let limit = self.timers.change;
-        match timeout(limit, self.seats.keep_jobs(ids)).await {
+        match timeout(limit, self.seats.keep_jobs(ids.into_iter())).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "cannot store the new trees"),
             Err(_) => {
@@ -395,6 +382,9 @@ impl Controller {
 struct PlannedReroute {
     /// The desired state before it.
     before: Wanted,
+    /// The jobs with new plans.
+    replanned: Vec<JobId>,
+    /// Those of them that switches may have.
     moved: Vec<Moved>,
     steps: Vec<Step>,
     /// Held until the end: drops during the reroute are not counted.

@@ -105,7 +105,7 @@ impl Trial {
     }
 
     /// Creates a job; `seed` is the default.
-    pub fn create(
+    fn create(
         &mut self,
         fabric: &Fabric,
         program: &Program,
@@ -169,7 +169,7 @@ fn restored(
     stored: &Stored,
 ) -> Result<(Condition, Registry), ServeError> {
     let timers = Timers::default();
-    let condition = Condition::new(fabric, terms, timers.change, &stored.drained);
+    let condition = Condition::new(fabric, terms, &stored.drained);
     let routes = Routes::new(fabric, condition.health());
     for id in fabric.switch_ids() {
         plan::check_fabric(fabric, &routes, program, id)?;

@@ -7,6 +7,7 @@ mod epochs;
 mod refit;
 
 pub use epochs::next_spec;
+use refit::Standing;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use super::seats::{Attempt, Seat, Seats};
 use super::tail_drops::TailDrops;
 use crate::fabric::{Fabric, SwitchId};
 use crate::job::{Job, JobId, JobSpec, Rank};
-use crate::ledger::{Ledger, Refitted, Refusal};
+use crate::ledger::{Ledger, Refusal};
 use crate::membership::{Change, Origin, Suspicion, Timers};
 use crate::moves::Planned;
 use crate::plan::JobPlan;
@@ -102,6 +103,8 @@ pub struct Registry {
     timers: Timers,
     /// Stored jobs that do not fit the fabric, by name.
     stranded: BTreeMap<String, Stranded>,
+    /// Epochs whose records are being committed: they have their resources, and no entries.
+    reserved: BTreeMap<JobId, Standing>,
 }
 
 /// A stored job that does not fit the fabric: it is on no switch, and keeps its name, ids and indices.
@@ -124,6 +127,7 @@ impl Registry {
             routes: Arc::new(routes),
             timers: Timers::default(),
             stranded: BTreeMap::new(),
+            reserved: BTreeMap::new(),
         }
     }
 
@@ -157,7 +161,9 @@ impl Registry {
         spec: &JobSpec,
     ) -> Result<(Job, JobPlan), JobRequestError> {
         let name = || spec.name.clone();
-        if self.named(&spec.name).is_ok() || self.stranded.contains_key(&spec.name) {
+        let is_reserved = (self.reserved.values()).any(|it| it.job.name == spec.name);
+        let is_stranded = self.stranded.contains_key(&spec.name);
+        if self.named(&spec.name).is_ok() || is_stranded || is_reserved {
             return Err(JobRequestError::Exists { name: name() });
         }
         let proposed = self
@@ -169,27 +175,50 @@ impl Registry {
         })
     }
 
-    /// Adds an installed job.
-    pub fn add(&mut self, fabric: &Fabric, job: Job, plan: JobPlan) -> &Record {
-        self.ledger.add(fabric, &job, &plan);
-        let seats = Seats::new(&job);
-        self.insert((job, plan), seats, None)
+    /// Takes the resources of a proposed epoch, while its record is being committed.
+    pub fn reserve(&mut self, fabric: &Fabric, (job, plan): (Job, JobPlan)) -> Planned {
+        self.ledger.take(fabric, &job, &plan);
+        let planned = (Arc::new(job), Arc::new(plan));
+        let standing = Standing::new(&planned);
+        self.reserved.insert(planned.0.id, standing);
+        planned
     }
 
-    fn insert(
-        &mut self,
-        (job, plan): (Job, JobPlan),
-        seats: Seats,
-        origin: Option<Origin>,
-    ) -> &Record {
+    /// Returns the resources of a reserved epoch that is not committed.
+    pub fn release(&mut self, fabric: &Fabric, id: JobId) {
+        if let Some(Standing { job, plan, .. }) = self.reserved.remove(&id) {
+            self.ledger.remove(fabric, &job, &plan);
+        }
+    }
+
+    /// Adds a reserved epoch, which is committed; none if it is not reserved. Members that stay in a
+    /// job have their seats.
+    pub fn add(&mut self, id: JobId, origin: Option<Origin>) -> Option<&Record> {
+        let standing = self.reserved.remove(&id)?;
+        self.ledger.give_out(id);
+        let seats = match &origin {
+            Some(origin) => self.seats_of(&standing.job, origin),
+            None => Seats::new(&standing.job),
+        };
+        Some(self.insert(standing, seats, origin))
+    }
+
+    fn insert(&mut self, standing: Standing, seats: Seats, origin: Option<Origin>) -> &Record {
+        let Standing {
+            job,
+            plan,
+            cut_off,
+            stays,
+            lingers,
+        } = standing;
         let id = job.id;
         let is_coming = origin.as_ref().is_some_and(|origin| origin.first.is_none());
         if let Some(origin) = &origin {
             self.following.insert(origin.of, id);
         }
         let record = Record {
-            job: Arc::new(job),
-            plan: Arc::new(plan),
+            job,
+            plan,
             planned_at: SystemTime::now(),
             // Members have joined an epoch that was ready.
             is_ready: !is_coming && seats.states().any(|seat| seat != Seat::Free),
@@ -197,9 +226,9 @@ impl Registry {
             losses: Losses::default(),
             sample: Arc::default(),
             tail_drops: Arc::default(),
-            cut_off: Vec::new(),
-            stays: None,
-            lingers: BTreeSet::new(),
+            cut_off,
+            stays,
+            lingers,
             stage: match is_coming {
                 true => Stage::Coming,
                 false => Stage::Current,
@@ -282,21 +311,12 @@ impl Registry {
             refusal: Box::new(refusal),
         })?;
         for (refitted, record) in restored.into_iter().zip(&stored.jobs) {
-            let Refitted {
-                job,
-                plan,
-                cut_off,
-                stays,
-            } = refitted;
-            let id = job.id;
+            let standing = Standing::from(refitted);
             let seats = (record.members.iter())
                 .map(|member| (Seat::from(member.seat), Attempt(member.attempt)));
-            let seats = Seats::restored(&job, seats);
+            let seats = Seats::restored(&standing.job, seats);
             let origin = record.origin.as_ref().map(Origin::from);
-            registry.insert((job, plan), seats, origin);
-            if let Some(record) = registry.jobs.get_mut(&id) {
-                (record.cut_off, record.stays) = (cut_off, stays);
-            }
+            registry.insert(standing, seats, origin);
         }
         registry.find_leaving();
         Ok(registry)
@@ -435,9 +455,9 @@ mod tests {
             registry.propose(&fabric, program.names(), &spec).unwrap()
         };
         let add = |registry: &mut Registry| {
-            let (job, plan) = propose(registry);
-            let record = registry.add(&fabric, job, plan);
-            (record.job.id, record.job.epoch)
+            let (job, _) = registry.reserve(&fabric, propose(registry));
+            registry.add(job.id, None);
+            (job.id, job.epoch)
         };
         let (id, epoch) = add(&mut registry);
         assert!(registry.add_loss(report(id, epoch, 1)));
@@ -454,7 +474,8 @@ mod tests {
             name: "last".into(),
             ..job
         };
-        registry.add(&fabric, last, plan);
+        let (last, _) = registry.reserve(&fabric, (last, plan));
+        registry.add(last.id, None);
         assert_eq!(add(&mut registry), (id, epoch));
         assert_eq!(registry.get(id).unwrap().losses.since(0).count(), 0);
     }

@@ -8,7 +8,6 @@ use ultima_api::v1::FieldProblem;
 
 use super::error::JobRequestError;
 use super::jobs::JobsRefused;
-use super::journal::KeepError;
 use super::plan::PlanError;
 use crate::fabric::Fabric;
 use crate::job::PlacementError;
@@ -16,15 +15,12 @@ use crate::ledger::Refusal;
 use crate::store::StoreError;
 use crate::store::etcd::EtcdError;
 
-pub(super) fn code_of(error: &KeepError) -> Code {
+pub(super) fn code_of(error: &StoreError) -> Code {
     match error {
-        KeepError::Store(
-            StoreError::NotLeader
-            | StoreError::Unknown
-            | StoreError::Etcd(EtcdError::NoAnswer { .. }),
-        )
-        | KeepError::GivenUp => Code::Unavailable,
-        KeepError::Store(_) => Code::Internal,
+        StoreError::NotLeader
+        | StoreError::Unknown
+        | StoreError::Etcd(EtcdError::NoAnswer { .. }) => Code::Unavailable,
+        _ => Code::Internal,
     }
 }
 
@@ -35,7 +31,7 @@ impl JobRequestError {
         match self {
             JobRequestError::NotLeader | JobRequestError::Stopping => true,
             JobRequestError::Store { error, .. } => {
-                matches!(error, KeepError::Store(NotLeader | Unknown))
+                matches!(error, NotLeader | Unknown)
             }
             _ => false,
         }
@@ -246,8 +242,7 @@ mod tests {
         for (error, is_deposed) in [
             (JobRequestError::Stopping, true),
             (JobRequestError::NotLeader, true),
-            (error(KeepError::Store(StoreError::Unknown)), true),
-            (error(KeepError::GivenUp), false),
+            (error(StoreError::Unknown), true),
             (refused, false),
         ] {
             let error = ClientError::of(error.into(), "here");
@@ -255,23 +250,6 @@ mod tests {
             assert_eq!(known, is_deposed, "{error:?}");
             assert!(error.is_for_now() && error.may_be_done());
         }
-    }
-
-    /// A request that a reroute interrupted is neither refused nor failed: its status recommends a
-    /// retry.
-    #[test]
-    fn an_interrupted_request_recommends_a_retry() {
-        let status = Status::from(JobRequestError::Store {
-            name: "train".to_owned(),
-            error: KeepError::GivenUp,
-        });
-        assert_eq!(status.code(), Code::Unavailable, "{}", status.message());
-        let says = status.message();
-        assert!(
-            says.contains("when a reroute interrupted the request"),
-            "{says}"
-        );
-        assert!(says.ends_with("; try again"), "{says}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::timers::Timers;
 use crate::fabric::{self, Fabric, SwitchId};
 use crate::job::{JobId, ShareIndex};
 use crate::metrics::Metrics;
-use crate::moves::{self, Moved};
+use crate::moves::Moved;
 use crate::p4rt::{Device, Mastership, Order, Owner, SwitchClient, Unanswered, WriteError};
 use crate::plan::{self, Division, Entity as Planned, JobPlan, MeterCell, VirtualQueue};
 use crate::program::Program;
@@ -390,16 +390,31 @@ impl ManagedSwitch {
         });
     }
 
-    /// Records that it has these jobs as planned.
-    pub fn has_jobs(&self, jobs: &[&moves::Planned]) {
+    /// Records that it has these jobs as desired after a reroute, as far as it has taken the writes.
+    pub fn has_moved(&self, moved: &[Moved], desired: &Desired<'_>) {
+        let wanted = desired.jobs_on(self.id);
+        let jobs: BTreeSet<JobId> = desired.wanted.jobs.iter().map(|it| it.0.id).collect();
         self.with_state(|state| {
-            for (job, plan) in jobs {
-                match plan.contains_key(&self.id) {
-                    true => state.jobs.insert(job.id, Arc::clone(plan)),
-                    false => state.jobs.remove(&job.id),
+            for id in moved.iter().map(Moved::id) {
+                match wanted.get(&id).filter(|_| !state.may_lack(id)) {
+                    Some(plan) => state.jobs.insert(id, Arc::clone(plan)),
+                    None => state.jobs.remove(&id),
                 };
+                // It was deleted meanwhile.
+                if !jobs.contains(&id) {
+                    state.contents = Contents::Unknown;
+                }
             }
         });
+    }
+
+    /// True if it has all desired jobs, and no others.
+    pub fn has_all(&self, desired: &Desired<'_>) -> bool {
+        let wanted = desired.jobs_on(self.id);
+        self.with_state(|state| {
+            let mut all = wanted.iter();
+            state.jobs.len() == wanted.len() && all.all(|(id, plan)| state.has(*id, plan))
+        })
     }
 
     /// True if it has, or may have, entries of any of these jobs.

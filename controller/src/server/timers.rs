@@ -7,11 +7,11 @@ use crate::membership;
 /// The timers that a controller's configuration carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
-    /// Time that a request or a write has for all its calls together once a reroute waits for it.
+    /// Time that a write has for all its calls together once a reroute waits for it.
     pub change: Duration,
     /// Timeout of one call of a reroute, and of a round, plus some time for each update. The reroute
     /// continues without a switch that takes longer. Together with the detection of the failure and
-    /// the end of a change in progress, all other switches are done in less than a second.
+    /// the end of writes in progress, all other switches are done in less than a second.
     pub reroute_call: Duration,
     /// The pause before a resync, or a step of a membership change, is retried.
     pub retry: Duration,
@@ -35,7 +35,7 @@ pub struct Timers {
 impl Default for Timers {
     fn default() -> Self {
         Timers {
-            change: Duration::from_millis(250),
+            change: Duration::from_millis(150),
             reroute_call: Duration::from_millis(300),
             retry: Duration::from_secs(1),
             reconnect: Duration::from_millis(200),

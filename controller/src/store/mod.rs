@@ -1,10 +1,8 @@
 //! Stores: a controller's committed state, so that a restarted controller, or another one, knows its jobs.
 //!
 //! A [`Store`] applies each [`Change`] as a whole, durably, before it returns. It holds what the
-//! controller committed, not what switches hold: a job is added after all its switches have it and
-//! before the client gets an answer, and it is removed before its switches are cleared. An operation
-//! that a crash interrupted is therefore not in the store, and [reconciliation](crate::reconcile)
-//! removes its entries from the switches.
+//! controller committed, not what switches hold: a job is added before its switches get it, and
+//! removed before they are cleared. [Reconciliation](crate::reconcile) makes them match after a crash.
 //!
 //! There are two: [`Embedded`], a `redb` file of one controller, and [`etcd`], which several
 //! controllers share.
@@ -44,11 +42,6 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// # Errors
     /// The change is not applied, except after [`StoreError::Unknown`].
     async fn apply(&self, change: &Change) -> Result<(), StoreError>;
-
-    /// True if a change waits for other machines: a reroute does not wait for such a store.
-    fn is_remote(&self) -> bool {
-        false
-    }
 }
 
 /// A store's content.
@@ -138,4 +131,11 @@ pub enum StoreError {
         "another controller may have taken over, with or without this change; ask the leader whether it has it"
     )]
     Unknown,
+}
+
+impl StoreError {
+    /// True if the store has refused the change: it is not committed, and the controller leads on.
+    pub fn is_final(&self) -> bool {
+        !matches!(self, StoreError::NotLeader | StoreError::Unknown)
+    }
 }

@@ -287,30 +287,6 @@ async fn a_hanging_creation_survives_a_link_flap() {
     assert!(is_whole(&handle).await);
 }
 
-/// The creation begins when the link is back, or after the reroute.
-#[tokio::test]
-async fn a_creation_waits_while_a_link_that_failed_may_come_back() {
-    let (switches, handle, client) = start_with(PATIENT).await;
-    let (controller, before) = (handle.controller(), updates(&switches));
-    controller.see(a_link(&handle), false);
-    let creates = client.clone();
-    let creating = tokio::spawn(async move { creates.create_job(&spec("one")).await });
-    outlast_a_change().await;
-    assert!(!creating.is_finished());
-    assert_eq!(updates(&switches), before);
-    controller.see(a_link(&handle), true);
-    creating.await.unwrap().unwrap();
-
-    // A drained link is not in use: no creation waits for it.
-    client
-        .drain(&Target::of_run().part("leaf2/101"), true)
-        .await
-        .unwrap();
-    controller.see(a_link(&handle), false);
-    client.create_job(&spec("two")).await.unwrap();
-    assert!(is_whole(&handle).await);
-}
-
 /// A job that waits for room is no reason to yield; a failed link is.
 #[tokio::test]
 async fn a_hanging_creation_yields_to_reroutes_only() {

@@ -5,23 +5,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ultima_api::client::Client;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use ultima_api::client::{Client, ClientError};
 use ultima_api::v1 as api;
 use ultima_api::v1::membership_event::Kind;
 use ultima_controller::job::JobSpec;
 use ultima_controller::server::Handle;
 use ultima_controller::store::{Change, Embedded, Store, StoreError, Stored};
 
-use crate::bed::{Bed, until_event};
+use crate::bed::{Bed, names, settle, until, until_event};
 use crate::crew::{self, Crew};
 
 const WAIT: Duration = Duration::from_secs(60);
 
-/// A store whose disk can be full.
+/// A store whose disk can be full, or hang.
 #[derive(Debug)]
 struct Disk {
     store: Embedded,
     is_full: AtomicBool,
+    /// True while changes wait.
+    hangs: watch::Sender<bool>,
+    /// The number of changes that have come.
+    changes: watch::Sender<usize>,
 }
 
 #[tonic::async_trait]
@@ -31,6 +37,9 @@ impl Store for Disk {
     }
 
     async fn apply(&self, change: &Change) -> Result<(), StoreError> {
+        self.changes.send_modify(|changes| *changes += 1);
+        let mut hangs = self.hangs.subscribe();
+        hangs.wait_for(|hangs| !hangs).await.unwrap();
         match self.is_full.load(Ordering::SeqCst) {
             true => Err(StoreError::Io {
                 name: "disk".into(),
@@ -52,6 +61,8 @@ async fn serve(bed: &Bed) -> (Handle, Client, Arc<Disk>) {
     let disk = Arc::new(Disk {
         store: Embedded::in_memory().unwrap(),
         is_full: AtomicBool::new(false),
+        hangs: watch::Sender::new(false),
+        changes: watch::Sender::new(0),
     });
     let handle = bed.serve_on("a", Arc::<Disk>::clone(&disk)).await;
     let client = bed.client("a").await;
@@ -71,6 +82,68 @@ async fn refused_twice(client: &Client) {
         let error = client.create_job(&spec("other")).await.unwrap_err();
         assert!(error.to_string().contains("check the disk"), "{error}");
     }
+}
+
+type Creating = JoinHandle<Result<api::Job, ClientError>>;
+
+fn create(client: &Client, name: &str) -> Creating {
+    let (client, spec) = (client.clone(), spec(name));
+    tokio::spawn(async move { client.create_job(&spec).await })
+}
+
+/// The store hangs while a job is created.
+async fn hang_in_creation(disk: &Disk, client: &Client, name: &str) -> Creating {
+    disk.hangs.send_replace(true);
+    let mut changes = disk.changes.subscribe();
+    let before = *changes.borrow_and_update();
+    let creating = create(client, name);
+    changes.wait_for(|changes| *changes > before).await.unwrap();
+    creating
+}
+
+/// A request that waits for another one ends with its client.
+#[tokio::test]
+async fn a_request_whose_client_goes_while_it_waits_is_cancelled() {
+    let bed = Bed::new(1, false).await;
+    let (_handle, client, disk) = serve(&bed).await;
+    let first = hang_in_creation(&disk, &client, "one").await;
+    let second = create(&client, "two");
+    // Calls of one connection arrive in their order.
+    client.jobs().await.unwrap();
+    second.abort();
+    assert!(second.await.unwrap_err().is_cancelled());
+    for _ in 0..3 {
+        client.jobs().await.unwrap();
+    }
+    disk.hangs.send_replace(false);
+    first.await.unwrap().unwrap();
+    client.create_job(&spec("three")).await.unwrap();
+    assert_eq!(names(&client).await, ["one", "three"]);
+}
+
+/// The reroute also plans the job that is being committed.
+#[tokio::test]
+async fn a_reroute_does_not_wait_for_the_store() {
+    let bed = Bed::new(1, false).await;
+    let (handle, client, disk) = serve(&bed).await;
+    let (controller, base) = (handle.controller(), bed.held());
+    client.create_job(&spec("one")).await.unwrap();
+    let creating = hang_in_creation(&disk, &client, "two").await;
+    let uses_spine1 = async |job: &str| {
+        let job = client.job(job).await.unwrap();
+        job.switches.contains(&"spine1".into())
+    };
+    assert!(uses_spine1("one").await);
+    let spine1 = controller.fabric().element_named("spine1").unwrap();
+    controller.see(spine1, false);
+    until(async || !uses_spine1("one").await).await;
+    assert!(!creating.is_finished());
+
+    disk.hangs.send_replace(false);
+    assert!(creating.await.unwrap().unwrap().ready);
+    assert!(!uses_spine1("two").await);
+    controller.see(spine1, true);
+    settle(controller, &client, &["one", "two"], &base, &bed).await;
 }
 
 /// The job is deleted in both of its epochs, or in none.

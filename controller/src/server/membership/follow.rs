@@ -12,13 +12,13 @@ use ultima_api::v1::{BeginEpoch, CancelEpoch};
 use super::super::controller::Controller;
 use super::super::error::JobRequestError;
 use super::super::jobs::epoch_in_span;
-use super::super::journal::KeepError;
 use super::super::registry::Record;
 use super::pause_after_scan;
 use super::preparation::{Preparation, Unmade};
 use crate::fabric::HostId;
 use crate::job::{Job, JobId, Rank};
 use crate::membership::{Phase, Step};
+use crate::store::StoreError;
 
 /// What to do after a step.
 #[derive(PartialEq, Eq)]
@@ -331,7 +331,7 @@ impl Controller {
         let Some((of, job)) = known else {
             return Ok(None);
         };
-        let switches = self.take_off(&changes, &[id]).await;
+        let switches = self.take_off(&[id]).await;
         let switches = switches.map_err(|error| unkept(&job, error))?;
         drop(changes);
         self.sessions.tell_all(of, &Message::Cancel(CancelEpoch {}));
@@ -360,7 +360,7 @@ impl Controller {
         let removed = match &of {
             Some(of) => {
                 in_span(of);
-                let switches = self.take_off(&changes, &[of.id]).await;
+                let switches = self.take_off(&[of.id]).await;
                 Some((of.id, switches.map_err(|error| unkept(of, error))?))
             }
             None => None,
@@ -384,7 +384,7 @@ pub(super) fn in_span(job: &Job) {
     epoch_in_span(job).record("job", &job.name);
 }
 
-fn unkept(job: &Job, error: KeepError) -> JobRequestError {
+fn unkept(job: &Job, error: StoreError) -> JobRequestError {
     let name = job.name.clone();
     JobRequestError::Store { name, error }
 }

@@ -25,10 +25,10 @@ pub use preparation::Preparation;
 
 use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
-use super::jobs::epoch_in_span;
+use super::jobs::{Reserved, epoch_in_span};
 use super::registry::{Record, Registry};
 use super::seats::Seat;
-use crate::fabric::{HostId, SwitchId};
+use crate::fabric::HostId;
 use crate::job::{Job, JobId, PlacementError, Rank, host_of};
 use crate::membership::{Lost, Origin, Succession, Terms};
 use crate::metrics::EvictedBy;
@@ -280,49 +280,41 @@ impl Controller {
         terms: Terms,
         want: impl FnOnce(&Registry, &Record) -> Result<Wanted, JobRequestError>,
     ) -> Result<JobState, JobRequestError> {
-        let changes = self.change().await?;
-        let (job, plan, origin) = {
-            let registry = self.registry();
-            let (record, hosts, succession) = succeed(&registry, name, want)?;
-            let of = &record.job;
-            let has_begun = has_begun(record);
-            let names = self.program().names();
-            let (job, plan) = registry.propose_next(&self.fabric, names, of, &hosts)?;
-            let (of, first) = (of.id, None);
-            (
-                job,
-                plan,
-                Origin {
-                    of,
-                    succession: Arc::new(succession),
-                    terms,
-                    has_begun,
-                    first,
-                },
-            )
-        };
-        epoch_in_span(&job).record("switches", plan.len());
-        let seats = self.registry().seats_of(&job, &origin);
+        let _changes = self.change().await?;
+        let (mut reserved, mut begun) = (Reserved::of(self), None);
+        let planned = reserved.add(|registry| {
+            let (record, hosts, succession) = succeed(registry, name, want)?;
+            begun = Some(Origin {
+                of: record.job.id,
+                succession: Arc::new(succession),
+                terms,
+                has_begun: has_begun(record),
+                first: None,
+            });
+            registry.propose_next(&self.fabric, self.program().names(), &record.job, &hosts)
+        })?;
+        let (origin, (job, plan)) = (begun.expect("it was planned"), &planned);
+        epoch_in_span(job).record("switches", plan.len());
+        let seats = self.registry().seats_of(job, &origin);
         let record = JobRecord {
             origin: Some(OriginRecord::from(&origin)),
-            ..JobRecord::new(&self.fabric, &job, seats.records())
+            ..JobRecord::new(&self.fabric, job, seats.records())
         };
-        let kept = self.commit(&changes, vec![record]).await;
+        let kept = self.commit(vec![record]).await;
         kept.map_err(|error| JobRequestError::Store {
             name: name.to_owned(),
             error,
         })?;
         let (id, of) = (job.id, origin.of);
-        let switches: Vec<SwitchId> = plan.keys().copied().collect();
         tracing::info!(
             job = name,
             epoch = job.epoch.0,
             id = id.0,
             "a new epoch is committed"
         );
+        let switches = reserved.committed(&planned, Some(origin)).await;
         let state = {
             let mut registry = self.registry();
-            registry.add_next(&self.fabric, job, plan, origin);
             if let Some(record) = registry.get_mut(of) {
                 record.unchanged = None;
             }

@@ -247,7 +247,8 @@ mod tests {
         let mut registry = Registry::new(&fabric, Routes::new(&fabric, Health::default()));
         let spec = JobSpec::new("train", ["h1", "h2"]);
         let (job, plan) = registry.propose(&fabric, program.names(), &spec).unwrap();
-        let id = registry.add(&fabric, job, plan).job.id;
+        let id = registry.reserve(&fabric, (job, plan)).0.id;
+        registry.add(id, None);
         let registry = Arc::new(Mutex::new(registry));
         let sessions = Arc::<Sessions>::default();
         let mut events = sessions.listen();

@@ -155,13 +155,14 @@ impl World {
         let proposed = self
             .registry
             .propose(&self.fabric, PROGRAM.names(), &spec(name, members));
-        let Ok((job, plan)) = proposed else { return };
-        for (id, plan) in &plan {
+        let Ok(proposed) = proposed else { return };
+        let (job, plan) = self.registry.reserve(&self.fabric, proposed);
+        for (id, plan) in &*plan {
             for entity in plan.entities() {
                 self.switches[id.0].change(&Change::Put(entity.clone()));
             }
         }
-        self.registry.add(&self.fabric, job, plan);
+        self.registry.add(job.id, None);
     }
 
     fn delete(&mut self, name: &str) {
@@ -191,7 +192,7 @@ impl World {
             false => health.mend(part),
         };
         let names = PROGRAM.names();
-        let refit = (self.registry).refit(&self.fabric, names, health.clone());
+        let refit = (self.registry).refit(&self.fabric, names, health.clone(), |_, _| true);
         if may_refuse && self.registry.refused(&refit).is_some() {
             return;
         }
@@ -234,7 +235,7 @@ impl World {
         let unfinished = unfinished.filter(|record| !record.lingers.is_empty());
         let unfinished: HashSet<JobId> = unfinished.map(|record| record.job.id).collect();
         let names = PROGRAM.names();
-        let refit = (self.registry).refit(&self.fabric, names, self.health.clone());
+        let refit = (self.registry).refit(&self.fabric, names, self.health.clone(), |_, _| true);
         let moved = self.registry.adopt(refit);
         let after = Arc::clone(self.registry.routes());
         let room = Room {

@@ -35,20 +35,6 @@ impl Registry {
         })
     }
 
-    /// Adds an epoch that is installed next to the job's current one. Members that stay have their
-    /// seats.
-    pub fn add_next(
-        &mut self,
-        fabric: &Fabric,
-        job: Job,
-        plan: JobPlan,
-        origin: Origin,
-    ) -> &Record {
-        self.ledger.add(fabric, &job, &plan);
-        let seats = self.seats_of(&job, &origin);
-        self.insert((job, plan), seats, Some(origin))
-    }
-
     /// The seats of a new epoch: joined for members that stay and keep their tokens, free for new ones.
     pub fn seats_of(&self, job: &Job, origin: &Origin) -> Seats {
         let before = self.get(origin.of).map(|before| &before.seats);
@@ -313,8 +299,13 @@ mod tests {
                 id: JobId(u16::MAX - 2),
                 ..job
             };
-            world.registry.add(&world.fabric, job, plan);
+            world.add((job, plan), None);
             world
+        }
+
+        fn add(&mut self, proposed: (Job, JobPlan), origin: Option<Origin>) {
+            let (job, _) = self.registry.reserve(&self.fabric, proposed);
+            self.registry.add(job.id, origin);
         }
 
         fn propose(&self, name: &str) -> (Job, JobPlan) {
@@ -332,8 +323,7 @@ mod tests {
                 Event::Create(number) => {
                     let name = format!("job{number}");
                     if registry.named(&name).is_err() {
-                        let (job, plan) = self.propose(&name);
-                        self.registry.add(&self.fabric, job, plan);
+                        self.add(self.propose(&name), None);
                     }
                 }
                 Event::Delete(at) => {
@@ -358,7 +348,7 @@ mod tests {
                     let names = self.program.names();
                     let next = registry.propose_next(&self.fabric, names, &of, &hosts);
                     // Ids may have run out.
-                    let Ok((job, plan)) = next else { return };
+                    let Ok(next) = next else { return };
                     let why = |_: Rank| String::new();
                     let origin = Origin {
                         of: id,
@@ -370,7 +360,7 @@ mod tests {
                         has_begun: true,
                         first: None,
                     };
-                    self.registry.add_next(&self.fabric, job, plan, origin);
+                    self.add(next, Some(origin));
                 }
                 Event::Decide(at) => {
                     let coming = |id: &JobId| registry.get(*id).unwrap().stage == Stage::Coming;

@@ -10,26 +10,57 @@ use super::{Record, Registry};
 use crate::fabric::{Fabric, Health, SwitchId};
 use crate::job::{Job, JobId, Rank};
 use crate::ledger::{Ledger, Refitted, Refusal};
-use crate::moves::Moved;
+use crate::moves::{Moved, Planned};
 use crate::plan::JobPlan;
 use crate::routing::Routes;
 
 /// A job's plan and the reasons why it is not better.
 #[derive(Clone, Debug)]
-struct Standing {
-    job: Arc<Job>,
-    plan: Arc<JobPlan>,
-    cut_off: Vec<Rank>,
-    stays: Option<Refusal>,
+pub(super) struct Standing {
+    pub job: Arc<Job>,
+    pub plan: Arc<JobPlan>,
+    pub cut_off: Vec<Rank>,
+    pub stays: Option<Refusal>,
+    pub lingers: BTreeSet<SwitchId>,
+}
+
+impl From<Refitted> for Standing {
+    fn from(refitted: Refitted) -> Self {
+        let Refitted {
+            job,
+            plan,
+            cut_off,
+            stays,
+        } = refitted;
+        Standing {
+            job: Arc::new(job),
+            plan: Arc::new(plan),
+            cut_off,
+            stays,
+            lingers: BTreeSet::new(),
+        }
+    }
 }
 
 impl Standing {
+    /// A new job's plan.
+    pub fn new((job, plan): &Planned) -> Self {
+        Standing {
+            job: Arc::clone(job),
+            plan: Arc::clone(plan),
+            cut_off: Vec::new(),
+            stays: None,
+            lingers: BTreeSet::new(),
+        }
+    }
+
     fn of(record: &Record) -> Self {
         Standing {
             job: Arc::clone(&record.job),
             plan: Arc::clone(&record.plan),
             cut_off: record.cut_off.clone(),
             stays: record.stays.clone(),
+            lingers: record.lingers.clone(),
         }
     }
 }
@@ -64,6 +95,7 @@ impl Refit {
         let Some(standing) = self.jobs.get_mut(&id) else {
             return false;
         };
+        standing.lingers.clear();
         let had = (&*standing.job, &*standing.plan);
         match self.ledger.refit(fabric, &self.routes, names, had) {
             Ok(refitted) => {
@@ -88,15 +120,29 @@ impl Refit {
     }
 }
 
+impl Record {
+    fn may_finish(&self, is_sure: impl Fn(&SwitchId, JobId) -> bool) -> bool {
+        let id = self.job.id;
+        !self.lingers.is_empty() && self.lingers.iter().all(|at| is_sure(at, id))
+    }
+}
+
 impl Registry {
     /// Plans all jobs for a fabric of this health. If the health has not changed, only jobs that
-    /// wait for room, or have old paths left, are planned.
-    pub fn refit(&self, fabric: &Fabric, names: &Names, health: Health) -> Refit {
+    /// wait for room, or [may finish](Self::may_finish) a reroute, are planned.
+    pub fn refit(
+        &self,
+        fabric: &Fabric,
+        names: &Names,
+        health: Health,
+        is_sure: impl Fn(&SwitchId, JobId) -> bool,
+    ) -> Refit {
         let is_same = *self.routes.health() == health;
-        let unfinished =
-            |record: &&Record| !is_same || record.stays.is_some() || !record.lingers.is_empty();
+        let unfinished = |it: &&Record| !is_same || it.stays.is_some() || it.may_finish(&is_sure);
         let due = self.jobs.values().filter(unfinished);
-        let due = due.map(|record| record.job.id).collect();
+        let due = due.map(|record| record.job.id);
+        let reserved = self.reserved.keys().copied().filter(|_| !is_same);
+        let due = due.chain(reserved).collect();
         let mut refit = Refit {
             routes: match is_same {
                 true => Arc::clone(&self.routes),
@@ -105,6 +151,7 @@ impl Registry {
             ledger: self.ledger.clone(),
             jobs: (self.jobs.iter())
                 .map(|(id, record)| (*id, Standing::of(record)))
+                .chain(self.reserved.clone())
                 .collect(),
         };
         refit.plan(fabric, names, due);
@@ -129,10 +176,11 @@ impl Registry {
         let mut moved = Vec::new();
         for (id, standing) in jobs {
             let Some(record) = self.jobs.get_mut(&id) else {
+                self.reserved.insert(id, standing);
                 continue;
             };
             (record.cut_off, record.stays) = (standing.cut_off, standing.stays);
-            record.lingers.clear();
+            record.lingers = standing.lingers;
             if (&record.job, &record.plan) != (&standing.job, &standing.plan) {
                 let after = (standing.job, standing.plan);
                 let before = (Arc::clone(&record.job), Arc::clone(&record.plan));
@@ -179,9 +227,9 @@ impl Registry {
         self.jobs.values().any(|record| record.stays.is_some())
     }
 
-    /// True if a job keeps old paths, and `is_sure` that all its switches have the new ones.
+    /// True if a job keeps old paths, and all switches that it waits for have the new ones: of those
+    /// `is_sure`.
     pub fn may_finish(&self, is_sure: impl Fn(&SwitchId, JobId) -> bool) -> bool {
-        let mut jobs = self.jobs.iter().filter(|(_, it)| !it.lingers.is_empty());
-        jobs.any(|(id, record)| record.lingers.iter().all(|at| is_sure(at, *id)))
+        self.jobs.values().any(|it| it.may_finish(&is_sure))
     }
 }

@@ -77,10 +77,6 @@ impl Store for Shared {
         Ok(stored)
     }
 
-    fn is_remote(&self) -> bool {
-        true
-    }
-
     async fn apply(&self, change: &Change) -> Result<(), StoreError> {
         let mut known = self.known.lock().await;
         if known.is_none() {

@@ -94,60 +94,46 @@ impl Controller {
     /// The element is unknown, a job has no room elsewhere, or the change cannot be stored.
     #[tracing::instrument(name = "drain", skip_all, fields(element = name, drained = drained))]
     pub async fn drain(self: &Arc<Self>, name: &str, drained: bool) -> Result<Drained, DrainError> {
-        let part = match self.fabric.element_named(name) {
-            Ok(part) => part,
-            Err(unknown) => return self.forget_drained(name, drained, unknown.into()).await,
-        };
-        let name = self.fabric.name_of(part);
+        let known = self.fabric.element_named(name);
+        let part = known.as_ref().ok().copied();
+        let name = part.map_or_else(|| name.to_owned(), |part| self.fabric.name_of(part));
         let changes = self.change().await?;
-        // Not while the registry's lock is held.
-        let health = self.condition().with(part, drained);
-        self.has_room(&name, health)?;
+        let was_drained = match known {
+            Ok(part) => {
+                // Not while the registry's lock is held.
+                let health = self.condition().with(part, drained);
+                self.has_room(&name, health)?;
+                self.condition().is_drained(part)
+            }
+            // An element that the fabric file no longer has can only be undrained.
+            Err(unknown) if drained || !self.condition().knew(&name) => return Err(unknown.into()),
+            Err(_) => true,
+        };
         let change = |drained| store::Change::Drain {
             part: name.clone(),
             drained,
         };
         if let Err(error) = self.journal.write(change(drained)).await {
-            let is_other = self.condition().is_drained(part) != drained;
-            return Err(match is_other {
-                true => self.journal.roll_back(change(!drained), error).await.into(),
-                false => error.into(),
+            return Err(match was_drained == drained {
+                true => error.into(),
+                false => (self.journal.roll_back(change(was_drained), error).await).into(),
             });
         }
-        self.condition().drain(part, drained);
-        drop(changes);
-        tracing::info!(element = name, drained, "administrative state set");
-        self.record_drain(part, drained);
-        self.follow(&mut self.fabric_changed.subscribe()).await?;
-        let pending = self.registry().awaited().into_iter().collect();
+        let mut pending = Vec::new();
+        match part {
+            Some(part) => {
+                self.condition().drain(part, drained);
+                drop(changes);
+                tracing::info!(element = name, drained, "administrative state set");
+                self.record_drain(part, drained);
+                self.follow(&mut self.fabric_changed.subscribe()).await?;
+                pending.extend(self.registry().awaited());
+            }
+            None => self.condition().forget(&name),
+        }
         Ok(Drained {
             part: name,
             pending,
-        })
-    }
-
-    /// Undrains an element that the fabric file no longer has.
-    async fn forget_drained(
-        &self,
-        name: &str,
-        drained: bool,
-        unknown: DrainError,
-    ) -> Result<Drained, DrainError> {
-        let _changes = self.change().await?;
-        if drained || !self.condition().knew(name) {
-            return Err(unknown);
-        }
-        let change = |drained| store::Change::Drain {
-            part: name.to_owned(),
-            drained,
-        };
-        if let Err(error) = self.journal.write(change(false)).await {
-            return Err(self.journal.roll_back(change(true), error).await.into());
-        }
-        self.condition().forget(name);
-        Ok(Drained {
-            part: name.to_owned(),
-            pending: Vec::new(),
         })
     }
 

@@ -5,11 +5,12 @@
 //! This code processes all packets. For traced ones, [`Site`]s lead from its addresses back to the program's nodes and primitives.
 
 mod compile;
+mod known;
 mod sites;
 
 use super::DropCause;
 use super::action::{Action, Machine};
-use super::bits::{Slot, Wire, set_word_at, word_at};
+use super::bits::{Wire, set_word_at, word_at};
 use super::expression::{Comparison, Test};
 use super::parser::Parser;
 use super::profile::Profile;
@@ -20,17 +21,19 @@ use sites::{Site, finish};
 /// A position in the code.
 type Address = u32;
 
-/// `to`, `at`, `a` and `b` are words.
+/// `to`, `at`, `a` and `b` are words. Sixteen bytes with a plain tag: `repr(u8)` keeps the compiler from hiding the tag in a field,
+/// where reading it takes more instructions. Fields stand in the order of their sizes.
 #[derive(Debug)]
+#[repr(u8)]
 enum Op {
     /// A field of a header.
     Load(At, Wire),
     /// An argument of the action, of at most 64 bits.
-    LoadArg(At, Slot),
+    LoadArg(At, Wire),
     /// An operation on words.
-    Compute(At, word::Op),
+    Compute(At, Box<word::Op>),
     /// An operation that reads something else than words: a field, a header's validity, a register.
-    Find(At, word::Op),
+    Find(At, Box<word::Op>),
     // The most frequent operations on words. Results are cut to a mask where p4c does that.
     Set(At, u64),
     Add {
@@ -39,11 +42,12 @@ enum Op {
         b: At,
         mask: u64,
     },
+    /// Cut to the lowest 64 - `spare` bits.
     AddConst {
+        spare: u8,
         to: At,
         a: At,
         value: u64,
-        mask: u64,
     },
     Sub {
         to: At,
@@ -55,41 +59,41 @@ enum Op {
     AndConst(At, At, u64),
     XorConst(At, At, u64),
     ShlConst {
+        by: u8,
         to: At,
         a: At,
-        by: u8,
         mask: u64,
     },
     ShrConst {
+        by: u8,
         to: At,
         a: At,
-        by: u8,
         mask: u64,
     },
     /// Writes a word to a header's field, cut to the field's width.
     Store(Wire, At),
     /// Counts in a cell.
     Count {
-        counter: u32,
         index: At,
+        counter: u32,
     },
     /// Meters the packet; leaves the word as it is if there is no such cell.
     Meter {
         to: At,
-        meter: u32,
         index: At,
+        meter: u32,
     },
     /// Reads a register's cell of at most 64 bits; leaves the word as it is if there is no such cell.
     ReadRegister {
         to: At,
-        register: u32,
         index: At,
+        register: u32,
     },
     /// Writes a word to a register's cell of at most 64 bits, cut to the cell's width.
     WriteRegister {
-        register: u32,
         index: At,
         from: At,
+        register: u32,
     },
     /// Counts a visit to a state of the parser.
     Enter,
@@ -101,29 +105,29 @@ enum Op {
     },
     /// Another operation of the parser.
     Parse {
-        state: usize,
-        index: usize,
+        state: u32,
+        index: u32,
     },
     /// Goes on with the state that follows this one.
-    Select(usize),
+    Select(u32),
     Goto(Address),
     /// Goes on elsewhere if the word is equal to the value.
     IfEqual {
         at: At,
-        value: u64,
         to: Address,
+        value: u64,
     },
     IfDifferent {
         at: At,
-        value: u64,
         to: Address,
+        value: u64,
     },
     /// Goes on elsewhere if the word compares like this.
     If {
         how: Comparison,
         at: At,
-        value: u64,
         to: Address,
+        value: u64,
     },
     IfWords {
         how: Comparison,
@@ -134,57 +138,102 @@ enum Op {
     /// The same for a field of a header.
     IfWireEqual {
         wire: Wire,
-        value: u64,
         to: Address,
+        value: u32,
     },
     IfWireDifferent {
         wire: Wire,
-        value: u64,
         to: Address,
+        value: u32,
     },
     IfTest {
-        test: Box<Test>,
         holds: bool,
         to: Address,
+        test: Box<Test>,
     },
     /// A jump of the action's own, which [`Limits::action_jumps`](super::Limits) counts.
     Jump(Address),
-    /// Looks a packet up, runs the action, and goes on with the node that it leads to.
-    Apply(usize),
+    /// Looks a packet up and runs the action.
+    Apply(u32),
+    /// The same; goes on with the node that the action leads to.
+    ApplyAndGo(u32),
     /// Runs an action with the arguments that a node gives it.
-    Call {
-        action: usize,
-        args: Box<[u8]>,
-    },
+    Call(Box<(usize, Box<[u8]>)>),
     /// A primitive that is executed as it stands.
     Primitive {
-        action: usize,
-        index: usize,
+        action: u32,
+        index: u32,
     },
     Exit,
     Fail,
     End,
 }
 
+const _: () = assert!(size_of::<Op>() == 16);
+
 impl Op {
-    /// The word of the result, and its mask, of an operation that has one.
-    fn result(&mut self) -> Option<(&mut At, Option<&mut u64>)> {
+    /// The word of the result, of an operation that has one.
+    fn result(&mut self) -> Option<&mut At> {
         match self {
-            Op::Add { to, mask, .. }
-            | Op::AddConst { to, mask, .. }
-            | Op::Sub { to, mask, .. }
-            | Op::ShlConst { to, mask, .. }
-            | Op::ShrConst { to, mask, .. }
-            | Op::AndConst(to, _, mask) => Some((to, Some(mask))),
-            Op::Load(to, _)
+            Op::Add { to, .. }
+            | Op::AddConst { to, .. }
+            | Op::Sub { to, .. }
+            | Op::ShlConst { to, .. }
+            | Op::ShrConst { to, .. }
+            | Op::AndConst(to, ..)
+            | Op::Load(to, _)
             | Op::LoadArg(to, _)
             | Op::Compute(to, _)
             | Op::Find(to, _)
             | Op::Set(to, _)
             | Op::Or(to, ..)
-            | Op::XorConst(to, ..) => Some((to, None)),
+            | Op::XorConst(to, ..) => Some(to),
             _ => None,
         }
+    }
+
+    /// Cuts the result to `bits` bits; false if the operation cannot do that.
+    fn cut(&mut self, bits: u32) -> bool {
+        match self {
+            Op::Add { mask, .. }
+            | Op::Sub { mask, .. }
+            | Op::ShlConst { mask, .. }
+            | Op::ShrConst { mask, .. }
+            | Op::AndConst(_, _, mask) => *mask &= u64::MAX >> (64 - bits),
+            Op::AddConst { spare, .. } => *spare = (*spare).max(64 - bits as u8),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Where it may go on, if that is a position in the code.
+    fn target(&mut self) -> Option<&mut Address> {
+        match self {
+            Op::Goto(to)
+            | Op::Jump(to)
+            | Op::If { to, .. }
+            | Op::IfEqual { to, .. }
+            | Op::IfDifferent { to, .. }
+            | Op::IfWords { to, .. }
+            | Op::IfWireEqual { to, .. }
+            | Op::IfWireDifferent { to, .. }
+            | Op::IfTest { to, .. } => Some(to),
+            _ => None,
+        }
+    }
+
+    /// True if the operation behind it is reached by jumps only.
+    fn leaves(&self) -> bool {
+        matches!(
+            self,
+            Op::Goto(_)
+                | Op::Jump(_)
+                | Op::Select(_)
+                | Op::ApplyAndGo(_)
+                | Op::Exit
+                | Op::Fail
+                | Op::End
+        )
     }
 }
 
@@ -273,6 +322,7 @@ impl Code {
         shared: Shared,
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
+        let ops = self.ops.as_slice();
         let mut at = start as usize;
         let mut unfinished = None;
         loop {
@@ -282,7 +332,7 @@ impl Code {
             // Operations on words and headers, until one needs more of the machine.
             let words = machine.phv.near();
             let op = loop {
-                let op = &self.ops[at];
+                let op = &ops[at];
                 at += 1;
                 macro_rules! word {
                     ($at:expr) => {
@@ -297,16 +347,21 @@ impl Code {
                 }
                 match op {
                     Op::Load(to, wire) => set!(to, wire.load(words)),
-                    Op::LoadArg(to, slot) => set!(to, slot.load_word(args)),
+                    Op::LoadArg(to, wire) => set!(to, wire.load_from(args)),
                     Op::Compute(to, op) => set!(to, op.result(|at| word_at(words, at), |_| 0)),
                     Op::Set(to, value) => set!(to, *value),
                     Op::Add { to, a, b, mask } => {
                         let sum = word!(a).wrapping_add(word!(b));
                         set!(to, sum & mask);
                     }
-                    Op::AddConst { to, a, value, mask } => {
+                    Op::AddConst {
+                        spare,
+                        to,
+                        a,
+                        value,
+                    } => {
                         let sum = word!(a).wrapping_add(*value);
-                        set!(to, sum & mask);
+                        set!(to, sum & u64::MAX >> (spare % 64));
                     }
                     Op::Sub { to, a, b, mask } => {
                         let difference = word!(a).wrapping_sub(word!(b));
@@ -315,10 +370,10 @@ impl Code {
                     Op::Or(to, a, b) => set!(to, word!(a) | word!(b)),
                     Op::AndConst(to, a, bits) => set!(to, word!(a) & bits),
                     Op::XorConst(to, a, bits) => set!(to, word!(a) ^ bits),
-                    Op::ShlConst { to, a, by, mask } => {
+                    Op::ShlConst { by, to, a, mask } => {
                         set!(to, word!(a) << (by % 64) & mask);
                     }
-                    Op::ShrConst { to, a, by, mask } => {
+                    Op::ShrConst { by, to, a, mask } => {
                         set!(to, word!(a) >> (by % 64) & mask);
                     }
                     Op::Store(wire, from) => wire.store(words, word!(from)),
@@ -396,12 +451,12 @@ impl Code {
                         }
                     }
                     Op::IfWireEqual { wire, value, to } => {
-                        if wire.load(words) == *value {
+                        if wire.load(words) == u64::from(*value) {
                             at = *to as usize;
                         }
                     }
                     Op::IfWireDifferent { wire, value, to } => {
-                        if wire.load(words) != *value {
+                        if wire.load(words) != u64::from(*value) {
                             at = *to as usize;
                         }
                     }
@@ -423,12 +478,16 @@ impl Code {
                     at = *to as usize;
                 }
                 Op::Parse { state, index } => {
-                    if let Err(error) = shared.parser.perform(*state, *index, machine) {
+                    if let Err(error) =
+                        shared
+                            .parser
+                            .perform(*state as usize, *index as usize, machine)
+                    {
                         machine.parsed.error = error;
                         return Ok(());
                     }
                 }
-                Op::Select(state) => match shared.parser.select(*state, machine) {
+                Op::Select(state) => match shared.parser.select(*state as usize, machine) {
                     Ok(Some(next)) => at = self.states[next] as usize,
                     Ok(None) => at = self.accept as usize,
                     Err(error) => {
@@ -437,8 +496,8 @@ impl Code {
                     }
                 },
                 Op::Jump(to) => at = machine.jump(*to as usize)?,
-                Op::Apply(table) => {
-                    let found = tables[*table].apply(shared.profiles, machine.lookup());
+                Op::Apply(table) | Op::ApplyAndGo(table) => {
+                    let found = tables[*table as usize].apply(shared.profiles, machine.lookup());
                     if let Some((slot, color)) = found.color {
                         slot.store(&mut machine.phv.bytes, color as u128);
                         if TRACED {
@@ -453,12 +512,14 @@ impl Code {
                             return Ok(());
                         }
                     }
-                    match found.next {
-                        Some(node) => at = self.nodes[node] as usize,
-                        None => return Ok(()),
+                    match (op, found.next) {
+                        (Op::Apply(_), _) => {}
+                        (_, Some(node)) => at = self.nodes[node] as usize,
+                        (_, None) => return Ok(()),
                     }
                 }
-                Op::Call { action, args } => {
+                Op::Call(call) => {
+                    let (action, args) = &**call;
                     let start = self.actions[*action];
                     self.execute::<TRACED>(start, args, &mut [], shared, machine)?;
                     if machine.verdict.exit {
@@ -466,7 +527,8 @@ impl Code {
                     }
                 }
                 Op::Primitive { action, index } => {
-                    machine.step(&shared.actions[*action].code[*index], args);
+                    let action = &shared.actions[*action as usize];
+                    machine.step(&action.code[*index as usize], args);
                 }
                 Op::Exit => {
                     machine.verdict.exit = true;

@@ -29,7 +29,9 @@ const COLOR_BITS: u32 = 2;
 /// The bytes of a word.
 const WORD: u16 = 8;
 /// How often one node is compiled with knowledge.
-const MAX_VERSIONS: usize = 8;
+const MAX_VERSIONS: usize = 32;
+/// The operations from which on no node is compiled with knowledge.
+const MAX_OPERATIONS: usize = 1 << 16;
 
 impl Code {
     /// Compiles the nodes of a flow and the actions of the program.
@@ -63,6 +65,7 @@ impl Code {
             arrivals: HashMap::new(),
             dead: true,
             fresh: None,
+            last_once: false,
         };
         for root in roots {
             compiler.general(root);
@@ -123,6 +126,8 @@ struct Compiler<'a> {
     dead: bool,
     /// The last operation, if no operation has used its result in the working memory yet.
     fresh: Option<word::Op>,
+    /// Whether the operation at hand is the only one of its number that uses its second operand.
+    last_once: bool,
 }
 
 /// The compiled forms of a node.
@@ -244,7 +249,7 @@ impl Compiler<'_> {
             return Some(*label);
         }
         versions.count += 1;
-        if versions.count <= MAX_VERSIONS {
+        if versions.count <= MAX_VERSIONS && self.ops.len() < MAX_OPERATIONS {
             self.known.facts = facts;
             self.known.forget_words();
             return None;
@@ -458,16 +463,21 @@ impl Compiler<'_> {
                     .map(|field| self.value(word::Op::Field(field)));
                 let fields: Vec<At> = fields.collect();
                 for (values, masks, to) in cases {
-                    let other = self.label();
-                    for ((field, value), mask) in fields.iter().zip(values).zip(masks) {
+                    let (other, to) = (self.label(), next(to, self.end));
+                    for (at, field) in fields.iter().enumerate() {
                         // A mask has no bits that the field does not have.
-                        let part = match mask.count_ones() == self.known.bits(*field) {
+                        let part = match masks[at].count_ones() == self.known.bits(*field) {
                             true => *field,
-                            false => self.value(word::Op::AndConst(*field, *mask)),
+                            false => self.value(word::Op::AndConst(*field, masks[at])),
                         };
-                        self.compare_word(NotEqual, part, *value, other);
+                        match at + 1 == fields.len() {
+                            true => self.compare_word(Equal, part, values[at], to),
+                            false => self.compare_word(NotEqual, part, values[at], other),
+                        }
                     }
-                    self.push(Op::Goto(next(to, self.end)));
+                    if fields.is_empty() {
+                        self.push(Op::Goto(to));
+                    }
                     self.bind(other);
                 }
             }
@@ -675,7 +685,7 @@ impl Compiler<'_> {
 
     /// The word that holds the result of an operation on words.
     fn value(&mut self, op: word::Op) -> At {
-        self.fresh = None;
+        let fresh = self.fresh.take();
         let place = match op {
             word::Op::Field(slot) if !slot.signed => slot.place(),
             word::Op::Valid(header) => validity(header).place(),
@@ -689,12 +699,21 @@ impl Compiler<'_> {
             return *at;
         }
         let bits = op.bits(|at| self.known.bits(at));
+        let last = self.fused(op, fresh);
         let (to, mask) = (self.known.add(op, bits), u64::MAX);
         let argument = match op {
             word::Op::Arg(slot) if !slot.signed => slot.place(),
             _ => None,
         };
-        self.push(match (op, place.or(argument)) {
+        self.push(match (op, place.or(argument).or(last)) {
+            (word::Op::Add(a, _), Some(Place::Wire(wire))) => Op::AddField {
+                spare: 0,
+                to,
+                a,
+                wire,
+            },
+            (word::Op::Or(a, _), Some(Place::Wire(wire))) => Op::OrField(to, a, wire),
+            (word::Op::Clamp(a, 0, high @ 0..), _) => Op::Limit(to, a, high as u64),
             (word::Op::Arg(_), Some(Place::Wire(wire))) => Op::LoadArg(to, wire),
             (_, Some(Place::Wire(wire))) => Op::Load(to, wire),
             (_, Some(Place::Part(a, by))) => {
@@ -721,6 +740,23 @@ impl Compiler<'_> {
         });
         self.fresh = Some(op);
         to
+    }
+
+    /// Takes back the last operation if it loaded a field for this one alone.
+    fn fused(&mut self, op: word::Op, fresh: Option<word::Op>) -> Option<Place> {
+        let (word::Op::Add(a, b) | word::Op::Or(a, b)) = op else {
+            return None;
+        };
+        let (Some(loaded), Some(Op::Load(to, wire))) = (fresh, self.ops.last()) else {
+            return None;
+        };
+        let wire = *wire;
+        if self.dead || !self.last_once || *to != b || a == b {
+            return None;
+        }
+        self.ops.pop();
+        self.known.results.remove(&loaded);
+        Some(Place::Wire(wire))
     }
 
     /// Goes to a label if the condition is `holds`, else on.
@@ -823,6 +859,12 @@ impl Compiler<'_> {
         for operand in ops[at].operands() {
             self.part(ops, operand.into(), results);
         }
+        self.last_once = match ops[at] {
+            word::Op::Add(_, b) | word::Op::Or(_, b) => {
+                ops.iter().filter(|op| op.uses(b)).count() == 1
+            }
+            _ => false,
+        };
         ops[at].moved(|at| results[usize::from(at)].unwrap_or_default())
     }
 

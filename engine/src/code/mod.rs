@@ -49,6 +49,13 @@ enum Op {
         a: At,
         value: u64,
     },
+    /// Adds a field of a header. Cut to the lowest 64 - `spare` bits.
+    AddField {
+        spare: u8,
+        to: At,
+        a: At,
+        wire: Wire,
+    },
     Sub {
         to: At,
         a: At,
@@ -56,6 +63,10 @@ enum Op {
         mask: u64,
     },
     Or(At, At, At),
+    /// A field of a header in the lowest bits.
+    OrField(At, At, Wire),
+    /// Limits a signed number to 0 and above, and to a constant.
+    Limit(At, At, u64),
     AndConst(At, At, u64),
     XorConst(At, At, u64),
     ShlConst {
@@ -186,7 +197,10 @@ impl Op {
             | Op::Compute(to, _)
             | Op::Find(to, _)
             | Op::Set(to, _)
+            | Op::AddField { to, .. }
             | Op::Or(to, ..)
+            | Op::OrField(to, ..)
+            | Op::Limit(to, ..)
             | Op::XorConst(to, ..) => Some(to),
             _ => None,
         }
@@ -200,7 +214,9 @@ impl Op {
             | Op::ShlConst { mask, .. }
             | Op::ShrConst { mask, .. }
             | Op::AndConst(_, _, mask) => *mask &= u64::MAX >> (64 - bits),
-            Op::AddConst { spare, .. } => *spare = (*spare).max(64 - bits as u8),
+            Op::AddConst { spare, .. } | Op::AddField { spare, .. } => {
+                *spare = (*spare).max(64 - bits as u8)
+            }
             _ => return false,
         }
         true
@@ -367,7 +383,17 @@ impl Code {
                         let difference = word!(a).wrapping_sub(word!(b));
                         set!(to, difference & mask);
                     }
+                    Op::AddField { spare, to, a, wire } => {
+                        let sum = word!(a).wrapping_add(wire.load(words));
+                        set!(to, sum & u64::MAX >> (spare % 64));
+                    }
                     Op::Or(to, a, b) => set!(to, word!(a) | word!(b)),
+                    Op::OrField(to, a, wire) => set!(to, word!(a) | wire.load(words)),
+                    Op::Limit(to, a, high) => {
+                        let value = word!(a);
+                        let limited = if (value as i64) < 0 { 0 } else { value };
+                        set!(to, limited.min(*high));
+                    }
                     Op::AndConst(to, a, bits) => set!(to, word!(a) & bits),
                     Op::XorConst(to, a, bits) => set!(to, word!(a) ^ bits),
                     Op::ShlConst { by, to, a, mask } => {

@@ -323,9 +323,9 @@ impl Code {
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
         if machine.state.trace.is_some() {
-            self.execute::<true>(start, &[], tables, shared, machine)
+            self.execute::<true>(start, tables, shared, machine)
         } else {
-            self.execute::<false>(start, &[], tables, shared, machine)
+            self.execute::<false>(start, tables, shared, machine)
         }
     }
 
@@ -333,23 +333,30 @@ impl Code {
     fn execute<const TRACED: bool>(
         &self,
         start: Address,
-        args: &[u8],
         tables: &mut [Table],
         shared: Shared,
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
         let ops = self.ops.as_slice();
-        let mut at = start as usize;
+        let from = |address: Address| ops[address as usize..].iter();
+        let mut next = from(start);
+        // What follows the action that runs.
+        let mut back = None;
         let mut unfinished = None;
         loop {
             if TRACED {
-                self.record(at, args, tables, shared, machine, &mut unfinished);
+                let at = ops.len() - next.len();
+                let args = std::mem::take(&mut machine.state.args);
+                self.record(at, &args, tables, shared, machine, &mut unfinished);
+                machine.state.args = args;
             }
             // Operations on words and headers, until one needs more of the machine.
             let words = machine.phv.near();
             let op = loop {
-                let op = &ops[at];
-                at += 1;
+                // The last operation is no other than the end, or a jump.
+                let Some(op) = next.next() else {
+                    return Ok(());
+                };
                 macro_rules! word {
                     ($at:expr) => {
                         word_at(words, *$at)
@@ -363,7 +370,7 @@ impl Code {
                 }
                 match op {
                     Op::Load(to, wire) => set!(to, wire.load(words)),
-                    Op::LoadArg(to, wire) => set!(to, wire.load_from(args)),
+                    Op::LoadArg(to, wire) => set!(to, wire.load_from(&machine.state.args)),
                     Op::Compute(to, op) => set!(to, op.result(|at| word_at(words, at), |_| 0)),
                     Op::Set(to, value) => set!(to, *value),
                     Op::Add { to, a, b, mask } => {
@@ -450,15 +457,15 @@ impl Code {
                         words[usize::from(*valid)] = 1;
                         machine.parsed.bytes = start + bytes;
                     }
-                    Op::Goto(to) => at = *to as usize,
+                    Op::Goto(to) => next = from(*to),
                     Op::IfEqual { at: a, value, to } => {
                         if word!(a) == *value {
-                            at = *to as usize;
+                            next = from(*to);
                         }
                     }
                     Op::IfDifferent { at: a, value, to } => {
                         if word!(a) != *value {
-                            at = *to as usize;
+                            next = from(*to);
                         }
                     }
                     Op::If {
@@ -468,22 +475,22 @@ impl Code {
                         to,
                     } => {
                         if how.holds_for(word!(a), *value) {
-                            at = *to as usize;
+                            next = from(*to);
                         }
                     }
                     Op::IfWords { how, a, b, to } => {
                         if how.holds_for(word!(a), word!(b)) {
-                            at = *to as usize;
+                            next = from(*to);
                         }
                     }
                     Op::IfWireEqual { wire, value, to } => {
                         if wire.load(words) == u64::from(*value) {
-                            at = *to as usize;
+                            next = from(*to);
                         }
                     }
                     Op::IfWireDifferent { wire, value, to } => {
                         if wire.load(words) != u64::from(*value) {
-                            at = *to as usize;
+                            next = from(*to);
                         }
                     }
                     op => break op,
@@ -496,12 +503,14 @@ impl Code {
                 Op::Find(to, op) => {
                     let value = op.result(
                         |at| machine.phv.word(at),
-                        |leaf| leaf.find(machine.env(args)),
+                        |leaf| leaf.find(machine.env(&machine.state.args)),
                     );
                     set_word_at(machine.phv.near(), *to, value);
                 }
-                Op::IfTest { test, holds, to } if test.eval(machine.env(args)) == *holds => {
-                    at = *to as usize;
+                Op::IfTest { test, holds, to }
+                    if test.eval(machine.env(&machine.state.args)) == *holds =>
+                {
+                    next = from(*to);
                 }
                 Op::Parse { state, index } => {
                     if let Err(error) =
@@ -514,14 +523,14 @@ impl Code {
                     }
                 }
                 Op::Select(state) => match shared.parser.select(*state as usize, machine) {
-                    Ok(Some(next)) => at = self.states[next] as usize,
-                    Ok(None) => at = self.accept as usize,
+                    Ok(Some(state)) => next = from(self.states[state]),
+                    Ok(None) => next = from(self.accept),
                     Err(error) => {
                         machine.parsed.error = error;
                         return Ok(());
                     }
                 },
-                Op::Jump(to) => at = machine.jump(*to as usize)?,
+                Op::Jump(to) => next = from(machine.jump(*to)?),
                 Op::Apply(table) | Op::ApplyAndGo(table) => {
                     let found = tables[*table as usize].apply(shared.profiles, machine.lookup());
                     if let Some((slot, color)) = found.color {
@@ -530,31 +539,33 @@ impl Code {
                             machine.metered(color);
                         }
                     }
-                    if let Some(action) = found.action {
-                        let start = self.actions[action.action];
-                        let args = found.args;
-                        self.execute::<TRACED>(start, args, &mut [], shared, machine)?;
-                        if machine.verdict.exit {
-                            return Ok(());
+                    let then = match (op, found.next) {
+                        (Op::Apply(_), _) => next,
+                        (_, Some(node)) => from(self.nodes[node]),
+                        (_, None) => from(self.accept),
+                    };
+                    next = match found.action {
+                        Some(action) => {
+                            machine.state.args.clear();
+                            machine.state.args.extend_from_slice(found.args);
+                            back = Some(then);
+                            from(self.actions[action.action])
                         }
-                    }
-                    match (op, found.next) {
-                        (Op::Apply(_), _) => {}
-                        (_, Some(node)) => at = self.nodes[node] as usize,
-                        (_, None) => return Ok(()),
-                    }
+                        None => then,
+                    };
                 }
                 Op::Call(call) => {
                     let (action, args) = &**call;
-                    let start = self.actions[*action];
-                    self.execute::<TRACED>(start, args, &mut [], shared, machine)?;
-                    if machine.verdict.exit {
-                        return Ok(());
-                    }
+                    machine.state.args.clear();
+                    machine.state.args.extend_from_slice(args);
+                    back = Some(next);
+                    next = from(self.actions[*action]);
                 }
                 Op::Primitive { action, index } => {
                     let action = &shared.actions[*action as usize];
-                    machine.step(&action.code[*index as usize], args);
+                    let args = std::mem::take(&mut machine.state.args);
+                    machine.step(&action.code[*index as usize], &args);
+                    machine.state.args = args;
                 }
                 Op::Exit => {
                     machine.verdict.exit = true;
@@ -565,7 +576,10 @@ impl Code {
                     if TRACED {
                         finish(&mut unfinished, shared, machine);
                     }
-                    return Ok(());
+                    match back.take() {
+                        Some(then) => next = then,
+                        None => return Ok(()),
+                    }
                 }
                 // A condition that does not hold, or done above.
                 _ => {}

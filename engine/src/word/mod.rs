@@ -234,7 +234,7 @@ mod tests {
         };
         let value = |tree| Word::of_num(tree, None).unwrap().eval(env);
         assert_eq!(value(&both), 0x12_3456);
-        assert_eq!(value(&apart), 0x123_bc_def0);
+        assert_eq!(value(&apart), 0x1_23bc_def0);
     }
 
     #[test]

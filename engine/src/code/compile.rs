@@ -31,7 +31,7 @@ const WORD: u16 = 8;
 /// How often one node is compiled with knowledge.
 const MAX_VERSIONS: usize = 32;
 /// The operations from which on no node is compiled with knowledge.
-const MAX_OPERATIONS: usize = 1 << 16;
+const MAX_OPERATIONS: usize = 1 << 14;
 
 impl Code {
     /// Compiles the nodes of a flow and the actions of the program.
@@ -234,7 +234,10 @@ impl Compiler<'_> {
         if self.ways[node] == 1 {
             return None;
         }
-        let mut facts = Facts::new();
+        if self.ops.len() >= MAX_OPERATIONS {
+            return Some(self.general(node));
+        }
+        let mut facts = Facts::default();
         let (subjects, sets) = &self.relevant;
         for (at, subject) in subjects.iter().enumerate() {
             if let Some(fact) = self.known.facts.get(subject)
@@ -249,7 +252,7 @@ impl Compiler<'_> {
             return Some(*label);
         }
         versions.count += 1;
-        if versions.count <= MAX_VERSIONS && self.ops.len() < MAX_OPERATIONS {
+        if versions.count <= MAX_VERSIONS {
             self.known.facts = facts;
             self.known.forget_words();
             return None;
@@ -272,7 +275,7 @@ impl Compiler<'_> {
         };
         if self.versions[node].general == Some(label) {
             let shared = &mut self.versions[node].shared;
-            shared.push((Facts::new(), label));
+            shared.push((Facts::default(), label));
         } else if let Some(same) = self.compiled(node) {
             self.aliases.insert(label, same);
             return;

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use rustc_hash::FxBuildHasher;
+
 use super::super::bits::{Place, Slot};
 use super::super::expression::Comparison;
 use super::super::layout::validity;
@@ -15,7 +17,9 @@ pub(super) enum Fact {
 }
 
 /// Facts by the operation that reads the number.
-pub(super) type Facts = HashMap<word::Op, Fact>;
+pub(super) type Facts = Map<word::Op, Fact>;
+
+type Map<K, V> = HashMap<K, V, FxBuildHasher>;
 
 /// The most facts that are kept: every jump copies them when a program is loaded.
 const MAX_FACTS: usize = 256;
@@ -23,10 +27,10 @@ const MAX_FACTS: usize = 256;
 #[derive(Clone, Default)]
 pub(super) struct Known {
     /// Where the results of operations are.
-    pub results: HashMap<word::Op, At>,
+    pub results: Map<word::Op, At>,
     pub facts: Facts,
     /// How many bits each word's number has at most.
-    bits: HashMap<At, u32>,
+    bits: Map<At, u32>,
     /// The next word of the working memory.
     pub next: At,
 }

@@ -135,6 +135,8 @@ pub(super) struct State {
     pub rng: Xoshiro256PlusPlus,
     /// Digest messages that no client has taken yet.
     pub learned: Vec<DigestMessage>,
+    /// The arguments of the action that runs.
+    pub args: Vec<u8>,
     /// Working memory of calculations and lookaheads.
     pub scratch: Vec<u8>,
     /// Working memory of lookups.
@@ -199,7 +201,7 @@ impl Machine<'_> {
         }
     }
 
-    pub fn jump(&mut self, to: usize) -> Result<usize, DropCause> {
+    pub fn jump(&mut self, to: u32) -> Result<u32, DropCause> {
         self.verdict.jumps += 1;
         if self.verdict.jumps > self.max_jumps {
             return Err(DropCause::JumpLimit);

@@ -125,6 +125,14 @@ impl Slot {
         )
     }
 
+    /// This field and the one behind it as one; `None` if `next` stands elsewhere, or they are too wide for one access.
+    pub fn joined(self, next: Slot) -> Option<Slot> {
+        let plain = |slot: Slot| !slot.word && !slot.signed;
+        let follows = self.bit() + self.width as usize == next.bit();
+        let both = Slot::new(self.bit(), self.width + next.width, false);
+        (plain(self) && plain(next) && follows && both.short).then_some(both)
+    }
+
     /// Bytes that a canonical value of this width needs at most.
     pub fn bytes(self) -> usize {
         self.width.div_ceil(8) as usize
@@ -374,6 +382,14 @@ impl Wire {
     /// The field's value.
     #[inline(always)]
     pub fn load(self, buffer: &[u8; NEAR]) -> u64 {
+        let at = usize::from(self.byte);
+        let bytes = buffer[at..at + 8].try_into().expect("eight bytes");
+        (u64::from_be_bytes(bytes) << (self.skip % 64)) >> (self.spare % 64)
+    }
+
+    /// The field's value in a buffer of any length.
+    #[inline(always)]
+    pub fn load_from(self, buffer: &[u8]) -> u64 {
         let at = usize::from(self.byte);
         let bytes = buffer[at..at + 8].try_into().expect("eight bytes");
         (u64::from_be_bytes(bytes) << (self.skip % 64)) >> (self.spare % 64)

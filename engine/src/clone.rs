@@ -54,8 +54,8 @@ impl Engine {
         let mut copy = self.acquire();
         let length = verdict.ingress_length;
         let standard = &self.program.standard;
-        let port = standard.ingress_port.load(&ingress.phv.bytes);
-        standard.ingress_port.store(&mut copy.bytes, port);
+        let port = standard.ingress_port.get(ingress.phv);
+        standard.ingress_port.set(&mut copy, port);
         let mut fresh = Verdict {
             ingress_length: length,
             length,
@@ -73,11 +73,8 @@ impl Engine {
         };
         copy.reset_metadata(&self.program.layout);
         keep(&self.program.field_lists[fields], ingress.phv, &mut copy);
-        let kind = InstanceType::IngressClone as u128;
-        self.program
-            .standard
-            .instance_type
-            .store(&mut copy.bytes, kind);
+        let kind = InstanceType::IngressClone as u64;
+        self.program.standard.instance_type.set(&mut copy, kind);
         fresh.exit = false;
         let payload = &ingress.frame[parsed.bytes..];
         let packet = self.share(copy, fresh, payload, family.join());
@@ -100,11 +97,8 @@ impl Engine {
         let mut copy = self.duplicate(egress.phv);
         copy.reset_metadata(&self.program.layout);
         keep(&self.program.field_lists[fields], egress.phv, &mut copy);
-        let kind = InstanceType::EgressClone as u128;
-        self.program
-            .standard
-            .instance_type
-            .store(&mut copy.bytes, kind);
+        let kind = InstanceType::EgressClone as u64;
+        self.program.standard.instance_type.set(&mut copy, kind);
         let fresh = Verdict {
             ingress_length: verdict.ingress_length,
             length: verdict.length,

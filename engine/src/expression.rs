@@ -10,7 +10,7 @@ use super::bits::{Slot, big_mask, low_bits, mask};
 use super::layout::Layout;
 use super::phv::Phv;
 use super::register::Register;
-use super::word::Word;
+use super::word::{self, Form, Word};
 
 /// What an expression may look at.
 #[derive(Clone, Copy)]
@@ -382,6 +382,11 @@ impl Comparison {
         }
     }
 
+    /// The comparison, or what holds where it does not.
+    pub fn or_not(self, holds: bool) -> Comparison {
+        if holds { self } else { self.negated() }
+    }
+
     /// What holds with the sides exchanged.
     fn reversed(self) -> Comparison {
         match self {
@@ -433,6 +438,27 @@ impl Test {
                 Some(test) => test,
                 None => Word::of_test(&test).map_or(test, Test::Word),
             },
+        }
+    }
+
+    /// Calls `found` with the operations that read the fields and validities of which it may compare one with a constant.
+    pub fn subjects(&self, found: &mut impl FnMut(word::Op)) {
+        match self {
+            Test::Field(_, slot, _) => found(word::Op::Field(*slot)),
+            Test::Not(test) => test.subjects(found),
+            Test::All(tests) | Test::Any(tests) => {
+                tests.iter().for_each(|test| test.subjects(found));
+            }
+            Test::Word(word) => match word.form() {
+                Form::Field(slot) => found(word::Op::Field(*slot)),
+                Form::Ops(ops) => {
+                    let leaf =
+                        |op: &&word::Op| matches!(op, word::Op::Field(_) | word::Op::Valid(_));
+                    ops.iter().filter(leaf).for_each(|op| found(*op));
+                }
+                _ => {}
+            },
+            _ => {}
         }
     }
 

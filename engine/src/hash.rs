@@ -50,7 +50,7 @@ impl Algorithm {
 
     pub fn hash(self, bytes: &[u8]) -> u64 {
         match self {
-            Algorithm::Csum16 => u64::from(csum16(bytes)),
+            Algorithm::Csum16 => u64::from(csum16(sum16(bytes))),
             Algorithm::Crc16 => u64::from(CRC16.checksum(bytes)),
             Algorithm::CrcCcitt => u64::from(CRC_CCITT.checksum(bytes)),
             Algorithm::Crc32 => u64::from(CRC32.checksum(bytes)),
@@ -74,13 +74,18 @@ fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-fn csum16(bytes: &[u8]) -> u16 {
+/// The sum that the Internet checksum folds. Of pieces of even length it is the sum of theirs.
+pub(super) fn sum16(bytes: &[u8]) -> u64 {
     // A frame has fewer than 2^16 words of 32 bits, so the sum cannot overflow.
     let (whole, rest) = bytes.as_chunks::<4>();
     let whole = whole
         .iter()
         .map(|word| u64::from(u32::from_be_bytes(*word)));
-    let mut sum: u64 = whole.sum::<u64>() + words::<4>(rest).sum::<u64>();
+    whole.sum::<u64>() + words::<4>(rest).sum::<u64>()
+}
+
+/// The Internet checksum with this sum (RFC 1071).
+pub(super) fn csum16(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }

@@ -142,17 +142,11 @@ impl Engine {
             keep(&self.program.field_lists[*fields], kept, &mut phv);
         }
         if let Some(port) = start.port {
-            standard
-                .ingress_port
-                .store(&mut phv.bytes, u128::from(port));
+            standard.ingress_port.set(&mut phv, u64::from(port));
             standard.ingress_global_timestamp.set(&mut phv, now_us);
         }
-        standard
-            .instance_type
-            .store(&mut phv.bytes, start.kind as u128);
-        standard
-            .packet_length
-            .store(&mut phv.bytes, u128::from(length));
+        standard.instance_type.set(&mut phv, start.kind as u64);
+        standard.packet_length.set(&mut phv, u64::from(length));
         if let Some((kept, _)) = start.kept {
             self.release(kept);
         }
@@ -195,8 +189,8 @@ impl Engine {
         let standard = &self.program.standard;
         let group = standard.mcast_grp.get(&phv) as u32;
         if group != 0 {
-            let kind = InstanceType::Replica as u128;
-            standard.instance_type.store(&mut phv.bytes, kind);
+            let kind = InstanceType::Replica as u64;
+            standard.instance_type.set(&mut phv, kind);
             // In v1model, truncation in ingress has no effect on replicas.
             verdict.truncate = None;
             let priority = standard.priority.get(&phv) as u8;
@@ -220,7 +214,7 @@ impl Engine {
             replicate(replicas, &packet, order, &mut self.state.trace, copies);
             return End::Done(IngressOutcome::Forwarded);
         }
-        let port = standard.egress_spec.load(&phv.bytes) as u16;
+        let port = standard.egress_spec.get(&phv) as u16;
         if port == DROP_PORT {
             return self.end(phv, IngressOutcome::Dropped(DropCause::Program));
         }
@@ -228,8 +222,8 @@ impl Engine {
             return self.end(phv, IngressOutcome::Dropped(DropCause::DescendantLimit));
         }
         let standard = &self.program.standard;
-        let kind = InstanceType::Normal as u128;
-        standard.instance_type.store(&mut phv.bytes, kind);
+        let kind = InstanceType::Normal as u64;
+        standard.instance_type.set(&mut phv, kind);
         let priority = standard.priority.get(&phv) as u8;
         let (rid, len) = (standard.egress_rid.get(&phv) as u16, verdict.length);
         let mark = match &mut self.state.trace {
@@ -398,16 +392,12 @@ impl Engine {
             .set(&mut phv, u64::from(queue.deq_qdepth));
         standard.qid.set(&mut phv, u64::from(copy.priority));
         standard.egress_rid.set(&mut phv, u64::from(copy.rid));
-        standard
-            .egress_port
-            .store(&mut phv.bytes, u128::from(copy.port));
+        standard.egress_port.set(&mut phv, u64::from(copy.port));
         // Anything but the port that drops, as simple_switch has it.
-        standard
-            .egress_spec
-            .store(&mut phv.bytes, u128::from(DROP_PORT) + 1);
+        standard.egress_spec.set(&mut phv, u64::from(DROP_PORT) + 1);
         standard
             .packet_length
-            .store(&mut phv.bytes, u128::from(verdict.length));
+            .set(&mut phv, u64::from(verdict.length));
 
         let payload = packet.payload.as_slice();
         let start = self.program.egress;
@@ -422,7 +412,7 @@ impl Engine {
             };
             self.clone_egress(clone, egress, packet.family.join(), clones);
         }
-        if self.program.standard.egress_spec.load(&phv.bytes) == u128::from(DROP_PORT) {
+        if self.program.standard.egress_spec.get(&phv) == u64::from(DROP_PORT) {
             return self.end_egress(phv, DropCause::Program);
         }
         let (program, mut machine, blocks) = self.machine(&mut phv, &mut verdict, payload, now_us);

@@ -8,6 +8,7 @@ use super::expression::Test;
 use super::json;
 use super::primitive::Names;
 use super::table::{Next, Table};
+use super::word;
 
 #[derive(Debug)]
 pub(super) enum Node {
@@ -30,6 +31,8 @@ pub(super) enum Node {
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     pub nodes: Vec<Node>,
+    /// The nodes that packets can reach, behind all that can follow them.
+    order: Vec<usize>,
     pub ingress: Next,
     pub egress: Next,
 }
@@ -105,7 +108,8 @@ impl Flow {
     }
 
     /// Checks that no packet can meet a node twice in one pass.
-    pub fn check_acyclic(&self, tables: &[Table]) -> Result<(), LoadError> {
+    pub fn check_acyclic(&mut self, tables: &[Table]) -> Result<(), LoadError> {
+        let mut order = Vec::new();
         let mut state = vec![Visit::New; self.nodes.len()];
         for root in [self.ingress, self.egress].into_iter().flatten() {
             // Depth first, without recursion: a pipeline may be long.
@@ -113,7 +117,10 @@ impl Flow {
             while let Some((node, branch)) = path.pop() {
                 state[node] = Visit::OnPath;
                 match self.branches(node, tables).get(branch) {
-                    None => state[node] = Visit::Done,
+                    None => {
+                        state[node] = Visit::Done;
+                        order.push(node);
+                    }
                     Some(next) => {
                         path.push((node, branch + 1));
                         match next.map(|next| (next, state[next])) {
@@ -128,7 +135,30 @@ impl Flow {
                 }
             }
         }
+        self.order = order;
         Ok(())
+    }
+
+    /// The fields and validities for which conditions ask, and for each node the set of those that conditions at and behind it ask
+    /// for. Of a long program, some of them.
+    pub fn relevant(&self, tables: &[Table]) -> (Vec<word::Op>, Vec<u128>) {
+        let (mut subjects, mut sets) = (Vec::new(), vec![0_u128; self.nodes.len()]);
+        for node in &self.order {
+            let behind = self.branches(*node, tables).into_iter().flatten();
+            let mut set = behind.fold(0, |set, next| set | sets[next]);
+            if let Node::Condition { test, .. } = &self.nodes[*node] {
+                test.subjects(&mut |subject| {
+                    let known = subjects.iter().position(|known| *known == subject);
+                    let at = known.unwrap_or(subjects.len());
+                    if at < MAX_SUBJECTS {
+                        set |= 1 << at;
+                        subjects.extend(known.is_none().then_some(subject));
+                    }
+                });
+            }
+            sets[*node] = set;
+        }
+        (subjects, sets)
     }
 
     /// How many ways lead to each node from others.
@@ -150,6 +180,9 @@ impl Flow {
         }
     }
 }
+
+/// Fields and validities whose tests are followed through a pipeline: the bits of a set.
+const MAX_SUBJECTS: usize = u128::BITS as usize;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visit {

@@ -1,6 +1,6 @@
 //! The fields that v1model's architecture reads and writes, with simple_switch's meaning.
 
-use super::bits::Slot;
+use super::bits::{Place, Slot, set_word_at};
 use super::error::LoadError;
 use super::json;
 use super::layout::Layout;
@@ -20,43 +20,63 @@ pub(super) enum InstanceType {
     Resubmitted = 6,
 }
 
-/// A field that a program may not have.
+/// A field of the architecture.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Optional(Option<Slot>);
+pub(super) enum Field {
+    /// The program does not have it.
+    Absent,
+    /// It is a machine word, of which it has the bits of the mask.
+    Word(u16, u64),
+    Slot(Slot),
+}
 
-impl Optional {
+impl Field {
+    fn of_slot(slot: Slot) -> Field {
+        match slot.place() {
+            Some(Place::Word(at)) => Field::Word(at, u64::MAX >> (64 - slot.width)),
+            _ => Field::Slot(slot),
+        }
+    }
+
     #[inline]
     pub fn set(self, phv: &mut Phv, value: u64) {
-        if let Some(slot) = self.0 {
-            slot.store_word(&mut phv.bytes, value);
+        match self {
+            Field::Absent => {}
+            Field::Word(at, mask) => set_word_at(phv.near(), at, value & mask),
+            Field::Slot(slot) => slot.store_word(&mut phv.bytes, value),
         }
     }
 
     /// Zero if the program does not have it.
+    #[inline]
     pub fn get(self, phv: &Phv) -> u64 {
-        self.0.map_or(0, |slot| slot.load(&phv.bytes) as u64)
+        match self {
+            Field::Absent => 0,
+            Field::Word(at, mask) => phv.word(at) & mask,
+            Field::Slot(slot) => slot.load(&phv.bytes) as u64,
+        }
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Standard {
-    pub ingress_port: Slot,
-    pub egress_spec: Slot,
-    pub egress_port: Slot,
-    pub instance_type: Slot,
-    pub packet_length: Slot,
-    pub parser_error: Optional,
-    pub checksum_error: Optional,
-    pub mcast_grp: Optional,
-    pub egress_rid: Optional,
-    pub ingress_global_timestamp: Optional,
-    pub egress_global_timestamp: Optional,
-    pub priority: Optional,
-    pub enq_timestamp: Optional,
-    pub enq_qdepth: Optional,
-    pub deq_timedelta: Optional,
-    pub deq_qdepth: Optional,
-    pub qid: Optional,
+    pub ingress_port: Field,
+    pub egress_spec: Field,
+    pub egress_port: Field,
+    pub instance_type: Field,
+    pub packet_length: Field,
+    pub parser_error: Field,
+    pub checksum_error: Field,
+    pub mcast_grp: Field,
+    pub egress_rid: Field,
+    pub ingress_global_timestamp: Field,
+    pub egress_global_timestamp: Field,
+    pub priority: Field,
+    pub enq_timestamp: Field,
+    pub enq_qdepth: Field,
+    pub deq_timedelta: Field,
+    pub deq_qdepth: Field,
+    pub qid: Field,
 }
 
 impl Standard {
@@ -72,16 +92,17 @@ impl Standard {
                 Some((_, (header, field))) => layout.field_if_any(header, field),
                 None => layout.field_if_any(header, field),
             };
-            slot.filter(|slot| slot.is_narrow())
+            let slot = slot.filter(|slot| slot.is_narrow());
+            slot.map(Field::of_slot)
         };
         let required = |field: &str| {
             find("standard_metadata", field).ok_or_else(|| {
                 LoadError::malformed(format!("there is no field {field}"), "standard_metadata")
             })
         };
-        let standard = |field: &str| Optional(find("standard_metadata", field));
-        let intrinsic = |field: &str| Optional(find("intrinsic_metadata", field));
-        let queueing = |field: &str| Optional(find("queueing_metadata", field));
+        let standard = |field: &str| find("standard_metadata", field).unwrap_or(Field::Absent);
+        let intrinsic = |field: &str| find("intrinsic_metadata", field).unwrap_or(Field::Absent);
+        let queueing = |field: &str| find("queueing_metadata", field).unwrap_or(Field::Absent);
         let found = Standard {
             ingress_port: required("ingress_port")?,
             egress_spec: required("egress_spec")?,

@@ -5,11 +5,12 @@
 //! This code processes all packets. For traced ones, [`Site`]s lead from its addresses back to the program's nodes and primitives.
 
 mod compile;
+mod known;
 mod sites;
 
 use super::DropCause;
 use super::action::{Action, Machine};
-use super::bits::{Slot, Wire, set_word_at, word_at};
+use super::bits::{Wire, set_word_at, word_at};
 use super::expression::{Comparison, Test};
 use super::parser::Parser;
 use super::profile::Profile;
@@ -20,17 +21,19 @@ use sites::{Site, finish};
 /// A position in the code.
 type Address = u32;
 
-/// `to`, `at`, `a` and `b` are words.
+/// `to`, `at`, `a` and `b` are words. Sixteen bytes with a plain tag: `repr(u8)` keeps the compiler from hiding the tag in a field,
+/// where reading it takes more instructions. Fields stand in the order of their sizes.
 #[derive(Debug)]
+#[repr(u8)]
 enum Op {
     /// A field of a header.
     Load(At, Wire),
     /// An argument of the action, of at most 64 bits.
-    LoadArg(At, Slot),
+    LoadArg(At, Wire),
     /// An operation on words.
-    Compute(At, word::Op),
+    Compute(At, Box<word::Op>),
     /// An operation that reads something else than words: a field, a header's validity, a register.
-    Find(At, word::Op),
+    Find(At, Box<word::Op>),
     // The most frequent operations on words. Results are cut to a mask where p4c does that.
     Set(At, u64),
     Add {
@@ -39,11 +42,19 @@ enum Op {
         b: At,
         mask: u64,
     },
+    /// Cut to the lowest 64 - `spare` bits.
     AddConst {
+        spare: u8,
         to: At,
         a: At,
         value: u64,
-        mask: u64,
+    },
+    /// Adds a field of a header. Cut to the lowest 64 - `spare` bits.
+    AddField {
+        spare: u8,
+        to: At,
+        a: At,
+        wire: Wire,
     },
     Sub {
         to: At,
@@ -52,44 +63,48 @@ enum Op {
         mask: u64,
     },
     Or(At, At, At),
+    /// A field of a header in the lowest bits.
+    OrField(At, At, Wire),
+    /// Limits a signed number to 0 and above, and to a constant.
+    Limit(At, At, u64),
     AndConst(At, At, u64),
     XorConst(At, At, u64),
     ShlConst {
+        by: u8,
         to: At,
         a: At,
-        by: u8,
         mask: u64,
     },
     ShrConst {
+        by: u8,
         to: At,
         a: At,
-        by: u8,
         mask: u64,
     },
     /// Writes a word to a header's field, cut to the field's width.
     Store(Wire, At),
     /// Counts in a cell.
     Count {
-        counter: u32,
         index: At,
+        counter: u32,
     },
     /// Meters the packet; leaves the word as it is if there is no such cell.
     Meter {
         to: At,
-        meter: u32,
         index: At,
+        meter: u32,
     },
     /// Reads a register's cell of at most 64 bits; leaves the word as it is if there is no such cell.
     ReadRegister {
         to: At,
-        register: u32,
         index: At,
+        register: u32,
     },
     /// Writes a word to a register's cell of at most 64 bits, cut to the cell's width.
     WriteRegister {
-        register: u32,
         index: At,
         from: At,
+        register: u32,
     },
     /// Counts a visit to a state of the parser.
     Enter,
@@ -101,29 +116,29 @@ enum Op {
     },
     /// Another operation of the parser.
     Parse {
-        state: usize,
-        index: usize,
+        state: u32,
+        index: u32,
     },
     /// Goes on with the state that follows this one.
-    Select(usize),
+    Select(u32),
     Goto(Address),
     /// Goes on elsewhere if the word is equal to the value.
     IfEqual {
         at: At,
-        value: u64,
         to: Address,
+        value: u64,
     },
     IfDifferent {
         at: At,
-        value: u64,
         to: Address,
+        value: u64,
     },
     /// Goes on elsewhere if the word compares like this.
     If {
         how: Comparison,
         at: At,
-        value: u64,
         to: Address,
+        value: u64,
     },
     IfWords {
         how: Comparison,
@@ -134,57 +149,107 @@ enum Op {
     /// The same for a field of a header.
     IfWireEqual {
         wire: Wire,
-        value: u64,
         to: Address,
+        value: u32,
     },
     IfWireDifferent {
         wire: Wire,
-        value: u64,
         to: Address,
+        value: u32,
     },
     IfTest {
-        test: Box<Test>,
         holds: bool,
         to: Address,
+        test: Box<Test>,
     },
     /// A jump of the action's own, which [`Limits::action_jumps`](super::Limits) counts.
     Jump(Address),
-    /// Looks a packet up, runs the action, and goes on with the node that it leads to.
-    Apply(usize),
+    /// Looks a packet up and runs the action.
+    Apply(u32),
+    /// The same; goes on with the node that the action leads to.
+    ApplyAndGo(u32),
     /// Runs an action with the arguments that a node gives it.
-    Call {
-        action: usize,
-        args: Box<[u8]>,
-    },
+    Call(Box<(usize, Box<[u8]>)>),
     /// A primitive that is executed as it stands.
     Primitive {
-        action: usize,
-        index: usize,
+        action: u32,
+        index: u32,
     },
     Exit,
     Fail,
     End,
 }
 
+const _: () = assert!(size_of::<Op>() == 16);
+
 impl Op {
-    /// The word of the result, and its mask, of an operation that has one.
-    fn result(&mut self) -> Option<(&mut At, Option<&mut u64>)> {
+    /// The word of the result, of an operation that has one.
+    fn result(&mut self) -> Option<&mut At> {
         match self {
-            Op::Add { to, mask, .. }
-            | Op::AddConst { to, mask, .. }
-            | Op::Sub { to, mask, .. }
-            | Op::ShlConst { to, mask, .. }
-            | Op::ShrConst { to, mask, .. }
-            | Op::AndConst(to, _, mask) => Some((to, Some(mask))),
-            Op::Load(to, _)
+            Op::Add { to, .. }
+            | Op::AddConst { to, .. }
+            | Op::Sub { to, .. }
+            | Op::ShlConst { to, .. }
+            | Op::ShrConst { to, .. }
+            | Op::AndConst(to, ..)
+            | Op::Load(to, _)
             | Op::LoadArg(to, _)
             | Op::Compute(to, _)
             | Op::Find(to, _)
             | Op::Set(to, _)
+            | Op::AddField { to, .. }
             | Op::Or(to, ..)
-            | Op::XorConst(to, ..) => Some((to, None)),
+            | Op::OrField(to, ..)
+            | Op::Limit(to, ..)
+            | Op::XorConst(to, ..) => Some(to),
             _ => None,
         }
+    }
+
+    /// Cuts the result to `bits` bits; false if the operation cannot do that.
+    fn cut(&mut self, bits: u32) -> bool {
+        match self {
+            Op::Add { mask, .. }
+            | Op::Sub { mask, .. }
+            | Op::ShlConst { mask, .. }
+            | Op::ShrConst { mask, .. }
+            | Op::AndConst(_, _, mask) => *mask &= u64::MAX >> (64 - bits),
+            Op::AddConst { spare, .. } | Op::AddField { spare, .. } => {
+                *spare = (*spare).max(64 - bits as u8)
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Where it may go on, if that is a position in the code.
+    fn target(&mut self) -> Option<&mut Address> {
+        match self {
+            Op::Goto(to)
+            | Op::Jump(to)
+            | Op::If { to, .. }
+            | Op::IfEqual { to, .. }
+            | Op::IfDifferent { to, .. }
+            | Op::IfWords { to, .. }
+            | Op::IfWireEqual { to, .. }
+            | Op::IfWireDifferent { to, .. }
+            | Op::IfTest { to, .. } => Some(to),
+            _ => None,
+        }
+    }
+
+    /// True if the operation behind it is reached by jumps only.
+    fn leaves(&self) -> bool {
+        matches!(
+            self,
+            Op::Goto(_)
+                | Op::Jump(_)
+                | Op::Select(_)
+                | Op::ApplyAndGo(_)
+                | Op::Exit
+                | Op::Fail
+                | Op::End
+        )
     }
 }
 
@@ -258,9 +323,9 @@ impl Code {
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
         if machine.state.trace.is_some() {
-            self.execute::<true>(start, &[], tables, shared, machine)
+            self.execute::<true>(start, tables, shared, machine)
         } else {
-            self.execute::<false>(start, &[], tables, shared, machine)
+            self.execute::<false>(start, tables, shared, machine)
         }
     }
 
@@ -268,22 +333,30 @@ impl Code {
     fn execute<const TRACED: bool>(
         &self,
         start: Address,
-        args: &[u8],
         tables: &mut [Table],
         shared: Shared,
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
-        let mut at = start as usize;
+        let ops = self.ops.as_slice();
+        let from = |address: Address| ops[address as usize..].iter();
+        let mut next = from(start);
+        // What follows the action that runs.
+        let mut back = None;
         let mut unfinished = None;
         loop {
             if TRACED {
-                self.record(at, args, tables, shared, machine, &mut unfinished);
+                let at = ops.len() - next.len();
+                let args = std::mem::take(&mut machine.state.args);
+                self.record(at, &args, tables, shared, machine, &mut unfinished);
+                machine.state.args = args;
             }
             // Operations on words and headers, until one needs more of the machine.
             let words = machine.phv.near();
             let op = loop {
-                let op = &self.ops[at];
-                at += 1;
+                // The last operation is no other than the end, or a jump.
+                let Some(op) = next.next() else {
+                    return Ok(());
+                };
                 macro_rules! word {
                     ($at:expr) => {
                         word_at(words, *$at)
@@ -297,28 +370,43 @@ impl Code {
                 }
                 match op {
                     Op::Load(to, wire) => set!(to, wire.load(words)),
-                    Op::LoadArg(to, slot) => set!(to, slot.load_word(args)),
+                    Op::LoadArg(to, wire) => set!(to, wire.load_from(&machine.state.args)),
                     Op::Compute(to, op) => set!(to, op.result(|at| word_at(words, at), |_| 0)),
                     Op::Set(to, value) => set!(to, *value),
                     Op::Add { to, a, b, mask } => {
                         let sum = word!(a).wrapping_add(word!(b));
                         set!(to, sum & mask);
                     }
-                    Op::AddConst { to, a, value, mask } => {
+                    Op::AddConst {
+                        spare,
+                        to,
+                        a,
+                        value,
+                    } => {
                         let sum = word!(a).wrapping_add(*value);
-                        set!(to, sum & mask);
+                        set!(to, sum & u64::MAX >> (spare % 64));
                     }
                     Op::Sub { to, a, b, mask } => {
                         let difference = word!(a).wrapping_sub(word!(b));
                         set!(to, difference & mask);
                     }
+                    Op::AddField { spare, to, a, wire } => {
+                        let sum = word!(a).wrapping_add(wire.load(words));
+                        set!(to, sum & u64::MAX >> (spare % 64));
+                    }
                     Op::Or(to, a, b) => set!(to, word!(a) | word!(b)),
+                    Op::OrField(to, a, wire) => set!(to, word!(a) | wire.load(words)),
+                    Op::Limit(to, a, high) => {
+                        let value = word!(a);
+                        let limited = if (value as i64) < 0 { 0 } else { value };
+                        set!(to, limited.min(*high));
+                    }
                     Op::AndConst(to, a, bits) => set!(to, word!(a) & bits),
                     Op::XorConst(to, a, bits) => set!(to, word!(a) ^ bits),
-                    Op::ShlConst { to, a, by, mask } => {
+                    Op::ShlConst { by, to, a, mask } => {
                         set!(to, word!(a) << (by % 64) & mask);
                     }
-                    Op::ShrConst { to, a, by, mask } => {
+                    Op::ShrConst { by, to, a, mask } => {
                         set!(to, word!(a) >> (by % 64) & mask);
                     }
                     Op::Store(wire, from) => wire.store(words, word!(from)),
@@ -369,15 +457,15 @@ impl Code {
                         words[usize::from(*valid)] = 1;
                         machine.parsed.bytes = start + bytes;
                     }
-                    Op::Goto(to) => at = *to as usize,
+                    Op::Goto(to) => next = from(*to),
                     Op::IfEqual { at: a, value, to } => {
                         if word!(a) == *value {
-                            at = *to as usize;
+                            next = from(*to);
                         }
                     }
                     Op::IfDifferent { at: a, value, to } => {
                         if word!(a) != *value {
-                            at = *to as usize;
+                            next = from(*to);
                         }
                     }
                     Op::If {
@@ -387,22 +475,22 @@ impl Code {
                         to,
                     } => {
                         if how.holds_for(word!(a), *value) {
-                            at = *to as usize;
+                            next = from(*to);
                         }
                     }
                     Op::IfWords { how, a, b, to } => {
                         if how.holds_for(word!(a), word!(b)) {
-                            at = *to as usize;
+                            next = from(*to);
                         }
                     }
                     Op::IfWireEqual { wire, value, to } => {
-                        if wire.load(words) == *value {
-                            at = *to as usize;
+                        if wire.load(words) == u64::from(*value) {
+                            next = from(*to);
                         }
                     }
                     Op::IfWireDifferent { wire, value, to } => {
-                        if wire.load(words) != *value {
-                            at = *to as usize;
+                        if wire.load(words) != u64::from(*value) {
+                            next = from(*to);
                         }
                     }
                     op => break op,
@@ -415,58 +503,69 @@ impl Code {
                 Op::Find(to, op) => {
                     let value = op.result(
                         |at| machine.phv.word(at),
-                        |leaf| leaf.find(machine.env(args)),
+                        |leaf| leaf.find(machine.env(&machine.state.args)),
                     );
                     set_word_at(machine.phv.near(), *to, value);
                 }
-                Op::IfTest { test, holds, to } if test.eval(machine.env(args)) == *holds => {
-                    at = *to as usize;
+                Op::IfTest { test, holds, to }
+                    if test.eval(machine.env(&machine.state.args)) == *holds =>
+                {
+                    next = from(*to);
                 }
                 Op::Parse { state, index } => {
-                    if let Err(error) = shared.parser.perform(*state, *index, machine) {
+                    if let Err(error) =
+                        shared
+                            .parser
+                            .perform(*state as usize, *index as usize, machine)
+                    {
                         machine.parsed.error = error;
                         return Ok(());
                     }
                 }
-                Op::Select(state) => match shared.parser.select(*state, machine) {
-                    Ok(Some(next)) => at = self.states[next] as usize,
-                    Ok(None) => at = self.accept as usize,
+                Op::Select(state) => match shared.parser.select(*state as usize, machine) {
+                    Ok(Some(state)) => next = from(self.states[state]),
+                    Ok(None) => next = from(self.accept),
                     Err(error) => {
                         machine.parsed.error = error;
                         return Ok(());
                     }
                 },
-                Op::Jump(to) => at = machine.jump(*to as usize)?,
-                Op::Apply(table) => {
-                    let found = tables[*table].apply(shared.profiles, machine.lookup());
+                Op::Jump(to) => next = from(machine.jump(*to)?),
+                Op::Apply(table) | Op::ApplyAndGo(table) => {
+                    let found = tables[*table as usize].apply(shared.profiles, machine.lookup());
                     if let Some((slot, color)) = found.color {
                         slot.store(&mut machine.phv.bytes, color as u128);
                         if TRACED {
                             machine.metered(color);
                         }
                     }
-                    if let Some(action) = found.action {
-                        let start = self.actions[action.action];
-                        let args = found.args;
-                        self.execute::<TRACED>(start, args, &mut [], shared, machine)?;
-                        if machine.verdict.exit {
-                            return Ok(());
+                    let then = match (op, found.next) {
+                        (Op::Apply(_), _) => next,
+                        (_, Some(node)) => from(self.nodes[node]),
+                        (_, None) => from(self.accept),
+                    };
+                    next = match found.action {
+                        Some(action) => {
+                            machine.state.args.clear();
+                            machine.state.args.extend_from_slice(found.args);
+                            back = Some(then);
+                            from(self.actions[action.action])
                         }
-                    }
-                    match found.next {
-                        Some(node) => at = self.nodes[node] as usize,
-                        None => return Ok(()),
-                    }
+                        None => then,
+                    };
                 }
-                Op::Call { action, args } => {
-                    let start = self.actions[*action];
-                    self.execute::<TRACED>(start, args, &mut [], shared, machine)?;
-                    if machine.verdict.exit {
-                        return Ok(());
-                    }
+                Op::Call(call) => {
+                    let (action, args) = &**call;
+                    machine.state.args.clear();
+                    machine.state.args.extend_from_slice(args);
+                    back = Some(next);
+                    next = from(self.actions[*action]);
                 }
                 Op::Primitive { action, index } => {
-                    machine.step(&shared.actions[*action].code[*index], args);
+                    let action = &shared.actions[*action as usize];
+                    let args = std::mem::take(&mut machine.state.args);
+                    machine.step(&action.code[*index as usize], &args);
+                    machine.state.args = args;
                 }
                 Op::Exit => {
                     machine.verdict.exit = true;
@@ -477,7 +576,10 @@ impl Code {
                     if TRACED {
                         finish(&mut unfinished, shared, machine);
                     }
-                    return Ok(());
+                    match back.take() {
+                        Some(then) => next = then,
+                        None => return Ok(()),
+                    }
                 }
                 // A condition that does not hold, or done above.
                 _ => {}

@@ -77,6 +77,7 @@ pub(super) fn state(
         value_sets,
         rng: Xoshiro256PlusPlus::seed_from_u64(0),
         learned: Vec::new(),
+        args: Vec::new(),
         scratch: Vec::new(),
         key: Vec::new(),
         masked: Vec::new(),

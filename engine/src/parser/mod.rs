@@ -118,6 +118,15 @@ impl Parser {
         Ok(machine.parsed)
     }
 
+    /// Whether packets start in a state, and none comes back to it.
+    pub fn starts_once_at(&self, at: usize) -> bool {
+        let nexts = |state: &State| {
+            let transitions = state.transitions.iter().map(|transition| transition.next);
+            transitions.chain([state.default]).any(|to| to == Some(at))
+        };
+        self.start == Some(at) && !self.states.iter().any(nexts)
+    }
+
     /// The number of `PacketTooShort`.
     pub fn too_short(&self) -> u32 {
         self.errors.packet_too_short

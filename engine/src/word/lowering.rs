@@ -57,6 +57,9 @@ pub(super) fn range(num: &Num) -> Bound {
     }
 }
 
+/// The most operations that a number may have before those are removed that its result does not need.
+const MAX_BUILT: usize = 4 * MAX_OPS;
+
 /// Turns trees into code. The result of every operation agrees with its tree in the low 64 bits;
 /// where a tree's whole value is used, its range must fit them.
 #[derive(Default)]
@@ -70,7 +73,12 @@ impl Lowering {
         if let Some(at) = self.known.get(&op) {
             return Some(*at);
         }
-        if self.ops.len() == MAX_OPS {
+        if let Op::Or(high, low) = op
+            && let Some(joined) = self.joined(high, low)
+        {
+            return Some(joined);
+        }
+        if self.ops.len() == MAX_BUILT {
             return None;
         }
         let at = self.ops.len() as At;
@@ -79,20 +87,59 @@ impl Lowering {
         Some(at)
     }
 
-    pub fn finish(mut self, at: At, meaning: Meaning) -> Option<Word> {
-        if usize::from(at) + 1 != self.ops.len() {
-            // The result was computed on the way: bring it to the end.
-            let zero = self.push(Op::Const(0))?;
-            if self.ops.len() == MAX_OPS {
-                return None;
+    /// `field << n | next` as one field, if `next` has `n` bits and stands behind it on the wire; also for the last of several fields.
+    fn joined(&mut self, high: At, low: At) -> Option<At> {
+        let (Op::ShlConst(high, by), Op::Field(next)) = (self.op(high), self.op(low)) else {
+            return None;
+        };
+        let joined = |field: Slot| field.joined(next).filter(|_| u32::from(by) == next.width);
+        match self.op(high) {
+            Op::Field(field) => self.push(Op::Field(joined(field)?)),
+            Op::Or(rest, last) => {
+                let Op::Field(last) = self.op(last) else {
+                    return None;
+                };
+                let last = self.push(Op::Field(joined(last)?))?;
+                let rest = match self.op(rest) {
+                    Op::ShlConst(rest, more) if by + more < 64 => Op::ShlConst(rest, by + more),
+                    _ => Op::ShlConst(rest, by),
+                };
+                let rest = self.push(rest)?;
+                self.push(Op::Or(rest, last))
             }
-            self.ops.push(Op::Or(at, zero));
+            _ => None,
         }
-        let form = match *self.ops.as_slice() {
+    }
+
+    fn op(&self, at: At) -> Op {
+        self.ops[usize::from(at)]
+    }
+
+    /// The operations that the result at `at` needs, which is the last one's.
+    pub fn finish(self, at: At, meaning: Meaning) -> Option<Word> {
+        let mut needed = vec![false; self.ops.len()];
+        needed[usize::from(at)] = true;
+        for at in (0..=usize::from(at)).rev() {
+            if needed[at] {
+                let operands = self.ops[at].operands();
+                operands
+                    .into_iter()
+                    .for_each(|it| needed[usize::from(it)] = true);
+            }
+        }
+        let (mut ops, mut places) = (Vec::new(), vec![0; needed.len()]);
+        for (at, op) in self.ops.iter().enumerate().filter(|(at, _)| needed[*at]) {
+            places[at] = ops.len() as At;
+            ops.push(op.moved(|operand| places[usize::from(operand)]));
+        }
+        if ops.len() > MAX_OPS {
+            return None;
+        }
+        let form = match *ops.as_slice() {
             [Op::Const(value)] => Form::Const(value),
             [Op::Field(slot)] => Form::Field(slot),
             [Op::Arg(slot)] => Form::Arg(slot),
-            _ => Form::Ops(self.ops.into()),
+            _ => Form::Ops(ops.into()),
         };
         Some(Word { form, meaning })
     }

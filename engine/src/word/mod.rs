@@ -206,6 +206,38 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_follow_each_other_are_read_at_once() {
+        let field = |bit, width| Num::Field(Slot::new(bit, width, false));
+        let behind = |high, by, low| {
+            let high = Num::Binary(Arithmetic::Shl, Box::new((high, Num::Const(by))));
+            Num::Binary(Arithmetic::Or, Box::new((high, low)))
+        };
+        let both = behind(behind(field(0, 4), 4, field(4, 4)), 16, field(8, 16));
+        assert_eq!(operations(&both), 1);
+        // 12 bits, then a field that stands elsewhere, then two that follow each other.
+        let apart = behind(
+            behind(behind(field(0, 4), 8, field(4, 8)), 8, field(40, 8)),
+            16,
+            field(48, 16),
+        );
+        assert_eq!(operations(&apart), 4);
+        let mut phv = Phv {
+            bytes: vec![0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0],
+        };
+        phv.bytes.extend([0; SLACK]);
+        let layout = Layout::empty();
+        let env = Env {
+            phv: &phv,
+            args: &[],
+            layout: &layout,
+            registers: &[],
+        };
+        let value = |tree| Word::of_num(tree, None).unwrap().eval(env);
+        assert_eq!(value(&both), 0x12_3456);
+        assert_eq!(value(&apart), 0x1_23bc_def0);
+    }
+
+    #[test]
     fn wide_expressions_stay_trees() {
         let wide = Num::Field(Slot::new(0, 100, false));
         assert!(Word::of_num(&wide, None).is_none());

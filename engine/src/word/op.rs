@@ -194,6 +194,7 @@ impl Op {
             Op::ShlConst(a, by) => (of(a) + u32::from(by)).min(64),
             Op::ShrConst(a, by) => of(a).saturating_sub(by.into()),
             Op::Choose(_, yes, no) => of(yes).max(of(no)),
+            Op::Clamp(_, 0.., high) => of_const(high as u64),
             Op::Valid(_)
             | Op::Equal(..)
             | Op::EqualConst(..)

@@ -122,6 +122,7 @@ impl Controller {
             }
             ids.push(known);
         }
+        self.check_quota(&new)?;
         let proposed = self.propose(&new)?;
         let switches: BTreeSet<SwitchId> = proposed
             .iter()
@@ -146,7 +147,11 @@ impl Controller {
             for (job, plan) in &proposed {
                 let switches = plan.keys().map(|id| self.fabric.switch(*id).name.as_str());
                 let switches: Vec<&str> = switches.collect();
-                let message = format!("{} members; on {}", job.members.len(), some_of(&switches));
+                let on = some_of(&switches);
+                let mut message = format!("{} members; on {on}", job.members.len());
+                if !job.client.is_empty() {
+                    message += &format!("; by {}", job.client);
+                }
                 self.log
                     .add(format!("job/{}", job.name), "Created", &message);
             }
@@ -163,6 +168,24 @@ impl Controller {
         self.wake(switches);
         let ids = ids.into_iter().map(|known| known.or_else(|| added.next()));
         Ok(ids.flatten().collect())
+    }
+
+    /// Checks that a client may have these jobs, too. Without TLS there is no limit.
+    fn check_quota(&self, new: &[(usize, &JobSpec)]) -> Result<(), JobRequestError> {
+        let client = new.first().map_or("", |(_, spec)| &spec.client);
+        let Some(most) = self.jobs_per_client.filter(|_| !client.is_empty()) else {
+            return Ok(());
+        };
+        let registry = self.registry();
+        let has = registry.iter().filter(|it| it.job.client == client).count();
+        match has + new.len() <= most {
+            true => Ok(()),
+            false => Err(JobRequestError::Quota {
+                client: client.to_owned(),
+                has,
+                most,
+            }),
+        }
     }
 
     /// The job that an earlier request with the key of this one has created.

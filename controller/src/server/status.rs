@@ -62,7 +62,9 @@ impl JobRequestError {
             | JobRequestError::NotChanging { .. }
             | JobRequestError::NobodyStays { .. } => Code::FailedPrecondition,
             JobRequestError::OverEpoch { .. } => Code::OutOfRange,
-            JobRequestError::TooManyToCheck { .. } => Code::ResourceExhausted,
+            JobRequestError::TooManyToCheck { .. } | JobRequestError::Quota { .. } => {
+                Code::ResourceExhausted
+            }
             JobRequestError::Refused { refusal, .. } => match **refusal {
                 Refusal::Placement(PlacementError::NoPort { .. })
                 | Refusal::TooManyJobs { .. }

@@ -177,6 +177,7 @@ impl Controller {
             }
             ids.push(known);
         }
+        self.check_quota(&proposed)?;
         let switches: BTreeSet<SwitchId> = proposed
             .iter()
             .flat_map(|(_, plan)| plan.keys().copied())
@@ -199,7 +200,11 @@ impl Controller {
             for (job, plan) in &proposed {
                 let switches = plan.keys().map(|id| self.fabric.switch(*id).name.as_str());
                 let switches: Vec<&str> = switches.collect();
-                let message = format!("{} members; on {}", job.members.len(), some_of(&switches));
+                let on = some_of(&switches);
+                let mut message = format!("{} members; on {on}", job.members.len());
+                if !job.client.is_empty() {
+                    message += &format!("; by {}", job.client);
+                }
                 self.log
                     .add(format!("job/{}", job.name), "Created", &message);
             }
@@ -210,6 +215,24 @@ impl Controller {
         let mut new = proposed.iter().map(|(job, _)| job.id);
         let ids = ids.into_iter().map(|known| known.or_else(|| new.next()));
         Ok(ids.flatten().collect())
+    }
+
+    /// Checks that a client may have these jobs, too. Without TLS there is no limit.
+    fn check_quota(&self, new: &[Planned]) -> Result<(), JobRequestError> {
+        let client = new.first().map_or("", |(job, _)| &job.client);
+        let Some(most) = self.jobs_per_client.filter(|_| !client.is_empty()) else {
+            return Ok(());
+        };
+        let registry = self.registry();
+        let has = registry.iter().filter(|it| it.job.client == client).count();
+        match has + new.len() <= most {
+            true => Ok(()),
+            false => Err(JobRequestError::Quota {
+                client: client.to_owned(),
+                has,
+                most,
+            }),
+        }
     }
 
     /// The job that an earlier request with the key of this one has created.

@@ -170,6 +170,8 @@ impl Controller {
             let at = |error| JobsRefused::at(at, error);
             let known = self.created_before(spec).map_err(at)?;
             if known.is_none() {
+                let more = proposed.len() + 1;
+                self.check_quota(&spec.client, more).map_err(at)?;
                 let propose = |registry: &Registry| registry.propose(&self.fabric, names, spec);
                 let planned = reserved.add(propose).map_err(at)?;
                 check_supported(&planned.1, names).map_err(|error| at(error.into()))?;
@@ -177,7 +179,6 @@ impl Controller {
             }
             ids.push(known);
         }
-        self.check_quota(&proposed)?;
         let switches: BTreeSet<SwitchId> = proposed
             .iter()
             .flat_map(|(_, plan)| plan.keys().copied())
@@ -217,15 +218,14 @@ impl Controller {
         Ok(ids.flatten().collect())
     }
 
-    /// Checks that a client may have these jobs, too. Without TLS there is no limit.
-    fn check_quota(&self, new: &[Planned]) -> Result<(), JobRequestError> {
-        let client = new.first().map_or("", |(job, _)| &job.client);
+    /// Checks that a client may have this many more jobs. Without TLS there is no limit.
+    fn check_quota(&self, client: &str, more: usize) -> Result<(), JobRequestError> {
         let Some(most) = self.jobs_per_client.filter(|_| !client.is_empty()) else {
             return Ok(());
         };
         let registry = self.registry();
         let has = registry.iter().filter(|it| it.job.client == client).count();
-        match has + new.len() <= most {
+        match has + more <= most {
             true => Ok(()),
             false => Err(JobRequestError::Quota {
                 client: client.to_owned(),

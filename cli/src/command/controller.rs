@@ -100,6 +100,9 @@ struct Serve {
     /// bursts; else the rank's share of its link's rate in --fabric]
     #[arg(long, value_name = "RATE", value_parser = units::bit_rate)]
     agent_rate: Option<u64>,
+    /// The most jobs of one operator, by the name in its certificate [default: unlimited]
+    #[arg(long, value_name = "N", requires = "tls_cert", help_heading = "TLS")]
+    jobs_per_client: Option<usize>,
     /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics; a port alone means loopback
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = units::metrics_address)]
     metrics: Option<SocketAddr>,
@@ -216,6 +219,7 @@ fn serve(serve: Serve) -> Result<()> {
     config.repair = !serve.no_repair;
     config.take_over = serve.take_over;
     config.agent_rate = serve.agent_rate;
+    config.jobs_per_client = serve.jobs_per_client;
     let cluster = match serve.state.clone() {
         Some(State::Etcd(cluster)) => Some(with_access(*cluster, &serve)?),
         state => {

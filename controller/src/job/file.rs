@@ -139,6 +139,7 @@ pub(super) fn check(file: &JobFile) -> Result<JobRequest, JobProblem> {
         sealed: sealed.value,
         created_at: 0,
         request: 0,
+        client: String::new(),
     };
     match groups {
         Some(groups) => GridSpec::new(spec, groups.value).map(JobRequest::Grid),

@@ -120,6 +120,7 @@ impl GridSpec {
             sealed,
             created_at,
             request: _,
+            client,
         } = &self.whole;
         let job = |line: Line| JobSpec {
             name: line.name(name),
@@ -133,6 +134,7 @@ impl GridSpec {
             created_at: *created_at,
             // A key stands for one job.
             request: 0,
+            client: client.clone(),
         };
         self.lines().map(job).collect()
     }

@@ -110,6 +110,8 @@ pub struct JobSpec {
     pub created_at: u64,
     /// The request's idempotency key: a repeated request with the same key is the same job. 0 for none.
     pub request: u64,
+    /// The role and name of the client whose request it was; empty without TLS. Clients do not say.
+    pub client: String,
 }
 
 impl JobSpec {
@@ -129,6 +131,7 @@ impl JobSpec {
             sealed: DEFAULT_SEALED,
             created_at: 0,
             request: 0,
+            client: String::new(),
         }
     }
 }
@@ -275,6 +278,8 @@ pub struct Job {
     pub created_at: u64,
     /// As in [`JobSpec`].
     pub request: u64,
+    /// As in [`JobSpec`].
+    pub client: String,
     /// The key of this epoch; none if the job is not sealed.
     pub key: Option<Key>,
     /// The members in rank order.

@@ -148,6 +148,7 @@ impl Ledger {
             eviction: spec.eviction,
             created_at: spec.created_at,
             request: spec.request,
+            client: spec.client.clone(),
             key: spec.sealed.then(key::draw),
             members,
             shares: BTreeMap::new(),

@@ -88,6 +88,14 @@ impl Caller {
         }
     }
 
+    /// Its role and name; empty without a certificate.
+    pub fn name(&self) -> String {
+        match self {
+            Caller::Certified(identity) => identity.to_string(),
+            Caller::Trusted => String::new(),
+        }
+    }
+
     /// Checks that the caller may act for a host.
     ///
     /// # Errors

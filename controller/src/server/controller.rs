@@ -57,6 +57,7 @@ pub struct Controller {
     pub(super) repair: bool,
     /// Bits per second at which each rank sends unless its agent chooses a rate.
     agent_rate: Option<u64>,
+    pub(super) jobs_per_client: Option<usize>,
     /// Switches that drop bursts.
     burst_drops: Mutex<BurstDrops>,
     pub(super) timers: Timers,
@@ -153,6 +154,7 @@ impl Controller {
             audit_every,
             repair,
             agent_rate,
+            jobs_per_client,
             terms,
             timers,
             take_over,
@@ -217,6 +219,7 @@ impl Controller {
             audit_every,
             repair,
             agent_rate,
+            jobs_per_client,
             burst_drops: Mutex::default(),
             timers,
             changes: ChangeLock::new(timers.change),

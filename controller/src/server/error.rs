@@ -281,6 +281,18 @@ pub enum JobRequestError {
         /// The refusal.
         refusal: Box<Refusal>,
     },
+    /// The client has as many jobs as it may have.
+    #[error(
+        "{client} has {has} jobs of at most {most}; delete one first, or start the controller with a larger --jobs-per-client"
+    )]
+    Quota {
+        /// Its role and name.
+        client: String,
+        /// The number of its jobs.
+        has: usize,
+        /// The limit.
+        most: usize,
+    },
     /// The request's key belongs to a request for another job.
     #[error(
         "job {name}: this idempotency key has created job {created} with other settings; use a new key for another job"

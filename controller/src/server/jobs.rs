@@ -170,6 +170,8 @@ impl Controller {
             let at = |error| JobsRefused::at(at, error);
             let known = self.created_before(spec).map_err(at)?;
             if known.is_none() {
+                let more = proposed.len() + 1;
+                self.check_quota(&spec.client, more).map_err(at)?;
                 let propose = |registry: &Registry| registry.propose(&self.fabric, names, spec);
                 let planned = reserved.add(propose).map_err(at)?;
                 check_supported(&planned.1, names).map_err(|error| at(error.into()))?;
@@ -199,7 +201,11 @@ impl Controller {
             for (job, plan) in &proposed {
                 let switches = plan.keys().map(|id| self.fabric.switch(*id).name.as_str());
                 let switches: Vec<&str> = switches.collect();
-                let message = format!("{} members; on {}", job.members.len(), some_of(&switches));
+                let on = some_of(&switches);
+                let mut message = format!("{} members; on {on}", job.members.len());
+                if !job.client.is_empty() {
+                    message += &format!("; by {}", job.client);
+                }
                 self.log
                     .add(format!("job/{}", job.name), "Created", &message);
             }
@@ -210,6 +216,23 @@ impl Controller {
         let mut new = proposed.iter().map(|(job, _)| job.id);
         let ids = ids.into_iter().map(|known| known.or_else(|| new.next()));
         Ok(ids.flatten().collect())
+    }
+
+    /// Checks that a client may have this many more jobs. Without TLS there is no limit.
+    fn check_quota(&self, client: &str, more: usize) -> Result<(), JobRequestError> {
+        let Some(most) = self.jobs_per_client.filter(|_| !client.is_empty()) else {
+            return Ok(());
+        };
+        let registry = self.registry();
+        let has = registry.iter().filter(|it| it.job.client == client).count();
+        match has + more <= most {
+            true => Ok(()),
+            false => Err(JobRequestError::Quota {
+                client: client.to_owned(),
+                has,
+                most,
+            }),
+        }
     }
 
     /// The job that an earlier request with the key of this one has created.

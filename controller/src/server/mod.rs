@@ -122,6 +122,8 @@ pub struct Config {
     /// Bits per second at which each rank sends unless its agent chooses a rate. None for no limit, or a low one if a switch
     /// drops bursts, as BMv2 does.
     pub agent_rate: Option<u64>,
+    /// The most jobs of a client with a certificate; none for no limit.
+    pub jobs_per_client: Option<usize>,
     /// Damping of elements that fail and come back.
     pub terms: Terms,
     /// Timers that no operator sets.
@@ -159,6 +161,7 @@ impl Config {
             audit_every: AUDIT_EVERY,
             repair: true,
             agent_rate: None,
+            jobs_per_client: None,
             terms: Terms::default(),
             timers: Timers::default(),
         }

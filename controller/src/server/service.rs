@@ -10,7 +10,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use ultima_api::v1::{self as api, control_server::Control};
 
-use super::access::caller;
+use super::access::{Caller, caller};
 use super::controller::{Controller, JobState, SwitchState};
 use super::error::DrainError;
 use super::jobs::{JobsRefused, READY_WAIT};
@@ -63,9 +63,13 @@ impl ControlService {
     /// Creates jobs, and waits until they are ready. A client that disconnects ends only the wait.
     async fn create(
         &self,
-        specs: Vec<JobSpec>,
+        caller: &Caller,
+        mut specs: Vec<JobSpec>,
         wait: Duration,
     ) -> Result<Result<Vec<api::Job>, JobsRefused>, Status> {
+        specs
+            .iter_mut()
+            .for_each(|spec| spec.client = caller.name());
         let controller = Arc::clone(&self.controller);
         let created = to_the_end(async move { controller.create_jobs(&specs).await }).await?;
         let ids = match created {
@@ -104,10 +108,11 @@ impl Control for ControlService {
         &self,
         request: Request<api::CreateJobRequest>,
     ) -> Result<Response<api::Job>, Status> {
+        let caller = caller(&request)?;
         let request = request.into_inner();
         let wait = ready_wait(request.wait_ms);
         let specs = vec![spec(request)?];
-        let created = self.create(specs, wait).await;
+        let created = self.create(&caller, specs, wait).await;
         // The field is one of the only job.
         let mut jobs = created?.map_err(|refused| *refused.error)?;
         let none = || Status::internal("no job was created");
@@ -118,13 +123,14 @@ impl Control for ControlService {
         &self,
         request: Request<api::CreateJobsRequest>,
     ) -> Result<Response<api::CreateJobsResponse>, Status> {
+        let caller = caller(&request)?;
         let request = request.into_inner();
         let wait = ready_wait(request.wait_ms);
         let specs = specs(request.jobs)?;
         if specs.is_empty() {
             return Err(Status::invalid_argument("jobs: expected at least one job"));
         }
-        let jobs = self.create(specs, wait).await??;
+        let jobs = self.create(&caller, specs, wait).await??;
         Ok(Response::new(api::CreateJobsResponse { jobs }))
     }
 

@@ -58,9 +58,9 @@ impl JobRequestError {
             | JobRequestError::NotChanging { .. }
             | JobRequestError::NobodyStays { .. } => Code::FailedPrecondition,
             JobRequestError::OverEpoch { .. } => Code::OutOfRange,
-            JobRequestError::TooManyToCheck { .. } | JobRequestError::TooManyWait { .. } => {
-                Code::ResourceExhausted
-            }
+            JobRequestError::TooManyToCheck { .. }
+            | JobRequestError::TooManyWait { .. }
+            | JobRequestError::Quota { .. } => Code::ResourceExhausted,
             JobRequestError::Refused { refusal, .. } => match **refusal {
                 Refusal::Placement(PlacementError::NoPort { .. })
                 | Refusal::TooManyJobs { .. }

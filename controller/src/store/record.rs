@@ -36,6 +36,9 @@ pub struct JobRecord {
     /// The idempotency key of the request that created it; 0 for none.
     #[serde(default)]
     pub request: u64,
+    /// The role and name of the client whose request created it; empty without TLS.
+    #[serde(default)]
+    pub client: String,
     /// The key of a sealed job.
     #[serde(with = "crate::job::key")]
     pub key: Option<Key>,
@@ -191,6 +194,7 @@ impl JobRecord {
             evict_after_s: job.eviction.seconds(),
             created_at: job.created_at,
             request: job.request,
+            client: job.client.clone(),
             key: job.key,
             members: members.collect(),
             shares: shares.collect(),
@@ -242,6 +246,7 @@ impl JobRecord {
             eviction,
             created_at: self.created_at,
             request: self.request,
+            client: self.client.clone(),
             key: self.key,
             members,
             shares: self.shares.iter().filter_map(share).collect(),

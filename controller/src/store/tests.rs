@@ -40,6 +40,7 @@ fn record(id: u16, epoch: u16) -> JobRecord {
         evict_after_s: 0,
         created_at: 1_700_000_000,
         request: 3,
+        client: "operator alice".into(),
         key: (!id.is_multiple_of(2)).then_some(Key([id as u8; 16])),
         members: vec![MemberRecord {
             host: "h1".into(),

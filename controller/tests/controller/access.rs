@@ -209,6 +209,7 @@ async fn an_agent_acts_only_for_its_own_host() {
     let handle = server::serve(Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         tls: Some(authority.server()),
+        jobs_per_client: Some(2),
         ..target.config_for(&text, "star.yaml")
     })
     .await
@@ -222,6 +223,17 @@ async fn an_agent_acts_only_for_its_own_host() {
             .await
             .unwrap();
     }
+    // Each operator has its own quota.
+    let third = JobSpec::new("third", ["h3", "h4"]);
+    let refused = operator.create_job(&third).await.unwrap_err().to_string();
+    assert!(
+        refused.starts_with("operator a has 2 jobs of at most 2; "),
+        "{refused}"
+    );
+    let second = connect(authority.holder(Role::Operator, "b")).await;
+    second.create_job(&third).await.unwrap();
+    let events = second.events("job/third").await.unwrap();
+    assert!(events[0].message.ends_with("; by operator b"), "{events:?}");
     let agent = connect(authority.holder(Role::Agent, "h1")).await;
     let other = connect(authority.holder(Role::Agent, "h2")).await;
     assert!(is_denied(agent.join("ours", "h2", Duration::ZERO).await));

@@ -237,6 +237,7 @@ pub fn next_spec(
         sealed: job.key.is_some(),
         created_at: job.created_at,
         request: job.request,
+        client: job.client.clone(),
     };
     Ok((spec, epoch))
 }

@@ -124,8 +124,9 @@ impl ManagedSwitch {
             let entities = coming.iter().flat_map(|plan| plan.stages()[at]);
             rounds.push(creations(entities, names)?);
         }
-        if self.write(client, names, rounds).await?.is_some() {
+        if let Some(Refused { error, .. }) = self.write(client, names, rounds).await? {
             // A comparison tries again, and finds which jobs lack entries.
+            self.with_state(|state| state.failed(error.to_string()));
             drop(unsure);
             return self.reconcile(client, desired).await.map(drop);
         }

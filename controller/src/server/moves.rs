@@ -250,10 +250,12 @@ impl Controller {
             condition.pass(Instant::now());
             (condition.health(), condition.lost().clone())
         };
-        match self.plan_reroute(health, &lost) {
+        let done = match self.plan_reroute(health, &lost) {
             Some(planned) => self.carry_out(planned).await,
             None => Ok(()),
-        }
+        };
+        self.registry().settle();
+        done
     }
 
     /// The reroute for a fabric of this health; none if nothing changes.

@@ -87,7 +87,6 @@ impl Refit {
                 break;
             }
         }
-        self.ledger.settle();
     }
 
     /// Plans one job. Returns true if its plan has changed.
@@ -165,7 +164,8 @@ impl Registry {
         jobs.find_map(|(_, it)| Some((it.job.name.as_str(), it.stays.as_ref()?)))
     }
 
-    /// Adopts the plans. Returns the jobs whose plans have changed.
+    /// Adopts the plans. Returns the jobs whose plans have changed. Their old numbers are free for other jobs after
+    /// [`settle`](Self::settle).
     pub fn adopt(&mut self, refit: Refit) -> Vec<Moved> {
         let Refit {
             routes,
@@ -190,6 +190,11 @@ impl Registry {
             }
         }
         moved
+    }
+
+    /// Frees the numbers that jobs had before a reroute, which is over.
+    pub fn settle(&mut self) {
+        self.ledger.settle();
     }
 
     /// Records that a job has changed over only in part: `plan` is what its switches have until

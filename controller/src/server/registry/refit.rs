@@ -238,3 +238,44 @@ impl Registry {
         self.jobs.values().any(|it| it.may_finish(&is_sure))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::{self, Element};
+    use crate::job::JobSpec;
+    use crate::program::Program;
+
+    /// A job that is created while another one moves gets none of that one's old numbers: switches have them still, and
+    /// the other job needs them again if it lingers.
+    #[test]
+    fn a_new_job_gets_no_number_that_a_reroute_is_about_to_free() {
+        let text = include_str!("../../../../topologies/leaf-spine.yaml");
+        let fabric = fabric::parse(text, "leaf-spine.yaml").unwrap();
+        let program = Program::v1model().unwrap();
+        let names = program.names();
+        let mut registry = Registry::new(&fabric, Routes::new(&fabric, Health::default()));
+        let first = JobSpec::new("first", ["h1", "h3"]);
+        let first = registry.propose(&fabric, names, &first).unwrap();
+        let first = registry.reserve(&fabric, first).0;
+        registry.add(first.id, None);
+
+        let spine = Element::Transit(fabric.switch_named("spine1").unwrap());
+        let health: Health = [spine].into_iter().collect();
+        let refit = registry.refit(&fabric, names, health, |_, _| true);
+        let moved = registry.adopt(refit);
+        let shares = |job: &Job| -> BTreeSet<_> {
+            let shares = job.shares.iter();
+            shares.map(|(at, share)| (at.switch, share.0)).collect()
+        };
+        let had = shares(&moved[0].before.0);
+        let freed: BTreeSet<_> = &had - &shares(&moved[0].after.0);
+        assert!(!freed.is_empty());
+        let second = JobSpec::new("second", ["h2", "h4"]);
+        let gets =
+            |registry: &Registry| shares(&registry.propose(&fabric, names, &second).unwrap().0);
+        assert!(gets(&registry).is_disjoint(&had));
+        registry.settle();
+        assert!(!gets(&registry).is_disjoint(&freed));
+    }
+}

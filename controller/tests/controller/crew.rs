@@ -111,6 +111,8 @@ impl Member for Script {
             false => {
                 let number = u16::try_from(decided.job_id).unwrap();
                 me.turns.decide(number, decided.first_operation);
+                // A member that still waits for others goes over, too.
+                me.begins.get_or_insert(decided.first_operation);
             }
         }
     }

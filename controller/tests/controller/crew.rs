@@ -391,7 +391,9 @@ async fn work(
                 seat = v1::JoinResponse { token, ..next_seat };
                 epoch = seat.epoch;
                 let part = (&who, epoch, &log);
-                script = Script::new(part, seat.job_id, Some(operation), refuses, &heard);
+                // Operation 0 waits until all are here.
+                next = (operation > 0).then_some(operation);
+                script = Script::new(part, seat.job_id, next, refuses, &heard);
                 attending = Ends(script.attend(&client, &seat));
             }
             (_, Turn::Over, _) => {

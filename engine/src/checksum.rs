@@ -141,7 +141,7 @@ impl Calculation {
     }
 }
 
-/// The header of which all input consists, and where it stands, if it is pieces of an even number of whole bytes.
+/// The header that all input comes from, and the places of the pieces. None if a piece is not an even number of whole bytes.
 fn even_parts(input: &[Input]) -> Option<(usize, Vec<Range<usize>>)> {
     let Some(Input::Field { header, .. }) = input.first() else {
         return None;

@@ -441,7 +441,7 @@ impl Test {
         }
     }
 
-    /// Calls `found` with the operations that read the fields and validities of which it may compare one with a constant.
+    /// Calls `found` with each operation that reads a field or a validity which this may compare with a constant.
     pub fn subjects(&self, found: &mut impl FnMut(word::Op)) {
         match self {
             Test::Field(_, slot, _) => found(word::Op::Field(*slot)),

@@ -25,7 +25,7 @@ pub(super) enum InstanceType {
 pub(super) enum Field {
     /// The program does not have it.
     Absent,
-    /// It is a machine word, of which it has the bits of the mask.
+    /// A machine word; the mask has the field's bits.
     Word(u16, u64),
     Slot(Slot),
 }

@@ -197,12 +197,12 @@ impl Worker {
             loss_scale,
             kind,
         } = operation;
-        let started = match (&kind, values) {
-            (Kind::Bounded(_), values) => {
+        let started = match &kind {
+            Kind::Bounded(_) => {
                 collective.set_loss_scale(loss_scale);
                 collective.start_taken(id, values)
             }
-            (Kind::Exact(exact, limit, _), values) => {
+            Kind::Exact(exact, limit, _) => {
                 collective.start_exact(id, *exact, values.into_vec(), *limit)
             }
         };

@@ -60,7 +60,7 @@ struct UnderWay {
 /// The place of an operation's result.
 #[derive(Default)]
 enum Place {
-    /// Where [`Collective::wait`], or another function that waits, is told.
+    /// The buffer that the caller gives [`Collective::wait`].
     #[default]
     Caller,
     /// Taken values, which are coded or have a residual.

@@ -132,17 +132,22 @@ fn four_ranks_average_over_loopback() {
     }
 }
 
-/// Without coding, values leave from the caller's memory and arrive there.
-#[test]
-fn an_uncoded_bucket_may_change_after_the_operation() {
-    let config = Config {
-        coding: Coding::Identity,
+/// A job of unicast packets that waits for all of them.
+fn patient(ranks: u16, coding: Coding) -> Config {
+    Config {
+        coding,
         gather: Gather::Unicast,
         slot_bytes: 8192,
         t_b: Duration::from_secs(20),
         t_s: Duration::from_secs(10),
-        ..config(4)
-    };
+        ..config(ranks)
+    }
+}
+
+/// Without coding, values leave from the caller's memory and arrive there.
+#[test]
+fn an_uncoded_bucket_may_change_after_the_operation() {
+    let config = patient(4, Coding::Identity);
     let (sockets, peers) = sockets(4);
     let ranks = (0u16..).zip(sockets).map(|(rank, socket)| {
         let config = Config {
@@ -193,14 +198,7 @@ impl Drop for Loan {
 fn taken_values_come_back_with_the_mean_in_their_place() {
     const LEN: usize = 50_003;
     for coding in [Coding::Identity, Coding::Hadamard { log2_block: 12 }] {
-        let config = Config {
-            coding,
-            gather: Gather::Unicast,
-            slot_bytes: 8192,
-            t_b: Duration::from_secs(20),
-            t_s: Duration::from_secs(10),
-            ..config(2)
-        };
+        let config = patient(2, coding);
         let (sockets, peers) = sockets(2);
         let ranks = (0u16..).zip(sockets).map(|(rank, socket)| {
             let config = Config {

@@ -10,8 +10,8 @@ use ultima_wire::VERSION;
 
 use crate::job::error::Refusal;
 
-/// The version of the rendezvous, and of what its fields mean.
-const RENDEZVOUS_VERSION: u32 = 1;
+/// The version of the rendezvous, and of what its fields mean. 2: the codec interleaves units of 16 coefficients.
+const RENDEZVOUS_VERSION: u32 = 2;
 
 /// Fields that a rank may leave open: it takes rank 0's value.
 const SEED: &str = "seed";

@@ -68,18 +68,22 @@ const CONFLICT: usize = 64;
 
 #[inline(always)]
 fn radix<S: Simd, const R: usize, const UP: bool>(simd: S, rows: &mut [Row], stride: usize) {
+    assert_eq!(rows.len(), R * stride);
     for first in 0..stride {
+        let rows = rows[first..].as_mut_ptr();
         for part in 0..LANES / S::WIDTH {
             let mut vectors = [simd.zero(); R];
             for (k, vector) in vectors.iter_mut().enumerate() {
-                *vector = simd.load(&rows[first + k * stride].0, part);
+                // SAFETY: `first` is less than `stride`, and there are `R * stride` rows.
+                *vector = simd.load(unsafe { &(*rows.add(k * stride)).0 }, part);
             }
             match UP {
                 true => up::<S, R>(simd, &mut vectors),
                 false => down::<S, R>(simd, &mut vectors),
             }
             for (k, vector) in vectors.iter().enumerate() {
-                simd.store(*vector, &mut rows[first + k * stride].0, part);
+                // SAFETY: as above.
+                simd.store(*vector, unsafe { &mut (*rows.add(k * stride)).0 }, part);
             }
         }
     }

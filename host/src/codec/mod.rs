@@ -2,10 +2,11 @@
 //!
 //! [`Coding::Hadamard`] cuts the bucket into *B* blocks of 2^k entries (the last one padded with zeros),
 //! gives every entry a random sign, transforms each block with the orthonormal Walsh–Hadamard matrix and
-//! interleaves the blocks: index *cB* + *b* holds a coefficient of block *b*. Which one depends on [`tile`]; it
-//! is the same on all ranks, whatever their CPUs. A run of *S* missing values,
-//! which is what a lost packet is, takes ⌈*S*/*B*⌉ or ⌊*S*/*B*⌋ coefficients out of every block; so does a
-//! tail that is never sent.
+//! interleaves the blocks in units of 16 coefficients: first the coefficients 0 to 15 of every block, then 16 to 31
+//! of every block. The order is the same on all ranks, whatever their CPUs. [`tile`] has it, and cuts the bucket into
+//! tiles of 16 blocks: a unit of a tile is 1 KiB in a row, because memory is slow in smaller pieces.
+//! A run of *S* missing values, which is what a lost packet is, takes at least 16·⌊*S*/16*B*⌋ and at most
+//! 16·⌈*S*/16*B*⌉ coefficients out of every block; so does a tail that is never sent.
 //!
 //! If a share *p* of a block's coefficients is missing and replaced by zero, each of its entries *x* is
 //! decoded as (1−*p*)·*x* plus noise of zero mean over the signs and of variance *p*(1−*p*) times the block's
@@ -157,7 +158,7 @@ impl Codec {
             cpu.run(Encode {
                 place: tile.place(shape, reserved(rows, block), signs),
                 lanes,
-                encoded: encoded.from(tile.first_block),
+                encoded: encoded.from(tile.first_value(shape)),
             });
         });
     }
@@ -232,7 +233,7 @@ impl Codec {
             cpu.run(Decode {
                 place: tile.place(shape, reserved(rows, block), signs),
                 lanes,
-                encoded: &encoded[tile.first_block..],
+                encoded: &encoded[tile.first_value(shape)..],
             });
         });
         rest.copy_from_slice(&self.padded[..rest.len()]);

@@ -65,10 +65,14 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// The address of index `at`, which need not exist.
+    /// The first of at least `len` values.
+    ///
+    /// # Panics
+    /// If the bucket has less.
     #[inline(always)]
-    pub(super) fn address(&self, at: usize) -> *const f32 {
-        self.start.wrapping_add(at)
+    pub(super) fn until(&mut self, len: usize) -> *mut f32 {
+        assert!(len <= self.len);
+        self.start
     }
 
     /// `len` values from index `at` on.

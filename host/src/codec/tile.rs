@@ -3,6 +3,9 @@
 //! A wide tile has one block per lane. A narrow one has *L* < 16 blocks, cut into *P* = 16/*L* parts each:
 //! part *p* of block *l* is lane *pL* + *l*, and stages across the lanes complete the transform. A small tile
 //! has blocks of few entries.
+//!
+//! In the encoded bucket, coefficient *c* of the tile's block *b* is in unit ⌊*c*/16⌋, which has 16 coefficients of all
+//! *B* blocks. There, the tile's values follow those of the tiles before it: *c* mod 16 · *L* + *b*.
 
 use super::hadamard;
 use super::signs::{Signs, TileSigns};
@@ -18,6 +21,11 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
+    /// Coefficients of a block that its tile has together in the encoded bucket.
+    fn unit(self) -> usize {
+        self.len.min(GROUP)
+    }
+
     /// Cuts the bucket into wide tiles, then narrow or small ones.
     pub(super) fn tiles(self) -> impl Iterator<Item = Tile> {
         let mut first_block = 0;
@@ -57,6 +65,11 @@ impl Tile {
         (0..blocks).flat_map(move |block| (0..parts).map(move |part| part * blocks + block))
     }
 
+    /// The tile's first value in the encoded bucket.
+    pub(super) fn first_value(self, shape: Blocks) -> usize {
+        shape.unit() * self.first_block
+    }
+
     pub(super) fn place(self, shape: Blocks, rows: &mut [Row], signs: Signs) -> Place<'_> {
         Place {
             tile: &mut rows[..self.lane],
@@ -64,7 +77,8 @@ impl Tile {
             scale: hadamard::scale(shape.len),
             blocks: self.blocks,
             parts: shape.len / self.lane,
-            pitch: shape.count,
+            unit: shape.unit(),
+            pitch: shape.unit() * shape.count,
         }
     }
 }
@@ -75,8 +89,8 @@ const GROUP: usize = 16;
 /// Groups of a lane to prefetch ahead of the one to load or to store.
 const GROUPS_AHEAD: usize = 4;
 
-/// Rows of the encoded bucket to prefetch ahead of the one to load or to store. No hardware prefetcher follows their
-/// stride. At a distance of 16, they evict each other: a tenth slower.
+/// Rows of the encoded bucket to prefetch ahead of the one to load or to store. No hardware prefetcher finds the next
+/// unit.
 const ROWS_AHEAD: usize = 4;
 
 /// The parameters that encoding and decoding a tile have in common.
@@ -89,14 +103,34 @@ pub(super) struct Place<'a> {
     pub blocks: usize,
     /// Lanes of a block.
     pub parts: usize,
-    /// Blocks of the bucket: the distance between a block's coefficients.
-    pub pitch: usize,
+    /// Coefficients of each block in a run of the tile's values.
+    unit: usize,
+    /// The distance of these runs in the encoded bucket.
+    pitch: usize,
 }
 
 impl Place<'_> {
     /// True if lanes are missing or too short for the fast passes.
     fn is_small(&self) -> bool {
         self.tile.len() < GROUP || self.blocks * self.parts < LANES
+    }
+
+    /// The index of a row in the encoded bucket, from the tile's first value on. In a tile that is not small, a row is
+    /// [`LANES`] values. For a power of two and a smaller number, the index of the sum is the sum of the indices.
+    #[inline(always)]
+    fn index(&self, row: usize) -> usize {
+        let coefficient = row * self.parts;
+        coefficient / self.unit * self.pitch + coefficient % self.unit * self.blocks
+    }
+
+    /// The indices of `R` rows that are `stride` apart, a power of two.
+    #[inline(always)]
+    fn indices<const R: usize>(&self, stride: usize) -> [usize; R] {
+        let mut indices = [0; R];
+        for (k, index) in indices.iter_mut().enumerate() {
+            *index = self.index(k * stride);
+        }
+        indices
     }
 }
 
@@ -116,7 +150,8 @@ impl Task for Encode<'_> {
         }
         let rows = self.place.tile.len();
         let far = hadamard::far_stride::<R>(rows);
-        let lanes = self.lanes.map(|lane| lane.as_chunks().0);
+        assert!(self.lanes.iter().all(|lane| lane.len() == rows));
+        let lanes = self.lanes.map(<[f32]>::as_ptr);
         for group in 0..rows / GROUP {
             self.load_group::<S, R>(simd, &lanes, group);
             hadamard::ascend::<S, R>(simd, self.place.tile, GROUP * (group + 1), far);
@@ -141,12 +176,13 @@ impl Encode<'_> {
     fn load_group<S: Simd, const R: usize>(
         &mut self,
         simd: S,
-        lanes: &[&[[f32; GROUP]]; LANES],
+        lanes: &[*const f32; LANES],
         group: usize,
     ) {
+        let len = self.place.tile.len();
         let signs = self.place.signs.next_group();
         for (at, lane) in lanes.iter().enumerate() {
-            prefetch_ahead(simd, lane, group, at);
+            simd.prefetch(lane.wrapping_add(rotated(group + GROUPS_AHEAD, at, len)));
         }
         let tile: &mut [Row; GROUP] = &mut self.place.tile.as_chunks_mut().0[group];
         for part in 0..LANES / S::WIDTH {
@@ -155,7 +191,8 @@ impl Encode<'_> {
                 for (at, row) in rows.iter_mut().enumerate() {
                     let lane = part * S::WIDTH + at % S::WIDTH;
                     let column = first + at / S::WIDTH * S::WIDTH;
-                    let values = &lanes[lane][rotated(group, lane, lanes[lane].len())];
+                    // SAFETY: a group of the lane, whose entries are as many as the tile's rows.
+                    let values = unsafe { &*lanes[lane].add(rotated(group, lane, len)).cast() };
                     *row = simd.flip(simd.load(values, column / S::WIDTH), signs[lane] >> column);
                 }
                 for square in rows.chunks_exact_mut(S::WIDTH) {
@@ -172,15 +209,16 @@ impl Encode<'_> {
     /// The last pass of a wide tile: the farthest stages, scaled and interleaved.
     #[inline(always)]
     fn store_wide<S: Simd, const R: usize>(&mut self, simd: S, stride: usize) {
-        let (scale, pitch) = (self.place.scale, self.place.pitch);
+        let scale = self.place.scale;
         let tile = &self.place.tile[..R * stride];
-        let encoded = &mut self.encoded;
+        let indices = self.place.indices::<R>(stride);
+        let encoded = self.encoded.until(self.place.index(R * stride - 1) + LANES);
         for first in 0..stride {
-            for k in 0..R {
-                let ahead = (first + ROWS_AHEAD + k * stride) * pitch;
-                simd.prefetch(encoded.address(ahead));
-                simd.prefetch(encoded.address(ahead + LANES - 1));
+            let ahead = encoded.wrapping_add(self.place.index(first + ROWS_AHEAD));
+            for index in indices {
+                simd.prefetch(ahead.wrapping_add(index));
             }
+            let encoded = encoded.wrapping_add(self.place.index(first));
             for part in 0..LANES / S::WIDTH {
                 let mut rows = [simd.zero(); R];
                 for (k, row) in rows.iter_mut().enumerate() {
@@ -190,10 +228,9 @@ impl Encode<'_> {
                 for row in &mut rows {
                     *row = simd.scale(*row, scale);
                 }
-                for (k, row) in rows.iter().enumerate() {
-                    // SAFETY: the coefficients of this tile's sixteen blocks.
-                    let out = unsafe { encoded.get((first + k * stride) * pitch, LANES) };
-                    simd.store(*row, out.first_chunk_mut().expect("sixteen"), part);
+                for (row, index) in rows.iter().zip(indices) {
+                    // SAFETY: one of the `R * stride` rows: coefficients of this tile's sixteen blocks.
+                    simd.store(*row, unsafe { &mut *encoded.add(index).cast() }, part);
                 }
             }
         }
@@ -203,38 +240,27 @@ impl Encode<'_> {
     /// and interleaved. A row holds coefficients of neighbouring indices, one per part.
     #[inline(always)]
     fn store_narrow<S: Simd, const L: usize>(&mut self, simd: S, stride: usize) {
-        let Place {
-            tile, scale, pitch, ..
-        } = &mut self.place;
-        hadamard::far_pass::<S, true>(simd, tile, stride);
-        for (at, row) in tile.iter_mut().enumerate() {
+        let scale = self.place.scale;
+        hadamard::far_pass::<S, true>(simd, self.place.tile, stride);
+        for at in 0..self.place.tile.len() {
+            let index = self.place.index(at);
+            let row = &mut self.place.tile[at];
             hadamard::across::<S, L, true>(simd, row);
-            let row = row.0.map(|value| value * *scale);
-            let at = at * (LANES / L) * *pitch;
-            if L == *pitch {
-                // SAFETY: the bucket has no other blocks.
-                unsafe { self.encoded.get(at, LANES) }.copy_from_slice(&row);
-            } else {
-                for (part, values) in row.as_chunks::<L>().0.iter().enumerate() {
-                    // SAFETY: the coefficients of this tile's blocks.
-                    unsafe { self.encoded.get(at + part * *pitch, L) }.copy_from_slice(values);
-                }
+            // SAFETY: coefficients of this tile's blocks.
+            let encoded = unsafe { self.encoded.get(index, LANES) }.first_chunk_mut();
+            let encoded = encoded.expect("a row");
+            for part in 0..LANES / S::WIDTH {
+                let vector = simd.scale(simd.load(&row.0, part), scale);
+                simd.store(vector, encoded, part);
             }
         }
     }
 
     #[inline(always)]
     fn small<S: Simd>(mut self, simd: S) {
-        let Place {
-            tile,
-            mut signs,
-            scale,
-            blocks,
-            pitch,
-            ..
-        } = self.place;
-        for (group, rows) in tile.chunks_mut(GROUP).enumerate() {
-            let signs = signs.next_group();
+        let (scale, blocks) = (self.place.scale, self.place.blocks);
+        for (group, rows) in self.place.tile.chunks_mut(GROUP).enumerate() {
+            let signs = self.place.signs.next_group();
             for (at, Row(row)) in rows.iter_mut().enumerate() {
                 let lanes = row.iter_mut().zip(self.lanes).zip(signs);
                 for ((value, lane), signs) in lanes.take(blocks) {
@@ -243,15 +269,15 @@ impl Encode<'_> {
             }
         }
         let mut stride = 1;
-        while stride < tile.len() {
-            for rows in tile.chunks_exact_mut(2 * stride) {
+        while stride < self.place.tile.len() {
+            for rows in self.place.tile.chunks_exact_mut(2 * stride) {
                 hadamard::pass::<S, 2, true>(simd, rows, stride);
             }
             stride *= 2;
         }
-        for (at, row) in tile.iter().enumerate() {
+        for (at, row) in self.place.tile.iter().enumerate() {
             // SAFETY: the coefficients of this tile's blocks.
-            let out = unsafe { self.encoded.get(at * pitch, blocks) };
+            let out = unsafe { self.encoded.get(self.place.index(at), blocks) };
             for (out, value) in out.iter_mut().zip(&row.0) {
                 *out = value * scale;
             }
@@ -287,10 +313,11 @@ impl Task for Decode<'_> {
             _ => self.load_wide::<S, 16>(simd, far),
         }
         let mut place = self.place;
-        let mut lanes = self.lanes.map(|lane| lane.as_chunks_mut().0);
+        assert!(self.lanes.iter().all(|lane| lane.len() == rows));
+        let lanes = self.lanes.map(<[f32]>::as_mut_ptr);
         for group in 0..rows / GROUP {
             hadamard::descend::<S, R>(simd, place.tile, GROUP * group, far);
-            store_group::<S, R>(simd, &mut place, &mut lanes, group);
+            store_group::<S, R>(simd, &mut place, &lanes, group);
         }
     }
 }
@@ -299,28 +326,26 @@ impl Decode<'_> {
     /// The reverse of [`Encode::store_wide`].
     #[inline(always)]
     fn load_wide<S: Simd, const R: usize>(&mut self, simd: S, stride: usize) {
-        let (scale, pitch) = (self.place.scale, self.place.pitch);
-        let tile = &mut self.place.tile[..R * stride];
-        let encoded = self.encoded;
+        let scale = self.place.scale;
+        let indices = self.place.indices::<R>(stride);
+        let encoded = self.encoded[..self.place.index(R * stride - 1) + LANES].as_ptr();
         for first in 0..stride {
-            for k in 0..R {
-                // A row may straddle two cache lines.
-                let ahead = (first + ROWS_AHEAD + k * stride) * pitch;
-                simd.prefetch(encoded.as_ptr().wrapping_add(ahead));
-                simd.prefetch(encoded.as_ptr().wrapping_add(ahead + LANES - 1));
+            let ahead = encoded.wrapping_add(self.place.index(first + ROWS_AHEAD));
+            for index in indices {
+                simd.prefetch(ahead.wrapping_add(index));
             }
+            let encoded = encoded.wrapping_add(self.place.index(first));
             for part in 0..LANES / S::WIDTH {
                 let mut rows = [simd.zero(); R];
-                for (k, row) in rows.iter_mut().enumerate() {
-                    let (values, _) = encoded[(first + k * stride) * pitch..]
-                        .split_first_chunk()
-                        .expect("a row per coefficient");
-                    *row = simd.load(values, part);
+                for (row, index) in rows.iter_mut().zip(indices) {
+                    // SAFETY: one of the `R * stride` rows, which the encoded bucket has.
+                    *row = simd.load(unsafe { &*encoded.add(index).cast() }, part);
                 }
                 for row in &mut rows {
                     *row = simd.scale(*row, scale);
                 }
                 hadamard::down::<S, R>(simd, &mut rows);
+                let tile = &mut self.place.tile[..R * stride];
                 for (k, row) in rows.iter().enumerate() {
                     simd.store(*row, &mut tile[first + k * stride].0, part);
                 }
@@ -331,54 +356,39 @@ impl Decode<'_> {
     /// The reverse of [`Encode::store_narrow`].
     #[inline(always)]
     fn load_narrow<S: Simd, const L: usize>(&mut self, simd: S, stride: usize) {
-        let Place {
-            tile, scale, pitch, ..
-        } = &mut self.place;
-        for (group, rows) in tile.chunks_mut(GROUP).enumerate() {
-            for (at, Row(row)) in rows.iter_mut().enumerate() {
-                let at = (GROUP * group + at) * (LANES / L) * *pitch;
-                if L == *pitch {
-                    row.copy_from_slice(&self.encoded[at..][..LANES]);
-                } else {
-                    for (part, values) in row.as_chunks_mut::<L>().0.iter_mut().enumerate() {
-                        values.copy_from_slice(&self.encoded[at + part * *pitch..][..L]);
-                    }
-                }
+        let scale = self.place.scale;
+        for at in 0..self.place.tile.len() {
+            let values = self.encoded[self.place.index(at)..].first_chunk();
+            let values = values.expect("a row of the encoded bucket");
+            let row = &mut self.place.tile[at];
+            for part in 0..LANES / S::WIDTH {
+                let vector = simd.scale(simd.load(values, part), scale);
+                simd.store(vector, &mut row.0, part);
             }
-            // A loop of its own: a vector load right after stores of its parts waits for them to reach the cache.
-            for row in rows {
-                row.0 = row.0.map(|value| value * *scale);
-                hadamard::across::<S, L, false>(simd, row);
-            }
+            hadamard::across::<S, L, false>(simd, row);
         }
-        hadamard::far_pass::<S, false>(simd, tile, stride);
+        hadamard::far_pass::<S, false>(simd, self.place.tile, stride);
     }
 
     /// The reverse of [`Encode::small`].
     #[inline(always)]
     fn small<S: Simd>(mut self, simd: S) {
-        let Place {
-            tile,
-            mut signs,
-            scale,
-            blocks,
-            pitch,
-            ..
-        } = self.place;
-        for (row, values) in tile.iter_mut().zip(self.encoded.chunks(pitch)) {
-            for (out, value) in row.0.iter_mut().zip(&values[..blocks]) {
+        let (scale, blocks) = (self.place.scale, self.place.blocks);
+        for at in 0..self.place.tile.len() {
+            let values = &self.encoded[self.place.index(at)..][..blocks];
+            for (out, value) in self.place.tile[at].0.iter_mut().zip(values) {
                 *out = value * scale;
             }
         }
-        let mut stride = tile.len() / 2;
+        let mut stride = self.place.tile.len() / 2;
         while stride > 0 {
-            for rows in tile.chunks_exact_mut(2 * stride) {
+            for rows in self.place.tile.chunks_exact_mut(2 * stride) {
                 hadamard::pass::<S, 2, false>(simd, rows, stride);
             }
             stride /= 2;
         }
-        for (group, rows) in tile.chunks(GROUP).enumerate() {
-            let signs = signs.next_group();
+        for (group, rows) in self.place.tile.chunks(GROUP).enumerate() {
+            let signs = self.place.signs.next_group();
             for (at, Row(row)) in rows.iter().enumerate() {
                 let lanes = row.iter().zip(&mut self.lanes).zip(signs);
                 for ((value, lane), signs) in lanes.take(blocks) {
@@ -394,12 +404,13 @@ impl Decode<'_> {
 fn store_group<S: Simd, const R: usize>(
     simd: S,
     place: &mut Place<'_>,
-    lanes: &mut [&mut [[f32; GROUP]]; LANES],
+    lanes: &[*mut f32; LANES],
     group: usize,
 ) {
+    let len = place.tile.len();
     let signs = place.signs.next_group();
     for (at, lane) in lanes.iter().enumerate() {
-        prefetch_ahead(simd, lane, group, at);
+        simd.prefetch(lane.wrapping_add(rotated(group + GROUPS_AHEAD, at, len)));
     }
     let tile: &[Row; GROUP] = &place.tile.as_chunks().0[group];
     for part in 0..LANES / S::WIDTH {
@@ -416,26 +427,19 @@ fn store_group<S: Simd, const R: usize>(
                 let lane = part * S::WIDTH + at % S::WIDTH;
                 let column = first + at / S::WIDTH * S::WIDTH;
                 let values = simd.flip(*row, signs[lane] >> column);
-                let group = rotated(group, lane, lanes[lane].len());
-                simd.store(values, &mut lanes[lane][group], column / S::WIDTH);
+                // SAFETY: a group of the lane, whose entries are as many as the tile's rows. No other lane has it.
+                let out = unsafe { &mut *lanes[lane].add(rotated(group, lane, len)).cast() };
+                simd.store(values, out, column / S::WIDTH);
             }
         }
     }
 }
 
-/// The group of 16 entries that `lane` has in the rows of `group`. Each lane starts with another one: lanes are
-/// a power of two apart, and equal groups of theirs would compete for the same cache lines.
+/// The first of the 16 entries that `lane` has in the rows of `group`, in a lane of `len` entries. Each lane starts with
+/// another group: lanes are a power of two apart, and equal groups of theirs would compete for the same cache lines.
 #[inline(always)]
-fn rotated(group: usize, lane: usize, groups: usize) -> usize {
-    (group + lane) & (groups - 1)
-}
-
-/// Asks for the entries of lane number `at` that are the rows of a group soon after `group`.
-#[inline(always)]
-fn prefetch_ahead<S: Simd>(simd: S, lane: &[[f32; GROUP]], group: usize, at: usize) {
-    let ahead = rotated(group + GROUPS_AHEAD, at, lane.len());
-    let values = lane.as_flattened().as_ptr();
-    simd.prefetch(values.wrapping_add(GROUP * ahead + GROUP - 1));
+fn rotated(group: usize, lane: usize, len: usize) -> usize {
+    ((group + lane) * GROUP) & (len - 1)
 }
 
 /// Negates `value` if the lowest bit of `signs` is set.
@@ -489,12 +493,57 @@ mod tests {
                     .collect();
                 for (at, value) in multiply(&flipped).into_iter().enumerate() {
                     let coefficient = at % tile.lane * parts + at / tile.lane;
-                    let index = coefficient * shape.count + tile.first_block + block;
+                    let unit = shape.len.min(16);
+                    let index = coefficient / unit * unit * shape.count
+                        + unit * tile.first_block
+                        + coefficient % unit * tile.blocks
+                        + block;
                     encoded[index] = value * hadamard::scale(shape.len);
                 }
             }
         }
         encoded
+    }
+
+    /// The block of each value of the encoded bucket.
+    fn blocks_by_value(shape: Blocks) -> Vec<usize> {
+        let mut blocks = vec![usize::MAX; shape.count * shape.len];
+        let mut rows = vec![Row::ZERO; shape.len];
+        for tile in shape.tiles() {
+            let place = tile.place(shape, &mut rows, Signs::new(1, ID));
+            for row in 0..tile.lane {
+                let first = tile.first_value(shape) + place.index(row);
+                for value in 0..tile.blocks * place.parts {
+                    let previous = std::mem::replace(
+                        &mut blocks[first + value],
+                        tile.first_block + value % tile.blocks,
+                    );
+                    assert_eq!(previous, usize::MAX, "two rows have value {first}+{value}");
+                }
+            }
+        }
+        blocks
+    }
+
+    #[test]
+    fn a_run_takes_the_same_number_of_coefficients_of_every_block_but_for_a_unit() {
+        for count in [1, 3, 16, 17, 40, 63] {
+            let shape = Blocks { count, len: 256 };
+            let blocks = blocks_by_value(shape);
+            for run in [1, 16, 100, 352, 16 * count, 1000.min(blocks.len())] {
+                let run = run.min(blocks.len());
+                for missing in blocks.windows(run).step_by(7) {
+                    let mut taken = vec![0; count];
+                    missing.iter().for_each(|&block| taken[block] += 1);
+                    let least = 16 * (run / (16 * count));
+                    let most = 16 * run.div_ceil(16 * count);
+                    assert!(
+                        taken.iter().all(|taken| (least..=most).contains(taken)),
+                        "{count} blocks, a run of {run}: {taken:?}"
+                    );
+                }
+            }
+        }
     }
 
     proptest! {

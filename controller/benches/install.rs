@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use embedded::{LEAF_SPINE, spec, start, switch_at};
 use tokio::runtime::Runtime;
-use ultima_controller::job::JobSpec;
 use ultima_controller::server::Controller;
+use ultima_planner::job::JobSpec;
 
 const STAR: &str = include_str!("../../topologies/star16.yaml");
 

@@ -16,9 +16,9 @@ use embedded::{LEAF_SPINE, spec, start};
 use tokio::runtime::Runtime;
 use ultima_api::client::{Client, JobWatch};
 use ultima_api::v1::membership_event::Kind;
-use ultima_controller::fabric::HostId;
-use ultima_controller::job::{JobSpec, Rank};
-use ultima_controller::membership::{Seen, Succession, Suspicion};
+use ultima_planner::fabric::HostId;
+use ultima_planner::job::{JobSpec, Rank};
+use ultima_planner::membership::{Seen, Succession, Suspicion};
 
 const MEMBERS: [u16; 3] = [100, 1000, 4000];
 /// Members of a job that all change. Each gets a list of all others, and all are in this process: 4,000 do not acknowledge in time on two cores.

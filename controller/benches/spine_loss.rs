@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, SamplingMode, criterion_group, criterion_main};
 use embedded::{LEAF_SPINE, spec, start, switch_at};
 use tokio::runtime::Runtime;
-use ultima_controller::reconcile::Diff;
+use ultima_planner::reconcile::Diff;
 
 const JOBS: usize = 100;
 

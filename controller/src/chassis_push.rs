@@ -8,9 +8,8 @@ use ultima_gnmi::v0::typed_value::Value;
 use ultima_gnmi::v0::{Path, SetRequest, TypedValue, Update};
 use ultima_grpc::transport;
 use ultima_p4runtime::text;
-
-use crate::chassis::{self, ChassisError};
-use crate::fabric::Switch;
+use ultima_planner::chassis::{self, ChassisError};
+use ultima_planner::fabric::Switch;
 
 /// Error while sending a switch's ports.
 #[derive(Debug, thiserror::Error)]

@@ -14,8 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 pub(crate) use role::RoleStanding;
-
-use crate::ledger::Fill;
+use ultima_planner::ledger::Fill;
 
 /// The prefix of every metric's name.
 const PREFIX: &str = "ultima_controller";

@@ -7,8 +7,9 @@ use std::thread;
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::Uid;
 use ultima_api::client::Client;
-use ultima_controller::job::{Gather, JobSpec};
-use ultima_controller::{fabric, server};
+use ultima_controller::server;
+use ultima_planner::fabric;
+use ultima_planner::job::{Gather, JobSpec};
 use ultima_switch::{Switch, SwitchConfig};
 
 /// Operations of ten that must be complete: a busy machine may drop packets of one.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use ultima_controller::fabric::FabricError;
+use ultima_planner::fabric::FabricError;
 
 use crate::name::LabName;
 use crate::state::SwitchKind;

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde::Serialize;
-use ultima_controller::fabric::{Fabric, FlowKind, HostId, LinkEnd, SwitchPort};
 use ultima_link::WireConfig;
+use ultima_planner::fabric::{Fabric, FlowKind, HostId, LinkEnd, SwitchPort};
 
 use crate::error::LabError;
 use crate::name::LabName;
@@ -297,7 +297,7 @@ fn port(number: usize) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use ultima_controller::fabric;
+    use ultima_planner::fabric;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! The status of labs.
 
 use serde::Serialize;
-use ultima_controller::fabric;
+use ultima_planner::fabric;
 
 use crate::error::LabError;
 use crate::folder::{self, Folder};

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use ultima_controller::fabric;
+use ultima_planner::fabric;
 
 use crate::error::LabError;
 use crate::folder::{Folder, Lock};

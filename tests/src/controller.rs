@@ -8,9 +8,9 @@ use tokio::time::{sleep, timeout};
 use ultima_api::client::{Client, ClientError};
 use ultima_api::v1 as api;
 use ultima_api::v1::membership_event::Kind;
-use ultima_controller::job::JobRequest;
 use ultima_controller::server::{self, Config, Handle, ServeError};
-use ultima_controller::{fabric, job};
+use ultima_planner::job::JobRequest;
+use ultima_planner::{fabric, job};
 use ultima_wire::group_address;
 
 use crate::fabric::{Fabric, HostId, switch_name};

@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use ultima_controller::p4rt::{Device, ELECTION_ID, Order, SwitchClient};
-use ultima_controller::telemetry::OperationLoss;
 use ultima_p4::names::{job, loss, queue, replica, share, source};
 use ultima_p4runtime::names::{EntryBuilder, EntryError, Names};
 use ultima_p4runtime::v1::{
     DigestList, MeterConfig, MulticastGroupEntry, TableEntry, Update, entity,
 };
 use ultima_p4runtime::{config::v1::P4Info, text};
+use ultima_planner::telemetry::OperationLoss;
 
 use crate::fabric::{Fabric, device_id, switch_name};
 use crate::job::Job;

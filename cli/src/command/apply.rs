@@ -9,8 +9,8 @@ use ultima_console::input;
 use anyhow::{Result, bail};
 use serde::Serialize;
 use ultima_api::client::ClientError;
-use ultima_controller::job::{self, WrittenJob};
 use ultima_controller::server::JOIN_WAIT;
+use ultima_planner::job::{self, WrittenJob};
 
 use super::creation;
 use super::desired::{Compared, Resized, compare};

@@ -6,9 +6,9 @@ use ultima_console::input;
 
 use anyhow::{Result, bail};
 use ultima_controller::chassis_push::{self, PushError};
-use ultima_controller::fabric::Switch;
-use ultima_controller::{chassis, fabric};
 use ultima_p4runtime::text;
+use ultima_planner::fabric::Switch;
+use ultima_planner::{chassis, fabric};
 
 use crate::controller_address::ControllerAddress;
 use crate::exit::Exit;

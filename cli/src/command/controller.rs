@@ -11,11 +11,11 @@ use anyhow::{Context, Result, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use ultima_agent::{Exporter, Source};
 use ultima_api::address::{DEFAULT_LISTEN, Listen};
-use ultima_controller::fabric;
-use ultima_controller::program::Program;
 use ultima_controller::server::{self, Config};
 use ultima_controller::store::etcd;
 use ultima_grpc::tls::{ClientTls, IdentityFiles, ServerTls};
+use ultima_planner::fabric;
+use ultima_planner::program::Program;
 
 use super::controller_state::{State, default_file};
 use super::controller_status;

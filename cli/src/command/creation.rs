@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use ultima_api::client::{Client, ClientError};
 use ultima_api::v1::{self as api, CreateJobRequest};
-use ultima_controller::job::{JobSpec, WrittenJob};
+use ultima_planner::job::{JobSpec, WrittenJob};
 
 use super::wait::Bound;
 use super::{refusal, resume, wait};

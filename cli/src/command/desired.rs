@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use anyhow::{Result, bail};
 use ultima_api::v1 as api;
-use ultima_controller::job::{Gather, JobRequest, JobSpec, WrittenJob};
+use ultima_planner::job::{Gather, JobRequest, JobSpec, WrittenJob};
 
 use crate::document::{Action, Applied};
 

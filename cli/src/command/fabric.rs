@@ -11,11 +11,11 @@ use serde::de::IgnoredAny;
 use tokio::time::sleep;
 use ultima_api::client::{Client, ClientError};
 use ultima_api::v1 as api;
-use ultima_controller::fabric::{Health, WrittenFabric};
-use ultima_controller::job::{self, WrittenJob};
-use ultima_controller::plan;
-use ultima_controller::program::Program;
-use ultima_controller::routing::Routes;
+use ultima_planner::fabric::{Health, WrittenFabric};
+use ultima_planner::job::{self, WrittenJob};
+use ultima_planner::plan;
+use ultima_planner::program::Program;
+use ultima_planner::routing::Routes;
 
 use super::desired::{Resized, check_names, compare};
 use super::get::{self, Kind};

@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow};
 use ultima_api::Line;
 use ultima_api::client::{Client, ClientError};
 use ultima_api::v1 as api;
-use ultima_controller::job::{self, WrittenJob};
+use ultima_planner::job::{self, WrittenJob};
 
 use super::creation;
 use super::deletion;

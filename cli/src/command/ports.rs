@@ -6,7 +6,7 @@ use ultima_console::input;
 
 use anyhow::Result;
 use serde::Serialize;
-use ultima_controller::fabric::{self, Fabric, LinkEnd, SwitchId, SwitchPort};
+use ultima_planner::fabric::{self, Fabric, LinkEnd, SwitchId, SwitchPort};
 
 use ultima_console::output::{self, Output, table};
 
@@ -80,7 +80,7 @@ fn ports_of(fabric: &Fabric, switch: SwitchId) -> Vec<PortDocument> {
     let at = fabric.switch(switch);
     let mut ports: Vec<_> = at.panel.iter().flat_map(|panel| panel.ports()).collect();
     ports.sort_by_key(|(_, port)| port.at);
-    let document = |(number, port): (ultima_controller::target::PortNumber, &fabric::FrontPort)| {
+    let document = |(number, port): (ultima_planner::target::PortNumber, &fabric::FrontPort)| {
         let end = SwitchPort {
             switch,
             port: number,

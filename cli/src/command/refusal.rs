@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use tonic::Code;
 use ultima_api::client::ClientError;
 use ultima_api::v1::{self as api, FieldProblem};
-use ultima_controller::fabric::WrittenFabric;
-use ultima_controller::job::{JobSpec, WrittenJob};
+use ultima_planner::fabric::WrittenFabric;
+use ultima_planner::job::{JobSpec, WrittenJob};
 
 use crate::document::{Action, Applied};
 use crate::exit::Exit;
@@ -157,7 +157,7 @@ fn concerns_request(code: Code) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ultima_controller::job;
+    use ultima_planner::job;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde_json::Value;
-use ultima_controller::{fabric, job};
+use ultima_planner::{fabric, job};
 
 use super::traffic_file;
 use ultima_console::output::{self, Format};

@@ -14,9 +14,9 @@ use anyhow::Result;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_yaml::Spanned;
-use ultima_controller::LoadError;
-use ultima_controller::settings::{self, Settings, settings_schema};
-use ultima_controller::yaml::{self, Place};
+use ultima_planner::settings::{self, Settings, settings_schema};
+use ultima_planner::yaml::LoadError;
+use ultima_planner::yaml::{self, Place};
 use ultima_switch::tm::{ChangeError, WireChange};
 
 /// The settings of a file.

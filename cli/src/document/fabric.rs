@@ -3,7 +3,7 @@
 use serde::Serialize;
 use ultima_api::v1 as api;
 use ultima_console::units::counted;
-use ultima_controller::fabric::Fabric;
+use ultima_planner::fabric::Fabric;
 
 /// A valid fabric file.
 #[derive(Serialize)]

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, Uid};
-use ultima_controller::{fabric, job};
+use ultima_planner::{fabric, job};
 use ultima_tests::needs;
 
 /// Time limits of a script in seconds, in a quick and in a full run. A page takes ten seconds on an idle machine, minutes with whole demos.

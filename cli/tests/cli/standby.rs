@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use ultima_planner::job::JobSpec;
+
 use crate::common::{Switch, output, ultima};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -16,7 +18,6 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 use ultima_api::client::{Client, ClientError};
-use ultima_controller::job::JobSpec;
 use ultima_testing::etcd::Etcd;
 use ultima_testing::{full_run, per_run};
 use ultima_tests::needs;

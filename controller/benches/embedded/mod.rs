@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use ultima_controller::fabric;
-use ultima_controller::job::JobSpec;
-use ultima_controller::membership::Eviction;
 use ultima_controller::server::{self, Config, Handle};
+use ultima_planner::fabric;
+use ultima_planner::job::JobSpec;
+use ultima_planner::membership::Eviction;
 use ultima_switch::{Switch, SwitchConfig};
 
 /// Two spines over four leaves of two hosts each, in the file's order: the spines first.

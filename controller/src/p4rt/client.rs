@@ -21,6 +21,7 @@ use ultima_p4runtime::v1::{
     Update, WriteRequest, forwarding_pipeline_config, get_forwarding_pipeline_config_request,
     set_forwarding_pipeline_config_request, write_request,
 };
+use ultima_planner::program::Program;
 
 use super::change_deadline::ChangeDeadline;
 use super::dial::{self, ARBITRATION, Device, READ, RETRY, is_later};
@@ -30,7 +31,6 @@ use super::owner::Owner;
 use super::session::{Mastership, Session};
 use super::unanswered::Unanswered;
 use crate::metrics::WriteMetrics;
-use crate::program::Program;
 
 /// The most entities of one read: more than all tables, groups and counters of a program have
 /// together.

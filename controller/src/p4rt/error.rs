@@ -220,3 +220,11 @@ pub fn code_name(code: Code) -> &'static str {
         Code::Unauthenticated => "UNAUTHENTICATED",
     }
 }
+
+/// True if a removal leaves nothing behind.
+pub(crate) fn is_gone(outcome: &v1::Error) -> bool {
+    matches!(
+        Code::from_i32(outcome.canonical_code),
+        Code::Ok | Code::NotFound
+    )
+}

@@ -1,5 +1,6 @@
 //! A P4Runtime client for one switch: the primary role, the program, writes and reads.
 
+mod cause;
 mod change_deadline;
 mod client;
 mod dial;
@@ -7,17 +8,20 @@ mod election;
 mod error;
 mod heartbeat;
 mod owner;
+mod read;
 mod session;
 mod unanswered;
 
+pub use cause::Cause;
 pub(crate) use change_deadline::{ChangeDeadline, ChangeQueue, Waiting};
 #[cfg(test)]
 pub(crate) use client::IN_FLIGHT;
 pub use client::{BATCH, Order, SwitchClient};
 pub use dial::Device;
 pub use election::{ELECTION_ID, election_id_of};
-pub(crate) use error::may_pass;
+pub(crate) use error::is_gone;
 pub use error::{ConnectError, RpcError, WriteError, describe, failed};
 pub use owner::Owner;
+pub use read::read;
 pub use session::Mastership;
 pub(crate) use unanswered::Unanswered;

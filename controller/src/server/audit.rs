@@ -1,13 +1,13 @@
 //! Comparing switches with the desired state.
 
 use futures_util::future::join_all;
+use ultima_planner::fabric::SwitchId;
+use ultima_planner::reconcile::Diff;
 
 use super::controller::Controller;
 use super::error::BringUpError;
 use super::switch::ManagedSwitch;
-use crate::fabric::SwitchId;
 use crate::p4rt::SwitchClient;
-use crate::reconcile::Diff;
 
 /// The drift of each switch, or why it could not be read.
 pub type Audited = Vec<(SwitchId, Result<Diff, String>)>;

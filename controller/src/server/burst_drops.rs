@@ -6,8 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::fabric::SwitchId;
-use crate::target::{ProgramForm, Target};
+use ultima_planner::fabric::SwitchId;
+use ultima_planner::target::{ProgramForm, Target};
 
 /// The most bits per second at which a rank sends over BMv2 by default.
 const RANK_RATE: u64 = 2_000_000;
@@ -42,7 +42,7 @@ impl BurstDrops {
 
 #[cfg(test)]
 mod tests {
-    use crate::target::{TOFINO, V1MODEL};
+    use ultima_planner::target::{TOFINO, V1MODEL};
 
     use super::*;
 

@@ -10,6 +10,8 @@ use ultima_api::address::Listen;
 use ultima_api::v1::control_server::ControlServer;
 use ultima_api::v1::leadership_server::LeadershipServer;
 use ultima_api::v1::{self as api, Role as ApiRole};
+use ultima_planner::fabric::Fabric;
+use ultima_planner::routing::Routes;
 
 use super::access::Guard;
 use super::call_rates::CallRates;
@@ -23,9 +25,7 @@ use super::listen::{self, Secured};
 use super::registry::Registry;
 use super::service::ControlService;
 use super::{Config, check_listen, drained, lock};
-use crate::fabric::Fabric;
 use crate::metrics::RoleStanding;
-use crate::routing::Routes;
 use crate::store::etcd::{self, Election, Leader, Leadership, Shared};
 
 /// How long a switch may take to accept a new primary before the others are used without it.

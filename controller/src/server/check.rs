@@ -5,25 +5,25 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use ultima_api::Line;
-use ultima_api::v1::CheckRound;
+use ultima_api::v1::{CheckRound, Hop};
 use ultima_p4::names::counter;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{Entity, entity};
+use ultima_planner::check::{
+    Check, Counted, Diagnosis, End, Evidence, Finding, Findings, Path, PathCount, Place, Port,
+    Step, diagnose, unreachable,
+};
+use ultima_planner::fabric::{HostId, SwitchId};
+use ultima_planner::job::{Job, JobId, Rank};
+use ultima_planner::plan::{Entity as Planned, SchemaError, SwitchPlan};
+use ultima_planner::routing::Passage;
+use ultima_planner::target::PortNumber;
 use ultima_wire::{Check as CheckPayload, header_len};
 
 use super::controller::{Controller, JobState};
 use super::error::{JobRequestError, free_a_rank};
 use super::mesh::{Mesh, Reports};
 use super::seats::Seat;
-use crate::check::{
-    Check, Counted, Diagnosis, End, Evidence, Finding, Findings, Hop, Path, PathCount, Place, Port,
-    Step, diagnose, unreachable,
-};
-use crate::fabric::{HostId, SwitchId};
-use crate::job::{Job, JobId, Rank};
-use crate::plan::{Entity as Planned, SchemaError, SwitchPlan};
-use crate::routing::Passage;
-use crate::target::PortNumber;
 
 /// Packets for each path: one may be lost by chance.
 const PACKETS: u32 = 3;

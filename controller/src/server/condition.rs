@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use crate::fabric::damping::{Damping, Terms};
-use crate::fabric::{Element, Fabric, Health, SwitchId};
+use ultima_planner::fabric::damping::{Damping, Terms};
+use ultima_planner::fabric::{Element, Fabric, Health, SwitchId};
 
 /// The observed state of the fabric's elements, and the operator's drains.
 #[derive(Clone, Debug)]
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn an_element_that_is_down_and_drained_has_both_states() {
         let text = include_str!("../../../topologies/two-switches.yaml");
-        let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
+        let fabric = ultima_planner::fabric::parse(text, "two.yaml").unwrap();
         let now = Instant::now();
         let part = fabric.element_named("s1").unwrap();
         let mut condition = Condition::new(&fabric, Terms::default(), &["s9".into()]);
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn an_observation_also_reports_states_that_time_has_changed() {
         let text = include_str!("../../../topologies/two-switches.yaml");
-        let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
+        let fabric = ultima_planner::fabric::parse(text, "two.yaml").unwrap();
         let [one, other] = ["s1", "s2"].map(|name| fabric.element_named(name).unwrap());
         let mut condition = Condition::new(&fabric, Terms::default(), &[]);
         let start = Instant::now();

@@ -11,6 +11,12 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 use ultima_p4::names::job;
+use ultima_planner::fabric::blackhole::Blackholes;
+use ultima_planner::fabric::{Element, Fabric, Switch, SwitchId};
+use ultima_planner::job::{Job, JobId, Rank};
+use ultima_planner::plan::{self, JobPlan};
+use ultima_planner::program::Program;
+use ultima_planner::routing::{self, Routes};
 
 use super::Config;
 use super::burst_drops::BurstDrops;
@@ -33,14 +39,8 @@ use super::switch::{Desired, Found, JobCondition, Lost, ManagedSwitch};
 use super::telemetry::READS;
 use super::timers::Timers;
 use super::{service_telemetry, service_watch};
-use crate::fabric::blackhole::Blackholes;
-use crate::fabric::{Element, Fabric, Switch, SwitchId};
-use crate::job::{Job, JobId, Rank};
 use crate::metrics::Metrics;
 use crate::p4rt::{Owner, SwitchClient};
-use crate::plan::{self, JobPlan};
-use crate::program::Program;
-use crate::routing::{self, Routes};
 use crate::store::{Change, JobRecord, Store, StoreError, Stored};
 
 /// The pause after a panic.

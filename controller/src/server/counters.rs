@@ -6,10 +6,10 @@ use ultima_api::v1 as api;
 use ultima_p4::names::counter;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{Entity, entity};
+use ultima_planner::job::{CounterIndex, ShareIndex, SourceIndex};
+use ultima_planner::plan::{CounterCell, SchemaError};
 
-use crate::job::{CounterIndex, ShareIndex, SourceIndex};
 use crate::p4rt::{RpcError, SwitchClient};
-use crate::plan::{CounterCell, SchemaError};
 
 /// Counter cells to read from a switch.
 #[derive(Clone, Debug, Default)]

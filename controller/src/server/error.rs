@@ -8,16 +8,16 @@ use std::time::Duration;
 use ultima_api::Line;
 use ultima_api::address::Listen;
 use ultima_grpc::tls::TlsError;
+use ultima_planner::fabric::{Fabric, UnknownElement};
+use ultima_planner::ledger::Refusal;
+use ultima_planner::names::some_of;
+use ultima_planner::plan::LimitError;
+use ultima_planner::program::ProgramError;
+use ultima_planner::update::Untranslatable;
 
 use super::sessions::Mismatch;
-use crate::fabric::{Fabric, UnknownElement};
-use crate::ledger::Refusal;
-use crate::names::some_of;
-use crate::p4rt::{ConnectError, RpcError};
-use crate::plan::LimitError;
-use crate::program::ProgramError;
+use crate::p4rt::{Cause, ConnectError, RpcError};
 use crate::store::{StoreError, Unfit};
-use crate::update::Untranslatable;
 
 /// The reason why a controller does not start.
 #[derive(Debug, thiserror::Error)]
@@ -143,7 +143,7 @@ pub enum BringUpError {
         /// The switch's name.
         switch: String,
         /// The failure.
-        cause: crate::update::Cause,
+        cause: Cause,
     },
 }
 
@@ -168,7 +168,6 @@ impl BringUpError {
 
     /// True if the switch refused an entry.
     pub fn is_refusal(&self) -> bool {
-        use crate::update::Cause;
         matches!(
             self,
             BringUpError::Write {
@@ -539,7 +538,7 @@ pub enum JobRequestError {
     },
     /// The program lacks a counter.
     #[error(transparent)]
-    Program(#[from] crate::plan::SchemaError),
+    Program(#[from] ultima_planner::plan::SchemaError),
 }
 
 impl JobRequestError {

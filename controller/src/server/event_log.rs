@@ -7,10 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ultima_api::v1::{self as api, membership_event::Kind};
 use ultima_grpc::transport::one_line;
+use ultima_planner::fabric::Element;
 
 use super::controller::{Controller, lock};
 use super::switch::ManagedSwitch;
-use crate::fabric::Element;
 
 /// The most events of one object.
 const OF_ONE: usize = 64;

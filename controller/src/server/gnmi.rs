@@ -17,11 +17,11 @@ use ultima_gnmi::v0::{
     SubscriptionList, SubscriptionMode,
 };
 use ultima_grpc::transport;
+use ultima_planner::fabric::SwitchId;
 
 use super::controller::Controller;
 use super::port_counters::PortCounters;
 use super::port_status::PortStatus;
-use crate::fabric::SwitchId;
 use crate::p4rt::{Device, SwitchClient};
 
 /// Limit of a message's bytes: all leaves of all ports are far below.

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use ultima_gnmi::v0::typed_value::Value;
 use ultima_gnmi::v0::{Notification, Path};
-
-use crate::target::PortNumber;
+use ultima_planner::target::PortNumber;
 
 /// Limit of interfaces per switch: more than any has. Others are ignored.
 pub(super) const MOST: usize = 4096;

@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tracing::Span;
 use ultima_api::v1::membership_event::Kind;
+use ultima_planner::fabric::{Fabric, SwitchId};
+use ultima_planner::job::{Job, JobId, JobSpec};
+use ultima_planner::membership::Origin;
+use ultima_planner::moves::Planned;
+use ultima_planner::names::some_of;
+use ultima_planner::plan::{Entity, JobPlan};
+use ultima_planner::update::{self, Untranslatable};
 
 use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
 use super::event_log::reason_of;
 use super::registry::Registry;
-use crate::fabric::{Fabric, SwitchId};
-use crate::job::{Job, JobId, JobSpec};
-use crate::membership::Origin;
-use crate::moves::Planned;
-use crate::names::some_of;
-use crate::plan::{Entity, JobPlan};
 use crate::store::{Change, JobRecord, SeatRecord, StoreError};
-use crate::update::{self, Untranslatable};
 
 /// How long a request waits for the switches unless it says otherwise.
 pub const READY_WAIT: Duration = Duration::from_secs(10);

@@ -9,14 +9,14 @@ use tonic::Status;
 use tracing::Span;
 use ultima_api::Line;
 use ultima_api::v1::membership_event::Kind;
+use ultima_planner::fabric::HostId;
+use ultima_planner::job::{Job, JobId, Rank};
+use ultima_planner::names::some_of;
 
 use super::controller::{Controller, JobState, state_alone};
 use super::error::JobRequestError;
 use super::registry::{Record, Registry, Stage};
 use super::seats::{Attempt, NoSeat, Seat, Taken};
-use crate::fabric::HostId;
-use crate::job::{Job, JobId, Rank};
-use crate::names::some_of;
 
 /// How long a join waits for the switches at least: most epochs are on them within milliseconds.
 const LEAST_WAIT: Duration = Duration::from_secs(1);

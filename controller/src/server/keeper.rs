@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
+use ultima_planner::fabric::Fabric;
+use ultima_planner::job::JobId;
 
 use super::error::JobRequestError;
 use super::journal::Journal;
 use super::registry::Registry;
-use crate::fabric::Fabric;
-use crate::job::JobId;
 use crate::store::{Change, StoreError};
 
 /// Writes seats to the store, on tasks of its own: a caller may be cancelled.
@@ -125,9 +125,9 @@ mod tests {
     use std::time::Duration;
 
     use tokio::time::timeout;
+    use ultima_planner::routing::Routes;
 
     use super::*;
-    use crate::routing::Routes;
     use crate::server::journal::Lead;
     use crate::server::journal::testing::Gated;
 
@@ -135,7 +135,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_stored_while_a_rollback_may_follow() {
         let text = include_str!("../../../topologies/two-switches.yaml");
-        let fabric = Arc::new(crate::fabric::parse(text, "two.yaml").unwrap());
+        let fabric = Arc::new(ultima_planner::fabric::parse(text, "two.yaml").unwrap());
         let routes = Routes::new(&fabric, Default::default());
         let registry = Arc::new(Mutex::new(Registry::new(&fabric, routes)));
         let store = Gated::with(1);

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::SystemTime;
 
-use crate::fabric::SwitchId;
-use crate::telemetry::OperationLoss;
+use ultima_planner::fabric::SwitchId;
+use ultima_planner::telemetry::OperationLoss;
 
 /// Reports kept of each job.
 const KEPT: usize = 4096;
@@ -55,9 +55,10 @@ impl Losses {
 
 #[cfg(test)]
 pub mod tests {
+    use ultima_planner::job::{Epoch, JobId, Rank};
+    use ultima_planner::target::PortNumber;
+
     use super::*;
-    use crate::job::{Epoch, JobId, Rank};
-    use crate::target::PortNumber;
 
     /// A report of an operation's loss.
     pub fn report(job: JobId, epoch: Epoch, step: u32) -> Report {

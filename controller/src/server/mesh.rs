@@ -6,9 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ultima_api::v1::RoundReport;
-
-use crate::check::{Path, PathCount};
-use crate::job::Rank;
+use ultima_planner::check::{Path, PathCount};
+use ultima_planner::job::Rank;
 
 /// Up to this many members send to all others. In a larger job each sends to one less than this,
 /// and this many send to the group.

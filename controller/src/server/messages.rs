@@ -5,6 +5,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ultima_api::MacAddr;
 use ultima_api::v1 as api;
 use ultima_p4runtime::names::Names;
+use ultima_planner::check::Check;
+use ultima_planner::fabric::{Fabric, HostId, TrunkId};
+use ultima_planner::job::{
+    DEFAULT_LOSS_THRESHOLD, DEFAULT_SEALED, Gather, Job, JobProblem, JobSpec, Member,
+    PlacementError, Rank, Weight,
+};
+use ultima_planner::membership::Eviction;
+use ultima_planner::reconcile::{Described, Diff, Difference};
+use ultima_planner::tree::JobTree;
 use ultima_wire::Key;
 use ultima_wire::frame::group_mac;
 
@@ -14,16 +23,7 @@ use super::jobs::JobsRefused;
 use super::registry::{Record, Registry, Stranded};
 use super::seats::Seat;
 use super::switch::JobCondition;
-use crate::check::{Check, Hop, Path};
-use crate::fabric::{Fabric, HostId, TrunkId};
-use crate::job::{
-    DEFAULT_LOSS_THRESHOLD, DEFAULT_SEALED, Gather, Job, JobProblem, JobSpec, Member,
-    PlacementError, Rank, Weight,
-};
-use crate::membership::Eviction;
-use crate::reconcile::{Described, Diff, Difference};
 use crate::store::MemberRecord;
-use crate::tree::JobTree;
 
 impl Controller {
     /// The answer to the member that takes `rank`.
@@ -344,15 +344,6 @@ fn group_address(job: &Job) -> String {
         .map_or_else(String::new, |_| job.group_address().to_string())
 }
 
-impl From<Gather> for api::Gather {
-    fn from(gather: Gather) -> Self {
-        match gather {
-            Gather::Multicast => api::Gather::Multicast,
-            Gather::Unicast => api::Gather::Unicast,
-        }
-    }
-}
-
 impl From<Seat> for api::MemberState {
     fn from(seat: Seat) -> Self {
         match seat {
@@ -363,59 +354,30 @@ impl From<Seat> for api::MemberState {
     }
 }
 
-impl From<Path> for api::Path {
-    fn from(Path { from, to, by_group }: Path) -> Self {
-        api::Path {
-            from: from.0.into(),
-            to: to.0.into(),
-            by_group,
+/// The result of a check, as a message.
+pub(super) fn check_of(check: Check) -> api::CheckJobResponse {
+    let findings = check.findings.into_iter().map(|finding| {
+        let diagnosis = finding.diagnosis;
+        api::Finding {
+            hop: diagnosis.hop.into(),
+            port_name: diagnosis.place.port_name().unwrap_or_default(),
+            switch: diagnosis.place.switch.unwrap_or_default(),
+            port: diagnosis.place.port.map_or(0, |port| port.number.into()),
+            what: diagnosis.what,
+            advice: diagnosis.advice,
+            paths: finding.paths.into_iter().map(Into::into).collect(),
         }
-    }
-}
-
-impl From<Hop> for api::Hop {
-    fn from(hop: Hop) -> Self {
-        match hop {
-            Hop::Member => api::Hop::Member,
-            Hop::OwnSocket => api::Hop::OwnSocket,
-            Hop::FirstPort => api::Hop::FirstPort,
-            Hop::Admission => api::Hop::Admission,
-            Hop::Group => api::Hop::Group,
-            Hop::Route => api::Hop::Route,
-            Hop::Egress => api::Hop::Egress,
-            Hop::Link => api::Hop::Link,
-            Hop::ReceiverSocket => api::Hop::ReceiverSocket,
-            Hop::Mtu => api::Hop::Mtu,
-            Hop::Switch => api::Hop::Switch,
-        }
-    }
-}
-
-impl From<Check> for api::CheckJobResponse {
-    fn from(check: Check) -> Self {
-        let findings = check.findings.into_iter().map(|finding| {
-            let diagnosis = finding.diagnosis;
-            api::Finding {
-                hop: api::Hop::from(diagnosis.hop).into(),
-                port_name: diagnosis.place.port_name().unwrap_or_default(),
-                switch: diagnosis.place.switch.unwrap_or_default(),
-                port: diagnosis.place.port.map_or(0, |port| port.number.into()),
-                what: diagnosis.what,
-                advice: diagnosis.advice,
-                paths: finding.paths.into_iter().map(Into::into).collect(),
-            }
-        });
-        let paths = check.ways.into_iter().map(|way| api::TestedPath {
-            path: Some(way.path.into()),
-            sent: way.sent,
-            short_came: way.short_came,
-            full_came: way.full_came,
-            hops: way.hops,
-        });
-        api::CheckJobResponse {
-            findings: findings.collect(),
-            paths: paths.collect(),
-            attending: check.attending.iter().map(|rank| rank.0.into()).collect(),
-        }
+    });
+    let paths = check.ways.into_iter().map(|way| api::TestedPath {
+        path: Some(way.path.into()),
+        sent: way.sent,
+        short_came: way.short_came,
+        full_came: way.full_came,
+        hops: way.hops,
+    });
+    api::CheckJobResponse {
+        findings: findings.collect(),
+        paths: paths.collect(),
+        attending: check.attending.iter().map(|rank| rank.0.into()).collect(),
     }
 }

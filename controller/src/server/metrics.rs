@@ -1,13 +1,14 @@
 //! The controller's gauges for Prometheus.
 
+use ultima_planner::fabric::SwitchId;
+use ultima_planner::job::Rank;
+use ultima_planner::ledger::Fill;
+use ultima_planner::plan::LimitError;
+
 use super::controller::Controller;
 use super::registry::{Record, Stage};
 use super::seats::Seat;
-use crate::fabric::SwitchId;
-use crate::job::Rank;
-use crate::ledger::Fill;
 use crate::metrics::{MembersStanding, RoleStanding, Standing, SwitchStanding};
-use crate::plan::LimitError;
 
 impl Controller {
     /// All metrics as OpenMetrics text.

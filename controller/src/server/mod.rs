@@ -89,10 +89,10 @@ use ultima_api::address::{DEFAULT_LISTEN, Listen};
 use ultima_api::v1::control_server::ControlServer;
 use ultima_api::v1::leadership_server::LeadershipServer;
 use ultima_grpc::tls::ServerTls;
+use ultima_planner::fabric::Fabric;
+use ultima_planner::fabric::damping::Terms;
+use ultima_planner::program::Program;
 
-use crate::fabric::Fabric;
-use crate::fabric::damping::Terms;
-use crate::program::Program;
 use crate::store::{Embedded, Store, StoreError};
 
 /// The configuration of a controller.

@@ -14,6 +14,9 @@ use std::time::Instant;
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until, timeout};
+use ultima_planner::fabric::{Element, Health, SwitchId};
+use ultima_planner::job::{Job, JobId};
+use ultima_planner::moves::{self, Moved, Room, Step};
 
 use self::progress::Progress;
 use super::changes::Reroute;
@@ -23,9 +26,6 @@ use super::error::{DrainError, JobRequestError};
 use super::registry::Wanted;
 use super::switch::ManagedSwitch;
 use super::tail_drops::Rerouting;
-use crate::fabric::{Element, Health, SwitchId};
-use crate::job::{Job, JobId};
-use crate::moves::{self, Moved, Room, Step};
 use crate::store;
 
 /// The result of a drain or undrain.
@@ -53,7 +53,7 @@ impl Drop for DirtyOnPanic<'_> {
 
 impl Controller {
     /// Records that an element was seen up or down: by the end of a switch's stream, by a port's
-    /// state, or by telemetry. Trees and routes follow when [damping](crate::fabric::damping)
+    /// state, or by telemetry. Trees and routes follow when [damping](ultima_planner::fabric::damping)
     /// accepts it.
     pub fn see(&self, part: Element, is_there: bool) {
         if self.condition().see(part, is_there, Instant::now()) {

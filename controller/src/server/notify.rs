@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
-
-use crate::job::JobId;
+use ultima_planner::job::JobId;
 
 /// Notifies listeners about jobs. A listener learns which jobs have changed, each once, however
 /// often. The state is one number for each job.

@@ -7,6 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ultima_planner::fabric::damping::Terms;
+use ultima_planner::fabric::{Fabric, HostId, SwitchId};
+use ultima_planner::job::{Job, JobId, JobSpec};
+use ultima_planner::ledger::{Fill, Ledger, Refusal};
+use ultima_planner::plan::{self, JobPlan};
+use ultima_planner::program::Program;
+use ultima_planner::reconcile::{Diff, Held};
+use ultima_planner::routing::Routes;
+
 use super::condition::Condition;
 use super::controller::{Controller, JobState};
 use super::error::{JobRequestError, ServeError};
@@ -14,14 +23,6 @@ use super::registry::{Registry, Wanted, next_spec};
 use super::seats::Seat;
 use super::switch::Desired;
 use super::timers::Timers;
-use crate::fabric::damping::Terms;
-use crate::fabric::{Fabric, HostId, SwitchId};
-use crate::job::{Job, JobId, JobSpec};
-use crate::ledger::{Fill, Ledger, Refusal};
-use crate::plan::{self, JobPlan};
-use crate::program::Program;
-use crate::reconcile::{Diff, Held};
-use crate::routing::Routes;
 use crate::store::Stored;
 
 /// New members of a job.

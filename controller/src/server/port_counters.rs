@@ -1,16 +1,16 @@
 //! Port counters over gNMI: a link between switches that [loses most of its
-//! packets](crate::fabric::blackhole) counts as down, whatever its ends report.
+//! packets](ultima_planner::fabric::blackhole) counts as down, whatever its ends report.
 
 use std::time::Instant;
 
 use ultima_gnmi::v0::typed_value::Value;
 use ultima_gnmi::v0::{Notification, Subscription, SubscriptionMode};
+use ultima_planner::fabric::blackhole::{Crossed, SAMPLED_EVERY};
+use ultima_planner::fabric::{Element, SwitchId, SwitchPort};
 
 use super::controller::{Controller, lock};
 use super::gnmi::{Listener, of_state, on_change};
 use super::interfaces::{Interfaces, LeafState};
-use crate::fabric::blackhole::{Crossed, SAMPLED_EVERY};
-use crate::fabric::{Element, SwitchId, SwitchPort};
 
 /// Follows the counters of a switch's ports.
 pub(super) struct PortCounters {
@@ -145,9 +145,10 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
+    use ultima_planner::target::PortNumber;
+
     use super::super::interfaces::tests::says;
     use super::*;
-    use crate::target::PortNumber;
 
     #[test]
     fn frames_are_counted_whole_or_by_kind() {

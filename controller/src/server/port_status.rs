@@ -1,5 +1,5 @@
 //! Port states over gNMI: a link between switches is down as soon as either end reports so, and is
-//! used again after [damping](crate::fabric::damping).
+//! used again after [damping](ultima_planner::fabric::damping).
 //!
 //! Host ports are ignored: no other path leads to a host, and an absent host is not a failure.
 
@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 
 use ultima_gnmi::v0::typed_value::Value;
 use ultima_gnmi::v0::{Notification, Subscription};
+use ultima_planner::fabric::{Element, SwitchId, SwitchPort};
+use ultima_planner::target::PortNumber;
 
 use super::controller::Controller;
 use super::gnmi::{Listener, of_state, on_change};
 use super::interfaces::{Interfaces, LeafState};
-use crate::fabric::{Element, SwitchId, SwitchPort};
-use crate::target::PortNumber;
 
 /// Follows which ports of a switch are up.
 pub(super) struct PortStatus {

@@ -14,6 +14,13 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use ultima_p4runtime::names::Names;
+use ultima_planner::fabric::{Fabric, SwitchId};
+use ultima_planner::job::{Job, JobId, JobSpec, Rank};
+use ultima_planner::ledger::{Ledger, Refusal};
+use ultima_planner::membership::{Change, Origin, Suspicion, Timers};
+use ultima_planner::moves::Planned;
+use ultima_planner::plan::JobPlan;
+use ultima_planner::routing::Routes;
 
 use super::error::{JobRequestError, RestoreError};
 use super::losses::{Losses, Report};
@@ -21,13 +28,6 @@ use super::plan::Trial;
 use super::sample::Sample;
 use super::seats::{Attempt, Seat, Seats};
 use super::tail_drops::TailDrops;
-use crate::fabric::{Fabric, SwitchId};
-use crate::job::{Job, JobId, JobSpec, Rank};
-use crate::ledger::{Ledger, Refusal};
-use crate::membership::{Change, Origin, Suspicion, Timers};
-use crate::moves::Planned;
-use crate::plan::JobPlan;
-use crate::routing::Routes;
 use crate::store::{JobRecord, OriginRecord, Stored};
 
 /// One epoch of an installed job.
@@ -269,7 +269,7 @@ impl Registry {
             stranded.insert(name, Stranded { records, reason });
         };
         for record in stranded.values().flat_map(|it: &Stranded| &it.records) {
-            registry.ledger.reserve(fabric, record);
+            registry.ledger.reserve(fabric, &record.reserved(fabric));
         }
         registry.stranded = stranded;
         registry
@@ -437,10 +437,11 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
+    use ultima_planner::fabric::{self, Health};
+    use ultima_planner::job::Epoch;
+    use ultima_planner::program::Program;
+
     use super::*;
-    use crate::fabric::{self, Health};
-    use crate::job::Epoch;
-    use crate::program::Program;
     use crate::server::losses::tests::report;
 
     #[test]

@@ -1,9 +1,9 @@
 //! A job's ranks as seats on its hosts, each given out once per epoch.
 
 use tokio::sync::watch;
+use ultima_planner::fabric::HostId;
+use ultima_planner::job::{Job, Rank, by_rank};
 
-use crate::fabric::HostId;
-use crate::job::{Job, Rank, by_rank};
 use crate::store::SeatRecord;
 
 /// The state of a seat.

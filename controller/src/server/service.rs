@@ -9,6 +9,10 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use ultima_api::v1::{self as api, control_server::Control};
+use ultima_planner::fabric::SwitchId;
+use ultima_planner::job::JobSpec;
+use ultima_planner::membership::{Lost, Terms};
+use ultima_planner::reconcile::Diff;
 
 use super::access::{Caller, caller};
 use super::controller::{Controller, JobState, SwitchState};
@@ -16,7 +20,7 @@ use super::error::DrainError;
 use super::jobs::{JobsRefused, READY_WAIT};
 use super::joining::Proof;
 use super::membership::{Evictee, JOIN_WAIT, Opened, sanitize};
-use super::messages::{all_jobs, differences, job_named, job_of, spec, specs, states_of};
+use super::messages::{all_jobs, check_of, differences, job_named, job_of, spec, specs, states_of};
 use super::moves::Drained;
 use super::own_task::to_the_end;
 use super::registry::Record;
@@ -26,10 +30,6 @@ use super::session::pass_on;
 use super::sessions::Attributes;
 use super::status::code_of;
 use super::streams;
-use crate::fabric::SwitchId;
-use crate::job::JobSpec;
-use crate::membership::{Lost, Terms};
-use crate::reconcile::Diff;
 
 /// How long a member that opens a session may take to send its first message.
 const FIRST_WORD: Duration = Duration::from_secs(5);
@@ -282,7 +282,7 @@ impl Control for ControlService {
             self.controller.has_member_on(&job, host)?;
         }
         let check = self.controller.check(&job).await?;
-        Ok(Response::new(check.into()))
+        Ok(Response::new(check_of(check)))
     }
 
     async fn get_counters(

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use tonic::{Code, Status};
 use ultima_api::v1 as api;
+use ultima_planner::fabric::{Health, SwitchId, TrunkId};
 
 use super::controller::Controller;
 use super::messages::link_of;
 use super::own_task::to_the_end;
 use super::service::ControlService;
 use crate::chassis_push::{self, PushError};
-use crate::fabric::{Health, SwitchId, TrunkId};
 
 impl ControlService {
     /// Pushes the port configuration to a switch's own software.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tonic::{Code, Response, Status};
 use ultima_api::v1 as api;
+use ultima_planner::fabric::{self, Fabric};
+use ultima_planner::ledger::{Fill, Refusal};
 
 use super::controller::Controller;
 use super::error::{JobRequestError, RestoreError, ServeError};
@@ -11,8 +13,6 @@ use super::messages::{differences, job_of, specs};
 use super::plan::{Forecast, PlanError, Resize, SwitchForecast};
 use super::service::ControlService;
 use super::status::of_fabric;
-use crate::fabric::{self, Fabric};
-use crate::ledger::{Fill, Refusal};
 use crate::store::Unfit;
 
 impl ControlService {

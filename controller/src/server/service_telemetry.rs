@@ -12,14 +12,14 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use ultima_api::v1 as api;
+use ultima_planner::fabric::SwitchPort;
+use ultima_planner::job::JobId;
 
 use super::controller::Controller;
 use super::error::JobRequestError;
 use super::losses::Report;
 use super::streams;
 use super::telemetry::{JobTelemetry, READS};
-use crate::fabric::SwitchPort;
-use crate::job::JobId;
 
 /// Limit of concurrent watches.
 pub(super) const WATCHES: usize = 64;

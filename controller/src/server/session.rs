@@ -8,12 +8,12 @@ use tonic::{Status, Streaming};
 use ultima_api::v1::attend_request::Event;
 use ultima_api::v1::attend_response::Order as Message;
 use ultima_api::v1::{self as api, RoundReport};
+use ultima_planner::job::{JobId, Rank};
 
 use super::controller::Controller;
 use super::membership::{FromMember, Preparation};
 use super::message_room::InFlight;
 use super::sessions::Order;
-use crate::job::{JobId, Rank};
 
 /// The channel to a member.
 type Answers = mpsc::Sender<Result<api::AttendResponse, Status>>;

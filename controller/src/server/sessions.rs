@@ -9,12 +9,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use ultima_api::v1::attend_response::Order as Message;
 use ultima_api::v1::{AllHere, CheckRound, RoundReport};
+use ultima_planner::job::{JobId, Rank};
+use ultima_planner::membership::Attendance;
 
 use super::membership::Preparation;
 use super::notify::{Listener, Notifier};
-
-use crate::job::{JobId, Rank};
-use crate::membership::Attendance;
 
 /// How much longer than its listening time a member may take for its report.
 const ANSWER: Duration = Duration::from_secs(2);

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
 use tokio::time::timeout;
+use ultima_planner::fabric::{Element, SwitchId};
 
 use super::condition::Condition;
 use super::controller::Controller;
 use super::error::{BringUpError, ServeError};
 use super::switch::ManagedSwitch;
-use crate::fabric::{Element, SwitchId};
 use crate::p4rt::SwitchClient;
 
 /// The switches that a controller needs to start. It reconnects to the others later.

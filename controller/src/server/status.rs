@@ -5,13 +5,13 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 use ultima_api::client::{EPOCH_OVER, LEADER};
 use ultima_api::v1::FieldProblem;
+use ultima_planner::fabric::Fabric;
+use ultima_planner::job::PlacementError;
+use ultima_planner::ledger::Refusal;
 
 use super::error::JobRequestError;
 use super::jobs::JobsRefused;
 use super::plan::PlanError;
-use crate::fabric::Fabric;
-use crate::job::PlacementError;
-use crate::ledger::Refusal;
 use crate::store::StoreError;
 use crate::store::etcd::EtcdError;
 

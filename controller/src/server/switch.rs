@@ -11,20 +11,20 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, watch};
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::Update;
+use ultima_planner::fabric::{self, Fabric, SwitchId};
+use ultima_planner::job::{JobId, ShareIndex};
+use ultima_planner::moves::Moved;
+use ultima_planner::plan::{self, Division, Entity as Planned, JobPlan, MeterCell, VirtualQueue};
+use ultima_planner::program::Program;
+use ultima_planner::reconcile::{self, Held};
+use ultima_planner::target::{Limits, Target};
+use ultima_planner::update;
 
 use super::error::BringUpError;
 use super::registry::Wanted;
 use super::timers::Timers;
-use crate::fabric::{self, Fabric, SwitchId};
-use crate::job::{JobId, ShareIndex};
 use crate::metrics::Metrics;
-use crate::moves::Moved;
-use crate::p4rt::{Device, Mastership, Order, Owner, SwitchClient, Unanswered, WriteError};
-use crate::plan::{self, Division, Entity as Planned, JobPlan, MeterCell, VirtualQueue};
-use crate::program::Program;
-use crate::reconcile::{self, Held};
-use crate::target::{Limits, Target};
-use crate::update::{self, Cause};
+use crate::p4rt::{Cause, Device, Mastership, Order, Owner, SwitchClient, Unanswered, WriteError};
 
 /// A switch, the connection to it, and its known state.
 pub struct ManagedSwitch {

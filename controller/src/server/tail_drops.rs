@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use ultima_api::v1 as api;
+use ultima_planner::fabric::SwitchId;
 
 use super::controller::lock;
-use crate::fabric::SwitchId;
 
 /// The known drops of a job, by switch.
 #[derive(Debug, Default)]

@@ -10,6 +10,10 @@ use ultima_api::v1 as api;
 use ultima_p4::names::loss;
 use ultima_p4runtime::names::Digest;
 use ultima_p4runtime::v1::DigestList;
+use ultima_planner::fabric::{SwitchId, SwitchPort};
+use ultima_planner::job::{Job, JobId, Member};
+use ultima_planner::plan::{CounterCell, SchemaError, SwitchPlan};
+use ultima_planner::telemetry::OperationLoss;
 
 use super::controller::{Controller, JobState, lock, state_alone};
 use super::counters::{self, Cells, Counted};
@@ -18,10 +22,6 @@ use super::losses::{Losses, Report};
 use super::registry::Registry;
 use super::switch::ManagedSwitch;
 use super::tail_drops::TailDrops;
-use crate::fabric::{SwitchId, SwitchPort};
-use crate::job::{Job, JobId, Member};
-use crate::plan::{CounterCell, SchemaError, SwitchPlan};
-use crate::telemetry::OperationLoss;
 
 /// A job's counters and losses.
 pub struct JobTelemetry {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::membership;
+use ultima_planner::membership;
 
 /// The timers that a controller's configuration carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ mod change;
 mod damage;
 mod embedded;
 pub mod etcd;
+mod key;
 mod origin;
 mod record;
 #[cfg(test)]

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-
-use crate::job::{JobId, Rank};
-use crate::membership::{Lost, Origin, Succession, Terms};
+use ultima_planner::job::{JobId, Rank};
+use ultima_planner::membership::{Lost, Origin, Succession, Terms};
 
 /// The origin of a job's epoch. It decides between two epochs: until the new epoch has a first
 /// operation, the old one is the job's current epoch.

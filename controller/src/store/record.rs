@@ -4,18 +4,18 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use ultima_wire::Key;
-
-use super::origin::OriginRecord;
-use crate::fabric::{Fabric, SwitchId, SwitchPort, TrunkId};
-use crate::job::{
+use ultima_planner::fabric::{Fabric, SwitchId, SwitchPort, TrunkId};
+use ultima_planner::job::{
     CounterIndex, Epoch, GroupId, Job, JobId, JobProblem, Member, Multicast, ShareIndex,
     SourceIndex, Weight,
 };
-use crate::ledger;
-use crate::membership::Eviction;
-use crate::target::PortNumber;
-use crate::tree::JobTree;
+use ultima_planner::ledger::{self, Reserved};
+use ultima_planner::membership::Eviction;
+use ultima_planner::target::PortNumber;
+use ultima_planner::tree::JobTree;
+use ultima_wire::Key;
+
+use super::origin::OriginRecord;
 
 /// A job and the state of its ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct JobRecord {
     #[serde(default)]
     pub client: String,
     /// The key of a sealed job.
-    #[serde(with = "crate::job::key")]
+    #[serde(with = "super::key")]
     pub key: Option<Key>,
     /// In rank order.
     pub members: Vec<MemberRecord>,
@@ -202,7 +202,29 @@ impl JobRecord {
         }
     }
 
-    /// Returns the job in `fabric`, to be [refitted](crate::ledger::Ledger::refit). Trunks and
+    /// The numbers that the job has on the hosts and switches of `fabric`.
+    pub fn reserved(&self, fabric: &Fabric) -> Reserved {
+        let member = |record: &MemberRecord| {
+            let member = Member {
+                host: fabric.host_named(&record.host)?,
+                udp_port: record.udp_port,
+            };
+            Some((member, SourceIndex(record.source)))
+        };
+        let share = |record: &ShareRecord| {
+            let switch = fabric.switch_named(&record.switch)?;
+            Some((switch, ShareIndex(record.index)))
+        };
+        Reserved {
+            id: JobId(self.id),
+            counter: CounterIndex(self.counter),
+            group: self.multicast.as_ref().map(|it| GroupId(it.group)),
+            members: self.members.iter().filter_map(member).collect(),
+            shares: self.shares.iter().filter_map(share).collect(),
+        }
+    }
+
+    /// Returns the job in `fabric`, to be [refitted](ultima_planner::ledger::Ledger::refit). Trunks and
     /// ports that the fabric does not have are left out.
     ///
     /// # Errors

@@ -16,9 +16,9 @@ use ultima_api::client::{self, Client, ClientError};
 use ultima_api::identity::{Identity, Role};
 use ultima_api::v1::leadership_client::LeadershipClient;
 use ultima_api::v1::{FILE_DESCRIPTOR_SET, GetStandingRequest, JoinResponse};
-use ultima_controller::job::JobSpec;
 use ultima_controller::server::{self, CALLS, CandidateHandle, Config, ServeError};
 use ultima_grpc::tls::{ClientTls, IdentityFiles, ServerTls};
+use ultima_planner::job::JobSpec;
 
 use crate::chaos::ChaosSwitch;
 use crate::crew;

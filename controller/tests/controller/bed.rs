@@ -10,13 +10,13 @@ use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinHandle;
 use ultima_api::client::{Client, JobWatch};
 use ultima_api::v1::membership_event::Kind;
-use ultima_controller::fabric::damping::Terms;
-use ultima_controller::job::JobSpec;
-use ultima_controller::membership;
 use ultima_controller::server::{
     self, CandidateHandle, Config, Controller, Handle, ServeError, Timers, serve_with_etcd,
 };
 use ultima_controller::store::{Store, StoreError};
+use ultima_planner::fabric::damping::Terms;
+use ultima_planner::job::JobSpec;
+use ultima_planner::membership;
 use ultima_testing::etcd::Etcd;
 
 use crate::chaos::{Call, ChaosSwitch, FAULTS, Fault, Hanging, Held};

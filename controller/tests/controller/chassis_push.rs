@@ -6,9 +6,7 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status, Streaming};
-use ultima_controller::chassis;
 use ultima_controller::chassis_push::{PushError, push};
-use ultima_controller::fabric::{self, Fabric};
 use ultima_gnmi::v0::g_nmi_server::{GNmi, GNmiServer};
 use ultima_gnmi::v0::typed_value::Value;
 use ultima_gnmi::v0::{
@@ -16,6 +14,8 @@ use ultima_gnmi::v0::{
     SubscribeRequest, SubscribeResponse,
 };
 use ultima_p4runtime::text;
+use ultima_planner::chassis;
+use ultima_planner::fabric::{self, Fabric};
 
 /// Accepts one configuration and rejects all others.
 #[derive(Clone, Default)]

@@ -14,9 +14,9 @@ use ultima_api::client::{Client, ClientError};
 use ultima_api::member_session::{Fixed, Prober};
 use ultima_api::v1::control_client::ControlClient;
 use ultima_api::v1::{self as api, MemberState};
-use ultima_controller::fabric;
-use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::server::{self, Config, Handle};
+use ultima_planner::fabric;
+use ultima_planner::job::{Gather, JobSpec};
 
 use crate::bed::until;
 use crate::chaos::ChaosSwitch;

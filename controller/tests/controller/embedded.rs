@@ -3,19 +3,19 @@
 use std::collections::BTreeSet;
 
 use prost::Message as _;
-use ultima_controller::fabric::{Fabric, Health, SwitchId};
-use ultima_controller::job::JobSpec;
-use ultima_controller::ledger::Ledger;
 use ultima_controller::p4rt::{Device, SwitchClient};
-use ultima_controller::plan::{self, Entity, SwitchPlan};
-use ultima_controller::routing::Routes;
 use ultima_controller::server::{self, Config, Handle};
-use ultima_controller::target::{TOFINO, V1MODEL};
 use ultima_p4::names::loss;
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{
     self, CloneSessionEntry, DigestEntry, MulticastGroupEntry, ReadRequest, TableEntry,
 };
+use ultima_planner::fabric::{Fabric, Health, SwitchId};
+use ultima_planner::job::JobSpec;
+use ultima_planner::ledger::Ledger;
+use ultima_planner::plan::{self, Entity, SwitchPlan};
+use ultima_planner::routing::Routes;
+use ultima_planner::target::{TOFINO, V1MODEL};
 use ultima_switch::{Switch, SwitchConfig};
 
 use crate::target::{Target, on_each_target};

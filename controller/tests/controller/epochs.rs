@@ -19,11 +19,11 @@ use ultima_api::v1::{
     AttendRequest, AttendResponse, Attendance, Job, JoinRequest, JoinResponse, LeaveRequest,
     MemberState, Suspects,
 };
-use ultima_controller::job::JobSpec;
-use ultima_controller::membership::Eviction;
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::Entity;
+use ultima_planner::job::JobSpec;
+use ultima_planner::membership::Eviction;
 
 use crate::bed::until_event;
 use crate::chaos::{ChaosSwitch, Fault};

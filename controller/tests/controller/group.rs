@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use ultima_api::client::Client;
 use ultima_api::v1::{self as api, GetStandingResponse};
-use ultima_controller::job::JobSpec;
 use ultima_controller::server::{
     self, CandidateHandle, Config, Handle, ServeError, serve_with_etcd,
 };
 use ultima_controller::store::etcd;
+use ultima_planner::job::JobSpec;
 use ultima_testing::etcd::Etcd;
 
 use crate::bed::until;
@@ -261,7 +261,7 @@ impl Node {
         let audit = leader.audit(false).await;
         let whole = |diff: &Result<_, _>| {
             diff.as_ref()
-                .is_ok_and(ultima_controller::reconcile::Diff::is_empty)
+                .is_ok_and(ultima_planner::reconcile::Diff::is_empty)
         };
         audit.iter().all(|(_, diff)| whole(diff))
     }

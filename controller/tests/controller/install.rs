@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ultima_api::MacAddr;
-use ultima_controller::fabric::Fabric;
-use ultima_controller::job::{JobSpec, Weight};
 use ultima_controller::p4rt::{
     BATCH, Device, ELECTION_ID, Order, SwitchClient, WriteError, failed,
 };
-use ultima_controller::plan::{Entity, table::Neighbor};
-use ultima_controller::program::Program;
 use ultima_controller::server::{self, Config, Handle};
 use ultima_p4runtime::v1::Update;
+use ultima_planner::fabric::Fabric;
+use ultima_planner::job::{JobSpec, Weight};
+use ultima_planner::plan::{Entity, table::Neighbor};
+use ultima_planner::program::Program;
 
 use crate::chaos::{Call, ChaosSwitch, Fault};
 use crate::several::several;
@@ -564,7 +564,7 @@ async fn each_foreign_change_is_reported_and_repaired_with_one_update(target: Ta
     let all = || async {
         let audit = controller.audit(false).await;
         let names = target.program();
-        let of = |(_, diff): &(_, Result<ultima_controller::reconcile::Diff, String>)| {
+        let of = |(_, diff): &(_, Result<ultima_planner::reconcile::Diff, String>)| {
             let diff = diff.as_ref().unwrap();
             let texts = diff
                 .differences()

@@ -1,8 +1,8 @@
 //! Rejects foreign programs, and fabrics that a program is not for.
 
-use ultima_controller::fabric;
-use ultima_controller::program::Program;
 use ultima_controller::server::{self, Config};
+use ultima_planner::fabric;
+use ultima_planner::program::Program;
 use ultima_switch::{Switch, SwitchConfig};
 
 /// The error of a controller that starts with this program and one switch.
@@ -59,7 +59,7 @@ async fn a_program_for_another_target_is_rejected() {
         context: b"{}".to_vec(),
         binary: b"tofino.bin".to_vec(),
     };
-    let form = ultima_controller::target::ProgramForm::Tofino;
+    let form = ultima_planner::target::ProgramForm::Tofino;
     let p4info = ultima_p4::v1model().p4info;
     let program = Program::tofino(form, tofino, p4info, "p4info").unwrap();
     assert_eq!(

@@ -12,8 +12,8 @@ use proptest::test_runner::FileFailurePersistence;
 use ultima_api::client::{Client, ClientError};
 use ultima_api::v1::evict_member_request::Member;
 use ultima_api::v1::{self as api, Job, MemberState};
-use ultima_controller::membership::Eviction;
 use ultima_controller::server::Handle;
+use ultima_planner::membership::Eviction;
 
 use crate::bed::{Bed, NAMES, is_whole_but, names, ports_of, spec_on, trusted, until};
 use crate::chaos::{CALLS, Call, FAULTS, Fault, Held};

@@ -9,15 +9,15 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::FileFailurePersistence;
 use tempfile::TempDir;
 use ultima_api::client::Client;
-use ultima_controller::fabric::{Element, Fabric, SwitchPort, TrunkId};
-use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
-use ultima_controller::target::PortNumber;
 use ultima_p4::names::replica::TRUNK_RID;
 use ultima_p4runtime::v1::{
     Entity, entity, packet_replication_engine_entry::Type, replica::PortKind,
 };
+use ultima_planner::fabric::{Element, Fabric, SwitchPort, TrunkId};
+use ultima_planner::job::{Gather, JobSpec};
+use ultima_planner::target::PortNumber;
 
 use crate::bed::{TERMS, until};
 use crate::chaos::{CALLS, Call, ChaosSwitch, FAULTS, Fault, Held};

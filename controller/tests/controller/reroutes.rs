@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ultima_api::client::Client;
-use ultima_controller::fabric::Element;
-use ultima_controller::fabric::damping::Terms;
-use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::server::{self, Config, Handle, ServeError, Timers};
 use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::update::Type;
+use ultima_planner::fabric::Element;
+use ultima_planner::fabric::damping::Terms;
+use ultima_planner::job::{Gather, JobSpec};
 
 use crate::bed::{FOREVER, TIMERS, until};
 use crate::chaos::{Call, ChaosSwitch, Fault};

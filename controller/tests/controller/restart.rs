@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use ultima_api::client::Client;
 use ultima_api::v1::MemberState;
-use ultima_controller::job::JobSpec;
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::entity;
+use ultima_planner::job::JobSpec;
 
 use crate::bed::until;
 use crate::chaos::{Call, ChaosSwitch, Fault};

@@ -15,8 +15,8 @@ use tracing_subscriber::{Layer, Registry};
 use ultima_api::client::Client;
 use ultima_api::v1::evict_member_request::Member;
 use ultima_api::v1::membership_event::Kind;
-use ultima_controller::job::JobSpec;
 use ultima_controller::server::{self, Config};
+use ultima_planner::job::JobSpec;
 
 use crate::chaos::ChaosSwitch;
 use crate::crew::Crew;

@@ -6,8 +6,8 @@ use ultima_api::address::Listen;
 use ultima_api::client::Client;
 use ultima_api::v1::membership_event::Kind;
 use ultima_api::v1::{self as api, MemberState};
-use ultima_controller::job::JobSpec;
 use ultima_controller::server::JobRequestError;
+use ultima_planner::job::JobSpec;
 use ultima_testing::etcd::Etcd;
 
 use crate::bed::{TIMERS, until};

@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use ultima_controller::fabric::{self, Fabric};
-use ultima_controller::program::Program;
 use ultima_controller::server::Config;
-use ultima_controller::target::ProgramForm;
 use ultima_emulation::Tofino;
 use ultima_p4runtime::tofino::{Chip, METER, TOFINO, TofinoProgram};
 use ultima_p4runtime::v1::{Entity, MeterConfig, Update};
+use ultima_planner::fabric::{self, Fabric};
+use ultima_planner::program::Program;
+use ultima_planner::target::ProgramForm;
 use ultima_switch::target as switch;
 
 use crate::bed::TIMERS;

@@ -10,9 +10,9 @@ use tokio::task::JoinHandle;
 use ultima_api::client::{Client, ClientError};
 use ultima_api::v1 as api;
 use ultima_api::v1::membership_event::Kind;
-use ultima_controller::job::JobSpec;
 use ultima_controller::server::Handle;
 use ultima_controller::store::{Change, Embedded, Store, StoreError, Stored};
+use ultima_planner::job::JobSpec;
 
 use crate::bed::{Bed, names, settle, until, until_event};
 use crate::crew::{self, Crew};

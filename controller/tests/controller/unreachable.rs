@@ -8,9 +8,9 @@ use ultima_api::address::Listen;
 use ultima_api::client::Client;
 use ultima_api::member_session::{Fixed, Prober};
 use ultima_api::v1::{self as api, Hop};
-use ultima_controller::job::{Gather, JobSpec};
 use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::server::{self, Config, Handle};
+use ultima_planner::job::{Gather, JobSpec};
 
 use crate::chaos::ChaosSwitch;
 use crate::chaos::wire::Wire;

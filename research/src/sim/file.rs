@@ -22,8 +22,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_yaml::{Location, Spanned};
-use ultima_controller::LoadError;
-use ultima_controller::yaml::{self, Place};
+use ultima_planner::yaml::LoadError;
+use ultima_planner::yaml::{self, Place};
 use ultima_sim::Experiment;
 
 use super::options::Options;

@@ -1,10 +1,10 @@
 //! A job's losses by cause: trimmed at a full port, or lost before the switch. Counted, reported once, and readable by probes.
 
 use ultima_api::v1 as api;
-use ultima_controller::job::{Epoch, JobId, Rank};
-use ultima_controller::target::PortNumber;
-use ultima_controller::telemetry::OperationLoss;
 use ultima_p4::names::counter;
+use ultima_planner::job::{Epoch, JobId, Rank};
+use ultima_planner::target::PortNumber;
+use ultima_planner::telemetry::OperationLoss;
 use ultima_tests::generator::Datagram;
 use ultima_tests::job::Job;
 use ultima_tests::operator::{Operator, VirtualQueue};

@@ -8,8 +8,8 @@ use std::{env, io};
 use ultima_console::input;
 
 use anyhow::{Context, Result};
-use ultima_controller::fabric;
 use ultima_lab::{Cancel, LabError, LabName, Plan, Programs, SwitchKind};
+use ultima_planner::fabric;
 
 mod show;
 mod traffic;

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
 use ultima_api::v1::MembershipEvent;
 use ultima_api::v1::membership_event::Kind;
+use ultima_planner::job::{Job, JobId, Rank};
 
 use super::super::controller::Controller;
 use super::super::event_log::reason_of;
-use crate::job::{Job, JobId, Rank};
 
 /// Events that wait for a slow watcher. One that misses some receives the present state instead.
 const WAITING: usize = 64;

@@ -8,6 +8,9 @@ use tokio::time::{sleep, sleep_until};
 use ultima_api::v1::attend_response::Order as Message;
 use ultima_api::v1::membership_event::Kind;
 use ultima_api::v1::{BeginEpoch, CancelEpoch};
+use ultima_planner::fabric::HostId;
+use ultima_planner::job::{Job, JobId, Rank};
+use ultima_planner::membership::{Phase, Step};
 
 use super::super::controller::Controller;
 use super::super::error::JobRequestError;
@@ -15,9 +18,6 @@ use super::super::jobs::epoch_in_span;
 use super::super::registry::Record;
 use super::pause_after_scan;
 use super::preparation::{Preparation, Unmade};
-use crate::fabric::HostId;
-use crate::job::{Job, JobId, Rank};
-use crate::membership::{Phase, Step};
 use crate::store::StoreError;
 
 /// What to do after a step.

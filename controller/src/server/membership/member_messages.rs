@@ -6,6 +6,7 @@ use std::iter;
 use tokio::sync::mpsc;
 use ultima_api::v1::attend_response::Order as Message;
 use ultima_api::v1::{self as api, BeginEpoch, CancelEpoch};
+use ultima_planner::job::{JobId, Rank};
 
 use super::super::controller::Controller;
 use super::super::error::JobRequestError;
@@ -16,7 +17,6 @@ use super::super::sessions::{Attributes, Order};
 use super::follow::beginning;
 use super::preparation::Unmade;
 use super::sanitize;
-use crate::job::{JobId, Rank};
 
 /// A message from a member.
 #[derive(Debug)]

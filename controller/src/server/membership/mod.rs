@@ -22,15 +22,15 @@ use ultima_api::Line;
 pub use events::{Event, Events};
 pub use member_messages::{FromMember, Opened};
 pub use preparation::Preparation;
+use ultima_planner::fabric::HostId;
+use ultima_planner::job::{Job, JobId, PlacementError, Rank, host_of};
+use ultima_planner::membership::{Lost, Origin, Succession, Terms};
 
 use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
 use super::jobs::{Reserved, epoch_in_span};
 use super::registry::{Record, Registry};
 use super::seats::Seat;
-use crate::fabric::HostId;
-use crate::job::{Job, JobId, PlacementError, Rank, host_of};
-use crate::membership::{Lost, Origin, Succession, Terms};
 use crate::metrics::EvictedBy;
 use crate::store::{JobRecord, OriginRecord};
 

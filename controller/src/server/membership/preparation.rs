@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ultima_api::v1::{JoinResponse, PrepareEpoch, prepare_epoch};
+use ultima_planner::job::{Job, Rank};
+use ultima_planner::membership::Succession;
 
 use super::super::controller::{Controller, JobState, state_alone};
 use super::super::registry::Record;
-use crate::job::{Job, Rank};
-use crate::membership::Succession;
 
 /// A new epoch, for the members of the previous one.
 #[derive(Debug)]

@@ -6,6 +6,9 @@ use std::time::Instant;
 
 use tokio::time::{sleep, sleep_until};
 use ultima_api::v1::membership_event::Kind;
+use ultima_planner::job::{JobId, Rank};
+use ultima_planner::membership::{Lost, Terms, Turned};
+use ultima_planner::names::some_of;
 
 use super::super::controller::{Controller, lock};
 use super::super::error::JobRequestError;
@@ -13,9 +16,6 @@ use super::super::registry::{Registry, Stage};
 use super::super::sessions::Sessions;
 use super::follow::in_span;
 use super::pause_after_scan;
-use crate::job::{JobId, Rank};
-use crate::membership::{Lost, Terms, Turned};
-use crate::names::some_of;
 
 /// The result of a scan of a job.
 #[derive(Debug, Default)]
@@ -232,11 +232,12 @@ fn unsure(kept: &[Rank]) -> String {
 mod tests {
     use std::time::Duration;
 
+    use ultima_planner::fabric::{self, Health};
+    use ultima_planner::job::JobSpec;
+    use ultima_planner::program::Program;
+    use ultima_planner::routing::Routes;
+
     use super::*;
-    use crate::fabric::{self, Health};
-    use crate::job::JobSpec;
-    use crate::program::Program;
-    use crate::routing::Routes;
 
     /// A job whose eviction never ends could not evict its suspects later.
     #[tokio::test]

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::time::timeout;
+use ultima_planner::fabric::SwitchId;
+use ultima_planner::job::JobId;
+use ultima_planner::moves::{Change, Moved, Planned, Step};
+use ultima_planner::plan::Entity;
+use ultima_planner::update::{Untranslatable, creations};
 
-use crate::fabric::SwitchId;
-use crate::job::JobId;
-use crate::moves::{Change, Moved, Planned, Step};
 use crate::p4rt::{Order, SwitchClient};
-use crate::plan::Entity;
 use crate::server::controller::Controller;
 use crate::server::error::BringUpError;
 use crate::server::registry::Wanted;
 use crate::server::switch::{Desired, OnSwitch};
-use crate::update::{Clients, Untranslatable, creations};
 
 /// The slowest switch that is waited for: a thousand updates a second.
 const PER_UPDATE: Duration = Duration::from_millis(1);
@@ -29,6 +29,9 @@ const UPDATES_PER_CALL: usize = 70;
 fn timeout_of(call: Duration, updates: usize) -> Duration {
     call + PER_UPDATE * updates.try_into().unwrap_or(u32::MAX)
 }
+
+/// The connections to several switches.
+type Clients = BTreeMap<SwitchId, Arc<SwitchClient>>;
 
 /// A reroute, and how far it is.
 pub struct Progress<'a> {
@@ -324,8 +327,9 @@ async fn in_time<T>(
 
 #[cfg(test)]
 mod tests {
+    use ultima_planner::fabric::damping::GRACE;
+
     use super::*;
-    use crate::fabric::damping::GRACE;
     use crate::p4rt::IN_FLIGHT;
     use crate::server::timers::Timers;
 

@@ -7,18 +7,18 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use ultima_p4::names::replica::TRUNK_RID;
+use ultima_planner::fabric::{Fabric, HostId, SwitchPort, TrunkId};
+use ultima_planner::job::{GroupId, Rank};
+use ultima_planner::moves::{Change, Round};
+use ultima_planner::plan::{self, Copy, Entity};
+use ultima_planner::program::Program;
+use ultima_planner::routing::Routes;
+use ultima_planner::target::PortNumber;
+use ultima_planner::testing::{Case, cases, fabric_of, spec, tight_cases};
+use ultima_planner::tree::JobTree;
 
 use super::*;
-use crate::fabric::{Fabric, HostId, SwitchPort, TrunkId};
-use crate::job::{GroupId, Rank};
-use crate::moves::{Change, Round};
-use crate::plan::{self, Copy, Entity};
-use crate::program::Program;
-use crate::routing::Routes;
 use crate::server::registry::Registry;
-use crate::target::PortNumber;
-use crate::testing::{Case, cases, fabric_of, spec, tight_cases};
-use crate::tree::JobTree;
 
 /// Compiled once, not for each case.
 static PROGRAM: LazyLock<Program> = LazyLock::new(|| Program::v1model().unwrap());

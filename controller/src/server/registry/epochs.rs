@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use ultima_p4runtime::names::Names;
+use ultima_planner::fabric::{Fabric, HostId};
+use ultima_planner::job::{Epoch, Job, JobId, JobSpec, Rank};
+use ultima_planner::ledger::Refusal;
+use ultima_planner::membership::{Attendance, Origin, Seen, View};
+use ultima_planner::plan::JobPlan;
 
 use super::{Record, Registry, Stage};
-use crate::fabric::{Fabric, HostId};
-use crate::job::{Epoch, Job, JobId, JobSpec, Rank};
-use crate::ledger::Refusal;
-use crate::membership::{Attendance, Origin, Seen, View};
-use crate::plan::JobPlan;
 use crate::server::error::JobRequestError;
 use crate::server::seats::{Attempt, Seat, Seats};
 use crate::server::sessions::Sessions;
@@ -249,12 +249,12 @@ mod tests {
 
     use proptest::prelude::*;
     use proptest::sample::Index;
+    use ultima_planner::fabric::{self, Health};
+    use ultima_planner::membership::{Lost, Succession, Terms};
+    use ultima_planner::program::Program;
+    use ultima_planner::routing::Routes;
 
     use super::*;
-    use crate::fabric::{self, Health};
-    use crate::membership::{Lost, Succession, Terms};
-    use crate::program::Program;
-    use crate::routing::Routes;
 
     #[derive(Clone, Debug)]
     enum Event {

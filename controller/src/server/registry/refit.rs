@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use ultima_p4runtime::names::Names;
+use ultima_planner::fabric::{Fabric, Health, SwitchId};
+use ultima_planner::job::{Job, JobId, Rank};
+use ultima_planner::ledger::{Ledger, Refitted, Refusal};
+use ultima_planner::moves::{Moved, Planned};
+use ultima_planner::plan::JobPlan;
+use ultima_planner::routing::Routes;
 
 use super::{Record, Registry};
-use crate::fabric::{Fabric, Health, SwitchId};
-use crate::job::{Job, JobId, Rank};
-use crate::ledger::{Ledger, Refitted, Refusal};
-use crate::moves::{Moved, Planned};
-use crate::plan::JobPlan;
-use crate::routing::Routes;
 
 /// A job's plan and the reasons why it is not better.
 #[derive(Clone, Debug)]
@@ -241,10 +241,11 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
+    use ultima_planner::fabric::{self, Element};
+    use ultima_planner::job::JobSpec;
+    use ultima_planner::program::Program;
+
     use super::*;
-    use crate::fabric::{self, Element};
-    use crate::job::JobSpec;
-    use crate::program::Program;
 
     /// A job that is created while another one moves gets none of that one's old numbers: switches have them still, and
     /// the other job needs them again if it lingers.

@@ -8,13 +8,12 @@ use ultima_p4runtime::v1::{
     Entity, MulticastGroupEntry, PacketReplicationEngineEntry, Update, entity,
     packet_replication_engine_entry,
 };
+use ultima_planner::plan::LossSession;
+use ultima_planner::reconcile::Held;
 
 use super::{Desired, Found, ManagedSwitch};
-use crate::p4rt::{Order, SwitchClient, WriteError};
-use crate::plan::LossSession;
-use crate::reconcile::Held;
+use crate::p4rt::{Order, SwitchClient, WriteError, is_gone};
 use crate::server::error::BringUpError;
-use crate::update;
 
 /// Timeout of an attempt to reconnect.
 const RECONNECT: Duration = Duration::from_secs(1);
@@ -200,7 +199,7 @@ impl ManagedSwitch {
         let groups: Vec<Update> = groups.into_iter().filter_map(removal_of_group).collect();
         match client.write(groups.clone(), Order::Any).await {
             Ok(()) => {}
-            Err(WriteError::Updates(outcomes)) if outcomes.iter().all(update::is_gone) => {}
+            Err(WriteError::Updates(outcomes)) if outcomes.iter().all(is_gone) => {}
             Err(error) => self.unwritten(&error, &groups, names)?,
         }
         if let Ok(session) = LossSession::of(self.target).entry()

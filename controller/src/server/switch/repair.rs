@@ -9,15 +9,15 @@ use tokio::time::Instant;
 use ultima_p4::names::share;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{self, TableEntry, Update};
+use ultima_planner::job::JobId;
+use ultima_planner::plan::{Entity, JobPlan, SwitchPlan};
+use ultima_planner::program::Program;
+use ultima_planner::reconcile::{Diff, Held, Key, Room, key_of};
+use ultima_planner::update::{creations, removals};
 
 use super::{Contents, Desired, JobPlans, ManagedSwitch, OnSwitch};
-use crate::job::JobId;
-use crate::p4rt::{BATCH, ConnectError, Order, SwitchClient, WriteError, failed};
-use crate::plan::{Entity, JobPlan, SwitchPlan};
-use crate::program::Program;
-use crate::reconcile::{self, Diff, Held, Key, Room, key_of};
+use crate::p4rt::{self, BATCH, ConnectError, Order, SwitchClient, WriteError, failed};
 use crate::server::error::BringUpError;
-use crate::update::{creations, removals};
 
 /// Marks a switch as needing a resync when it is dropped, unless the writes are complete by then.
 struct Unsure<'a>(&'a ManagedSwitch);
@@ -231,7 +231,7 @@ impl ManagedSwitch {
     }
 
     async fn read(&self, client: &SwitchClient, names: &Names) -> Result<Held, BringUpError> {
-        let held = reconcile::read(client, names).await;
+        let held = p4rt::read(client, names).await;
         held.map_err(|error| self.unreadable(error))
     }
 

@@ -113,8 +113,8 @@ impl Config {
 pub struct Leader {
     /// The address of its control API.
     pub address: String,
-    /// The [digest](crate::fabric::Fabric::digest) of its fabric.
+    /// The [digest](ultima_planner::fabric::Fabric::digest) of its fabric.
     pub fabric: u64,
-    /// The [cookie](crate::program::Program::cookie) of its program.
+    /// The [cookie](ultima_planner::program::Program::cookie) of its program.
     pub program: u64,
 }

@@ -14,34 +14,9 @@ pub use evidence::{Counted, End, Evidence, Port, Step};
 
 use std::collections::HashMap;
 
-use crate::job::Rank;
+use ultima_api::v1::{self, Hop};
 
-/// The kind of hop at which packets stop, ordered from the sender on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Hop {
-    /// A switch that does not answer the controller, so that its counters are unknown.
-    Switch,
-    /// A member that does not answer.
-    Member,
-    /// The sender's kernel does not send.
-    OwnSocket,
-    /// No packets arrive at the first switch's port.
-    FirstPort,
-    /// A switch rejects the packets.
-    Admission,
-    /// A switch has no group for the packets, or its group lacks replicas.
-    Group,
-    /// A switch has no route for the packets.
-    Route,
-    /// A switch does not send the packets out.
-    Egress,
-    /// One end of a link sends the packets, but they do not arrive at the other.
-    Link,
-    /// The packets arrive at the receiver's host, but not at its socket.
-    ReceiverSocket,
-    /// Short packets pass, full-size ones do not.
-    Mtu,
-}
+use crate::job::Rank;
 
 /// A path between two ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +27,16 @@ pub struct Path {
     pub to: Rank,
     /// True by the job's group, false if addressed to the receiver.
     pub by_group: bool,
+}
+
+impl From<Path> for v1::Path {
+    fn from(Path { from, to, by_group }: Path) -> Self {
+        v1::Path {
+            from: from.0.into(),
+            to: to.0.into(),
+            by_group,
+        }
+    }
 }
 
 /// The position of a hop.

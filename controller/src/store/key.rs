@@ -1,22 +1,8 @@
-//! Keys of sealed jobs.
+//! The stored form of a sealed job's key.
 
-use rand::TryRng as _;
-use rand::rngs::SysRng;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use ultima_wire::Key;
-
-/// Draws a key: 128 bits of the system's randomness.
-///
-/// # Panics
-/// If the system has no randomness.
-pub fn draw() -> Key {
-    let mut key = [0; 16];
-    SysRng
-        .try_fill_bytes(&mut key)
-        .expect("the system has randomness");
-    Key(key)
-}
 
 /// Writes a key as 32 hexadecimal digits, for `#[serde(with)]`.
 ///

@@ -74,7 +74,7 @@ impl JobTree {
 
     /// A tree without switches, for a job whose stored tree does not fit the fabric, until it gets
     /// another.
-    pub(crate) fn nowhere() -> Self {
+    pub fn nowhere() -> Self {
         JobTree {
             branches: BTreeMap::new(),
         }

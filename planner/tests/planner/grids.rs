@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use ultima_controller::job::{GridSpec, JobRequest, JobSpec};
+use ultima_planner::job::{GridSpec, JobRequest, JobSpec};
 
 struct Counting;
 

@@ -7,7 +7,7 @@ const SHOWN: usize = 8;
 
 /// The first names on one line, and how many more there are. The names of a large fabric or job
 /// would not fit in a gRPC status.
-pub(crate) fn some_of(names: impl IntoIterator<Item = impl Display>) -> String {
+pub fn some_of(names: impl IntoIterator<Item = impl Display>) -> String {
     let mut names = names.into_iter();
     let shown: Vec<String> = (names.by_ref().take(SHOWN))
         .map(|name| name.to_string())

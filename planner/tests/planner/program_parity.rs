@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use ultima_controller::fabric;
-use ultima_controller::program::Program;
 use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::config::v1::match_field::Match;
 use ultima_p4runtime::names::Names;
+use ultima_planner::fabric;
+use ultima_planner::program::Program;
 
 /// A program's P4Info, one line per fact: tables with keys, actions and sizes, actions' parameters, arrays and digests. Ids are
 /// left out, because the controller looks them up by name.

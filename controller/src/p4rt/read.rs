@@ -3,9 +3,10 @@
 use tonic::Code;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{CloneSessionEntry, DigestEntry, Entity, MulticastGroupEntry};
+use ultima_planner::reconcile::Held;
 
-use super::held::Held;
-use crate::p4rt::{RpcError, SwitchClient};
+use super::client::SwitchClient;
+use super::error::RpcError;
 
 /// Reads all reconciled entities of `client`'s switch: the program's tables, groups, clone
 /// sessions, digests and meters. Entities of other programs cannot exist, because a new program

@@ -1,4 +1,4 @@
-//! Fabrics of any shape, and jobs on them, for unit tests.
+//! Fabrics of any shape, and jobs on them, for unit tests of this crate and of the controller.
 
 use std::fmt::Write as _;
 
@@ -84,9 +84,13 @@ pub fn spec(name: &str, members: &[impl AsRef<str>]) -> JobSpec {
 
 /// A fabric, and the resources that its jobs have taken.
 pub struct Site {
+    /// The fabric.
     pub fabric: Fabric,
+    /// Its present routes.
     pub routes: Routes,
+    /// The program of its switches.
     pub program: Program,
+    /// The resources that its jobs have taken.
     pub ledger: Ledger,
 }
 
@@ -94,6 +98,7 @@ pub struct Site {
 pub type Planned = (Job, JobPlan);
 
 impl Site {
+    /// A healthy fabric without jobs.
     pub fn new(fabric: Fabric) -> Self {
         let routes = Routes::new(&fabric, Health::default());
         Site {
@@ -104,18 +109,21 @@ impl Site {
         }
     }
 
+    /// Plans a job without taking its resources.
     pub fn propose(&self, spec: &JobSpec) -> Result<Planned, Refusal> {
         let names = self.program.names();
         self.ledger
             .propose(&self.fabric, &self.routes, names, spec, 0)
     }
 
+    /// Plans a job and takes its resources.
     pub fn add(&mut self, spec: &JobSpec) -> Planned {
         let (job, plan) = self.propose(spec).unwrap();
         self.ledger.add(&self.fabric, &job, &plan);
         (job, plan)
     }
 
+    /// Returns the resources of a job.
     pub fn remove(&mut self, (job, plan): &Planned) {
         self.ledger.remove(&self.fabric, job, plan);
     }
@@ -137,8 +145,11 @@ impl Site {
 /// the members of some jobs.
 #[derive(Clone, Debug)]
 pub struct Case {
+    /// The fabric.
     pub fabric: Fabric,
+    /// The elements that fail, in order.
     pub failures: Vec<Element>,
+    /// The hosts of each job's members, by rank.
     pub jobs: Vec<Vec<String>>,
 }
 

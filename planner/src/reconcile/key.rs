@@ -107,7 +107,7 @@ impl Key {
     }
 
     /// The job in the key of a table entry; none if its table has no jobs.
-    pub(crate) fn job(&self, names: &Names) -> Option<JobId> {
+    pub fn job(&self, names: &Names) -> Option<JobId> {
         let Key::Row { table, fields, .. } = self else {
             return None;
         };
@@ -123,7 +123,7 @@ impl Key {
 }
 
 /// The key of an entity; none if the entity is not reconciled.
-pub(crate) fn key_of(entity: &v1::Entity) -> Option<Key> {
+pub fn key_of(entity: &v1::Entity) -> Option<Key> {
     match entity.entity.as_ref()? {
         entity::Entity::MeterEntry(cell) => Some(cell_key(cell)),
         _ => canonical(entity).map(|(key, _)| key),

@@ -22,7 +22,7 @@ use ultima_wire::Key;
 
 pub use error::{JobError, JobProblem, PlacementError};
 pub use grid::GridSpec;
-pub(crate) use placement::host_of;
+pub use placement::host_of;
 pub use placement::{Member, place, place_in};
 pub use written::WrittenJob;
 
@@ -60,7 +60,7 @@ pub struct SourceIndex(pub u16);
 pub struct GroupId(pub u16);
 
 /// Pairs items with ranks; a job has at most as many as there are ranks.
-pub(crate) fn by_rank<I: IntoIterator>(of: I) -> impl Iterator<Item = (Rank, I::Item)> {
+pub fn by_rank<I: IntoIterator>(of: I) -> impl Iterator<Item = (Rank, I::Item)> {
     (0..=u16::MAX).map(Rank).zip(of)
 }
 
@@ -84,6 +84,15 @@ pub enum Gather {
     Multicast,
     /// One packet to each member; the job needs no multicast group.
     Unicast,
+}
+
+impl From<Gather> for v1::Gather {
+    fn from(gather: Gather) -> Self {
+        match gather {
+            Gather::Multicast => v1::Gather::Multicast,
+            Gather::Unicast => v1::Gather::Unicast,
+        }
+    }
 }
 
 /// A user's request for a job.

@@ -28,7 +28,6 @@ use crate::job::{
 };
 use crate::plan::{self, JobPaths, JobPlan, Usage};
 use crate::routing::Routes;
-use crate::store::JobRecord;
 use crate::tree::{JobTree, Load};
 
 /// The resources that jobs have taken.
@@ -206,7 +205,7 @@ impl Ledger {
     }
 
     /// The resources taken on a switch.
-    pub(crate) fn usage(&self, switch: SwitchId) -> &Usage {
+    pub fn usage(&self, switch: SwitchId) -> &Usage {
         &self.switches[switch.0].usage
     }
 
@@ -223,36 +222,30 @@ impl Ledger {
     }
 
     /// Counts the id of a job, whose resources are [taken](Self::take), as given out.
-    pub(crate) fn give_out(&mut self, id: JobId) {
+    pub fn give_out(&mut self, id: JobId) {
         self.last = id;
     }
 
-    /// Reserves the id, the numbers and the UDP ports of a stored job that is on no switch, so that no other job gets
-    /// them, as far as the fabric has its hosts and switches.
-    pub(crate) fn reserve(&mut self, fabric: &Fabric, record: &JobRecord) {
-        self.jobs.insert(JobId(record.id));
-        self.counters.take(record.counter);
-        if let Some(multicast) = &record.multicast {
-            self.groups.take(multicast.group);
+    /// Reserves the numbers and UDP ports of a job that is on no switch, so that no other job gets
+    /// them.
+    pub fn reserve(&mut self, fabric: &Fabric, reserved: &Reserved) {
+        self.jobs.insert(reserved.id);
+        self.counters.take(reserved.counter.0);
+        if let Some(group) = reserved.group {
+            self.groups.take(group.0);
         }
-        for member in &record.members {
-            let Some(host) = fabric.host_named(&member.host) else {
-                continue;
-            };
-            let udp_port = member.udp_port;
-            self.members.insert(Member { host, udp_port });
-            let switch = fabric.host(host).attached.switch;
-            self.switches[switch.0].sources.take(member.source);
+        for (member, source) in &reserved.members {
+            self.members.insert(*member);
+            let switch = fabric.host(member.host).attached.switch;
+            self.switches[switch.0].sources.take(source.0);
         }
-        for share in &record.shares {
-            if let Some(switch) = fabric.switch_named(&share.switch) {
-                self.switches[switch.0].shares.take(share.index);
-            }
+        for (switch, share) in &reserved.shares {
+            self.switches[switch.0].shares.take(share.0);
         }
     }
 
     /// Takes the resources of a proposed job. Its id is given out again if they are returned.
-    pub(crate) fn take(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
+    pub fn take(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
         self.jobs.insert(job.id);
         self.members.extend(&job.members);
         self.counters.take(job.counter.0);
@@ -299,6 +292,21 @@ impl Ledger {
     }
 }
 
+/// The numbers of a job that is on no switch, as far as the fabric has its hosts and switches.
+#[derive(Clone, Debug)]
+pub struct Reserved {
+    /// The job's id.
+    pub id: JobId,
+    /// The index of the job's counters.
+    pub counter: CounterIndex,
+    /// The job's multicast group.
+    pub group: Option<GroupId>,
+    /// The members, with the indices of their loss counters.
+    pub members: Vec<(Member, SourceIndex)>,
+    /// The indices of the job's shares.
+    pub shares: Vec<(SwitchId, ShareIndex)>,
+}
+
 /// The remaining free numbers of each switch.
 struct PerSwitch<F, I> {
     free: F,
@@ -320,7 +328,7 @@ impl<F: Fn(SwitchId) -> I, I: Iterator> PerSwitch<F, I> {
 }
 
 /// The switches of the members' hosts.
-pub(crate) fn homes(fabric: &Fabric, members: &[Member]) -> BTreeSet<SwitchId> {
+pub fn homes(fabric: &Fabric, members: &[Member]) -> BTreeSet<SwitchId> {
     let home = |member: &Member| fabric.host(member.host).attached.switch;
     members.iter().map(home).collect()
 }
@@ -338,11 +346,7 @@ fn reach_each_other(fabric: &Fabric, routes: &Routes, members: &[Member]) -> Res
 
 /// The ranks that cannot be reached from some switch of the largest part of the members, each with
 /// the first such switch.
-pub(crate) fn cut_off(
-    fabric: &Fabric,
-    routes: &Routes,
-    members: &[Member],
-) -> Vec<(Rank, SwitchId)> {
+pub fn cut_off(fabric: &Fabric, routes: &Routes, members: &[Member]) -> Vec<(Rank, SwitchId)> {
     let part = largest_part(fabric, routes, members);
     // The members on a host are reached alike.
     let mut known: BTreeMap<HostId, Option<SwitchId>> = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! The JSON schemas of the YAML files: docs/schema has what `ultima schema` prints, and the schemas agree with the parser.
 
 use serde_json::Value;
-use ultima_controller::{fabric, job};
+use ultima_planner::{fabric, job};
 
 const TOPOLOGIES: [(&str, &str); 7] = [
     (

@@ -1,17 +1,17 @@
 //! Measures planning of a fabric of 1,000 hosts and 64 switches with up to 500 jobs, and planning again after the failure of a spine:
-//! `cargo bench -p ultima-controller --bench plan`.
+//! `cargo bench -p ultima-planner --bench plan`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ultima_controller::fabric::{self, Element, Fabric, Health, SwitchId};
-use ultima_controller::job::{Job, JobSpec};
-use ultima_controller::ledger::Ledger;
-use ultima_controller::plan::{self, JobPlan};
-use ultima_controller::program::Program;
-use ultima_controller::routing::Routes;
+use ultima_planner::fabric::{self, Element, Fabric, Health, SwitchId};
+use ultima_planner::job::{Job, JobSpec};
+use ultima_planner::ledger::Ledger;
+use ultima_planner::plan::{self, JobPlan};
+use ultima_planner::program::Program;
+use ultima_planner::routing::Routes;
 
 const SPINES: usize = 8;
 const LEAVES: usize = 56;

@@ -1,6 +1,8 @@
 //! Finds the hop at which packets stop, from a check's evidence.
 
-use super::{Counted, Diagnosis, Evidence, Hop, Place, Port, Step};
+use ultima_api::v1::Hop;
+
+use super::{Counted, Diagnosis, Evidence, Place, Port, Step};
 
 /// Returns the first hop on the path that did not see all packets of `evidence`, with the fix.
 ///

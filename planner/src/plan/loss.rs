@@ -45,7 +45,7 @@ impl LossDigest {
 
 impl LossSession {
     /// The session of a target.
-    pub(crate) fn of(target: &Target) -> Self {
+    pub fn of(target: &Target) -> Self {
         LossSession {
             port: target.loss_session,
             bytes: target.loss_bytes,
@@ -53,7 +53,7 @@ impl LossSession {
     }
 
     /// The session's P4Runtime entry.
-    pub(crate) fn entry(self) -> Result<CloneSessionEntry, SchemaError> {
+    pub fn entry(self) -> Result<CloneSessionEntry, SchemaError> {
         let recirculated = Replica {
             port: self.port.0.into(),
             instance: 0,

@@ -1,7 +1,7 @@
 //! Reconciliation: the difference between a switch's entities and the desired ones.
 //!
 //! [`Held`] are either, by key and in canonical form, so that equal entities compare equal however
-//! a server writes them. [`read`] reads a switch. [`Diff`] is the difference as the fewest updates,
+//! a server writes them. [`Diff`] is the difference as the fewest updates,
 //! in an order that never admits a packet before it can be forwarded. [`describe`] prints entities
 //! in the program's names.
 //!
@@ -11,13 +11,10 @@ mod describe;
 mod diff;
 mod held;
 mod key;
-mod read;
 #[cfg(test)]
 mod tests;
 
 pub use describe::{describe, name};
 pub use diff::{Described, Diff, Difference, Room};
 pub use held::{Held, Item};
-pub(crate) use key::key_of;
-pub use key::{Key, Match, Value};
-pub use read::read;
+pub use key::{Key, Match, Value, key_of};

@@ -116,7 +116,7 @@ pub fn of_job(fabric: &Fabric, routes: &Routes, job: &Job) -> JobPlan {
 }
 
 /// Like [`of_job`], for known paths.
-pub(crate) fn of_ways(fabric: &Fabric, job: &Job, ways: &JobPaths) -> JobPlan {
+pub fn of_ways(fabric: &Fabric, job: &Job, ways: &JobPaths) -> JobPlan {
     let on_switch = |(switch, through)| (switch, on_switch(fabric, job, switch, through));
     ways.iter().map(on_switch).collect()
 }

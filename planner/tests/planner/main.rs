@@ -1,0 +1,5 @@
+//! The planner's integration tests, in one binary.
+
+mod grids;
+mod program_parity;
+mod schema;

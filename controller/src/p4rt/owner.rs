@@ -48,11 +48,6 @@ impl Owner {
         self.job(entity).filter(|row| is_marked(row))
     }
 
-    /// True for a job that a switch returned without a mark.
-    pub fn is_unmarked(&self, entity: &Entity) -> bool {
-        self.job(entity).is_some_and(|row| store_of(row).is_none())
-    }
-
     fn job<'a>(&self, entity: &'a Entity) -> Option<&'a TableEntry> {
         match entity.entity.as_ref()? {
             entity::Entity::TableEntry(row) if row.table_id == self.table => Some(row),
@@ -61,7 +56,7 @@ impl Owner {
     }
 
     /// Counts the jobs of other stores on a switch, which needs no primary role. Jobs without a mark belong to another store
-    /// if this one is new: an earlier version wrote them, or the switch does not keep `metadata`.
+    /// if this one is new: the switch does not keep `metadata`.
     pub(super) async fn count_foreign(
         &self,
         rpc: &mut P4RuntimeClient<Channel>,

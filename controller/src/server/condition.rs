@@ -104,11 +104,6 @@ impl Condition {
         };
     }
 
-    /// True if an element is drained.
-    pub fn is_drained(&self, part: Element) -> bool {
-        self.drained.contains(&part)
-    }
-
     /// The health of the fabric if this element were drained or not.
     pub fn with(&self, part: Element, drained: bool) -> Health {
         let mut then = self.clone();

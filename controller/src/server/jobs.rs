@@ -192,7 +192,8 @@ impl Controller {
                 let seats = job.members.iter().map(|_| (SeatRecord::Free, 0));
                 JobRecord::new(&self.fabric, job, seats)
             };
-            let kept = self.commit(proposed.iter().map(record).collect()).await;
+            let records = proposed.iter().map(record).collect();
+            let kept = self.journal.write(Change::Put(records)).await;
             kept.map_err(|error| JobRequestError::Store {
                 name: called(specs),
                 error,
@@ -251,15 +252,6 @@ impl Controller {
                 name: spec.name.clone(),
                 created: record.job.name.clone(),
             }),
-        }
-    }
-
-    /// Commits new epochs of jobs, or none of them.
-    pub(super) async fn commit(&self, records: Vec<JobRecord>) -> Result<(), StoreError> {
-        let ids = records.iter().map(|record| record.id).collect();
-        match self.journal.write(Change::Put(records)).await {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.journal.roll_back(Change::Remove(ids), error).await),
         }
     }
 
@@ -414,24 +406,8 @@ impl Controller {
         &self,
         ids: &[JobId],
     ) -> Result<BTreeMap<SwitchId, u64>, StoreError> {
-        // A record that is written between the removal and its rollback would be lost.
-        let kept = self.seats.hold().await;
-        let stored: Vec<JobRecord> = {
-            let registry = self.registry();
-            let record = |id: &JobId| registry.record(&self.fabric, *id);
-            ids.iter().filter_map(record).collect()
-        };
         let removal = Change::Remove(ids.iter().map(|id| id.0).collect());
-        if let Err(mut error) = self.journal.write(removal).await {
-            for record in stored {
-                error = (self
-                    .journal
-                    .roll_back(Change::Restore(Box::new(record)), error))
-                .await;
-            }
-            return Err(error);
-        }
-        drop(kept);
+        self.journal.write(removal).await?;
         let mut switches = BTreeSet::new();
         {
             let mut registry = self.registry();

@@ -103,15 +103,6 @@ impl Journal {
         applied.await.unwrap_or(Err(StoreError::NotLeader))
     }
 
-    /// Rolls back a change that `failed`, by its opposite. Returns the error for the client. If the
-    /// rollback fails too, the change may stand; the next leader has it whole or not at all.
-    pub async fn roll_back(&self, opposite: Change, failed: StoreError) -> StoreError {
-        if let Err(reason) = self.write(opposite).await {
-            tracing::warn!(%reason, error = %failed, "a change that failed may be stored all the same");
-        }
-        failed
-    }
-
     /// The store's content.
     pub async fn read(&self) -> Result<Stored, StoreError> {
         self.store.load().await

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
+use tokio::sync::Mutex as AsyncMutex;
 use ultima_planner::fabric::Fabric;
 use ultima_planner::job::JobId;
 
@@ -68,11 +68,6 @@ impl SeatKeeper {
             .expect("the store does not panic, and nothing cancels it")
     }
 
-    /// Blocks all writes until the guard is dropped.
-    pub async fn hold(&self) -> MutexGuard<'_, ()> {
-        self.keeping.lock().await
-    }
-
     /// Stores the first operation of the next epoch, which becomes the job's current one. Seats
     /// that are stored at the same time see the result.
     pub async fn decide(&self, id: JobId, first: u32) -> Result<(), StoreError> {
@@ -117,36 +112,5 @@ impl SeatKeeper {
     fn with_registry<T>(&self, look: impl FnOnce(&mut Registry) -> T) -> T {
         // No thread panics while it holds the lock, and every change is complete.
         look(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use tokio::time::timeout;
-    use ultima_planner::routing::Routes;
-
-    use super::*;
-    use crate::server::journal::Lead;
-    use crate::server::journal::testing::Gated;
-
-    /// A rollback restores the last record, so none may be stored meanwhile.
-    #[tokio::test]
-    async fn nothing_is_stored_while_a_rollback_may_follow() {
-        let text = include_str!("../../../topologies/two-switches.yaml");
-        let fabric = Arc::new(ultima_planner::fabric::parse(text, "two.yaml").unwrap());
-        let routes = Routes::new(&fabric, Default::default());
-        let registry = Arc::new(Mutex::new(Registry::new(&fabric, routes)));
-        let store = Gated::with(1);
-        let journal = Journal::new(Arc::<Gated>::clone(&store), Lead::Alone);
-        let keeper = SeatKeeper::new(fabric, registry, Arc::new(journal));
-        let held = keeper.hold().await;
-        let mut kept = Box::pin(keeper.keep_jobs(std::iter::empty()));
-        assert!(timeout(Duration::from_millis(50), &mut kept).await.is_err());
-        assert!(store.applied.lock().unwrap().is_empty());
-        drop(held);
-        kept.await.unwrap();
-        assert_eq!(store.applied.lock().unwrap().len(), 1);
     }
 }

@@ -98,27 +98,21 @@ impl Controller {
         let part = known.as_ref().ok().copied();
         let name = part.map_or_else(|| name.to_owned(), |part| self.fabric.name_of(part));
         let changes = self.change().await?;
-        let was_drained = match known {
+        match known {
             Ok(part) => {
                 // Not while the registry's lock is held.
                 let health = self.condition().with(part, drained);
                 self.has_room(&name, health)?;
-                self.condition().is_drained(part)
             }
             // An element that the fabric file no longer has can only be undrained.
             Err(unknown) if drained || !self.condition().knew(&name) => return Err(unknown.into()),
-            Err(_) => true,
-        };
-        let change = |drained| store::Change::Drain {
+            Err(_) => {}
+        }
+        let change = store::Change::Drain {
             part: name.clone(),
             drained,
         };
-        if let Err(error) = self.journal.write(change(drained)).await {
-            return Err(match was_drained == drained {
-                true => error.into(),
-                false => (self.journal.roll_back(change(was_drained), error).await).into(),
-            });
-        }
+        self.journal.write(change).await?;
         let mut pending = Vec::new();
         match part {
             Some(part) => {

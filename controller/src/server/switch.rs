@@ -58,8 +58,6 @@ struct State {
     /// True if its jobs are read before the primary role is asked for: they may belong to another store, and another
     /// controller may be the primary.
     may_be_foreign: bool,
-    /// True if its jobs have this store's mark, unless the switch does not keep it.
-    has_marks: bool,
     contents: Contents,
     /// The jobs that it has all entries of, unless its contents are unknown.
     jobs: JobPlans,
@@ -256,7 +254,6 @@ impl ManagedSwitch {
                 connection: Err("not connected yet".into()),
                 reported: None,
                 may_be_foreign: owner.is_some_and(|owner| owner.is_new),
-                has_marks: false,
                 contents: Contents::Unknown,
                 jobs: JobPlans::new(),
                 failure: None,

@@ -14,8 +14,6 @@ pub enum Change {
     Update(Vec<JobRecord>),
     /// Removes the jobs with these ids.
     Remove(Vec<u16>),
-    /// Puts back a job whose removal was interrupted.
-    Restore(Box<JobRecord>),
     /// Drains an element of the fabric, or ends its drain.
     Drain {
         /// The element's name.

@@ -1,12 +1,11 @@
 //! The embedded store: a `redb` file that one controller uses, or the same in memory.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use redb::backends::InMemoryBackend;
 use redb::{
@@ -28,6 +27,8 @@ pub(super) const FORM: &str = "form";
 const ID: &str = "id";
 /// In [`NUMBERS`]: the last id that was given out.
 const LAST_ID: &str = "last_id";
+/// In [`NUMBERS`]: the name of the last change, a random number.
+const CHANGE: &str = "change";
 
 /// The store of a single controller.
 #[derive(Clone)]
@@ -39,8 +40,6 @@ struct Opened {
     open: Open,
     /// The name in errors.
     name: String,
-    /// The records that the last removal deleted, for [`Change::Restore`].
-    removed: Mutex<BTreeMap<u16, Vec<u8>>>,
 }
 
 /// Opens the database; also used to reopen it after an error.
@@ -60,7 +59,7 @@ impl Store for Embedded {
 
     async fn apply(&self, change: &Change) -> Result<(), StoreError> {
         let change = change.clone();
-        self.on_its_thread(move |store| store.write(|changes| store.execute(&change, changes)))
+        self.on_its_thread(move |store| store.write(|changes| Embedded::execute(&change, changes)))
             .await
     }
 }
@@ -123,7 +122,6 @@ impl Embedded {
             database: RwLock::new(Some(open()?)),
             open,
             name,
-            removed: Mutex::default(),
         }));
         let form = store.write(|changes| {
             let mut numbers = changes.open_table(NUMBERS)?;
@@ -198,12 +196,36 @@ impl Embedded {
         &self,
         make: impl Fn(&WriteTransaction) -> Result<T, redb::Error>,
     ) -> Result<T, StoreError> {
-        self.with_database(|database| {
+        let name = rand::random::<u64>();
+        let (made, committed) = self.with_database(|database| {
             let changes = database.begin_write()?;
             let made = make(&changes)?;
-            changes.commit()?;
-            Ok(made)
-        })
+            changes.open_table(NUMBERS)?.insert(CHANGE, name)?;
+            Ok((made, changes.commit()))
+        })?;
+        let Err(error) = committed else {
+            return Ok(made);
+        };
+        // The commit may be on the disk although it failed.
+        let last = self.with_database(|database| {
+            let numbers = database.begin_read()?.open_table(NUMBERS)?;
+            Ok(numbers.get(CHANGE)?.map(|change| change.value()))
+        });
+        match last {
+            Ok(Some(last)) if last == name => return Ok(made),
+            Ok(_) => {}
+            Err(reason) => {
+                tracing::warn!(%reason, %error, "a change that failed may be stored all the same");
+            }
+        }
+        Err(self.failed(error.into()))
+    }
+
+    fn failed(&self, error: redb::Error) -> StoreError {
+        StoreError::Io {
+            name: self.0.name.clone(),
+            reason: Box::new(error),
+        }
     }
 
     /// Uses the database. After a disk error `redb` rejects every call until the file is reopened,
@@ -212,9 +234,12 @@ impl Embedded {
         &self,
         use_it: impl Fn(&Database) -> Result<T, redb::Error>,
     ) -> Result<T, StoreError> {
-        let Opened { database, name, .. } = &*self.0;
         let once = || {
-            let database = database.read().unwrap_or_else(PoisonError::into_inner);
+            let database = self
+                .0
+                .database
+                .read()
+                .unwrap_or_else(PoisonError::into_inner);
             database
                 .as_ref()
                 .map_or(Err(redb::Error::PreviousIo), &use_it)
@@ -226,10 +251,7 @@ impl Embedded {
             }
             used => used,
         };
-        used.map_err(|error| StoreError::Io {
-            name: name.clone(),
-            reason: Box::new(error),
-        })
+        used.map_err(|error| self.failed(error))
     }
 
     fn reopen(&self) -> Result<(), StoreError> {
@@ -248,7 +270,7 @@ impl Embedded {
     }
 
     /// Executes a change in a transaction.
-    fn execute(&self, change: &Change, changes: &WriteTransaction) -> Result<(), redb::Error> {
+    fn execute(change: &Change, changes: &WriteTransaction) -> Result<(), redb::Error> {
         match change {
             Change::Put(jobs) => {
                 let mut table = changes.open_table(JOBS)?;
@@ -269,20 +291,9 @@ impl Embedded {
             }
             Change::Remove(ids) => {
                 let mut table = changes.open_table(JOBS)?;
-                let mut removed = BTreeMap::new();
                 for id in ids {
-                    if let Some(text) = table.remove(id)? {
-                        removed.insert(*id, text.value().to_vec());
-                    }
+                    table.remove(id)?;
                 }
-                *self.removed() = removed;
-            }
-            Change::Restore(job) => {
-                let mut table = changes.open_table(JOBS)?;
-                let stored = table.get(job.id)?.map(|text| text.value().to_vec());
-                let former = stored.or_else(|| self.removed().get(&job.id).cloned());
-                let text = former.map_or_else(|| text(job), |former| text_over(&former, job));
-                table.insert(job.id, text.as_slice())?;
             }
             Change::Drain { part, drained } => {
                 let mut table = changes.open_table(DRAINED)?;
@@ -293,13 +304,6 @@ impl Embedded {
             }
         }
         Ok(())
-    }
-
-    fn removed(&self) -> MutexGuard<'_, BTreeMap<u16, Vec<u8>>> {
-        self.0
-            .removed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

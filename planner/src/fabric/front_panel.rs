@@ -178,7 +178,7 @@ impl PortMap {
     }
 
     /// The map of a board.
-    pub fn of_board(board: &Board) -> Self {
+    pub(crate) fn of_board(board: &Board) -> Self {
         let ports = (1..).zip(board.first_ports);
         PortMap(ports.map(|(at, first)| (at, PortNumber(*first))).collect())
     }
@@ -249,7 +249,7 @@ impl FrontPanel {
     }
 
     /// The device port of a port in use.
-    pub fn number_of(&self, at: PanelPort) -> Option<PortNumber> {
+    pub(crate) fn number_of(&self, at: PanelPort) -> Option<PortNumber> {
         let mut ports = self.ports.iter();
         ports
             .find(|(_, port)| port.at == at)
@@ -310,7 +310,7 @@ impl FrontPort {
     }
 
     /// True if the port is a channel of a broken-out connector.
-    pub fn is_channel(&self, kind: &FrontPanelPorts) -> bool {
+    pub(crate) fn is_channel(&self, kind: &FrontPanelPorts) -> bool {
         self.lanes < kind.lanes
     }
 }

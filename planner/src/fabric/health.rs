@@ -44,7 +44,7 @@ impl Health {
     }
 
     /// True if a switch is up.
-    pub fn switch_is_up(&self, switch: SwitchId) -> bool {
+    pub(crate) fn switch_is_up(&self, switch: SwitchId) -> bool {
         !self.down.contains(&Element::Switch(switch))
     }
 
@@ -54,7 +54,7 @@ impl Health {
     }
 
     /// True if a port and its switch are up.
-    pub fn port_is_up(&self, port: SwitchPort) -> bool {
+    pub(crate) fn port_is_up(&self, port: SwitchPort) -> bool {
         self.switch_is_up(port.switch) && !self.down.contains(&Element::Port(port))
     }
 

@@ -83,7 +83,7 @@ impl Switch {
     }
 
     /// Finds a port by its name in the fabric's file, whether or not it has a link.
-    pub fn port_labelled(&self, label: &str) -> Option<PortNumber> {
+    pub(crate) fn port_labelled(&self, label: &str) -> Option<PortNumber> {
         match &self.panel {
             Some(panel) => panel.number_of(PanelPort::parse(label)?),
             None => label.parse().ok().map(PortNumber),
@@ -147,7 +147,7 @@ impl Fabric {
     }
 
     /// The wire by which frames leave a port, and its MTU; none if the port has no link.
-    pub fn wire_out_of(&self, port: SwitchPort) -> Option<(&WireConfig, u16)> {
+    pub(crate) fn wire_out_of(&self, port: SwitchPort) -> Option<(&WireConfig, u16)> {
         let link = &self.links[*self.linked.get(&port)?];
         let at = LinkEnd::Port(port);
         let end = link.ends.iter().position(|end| *end == at)?;
@@ -215,7 +215,7 @@ impl Fabric {
 
     /// The relative cost of `amount` on a trunk: 2^16 per unit on the fastest trunk, more on slower
     /// ones. A trunk without a rate counts as the fastest one with a rate.
-    pub fn strain(&self, trunk: TrunkId, amount: u64) -> u128 {
+    pub(crate) fn strain(&self, trunk: TrunkId, amount: u64) -> u128 {
         self.trunks.strain(trunk, amount)
     }
 

@@ -59,7 +59,7 @@ impl Trunks {
     }
 
     /// The first switch that has no path from the first one.
-    pub fn first_missed(&self) -> Option<SwitchId> {
+    pub(crate) fn first_missed(&self) -> Option<SwitchId> {
         let mut reached = vec![false; self.ends.len()];
         let mut stack = vec![SwitchId(0)];
         while let Some(switch) = stack.pop() {
@@ -72,7 +72,7 @@ impl Trunks {
 
     /// The relative cost of `amount` on a trunk: 2^16 per unit on the fastest trunk, more on slower
     /// ones. A trunk without a rate counts as the fastest one with a rate.
-    pub fn strain(&self, trunk: TrunkId, amount: u64) -> u128 {
+    pub(crate) fn strain(&self, trunk: TrunkId, amount: u64) -> u128 {
         let rate = self.all[trunk.0].rate.unwrap_or(self.fastest).max(1);
         let slowness = (u128::from(self.fastest) << 16) / u128::from(rate);
         slowness.saturating_mul(amount.into())

@@ -34,7 +34,7 @@ impl Numbers {
     }
 
     /// Frees a taken number.
-    pub fn give_back(&mut self, number: u16) {
+    pub(crate) fn give_back(&mut self, number: u16) {
         self.free.insert(number);
     }
 }

@@ -160,7 +160,7 @@ impl Change {
     }
 
     /// The change with other timers.
-    pub fn with_timers(self, timers: Timers) -> Self {
+    pub(crate) fn with_timers(self, timers: Timers) -> Self {
         Change {
             asking: asking(&self.succession, timers.answer),
             timers,

@@ -47,7 +47,7 @@ pub enum Stage {
 
 impl Stage {
     /// The stage of a table's entries.
-    pub fn of_table(table: &str) -> Stage {
+    pub(crate) fn of_table(table: &str) -> Stage {
         match table {
             Source::TABLE => Stage::Admit,
             JobRow::TABLE => Stage::Announce,

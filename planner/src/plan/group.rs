@@ -18,17 +18,17 @@ pub struct Copy {
 
 impl Copy {
     /// True if the replica goes to another switch.
-    pub fn is_branch(&self) -> bool {
+    pub(crate) fn is_branch(&self) -> bool {
         self.rid == TRUNK_RID
     }
 
     /// A replica for a rank on this switch.
-    pub fn to_rank(port: PortNumber, rank: Rank) -> Self {
+    pub(crate) fn to_rank(port: PortNumber, rank: Rank) -> Self {
         Copy { port, rid: rank.0 }
     }
 
     /// A replica for all ranks behind a trunk.
-    pub fn to_switch(port: PortNumber) -> Self {
+    pub(crate) fn to_switch(port: PortNumber) -> Self {
         Copy {
             port,
             rid: TRUNK_RID,

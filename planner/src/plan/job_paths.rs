@@ -29,7 +29,7 @@ impl Through {
     }
 
     /// True if unicast packets for a host pass the switch.
-    pub fn leads_to(&self, host: HostId) -> bool {
+    pub(crate) fn leads_to(&self, host: HostId) -> bool {
         self.destinations.contains(&host)
     }
 

@@ -273,7 +273,7 @@ impl Usage {
     ///
     /// # Errors
     /// The first exceeded limit.
-    pub fn check_with(
+    pub(crate) fn check_with(
         &self,
         switch: &Switch,
         names: &Names,

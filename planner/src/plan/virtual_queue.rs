@@ -43,7 +43,7 @@ impl VirtualQueue {
     /// A link holds its queue and the frame that it is sending, so the bounds are one frame above
     /// their parts of the queue. A queue limit in packets counts trimmed frames too, so it is
     /// converted with full frames.
-    pub fn of_link(wire: &WireConfig, mtu: u16) -> Option<Self> {
+    pub(crate) fn of_link(wire: &WireConfig, mtu: u16) -> Option<Self> {
         let link_rate = wire.rate?;
         let frame = u64::from(mtu) + ETHERNET_HEADER;
         let full_frames = |packets: u32| u64::from(packets) * frame;
@@ -97,12 +97,12 @@ impl VirtualQueue {
     }
 
     /// The queueing time above which packets are marked, in ticks of 2^10 ns.
-    pub fn mark_time(self) -> u32 {
+    pub(crate) fn mark_time(self) -> u32 {
         self.time(self.mark)
     }
 
     /// The queueing time above which data is trimmed, in ticks of 2^10 ns.
-    pub fn trim_time(self) -> u32 {
+    pub(crate) fn trim_time(self) -> u32 {
         self.time(self.trim)
     }
 

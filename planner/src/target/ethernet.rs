@@ -31,7 +31,7 @@ impl Speed {
     ];
 
     /// The speed in Gbit/s.
-    pub const fn gigabits(self) -> u64 {
+    pub(crate) const fn gigabits(self) -> u64 {
         match self {
             Speed::G1 => 1,
             Speed::G10 => 10,
@@ -90,7 +90,7 @@ impl Fec {
 
     /// True if ports of this speed support the code: Firecode on lanes of 10G and 25G, Reed-Solomon
     /// on lanes of 25G and above.
-    pub fn suits(self, speed: Speed) -> bool {
+    pub(crate) fn suits(self, speed: Speed) -> bool {
         match self {
             Fec::Off => speed < Speed::G200,
             Fec::FireCode => matches!(speed, Speed::G10 | Speed::G25 | Speed::G40 | Speed::G50),

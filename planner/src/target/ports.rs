@@ -62,14 +62,14 @@ impl FrontPanelPorts {
     }
 
     /// The lanes of a port with this speed; none if the speed is not supported.
-    pub fn lanes_at(&self, speed: Speed) -> Option<u8> {
+    pub(crate) fn lanes_at(&self, speed: Speed) -> Option<u8> {
         let mut speeds = self.speeds.iter();
         let found = speeds.find(|(known, _)| *known == speed);
         found.map(|(_, lanes)| *lanes)
     }
 
     /// The supported speeds, as a list.
-    pub fn known_speeds(&self) -> String {
+    pub(crate) fn known_speeds(&self) -> String {
         let speeds: Vec<String> = self.speeds.iter().map(|(it, _)| it.to_string()).collect();
         speeds.join(", ")
     }

@@ -102,7 +102,7 @@ impl JobTree {
 
     /// The trunks to a switch's neighbours in the tree, by port; empty for a switch outside the
     /// tree.
-    pub fn branches(&self, switch: SwitchId) -> &[TrunkEnd] {
+    pub(crate) fn branches(&self, switch: SwitchId) -> &[TrunkEnd] {
         self.branches.get(&switch).map_or(&[], Vec::as_slice)
     }
 
@@ -121,7 +121,7 @@ impl JobTree {
     }
 
     /// The inner switches of the tree.
-    pub fn junctions(&self) -> impl Iterator<Item = SwitchId> {
+    pub(crate) fn junctions(&self) -> impl Iterator<Item = SwitchId> {
         let inner = self.branches.iter().filter(|(_, ends)| ends.len() > 1);
         inner.map(|(switch, _)| *switch)
     }

@@ -32,7 +32,7 @@ use super::jobs::{Reserved, epoch_in_span};
 use super::registry::{Record, Registry};
 use super::seats::Seat;
 use crate::metrics::EvictedBy;
-use crate::store::{JobRecord, OriginRecord};
+use crate::store::{Change, JobRecord, OriginRecord};
 
 /// Default time for new members to join.
 pub const JOIN_WAIT: Duration = Duration::from_secs(60);
@@ -300,7 +300,7 @@ impl Controller {
             origin: Some(OriginRecord::from(&origin)),
             ..JobRecord::new(&self.fabric, job, seats.records())
         };
-        let kept = self.commit(vec![record]).await;
+        let kept = self.journal.write(Change::Put(vec![record])).await;
         kept.map_err(|error| JobRequestError::Store {
             name: name.to_owned(),
             error,

@@ -98,17 +98,8 @@ impl Refit {
         let had = (&*standing.job, &*standing.plan);
         match self.ledger.refit(fabric, &self.routes, names, had) {
             Ok(refitted) => {
-                let Refitted {
-                    job,
-                    plan,
-                    cut_off,
-                    stays,
-                } = refitted;
-                (standing.cut_off, standing.stays) = (cut_off, stays);
-                let has_changed = (&job, &plan) != had;
-                if has_changed {
-                    (standing.job, standing.plan) = (Arc::new(job), Arc::new(plan));
-                }
+                let has_changed = (&refitted.job, &refitted.plan) != had;
+                *standing = refitted.into();
                 has_changed
             }
             Err(refusal) => {

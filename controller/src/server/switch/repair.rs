@@ -170,7 +170,6 @@ impl ManagedSwitch {
         let asked = Instant::now();
         let mut held = self.read(client, names).await?;
         self.keep_foreign(client, names, &mut held).await?;
-        self.mark(client, names, &held).await?;
         let diff = self.make(client, names, &held, wanted).await?;
         self.unanswered.read_matched(asked);
         Ok(diff)
@@ -204,30 +203,6 @@ impl ManagedSwitch {
         rows.iter().for_each(|row| held.remove(&row.clone().into()));
         let removals = rows.into_iter().map(Update::delete).collect();
         self.change(client, names, removals, Order::Any).await
-    }
-
-    /// Marks the jobs that an earlier version wrote without a mark. Only once: the switch may not keep it.
-    async fn mark(
-        &self,
-        client: &SwitchClient,
-        names: &Names,
-        held: &Held,
-    ) -> Result<(), BringUpError> {
-        let Some(owner) = self
-            .owner
-            .filter(|_| !self.with_state(|state| state.has_marks))
-        else {
-            return Ok(());
-        };
-        let items = held.iter().filter(|(_, it)| owner.is_unmarked(&it.entity));
-        let updates: Vec<Update> = items
-            .map(|(_, it)| Update::modify(it.entity.clone()))
-            .collect();
-        if !updates.is_empty() {
-            self.change(client, names, updates, Order::Any).await?;
-        }
-        self.with_state(|state| state.has_marks = true);
-        Ok(())
     }
 
     async fn read(&self, client: &SwitchClient, names: &Names) -> Result<Held, BringUpError> {

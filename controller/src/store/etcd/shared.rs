@@ -46,8 +46,6 @@ impl fmt::Debug for Shared {
 struct Known {
     /// The records by id, as JSON.
     jobs: BTreeMap<u16, Vec<u8>>,
-    /// The records that the last removal deleted, for [`Change::Restore`].
-    removed: BTreeMap<u16, Vec<u8>>,
     /// The value of the key `change`; empty if there is none.
     change: Vec<u8>,
     /// True if the key `form` exists.
@@ -114,11 +112,6 @@ impl Store for Shared {
             Change::Remove(ids) => {
                 let jobs = ids.iter().map(|id| (*id, None)).collect();
                 self.commit(known, jobs, None).await
-            }
-            Change::Restore(job) => {
-                let former = known.jobs.get(&job.id).or(known.removed.get(&job.id));
-                let text = former.map_or_else(|| text(job), |former| text_over(former, job));
-                self.commit(known, vec![put(job, text)], None).await
             }
             Change::Drain { part, drained } => {
                 let key = self.client.config.key(&format!("drained/{part}"));
@@ -242,11 +235,10 @@ impl Shared {
         }
         known.change = name;
         known.has_form = true;
-        known.removed.clear();
         for (id, text) in jobs {
             match text {
                 Some(text) => drop(known.jobs.insert(id, text)),
-                None => known.removed.extend(known.jobs.remove_entry(&id)),
+                None => drop(known.jobs.remove(&id)),
             }
         }
         Ok(())

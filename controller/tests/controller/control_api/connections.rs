@@ -1,0 +1,106 @@
+//! Connections of clients.
+
+use tonic::transport::Endpoint;
+use ultima_api::address::Listen;
+use ultima_api::client::Client;
+use ultima_api::v1 as api;
+use ultima_api::v1::control_client::ControlClient;
+use ultima_controller::server;
+use ultima_controller::server::Config;
+
+use super::{LONG, spec, start};
+use crate::chaos::ChaosSwitch;
+use crate::target::Target;
+
+/// The client's kernel acknowledges, but the client reads nothing.
+#[tokio::test]
+async fn a_client_that_reads_nothing_does_not_delay_the_stop() {
+    let (_switch, handle, client) = start(Target::of_run()).await;
+    let job = spec("train", &["h1", "h2"]);
+    client.create_job(&job).await.unwrap();
+    let endpoint = Endpoint::from_shared(format!("http://{}", handle.address())).unwrap();
+    // The window is too small for one answer.
+    let endpoint = endpoint.initial_stream_window_size(1);
+    let rpc = ControlClient::new(endpoint.connect().await.unwrap());
+    let watches_telemetry = api::WatchTelemetryRequest {
+        job: String::new(),
+        interval_ms: 100,
+    };
+    let _telemetry = rpc
+        .clone()
+        .watch_telemetry(watches_telemetry)
+        .await
+        .unwrap();
+    let watches_job = api::WatchJobRequest {
+        name: "train".into(),
+    };
+    let _members = rpc.clone().watch_job(watches_job).await.unwrap();
+    let stopped = tokio::time::timeout(LONG, handle.stop()).await;
+    stopped.expect("it stops");
+}
+
+#[tokio::test]
+async fn an_unreachable_controller_is_named() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let error = Client::connect(&silent.to_string())
+        .await
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        format!(
+            "the controller at {silent} does not answer: Connection refused (os error 111); start it with `ultima controller serve`, or \
+             correct the address; if it runs on another machine, start it there with --listen ADDRESS:9555, an address that this \
+             machine reaches, and use --controller ADDRESS:9555 here"
+        )
+    );
+
+    let (_switch, handle, client) = start(Target::of_run()).await;
+    let address = handle.address().clone();
+    handle.stop().await;
+    let error = client.jobs().await.unwrap_err().to_string();
+    assert!(
+        error.starts_with(&format!("the controller at {address} does not answer: ")),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn the_control_api_is_served_on_a_unix_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("controller.sock");
+    // A killed server leaves its socket behind.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let switch = ChaosSwitch::start().await;
+    let text = include_str!("../../../../topologies/star4.yaml")
+        .replace("127.0.0.1:9559", &switch.address().to_string());
+    let config = || Config {
+        listen: Listen::Unix(path.clone()),
+        ..Target::of_run().config_for(&text, "star.yaml")
+    };
+    let handle = server::serve(config()).await.unwrap();
+    let address = format!("unix:{}", path.display());
+    assert_eq!(handle.address().to_string(), address);
+    let client = Client::connect(&address).await.unwrap();
+    assert!(client.jobs().await.unwrap().is_empty());
+
+    // The socket of a running server is not replaced.
+    let error = server::serve(config()).await.err().unwrap().to_string();
+    assert!(
+        error.starts_with(&format!(
+            "cannot listen on {address}: Address already in use"
+        )),
+        "{error}"
+    );
+    assert!(client.jobs().await.unwrap().is_empty());
+    handle.stop().await;
+    assert!(!path.exists());
+    let error = Client::connect(&address).await.unwrap_err().to_string();
+    assert!(
+        error.starts_with(&format!("the controller at {address} does not answer: ")),
+        "{error}"
+    );
+}

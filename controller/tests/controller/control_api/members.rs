@@ -1,0 +1,354 @@
+//! Members: how they join and leave, and their sessions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, try_join_all};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::Code;
+use ultima_api::client::{Client, ClientError};
+use ultima_api::member_session::{Fixed, Prober};
+use ultima_api::v1::{self as api, MemberState};
+use ultima_planner::job::JobSpec;
+
+use super::{LONG, refusal, spec, start, start_with};
+use crate::bed::until;
+use crate::target::Target;
+
+#[tokio::test]
+async fn members_learn_their_rank_when_all_have_joined() {
+    let (_switch, _handle, client) = start(Target::of_run()).await;
+    client
+        .create_job(&spec("train", &["h1", "h2", "h1"]))
+        .await
+        .unwrap();
+    let join = |host: &'static str| {
+        let client = client.clone();
+        tokio::spawn(async move { client.join("train", host, LONG).await.unwrap() })
+    };
+    let joined = [join("h1"), join("h1"), join("h2")];
+    let (mut ranks, mut leaves) = (Vec::new(), BTreeMap::new());
+    for answer in joined {
+        let answer = answer.await.unwrap();
+        assert_eq!((answer.job_id, answer.epoch, answer.seed), (1, 1, 7));
+        assert_eq!(
+            (answer.group_address.as_str(), answer.group_mac.as_str()),
+            ("239.85.0.1", "01:00:5e:55:00:01")
+        );
+        let hosts: Vec<&str> = answer
+            .members
+            .iter()
+            .map(|member| member.host.as_str())
+            .collect();
+        assert_eq!(hosts, ["h1", "h2", "h1"]);
+        assert!(
+            answer
+                .members
+                .iter()
+                .all(|member| member.state() == MemberState::Joined)
+        );
+        ranks.push(answer.rank);
+        leaves.insert(answer.rank, answer.leave("train"));
+    }
+    assert_eq!(ranks[2], 1);
+    ranks.sort_unstable();
+    assert_eq!(ranks, [0, 1, 2]);
+
+    assert_eq!(
+        refusal(client.join("train", "h2", LONG).await),
+        (Code::FailedPrecondition, "job train has no free rank on host h2 (1 taken); evict a lost member with `ultima job evict train`, or free all places of members that left with `ultima job resize train --members ...` and all hosts".into())
+    );
+    // A rank that is left stays free after the job has begun.
+    let leave = async |rank: u32| client.leave(leaves[&rank].clone()).await;
+    leave(1).await.unwrap();
+    assert_eq!(
+        client.job("train").await.unwrap().members[1].state(),
+        MemberState::Left
+    );
+    assert_eq!(
+        refusal(client.join("train", "h2", LONG).await).0,
+        Code::FailedPrecondition
+    );
+    leave(0).await.unwrap();
+    leave(2).await.unwrap();
+    assert_eq!(
+        refusal(leave(1).await),
+        (
+            Code::FailedPrecondition,
+            "rank 1 of job train has not joined in epoch 1".into()
+        )
+    );
+    // When all have left, the next members start the job over.
+    let joined = try_join_all(["h2", "h1", "h1"].map(join)).await.unwrap();
+    assert_eq!(joined[0].rank, 1);
+    for answer in joined {
+        assert_eq!((answer.job_id, answer.epoch), (2, 2));
+    }
+    assert_eq!(client.jobs().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn members_of_a_sealed_job_receive_its_key_and_the_path_limits() {
+    let (_switch, _handle, client) = start_with(
+        Target::of_run(),
+        (
+            "{ ends: [h2, s1/2] }",
+            "{ ends: [h2, s1/2], mtu: 1400, a_to_b: { rate: 1G } }",
+        ),
+    )
+    .await;
+    let sealed = |name: &str, members: &[&str]| JobSpec {
+        sealed: true,
+        ..spec(name, members)
+    };
+    let mut keys = BTreeSet::new();
+    for job in [
+        sealed("one", &["h1", "h2"]),
+        sealed("two", &["h3", "h4"]),
+        sealed("again", &["h1", "h2"]),
+        spec("open", &["h1", "h2"]),
+    ] {
+        let created = client.create_job(&job).await.unwrap();
+        assert_eq!(created.sealed, job.sealed);
+        let mut told = Vec::new();
+        for host in &job.members {
+            let seat = client.join(&job.name, host, Duration::ZERO).await.unwrap();
+            let limits = seat.limits.unwrap();
+            // From the narrowest link on any path.
+            let rate = u64::from(host == "h2") * 1_000_000_000;
+            assert_eq!((limits.rate, limits.mtu), (rate, 1400), "{host}");
+            told.push(seat.key);
+        }
+        assert_eq!(told[0], told[1]);
+        assert_eq!(told[0].len(), if job.sealed { 16 } else { 0 });
+        // Each join, and each fetch of a key, leaves an event.
+        let events = client.events(&format!("job/{}", job.name)).await.unwrap();
+        let of = |reason: &str| events.iter().filter(|it| it.reason == reason).count();
+        let fetched = if job.sealed { 2 } else { 0 };
+        assert_eq!((of("Joined"), of("KeyFetched")), (2, fetched), "{events:?}");
+        let shown = client.job(&job.name).await.unwrap();
+        assert_eq!(shown.sealed, job.sealed);
+        if job.sealed {
+            assert!(keys.insert(told.remove(0)), "another job's key");
+        }
+        if job.name != "two" {
+            client.delete_job(&job.name).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_stops_waiting_has_not_joined() {
+    let (_switch, _handle, client) = start(Target::of_run()).await;
+    client
+        .create_job(&spec("train", &["h1", "h2", "h3"]))
+        .await
+        .unwrap();
+    assert_eq!(
+        refusal(client.join("train", "h1", Duration::from_millis(20)).await),
+        (
+            Code::DeadlineExceeded,
+            "job train: after 0.02 s 2 of 3 members had not joined: rank 1 on h2, rank 2 on h3"
+                .into()
+        )
+    );
+    // A member whose call is dropped, as when its process dies.
+    let waiting = {
+        let client = client.clone();
+        tokio::spawn(async move { client.join("train", "h2", LONG).await })
+    };
+    let state = |rank: usize| {
+        let client = client.clone();
+        async move { client.job("train").await.unwrap().members[rank].state() }
+    };
+    while state(1).await != MemberState::Joined {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    waiting.abort();
+    while state(1).await != MemberState::Free {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // A member that does not wait has joined at once, and may leave again.
+    let answer = client.join("train", "h3", Duration::ZERO).await.unwrap();
+    assert_eq!((answer.rank, state(2).await), (2, MemberState::Joined));
+    client.leave(answer.leave("train")).await.unwrap();
+    assert_eq!(state(2).await, MemberState::Free);
+}
+
+#[tokio::test]
+async fn deleting_a_job_ends_pending_joins() {
+    let (_switch, _handle, client) = start(Target::of_run()).await;
+    client
+        .create_job(&spec("train", &["h1", "h2"]))
+        .await
+        .unwrap();
+    let waiting = {
+        let client = client.clone();
+        tokio::spawn(async move { client.join("train", "h1", LONG).await })
+    };
+    while client.job("train").await.unwrap().members[0].state() != MemberState::Joined {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    client.delete_job("train").await.unwrap();
+    assert_eq!(
+        refusal(waiting.await.unwrap()),
+        (Code::Aborted, "job train was deleted meanwhile".into())
+    );
+}
+
+#[tokio::test]
+async fn hosts_outside_the_job_cannot_join() {
+    let (_switch, _handle, client) = start(Target::of_run()).await;
+    client
+        .create_job(&spec("train", &["h1", "h2"]))
+        .await
+        .unwrap();
+    assert_eq!(
+        refusal(client.join("train", "h3", LONG).await),
+        (
+            Code::NotFound,
+            "job train has no member on host h3; its members are on h1, h2".into()
+        )
+    );
+    assert_eq!(
+        refusal(client.join("train", "h9", LONG).await),
+        (
+            Code::NotFound,
+            "unknown host \"h9\" (the fabric has h1, h2, h3, h4)".into()
+        )
+    );
+    assert_eq!(
+        refusal(client.join("tram", "h1", LONG).await).0,
+        Code::NotFound
+    );
+}
+
+/// A member that reports when all are here, and sends nothing.
+struct Listener(watch::Sender<bool>);
+
+impl Prober for Listener {
+    fn all_here(&mut self) {
+        self.0.send_replace(true);
+    }
+
+    fn begin(&mut self, _: &api::CheckRound, _: Duration) {}
+
+    fn send(&mut self, _: &api::CheckRound) {}
+
+    fn report<'a>(&'a mut self, round: &'a api::CheckRound) -> BoxFuture<'a, api::RoundReport> {
+        let token = round.token;
+        async move {
+            api::RoundReport {
+                token,
+                ..api::RoundReport::default()
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Starts a member's session. Returns its end, and whether all members are here.
+fn attend(
+    client: &Client,
+    attendance: api::Attendance,
+) -> (JoinHandle<Result<(), ClientError>>, watch::Receiver<bool>) {
+    let client = client.clone();
+    let (here, all_here) = watch::channel(false);
+    let attending = tokio::spawn(async move {
+        client
+            .attend(attendance, &mut Listener(here), &mut Fixed::default())
+            .await
+    });
+    (attending, all_here)
+}
+
+#[tokio::test]
+async fn sessions_last_until_members_leave_or_the_controller_stops() {
+    let (_switch, handle, client) = start(Target::of_run()).await;
+    let job = client
+        .create_job(&spec("train", &["h1", "h2"]))
+        .await
+        .unwrap();
+    let attend = |seat: &api::JoinResponse| {
+        let attendance = api::Attendance {
+            slot_bytes: 1408,
+            ..seat.attendance("train")
+        };
+        attend(&client, attendance)
+    };
+    let unjoined = api::JoinResponse {
+        epoch: job.epoch,
+        job_id: job.id,
+        ..api::JoinResponse::default()
+    };
+    let (early, _) = attend(&unjoined);
+    assert_eq!(refusal(early.await.unwrap()).0, Code::FailedPrecondition);
+
+    let mut seats = Vec::new();
+    for host in ["h1", "h2"] {
+        seats.push(client.join("train", host, Duration::ZERO).await.unwrap());
+    }
+    let (one, mut one_told) = attend(&seats[0]);
+    let (other, mut other_told) = attend(&seats[1]);
+    for told in [&mut one_told, &mut other_told] {
+        told.wait_for(|told| *told).await.unwrap();
+    }
+    client.leave(seats[1].leave("train")).await.unwrap();
+    other.await.unwrap().unwrap();
+    handle.stop().await;
+    // Either the stream ends in order, or the connection breaks first.
+    let _ = one.await.unwrap();
+}
+
+/// Also one that joins a running job, whose members are still in the epoch before.
+#[tokio::test]
+async fn a_member_with_other_settings_is_refused() {
+    let (_switch, _handle, client) = start(Target::of_run()).await;
+    let hosts = ["h1", "h2"];
+    client.create_job(&spec("train", &hosts)).await.unwrap();
+    let attendance = |seat: &api::JoinResponse, element: &str| api::Attendance {
+        slot_bytes: 1408,
+        settings: [("element".into(), element.into())].into(),
+        ..seat.attendance("train")
+    };
+    let attend = |attendance| attend(&client, attendance);
+    let mut members = Vec::new();
+    for host in hosts {
+        let seat = client.join("train", host, Duration::ZERO).await.unwrap();
+        if !members.is_empty() {
+            let (attending, _) = attend(attendance(&seat, "bf16"));
+            let refused = attending.await.unwrap();
+            assert!(refused.as_ref().is_err_and(ClientError::is_invalid));
+            let (_, said) = refusal(refused);
+            let expected = "rank 1 of job train has element bf16, its other members have f32: \
+                            start all ranks with the same settings";
+            assert_eq!(said, expected);
+        }
+        members.push(attend(attendance(&seat, "f32")));
+        until(async || {
+            let attending = client.check("train").await.unwrap().attending;
+            attending.len() == members.len()
+        })
+        .await;
+    }
+    for (_, all_here) in &mut members {
+        all_here.wait_for(|told| *told).await.unwrap();
+    }
+
+    let more = ["h1", "h2", "h3"].map(str::to_owned);
+    let resizes = client.resize_job(("train", None), &more, (Duration::from_secs(60), false));
+    resizes.await.unwrap();
+    let seat = client
+        .join("train", "h3", Duration::from_secs(60))
+        .await
+        .unwrap();
+    assert_eq!(seat.epoch, 2);
+    let (attending, _) = attend(attendance(&seat, "bf16"));
+    let (code, said) = refusal(attending.await.unwrap());
+    assert_eq!(code, Code::InvalidArgument);
+    assert!(
+        said.contains("has element bf16, its other members have f32"),
+        "{said}"
+    );
+}

@@ -342,11 +342,6 @@ impl Controller {
         states.collect()
     }
 
-    /// The names of all jobs.
-    pub(super) fn names_of_jobs(&self) -> Vec<String> {
-        self.registry().names()
-    }
-
     /// One job.
     ///
     /// # Errors

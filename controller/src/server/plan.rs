@@ -22,7 +22,6 @@ use super::error::{JobRequestError, ServeError};
 use super::registry::{Registry, Wanted, next_spec};
 use super::seats::Seat;
 use super::switch::Desired;
-use super::timers::Timers;
 use crate::store::Stored;
 
 /// New members of a job.
@@ -157,26 +156,6 @@ impl Trial {
             jobs: self.jobs.values().cloned().collect(),
         }
     }
-}
-
-/// The condition and the registry of a controller that starts with this fabric and store.
-///
-/// # Errors
-/// A switch has no room for the fabric, or the fabric has none for a job.
-fn restored(
-    fabric: &Fabric,
-    program: &Program,
-    terms: Terms,
-    stored: &Stored,
-) -> Result<(Condition, Registry), ServeError> {
-    let timers = Timers::default();
-    let condition = Condition::new(fabric, terms, &stored.drained);
-    let routes = Routes::new(fabric, condition.health());
-    for id in fabric.switch_ids() {
-        plan::check_fabric(fabric, &routes, program, id)?;
-    }
-    let registry = Registry::restore(fabric, routes, program.names(), stored, timers.members)?;
-    Ok((condition, registry))
 }
 
 /// The desired state and the resources, before or after a change.
@@ -325,12 +304,26 @@ impl Controller {
         })
     }
 
+    /// The registry of a controller that starts with this fabric and store.
+    ///
+    /// # Errors
+    /// A switch has no room for the fabric, or the fabric has none for a job.
+    fn restored(&self, fabric: &Fabric, stored: &Stored) -> Result<Registry, ServeError> {
+        let condition = Condition::new(fabric, Terms::default(), &stored.drained);
+        let routes = Routes::new(fabric, condition.health());
+        for id in fabric.switch_ids() {
+            plan::check_fabric(fabric, &routes, self.program(), id)?;
+        }
+        let (names, timers) = (self.program().names(), self.timers.members);
+        Ok(Registry::restore(fabric, routes, names, stored, timers)?)
+    }
+
     /// The effect of starting with another fabric file and these stored jobs and drains.
     ///
     /// # Errors
     /// The controller would not start, or a stored job would be on no switch.
     pub fn plan_fabric(&self, fabric: &Fabric, stored: &Stored) -> Result<Forecast, PlanError> {
-        let (_, registry) = restored(fabric, self.program(), Terms::default(), stored)?;
+        let registry = self.restored(fabric, stored)?;
         let (wanted, ledger) = {
             let registry = self.registry();
             (registry.wanted(), registry.ledger().clone())

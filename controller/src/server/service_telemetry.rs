@@ -152,7 +152,7 @@ impl Watch {
     async fn look(&mut self, answers: &mpsc::Sender<Watched>) -> Result<(), End> {
         let names = match &self.name {
             Some(name) => vec![name.clone()],
-            None => self.controller.names_of_jobs(),
+            None => self.controller.registry().names(),
         };
         let age = (self.every / 2).min(OLDEST);
         let known = Arc::new(std::mem::take(&mut self.reported));

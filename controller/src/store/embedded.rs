@@ -206,10 +206,12 @@ impl Embedded {
         let Err(error) = committed else {
             return Ok(made);
         };
-        // The commit may be on the disk although it failed.
-        let last = self.with_database(|database| {
-            let numbers = database.begin_read()?.open_table(NUMBERS)?;
-            Ok(numbers.get(CHANGE)?.map(|change| change.value()))
+        // The commit may be on the disk although it failed. The open database does not know that.
+        let last = self.reopen().and_then(|()| {
+            self.with_database(|database| {
+                let numbers = database.begin_read()?.open_table(NUMBERS)?;
+                Ok(numbers.get(CHANGE)?.map(|change| change.value()))
+            })
         });
         match last {
             Ok(Some(last)) if last == name => return Ok(made),

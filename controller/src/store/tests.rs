@@ -572,8 +572,15 @@ async fn a_change_is_applied_if_and_only_if_the_store_says_so() {
         disk.failing_flush.store(flush, Ordering::SeqCst);
         let applied = store.apply(&Change::Put(vec![record(1, 1)])).await;
         let has_failed = disk.failing_flush.swap(0, Ordering::SeqCst) == 0;
-        let jobs = store.load().await.unwrap().jobs;
-        assert_eq!(jobs.len(), usize::from(applied.is_ok()), "flush {flush}");
+        let known = store.load().await.unwrap();
+        drop(store);
+        let stored = mounted(&disk).load().await.unwrap();
+        assert_eq!(known, stored, "flush {flush}");
+        assert_eq!(
+            stored.jobs.len(),
+            usize::from(applied.is_ok()),
+            "flush {flush}"
+        );
         applied_all_the_same += usize::from(has_failed && applied.is_ok());
     }
     assert!(

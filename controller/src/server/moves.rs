@@ -1,5 +1,5 @@
 //! Rerouting: trees and routes follow the elements of the fabric that are up. The plan of a reroute
-//! is in `crate::moves`, its progress on the switches in `progress`.
+//! is in [`ultima_planner::moves`], its progress on the switches in `progress`.
 
 mod progress;
 #[cfg(test)]

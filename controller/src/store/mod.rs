@@ -2,7 +2,7 @@
 //!
 //! A [`Store`] applies each [`Change`] as a whole, durably, before it returns. It holds what the
 //! controller committed, not what switches hold: a job is added before its switches get it, and
-//! removed before they are cleared. [Reconciliation](crate::reconcile) makes them match after a crash.
+//! removed before they are cleared. [Reconciliation](ultima_planner::reconcile) makes them match after a crash.
 //!
 //! There are two: [`Embedded`], a `redb` file of one controller, and [`etcd`], which several
 //! controllers share.

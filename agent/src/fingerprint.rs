@@ -10,7 +10,7 @@ use ultima_wire::VERSION;
 
 use crate::job::error::Refusal;
 
-/// The version of the rendezvous, and of what its fields mean. 2: the codec interleaves units of 16 coefficients.
+/// The version of the rendezvous, and of what its fields mean. 2: the codec interleaves large buckets in units.
 const RENDEZVOUS_VERSION: u32 = 2;
 
 /// Fields that a rank may leave open: it takes rank 0's value.

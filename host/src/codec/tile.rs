@@ -4,8 +4,8 @@
 //! part *p* of block *l* is lane *pL* + *l*, and stages across the lanes complete the transform. A small tile
 //! has blocks of few entries.
 //!
-//! In the encoded bucket, coefficient *c* of the tile's block *b* is in unit ⌊*c*/16⌋, which has 16 coefficients of all
-//! *B* blocks. There, the tile's values follow those of the tiles before it: *c* mod 16 · *L* + *b*.
+//! In the encoded bucket, coefficient *c* of the tile's block *b* is in unit ⌊*c*/*U*⌋, which has *U* coefficients of all
+//! blocks of the bucket. There, the tile's values follow those of the tiles before it: *c* mod *U* · *L* + *b*.
 
 use super::hadamard;
 use super::signs::{Signs, TileSigns};
@@ -23,7 +23,10 @@ pub(super) struct Blocks {
 impl Blocks {
     /// Coefficients of a block that its tile has together in the encoded bucket.
     fn unit(self) -> usize {
-        self.len.min(GROUP)
+        match self.count < LARGE {
+            true => 1,
+            false => self.len.min(GROUP),
+        }
     }
 
     /// Cuts the bucket into wide tiles, then narrow or small ones.
@@ -86,6 +89,10 @@ impl Tile {
 /// Entries of a lane that are transposed together.
 const GROUP: usize = 16;
 
+/// Blocks from which on a bucket has units of 16 coefficients: of 2^12 entries, they are 4 MiB, about a second-level cache or
+/// more. Smaller buckets gain less, and packets take a larger share of them.
+const LARGE: usize = 256;
+
 /// Groups of a lane to prefetch ahead of the one to load or to store.
 const GROUPS_AHEAD: usize = 4;
 
@@ -115,15 +122,19 @@ impl Place<'_> {
         self.tile.len() < GROUP || self.blocks * self.parts < LANES
     }
 
-    /// The index of a row in the encoded bucket, from the tile's first value on. In a tile that is not small, a row is
-    /// [`LANES`] values. For a power of two and a smaller number, the index of the sum is the sum of the indices.
+    /// The index of a coefficient in the encoded bucket, from the tile's first value on. For a power of two and a smaller
+    /// number, the index of the sum is the sum of the indices.
     #[inline(always)]
-    fn index(&self, row: usize) -> usize {
-        let coefficient = row * self.parts;
+    fn index(&self, coefficient: usize) -> usize {
         coefficient / self.unit * self.pitch + coefficient % self.unit * self.blocks
     }
 
-    /// The indices of `R` rows that are `stride` apart, a power of two.
+    /// Coefficients of a row of a narrow tile that are together in the encoded bucket.
+    fn together(&self) -> usize {
+        self.parts.min(self.unit)
+    }
+
+    /// The indices of the coefficients of `R` rows of a wide tile that are `stride` apart, a power of two.
     #[inline(always)]
     fn indices<const R: usize>(&self, stride: usize) -> [usize; R] {
         let mut indices = [0; R];
@@ -242,16 +253,18 @@ impl Encode<'_> {
     fn store_narrow<S: Simd, const L: usize>(&mut self, simd: S, stride: usize) {
         let scale = self.place.scale;
         hadamard::far_pass::<S, true>(simd, self.place.tile, stride);
+        let together = self.place.together();
         for at in 0..self.place.tile.len() {
-            let index = self.place.index(at);
             let row = &mut self.place.tile[at];
             hadamard::across::<S, L, true>(simd, row);
-            // SAFETY: coefficients of this tile's blocks.
-            let encoded = unsafe { self.encoded.get(index, LANES) }.first_chunk_mut();
-            let encoded = encoded.expect("a row");
-            for part in 0..LANES / S::WIDTH {
-                let vector = simd.scale(simd.load(&row.0, part), scale);
-                simd.store(vector, encoded, part);
+            let row = row.0.map(|value| value * scale);
+            for (part, values) in (0..LANES / L)
+                .step_by(together)
+                .zip(row.chunks(together * L))
+            {
+                let index = self.place.index(at * (LANES / L) + part);
+                // SAFETY: coefficients of this tile's blocks.
+                unsafe { self.encoded.get(index, values.len()) }.copy_from_slice(values);
             }
         }
     }
@@ -357,14 +370,18 @@ impl Decode<'_> {
     #[inline(always)]
     fn load_narrow<S: Simd, const L: usize>(&mut self, simd: S, stride: usize) {
         let scale = self.place.scale;
+        let together = self.place.together();
         for at in 0..self.place.tile.len() {
-            let values = self.encoded[self.place.index(at)..].first_chunk();
-            let values = values.expect("a row of the encoded bucket");
-            let row = &mut self.place.tile[at];
-            for part in 0..LANES / S::WIDTH {
-                let vector = simd.scale(simd.load(values, part), scale);
-                simd.store(vector, &mut row.0, part);
+            let mut row = Row::ZERO;
+            let values = row.0.chunks_mut(together * L);
+            for (part, values) in (0..LANES / L).step_by(together).zip(values) {
+                let index = self.place.index(at * (LANES / L) + part);
+                values.copy_from_slice(&self.encoded[index..][..values.len()]);
             }
+            self.place.tile[at] = Row(row.0.map(|value| value * scale));
+        }
+        // A loop of its own: a vector load right after stores of its parts waits for them to reach the cache.
+        for row in self.place.tile.iter_mut() {
             hadamard::across::<S, L, false>(simd, row);
         }
         hadamard::far_pass::<S, false>(simd, self.place.tile, stride);
@@ -493,7 +510,11 @@ mod tests {
                     .collect();
                 for (at, value) in multiply(&flipped).into_iter().enumerate() {
                     let coefficient = at % tile.lane * parts + at / tile.lane;
-                    let unit = shape.len.min(16);
+                    let unit = if shape.count < 256 {
+                        1
+                    } else {
+                        shape.len.min(16)
+                    };
                     let index = coefficient / unit * unit * shape.count
                         + unit * tile.first_block
                         + coefficient % unit * tile.blocks
@@ -511,14 +532,12 @@ mod tests {
         let mut rows = vec![Row::ZERO; shape.len];
         for tile in shape.tiles() {
             let place = tile.place(shape, &mut rows, Signs::new(1, ID));
-            for row in 0..tile.lane {
-                let first = tile.first_value(shape) + place.index(row);
-                for value in 0..tile.blocks * place.parts {
-                    let previous = std::mem::replace(
-                        &mut blocks[first + value],
-                        tile.first_block + value % tile.blocks,
-                    );
-                    assert_eq!(previous, usize::MAX, "two rows have value {first}+{value}");
+            for coefficient in 0..shape.len {
+                let first = tile.first_value(shape) + place.index(coefficient);
+                for block in 0..tile.blocks {
+                    let previous =
+                        std::mem::replace(&mut blocks[first + block], tile.first_block + block);
+                    assert_eq!(previous, usize::MAX, "value {first}+{block} is used twice");
                 }
             }
         }
@@ -526,17 +545,17 @@ mod tests {
     }
 
     #[test]
-    fn a_run_takes_the_same_number_of_coefficients_of_every_block_but_for_a_unit() {
-        for count in [1, 3, 16, 17, 40, 63] {
-            let shape = Blocks { count, len: 256 };
+    fn a_run_takes_as_many_coefficients_of_every_block_but_for_a_unit() {
+        for (count, unit) in [(1, 1), (17, 1), (63, 1), (256, 16), (301, 16)] {
+            let shape = Blocks { count, len: 128 };
             let blocks = blocks_by_value(shape);
-            for run in [1, 16, 100, 352, 16 * count, 1000.min(blocks.len())] {
+            for run in [1, 16, 100, 352, 16 * count, 10_000] {
                 let run = run.min(blocks.len());
-                for missing in blocks.windows(run).step_by(7) {
+                for missing in blocks.windows(run).step_by(97) {
                     let mut taken = vec![0; count];
                     missing.iter().for_each(|&block| taken[block] += 1);
-                    let least = 16 * (run / (16 * count));
-                    let most = 16 * run.div_ceil(16 * count);
+                    let least = unit * (run / (unit * count));
+                    let most = unit * run.div_ceil(unit * count);
                     assert!(
                         taken.iter().all(|taken| (least..=most).contains(taken)),
                         "{count} blocks, a run of {run}: {taken:?}"

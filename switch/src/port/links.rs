@@ -26,6 +26,8 @@ pub(super) enum Link {
 
 mod ioctl {
     nix::ioctl_readwrite_bad!(interface_flags, libc::SIOCGIFFLAGS, libc::ifreq);
+    nix::ioctl_readwrite_bad!(interface_mtu, libc::SIOCGIFMTU, libc::ifreq);
+    nix::ioctl_readwrite_bad!(interface_driver, libc::SIOCETHTOOL, libc::ifreq);
     nix::ioctl_write_ptr_bad!(set_interface_flags, libc::SIOCSIFFLAGS, libc::ifreq);
 }
 
@@ -61,6 +63,36 @@ pub(super) fn enable(
     // SAFETY: an ifreq with a name that ends with a zero and flags, borrowed for the call.
     unsafe { ioctl::set_interface_flags(socket.as_raw_fd(), &raw const request) }?;
     Ok(())
+}
+
+/// Returns the MTU of the interface with this index.
+pub(super) fn mtu(index: libc::c_uint, socket: BorrowedFd<'_>) -> nix::Result<usize> {
+    let mut request = request(&if_indextoname(index)?);
+    // SAFETY: an ifreq with a name that ends with a zero, borrowed for the call.
+    unsafe { ioctl::interface_mtu(socket.as_raw_fd(), &raw mut request) }?;
+    // SAFETY: the call has filled in this member of the union, and any bits are an integer.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(usize::try_from(mtu).unwrap_or(0))
+}
+
+/// True if the interface with this index is one end of a veth pair.
+pub(super) fn is_veth(index: libc::c_uint, socket: BorrowedFd<'_>) -> bool {
+    /// ETHTOOL_GDRVINFO and the size of its answer, `ethtool_drvinfo` (`linux/ethtool.h`), which libc does not have.
+    const GET_DRIVER: u32 = 3;
+    const ANSWER: usize = 196;
+    /// Where the driver's name begins in it.
+    const NAME: usize = 4;
+    let Ok(name) = if_indextoname(index) else {
+        return false;
+    };
+    let mut answer = [0; ANSWER / 4];
+    answer[0] = GET_DRIVER;
+    let mut request = request(&name);
+    request.ifr_ifru.ifru_data = answer.as_mut_ptr().cast();
+    // SAFETY: an ifreq with a name that ends with a zero, and with the address of as many bytes as the kernel writes.
+    let done = unsafe { ioctl::interface_driver(socket.as_raw_fd(), &raw mut request) };
+    let bytes = answer.iter().flat_map(|word| word.to_ne_bytes());
+    done.is_ok() && bytes.skip(NAME).take(5).eq(*b"veth\0")
 }
 
 /// Returns a request for the interface of this name.

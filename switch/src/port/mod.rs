@@ -2,7 +2,7 @@
 //!
 //! | attachment | module |
 //! | --- | --- |
-//! | Linux network interface, veth or physical | [`raw`], received through a [`ring`] |
+//! | Linux network interface, veth or physical | [`raw`], received through a [`ring`], sent to a veth through [`xdp`] |
 //! | Unix socket, listening or inherited | [`seqpacket`] |
 //! | pcap files | [`replay`] |
 //! | P4Runtime controllers | [`controller`] |
@@ -17,6 +17,7 @@ pub(crate) mod raw;
 pub(crate) mod replay;
 mod ring;
 pub(crate) mod seqpacket;
+mod xdp;
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -1,13 +1,14 @@
 //! Ports on Linux network interfaces: AF_PACKET sockets (packet(7)).
 //!
-//! Frames come in through a ring shared with the kernel, and leave by sendmmsg through a socket of
-//! their own, which spares each of them an offload header. Not through a ring: of what lies in a
-//! slot of PACKET_TX_RING the kernel makes a copy anyway before it hands it over a veth.
+//! Frames arrive through a ring that this process shares with the kernel. They leave through an AF_XDP ring where the
+//! interface is a veth and the kernel has AF_XDP, and otherwise by sendmmsg through a second socket, which needs no offload
+//! headers. PACKET_TX_RING is no faster: the kernel copies its frames anyway before a veth carries them.
 //!
 //! The interface keeps its own IP stack; what arrives there is seen by both. Frames that the host
 //! itself sends through the interface are ignored, so that the switch does not see its own.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -20,11 +21,13 @@ use super::links::{self, Link};
 use super::mmsg::{self, Frame, RxBatch};
 use super::offload::{Gso, Refused, VNET_HEADER, VnetHeader};
 use super::ring::{Content, RxRing};
+use super::xdp::{self, Sent, TxRing};
 use super::{Interest, PortIo, Received, packet_socket};
 use crate::tm::{BATCH, Departure, Medium, Nanos};
 
 /// Ethernet header and one VLAN tag: what a frame may have on top of the interface's MTU.
 const VLAN_TAG: usize = 4;
+const ETHERNET_HEADER: usize = 14;
 /// Until another try when an interface's own queue is full, which nothing reports the end of: at
 /// 10 Gbit/s, 60 kB leave it in that time.
 const CONGESTION_PAUSE: Nanos = 50_000;
@@ -48,6 +51,13 @@ pub(crate) struct RawPort {
     ring: RxRing,
     receiver: OwnedFd,
     sender: OwnedFd,
+    /// Sends frames that have a length in `ring_takes`.
+    tx_ring: Option<TxRing>,
+    ring_takes: RangeInclusive<usize>,
+    /// The kernel dropped the frame that must leave next. Later frames may be in the send ring.
+    dropped: bool,
+    /// Number of frames in the send ring when [`Medium::send`] last returned.
+    staged: usize,
     receiving: Interest,
     sending: Interest,
     /// As of the last news.
@@ -81,10 +91,14 @@ impl RawPort {
             Link::NoCarrier => tracing::info!("{name} has no carrier: its other end is down"),
             Link::Running | Link::Gone => {}
         }
-        Ok(RawPort {
+        let mut port = RawPort {
             ring,
             receiver,
             sender,
+            tx_ring: None,
+            ring_takes: RangeInclusive::new(1, 0),
+            dropped: false,
+            staged: 0,
             receiving: Interest::in_frames(),
             sending: Interest::in_room(),
             link,
@@ -94,7 +108,100 @@ impl RawPort {
             warned: false,
             name: name.to_owned(),
             index,
-        })
+        };
+        port.open_tx_ring();
+        Ok(port)
+    }
+
+    /// Opens the send ring of a veth. Other drivers were not tested.
+    fn open_tx_ring(&mut self) {
+        let socket = self.sender.as_fd();
+        if self.tx_ring.is_some() || !links::is_veth(self.index, socket) {
+            return;
+        }
+        match TxRing::open(self.index) {
+            Ok(ring) => {
+                self.tx_ring = Some(ring);
+                self.read_mtu();
+            }
+            Err(error) => tracing::debug!("{}: no AF_XDP socket: {error}", self.name),
+        }
+    }
+
+    /// Reads the MTU. The packet socket refuses longer frames, and those without a payload.
+    fn read_mtu(&mut self) {
+        let mtu = links::mtu(self.index, self.sender.as_fd()).unwrap_or(0);
+        self.ring_takes = ETHERNET_HEADER + 1..=xdp::CHUNK.min(mtu + ETHERNET_HEADER);
+    }
+
+    /// True if a frame leaves through the send ring.
+    fn ring_takes(&self, frame: &[u8]) -> bool {
+        self.tx_ring.is_some() && self.ring_takes.contains(&frame.len())
+    }
+
+    /// Closes the send ring and drops the frames in it.
+    fn close_tx_ring(&mut self) {
+        self.tx_ring = None;
+        self.staged = 0;
+        self.dropped = false;
+    }
+
+    /// Sends frames through the ring, up to the first one that it does not take. Returns false if the interface is full.
+    fn send_by_ring(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) -> bool {
+        let limits = self.ring_takes.clone();
+        let Some(ring) = &mut self.tx_ring else {
+            return true;
+        };
+        let more = frames[self.staged..].iter();
+        let put = more.take_while(|frame| limits.contains(&frame.len()) && ring.put(frame));
+        let put = self.staged + put.count();
+        let sent = ring.send();
+        self.staged = ring.waiting();
+        let left = put - self.staged - usize::from(sent == Sent::Dropped);
+        self.refusals.taken(&frames[..left]);
+        reports.extend((0..left).map(|_| Departure::Left));
+        match sent {
+            Sent::All => true,
+            Sent::Dropped => {
+                self.dropped = true;
+                true
+            }
+            Sent::Busy => {
+                self.congested = true;
+                false
+            }
+            Sent::Gone => {
+                reports.extend((0..self.staged).map(|_| Departure::NoPeer));
+                self.close_tx_ring();
+                true
+            }
+        }
+    }
+
+    /// Sends frames through the packet socket. Returns false if the interface is full.
+    fn send_by_socket(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) -> bool {
+        match mmsg::send(self.sender.as_fd(), frames) {
+            Ok(taken) => {
+                self.refusals.taken(&frames[..taken]);
+                reports.extend((0..taken).map(|_| Departure::Left));
+            }
+            Err(error) => match error.raw_os_error().map(Errno::from_raw) {
+                Some(Errno::EAGAIN) => return false,
+                Some(Errno::ENOBUFS) if self.refusals.is_final(frames[0], Instant::now()) => {
+                    reports.push(Departure::Oversize);
+                }
+                Some(Errno::ENOBUFS) => {
+                    self.congested = true;
+                    return false;
+                }
+                Some(Errno::EINTR) => {}
+                Some(Errno::EMSGSIZE) => reports.push(Departure::Oversize),
+                // A frame without an Ethernet header (EINVAL), or an interface that is down
+                // (ENETDOWN) or gone (ENXIO), of which the news is on its way.
+                _ => reports.push(Departure::NoPeer),
+            },
+        }
+        true
     }
 }
 
@@ -236,6 +343,10 @@ impl PortIo for RawPort {
             tracing::info!("{}: {:?}, now {link:?}", self.name, self.link);
             self.link = link;
         }
+        if link == Link::Running {
+            self.open_tx_ring();
+            self.read_mtu();
+        }
     }
 
     fn retry_after(&self) -> Option<Nanos> {
@@ -257,30 +368,26 @@ impl Medium for RawPort {
         if !self.connected() {
             // Where there is no carrier the kernel takes frames and drops them without a word.
             reports.extend(frames[reports.len()..].iter().map(|_| Departure::NoPeer));
+            if self.staged > 0 || self.dropped {
+                self.close_tx_ring();
+            }
             return;
         }
         while reports.len() < frames.len() {
             let rest = &frames[reports.len()..];
-            match mmsg::send(self.sender.as_fd(), rest) {
-                Ok(taken) => {
-                    self.refusals.taken(&rest[..taken]);
-                    reports.extend((0..taken).map(|_| Departure::Left));
-                }
-                Err(error) => match error.raw_os_error().map(Errno::from_raw) {
-                    Some(Errno::EAGAIN) => return,
-                    Some(Errno::ENOBUFS) if self.refusals.is_final(rest[0], Instant::now()) => {
-                        reports.push(Departure::Oversize);
-                    }
-                    Some(Errno::ENOBUFS) => {
-                        self.congested = true;
-                        return;
-                    }
-                    Some(Errno::EINTR) => {}
-                    Some(Errno::EMSGSIZE) => reports.push(Departure::Oversize),
-                    // A frame without an Ethernet header (EINVAL), or an interface that is down
-                    // (ENETDOWN) or gone (ENXIO), of which the news is on its way.
-                    _ => reports.push(Departure::NoPeer),
-                },
+            let more = if self.dropped {
+                let reported = reports.len();
+                let more = self.send_by_socket(&rest[..1], reports);
+                self.dropped = reports.len() == reported;
+                more
+            } else if self.ring_takes(rest[0]) {
+                self.send_by_ring(rest, reports)
+            } else {
+                let not_ring = rest.iter().take_while(|frame| !self.ring_takes(frame));
+                self.send_by_socket(&rest[..not_ring.count()], reports)
+            };
+            if !more {
+                return;
             }
         }
     }

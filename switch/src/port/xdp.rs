@@ -1,0 +1,314 @@
+//! Frames to an interface, written where the kernel reads them: the send ring of an AF_XDP socket in copy mode (the
+//! kernel's `networking/af_xdp.rst`).
+//!
+//! A frame costs less than through a packet socket: one system call starts up to 32 frames, and none of them has a message
+//! header or passes a queueing discipline. Frames wait in the ring until [`TxRing::send`].
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::num::NonZeroUsize;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::errno::Errno;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+/// Bytes of a chunk, which holds one frame.
+pub(super) const CHUNK: usize = 2048;
+/// Number of chunks, and of slots in each ring.
+const CHUNKS: usize = 128;
+/// Calls of `sendto` in a row without a frame that leaves.
+const TRIES: usize = 8;
+
+/// The outcome of [`TxRing::send`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// All frames have left.
+    All,
+    /// The kernel dropped the last one of the frames that are no longer in the ring.
+    Dropped,
+    /// The interface is busy.
+    Busy,
+    /// The interface is down or gone.
+    Gone,
+}
+
+/// A send ring.
+pub(super) struct TxRing {
+    socket: OwnedFd,
+    /// Chunks, one per slot of the ring.
+    chunks: Mapping,
+    sends: Ring,
+    completions: Ring,
+    /// Number of frames put into the ring.
+    put: u32,
+    /// Number of chunks that the kernel has returned.
+    returned: u32,
+    /// Free chunks. The one that was returned last is used first, because it is likely to be in the cache.
+    free: Vec<u64>,
+}
+
+// SAFETY: the mappings belong to this value alone, whichever thread it is on.
+unsafe impl Send for TxRing {}
+
+/// Memory that is unmapped when it is dropped.
+struct Mapping {
+    memory: NonNull<u8>,
+    len: NonZeroUsize,
+}
+
+/// A ring that this process and the kernel share.
+struct Ring {
+    memory: Mapping,
+    producer: usize,
+    consumer: usize,
+    slots: usize,
+}
+
+impl TxRing {
+    /// Opens a ring to the interface with this index. Fails where the kernel has no AF_XDP, where another process sends
+    /// this way, and beyond the limit of locked memory.
+    pub(super) fn open(index: libc::c_uint) -> io::Result<Self> {
+        let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: takes integers only.
+        let fd = unsafe { libc::socket(libc::AF_XDP, flags, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: socket() returned a new descriptor, which nothing else owns.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let chunks = Mapping::anonymous(CHUNK * CHUNKS)?;
+        // SAFETY: a plain C structure for which all zeros are valid.
+        let mut region: libc::xdp_umem_reg = unsafe { zeroed() };
+        region.addr = chunks.memory.as_ptr() as u64;
+        region.len = (CHUNK * CHUNKS) as u64;
+        region.chunk_size = CHUNK as u32;
+        set_option(&socket, libc::XDP_UMEM_REG, &region)?;
+        // Every socket needs a ring for received frames, too; this one stays empty.
+        for ring in [
+            libc::XDP_UMEM_FILL_RING,
+            libc::XDP_UMEM_COMPLETION_RING,
+            libc::XDP_TX_RING,
+        ] {
+            set_option(&socket, ring, &(CHUNKS as libc::c_int))?;
+        }
+        let offsets = offsets(&socket)?;
+        let sends = Ring::map::<libc::xdp_desc>(&socket, libc::XDP_PGOFF_TX_RING, &offsets.tx)?;
+        let at = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
+        let completions = Ring::map::<u64>(&socket, at, &offsets.cr)?;
+        bind(&socket, index)?;
+        Ok(TxRing {
+            socket,
+            chunks,
+            sends,
+            completions,
+            put: 0,
+            returned: 0,
+            free: (0..CHUNKS as u64).rev().map(|n| n * CHUNK as u64).collect(),
+        })
+    }
+
+    /// Puts a frame of at most [`CHUNK`] bytes into the ring. Returns false if the ring is full.
+    pub(super) fn put(&mut self, frame: &[u8]) -> bool {
+        assert!(frame.len() <= CHUNK);
+        if self.free.is_empty() {
+            self.take_back();
+        }
+        let Some(chunk) = self.free.pop() else {
+            return false;
+        };
+        let descriptor = libc::xdp_desc {
+            addr: chunk,
+            len: frame.len() as u32,
+            options: 0,
+        };
+        // SAFETY: the chunk lies in the mapping and is free, so the kernel does not access it. There are as many slots as
+        // chunks, so the slot is free, too.
+        unsafe {
+            let to = self.chunks.memory.add(chunk as usize).as_ptr();
+            ptr::copy_nonoverlapping(frame.as_ptr(), to, frame.len());
+            self.sends.slot(self.put).write(descriptor);
+        }
+        self.put = self.put.wrapping_add(1);
+        self.sends.producer().store(self.put, Ordering::Release);
+        true
+    }
+
+    /// Number of frames in the ring.
+    pub(super) fn waiting(&self) -> usize {
+        let taken = self.sends.consumer().load(Ordering::Acquire);
+        self.put.wrapping_sub(taken) as usize
+    }
+
+    /// Sends the frames in the ring, until the kernel drops one.
+    pub(super) fn send(&self) -> Sent {
+        let mut tries = TRIES;
+        let mut waiting = self.waiting();
+        while waiting > 0 {
+            // SAFETY: sends no bytes of its own, and takes a null address.
+            let sent = unsafe {
+                let fd = self.socket.as_raw_fd();
+                libc::sendto(fd, ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0)
+            };
+            let left = self.waiting();
+            if sent < 0 {
+                match Errno::last() {
+                    // A call sends a limited number of frames.
+                    Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS => {}
+                    Errno::EBUSY => return Sent::Dropped,
+                    _ => return Sent::Gone,
+                }
+            }
+            tries = if left < waiting { TRIES } else { tries - 1 };
+            if tries == 0 {
+                return Sent::Busy;
+            }
+            waiting = left;
+        }
+        Sent::All
+    }
+
+    /// Takes back the chunks of frames that have left.
+    fn take_back(&mut self) {
+        let end = self.completions.producer().load(Ordering::Acquire);
+        while self.returned != end {
+            // SAFETY: the kernel has filled the slots before its producer, each with an address.
+            self.free
+                .push(unsafe { self.completions.slot::<u64>(self.returned).read() });
+            self.returned = self.returned.wrapping_add(1);
+        }
+        self.completions.consumer().store(end, Ordering::Release);
+    }
+}
+
+impl Mapping {
+    fn anonymous(len: usize) -> io::Result<Self> {
+        let len = NonZeroUsize::new(len).ok_or(io::ErrorKind::InvalidInput)?;
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of this process.
+        let memory = unsafe { mmap_anonymous(None, len, protection, MapFlags::MAP_PRIVATE) }?;
+        Ok(Mapping {
+            memory: memory.cast(),
+            len,
+        })
+    }
+
+    fn of_socket(socket: &OwnedFd, at: libc::off_t, len: usize) -> io::Result<Self> {
+        let len = NonZeroUsize::new(len).ok_or(io::ErrorKind::InvalidInput)?;
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
+        // SAFETY: as above.
+        let memory = unsafe { mmap(None, len, protection, flags, socket, at) }?;
+        Ok(Mapping {
+            memory: memory.cast(),
+            len,
+        })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping has this length, and no reference into it outlives its owner. A failure would only leave it
+        // mapped.
+        let _ = unsafe { munmap(self.memory.cast(), self.len.get()) };
+    }
+}
+
+impl Ring {
+    /// Maps a ring with slots of type `T`.
+    fn map<T>(
+        socket: &OwnedFd,
+        at: libc::off_t,
+        offsets: &libc::xdp_ring_offset,
+    ) -> io::Result<Self> {
+        let slots = offsets.desc as usize;
+        Ok(Ring {
+            memory: Mapping::of_socket(socket, at, slots + CHUNKS * size_of::<T>())?,
+            producer: offsets.producer as usize,
+            consumer: offsets.consumer as usize,
+            slots,
+        })
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: the kernel's offset lies within the mapping, and both sides access this word atomically.
+        unsafe { self.memory.memory.add(self.producer).cast().as_ref() }
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { self.memory.memory.add(self.consumer).cast().as_ref() }
+    }
+
+    /// Returns the slot of the frame with this number. `T` is the type that the ring was mapped with.
+    fn slot<T>(&self, number: u32) -> NonNull<T> {
+        let index = number as usize % CHUNKS;
+        // SAFETY: the mapping has CHUNKS slots behind this offset.
+        unsafe { self.memory.memory.add(self.slots).cast().add(index) }
+    }
+}
+
+fn set_option<T>(socket: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
+    // SAFETY: the value is a plain C structure or integer of the stated length, borrowed for the call.
+    let rc = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_XDP,
+            option,
+            ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if rc < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Returns where the parts of the rings lie in their mappings.
+fn offsets(socket: &OwnedFd) -> io::Result<libc::xdp_mmap_offsets> {
+    // SAFETY: a plain C structure for which all zeros are valid.
+    let mut offsets: libc::xdp_mmap_offsets = unsafe { zeroed() };
+    let mut len = size_of::<libc::xdp_mmap_offsets>() as libc::socklen_t;
+    // SAFETY: the option fills a structure of the stated length.
+    let rc = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_XDP,
+            libc::XDP_MMAP_OFFSETS,
+            (&raw mut offsets).cast(),
+            &raw mut len,
+        )
+    };
+    // Kernels before 5.4 have shorter offsets.
+    if rc < 0 || len as usize != size_of::<libc::xdp_mmap_offsets>() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    Ok(offsets)
+}
+
+/// Binds to the interface with this index, in copy mode, which all drivers have.
+fn bind(socket: &OwnedFd, index: libc::c_uint) -> io::Result<()> {
+    let address = libc::sockaddr_xdp {
+        sxdp_family: libc::AF_XDP as u16,
+        sxdp_flags: libc::XDP_COPY,
+        sxdp_ifindex: index,
+        sxdp_queue_id: 0,
+        sxdp_shared_umem_fd: 0,
+    };
+    // SAFETY: a sockaddr_xdp of its own length, borrowed for the call.
+    let rc = unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_xdp>() as libc::socklen_t,
+        )
+    };
+    if rc < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}

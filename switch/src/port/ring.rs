@@ -22,6 +22,8 @@ use super::packet_socket::set_option;
 const SLOT: usize = 2048;
 /// Slots of a ring: 14 ms at 300,000 frames a second, 8 MiB.
 const SLOTS: usize = 4096;
+/// Bytes of the next slot to load ahead: all of an ordinary frame.
+const PREFETCHED: usize = 1600;
 /// What the kernel allocates in one piece.
 const BLOCK: usize = 64 * 1024;
 
@@ -97,12 +99,31 @@ impl RxRing {
             return None;
         }
         self.next = (self.next + 1) % SLOTS;
+        self.prefetch(self.next);
         // SAFETY: as long as its status says that the slot is ours, which is until the `Slot` is
         // dropped, the kernel does not touch it; `next` lends one slot at a time.
         let bytes = unsafe { std::slice::from_raw_parts_mut(slot.as_ptr().add(4), SLOT - 4) };
         let content = content(bytes, flags);
         Some(Slot { content, status })
     }
+}
+
+/// Bytes that one prefetch instruction loads.
+const LINE: usize = 64;
+
+impl RxRing {
+    /// Loads a slot into the cache while the frame before it is processed: the CPU that wrote it is usually another one.
+    #[cfg(target_arch = "x86_64")]
+    fn prefetch(&self, slot: usize) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        for at in (0..PREFETCHED).step_by(LINE) {
+            // SAFETY: the address lies within the mapping. A prefetch has no effect but on speed.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.memory.add(slot * SLOT + at).as_ptr().cast()) }
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn prefetch(&self, _: usize) {}
 }
 
 /// Reads a slot's header; `bytes` are the slot without the status.

@@ -180,6 +180,7 @@ impl Forwarder {
             let events = &events[..count];
             busy = events.iter().any(|event| event.data() == WAKE);
             if busy {
+                idle_poll.commanded(clock.now());
                 // Frames that can leave at once leave first, so that ingress and egress of one packet see the
                 // same state. This ends: queues are bounded, and nothing is received meanwhile. A frame that
                 // arrives after a command was sent sees its effect.

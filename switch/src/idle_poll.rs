@@ -1,7 +1,8 @@
 //! Decides whether an idle thread polls again or sleeps.
 //!
 //! Sleeping and waking on another CPU takes tens of microseconds, a few times as long as a packet. While recent pauses
-//! between packets are shorter than that, polling costs less.
+//! between packets are shorter than that, polling costs less. It costs other threads their CPU, though: while controllers send
+//! requests, the thread sleeps, because decoding a request takes longer than running it.
 
 use crate::tm::Nanos;
 
@@ -9,6 +10,8 @@ use crate::tm::Nanos;
 const AWAKE: Nanos = 30_000;
 /// Upper bound of a pause in the average, so that a few short pauses after a long one suffice to poll again.
 const LONGEST: Nanos = 4 * AWAKE;
+/// How long the thread does not poll after a command of a controller.
+const AFTER_COMMAND: Nanos = 1_000_000;
 /// A new pause has weight 2^-WEIGHT in the average.
 const WEIGHT: u32 = 2;
 
@@ -19,6 +22,8 @@ pub(crate) struct IdlePoll {
     pause: Nanos,
     /// Start of the current pause.
     since: Option<Nanos>,
+    /// Do not poll before this time.
+    not_before: Nanos,
 }
 
 impl IdlePoll {
@@ -27,13 +32,19 @@ impl IdlePoll {
         IdlePoll {
             pause: LONGEST,
             since: None,
+            not_before: 0,
         }
+    }
+
+    /// Records that the thread runs commands at this time.
+    pub(crate) fn commanded(&mut self, now: Nanos) {
+        self.not_before = now + AFTER_COMMAND;
     }
 
     /// Records that there is nothing to do at this time. Returns true to poll again, false to sleep.
     pub(crate) fn idle(&mut self, now: Nanos) -> bool {
         let since = *self.since.get_or_insert(now);
-        self.pause < AWAKE && now.saturating_sub(since) < AWAKE
+        now >= self.not_before && self.pause < AWAKE && now.saturating_sub(since) < AWAKE
     }
 
     /// Records that there was something to do.
@@ -69,6 +80,19 @@ mod tests {
         assert!((90..100).contains(&stayed), "{stayed}");
         let stayed = awake(&mut idle_poll, 100, LONGEST * 100);
         assert!((1..5).contains(&stayed), "{stayed}");
+    }
+
+    #[test]
+    fn the_thread_sleeps_while_commands_arrive() {
+        let mut idle_poll = IdlePoll::new();
+        awake(&mut idle_poll, 100, 0);
+        idle_poll.commanded(5);
+        assert!(!idle_poll.idle(5));
+        idle_poll.busy(6);
+        assert!(!idle_poll.idle(5 + AFTER_COMMAND - 1));
+        idle_poll.busy(5 + AFTER_COMMAND);
+        awake(&mut idle_poll, 100, 0);
+        assert!(idle_poll.idle(5 + AFTER_COMMAND));
     }
 
     #[test]

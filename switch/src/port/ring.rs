@@ -118,7 +118,9 @@ impl RxRing {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         for at in (0..PREFETCHED).step_by(LINE) {
             // SAFETY: the address lies within the mapping. A prefetch has no effect but on speed.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.memory.add(slot * SLOT + at).as_ptr().cast()) }
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(self.memory.add(slot * SLOT + at).as_ptr().cast())
+            }
         }
     }
 

@@ -56,6 +56,9 @@ struct Arguments {
     /// Frames per latency measurement
     #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u32).range(100..))]
     frames: u32,
+    /// Only these quantities
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Rates, Part::Latency, Part::Writes])]
+    only: Vec<Part>,
     /// Only the embedded switch
     #[arg(long)]
     alone: bool,
@@ -68,6 +71,14 @@ struct Arguments {
     /// One short round, as `cargo bench -- --test` requests of all benches
     #[arg(long, hide = true)]
     test: bool,
+}
+
+/// A group of rows.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    Rates,
+    Latency,
+    Writes,
 }
 
 /// One measurement.
@@ -150,28 +161,32 @@ fn measure(program: Option<PathBuf>, arguments: &Arguments) -> io::Result<()> {
             };
             for traffic in Traffic::all() {
                 let name = name(traffic);
-                let [a, b] =
-                    both(bmv2.as_ref(), &embedded, Trial::Rates(traffic, span))?.map(|sample| {
-                        match sample {
+                if arguments.only.contains(&Part::Rates) {
+                    let [a, b] = both(bmv2.as_ref(), &embedded, Trial::Rates(traffic, span))?.map(
+                        |sample| match sample {
                             Some(Sample::Rates(rates)) => rates,
                             _ => Rates::UNKNOWN,
-                        }
-                    });
-                add(
-                    format!("{name}: most received, frames/s"),
-                    0,
-                    [a.most, b.most],
-                );
-                add(
-                    format!("{name}: without loss, frames/s"),
-                    0,
-                    [a.lossless, b.lossless],
-                );
-                add(
-                    format!("{name}: received per second of the switch's CPU time"),
-                    0,
-                    [a.per_cpu_second, b.per_cpu_second],
-                );
+                        },
+                    );
+                    add(
+                        format!("{name}: most received, frames/s"),
+                        0,
+                        [a.most, b.most],
+                    );
+                    add(
+                        format!("{name}: without loss, frames/s"),
+                        0,
+                        [a.lossless, b.lossless],
+                    );
+                    add(
+                        format!("{name}: received per second of the switch's CPU time"),
+                        0,
+                        [a.per_cpu_second, b.per_cpu_second],
+                    );
+                }
+                if !arguments.only.contains(&Part::Latency) {
+                    continue;
+                }
                 for (how, pause) in [("back to back", Duration::ZERO), ("1,000/s", PAUSE)] {
                     let trial = Trial::Latency(traffic, arguments.frames as usize, pause);
                     let [a, b] =
@@ -186,6 +201,9 @@ fn measure(program: Option<PathBuf>, arguments: &Arguments) -> io::Result<()> {
                 }
             }
             for rate in WHILE_WRITING {
+                if !arguments.only.contains(&Part::Writes) {
+                    break;
+                }
                 let [a, b] =
                     both(bmv2.as_ref(), &embedded, Trial::Writes(rate))?.map(
                         |sample| match sample {

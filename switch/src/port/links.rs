@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use nix::net::if_::if_indextoname;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
+    socket,
 };
 
 /// The link state of an interface.
@@ -26,8 +27,6 @@ pub(super) enum Link {
 
 mod ioctl {
     nix::ioctl_readwrite_bad!(interface_flags, libc::SIOCGIFFLAGS, libc::ifreq);
-    nix::ioctl_readwrite_bad!(interface_mtu, libc::SIOCGIFMTU, libc::ifreq);
-    nix::ioctl_readwrite_bad!(interface_driver, libc::SIOCETHTOOL, libc::ifreq);
     nix::ioctl_write_ptr_bad!(set_interface_flags, libc::SIOCSIFFLAGS, libc::ifreq);
 }
 
@@ -65,34 +64,74 @@ pub(super) fn enable(
     Ok(())
 }
 
-/// Returns the MTU of the interface with this index.
-pub(super) fn mtu(index: libc::c_uint, socket: BorrowedFd<'_>) -> nix::Result<usize> {
-    let mut request = request(&if_indextoname(index)?);
-    // SAFETY: an ifreq with a name that ends with a zero, borrowed for the call.
-    unsafe { ioctl::interface_mtu(socket.as_raw_fd(), &raw mut request) }?;
-    // SAFETY: the call has filled in this member of the union, and any bits are an integer.
-    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    Ok(usize::try_from(mtu).unwrap_or(0))
+/// Facts of an interface that decide how frames leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Details {
+    pub(super) mtu: usize,
+    /// True for one end of a veth pair without a queueing discipline.
+    pub(super) plain_veth: bool,
 }
 
-/// True if the interface with this index is one end of a veth pair.
-pub(super) fn is_veth(index: libc::c_uint, socket: BorrowedFd<'_>) -> bool {
-    /// ETHTOOL_GDRVINFO and the size of its answer, `ethtool_drvinfo` (`linux/ethtool.h`), which libc does not have.
-    const GET_DRIVER: u32 = 3;
-    const ANSWER: usize = 196;
-    /// Where the driver's name begins in it.
-    const NAME: usize = 4;
-    let Ok(name) = if_indextoname(index) else {
-        return false;
-    };
-    let mut answer = [0; ANSWER / 4];
-    answer[0] = GET_DRIVER;
-    let mut request = request(&name);
-    request.ifr_ifru.ifru_data = answer.as_mut_ptr().cast();
-    // SAFETY: an ifreq with a name that ends with a zero, and with the address of as many bytes as the kernel writes.
-    let done = unsafe { ioctl::interface_driver(socket.as_raw_fd(), &raw mut request) };
-    let bytes = answer.iter().flat_map(|word| word.to_ne_bytes());
-    done.is_ok() && bytes.skip(NAME).take(5).eq(*b"veth\0")
+impl Details {
+    /// Asks for the interface with this index (RTM_GETLINK of rtnetlink(7)).
+    pub(super) fn of(index: libc::c_uint) -> nix::Result<Self> {
+        let socket = socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            SockProtocol::NetlinkRoute,
+        )?;
+        // A nlmsghdr (length, type, flags, and two numbers that are not needed) and an ifinfomsg (family, type, index, flags).
+        let mut request = [0; LINK_ATTRIBUTES];
+        request[..4].copy_from_slice(&(LINK_ATTRIBUTES as u32).to_ne_bytes());
+        request[4..6].copy_from_slice(&libc::RTM_GETLINK.to_ne_bytes());
+        request[6..8].copy_from_slice(&(libc::NLM_F_REQUEST as u16).to_ne_bytes());
+        request[20..24].copy_from_slice(&index.to_ne_bytes());
+        send(socket.as_raw_fd(), &request, MsgFlags::empty())?;
+        let mut answer = vec![0; 32 * 1024];
+        let len = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+        Details::read(&answer[..len]).ok_or(Errno::ENODEV)
+    }
+
+    /// Reads an RTM_NEWLINK message.
+    fn read(message: &[u8]) -> Option<Self> {
+        if message.get(4..6)? != libc::RTM_NEWLINK.to_ne_bytes() {
+            return None;
+        }
+        let attributes = message.get(LINK_ATTRIBUTES..)?;
+        let mtu = attribute(attributes, IFLA_MTU)?.first_chunk()?;
+        let link = attribute(attributes, IFLA_LINKINFO);
+        let kind = link.and_then(|link| attribute(link, IFLA_INFO_KIND));
+        let queue = attribute(attributes, IFLA_QDISC);
+        Some(Details {
+            mtu: u32::from_ne_bytes(*mtu) as usize,
+            plain_veth: kind == Some(b"veth\0") && queue == Some(b"noqueue\0"),
+        })
+    }
+}
+
+// Attributes of a link, `linux/if_link.h`. libc has them for Android only.
+const IFLA_MTU: u16 = 4;
+const IFLA_QDISC: u16 = 6;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+/// Bytes of the headers in front of a link's attributes.
+const LINK_ATTRIBUTES: usize = 32;
+
+/// Finds an attribute: each has a length with its header, a type, and its value up to a multiple of four bytes.
+fn attribute(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
+    const HEADER: usize = 4;
+    /// Bits of the type that describe the value.
+    const FLAGS: u16 = 0xc000;
+    loop {
+        let half = |at: usize| Some(u16::from_ne_bytes(*attributes.get(at..)?.first_chunk()?));
+        let len = usize::from(half(0)?);
+        let value = attributes.get(HEADER..len)?;
+        if half(2)? & !FLAGS == kind {
+            return Some(value);
+        }
+        attributes = attributes.get(len.next_multiple_of(4)..)?;
+    }
 }
 
 /// Returns a request for the interface of this name.
@@ -117,7 +156,7 @@ fn flags(name: &CStr, socket: BorrowedFd<'_>) -> nix::Result<libc::c_int> {
     Ok(libc::c_int::from(flags))
 }
 
-/// Notifies of changes of any interface.
+/// Notifies of changes of any interface and of any queueing discipline.
 ///
 /// It ignores the contents of messages, because netlink may lose some (netlink(7)). After a notification, query the state of
 /// the interfaces of interest.
@@ -132,7 +171,7 @@ impl LinkNews {
             SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
             SockProtocol::NetlinkRoute,
         )?;
-        let groups = libc::RTMGRP_LINK.cast_unsigned();
+        let groups = (libc::RTMGRP_LINK | libc::RTMGRP_TC).cast_unsigned();
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
         Ok(LinkNews(socket))
     }
@@ -154,5 +193,46 @@ impl LinkNews {
 impl AsFd for LinkNews {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An attribute with padding.
+    fn one(kind: u16, value: &[u8]) -> Vec<u8> {
+        let len = 4 + value.len();
+        let mut bytes = (len as u16).to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(value);
+        bytes.resize(len.next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn message(kind: &[u8], queue: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; LINK_ATTRIBUTES];
+        bytes[4..6].copy_from_slice(&libc::RTM_NEWLINK.to_ne_bytes());
+        // IFLA_IFNAME.
+        bytes.extend(one(3, b"a\0"));
+        bytes.extend(one(IFLA_MTU, &1500u32.to_ne_bytes()));
+        bytes.extend(one(IFLA_QDISC, queue));
+        // NLA_F_NESTED.
+        let info = one(IFLA_INFO_KIND, kind);
+        bytes.extend(one(IFLA_LINKINFO | 0x8000, &info));
+        bytes
+    }
+
+    #[test]
+    fn only_a_veth_without_a_queueing_discipline_is_plain() {
+        let plain = |kind, queue| Details::read(&message(kind, queue)).map(|one| one.plain_veth);
+        assert_eq!(plain(b"veth\0", b"noqueue\0"), Some(true));
+        assert_eq!(plain(b"veth\0", b"htb\0"), Some(false));
+        assert_eq!(plain(b"bridge\0", b"noqueue\0"), Some(false));
+        let message = message(b"veth\0", b"noqueue\0");
+        assert_eq!(Details::read(&message).map(|one| one.mtu), Some(1500));
+        for len in 0..LINK_ATTRIBUTES + 16 {
+            assert_eq!(Details::read(&message[..len]), None, "{len} bytes");
+        }
     }
 }

@@ -17,7 +17,7 @@ use nix::net::if_::if_nametoindex;
 use nix::sys::epoll::Epoll;
 use nix::sys::socket::{getsockopt, sockopt};
 
-use super::links::{self, Link};
+use super::links::{self, Details, Link};
 use super::mmsg::{self, Frame, RxBatch};
 use super::offload::{Gso, Refused, VNET_HEADER, VnetHeader};
 use super::ring::{Content, RxRing};
@@ -109,29 +109,28 @@ impl RawPort {
             name: name.to_owned(),
             index,
         };
-        port.open_tx_ring();
+        port.choose_sender();
         Ok(port)
     }
 
-    /// Opens the send ring of a veth. Other drivers were not tested.
-    fn open_tx_ring(&mut self) {
-        let socket = self.sender.as_fd();
-        if self.tx_ring.is_some() || !links::is_veth(self.index, socket) {
+    /// Decides which frames leave through a send ring, and opens it. Only a veth has one, because other drivers were not
+    /// tested, and only without a queueing discipline, which a send ring would bypass. The packet socket takes longer frames
+    /// than the MTU, and those without a payload: it knows which of them the interface carries.
+    fn choose_sender(&mut self) {
+        self.ring_takes = RangeInclusive::new(1, 0);
+        let Ok(details) = Details::of(self.index) else {
+            return;
+        };
+        if !details.plain_veth {
             return;
         }
-        match TxRing::open(self.index) {
-            Ok(ring) => {
-                self.tx_ring = Some(ring);
-                self.read_mtu();
+        if self.tx_ring.is_none() {
+            match TxRing::open(self.index) {
+                Ok(ring) => self.tx_ring = Some(ring),
+                Err(error) => tracing::debug!("{}: no AF_XDP socket: {error}", self.name),
             }
-            Err(error) => tracing::debug!("{}: no AF_XDP socket: {error}", self.name),
         }
-    }
-
-    /// Reads the MTU. The packet socket refuses longer frames, and those without a payload.
-    fn read_mtu(&mut self) {
-        let mtu = links::mtu(self.index, self.sender.as_fd()).unwrap_or(0);
-        self.ring_takes = ETHERNET_HEADER + 1..=xdp::CHUNK.min(mtu + ETHERNET_HEADER);
+        self.ring_takes = ETHERNET_HEADER + 1..=xdp::CHUNK.min(details.mtu + ETHERNET_HEADER);
     }
 
     /// True if a frame leaves through the send ring.
@@ -158,9 +157,16 @@ impl RawPort {
         let sent = ring.send();
         self.staged = ring.waiting();
         let left = put - self.staged - usize::from(sent == Sent::Dropped);
-        self.refusals.taken(&frames[..left]);
-        reports.extend((0..left).map(|_| Departure::Left));
+        if left > 0 {
+            self.refusals.taken(&frames[..left]);
+            reports.extend((0..left).map(|_| Departure::Left));
+        }
         match sent {
+            // A queue behind the other end still holds all chunks.
+            Sent::All if left == 0 => {
+                self.congested = true;
+                false
+            }
             Sent::All => true,
             Sent::Dropped => {
                 self.dropped = true;
@@ -343,10 +349,7 @@ impl PortIo for RawPort {
             tracing::info!("{}: {:?}, now {link:?}", self.name, self.link);
             self.link = link;
         }
-        if link == Link::Running {
-            self.open_tx_ring();
-            self.read_mtu();
-        }
+        self.choose_sender();
     }
 
     fn retry_after(&self) -> Option<Nanos> {
@@ -380,7 +383,7 @@ impl Medium for RawPort {
                 let more = self.send_by_socket(&rest[..1], reports);
                 self.dropped = reports.len() == reported;
                 more
-            } else if self.ring_takes(rest[0]) {
+            } else if self.staged > 0 || self.ring_takes(rest[0]) {
                 self.send_by_ring(rest, reports)
             } else {
                 let not_ring = rest.iter().take_while(|frame| !self.ring_takes(frame));

@@ -466,6 +466,61 @@ fn frames_that_only_the_other_end_refuses_do_not_hold_up_others() {
     });
 }
 
+#[test]
+fn frames_pass_a_queueing_discipline_that_an_interface_gets_later() {
+    in_namespace(async {
+        let host = Host::new(1);
+        let (bed, peer) = running_interface_and_socket().await;
+        let before = host.run(|| received("h1"));
+        let mut sent = 0;
+        let mut send = |count| {
+            (0..count).for_each(|_| peer.send(&probe(0x0200_0000_0001, 0, 1, 100)));
+            sent += count;
+            sent
+        };
+        let total = send(10);
+        bed.settled(1, total).await;
+        tc("qdisc add dev sw1 root pfifo");
+        let deadline = Instant::now() + PATIENCE;
+        while queued("sw1") == 0 {
+            let total = send(1);
+            bed.settled(1, total).await;
+            assert!(Instant::now() < deadline, "no frame passes the queue");
+        }
+        let seen = queued("sw1");
+        let total = send(10);
+        bed.settled(1, total).await;
+        assert!(queued("sw1") >= seen + 10);
+        tc("qdisc del dev sw1 root");
+        let total = send(10);
+        assert_eq!(packets(&bed.settled(1, total).await.left), total);
+        // What the kernel says to neighbours comes on top.
+        assert!(host.run(|| received("h1")) >= before + total);
+        bed.switch.stop().await.expect("stops");
+        host.end();
+    });
+}
+
+/// Runs `tc` in this thread's namespace, and returns its output.
+fn tc(arguments: &str) -> String {
+    let output = Command::new("tc")
+        .args(arguments.split_whitespace())
+        .output()
+        .expect("tc, a part of iproute2");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "tc {arguments}: {error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Frames that have passed an interface's queueing discipline.
+fn queued(interface: &str) -> u64 {
+    // Sent 1400 bytes 14 pkt (dropped 0, overlimits 0 requeues 0)
+    let text = tc(&format!("-s qdisc show dev {interface}"));
+    let mut words = text.split_whitespace();
+    let sent = words.find(|word| *word == "Sent").and(words.nth(2));
+    sent.map_or(0, |count| count.parse().expect("a number"))
+}
+
 /// Waits until port 1 reaches somebody, or nobody.
 async fn until_connected(bed: &Bed, connected: bool) {
     let deadline = Instant::now() + PATIENCE;

@@ -10,8 +10,8 @@ use crate::tm::Nanos;
 const AWAKE: Nanos = 30_000;
 /// Upper bound of a pause in the average, so that a few short pauses after a long one suffice to poll again.
 const LONGEST: Nanos = 4 * AWAKE;
-/// How long the thread does not poll after a command of a controller.
-const AFTER_COMMAND: Nanos = 1_000_000;
+/// How long the thread does not poll after a command of a controller: longer than a batch of a thousand updates takes.
+const AFTER_COMMAND: Nanos = 20_000_000;
 /// A new pause has weight 2^-WEIGHT in the average.
 const WEIGHT: u32 = 2;
 

@@ -333,6 +333,8 @@ pub struct SwitchConfig {
     pub pcap_names: CaptureNames,
     /// Number of queues of each port, 1 to [`PRIORITIES`], for the lowest priorities. A copy with a higher priority is dropped.
     pub priority_queues: u8,
+    /// Sends to veths through AF_XDP, which costs less. Captures on the switch's own interfaces then show received frames only.
+    pub send_rings: bool,
     /// Receives the trace of every packet that enters.
     pub packet_log: Option<PacketLog>,
     /// Limits for programs and their entries.
@@ -358,6 +360,7 @@ impl Default for SwitchConfig {
             pcap_dir: None,
             pcap_names: CaptureNames::Number,
             priority_queues: PRIORITIES as u8,
+            send_rings: true,
             packet_log: None,
             limits: Limits::default(),
             target: None,

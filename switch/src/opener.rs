@@ -23,6 +23,8 @@ pub(crate) struct PortOpener {
     pub(crate) pcap_names: CaptureNames,
     /// Number of queues of each port.
     pub(crate) priority_queues: u8,
+    /// Whether frames may leave through AF_XDP.
+    pub(crate) send_rings: bool,
     replay: ReplayPlan,
     /// Names of captures of this run.
     captured: Mutex<BTreeSet<String>>,
@@ -43,6 +45,7 @@ impl PortOpener {
             pcap_dir,
             pcap_names: CaptureNames::Number,
             priority_queues: PRIORITIES as u8,
+            send_rings: true,
             replay,
             captured: Mutex::default(),
         })
@@ -60,7 +63,8 @@ impl PortOpener {
             (CaptureNames::Interface, Attach::Interface(name)) => name.clone(),
             _ => number.to_string(),
         };
-        let io = port::open(attach, self.replay).map_err(|source| SwitchError::Attach {
+        let io = port::open(attach, self.replay, self.send_rings);
+        let io = io.map_err(|source| SwitchError::Attach {
             port: number,
             attachment: attachment.clone(),
             source,

@@ -123,6 +123,7 @@ impl Switch {
             pcap_dir,
             pcap_names,
             priority_queues,
+            send_rings,
             packet_log,
             limits,
             target,
@@ -155,6 +156,7 @@ impl Switch {
         let mut opener = PortOpener::new(seed, pcap_dir, replay)?;
         opener.pcap_names = pcap_names;
         opener.priority_queues = priority_queues;
+        opener.send_rings = send_rings;
         let mut ports = ports
             .into_iter()
             .map(|port| opener.open(port))

@@ -128,10 +128,14 @@ pub(crate) trait PortIo: Medium + Send {
     }
 }
 
-/// Opens an attachment without changing existing files.
-pub(crate) fn open(attach: Attach, replay: ReplayPlan) -> io::Result<Box<dyn PortIo>> {
+/// Opens an attachment without changing existing files. With `send_rings`, frames to a veth may leave through AF_XDP.
+pub(crate) fn open(
+    attach: Attach,
+    replay: ReplayPlan,
+    send_rings: bool,
+) -> io::Result<Box<dyn PortIo>> {
     Ok(match attach {
-        Attach::Interface(name) => Box::new(RawPort::open(&name)?),
+        Attach::Interface(name) => Box::new(RawPort::open(&name, send_rings)?),
         Attach::Unix(path) => Box::new(SeqpacketPort::listen(path)?),
         Attach::Inherited(fd) => Box::new(SeqpacketPort::inherit(fd)?),
         Attach::Socket(socket) => Box::new(SeqpacketPort::connected_to(socket)?),

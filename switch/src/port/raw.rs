@@ -51,6 +51,8 @@ pub(crate) struct RawPort {
     ring: RxRing,
     receiver: OwnedFd,
     sender: OwnedFd,
+    /// Whether there may be a send ring.
+    send_rings: bool,
     /// Sends frames that have a length in `ring_takes`.
     tx_ring: Option<TxRing>,
     ring_takes: RangeInclusive<usize>,
@@ -74,7 +76,7 @@ pub(crate) struct RawPort {
 
 impl RawPort {
     /// Attaches to the interface of this name.
-    pub(crate) fn open(name: &str) -> io::Result<Self> {
+    pub(crate) fn open(name: &str, send_rings: bool) -> io::Result<Self> {
         let index = if_nametoindex(name).map_err(|errno| match errno {
             Errno::ENODEV => io::Error::new(io::ErrorKind::NotFound, "there is no such interface"),
             other => other.into(),
@@ -95,6 +97,7 @@ impl RawPort {
             ring,
             receiver,
             sender,
+            send_rings,
             tx_ring: None,
             ring_takes: RangeInclusive::new(1, 0),
             dropped: false,
@@ -121,7 +124,7 @@ impl RawPort {
         let Ok(details) = Details::of(self.index) else {
             return;
         };
-        if !details.plain_veth {
+        if !details.plain_veth || !self.send_rings {
             return;
         }
         if self.tx_ring.is_none() {

@@ -4,6 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
@@ -13,6 +14,7 @@ use crate::served::common::{
     Bed, Controller, PATIENCE, Peer, accounted, bare, group, names, packets, probe, program,
 };
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
 use nix::unistd::{Uid, gettid};
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::v1::Entity;
@@ -172,6 +174,11 @@ fn interface_and_socket() -> (SwitchConfig, Peer) {
 /// The same, running, with an entry for the host at port 1.
 pub async fn running_interface_and_socket() -> (Bed, Peer) {
     let (config, peer) = interface_and_socket();
+    (running(config).await, peer)
+}
+
+/// A running switch with an entry for the host at port 1.
+async fn running(config: SwitchConfig) -> Bed {
     let bed = Bed {
         switch: Switch::start(config).await.expect("starts"),
         peers: [].into(),
@@ -179,7 +186,7 @@ pub async fn running_interface_and_socket() -> (Bed, Peer) {
     };
     let entry = to(0x0200_0000_0001, 1);
     bed.controller().await.insert(vec![entry]).await;
-    (bed, peer)
+    bed
 }
 
 fn to(dst: u64, port: u16) -> Entity {
@@ -501,6 +508,49 @@ fn frames_pass_a_queueing_discipline_that_an_interface_gets_later() {
     });
 }
 
+#[test]
+fn a_capture_on_the_own_interface_shows_sent_frames_unless_they_leave_through_af_xdp() {
+    for send_rings in [false, true] {
+        in_namespace(async move {
+            let host = Host::new(1);
+            let (config, peer) = interface_and_socket();
+            let bed = running(SwitchConfig {
+                send_rings,
+                ..config
+            })
+            .await;
+            let tap = tap();
+            (0..10).for_each(|_| peer.send(&probe(0x0200_0000_0001, 0, 1, 100)));
+            assert_eq!(packets(&bed.settled(1, 10).await.left), 10);
+            let expected = if send_rings { 0 } else { 10 };
+            assert_eq!(captured(&tap), expected, "send rings: {send_rings}");
+            bed.switch.stop().await.expect("stops");
+            host.end();
+        });
+    }
+}
+
+/// A packet socket that gets all frames of the interfaces in this namespace.
+fn tap() -> OwnedFd {
+    socket(
+        AddressFamily::Packet,
+        SockType::Raw,
+        SockFlag::SOCK_NONBLOCK,
+        SockProtocol::EthAll,
+    )
+    .expect("a packet socket")
+}
+
+/// The frames to host 1 that the socket has got.
+fn captured(tap: &OwnedFd) -> usize {
+    let mut frame = [0; 2048];
+    let mut count = 0;
+    while recv(tap.as_raw_fd(), &mut frame, MsgFlags::empty()).is_ok() {
+        count += usize::from(frame[..6] == [2, 0, 0, 0, 0, 1]);
+    }
+    count
+}
+
 /// Runs `tc` in this thread's namespace, and returns its output.
 fn tc(arguments: &str) -> String {
     let output = Command::new("tc")
@@ -521,7 +571,7 @@ fn queued(interface: &str) -> u64 {
     sent.map_or(0, |count| count.parse().expect("a number"))
 }
 
-/// Waits until port 1 reaches somebody, or nobody.
+/// Waits until port 1 is connected, or not connected.
 async fn until_connected(bed: &Bed, connected: bool) {
     let deadline = Instant::now() + PATIENCE;
     while bed.port(1).await.connected != connected {

@@ -92,6 +92,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         pcap_dir: arguments.pcap.filter(|_| !from_files),
         pcap_names: CaptureNames::Interface,
         priority_queues: target.priority_queues,
+        send_rings: false,
         packet_log,
         ..SwitchConfig::default()
     };

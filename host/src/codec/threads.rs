@@ -65,10 +65,10 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// The first of at least `len` values.
+    /// The first of at least `len` values. Writing there needs what [`Columns::get`] needs.
     ///
     /// # Panics
-    /// If the bucket has less.
+    /// If the bucket has fewer.
     #[inline(always)]
     pub(super) fn until(&mut self, len: usize) -> *mut f32 {
         assert!(len <= self.len);

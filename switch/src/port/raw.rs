@@ -159,7 +159,17 @@ impl RawPort {
         let put = self.staged + put.count();
         let sent = ring.send();
         self.staged = ring.waiting();
-        let left = put - self.staged - usize::from(sent == Sent::Dropped);
+        let taken = put - self.staged;
+        let Some(left) = taken.checked_sub((sent == Sent::Dropped).into()) else {
+            tracing::warn!(
+                "{}: frames leave without AF_XDP: a dropped frame was not counted",
+                self.name
+            );
+            self.send_rings = false;
+            self.close_tx_ring();
+            self.choose_sender();
+            return true;
+        };
         if left > 0 {
             self.refusals.taken(&frames[..left]);
             reports.extend((0..left).map(|_| Departure::Left));

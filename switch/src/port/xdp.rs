@@ -13,13 +13,35 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use nix::sys::utsname::uname;
 
 /// Bytes of a chunk, which holds one frame.
 pub(super) const CHUNK: usize = 2048;
 /// Number of chunks, and of slots in each ring.
 const CHUNKS: usize = 128;
-/// Calls of `sendto` in a row without a frame that leaves.
+/// Calls of `sendto` in a row without a frame that leaves. The kernel may report progress only when a call finds the ring
+/// empty, and a call sends 32 frames.
 const TRIES: usize = 8;
+const _: () = assert!(CHUNKS / 32 < TRIES);
+
+/// The first kernel, by major and minor number, on which the count of sent frames after a dropped one was checked. Earlier
+/// ones may report it late.
+const KERNEL: (u32, u32) = (6, 18);
+
+/// True if the running kernel is at least [`KERNEL`].
+fn kernel_counts_dropped_frames() -> bool {
+    let Ok(system) = uname() else {
+        return false;
+    };
+    let release = system.release().to_string_lossy();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|number| number.parse().ok());
+    numbers
+        .next()
+        .zip(numbers.next())
+        .is_some_and(|version| version >= KERNEL)
+}
 
 /// The outcome of [`TxRing::send`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,9 +89,12 @@ struct Ring {
 }
 
 impl TxRing {
-    /// Opens a ring to the interface with this index. Fails where the kernel has no AF_XDP, where another process sends
+    /// Opens a ring to the interface with this index. Fails where the kernel is older than [`KERNEL`] or has no AF_XDP, where another process sends
     /// this way, and beyond the limit of locked memory.
     pub(super) fn open(index: libc::c_uint) -> io::Result<Self> {
+        if !kernel_counts_dropped_frames() {
+            return Err(io::Error::other("the kernel is older than Linux 6.18"));
+        }
         let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: takes integers only.
         let fd = unsafe { libc::socket(libc::AF_XDP, flags, 0) };

@@ -113,7 +113,7 @@ pub(super) struct Place<'a> {
     pub blocks: usize,
     /// Lanes of a block.
     pub parts: usize,
-    /// Coefficients of each block in a run of the tile's values.
+    /// Coefficients of each block in a run of the tile's values: 1 or [`GROUP`].
     unit: usize,
     /// The distance of these runs in the encoded bucket.
     pitch: usize,
@@ -129,12 +129,10 @@ impl Place<'_> {
     /// number, the index of the sum is the sum of the indices.
     #[inline(always)]
     fn index(&self, coefficient: usize) -> usize {
-        coefficient / self.unit * self.pitch + coefficient % self.unit * self.blocks
-    }
-
-    /// Coefficients of a row of a narrow tile that are together in the encoded bucket.
-    fn together(&self) -> usize {
-        self.parts.min(self.unit)
+        match self.unit {
+            1 => coefficient * self.pitch,
+            _ => coefficient / GROUP * self.pitch + coefficient % GROUP * self.blocks,
+        }
     }
 
     /// The indices of the coefficients of `R` rows of a wide tile that are `stride` apart, a power of two.
@@ -257,18 +255,20 @@ impl Encode<'_> {
     fn store_narrow<S: Simd, const L: usize>(&mut self, simd: S, stride: usize) {
         let scale = self.place.scale;
         hadamard::far_pass::<S, true>(simd, self.place.tile, stride);
-        let together = self.place.together();
         for at in 0..self.place.tile.len() {
             let row = &mut self.place.tile[at];
             hadamard::across::<S, L, true>(simd, row);
             let row = row.0.map(|value| value * scale);
-            for (part, values) in (0..LANES / L)
-                .step_by(together)
-                .zip(row.chunks(together * L))
-            {
-                let index = self.place.index(at * (LANES / L) + part);
+            let first = at * (LANES / L);
+            if self.place.unit > 1 {
+                // SAFETY: coefficients of this tile's blocks, all of one unit.
+                unsafe { self.encoded.get(self.place.index(first), LANES) }.copy_from_slice(&row);
+                continue;
+            }
+            for (part, values) in row.as_chunks::<L>().0.iter().enumerate() {
+                let index = self.place.index(first + part);
                 // SAFETY: coefficients of this tile's blocks.
-                unsafe { self.encoded.get(index, values.len()) }.copy_from_slice(values);
+                unsafe { self.encoded.get(index, L) }.copy_from_slice(values);
             }
         }
     }
@@ -375,19 +375,24 @@ impl Decode<'_> {
     #[inline(always)]
     fn load_narrow<S: Simd, const L: usize>(&mut self, simd: S, stride: usize) {
         let scale = self.place.scale;
-        let together = self.place.together();
-        for at in 0..self.place.tile.len() {
-            let mut row = Row::ZERO;
-            let values = row.0.chunks_mut(together * L);
-            for (part, values) in (0..LANES / L).step_by(together).zip(values) {
-                let index = self.place.index(at * (LANES / L) + part);
-                values.copy_from_slice(&self.encoded[index..][..values.len()]);
+        for group in (0..self.place.tile.len()).step_by(GROUP) {
+            for at in group..group + GROUP {
+                let first = at * (LANES / L);
+                let mut row = [0.0; LANES];
+                if self.place.unit > 1 {
+                    row.copy_from_slice(&self.encoded[self.place.index(first)..][..LANES]);
+                } else {
+                    for (part, values) in row.as_chunks_mut::<L>().0.iter_mut().enumerate() {
+                        let index = self.place.index(first + part);
+                        values.copy_from_slice(&self.encoded[index..][..L]);
+                    }
+                }
+                self.place.tile[at] = Row(row.map(|value| value * scale));
             }
-            self.place.tile[at] = Row(row.0.map(|value| value * scale));
-        }
-        // A loop of its own: a vector load right after stores of its parts waits for them to reach the cache.
-        for row in self.place.tile.iter_mut() {
-            hadamard::across::<S, L, false>(simd, row);
+            // A loop of its own: a vector load right after stores of its parts waits for them to reach the cache.
+            for row in &mut self.place.tile[group..group + GROUP] {
+                hadamard::across::<S, L, false>(simd, row);
+            }
         }
         hadamard::far_pass::<S, false>(simd, self.place.tile, stride);
     }

@@ -15,8 +15,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_yaml::Spanned;
 use ultima_planner::settings::{self, Settings, settings_schema};
-use ultima_planner::yaml::LoadError;
-use ultima_planner::yaml::{self, Place};
+use ultima_planner::yaml::{self, LoadError, Place};
 use ultima_switch::tm::{ChangeError, WireChange};
 
 /// The settings of a file.

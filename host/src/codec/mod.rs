@@ -3,8 +3,9 @@
 //! [`Coding::Hadamard`] cuts the bucket into *B* blocks of 2^k entries (the last one padded with zeros),
 //! gives every entry a random sign, transforms each block with the orthonormal Walsh–Hadamard matrix and
 //! interleaves the blocks: first coefficient 0 of every block, then coefficient 1 of every block. From 256 blocks of
-//! at least 1,024 entries on, these are units of *U* = 16 coefficients, else *U* = 1. [`tile`] has the order, the same on all ranks, whatever their CPUs. It
-//! cuts the bucket into tiles of 16 blocks: a unit of a tile is 1 KiB in a row, because memory is slow in smaller pieces.
+//! at least 1,024 entries on, these are units of *U* = 16 coefficients, else *U* = 1.
+//! [`tile`] has the order, the same on all ranks, whatever their CPUs. It cuts the bucket into tiles of 16 blocks: a
+//! unit of a tile is 1 KiB in a row, because memory is slow in smaller pieces.
 //! A run of *S* missing values, which is what a lost packet is, takes at least *U*·⌊*S*/*UB*⌋ and at most
 //! *U*·⌈*S*/*UB*⌉ coefficients out of every block; so does a tail that is never sent.
 //!

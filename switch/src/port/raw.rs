@@ -216,7 +216,7 @@ impl RawPort {
                 Some(Errno::EINTR) => {}
                 Some(Errno::EMSGSIZE) => reports.push(Departure::Oversize),
                 // A frame without an Ethernet header (EINVAL), or an interface that is down
-                // (ENETDOWN) or gone (ENXIO), of which the news is on its way.
+                // (ENETDOWN) or gone (ENXIO). The kernel reports that soon.
                 _ => reports.push(Departure::NoPeer),
             },
         }

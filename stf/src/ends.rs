@@ -16,7 +16,7 @@ use super::interface::Interface;
 /// Longest frame.
 const MAX_FRAME: usize = 65_535;
 /// Time after which frames that are still in the switch count as stuck.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Number of frames sent to interfaces in a row. BMv2 loses more at its input.
 const BURST: u32 = 16;
 /// Pause after that number of frames.
@@ -48,7 +48,7 @@ pub enum EndError {
     #[error("port statistics: {0}")]
     Statistics(#[from] tonic::Status),
     /// Frames are stuck in the switch.
-    #[error("frames are still in the switch after {} s", PATIENCE.as_secs())]
+    #[error("frames are still in the switch after {} s", TIMEOUT.as_secs())]
     Stuck,
 }
 
@@ -137,7 +137,7 @@ impl Ends {
             if !under_way {
                 return Ok(());
             }
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > TIMEOUT {
                 return Err(EndError::Stuck);
             }
         }

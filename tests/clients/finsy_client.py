@@ -22,7 +22,7 @@ A, B, C = "020000000001", "020000000002", "020000000003"
 SOURCE = "020000000009"
 HOUR = 3_600_000_000_000
 # The deadline for a message on a busy machine, in seconds.
-PATIENCE = 60
+TIMEOUT = 60
 
 
 def forward(address, action=None):
@@ -91,13 +91,13 @@ async def packets(switch):
     watch = forward(C, fy.Action("watch", port=2, session=5))
     await switch.insert([punt, watch])
     wires.send(1, wires.frame(B, SOURCE))
-    packet = await asyncio.wait_for(first, PATIENCE)
+    packet = await asyncio.wait_for(first, TIMEOUT)
     assert packet.payload == wires.frame(B, SOURCE), packet
     assert packet.metadata == {"ingress_port": 1, "is_clone": 0, "reason": 77}, packet
 
     wires.send(1, wires.frame(C, SOURCE))
     wires.expect(2, wires.frame(C, SOURCE))
-    packet = await asyncio.wait_for(anext(incoming), PATIENCE)
+    packet = await asyncio.wait_for(anext(incoming), TIMEOUT)
     assert packet.payload == wires.frame(C, SOURCE), packet
     assert packet.metadata == {"ingress_port": 0, "is_clone": 1, "reason": 1}, packet
 
@@ -118,7 +118,7 @@ async def digests(switch):
     first = asyncio.create_task(anext(lists))
     for source in (A, A, B):
         wires.send(2, wires.frame(A, source))
-    learned = await asyncio.wait_for(first, PATIENCE)
+    learned = await asyncio.wait_for(first, TIMEOUT)
     expected = [{"address": int(it, 16), "port": 2} for it in (A, B)]
     assert learned.data == expected, learned
     # After an acknowledgement, the switch sends a digest of the same values again.
@@ -126,11 +126,11 @@ async def digests(switch):
     second = asyncio.create_task(anext(lists))
     await asyncio.to_thread(wires.send, 1, wires.frame(A, A))
     # The switch does not report that it has read the acknowledgement. Until then it does not send B again.
-    for _ in range(int(PATIENCE / 0.1)):
+    for _ in range(int(TIMEOUT / 0.1)):
         await asyncio.to_thread(wires.send, 2, wires.frame(A, B))
         if (await asyncio.wait({second}, timeout=0.1))[0]:
             break
-    learned = await asyncio.wait_for(second, PATIENCE)
+    learned = await asyncio.wait_for(second, TIMEOUT)
     assert learned.data == [{"address": int(A, 16), "port": 1}, expected[1]], learned
 
 

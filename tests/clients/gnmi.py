@@ -61,12 +61,12 @@ def main():
             "encoding": "proto",
         }
         stream = client.subscribe2(subscribe=subscription)
-        told = next(stream)["update"]["update"]
-        assert [it["val"] for it in told] == ["UP"], told
+        update = next(stream)["update"]["update"]
+        assert [it["val"] for it in update] == ["UP"], update
         stream.close()
         once = dict(subscription, mode="once")
-        told = next(client.subscribe2(subscribe=once))["update"]["update"]
-        assert [it["val"] for it in told] == ["UP"], told
+        update = next(client.subscribe2(subscribe=once))["update"]["update"]
+        assert [it["val"] for it in update] == ["UP"], update
 
 
 main()

@@ -21,7 +21,7 @@ except ModuleNotFoundError as error:
 A, B, C = "020000000001", "020000000002", "020000000003"
 SOURCE = "020000000009"
 # The deadline for a message on a busy machine, in seconds.
-PATIENCE = 60
+TIMEOUT = 60
 
 
 def mac(address):
@@ -114,7 +114,7 @@ def packets():
     packets = sh.PacketIn().packet_in_queue
     forward(B, "punt", reason="77").insert()
     wires.send(1, wires.frame(B, SOURCE))
-    message = packets.get(timeout=PATIENCE)
+    message = packets.get(timeout=TIMEOUT)
     assert message.packet.payload == wires.frame(B, SOURCE)
     assert values(message) == [1, 0, 77], message
 
@@ -122,7 +122,7 @@ def packets():
     forward(C, "watch", port="2", session="5").insert()
     wires.send(1, wires.frame(C, SOURCE))
     wires.expect(2, wires.frame(C, SOURCE))
-    message = packets.get(timeout=PATIENCE)
+    message = packets.get(timeout=TIMEOUT)
     assert message.packet.payload == wires.frame(C, SOURCE)
     assert values(message) == [0, 1, 1], message
 
@@ -143,7 +143,7 @@ def digests():
     # The default action of `sources` sends a digest for each packet; two are equal.
     for source in (A, A, B):
         wires.send(2, wires.frame(A, source))
-    message = lists.get(timeout=PATIENCE).digest
+    message = lists.get(timeout=TIMEOUT).digest
     learned = [[it.bitstring for it in data.struct.members] for data in message.data]
     assert learned == [[bytes.fromhex(A), b"\x02"], [bytes.fromhex(B), b"\x02"]], message
     entry.delete()

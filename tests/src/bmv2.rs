@@ -18,7 +18,7 @@ use crate::fabric::device_id;
 use crate::testbed::RunningSwitch;
 
 /// The deadline for BMv2 to listen.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running BMv2. It ends when this is dropped or the test's process ends.
 pub struct Bmv2 {
@@ -72,7 +72,7 @@ impl Bmv2 {
     }
 
     fn wait_until_it_listens(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while TcpStream::connect(self.grpc).is_err() {
             let ended = self.process.try_wait().expect("it is our child");
             assert!(ended.is_none(), "BMv2 ended ({ended:?}):\n{}", self.log());

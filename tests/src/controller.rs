@@ -27,7 +27,7 @@ pub const RIGHT_BY_UNICAST: &str = "{ name: right, members: [h2, h4], gather: un
 pub const ACROSS: &str = "{ name: across, members: [h1, h1, h2, h3, h4, h3] }";
 
 /// The deadline for the controller to notice a change, and for a switch to notice a new controller.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The controller of a testbed.
 pub struct Controller {
@@ -143,7 +143,7 @@ impl Controller {
         read.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The controller's telemetry of a job, when switches have reported at least `told` operations.
+    /// The controller's telemetry of a job, when switches have reported at least `operations` operations.
     ///
     /// # Panics
     /// If the controller rejects the request, or has fewer reports after ten seconds.
@@ -151,13 +151,13 @@ impl Controller {
         &self,
         testbed: &Testbed,
         job: &str,
-        told: usize,
+        operations: usize,
     ) -> api::GetTelemetryResponse {
         let known = async {
             loop {
                 let read = self.client.telemetry(job).await;
                 let telemetry = read.unwrap_or_else(|error| panic!("{error}"));
-                if telemetry.losses.len() >= told {
+                if telemetry.losses.len() >= operations {
                     break telemetry;
                 }
                 sleep(Duration::from_millis(20)).await;
@@ -165,8 +165,8 @@ impl Controller {
         };
         let waited = testbed
             .runtime
-            .block_on(async { timeout(PATIENCE, known).await });
-        waited.expect("the controller is told of losses")
+            .block_on(async { timeout(TIMEOUT, known).await });
+        waited.expect("switches report losses to the controller")
     }
 
     /// Waits until the controller knows whether it is a switch's primary.
@@ -186,7 +186,7 @@ impl Controller {
         };
         let waited = testbed
             .runtime
-            .block_on(async { timeout(PATIENCE, known).await });
+            .block_on(async { timeout(TIMEOUT, known).await });
         waited.expect("the controller notices who is primary");
     }
 
@@ -198,7 +198,7 @@ impl Controller {
         let members: Vec<String> = members.iter().map(|host| (*host).into()).collect();
         let resized = async {
             let mut watch = self.client.watch_job(name).await?;
-            let terms = (PATIENCE, false);
+            let terms = (TIMEOUT, false);
             self.client
                 .resize_job((name, None), &members, terms)
                 .await?;
@@ -211,7 +211,7 @@ impl Controller {
         };
         let waited = testbed
             .runtime
-            .block_on(async { timeout(PATIENCE, resized).await });
+            .block_on(async { timeout(TIMEOUT, resized).await });
         let job = waited.expect("the old epoch is over");
         let job = job.unwrap_or_else(|error: ClientError| panic!("{error}"));
         as_installed(&testbed.fabric, &job)

@@ -37,7 +37,7 @@ pub struct Fabric {
     /// Links between switches, each end a switch and its port.
     pub trunks: Vec<[(usize, u16); 2]>,
     /// Settings of links out of switches' ports in the controller's YAML. The testbed's links have no impairments.
-    pub told: BTreeMap<(usize, u16), &'static str>,
+    pub port_settings: BTreeMap<(usize, u16), &'static str>,
     /// The value of `line_rate_queues` in the controller's YAML.
     pub line_rate_queues: bool,
 }
@@ -116,8 +116,8 @@ impl Fabric {
 
     /// The same fabric with these settings of the link out of a port.
     #[must_use]
-    pub fn tell(mut self, port: (usize, u16), settings: &'static str) -> Self {
-        self.told.insert(port, settings);
+    pub fn with_port(mut self, port: (usize, u16), settings: &'static str) -> Self {
+        self.port_settings.insert(port, settings);
         self
     }
 
@@ -126,7 +126,7 @@ impl Fabric {
             switches,
             hosts: vec![],
             trunks: vec![],
-            told: BTreeMap::new(),
+            port_settings: BTreeMap::new(),
             line_rate_queues: false,
         }
     }
@@ -255,7 +255,7 @@ impl Fabric {
 
     /// The settings of the link out of a port, as YAML.
     fn settings(&self, port: (usize, u16)) -> String {
-        format!("{{ {} }}", self.told.get(&port).unwrap_or(&""))
+        format!("{{ {} }}", self.port_settings.get(&port).unwrap_or(&""))
     }
 }
 

@@ -14,7 +14,7 @@ use pnet::datalink::{self, Channel, Config, DataLinkReceiver, DataLinkSender};
 use crate::netns;
 
 /// The deadline for sending or receiving a frame.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The length of the longest frame.
 const MAX_FRAME: usize = 65_535;
 
@@ -51,8 +51,8 @@ pub(crate) fn veth(host: &str, switch: &str) -> io::Result<Box<dyn HostEnd>> {
         .ok_or(io::ErrorKind::NotFound)?;
     let config = Config {
         read_buffer_size: MAX_FRAME,
-        read_timeout: Some(PATIENCE),
-        write_timeout: Some(PATIENCE),
+        read_timeout: Some(TIMEOUT),
+        write_timeout: Some(TIMEOUT),
         ..Config::default()
     };
     match datalink::channel(&interface, config)? {
@@ -82,7 +82,7 @@ struct Socket(OwnedFd);
 /// If there are no descriptors left.
 pub(crate) fn socket_pair() -> io::Result<(Box<dyn HostEnd>, OwnedFd)> {
     let (host, switch) = sockets()?;
-    let patience = TimeVal::new(PATIENCE.as_secs() as i64, 0);
+    let patience = TimeVal::new(TIMEOUT.as_secs() as i64, 0);
     setsockopt(&host, sockopt::ReceiveTimeout, &patience)?;
     setsockopt(&host, sockopt::SendTimeout, &patience)?;
     Ok((Box::new(Socket(host)), switch))

@@ -37,7 +37,7 @@ pub enum VirtualQueue {
 }
 
 /// The deadline for a switch to report a loss.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Operator {
     /// Becomes the primary of a switch with its P4Runtime server at `grpc`.
@@ -60,7 +60,9 @@ impl Operator {
         let names = Names::new(p4info).expect("p4c printed it");
         let client = client.unwrap_or_else(|error| panic!("{error}"));
         Self {
-            digests: client.digests().expect("nobody has asked for them yet"),
+            digests: client
+                .digests()
+                .expect("this is the first call of digests()"),
             client,
             names,
         }
@@ -202,15 +204,15 @@ impl Operator {
             .names
             .digest(loss::DIGEST)
             .unwrap_or_else(|error| panic!("{error}"));
-        let list = timeout(PATIENCE, self.digests.recv())
+        let list = timeout(TIMEOUT, self.digests.recv())
             .await
-            .expect("the switch tells of losses");
+            .expect("the switch reports losses");
         let list = list.expect("the stream lasts as long as the operator");
         assert_eq!(list.digest_id, digest.id);
-        let told = list.data.iter().map(|message| {
+        let losses = list.data.iter().map(|message| {
             OperationLoss::read(digest, message).unwrap_or_else(|error| panic!("{error}"))
         });
-        told.collect()
+        losses.collect()
     }
 
     /// Inserts entries for the numbers of future jobs, so that no controller can.

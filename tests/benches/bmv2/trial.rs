@@ -27,7 +27,7 @@ const HALVINGS: usize = 5;
 /// The time without a frame after which an idle switch has no frame left.
 const QUIET: Duration = Duration::from_millis(50);
 /// The time after which a frame is lost.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The duration of table writes.
 pub const WRITES_FOR: Duration = Duration::from_secs(3);
@@ -263,7 +263,7 @@ impl Bench {
                 let start = Instant::now();
                 self.sender.send(&frame)?;
                 for link in &links {
-                    link.receive(&mut buffer, PATIENCE)?;
+                    link.receive(&mut buffer, TIMEOUT)?;
                 }
                 let took = start.elapsed();
                 if !pause.is_zero() {

@@ -9,7 +9,7 @@ pub fn without_a_group(scene: Scene<'_>) -> Scenario {
     let scenario = right.ranks().fold(
         Scenario::new("multicast of a job without a group"),
         |scenario, source| {
-            let frame = right.gather(source, b"to nobody").emit();
+            let frame = right.gather(source, b"to no rank").emit();
             scenario.admitted_unrouted(scene, right, right.host_of(source), frame)
         },
     );

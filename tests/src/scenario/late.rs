@@ -16,7 +16,7 @@ pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
         sealed_data_keeps_its_tag(scene),
         nothing_to_cut(scene),
         lost_before(scene),
-        said_to_be_lost(scene),
+        flagged_as_trimmed(scene),
         flags_stay(scene),
         other_kinds(scene),
         enough_time(scene),
@@ -159,12 +159,12 @@ fn lost_before(scene: Scene<'_>) -> Scenario {
 }
 
 /// The flag of a trimmed packet counts, whatever payload the packet has.
-fn said_to_be_lost(scene: Scene<'_>) -> Scenario {
+fn flagged_as_trimmed(scene: Scene<'_>) -> Scenario {
     let [_, gather] = both(scene.left, 0, b"data");
     let (mut header, _) = Header::parse(&gather.payload).expect("an Ultima packet");
     header.switch_flags.trimmed = true;
-    let said = gather.with_header(&header);
-    Scenario::new("data that says that it was cut").multicast(scene, scene.left, 2, &said)
+    let marked = gather.with_header(&header);
+    Scenario::new("data with the flag of a trimmed packet").multicast(scene, scene.left, 2, &marked)
 }
 
 /// A switch keeps the flags and the hops of earlier switches.

@@ -23,7 +23,7 @@ pub type Arrivals = BTreeMap<HostId, Vec<Vec<u8>>>;
 const BURST: usize = 16;
 
 /// The deadline for a frame that is sent repeatedly.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The port of sentinels: UDP's discard service (RFC 863).
 const DISCARD: u16 = 9;
@@ -159,7 +159,7 @@ impl Testbed {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for number in 0.. {
-                    if done.load(Ordering::Relaxed) || begun.elapsed() > PATIENCE {
+                    if done.load(Ordering::Relaxed) || begun.elapsed() > TIMEOUT {
                         break;
                     }
                     sender.send(&frame(number)).expect("the first switch is up");
@@ -169,7 +169,7 @@ impl Testbed {
             let received = loop {
                 match receiver.receive() {
                     Ok(frame) if is_it(&frame) => break Ok(begun.elapsed()),
-                    Ok(_) if begun.elapsed() > PATIENCE => break Err("none is it".to_owned()),
+                    Ok(_) if begun.elapsed() > TIMEOUT => break Err("none is it".to_owned()),
                     Ok(_) => {}
                     // This process was stopped and continued.
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}

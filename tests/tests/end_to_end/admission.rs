@@ -16,7 +16,7 @@ fn a_rank_without_admission_is_not_heard(target: &Target) {
             .runtime
             .block_on(Operator::at(0, stage.testbed.grpc()[0]));
         let [left, right] = [0, 1].map(|job: usize| stage.jobs[job].clone());
-        let before = says(&mut stage, 0);
+        let before = frames_heard(&mut stage, 0);
         assert!(
             before.iter().all(|hosts| *hosts > 0),
             "all are heard: {before:?}"
@@ -27,7 +27,7 @@ fn a_rank_without_admission_is_not_heard(target: &Target) {
             .runtime
             .block_on(operator.silence(&testbed.fabric, &left, SILENCED));
         let counted = stage.counts();
-        let silenced = says(&mut stage, 0);
+        let silenced = frames_heard(&mut stage, 0);
         for (rank, (now, before)) in silenced.iter().zip(&before).enumerate() {
             let expected = if rank == usize::from(SILENCED) {
                 0
@@ -57,7 +57,7 @@ fn a_rank_without_admission_is_not_heard(target: &Target) {
             .runtime
             .block_on(operator.admit(&testbed.fabric, &left, SILENCED));
         assert_eq!(
-            says(&mut stage, 0),
+            frames_heard(&mut stage, 0),
             before,
             "admitted again, it is heard again"
         );
@@ -73,7 +73,7 @@ fn a_rank_without_admission_is_not_heard(target: &Target) {
 }
 
 /// Each rank of a job sends to every other and to the group. Returns the number of frames that arrive from each.
-fn says(stage: &mut Stage, job: usize) -> Vec<usize> {
+fn frames_heard(stage: &mut Stage, job: usize) -> Vec<usize> {
     let job = stage.jobs[job].clone();
     let heard = |arrivals: Arrivals| arrivals.values().map(Vec::len).sum::<usize>();
     job.ranks()

@@ -23,7 +23,11 @@ fn a_deleted_job_can_be_created_again(target: &Target) {
             0,
             "a deleted job's packets go nowhere"
         );
-        assert_eq!(heard(&mut stage, &right), 1, "the other's do");
+        assert_eq!(
+            heard(&mut stage, &right),
+            1,
+            "those of the other job arrive"
+        );
         let unknown = Cell {
             switch: 0,
             array: counter::REJECTED,
@@ -32,7 +36,7 @@ fn a_deleted_job_can_be_created_again(target: &Target) {
         let refused = stage.counts().since(&before);
         assert_eq!(
             refused.0[&unknown].packets, 1,
-            "nobody knows the job any more"
+            "no switch has the job any more"
         );
 
         let again = stage.controller.create(&stage.testbed, LEFT);
@@ -86,36 +90,36 @@ fn the_controller_reads_the_counters_of_a_job(target: &Target) {
         }
         assert_eq!(heard(&mut stage, &job), job.members.len() - 3);
         lose_by_every_cause(&mut stage, &job);
-        let said = stage.controller.counters(&stage.testbed, "across");
+        let reported = stage.controller.counters(&stage.testbed, "across");
         let counts = stage.counts();
-        assert_eq!(said.len(), 2, "the job is on both switches");
-        for (switch, said) in said.into_iter().enumerate() {
-            let said = [
-                said.received,
-                said.rejected,
-                said.replicated,
-                said.unicast,
-                said.reflected,
-                said.undeliverable,
-                said.delivered,
-                said.own_copy,
-                said.unknown_rank,
-                said.late,
-                said.trimmed,
-                said.cut_sealed,
+        assert_eq!(reported.len(), 2, "the job is on both switches");
+        for (switch, reported) in reported.into_iter().enumerate() {
+            let reported = [
+                reported.received,
+                reported.rejected,
+                reported.replicated,
+                reported.unicast,
+                reported.reflected,
+                reported.undeliverable,
+                reported.delivered,
+                reported.own_copy,
+                reported.unknown_rank,
+                reported.late,
+                reported.trimmed,
+                reported.cut_sealed,
             ];
-            for (array, said) in counter::BY_JOB.into_iter().zip(said) {
+            for (array, reported) in counter::BY_JOB.into_iter().zip(reported) {
                 let cell = Cell {
                     switch,
                     array,
                     index: job.counter,
                 };
-                let said = said.map(|count| Count {
+                let reported = reported.map(|count| Count {
                     packets: count.packets,
                     bytes: count.bytes,
                 });
-                assert_eq!(said, counts.0.get(&cell).copied(), "{cell:?}");
-                assert!(said.is_some_and(|count| count.packets > 0), "{cell:?}");
+                assert_eq!(reported, counts.0.get(&cell).copied(), "{cell:?}");
+                assert!(reported.is_some_and(|count| count.packets > 0), "{cell:?}");
             }
         }
     });

@@ -51,7 +51,7 @@ fn only_the_slow_port_is_trimmed(target: &Target) {
         assert_eq!(at(&counts, counter::DELIVERED, left.counter), 30);
         assert_eq!(at(&counts, counter::LATE, left.counter), 0);
 
-        let told = stage.testbed.runtime.block_on(operator.losses());
+        let reported = stage.testbed.runtime.block_on(operator.losses());
         let expected = OperationLoss {
             job: JobId(left.id),
             epoch: Epoch(left.epoch),
@@ -63,14 +63,14 @@ fn only_the_slow_port_is_trimmed(target: &Target) {
             late: 0,
             upstream_lost: 0,
         };
-        assert_eq!(told, [expected]);
+        assert_eq!(reported, [expected]);
         // The port loses more packets of this operation, which the switch does not report again: its next report is of
         // another operation.
         send(&mut stage, &left, 2, &gathers(&left, 2, (7, 1), 10));
         send(&mut stage, &left, 2, &gathers(&left, 2, (7, 2), 10));
-        let told = stage.testbed.runtime.block_on(operator.losses());
+        let reported = stage.testbed.runtime.block_on(operator.losses());
         assert_eq!(
-            told,
+            reported,
             [OperationLoss {
                 bucket: 2,
                 ..expected
@@ -187,10 +187,10 @@ fn gaps_are_upstream_losses(target: &Target) {
         assert_eq!(at(&counts, counter::OVERTAKEN, index), 2);
         assert_eq!(at(&counts, counter::RENUMBERED, index), 2);
 
-        let told = |operator: &mut Operator| stage.testbed.runtime.block_on(operator.losses());
-        let mut all = told(&mut operator);
+        let reported = |operator: &mut Operator| stage.testbed.runtime.block_on(operator.losses());
+        let mut all = reported(&mut operator);
         while all.len() < 2 {
-            all.extend(told(&mut operator));
+            all.extend(reported(&mut operator));
         }
         let port = stage.testbed.fabric.host(left.host_of(source)).port;
         let expected = |bucket, upstream_lost| OperationLoss {
@@ -205,8 +205,8 @@ fn gaps_are_upstream_losses(target: &Target) {
             upstream_lost,
         };
         // The numbers of 1004's and 4168's remainder modulo 64 are lost for good.
-        let told = [expected(2, 1004 / 64), expected(5, 4096 / 64 - 1)];
-        assert_eq!(all, told);
+        let reported = [expected(2, 1004 / 64), expected(5, 4096 / 64 - 1)];
+        assert_eq!(all, reported);
 
         let header = Header {
             packet_number: 72 + (1 << 12) + 1,
@@ -318,7 +318,7 @@ fn the_controller_knows_losses_by_port_source_and_operation(target: &Target) {
             "{lost_of:?}"
         );
 
-        let mut told: Vec<_> = (telemetry.losses.iter())
+        let mut reported: Vec<_> = (telemetry.losses.iter())
             .map(|loss| {
                 assert_eq!(
                     (loss.step, loss.bucket, loss.source),
@@ -329,7 +329,7 @@ fn the_controller_knows_losses_by_port_source_and_operation(target: &Target) {
                 (loss.switch.as_str(), port, counts)
             })
             .collect();
-        told.sort_unstable();
+        reported.sort_unstable();
         let from = stage.testbed.fabric.host(job.host_of(source)).port;
         let mut expected = [
             ("s1", from, [0, 0, 1]),
@@ -337,7 +337,7 @@ fn the_controller_knows_losses_by_port_source_and_operation(target: &Target) {
             ("s2", port, [1, 0, 0]),
         ];
         expected.sort_unstable();
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
     });
 }
 

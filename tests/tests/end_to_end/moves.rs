@@ -15,30 +15,30 @@ fn a_job_takes_another_spine_when_its_spine_fails() {
         let ends = [job.host_of(0), job.host_of(2)];
         let gather =
             |mark: &str, number: u32| job.gather(0, format!("{mark} {number}").as_bytes()).emit();
-        let says =
+        let has =
             |frame: &[u8], mark: &str| frame.windows(mark.len()).any(|it| it == mark.as_bytes());
         stage.testbed.send_until(
             ends,
             |number| gather("whole", number),
-            |it| says(it, "whole"),
+            |it| has(it, "whole"),
         );
         stage.testbed.kill(SPINE);
-        let gone = stage.testbed.send_until(
+        let interrupted = stage.testbed.send_until(
             ends,
-            |number| gather("moved", number),
-            |it| says(it, "moved"),
+            |number| gather("rerouted", number),
+            |it| has(it, "rerouted"),
         );
-        eprintln!("GATHER came again {gone:?} after its spine was killed");
+        eprintln!("GATHER arrived again {interrupted:?} after its spine was killed");
         // Unicast between members, which used either spine.
         for to in [2, 3] {
             let ends = [job.host_of(0), job.host_of(to)];
             let scatter = |number: u32| {
-                job.scatter(0, to, format!("over {number}").as_bytes())
+                job.scatter(0, to, format!("unicast {number}").as_bytes())
                     .emit()
             };
             stage
                 .testbed
-                .send_until(ends, scatter, |it| says(it, "over"));
+                .send_until(ends, scatter, |it| has(it, "unicast"));
         }
     });
 }

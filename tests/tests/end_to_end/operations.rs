@@ -127,12 +127,20 @@ fn a_newer_operation_takes_the_cell_of_an_older_one(target: &Target) {
         assert_eq!(sender.known(&mut stage, first), Some([3, 3, 0]));
         assert_eq!(sender.known(&mut stage, third), None);
 
-        let told = stage.controller.telemetry(&stage.testbed, "left", 3);
-        let told: Vec<_> = (told.losses.iter())
-            .map(|told| ((told.step, told.bucket), [told.trimmed, told.late]))
+        let reported = stage.controller.telemetry(&stage.testbed, "left", 3);
+        let reported: Vec<_> = (reported.losses.iter())
+            .map(|reported| {
+                (
+                    (reported.step, reported.bucket),
+                    [reported.trimmed, reported.late],
+                )
+            })
             .collect();
         let [first, third] = [first, third].map(|(step, bucket)| (step, bucket.into()));
-        assert_eq!(told, [(first, [2, 1]), (third, [2, 1]), (first, [3, 0])]);
+        assert_eq!(
+            reported,
+            [(first, [2, 1]), (third, [2, 1]), (first, [3, 0])]
+        );
     });
 }
 
@@ -192,17 +200,21 @@ fn losses_belong_to_one_operation(target: &Target) {
             sender.lose(lost);
             sender.data(&mut stage, operation, &[ON; REMEMBERED]);
         }
-        assert_eq!(told(&stage, 3), [((22, 0), 3), ((23, 1), 3), ((39, 1), 3)]);
+        assert_eq!(
+            upstream_losses(&stage, 3),
+            [((22, 0), 3), ((23, 1), 3), ((39, 1), 3)]
+        );
     });
 }
 
 /// Step, bucket and losses before the switch of at least so many reported operations.
-fn told(stage: &Stage, operations: usize) -> Vec<((u32, u32), u32)> {
-    let told = stage
+fn upstream_losses(stage: &Stage, operations: usize) -> Vec<((u32, u32), u32)> {
+    let reported = stage
         .controller
         .telemetry(&stage.testbed, "left", operations);
-    let told = (told.losses.iter()).map(|told| ((told.step, told.bucket), told.upstream_lost));
-    told.collect()
+    let reported = (reported.losses.iter())
+        .map(|reported| ((reported.step, reported.bucket), reported.upstream_lost));
+    reported.collect()
 }
 
 /// Losses before packets of no operation belong to no operation and take no cell, not even that of step 0.
@@ -223,7 +235,7 @@ fn losses_before_control_packets_belong_to_no_operation(target: &Target) {
             sender.send(&mut stage, kind, of, &[ON]);
             sender.data(&mut stage, operation, &[ON; REMEMBERED - 1]);
         }
-        assert_eq!(told(&stage, 1), [((16, 0), 3)]);
+        assert_eq!(upstream_losses(&stage, 1), [((16, 0), 3)]);
         let counts = stage.counts().since(&before);
         let index = sender.job.members[usize::from(SOURCE)].source;
         assert_eq!(gaps(&counts, index), 2 + 9 + 9 + 9 + 1);
@@ -266,7 +278,7 @@ fn reordered_packets_are_not_lost(target: &Target) {
         // 236 is lost, and 237 is as late as possible.
         let lost: Vec<u32> = (238..=300).chain([237, 301]).collect();
         send(&lost, 6);
-        assert_eq!(told(&stage, 2), [((7, 4), 1), ((7, 6), 1)]);
+        assert_eq!(upstream_losses(&stage, 2), [((7, 4), 1), ((7, 6), 1)]);
     });
 }
 

@@ -10,7 +10,7 @@ use ultima_tests::stage::{Stage, Target};
 
 const TRAIN: &str = "{ name: train, members: [h1, h2, h3, h4] }";
 /// The deadline for the controller to use an interface again.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn link(interface: &str, state: &str) {
     let done = Command::new("ip")
@@ -46,7 +46,7 @@ fn health(stage: &Stage) -> String {
 }
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !done() {
         assert!(Instant::now() < end, "timed out: {what}");
         sleep(Duration::from_millis(10));
@@ -63,31 +63,32 @@ fn a_tree_leaves_an_interface_that_is_down() {
         let ends = [job.host_of(0), job.host_of(2)];
         let gather =
             |mark: &str, number: u32| job.gather(0, format!("{mark} {number}").as_bytes()).emit();
-        let says =
+        let has =
             |frame: &[u8], mark: &str| frame.windows(mark.len()).any(|it| it == mark.as_bytes());
         stage
             .testbed
-            .send_until(ends, |n| gather("whole", n), |it| says(it, "whole"));
+            .send_until(ends, |n| gather("whole", n), |it| has(it, "whole"));
         let (first, interface, other) = match spine(&stage, "train").as_str() {
             "s3" => ("s3", "s1-9", "s4"),
             _ => ("s4", "s1-10", "s3"),
         };
-        until("all is well", || health(&stage).is_empty());
+        until("no problem is reported", || health(&stage).is_empty());
         link(interface, "down");
-        let gone = stage
-            .testbed
-            .send_until(ends, |n| gather("moved", n), |it| says(it, "moved"));
-        eprintln!("GATHER came again {gone:?} after {interface} went down");
+        let interrupted =
+            stage
+                .testbed
+                .send_until(ends, |n| gather("rerouted", n), |it| has(it, "rerouted"));
+        eprintln!("GATHER arrived again {interrupted:?} after {interface} went down");
         assert_eq!(spine(&stage, "train"), other);
         // Both ends report it: one is set down, and one has no carrier.
-        until("both ends are told", || {
-            let told = health(&stage);
-            told.contains("s1/") && told.contains(&format!("{first}/1"))
+        until("both ends are reported", || {
+            let problems = health(&stage);
+            problems.contains("s1/") && problems.contains(&format!("{first}/1"))
         });
 
         // After a while, the controller uses the interface again. The tree stays, and a new job takes the free spine.
         link(interface, "up");
-        until("it is trusted again", || health(&stage).is_empty());
+        until("the interface is used again", || health(&stage).is_empty());
         assert_eq!(spine(&stage, "train"), other);
         stage
             .controller

@@ -27,7 +27,9 @@ fn queues(stage: &Stage) -> BTreeMap<VirtualQueue, [i64; 4]> {
 
 /// A burst is trimmed at the port of a slow link, and at no other port.
 fn a_burst_is_trimmed_where_its_link_is_slow(target: &Target) {
-    let fabric = Fabric::star().tell((0, 4), SLOW).tell((0, 3), "rate: 100G");
+    let fabric = Fabric::star()
+        .with_port((0, 4), SLOW)
+        .with_port((0, 3), "rate: 100G");
     target.run(
         fabric,
         &[LEFT, "{ name: right, members: [h3, h4] }"],
@@ -53,7 +55,7 @@ fn a_burst_is_trimmed_where_its_link_is_slow(target: &Target) {
 /// One of two jobs floods the port that they share. The other loses nothing within its own share. A job alone at a port has
 /// the port's limit only.
 fn jobs_divide_a_port_by_weight(target: &Target) {
-    let fabric = Fabric::star().tell((0, 2), SHARED);
+    let fabric = Fabric::star().with_port((0, 2), SHARED);
     let jobs = [
         "{ name: left, members: [h1, h1, h2, h3], weight: 3 }",
         RIGHT,
@@ -108,7 +110,9 @@ fn jobs_divide_a_port_by_weight(target: &Target) {
 /// A new controller clears the meters of shares, which belong to no job of its own. It keeps those of ports: the links have
 /// not changed, and their queues drain by themselves.
 fn a_new_controller_keeps_the_queues_of_ports(target: &Target) {
-    let fabric = Fabric::star().tell((0, 2), SHARED).tell((0, 4), SLOW);
+    let fabric = Fabric::star()
+        .with_port((0, 2), SHARED)
+        .with_port((0, 4), SLOW);
     target.run(fabric, &[LEFT, RIGHT], |mut stage| {
         let right = stage.jobs[1].clone();
         assert_eq!(queues(&stage).len(), 4);
@@ -131,7 +135,7 @@ fn a_new_controller_keeps_the_queues_of_ports(target: &Target) {
 /// With `line_rate_queues`, a packet is trimmed if its time in the queue, which its header has, exceeds the link's limit: here
 /// any time.
 fn the_time_in_the_queue_decides(target: &Target) {
-    let mut fabric = Fabric::star().tell((0, 3), "rate: 100000G");
+    let mut fabric = Fabric::star().with_port((0, 3), "rate: 100000G");
     fabric.line_rate_queues = true;
     target.run(fabric, &[LEFT], |mut stage| {
         let left = stage.jobs[0].clone();

@@ -16,7 +16,7 @@ const TWO: &str = "{ name: two, members: [h1, h2, h3, h4] }";
 const SPINES: [usize; 2] = [2, 3];
 
 /// The deadline for packets. A sentinel takes one of several paths, so it does not follow all packets.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 on_both! {
     each_job_has_a_spine;
@@ -64,7 +64,7 @@ fn all_reach_all(stage: &mut Stage, job: &Job, source: u16) {
         }
     }
     let frames_in = |arrivals: &Arrivals| arrivals.values().map(Vec::len).sum::<usize>();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut arrivals = stage.testbed.exchange(from, &frames);
     while frames_in(&arrivals) < frames_in(&expected) && Instant::now() < until {
         add(&mut arrivals, stage.testbed.exchange(from, &[]));

@@ -19,7 +19,7 @@ use ultima_tests::operator::Operator;
 use ultima_tests::testbed::Testbed;
 
 /// The deadline for all members to join.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A job with a running member for each rank, one per host.
 pub struct Crew {
@@ -80,7 +80,7 @@ impl Crew {
         }
         let mut here = all_here.expect("a job has members");
         let waited = crew.testbed.runtime.block_on(async {
-            timeout(PATIENCE, here.wait_for(|here| *here))
+            timeout(TIMEOUT, here.wait_for(|here| *here))
                 .await
                 .map(|here| here.is_ok())
         });

@@ -22,7 +22,7 @@ const PORTS: [u16; 2] = [1, 2];
 /// Its port for controllers.
 const CPU_PORT: u16 = 64;
 /// The deadline for a frame on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The program that a client installs.
 pub struct Pushed<'a> {
@@ -75,7 +75,7 @@ pub fn run(name: &str, package: &str, python: &str, program: &Pushed) {
             Ok(()) => "ok".to_owned(),
             Err(problem) => problem,
         };
-        // The exit code of a client that has ended tells the reason.
+        // The exit code of a client that has ended shows the reason.
         let _ = writeln!(answers, "{answer}");
     }
     let status = client.wait().expect("it is our child");
@@ -94,7 +94,7 @@ fn port(number: u16) -> (PortConfig, (u16, UnixDatagram)) {
     let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags);
     let (ours, theirs): (OwnedFd, OwnedFd) = pair.expect("a pair of sockets");
     let end = UnixDatagram::from(theirs);
-    end.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    end.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     let port = PortConfig {
         number,
         attach: Attach::Socket(ours),

@@ -26,7 +26,7 @@ use ultima_p4runtime::v1::{
 use ultima_switch::proto::trace_client::TraceClient;
 use ultima_switch::proto::trace_request::Packets;
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
-use ultima_switch::proto::{Change, SetSettingsRequest, Settings, TraceRequest};
+use ultima_switch::proto::{Change, SetSettingsRequest, TraceRequest};
 use ultima_switch::trace::PacketTrace;
 use ultima_switch::{Attach, PortConfig, Switch, SwitchConfig, WireConfig};
 
@@ -227,7 +227,7 @@ async fn reset(clients: &mut Clients, program: &Program) {
     let request = SetSettingsRequest {
         device_id: DEVICE,
         changes: vec![Change {
-            settings: Some(Settings::default()),
+            settings: WireConfig::default().to_string(),
             ..Change::default()
         }],
     };

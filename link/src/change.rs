@@ -134,25 +134,6 @@ impl WireChange {
         put(&self.queue_packets, &mut wire.queue_packets);
         put(&self.ecn, &mut wire.ecn);
     }
-
-    /// The names of the changed settings in `traffic_manager.proto`.
-    pub fn names(&self) -> Vec<String> {
-        let said = [
-            ("rate_bps", self.rate.is_some()),
-            ("packets_per_second", self.packet_rate.is_some()),
-            ("delay_ns", self.delay.is_some()),
-            ("jitter", self.jitter.is_some()),
-            ("reorder", self.reorder.is_some()),
-            ("loss", self.loss.is_some()),
-            ("queue_bytes", self.queue_bytes.is_some()),
-            ("queue_packets", self.queue_packets.is_some()),
-            ("ecn", self.ecn.is_some()),
-        ];
-        said.into_iter()
-            .filter(|(_, said)| *said)
-            .map(|(name, _)| name.to_owned())
-            .collect()
-    }
 }
 
 /// `NAME=VALUE[,NAME=VALUE…]`.
@@ -171,31 +152,63 @@ impl FromStr for WireChange {
     }
 }
 
-/// All settings, in the format of [`WireChange`].
-impl fmt::Display for WireConfig {
+/// The changed settings, as they are parsed.
+impl fmt::Display for WireChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fn or_none(setting: Option<impl fmt::Display>) -> String {
             setting.map_or_else(|| "none".to_owned(), |value| value.to_string())
         }
-        write!(f, "rate={}", or_none(self.rate.map(units::show_bit_rate)))?;
-        let packet_rate = self.packet_rate.map(units::show_packet_rate);
-        write!(f, ",packet-rate={}", or_none(packet_rate))?;
-        write!(f, ",delay={}", units::show_duration(self.delay))?;
-        write!(
-            f,
-            ",jitter={},reorder={}",
-            or_none(self.jitter),
-            self.reorder
-        )?;
-        for loss in &self.loss {
-            write!(f, ",loss={loss}")?;
+        let loss = self.loss.iter().flat_map(|models| match &models[..] {
+            [] => vec!["none".to_owned()],
+            models => models.iter().map(ToString::to_string).collect(),
+        });
+        let packet_rate = |rate: Option<u64>| or_none(rate.map(units::show_packet_rate));
+        let settings = [
+            (
+                "rate",
+                self.rate
+                    .map(|rate| or_none(rate.map(units::show_bit_rate))),
+            ),
+            ("packet-rate", self.packet_rate.map(packet_rate)),
+            ("delay", self.delay.map(units::show_duration)),
+            ("jitter", self.jitter.map(or_none)),
+            ("reorder", self.reorder.map(|reorder| reorder.to_string())),
+        ];
+        let queues = [
+            ("queue", self.queue_bytes.map(units::show_bytes)),
+            ("queue-packets", self.queue_packets.map(or_none)),
+            ("ecn", self.ecn.map(or_none)),
+        ];
+        let settings = settings.into_iter();
+        let all = settings
+            .chain(loss.map(|loss| ("loss", Some(loss))))
+            .chain(queues);
+        let mut separator = "";
+        for (name, value) in all {
+            if let Some(value) = value {
+                write!(f, "{separator}{name}={value}")?;
+                separator = ",";
+            }
         }
-        if self.loss.is_empty() {
-            write!(f, ",loss=none")?;
-        }
-        write!(f, ",queue={}", units::show_bytes(self.queue_bytes))?;
-        write!(f, ",queue-packets={}", or_none(self.queue_packets))?;
-        write!(f, ",ecn={}", or_none(self.ecn))
+        Ok(())
+    }
+}
+
+/// All settings, in the format of [`WireChange`].
+impl fmt::Display for WireConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = WireChange {
+            rate: Some(self.rate),
+            packet_rate: Some(self.packet_rate),
+            delay: Some(self.delay),
+            jitter: Some(self.jitter),
+            reorder: Some(self.reorder),
+            loss: Some(self.loss.clone()),
+            queue_bytes: Some(self.queue_bytes),
+            queue_packets: Some(self.queue_packets),
+            ecn: Some(self.ecn),
+        };
+        all.fmt(f)
     }
 }
 
@@ -257,7 +270,7 @@ mod tests {
                     .all(|part| part.split('=').next() == Some(&expected)),
                 "{gone:?}"
             );
-            assert!(!gone.is_empty() && change.names().len() == 1);
+            assert!(!gone.is_empty() && !change.is_empty());
         }
     }
 

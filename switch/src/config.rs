@@ -125,49 +125,38 @@ impl From<AttachSpec> for Attach {
     }
 }
 
-/// Why an [`AttachSpec`] is invalid.
+/// Why a [`PortSpec`] or [`AttachSpec`] is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AttachError {
-    /// A name that no interface can have.
-    #[error("`{0}` is not an interface name, expected 1 to 15 characters without `/`")]
-    Interface(String),
-    /// A path that no socket can have.
-    #[error("`{0}`: expected a path of 1 to 107 bytes after `unix:`")]
-    Path(String),
-    /// A descriptor that cannot be inherited.
-    #[error("`{0}`: expected the number of an inherited descriptor, 3 or more, after `fd:`")]
-    Descriptor(String),
-    /// A descriptor, given over gRPC.
-    #[error(
-        "`fd:{0}`: only the process that starts the switch can give descriptors; expected an interface, \
-         unix:PATH or pcap:IN,OUT"
-    )]
-    Remote(RawFd),
-    /// Neither of the two files.
-    #[error("`{0}`: expected a pcap file to replay, `,` and one to write, or one of the two")]
-    Pcap(String),
-}
+#[error("{0}")]
+pub struct SpecError(String);
 
 impl FromStr for AttachSpec {
-    type Err = AttachError;
+    type Err = SpecError;
 
-    fn from_str(spec: &str) -> Result<Self, AttachError> {
+    fn from_str(spec: &str) -> Result<Self, SpecError> {
+        let invalid = |expected: &str| SpecError(format!("`{spec}`{expected}"));
         let attach = if let Some(path) = spec.strip_prefix("unix:") {
             // sockaddr_un holds 108 bytes with the final zero.
             if path.is_empty() || path.len() > 107 || path.contains('\0') {
-                return Err(AttachError::Path(spec.to_owned()));
+                return Err(invalid(": expected a path of 1 to 107 bytes after `unix:`"));
             }
             NamedAttach::Unix(path.into())
         } else if let Some(fd) = spec.strip_prefix("fd:") {
             let fd = fd.parse().ok().filter(|fd| *fd > 2);
-            NamedAttach::Inherited(fd.ok_or_else(|| AttachError::Descriptor(spec.to_owned()))?)
+            NamedAttach::Inherited(fd.ok_or_else(|| {
+                invalid(": expected the number of an inherited descriptor, 3 or more, after `fd:`")
+            })?)
         } else if let Some(files) = pcap_files(spec) {
-            NamedAttach::Pcap(files.ok_or_else(|| AttachError::Pcap(spec.to_owned()))?)
+            NamedAttach::Pcap(files.ok_or_else(|| {
+                invalid(": expected a pcap file to replay, `,` and one to write, or one of the two")
+            })?)
         } else {
             // dev_valid_name() of Linux.
             let refused = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace();
             if spec.is_empty() || spec.len() > 15 || spec.contains(refused) {
-                return Err(AttachError::Interface(spec.to_owned()));
+                return Err(invalid(
+                    " is not an interface name, expected 1 to 15 characters without `/`",
+                ));
             }
             NamedAttach::Interface(spec.to_owned())
         };
@@ -191,9 +180,12 @@ impl AttachSpec {
     ///
     /// # Errors
     /// An inherited descriptor, which a remote client cannot know.
-    pub(crate) fn asked_remotely(self) -> Result<Attach, AttachError> {
+    pub(crate) fn asked_remotely(self) -> Result<Attach, SpecError> {
         match self.0 {
-            NamedAttach::Inherited(fd) => Err(AttachError::Remote(fd)),
+            NamedAttach::Inherited(fd) => Err(SpecError(format!(
+                "`fd:{fd}`: only the process that starts the switch can give descriptors; expected an interface, \
+                 unix:PATH or pcap:IN,OUT"
+            ))),
             // A client that may add ports may not overwrite every file of this process.
             NamedAttach::Pcap(files) => Ok(Attach::Pcap(PcapFiles {
                 overwrite: false,
@@ -204,51 +196,27 @@ impl AttachSpec {
     }
 }
 
-/// Why a [`PortSpec`] is invalid.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PortSpecError {
-    /// No `@`.
-    #[error(
-        "port `{0}`: expected PORT@INTERFACE, PORT@unix:PATH, PORT@fd:NUMBER or PORT@pcap:IN,OUT"
-    )]
-    Syntax(String),
-    /// The part before `@` is not a port number.
-    #[error("port `{spec}`: `{number}` is not a port number, expected 0 to {MAX_PORT}")]
-    Number {
-        /// The whole text.
-        spec: String,
-        /// The part before `@`.
-        number: String,
-    },
-    /// The part after `@` is not an attachment.
-    #[error("port `{spec}`: {source}")]
-    Attach {
-        /// The whole text.
-        spec: String,
-        /// What is wrong.
-        source: AttachError,
-    },
-}
-
 impl FromStr for PortSpec {
-    type Err = PortSpecError;
+    type Err = SpecError;
 
-    fn from_str(spec: &str) -> Result<Self, PortSpecError> {
-        let syntax = || PortSpecError::Syntax(spec.to_owned());
-        let (number, target) = spec.split_once('@').ok_or_else(syntax)?;
-        let number = number
-            .parse()
-            .ok()
-            .filter(|n| *n <= MAX_PORT)
-            .ok_or_else(|| PortSpecError::Number {
-                spec: spec.to_owned(),
-                number: number.to_owned(),
-            })?;
-        let attach = target.parse().map_err(|source| PortSpecError::Attach {
-            spec: spec.to_owned(),
-            source,
-        })?;
-        Ok(PortSpec { number, attach })
+    fn from_str(spec: &str) -> Result<Self, SpecError> {
+        let invalid = |why: String| SpecError(format!("port `{spec}`: {why}"));
+        let Some((number, target)) = spec.split_once('@') else {
+            let expected =
+                "expected PORT@INTERFACE, PORT@unix:PATH, PORT@fd:NUMBER or PORT@pcap:IN,OUT";
+            return Err(invalid(expected.to_owned()));
+        };
+        let known = number.parse().ok().filter(|number| *number <= MAX_PORT);
+        Ok(PortSpec {
+            number: known.ok_or_else(|| {
+                invalid(format!(
+                    "`{number}` is not a port number, expected 0 to {MAX_PORT}"
+                ))
+            })?,
+            attach: target
+                .parse()
+                .map_err(|error: SpecError| invalid(error.0))?,
+        })
     }
 }
 

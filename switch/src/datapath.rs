@@ -26,11 +26,9 @@ mod liveness;
 mod ports;
 mod programs;
 
-pub(crate) use ingress::PacketOutError;
 use liveness::Told;
-pub(crate) use liveness::{EnableError, PortCounts, PortStatus};
+pub(crate) use liveness::{PortCounts, PortStatus};
 pub use ports::unknown_port;
-pub(crate) use ports::{AddPortError, RemovePortError};
 
 /// Poller token of interface notifications; smaller tokens are port numbers.
 pub(crate) const LINK_NEWS: u64 = u64::MAX - 2;

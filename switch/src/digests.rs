@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
+use tonic::Code;
 
 use crate::engine::{Digest, DigestMessage};
+use crate::target::Refusal;
 use crate::tm::Nanos;
 
 /// Approximate largest size of a list, in bytes, far below the default limit of gRPC clients.
@@ -37,17 +39,6 @@ pub(crate) struct DigestList {
     pub(crate) id: u64,
     /// Distinct messages in the order of their first occurrence.
     pub(crate) messages: Vec<Arc<[u8]>>,
-}
-
-/// Why a digest cannot be enabled, changed or disabled.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum DigestError {
-    #[error("there is no digest {0:#010x} in this program")]
-    Unknown(u32),
-    #[error("digest {0} is enabled already")]
-    Enabled(String),
-    #[error("digest {0} is not enabled")]
-    NotEnabled(String),
 }
 
 /// All digests of a program.
@@ -96,16 +87,20 @@ impl Digests {
         &self.digests
     }
 
-    fn find(&self, id: u32) -> Result<&Digest, DigestError> {
+    fn find(&self, id: u32) -> Result<&Digest, Refusal> {
         let found = self.digests.iter().find(|digest| digest.id() == id);
-        found.ok_or(DigestError::Unknown(id))
+        found.ok_or_else(|| {
+            let what = format!("there is no digest {id:#010x} in this program");
+            Refusal::new(Code::NotFound, what)
+        })
     }
 
     /// Enables a digest.
-    pub(crate) fn enable(&mut self, id: u32, config: DigestConfig) -> Result<(), DigestError> {
+    pub(crate) fn enable(&mut self, id: u32, config: DigestConfig) -> Result<(), Refusal> {
         let digest = self.find(id)?;
         if self.enabled.contains_key(&id) {
-            return Err(DigestError::Enabled(digest.name().to_owned()));
+            let what = format!("digest {} is enabled already", digest.name());
+            return Err(Refusal::new(Code::AlreadyExists, what));
         }
         let enabled = Enabled::new(digest, config);
         self.enabled.insert(id, enabled);
@@ -113,7 +108,7 @@ impl Digests {
     }
 
     /// Changes the configuration of an enabled digest.
-    pub(crate) fn configure(&mut self, id: u32, config: DigestConfig) -> Result<(), DigestError> {
+    pub(crate) fn configure(&mut self, id: u32, config: DigestConfig) -> Result<(), Refusal> {
         self.get(id)?;
         if let Some(enabled) = self.enabled.get_mut(&id) {
             enabled.config = config;
@@ -122,16 +117,16 @@ impl Digests {
     }
 
     /// Disables a digest and drops its waiting messages.
-    pub(crate) fn disable(&mut self, id: u32) -> Result<(), DigestError> {
+    pub(crate) fn disable(&mut self, id: u32) -> Result<(), Refusal> {
         self.get(id)?;
         self.enabled.remove(&id);
         Ok(())
     }
 
     /// Returns the configuration of an enabled digest.
-    pub(crate) fn get(&self, id: u32) -> Result<DigestConfig, DigestError> {
+    pub(crate) fn get(&self, id: u32) -> Result<DigestConfig, Refusal> {
         let name = self.find(id)?.name();
-        let missing = || DigestError::NotEnabled(name.to_owned());
+        let missing = || Refusal::new(Code::NotFound, format!("digest {name} is not enabled"));
         let enabled = self.enabled.get(&id).ok_or_else(missing)?;
         Ok(enabled.config)
     }
@@ -174,7 +169,7 @@ impl Digests {
     }
 
     /// Handles a controller's acknowledgement. Ignores a list that the switch has forgotten.
-    pub(crate) fn acknowledge(&mut self, digest: u32, list: u64) -> Result<(), DigestError> {
+    pub(crate) fn acknowledge(&mut self, digest: u32, list: u64) -> Result<(), Refusal> {
         self.find(digest)?;
         if let Some(enabled) = self.enabled.get_mut(&digest)
             && let Ok(at) = enabled.sent.binary_search_by_key(&list, |sent| sent.id)

@@ -10,7 +10,7 @@ use crate::tm::Nanos;
 const AWAKE: Nanos = 30_000;
 /// Upper bound of a pause in the average, so that a few short pauses after a long one suffice to poll again.
 const LONGEST: Nanos = 4 * AWAKE;
-/// How long the thread does not poll after a command of a controller: longer than a batch of a thousand updates takes.
+/// How long the thread does not poll after commands that follow each other: longer than a batch of a thousand updates takes.
 const AFTER_COMMAND: Nanos = 20_000_000;
 /// A new pause has weight 2^-WEIGHT in the average.
 const WEIGHT: u32 = 2;
@@ -22,6 +22,8 @@ pub(crate) struct IdlePoll {
     pause: Nanos,
     /// Start of the current pause.
     since: Option<Nanos>,
+    /// Time of the last command.
+    last_command: Option<Nanos>,
     /// Do not poll before this time.
     not_before: Nanos,
 }
@@ -32,13 +34,17 @@ impl IdlePoll {
         IdlePoll {
             pause: LONGEST,
             since: None,
+            last_command: None,
             not_before: 0,
         }
     }
 
-    /// Records that the thread runs commands at this time.
+    /// Records that the thread runs commands at this time. A single command does not end polling.
     pub(crate) fn commanded(&mut self, now: Nanos) {
-        self.not_before = now + AFTER_COMMAND;
+        let last = self.last_command.replace(now);
+        if last.is_some_and(|last| now < last + AFTER_COMMAND) {
+            self.not_before = now + AFTER_COMMAND;
+        }
     }
 
     /// Records that there is nothing to do at this time. Returns true to poll again, false to sleep.
@@ -86,6 +92,8 @@ mod tests {
     fn the_thread_sleeps_while_commands_arrive() {
         let mut idle_poll = IdlePoll::new();
         awake(&mut idle_poll, 100, 0);
+        idle_poll.commanded(4);
+        assert!(idle_poll.idle(4), "a single command");
         idle_poll.commanded(5);
         assert!(!idle_poll.idle(5));
         idle_poll.busy(6);

@@ -2,20 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use crate::config::{Attach, PortConfig};
-use crate::datapath::{ControllerLink, Datapath};
-use crate::engine::Limits;
-use crate::forward::{Forwarder, Handle};
-use crate::grpc::{self, Service};
-use crate::notify::{self, Tallies};
-use crate::opener::PortOpener;
-use crate::pipeline::Loader;
-use crate::port::replay::ReplayPlan;
+use crate::config::{Attach, PortConfig, SwitchConfig};
+use crate::datapath::Datapath;
+use crate::forward::Handle;
+use crate::grpc;
 use crate::proto::GetResponse;
-use crate::running::{self, Running};
-use crate::switch::{SwitchError, check_ports};
+use crate::running::Running;
+use crate::switch::{self, SwitchError};
 use crate::tm::WireConfig;
 
 /// Port number of end A in port statistics and settings.
@@ -45,11 +39,7 @@ pub struct LinkConfig {
 }
 
 /// A running link. Dropping it stops forwarding without waiting.
-pub struct Link {
-    grpc: Option<SocketAddr>,
-    handle: Handle,
-    running: Running,
-}
+pub struct Link(Running);
 
 /// Reads a link's counts while it runs.
 #[derive(Clone)]
@@ -70,59 +60,24 @@ impl Link {
             port(PORT_A, config.a, config.b_to_a),
             port(PORT_B, config.b, config.a_to_b),
         ];
-        check_ports(&ports, None)?;
-        let listening = match config.grpc {
-            Some(address) => Some(running::listen(address).await?),
-            None => None,
+        let joined = SwitchConfig {
+            device_id: DEVICE,
+            ports,
+            seed: config.seed,
+            pcap_dir: config.pcap_dir,
+            ..SwitchConfig::default()
         };
-        let opener = PortOpener::new(config.seed, config.pcap_dir, ReplayPlan::default())?;
-        let mut ports = ports
-            .into_iter()
-            .map(|port| opener.open(port))
-            .collect::<Result<Vec<_>, _>>()?;
-        for port in &mut ports {
-            opener.begin(port)?;
-        }
-        let tallies = Arc::<Tallies>::default();
-        // Without a program there are no messages to controllers.
-        let (notifier, _) = notify::queues(tallies.clone());
-        let controllers = ControllerLink {
-            cpu_port: None,
-            notifier,
-        };
-        let (mut forwarder, handle) =
-            Forwarder::new(ports, controllers, None, None).map_err(SwitchError::Forwarding)?;
-        forwarder.datapath().join();
-        let mut running = Running::start(forwarder, handle.clone())?;
-        let mut grpc = None;
-        if let Some((listener, address)) = listening {
-            let loader = Loader {
-                limits: Limits::default(),
-                seed: config.seed,
-                target: None,
-            };
-            let service = Service::new(DEVICE, loader, handle.clone(), tallies, opener);
-            let router = running::server()
-                .add_service(grpc::ports_server(service.clone()))
-                .add_service(grpc::traffic_server(service.clone()));
-            running.serve(listener, router, service);
-            grpc = Some(address);
-        }
-        Ok(Link {
-            grpc,
-            handle,
-            running,
-        })
+        Ok(Link(switch::start(joined, config.grpc, true).await?))
     }
 
     /// Returns the address of the gRPC server, if there is one.
     pub fn grpc_addr(&self) -> Option<SocketAddr> {
-        self.grpc
+        self.0.grpc_addr()
     }
 
     /// Returns a handle that reads the link's counts.
     pub fn counts(&self) -> LinkCounts {
-        LinkCounts(self.handle.clone())
+        LinkCounts(self.0.handle())
     }
 
     /// Runs until `end` is ready. Then it stops forwarding, flushes captures and removes socket files.
@@ -130,7 +85,7 @@ impl Link {
     /// # Errors
     /// The forwarding thread ended by itself.
     pub async fn run_until(self, end: impl Future<Output = ()>) -> Result<(), SwitchError> {
-        self.running.until(end).await
+        self.0.until(end).await
     }
 
     /// Stops the link.
@@ -138,7 +93,7 @@ impl Link {
     /// # Errors
     /// The forwarding thread ended by itself.
     pub async fn stop(self) -> Result<(), SwitchError> {
-        self.running.stop().await
+        self.0.stop().await
     }
 }
 

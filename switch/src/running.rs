@@ -3,7 +3,6 @@
 use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -35,7 +34,8 @@ pub(crate) struct Running {
 }
 
 struct Grpc {
-    service: Arc<Service>,
+    address: SocketAddr,
+    service: Service,
     stop: Option<oneshot::Sender<()>>,
     server: JoinHandle<()>,
 }
@@ -67,7 +67,12 @@ impl Running {
     }
 
     /// Serves gRPC.
-    pub(crate) fn serve(&mut self, listener: TcpListener, router: Router, service: Arc<Service>) {
+    pub(crate) fn serve(
+        &mut self,
+        (listener, address): (TcpListener, SocketAddr),
+        router: Router,
+        service: Service,
+    ) {
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(async move {
             // The server's own option applies only to listeners that it binds itself. With delayed
@@ -79,10 +84,21 @@ impl Running {
             }
         });
         self.grpc = Some(Grpc {
+            address,
             service,
             stop: Some(stop),
             server,
         });
+    }
+
+    /// Returns the address of the gRPC server, if there is one.
+    pub(crate) fn grpc_addr(&self) -> Option<SocketAddr> {
+        self.grpc.as_ref().map(|grpc| grpc.address)
+    }
+
+    /// Returns a handle that sends commands to the forwarding thread.
+    pub(crate) fn handle(&self) -> Handle {
+        self.forwarder.clone()
     }
 
     /// Runs until `end` is ready. Then it stops forwarding, flushes captures and removes socket files.

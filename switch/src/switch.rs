@@ -19,41 +19,13 @@ use crate::opener::PortOpener;
 use crate::pipeline::{ConfigError, Loader, Pipeline};
 use crate::port::replay::ReplayPlan;
 use crate::running::{self, Running};
-use crate::target::Refusal;
-use crate::tm::WireError;
 
 /// Why a switch does not start, or ends by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum SwitchError {
-    /// A port number that v1model does not have.
-    #[error("port {0}: expected 0 to {MAX_PORT}")]
-    PortNumber(u16),
-    /// Two ports with one number.
-    #[error("port {0} is given twice")]
-    PortTwice(u16),
-    /// Two ports on one interface or descriptor.
-    #[error(
-        "port {port}: {attachment} is already attached to port {other}; give each port its own"
-    )]
-    AttachedTwice {
-        /// The second port.
-        port: u16,
-        /// The common attachment.
-        attachment: String,
-        /// The first port.
-        other: u16,
-    },
-    /// An invalid number of the CPU port.
-    #[error("CPU port {0}: expected 1 to {MAX_PORT}, and no other port of this number")]
-    CpuPort(u16),
-    /// A port's wire has invalid settings.
-    #[error("port {port}: {source}")]
-    Wire {
-        /// The port.
-        port: u16,
-        /// The reason.
-        source: WireError,
-    },
+    /// Port numbers, attachments or wires are invalid.
+    #[error("{0}")]
+    Ports(String),
     /// A port's attachment cannot be opened.
     #[error("port {port}: cannot attach to {attachment}: {source}")]
     Attach {
@@ -64,9 +36,6 @@ pub enum SwitchError {
         /// The reason.
         source: io::Error,
     },
-    /// A port that the emulated target does not have.
-    #[error(transparent)]
-    NoSuchPort(Refusal),
     /// The P4Info file cannot be parsed.
     #[error("P4Info: {0}")]
     P4Info(#[from] text::TextError),
@@ -109,91 +78,11 @@ impl Switch {
     /// # Errors
     /// [`SwitchError`], on one line. Leaves no files or sockets behind.
     pub async fn start(config: SwitchConfig) -> Result<Switch, SwitchError> {
-        let SwitchConfig {
-            device_id,
-            grpc,
-            tls,
-            program,
-            ports,
-            cpu_port,
-            seed,
-            stats_key,
-            replay_after,
-            exit_when_done,
-            pcap_dir,
-            pcap_names,
-            priority_queues,
-            send_rings,
-            packet_log,
-            limits,
-            target,
-        } = config;
-        check_ports(&ports, cpu_port)?;
-        if let Some(target) = &target {
-            for port in &ports {
-                let checked = target.check_port(port.number);
-                checked.map_err(SwitchError::NoSuchPort)?;
-            }
-        }
-        let loader = Loader {
-            limits: match &target {
-                Some(target) => target.limits(limits),
-                None => limits,
-            },
-            seed,
-            target,
-        };
-        let pipeline = program.map(|files| load(files, &loader)).transpose()?;
-        let mut server = match &tls {
-            Some(files) => files.secure(running::server())?,
-            None => running::server(),
-        };
-        let (listener, address) = running::listen(grpc).await?;
-        let replay = ReplayPlan {
-            after: replay_after,
-            decisive: exit_when_done,
-        };
-        let mut opener = PortOpener::new(seed, pcap_dir, replay)?;
-        opener.pcap_names = pcap_names;
-        opener.priority_queues = priority_queues;
-        opener.send_rings = send_rings;
-        let mut ports = ports
-            .into_iter()
-            .map(|port| opener.open(port))
-            .collect::<Result<Vec<_>, _>>()?;
-        let tallies = Arc::<Tallies>::default();
-        let (notifier, notifications) = notify::queues(tallies.clone());
-        if let Some(number) = cpu_port {
-            ports.push(opener.open_cpu_port(number, notifier.clone())?);
-        }
-        for port in &mut ports {
-            opener.begin(port)?;
-        }
-        let controllers = ControllerLink { cpu_port, notifier };
-        let (mut forwarder, handle) = Forwarder::new(ports, controllers, stats_key, pipeline)
-            .map_err(SwitchError::Forwarding)?;
-        if exit_when_done {
-            forwarder.end_with_replay();
-        }
-        if let Some(log) = packet_log {
-            forwarder.datapath().start_log(log);
-        }
-        let mut running = Running::start(forwarder, handle.clone())?;
-        let service = Service::new(device_id, loader, handle, tallies, opener);
-        tokio::spawn(grpc::deliver(service.clone(), notifications));
-        let router = server
-            .add_service(grpc::p4runtime_server(service.clone()))
-            .add_service(grpc::gnmi_server(service.clone()))
-            .add_service(grpc::ports_server(service.clone()))
-            .add_service(grpc::trace_server(service.clone()))
-            .add_service(grpc::port_control_server(service.clone()))
-            .add_service(grpc::traffic_server(service.clone()));
-        running.serve(listener, router, service);
-        tracing::info!("device {device_id} serves P4Runtime at {address}");
-        Ok(Switch {
-            grpc: address,
-            running,
-        })
+        let (device_id, asked) = (config.device_id, config.grpc);
+        let running = start(config, Some(asked), false).await?;
+        let grpc = running.grpc_addr().unwrap_or(asked);
+        tracing::info!("device {device_id} serves P4Runtime at {grpc}");
+        Ok(Switch { grpc, running })
     }
 
     /// Returns the address of the gRPC server.
@@ -219,34 +108,106 @@ impl Switch {
     }
 }
 
+/// Starts forwarding, and serves gRPC at the address `grpc`. If `joined`, frames cross between two ports without a program.
+pub(crate) async fn start(
+    config: SwitchConfig,
+    grpc: Option<SocketAddr>,
+    joined: bool,
+) -> Result<Running, SwitchError> {
+    check_ports(&config.ports, config.cpu_port)?;
+    let target = config.target;
+    if let Some(target) = &target {
+        for port in &config.ports {
+            let checked = target.check_port(port.number);
+            checked.map_err(|refusal| SwitchError::Ports(refusal.message))?;
+        }
+    }
+    let loader = Loader {
+        limits: match &target {
+            Some(target) => target.limits(config.limits),
+            None => config.limits,
+        },
+        seed: config.seed,
+        target,
+    };
+    let program = config.program.map(|files| load(files, &loader));
+    let pipeline = program.transpose()?;
+    let server = match &config.tls {
+        Some(files) => files.secure(running::server())?,
+        None => running::server(),
+    };
+    let listening = match grpc {
+        Some(address) => Some(running::listen(address).await?),
+        None => None,
+    };
+    let replay = ReplayPlan {
+        after: config.replay_after,
+        decisive: config.exit_when_done,
+    };
+    let mut opener = PortOpener::new(config.seed, config.pcap_dir, replay)?;
+    opener.pcap_names = config.pcap_names;
+    opener.priority_queues = config.priority_queues;
+    opener.send_rings = config.send_rings;
+    let ports = config.ports.into_iter().map(|port| opener.open(port));
+    let mut ports = ports.collect::<Result<Vec<_>, _>>()?;
+    let tallies = Arc::<Tallies>::default();
+    let (notifier, notifications) = notify::queues(tallies.clone());
+    let cpu_port = config.cpu_port;
+    if let Some(number) = cpu_port {
+        ports.push(opener.open_cpu_port(number, notifier.clone())?);
+    }
+    for port in &mut ports {
+        opener.begin(port)?;
+    }
+    let controllers = ControllerLink { cpu_port, notifier };
+    let (mut forwarder, handle) = Forwarder::new(ports, controllers, config.stats_key, pipeline)
+        .map_err(SwitchError::Forwarding)?;
+    if joined {
+        forwarder.datapath().join();
+    }
+    if config.exit_when_done {
+        forwarder.end_with_replay();
+    }
+    if let Some(log) = config.packet_log {
+        forwarder.datapath().start_log(log);
+    }
+    let mut running = Running::start(forwarder, handle.clone())?;
+    if let Some(listener) = listening {
+        let service = Service::new(config.device_id, loader, handle, tallies, opener);
+        tokio::spawn(grpc::deliver(service.clone(), notifications));
+        running.serve(listener, grpc::router(server, &service, joined), service);
+    }
+    Ok(running)
+}
+
 /// Checks numbers, attachments and wires of ports.
-pub(crate) fn check_ports(ports: &[PortConfig], cpu_port: Option<u16>) -> Result<(), SwitchError> {
-    let taken = |number| ports.iter().any(|port| port.number == number);
+fn check_ports(ports: &[PortConfig], cpu_port: Option<u16>) -> Result<(), SwitchError> {
+    let invalid = |what: String| Err(SwitchError::Ports(what));
     if let Some(number) = cpu_port
-        && (!(1..=MAX_PORT).contains(&number) || taken(number))
+        && (!(1..=MAX_PORT).contains(&number) || ports.iter().any(|port| port.number == number))
     {
-        return Err(SwitchError::CpuPort(number));
+        return invalid(format!(
+            "CPU port {number}: expected 1 to {MAX_PORT}, and no other port of this number"
+        ));
     }
     for (index, port) in ports.iter().enumerate() {
         let number = port.number;
         if number > MAX_PORT {
-            return Err(SwitchError::PortNumber(number));
+            return invalid(format!("port {number}: expected 0 to {MAX_PORT}"));
         }
         if ports[..index].iter().any(|other| other.number == number) {
-            return Err(SwitchError::PortTwice(number));
+            return invalid(format!("port {number} is given twice"));
         }
         let same = |other: &&PortConfig| other.attach.is_same(&port.attach);
         if let Some(other) = ports[..index].iter().find(same) {
-            return Err(SwitchError::AttachedTwice {
-                port: number,
-                attachment: port.attach.to_string(),
-                other: other.number,
-            });
+            return invalid(format!(
+                "port {number}: {} is already attached to port {}; give each port its own",
+                port.attach, other.number
+            ));
         }
-        port.wire.validate().map_err(|source| SwitchError::Wire {
-            port: number,
-            source,
-        })?;
+        if let Err(error) = port.wire.validate() {
+            return invalid(format!("port {number}: {error}"));
+        }
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use tonic::Code;
+use tonic::{Code, Status};
 use ultima_p4runtime::v1::MulticastGroupEntry;
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::update::Type as UpdateType;
@@ -53,7 +53,7 @@ pub trait Target: fmt::Debug + Send + Sync {
     fn pipeline(&self, device_config: &[u8]) -> Result<Vec<u8>, Refusal>;
 }
 
-/// Why an emulated target rejects a request.
+/// Why a request, or one update of a batch, is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
@@ -61,4 +61,26 @@ pub struct Refusal {
     pub code: Code,
     /// What is wrong and what would be right.
     pub message: String,
+}
+
+impl Refusal {
+    /// Returns a refusal with this status code.
+    pub fn new(code: Code, message: impl Into<String>) -> Refusal {
+        let message = message.into();
+        Refusal { code, message }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Refusal {
+        Refusal::new(Code::InvalidArgument, message)
+    }
+
+    pub(crate) fn unimplemented(message: impl Into<String>) -> Refusal {
+        Refusal::new(Code::Unimplemented, message)
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Status {
+        Status::new(refusal.code, refusal.message)
+    }
 }

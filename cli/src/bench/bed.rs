@@ -13,9 +13,8 @@ use ultima_lab::{Cancel, LabName, Programs, SwitchKind};
 use ultima_planner::job::{Gather, JobSpec};
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
-use ultima_switch::proto::{Count, GetRequest, SetSettingsRequest};
+use ultima_switch::proto::{Change, Count, GetRequest, SetSettingsRequest};
 use ultima_switch::tm::WireChange;
-use ultima_switch::tm::settings::request;
 
 use super::method::Method;
 use super::plan::{Condition, LabPlan};
@@ -254,7 +253,10 @@ async fn set(servers: &[(&str, Channel)], change: &WireChange) -> Result<()> {
     for (_, channel) in servers.iter().filter(|(kind, _)| *kind == "link") {
         let request = SetSettingsRequest {
             device_id: 0,
-            changes: vec![request(change, Vec::new())],
+            changes: vec![Change {
+                ports: Vec::new(),
+                settings: change.to_string(),
+            }],
         };
         let mut client = TrafficManagerClient::new(channel.clone());
         client.set(request).await.context("cannot set a link")?;

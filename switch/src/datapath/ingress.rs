@@ -1,6 +1,7 @@
 //! Ingress: from received frames to copies in queues.
 
 use nix::sys::epoll::EpollFlags;
+use tonic::Code;
 use ultima_p4runtime::v1::PacketOut;
 
 use super::programs::tell_learned;
@@ -10,24 +11,12 @@ use crate::pcap::Direction;
 use crate::port::mmsg::{Frame, MAX_FRAME, RxBatch};
 use crate::port::{Received, Replay};
 use crate::stats::{Key, Place};
+use crate::target::Refusal;
 use crate::tm::Nanos;
 use crate::trace::tracer::WatchId;
 
 /// Number of batches read from one port in a row.
 const RECEIVE_TURN: usize = 2;
-
-/// Why a packet-out is rejected.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PacketOutError {
-    #[error("packet-out: this switch has no CPU port; start it with one")]
-    NoCpuPort,
-    #[error("packet-out: no program is committed; commit one first")]
-    NoProgram,
-    #[error("packet-out: {0}")]
-    Metadata(#[from] MetadataError),
-    #[error("packet-out: {0} bytes with its header, expected at most {MAX_FRAME}")]
-    TooLong(usize),
-}
 
 impl Datapath {
     /// Handles the poller's events of a port, which may have been removed.
@@ -105,18 +94,33 @@ impl Datapath {
     }
 
     /// Processes a packet-out, which enters at the CPU port with its metadata in front.
-    pub(crate) fn packet_out(&mut self, packet: &PacketOut) -> Result<(), PacketOutError> {
-        let number = self.controllers.cpu_port.ok_or(PacketOutError::NoCpuPort)?;
-        let index = self.by_number[usize::from(number)].ok_or(PacketOutError::NoCpuPort)?;
-        let pipeline = self.active.as_ref().ok_or(PacketOutError::NoProgram)?;
+    pub(crate) fn packet_out(&mut self, packet: &PacketOut) -> Result<(), Refusal> {
+        let lacks = |what| Refusal::new(Code::FailedPrecondition, format!("packet-out: {what}"));
+        let number = self.controllers.cpu_port;
+        let index = number.and_then(|number| self.by_number[usize::from(number)]);
+        let index = index.ok_or_else(|| lacks("this switch has no CPU port; start it with one"))?;
+        let pipeline = self.active.as_ref();
+        let pipeline =
+            pipeline.ok_or_else(|| lacks("no program is committed; commit one first"))?;
         let values = packet.metadata.iter();
         let values = values.map(|value| (value.metadata_id, value.value.as_slice()));
         let mut frame = Vec::new();
         let headers = pipeline.engine.controller_headers();
-        headers.packet_out.write(values, &mut frame)?;
+        let written = headers.packet_out.write(values, &mut frame);
+        written.map_err(|error| {
+            // §8.3.
+            let code = match error {
+                MetadataError::Value(_) => Code::OutOfRange,
+                _ => Code::InvalidArgument,
+            };
+            Refusal::new(code, format!("packet-out: {error}"))
+        })?;
         frame.extend_from_slice(&packet.payload);
         if frame.len() > MAX_FRAME {
-            return Err(PacketOutError::TooLong(frame.len()));
+            let bytes = frame.len();
+            return Err(Refusal::invalid(format!(
+                "packet-out: {bytes} bytes with its header, expected at most {MAX_FRAME}"
+            )));
         }
         self.ingress(index, &frame, None, self.clock.now());
         Ok(())

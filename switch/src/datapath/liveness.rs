@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use tokio::sync::watch;
+use tonic::Code;
 
 use super::{Datapath, LINK_NEWS};
 use crate::config::MAX_PORT;
@@ -13,6 +14,7 @@ use crate::engine::PortState;
 use crate::pipeline::Pipeline;
 use crate::port::links::LinkNews;
 use crate::stats::{Count, Place};
+use crate::target::Refusal;
 
 /// A port's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,44 +45,20 @@ pub(crate) struct PortCounts {
     pub(crate) tail_dropped: u64,
 }
 
-/// Why a port's administrative state cannot be set.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum EnableError {
-    #[error("no port is attached to {name:?}; there are: {there}")]
-    Unknown { name: String, there: String },
-    #[error("{0} is no network interface, and is up as long as it has a peer")]
-    NoInterface(String),
-    #[error("{name}: {source}")]
-    Kernel { name: String, source: io::Error },
-}
-
-/// The port states that programs and subscribers were given.
+/// The status of all ports that programs and subscribers were given.
+#[derive(Default)]
 pub(super) struct Told {
-    /// By port number.
-    states: Vec<PortState>,
-    /// By port number.
-    enabled: Vec<bool>,
-    /// Number of ports.
-    present: usize,
-    /// Status of all ports.
-    status: watch::Sender<Arc<[PortStatus]>>,
+    ports: Arc<[PortStatus]>,
+    subscribers: watch::Sender<Arc<[PortStatus]>>,
 }
 
-impl Default for Told {
-    fn default() -> Told {
-        Told {
-            states: vec![PortState::Absent; usize::from(MAX_PORT) + 1],
-            enabled: vec![true; usize::from(MAX_PORT) + 1],
-            present: 0,
-            status: watch::Sender::new(Arc::default()),
-        }
-    }
-}
-
-fn state(connected: bool) -> PortState {
-    match connected {
-        true => PortState::Up,
-        false => PortState::Down,
+impl PortStatus {
+    fn state(&self) -> (u16, PortState) {
+        let state = match self.up {
+            true => PortState::Up,
+            false => PortState::Down,
+        };
+        (self.number, state)
     }
 }
 
@@ -110,47 +88,37 @@ impl Datapath {
 
     /// Reports changed port states to programs and subscribers.
     pub(crate) fn watch_ports(&mut self) {
-        let mut ports = self.ports.iter().zip(&self.attachments);
-        let as_told = self.told.present == self.ports.len()
-            && ports.all(|(port, io)| {
-                let at = usize::from(port.number);
-                self.told.states[at] == state(io.connected())
-                    && self.told.enabled[at] == io.enabled()
+        let ports = self.ports.iter().zip(&self.attachments);
+        let mut both = self.told.ports.iter().zip(ports.clone());
+        let as_told = self.told.ports.len() == self.ports.len()
+            && both.all(|(told, (port, io))| {
+                (told.number, told.up, told.enabled) == (port.number, io.connected(), io.enabled())
             });
         if as_told {
             return;
         }
-        let mut changed = Vec::new();
-        for (number, told) in (0..).zip(&mut self.told.states) {
-            let index = self.by_number[usize::from(number)];
-            let now = index.map_or(PortState::Absent, |index| {
-                state(self.attachments[index].connected())
-            });
-            let enabled = index.is_none_or(|index| self.attachments[index].enabled());
-            self.told.enabled[usize::from(number)] = enabled;
-            if *told != now {
-                *told = now;
-                changed.push((number, now));
-            }
-        }
-        self.told.present = self.ports.len();
-        let ports = self.ports.iter().zip(&self.attachments);
-        let status = ports.map(|(port, io)| PortStatus {
-            number: port.number,
-            name: port.attachment.clone(),
-            up: io.connected(),
-            enabled: io.enabled(),
-            interface: io.interface(),
-        });
-        self.told.status.send_replace(status.collect());
+        let status: Arc<[PortStatus]> = ports
+            .map(|(port, io)| PortStatus {
+                number: port.number,
+                name: port.attachment.clone(),
+                up: io.connected(),
+                enabled: io.enabled(),
+                interface: io.interface(),
+            })
+            .collect();
+        let before = self.told.ports.iter();
+        let absent = before.map(|port| (port.number, PortState::Absent));
+        let states: Vec<_> = absent.chain(status.iter().map(PortStatus::state)).collect();
         for pipeline in [&mut self.active, &mut self.saved].into_iter().flatten() {
-            pipeline.engine.set_ports(&changed);
+            pipeline.engine.set_ports(&states);
         }
+        self.told.ports = status.clone();
+        self.told.subscribers.send_replace(status);
     }
 
     /// Returns a channel with the status of all ports.
     pub(crate) fn port_status(&self) -> watch::Receiver<Arc<[PortStatus]>> {
-        self.told.status.subscribe()
+        self.told.subscribers.subscribe()
     }
 
     /// Returns a consistent snapshot of all ports' counts.
@@ -173,22 +141,22 @@ impl Datapath {
     }
 
     /// Sets the administrative state of the port on the interface of this name.
-    pub(crate) fn enable_port(&mut self, name: &str, enabled: bool) -> Result<(), EnableError> {
+    pub(crate) fn enable_port(&mut self, name: &str, enabled: bool) -> Result<(), Refusal> {
         let Some(at) = self.ports.iter().position(|port| port.attachment == name) else {
             let there = self.ports.iter().map(|port| port.attachment.as_str());
-            return Err(EnableError::Unknown {
-                name: name.to_owned(),
-                there: there.collect::<Vec<_>>().join(", "),
-            });
+            let there = there.collect::<Vec<_>>().join(", ");
+            let what = format!("no port is attached to {name:?}; there are: {there}");
+            return Err(Refusal::new(Code::NotFound, what));
         };
         let io = &mut self.attachments[at];
         if io.interface().is_none() {
-            return Err(EnableError::NoInterface(name.to_owned()));
+            return Err(Refusal::unimplemented(format!(
+                "{name} is no network interface, and is up as long as it has a peer"
+            )));
         }
-        let set = io.enable(enabled).map_err(|source| EnableError::Kernel {
-            name: name.to_owned(),
-            source,
-        });
+        let set = io.enable(enabled);
+        let set =
+            set.map_err(|error| Refusal::new(Code::FailedPrecondition, format!("{name}: {error}")));
         self.watch_ports();
         set
     }
@@ -196,7 +164,9 @@ impl Datapath {
     /// Reports all port states to a new program.
     pub(super) fn introduce_ports(&mut self, pipeline: &mut Pipeline) {
         self.watch_ports();
-        let states: Vec<_> = (0..).zip(self.told.states.iter().copied()).collect();
+        let absent = (0..=MAX_PORT).map(|number| (number, PortState::Absent));
+        let states = self.told.ports.iter().map(PortStatus::state);
+        let states: Vec<_> = absent.chain(states).collect();
         pipeline.engine.set_ports(&states);
     }
 }

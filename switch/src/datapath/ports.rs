@@ -2,33 +2,19 @@
 
 use std::io;
 
+use tonic::Code;
+
 use super::{Datapath, NewPort, Port, PortSnapshot};
 use crate::port::mmsg::RxBatch;
 use crate::port::{PortIo, Received, Replay};
 use crate::stats::{Count, Key, Place, PortStats};
+use crate::target::Refusal;
 use crate::tm::EgressPort;
 
 /// Number of copies queued at a port from which on replays pause.
 const LONG_QUEUE: u64 = 256;
 /// The most batches to read from a port that is removed, since its peer may continue to send.
 const LAST_READING: usize = 512;
-
-/// Why a port cannot be added.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AddPortError {
-    #[error("port {0} exists already; remove it first")]
-    Taken(u16),
-    #[error(
-        "port {number}: {name} is already attached to port {other}; an interface serves one port"
-    )]
-    Interface {
-        number: u16,
-        name: String,
-        other: u16,
-    },
-    #[error("port {number}: {source}")]
-    Register { number: u16, source: io::Error },
-}
 
 /// The error text for a port number that the switch does not have. `numbers` are those that it has.
 pub fn unknown_port(port: u32, numbers: impl IntoIterator<Item = u32>) -> String {
@@ -42,22 +28,15 @@ pub fn unknown_port(port: u32, numbers: impl IntoIterator<Item = u32>) -> String
     }
 }
 
-/// Why a port cannot be removed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RemovePortError {
-    #[error("{0}")]
-    Unknown(String),
-    #[error("port {0} is the CPU port, which cannot be removed")]
-    Cpu(u16),
-}
-
 impl Datapath {
     /// Adds a port.
-    pub(crate) fn add_port(&mut self, new: NewPort) -> Result<(), AddPortError> {
+    pub(crate) fn add_port(&mut self, new: NewPort) -> Result<(), Refusal> {
         let number = new.number;
         let mut io = new.io;
         self.admits(number, io.interface())?;
-        let failed = |source| AddPortError::Register { number, source };
+        let failed = |source: io::Error| {
+            Refusal::new(Code::FailedPrecondition, format!("port {number}: {source}"))
+        };
         if io.interface().is_some() {
             self.follow_links().map_err(failed)?;
         }
@@ -85,33 +64,37 @@ impl Datapath {
     }
 
     /// Checks that a port with this number and interface index can be added.
-    pub(crate) fn admits(&self, number: u16, interface: Option<u32>) -> Result<(), AddPortError> {
+    pub(crate) fn admits(&self, number: u16, interface: Option<u32>) -> Result<(), Refusal> {
         if self.by_number[usize::from(number)].is_some() {
-            return Err(AddPortError::Taken(number));
+            let what = format!("port {number} exists already; remove it first");
+            return Err(Refusal::new(Code::AlreadyExists, what));
         }
         let mut ports = self.ports.iter().zip(&self.attachments);
         let same = |io: &dyn PortIo| interface.is_some() && io.interface() == interface;
         match ports.find(|(_, io)| same(io.as_ref())) {
-            Some((other, _)) => Err(AddPortError::Interface {
-                number,
-                name: other.attachment.clone(),
-                other: other.number,
-            }),
+            Some((other, _)) => {
+                let (name, other) = (&other.attachment, other.number);
+                let what = format!(
+                    "port {number}: {name} is already attached to port {other}; an interface serves one port"
+                );
+                Err(Refusal::new(Code::AlreadyExists, what))
+            }
             None => Ok(()),
         }
     }
 
     /// Removes a port and returns its counts. Copies in its queue or on its wire are dropped and counted; unread frames count as
     /// overruns.
-    pub(crate) fn remove_port(&mut self, number: u16) -> Result<PortSnapshot, RemovePortError> {
+    pub(crate) fn remove_port(&mut self, number: u16) -> Result<PortSnapshot, Refusal> {
         if self.controllers.cpu_port == Some(number) {
-            return Err(RemovePortError::Cpu(number));
+            let what = format!("port {number} is the CPU port, which cannot be removed");
+            return Err(Refusal::new(Code::FailedPrecondition, what));
         }
         let found = self.by_number.get(usize::from(number)).copied().flatten();
         let Some(index) = found else {
             let numbers = self.ports.iter().map(|port| port.number.into());
             let text = unknown_port(number.into(), numbers);
-            return Err(RemovePortError::Unknown(text));
+            return Err(Refusal::new(Code::NotFound, text));
         };
         let unread = self.read_last(index);
         let mut port = self.ports.remove(index);

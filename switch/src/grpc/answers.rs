@@ -14,7 +14,8 @@ use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::{self, ReadResponse};
 
 use super::ResponseStream;
-use super::error::{EntityError, batch_status};
+use super::error::batch_status;
+use crate::target::Refusal;
 
 /// Largest number of entities in one response.
 const ENTITIES_PER_RESPONSE: usize = 500;
@@ -36,7 +37,7 @@ pub(super) fn room() -> Arc<Semaphore> {
 
 /// The responses to a read.
 pub(super) struct Answer {
-    results: Vec<Result<(), EntityError>>,
+    results: Vec<Result<(), Refusal>>,
     /// Encoded responses. The last one still grows.
     responses: Vec<Vec<u8>>,
     /// Entities in the last response.
@@ -60,7 +61,7 @@ impl Answer {
     }
 
     /// Adds the entities of a request. Returns false, and records an error, if the request failed or there is no memory.
-    pub(super) fn push(&mut self, request: usize, found: Result<Vec<Entity>, EntityError>) -> bool {
+    pub(super) fn push(&mut self, request: usize, found: Result<Vec<Entity>, Refusal>) -> bool {
         let pushed =
             found.and_then(|found| found.into_iter().try_for_each(|entity| self.append(entity)));
         let succeeded = pushed.is_ok();
@@ -71,13 +72,13 @@ impl Answer {
     }
 
     /// Records an error for a request and all later ones.
-    pub(super) fn refuse_from(&mut self, request: usize, error: &EntityError) {
+    pub(super) fn refuse_from(&mut self, request: usize, error: &Refusal) {
         for result in &mut self.results[request..] {
             *result = Err(error.clone());
         }
     }
 
-    fn append(&mut self, entity: Entity) -> Result<(), EntityError> {
+    fn append(&mut self, entity: Entity) -> Result<(), Refusal> {
         let full =
             |last: &Vec<u8>| self.entities == ENTITIES_PER_RESPONSE || last.len() >= RESPONSE_BYTES;
         if self.responses.last().is_none_or(full) {
@@ -100,8 +101,8 @@ impl Answer {
         Ok(())
     }
 
-    fn reserve(&mut self, bytes: usize) -> Result<(), EntityError> {
-        let exhausted = |what: String| EntityError::new(Code::ResourceExhausted, what);
+    fn reserve(&mut self, bytes: usize) -> Result<(), Refusal> {
+        let exhausted = |what: String| Refusal::new(Code::ResourceExhausted, what);
         if bytes > ANSWER_BYTES {
             return Err(exhausted(format!(
                 "the response exceeds {ANSWER_BYTES} bytes; read less at once"
@@ -204,7 +205,7 @@ mod tests {
     async fn responses_are_sent_in_parts() {
         let mut answer = Answer::new(2, room());
         assert!(answer.push(0, Ok(counters(1200))));
-        assert!(!answer.push(1, Err(EntityError::invalid("no"))));
+        assert!(!answer.push(1, Err(Refusal::invalid("no"))));
         let (found, codes) = fetch(answer).await;
         assert_eq!(found, counters(1200));
         assert_eq!(codes, [Code::Ok, Code::InvalidArgument]);

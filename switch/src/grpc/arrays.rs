@@ -10,18 +10,18 @@ use ultima_p4runtime::v1::p4_data::Data;
 use ultima_p4runtime::v1::{CounterEntry, Index, MeterEntry, P4Data, RegisterEntry};
 
 use super::direct::{clears_counts, counts_message};
-use super::error::EntityError;
 use super::scan::Scan;
 use super::table_entry::{counter_cell, counter_data, meter_config, meter_message};
-use crate::engine::{Counter, Engine, Meter, Register};
+use crate::engine::{ControlError, Counter, Engine, Meter, Register};
+use crate::target::Refusal;
 
 /// Returns the cells of an index in an array of this size. The array itself rejects an index beyond its end.
-fn cells(index: Option<Index>, size: usize) -> Result<Range<u64>, EntityError> {
+fn cells(index: Option<Index>, size: usize) -> Result<Range<u64>, Refusal> {
     match index {
         None => Ok(0..size as u64),
         Some(Index { index }) => match u64::try_from(index) {
             Ok(index) => Ok(index..index.saturating_add(1)),
-            Err(_) => Err(EntityError::invalid(format!("index {index} is negative"))),
+            Err(_) => Err(Refusal::invalid(format!("index {index} is negative"))),
         },
     }
 }
@@ -32,7 +32,7 @@ fn index_message(index: u64) -> Option<Index> {
     })
 }
 
-pub(super) fn write_counter(engine: &mut Engine, entry: &CounterEntry) -> Result<(), EntityError> {
+pub(super) fn write_counter(engine: &mut Engine, entry: &CounterEntry) -> Result<(), Refusal> {
     let counter = engine.counter_mut(entry.counter_id)?;
     let cells = cells(entry.index, counter.cells().len())?;
     // §9.3: without data the counter is not modified; the key is checked all the same.
@@ -48,37 +48,28 @@ pub(super) fn write_counter(engine: &mut Engine, entry: &CounterEntry) -> Result
 
 pub(super) fn read_counters(
     engine: &Engine,
-    request: &CounterEntry,
+    CounterEntry {
+        counter_id, index, ..
+    }: &CounterEntry,
     scan: &mut Scan,
     found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
-    let mut read = |counter: &Counter, scan: &mut Scan| {
-        let cells = cells(request.index, counter.cells().len())?;
-        walk(counter.id(), cells, scan, |index| {
-            let data = Some(counter_data(counter.read(index)?));
-            let (counter_id, index) = (counter.id(), index_message(index));
-            found.push(Entity::CounterEntry(CounterEntry {
-                counter_id,
-                index,
-                data,
-            }));
-            Ok(())
-        })
-    };
-    match request.counter_id {
-        0 => in_all(
-            request.index,
-            "counter",
-            engine.counters(),
-            Counter::id,
-            scan,
-            read,
-        ),
-        id => read(engine.counter(id)?, scan),
-    }
+) -> Result<(), Refusal> {
+    let one = |id| Ok(vec![engine.counter(id)?]);
+    let arrays = arrays("counter", *counter_id, *index, one, || {
+        engine.counters().collect()
+    })?;
+    let size = |counter: &Counter| (counter.id(), counter.cells().len());
+    walk(arrays, size, *index, scan, |counter, at| {
+        found.push(Entity::CounterEntry(CounterEntry {
+            counter_id: counter.id(),
+            index: index_message(at),
+            data: Some(counter_data(counter.read(at)?)),
+        }));
+        Ok(())
+    })
 }
 
-pub(super) fn write_meter(engine: &mut Engine, entry: &MeterEntry) -> Result<(), EntityError> {
+pub(super) fn write_meter(engine: &mut Engine, entry: &MeterEntry) -> Result<(), Refusal> {
     let clears_counts = clears_counts(entry.counter_data.as_ref())?;
     let meter = engine.meter_mut(entry.meter_id)?;
     let config = entry.config.as_ref().map(meter_config).transpose()?;
@@ -96,42 +87,33 @@ pub(super) fn read_meters(
     request: &MeterEntry,
     scan: &mut Scan,
     found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
-    let mut read = |meter: &Meter, scan: &mut Scan| {
-        let cells = cells(request.index, meter.cells().len())?;
-        walk(meter.id(), cells, scan, |index| {
-            let view = meter.read(index)?;
-            let counts = request.counter_data.is_some();
-            found.push(Entity::MeterEntry(MeterEntry {
-                meter_id: meter.id(),
-                index: index_message(index),
-                config: view.config.map(meter_message),
-                counter_data: counts.then(|| counts_message(view.counts)),
-            }));
-            Ok(())
-        })
-    };
-    match request.meter_id {
-        0 => in_all(
-            request.index,
-            "meter",
-            engine.meters(),
-            Meter::id,
-            scan,
-            read,
-        ),
-        id => read(engine.meter(id)?, scan),
-    }
+) -> Result<(), Refusal> {
+    let MeterEntry {
+        meter_id, index, ..
+    } = request;
+    let one = |id| Ok(vec![engine.meter(id)?]);
+    let arrays = arrays("meter", *meter_id, *index, one, || {
+        engine.meters().collect()
+    })?;
+    let size = |meter: &Meter| (meter.id(), meter.cells().len());
+    walk(arrays, size, *index, scan, |meter, at| {
+        let view = meter.read(at)?;
+        let counts = request.counter_data.is_some();
+        found.push(Entity::MeterEntry(MeterEntry {
+            meter_id: meter.id(),
+            index: index_message(at),
+            config: view.config.map(meter_message),
+            counter_data: counts.then(|| counts_message(view.counts)),
+        }));
+        Ok(())
+    })
 }
 
-pub(super) fn write_register(
-    engine: &mut Engine,
-    entry: &RegisterEntry,
-) -> Result<(), EntityError> {
+pub(super) fn write_register(engine: &mut Engine, entry: &RegisterEntry) -> Result<(), Refusal> {
     let register = engine.register_mut(entry.register_id)?;
     let Some(Data::Bitstring(value)) = entry.data.as_ref().and_then(|data| data.data.as_ref())
     else {
-        return Err(EntityError::invalid(format!(
+        return Err(Refusal::invalid(format!(
             "register {}: expected data of {} bits as a bitstring",
             register.name(),
             register.width()
@@ -145,74 +127,64 @@ pub(super) fn write_register(
 
 pub(super) fn read_registers(
     engine: &Engine,
-    request: &RegisterEntry,
+    RegisterEntry {
+        register_id, index, ..
+    }: &RegisterEntry,
     scan: &mut Scan,
     found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
-    let mut read = |register: &Register, scan: &mut Scan| {
-        let cells = cells(request.index, register.size())?;
-        walk(register.id(), cells, scan, |index| {
-            let data = Some(P4Data {
-                data: Some(Data::Bitstring(register.read(index)?)),
-            });
-            let (register_id, index) = (register.id(), index_message(index));
-            found.push(Entity::RegisterEntry(RegisterEntry {
-                register_id,
-                index,
-                data,
-            }));
-            Ok(())
-        })
-    };
-    match request.register_id {
-        0 => in_all(
-            request.index,
-            "register",
-            engine.registers(),
-            Register::id,
-            scan,
-            read,
-        ),
-        id => read(engine.register(id)?, scan),
-    }
+) -> Result<(), Refusal> {
+    let one = |id| Ok(vec![engine.register(id)?]);
+    let arrays = arrays("register", *register_id, *index, one, || {
+        engine.registers().collect()
+    })?;
+    let size = |register: &Register| (register.id(), register.size());
+    walk(arrays, size, *index, scan, |register, at| {
+        let data = Some(Data::Bitstring(register.read(at)?));
+        found.push(Entity::RegisterEntry(RegisterEntry {
+            register_id: register.id(),
+            index: index_message(at),
+            data: Some(P4Data { data }),
+        }));
+        Ok(())
+    })
 }
 
-/// Passes on the cells of an array from the walk's position.
-fn walk(
-    array: u32,
-    cells: Range<u64>,
-    scan: &mut Scan,
-    mut each: impl FnMut(u64) -> Result<(), EntityError>,
-) -> Result<(), EntityError> {
-    for index in cells.start.max(scan.first(array))..cells.end {
-        if !scan.admits(array, index, 1) {
-            break;
-        }
-        each(index)?;
-    }
-    Ok(())
-}
-
-fn in_all<'a, T: 'a>(
-    index: Option<Index>,
+/// Returns the arrays of a request: the one with its id, or all with id 0.
+fn arrays<'a, T>(
     kind: &str,
-    arrays: impl Iterator<Item = &'a T>,
-    id: impl Fn(&T) -> u32,
-    scan: &mut Scan,
-    mut read: impl FnMut(&T, &mut Scan) -> Result<(), EntityError>,
-) -> Result<(), EntityError> {
-    if index.is_some() {
-        return Err(EntityError::invalid(format!(
+    id: u32,
+    index: Option<Index>,
+    one: impl Fn(u32) -> Result<Vec<&'a T>, ControlError>,
+    all: impl Fn() -> Vec<&'a T>,
+) -> Result<Vec<&'a T>, Refusal> {
+    match (id, index) {
+        (0, None) => Ok(all()),
+        (0, Some(_)) => Err(Refusal::invalid(format!(
             "an index without a {kind} id: expected an id, or neither to read all"
-        )));
+        ))),
+        (id, _) => Ok(one(id)?),
     }
+}
+
+/// Passes on cells from the walk's position. `size` returns an array's id and size.
+fn walk<T>(
+    arrays: Vec<&T>,
+    size: impl Fn(&T) -> (u32, usize),
+    index: Option<Index>,
+    scan: &mut Scan,
+    mut each: impl FnMut(&T, u64) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
     for array in arrays {
-        if scan.is_past(id(array)) {
+        let (id, size) = size(array);
+        if scan.is_past(id) {
             continue;
         }
-        read(array, scan)?;
-        if scan.is_paused() {
-            break;
+        let cells = cells(index, size)?;
+        for cell in cells.start.max(scan.first(id))..cells.end {
+            if !scan.admits(id, cell, 1) {
+                return Ok(());
+            }
+            each(array, cell)?;
         }
     }
     Ok(())

@@ -1,6 +1,5 @@
 //! Delivers the forwarding thread's messages to primary controllers.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ultima_p4runtime::v1::stream_message_response::Update as Response;
@@ -12,7 +11,7 @@ use crate::engine::Digest;
 use crate::notify::{Event, Notifications, PacketIn};
 
 /// Runs until the forwarding thread ends.
-pub(crate) async fn deliver(service: Arc<Service>, queues: Notifications) {
+pub(crate) async fn deliver(service: Service, queues: Notifications) {
     let Notifications {
         mut packets,
         mut events,

@@ -1,25 +1,14 @@
 //! Digest entries and acknowledgements (P4Runtime §9.8).
 
-use tonic::Code;
 use ultima_p4runtime::v1::digest_entry::Config;
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::p4_data::Data;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::{DigestEntry, P4Data, P4StructLike};
 
-use super::error::EntityError;
-use crate::digests::{DigestConfig, DigestError, Digests};
+use crate::digests::{DigestConfig, Digests};
 use crate::engine::DigestValue;
-
-impl From<DigestError> for EntityError {
-    fn from(error: DigestError) -> Self {
-        let code = match error {
-            DigestError::Unknown(_) | DigestError::NotEnabled(_) => Code::NotFound,
-            DigestError::Enabled(_) => Code::AlreadyExists,
-        };
-        EntityError::new(code, error.to_string())
-    }
-}
+use crate::target::Refusal;
 
 /// Converts a digest's value to a message (§8.4.3).
 pub(super) fn message(value: DigestValue) -> P4Data {
@@ -42,7 +31,7 @@ pub(super) fn write(
     digests: &mut Digests,
     kind: UpdateType,
     entry: &DigestEntry,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let id = entry.digest_id;
     match kind {
         UpdateType::Insert => digests.enable(id, config(entry)?)?,
@@ -53,11 +42,10 @@ pub(super) fn write(
 }
 
 /// Reads an entry's configuration. A missing one means all zeros (§8.1).
-fn config(entry: &DigestEntry) -> Result<DigestConfig, EntityError> {
+fn config(entry: &DigestEntry) -> Result<DigestConfig, Refusal> {
     let config = entry.config.unwrap_or_default();
-    let negative = |name: &str, value: i64| {
-        EntityError::invalid(format!("digest: {name} {value} is negative"))
-    };
+    let negative =
+        |name: &str, value: i64| Refusal::invalid(format!("digest: {name} {value} is negative"));
     let nanos = |value: i64, name| u64::try_from(value).map_err(|_| negative(name, value));
     Ok(DigestConfig {
         max_timeout: nanos(config.max_timeout_ns, "max_timeout_ns")?,
@@ -72,7 +60,7 @@ pub(super) fn read(
     digests: &Digests,
     request: &DigestEntry,
     found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let mut push = |digest_id, config: DigestConfig| {
         // They were signed when they were written.
         let config = Some(Config {

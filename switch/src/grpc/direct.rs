@@ -6,7 +6,6 @@ use ultima_p4runtime::v1::{
     CounterData, DirectCounterEntry, DirectMeterEntry, MeterCounterData, TableEntry,
 };
 
-use super::error::EntityError;
 use super::read::{for_tables, select};
 use super::scan::Scan;
 use super::table_entry::{
@@ -16,6 +15,7 @@ use crate::engine::{
     ColorCounts, CounterCell, EntryRef, EntryView, FieldMatch, MeterConfig, Table, TableMut,
 };
 use crate::pipeline::Pipeline;
+use crate::target::Refusal;
 
 /// The direct resources in a table entry's message.
 pub(super) struct Direct {
@@ -26,7 +26,7 @@ pub(super) struct Direct {
 
 impl Direct {
     /// Checks the direct resources before anything is written.
-    pub(super) fn of(table: &Table, message: &TableEntry) -> Result<Direct, EntityError> {
+    pub(super) fn of(table: &Table, message: &TableEntry) -> Result<Direct, Refusal> {
         if message.counter_data.is_some() && !table.has_counter() {
             return Err(no_direct(table, "counter"));
         }
@@ -51,7 +51,7 @@ impl Direct {
     }
 
     /// Writes the direct resources. A missing meter configuration resets the meter; a missing counter keeps its value.
-    pub(super) fn write(&self, table: &mut TableMut, of: EntryRef) -> Result<(), EntityError> {
+    pub(super) fn write(&self, table: &mut TableMut, of: EntryRef) -> Result<(), Refusal> {
         if let Some(value) = self.counter {
             table.set_counter(of, value)?;
         }
@@ -68,7 +68,7 @@ impl Direct {
 pub(super) fn write_counter(
     pipeline: &mut Pipeline,
     message: &DirectCounterEntry,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let target = Target::new(message.table_entry.as_ref())?;
     let mut table = pipeline.engine.table_mut(target.table)?;
     target.check(&table)?;
@@ -85,7 +85,7 @@ pub(super) fn write_counter(
 pub(super) fn write_meter(
     pipeline: &mut Pipeline,
     message: &DirectMeterEntry,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let clears_counts = clears_counts(message.counter_data.as_ref())?;
     let target = Target::new(message.table_entry.as_ref())?;
     let mut table = pipeline.engine.table_mut(target.table)?;
@@ -107,14 +107,12 @@ struct Target {
 }
 
 impl Target {
-    fn new(of: Option<&TableEntry>) -> Result<Target, EntityError> {
+    fn new(of: Option<&TableEntry>) -> Result<Target, Refusal> {
         let of = of.ok_or_else(|| {
-            EntityError::invalid(
-                "table_entry is not set: expected the entry of the direct resource",
-            )
+            Refusal::invalid("table_entry is not set: expected the entry of the direct resource")
         })?;
         if of.is_default_action && (!of.r#match.is_empty() || of.priority != 0) {
-            return Err(EntityError::invalid(
+            return Err(Refusal::invalid(
                 "a default entry has neither match fields nor a priority",
             ));
         }
@@ -134,7 +132,7 @@ impl Target {
     }
 
     /// Checks that the entry exists.
-    fn check(&self, table: &Table) -> Result<(), EntityError> {
+    fn check(&self, table: &Table) -> Result<(), Refusal> {
         if !self.is_default {
             table.get(&self.key, self.priority)?;
         }
@@ -147,7 +145,7 @@ pub(super) fn read_counters(
     request: &DirectCounterEntry,
     scan: &mut Scan,
     found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let of = request.table_entry.clone().unwrap_or_default();
     read(pipeline, &of, scan, "counter", |table, view| {
         view.counter.map(|cell| {
@@ -164,7 +162,7 @@ pub(super) fn read_meters(
     request: &DirectMeterEntry,
     scan: &mut Scan,
     found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let of = request.table_entry.clone().unwrap_or_default();
     read(pipeline, &of, scan, "meter", |table, view| {
         view.meter.map(|meter| {
@@ -186,9 +184,9 @@ fn read(
     scan: &mut Scan,
     kind: &str,
     mut push: impl FnMut(&Table, &EntryView) -> Option<()>,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     if of.table_id == 0 && !of.r#match.is_empty() {
-        return Err(EntityError::invalid(
+        return Err(Refusal::invalid(
             "match fields without a table id: expected a table id",
         ));
     }
@@ -205,7 +203,7 @@ fn read(
         // §9.3.1: of a single entry that is not there.
         if !found && !scan.is_paused() && !of.r#match.is_empty() {
             let name = table.name();
-            return Err(EntityError::new(
+            return Err(Refusal::new(
                 Code::NotFound,
                 format!("table {name} has no such entry"),
             ));
@@ -224,16 +222,16 @@ pub(super) fn counts_message(counts: ColorCounts) -> MeterCounterData {
 }
 
 /// True if a message resets a meter's counts by colour. Zero is the only valid value (§9.4).
-pub(super) fn clears_counts(data: Option<&MeterCounterData>) -> Result<bool, EntityError> {
+pub(super) fn clears_counts(data: Option<&MeterCounterData>) -> Result<bool, Refusal> {
     let Some(data) = data else { return Ok(false) };
     let zero = CounterData::default();
     let colors = [&data.green, &data.yellow, &data.red];
     match colors.into_iter().flatten().all(|color| *color == zero) {
         true => Ok(true),
-        false => Err(EntityError::invalid("counts by colour: expected 0")),
+        false => Err(Refusal::invalid("counts by colour: expected 0")),
     }
 }
 
-fn no_direct(table: &Table, kind: &str) -> EntityError {
-    EntityError::invalid(format!("table {} has no direct {kind}", table.name()))
+fn no_direct(table: &Table, kind: &str) -> Refusal {
+    Refusal::invalid(format!("table {} has no direct {kind}", table.name()))
 }

@@ -6,38 +6,7 @@ use ultima_p4runtime::batch;
 use crate::engine::{ControlError, ErrorKind};
 use crate::target::Refusal;
 
-/// The error of one entity in a batch.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub(crate) struct EntityError {
-    pub(super) code: Code,
-    pub(super) message: String,
-}
-
-impl EntityError {
-    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
-        EntityError {
-            code,
-            message: message.into(),
-        }
-    }
-
-    pub(super) fn invalid(message: impl Into<String>) -> Self {
-        EntityError::new(Code::InvalidArgument, message)
-    }
-
-    pub(super) fn unimplemented(message: impl Into<String>) -> Self {
-        EntityError::new(Code::Unimplemented, message)
-    }
-}
-
-impl From<Refusal> for EntityError {
-    fn from(refusal: Refusal) -> Self {
-        EntityError::new(refusal.code, refusal.message)
-    }
-}
-
-impl From<ControlError> for EntityError {
+impl From<ControlError> for Refusal {
     fn from(error: ControlError) -> Self {
         let code = match error.kind() {
             ErrorKind::InvalidArgument => Code::InvalidArgument,
@@ -49,16 +18,16 @@ impl From<ControlError> for EntityError {
             ErrorKind::FailedPrecondition => Code::FailedPrecondition,
             ErrorKind::Unimplemented => Code::Unimplemented,
         };
-        EntityError::new(code, error.to_string())
+        Refusal::new(code, error.to_string())
     }
 }
 
 /// Returns the status of a batch: OK if all entities succeeded, otherwise UNKNOWN with an outcome for each entity.
-pub(super) fn batch_status(results: &[Result<(), EntityError>]) -> Result<(), Status> {
+pub(super) fn batch_status(results: &[Result<(), Refusal>]) -> Result<(), Status> {
     if results.iter().all(Result::is_ok) {
         return Ok(());
     }
-    let outcome = |result: &Result<(), EntityError>| match result {
+    let outcome = |result: &Result<(), Refusal>| match result {
         Ok(()) => batch::success(),
         Err(error) => batch::failure(error.code, error.message.clone()),
     };

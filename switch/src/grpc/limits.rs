@@ -13,7 +13,9 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
-use ultima_p4runtime::v1::p4_runtime_server::{P4Runtime, P4RuntimeServer};
+use ultima_p4runtime::v1::p4_runtime_server::P4RuntimeServer;
+
+use super::Service as Calls;
 
 /// Longest program with its P4Info, in bytes.
 const PIPELINE_CONFIG: usize = 64 << 20;
@@ -34,44 +36,25 @@ const PIPELINE_CONFIG_TIME: Duration = Duration::from_secs(300);
 const REQUEST_TIME: Duration = Duration::from_secs(60);
 
 /// Calls that share limits.
-struct Class<T> {
-    server: P4RuntimeServer<T>,
+#[derive(Clone)]
+struct Class {
+    server: P4RuntimeServer<Calls>,
     places: Arc<Semaphore>,
     time: Duration,
 }
 
-impl<T> Clone for Class<T> {
-    fn clone(&self) -> Self {
-        Class {
-            server: self.server.clone(),
-            places: self.places.clone(),
-            time: self.time,
-        }
-    }
-}
-
 /// P4Runtime's server with the limits of each call.
-pub(crate) struct Limited<T> {
-    pipeline_config: Class<T>,
+#[derive(Clone)]
+pub(crate) struct Limited {
+    pipeline_config: Class,
     /// Streams have no deadline. Arbitration bounds their number.
-    stream: P4RuntimeServer<T>,
-    read: Class<T>,
-    other: Class<T>,
+    stream: P4RuntimeServer<Calls>,
+    read: Class,
+    other: Class,
 }
 
-impl<T> Clone for Limited<T> {
-    fn clone(&self) -> Self {
-        Limited {
-            pipeline_config: self.pipeline_config.clone(),
-            stream: self.stream.clone(),
-            read: self.read.clone(),
-            other: self.other.clone(),
-        }
-    }
-}
-
-impl<T: P4Runtime> Limited<T> {
-    pub(super) fn new(calls: T) -> Limited<T> {
+impl Limited {
+    pub(super) fn new(calls: Calls) -> Limited {
         let calls = Arc::new(calls);
         let server =
             |longest| P4RuntimeServer::from_arc(calls.clone()).max_decoding_message_size(longest);
@@ -91,7 +74,7 @@ impl<T: P4Runtime> Limited<T> {
 
 type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 
-impl<T: P4Runtime> Class<T> {
+impl Class {
     fn call(&self, request: http::Request<Body>) -> Answer {
         let Class {
             mut server,
@@ -112,7 +95,7 @@ impl<T: P4Runtime> Class<T> {
     }
 }
 
-impl<T: P4Runtime> Service<http::Request<Body>> for Limited<T> {
+impl Service<http::Request<Body>> for Limited {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = Answer;
@@ -131,6 +114,6 @@ impl<T: P4Runtime> Service<http::Request<Body>> for Limited<T> {
     }
 }
 
-impl<T> NamedService for Limited<T> {
-    const NAME: &'static str = <P4RuntimeServer<T> as NamedService>::NAME;
+impl NamedService for Limited {
+    const NAME: &'static str = P4RuntimeServer::<Calls>::NAME;
 }

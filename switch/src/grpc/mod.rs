@@ -26,11 +26,14 @@ mod undo;
 mod value_set;
 mod write;
 
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Semaphore;
 use tokio_stream::Stream;
+use tonic::transport::Server;
+use tonic::transport::server::Router;
 use tonic::{Request, Response, Status, Streaming};
 use ultima_gnmi::v0::g_nmi_server::GNmiServer;
 use ultima_p4runtime::v1::p4_runtime_server::P4Runtime;
@@ -66,8 +69,15 @@ const MAX_ENTITIES: usize = 1 << 14;
 /// Longest request of services other than P4Runtime, in bytes: settings of all ports, or a frame.
 const MAX_SIDE_REQUEST: usize = 256 << 10;
 
+/// The device id, role and election id of a request.
+type Sender = (u64, String, Option<Uint128>);
+
+/// The services' calls, each in the file of its name. Clones share their state.
+#[derive(Clone)]
+pub(crate) struct Service(Arc<State>);
+
 /// The state that all calls share.
-pub(crate) struct Service {
+pub(crate) struct State {
     device_id: u64,
     loader: Loader,
     forwarder: Handle,
@@ -80,6 +90,17 @@ pub(crate) struct Service {
     reading: tokio::sync::Mutex<()>,
     /// Memory for waiting responses to reads.
     answers: Arc<Semaphore>,
+    /// Serializes additions of ports, so that a conflict is found before the second port touches files or sockets.
+    adding_ports: tokio::sync::Mutex<()>,
+    gnmi_subscribers: Arc<Semaphore>,
+}
+
+impl Deref for Service {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.0
+    }
 }
 
 impl Service {
@@ -89,19 +110,20 @@ impl Service {
         forwarder: Handle,
         tallies: Arc<Tallies>,
         opener: PortOpener,
-    ) -> Arc<Self> {
-        let controllers = Mutex::new(Controllers::new(device_id));
-        Arc::new(Service {
+    ) -> Self {
+        Service(Arc::new(State {
             device_id,
             loader,
             forwarder,
             tallies,
             opener,
-            controllers,
+            controllers: Mutex::new(Controllers::new(device_id)),
             between_writes: tokio::sync::RwLock::default(),
             reading: tokio::sync::Mutex::default(),
             answers: answers::room(),
-        })
+            adding_ports: tokio::sync::Mutex::default(),
+            gnmi_subscribers: Arc::new(Semaphore::new(gnmi::SUBSCRIBERS)),
+        }))
     }
 
     /// Ends all controllers' streams, so that the server can stop.
@@ -120,17 +142,25 @@ impl Service {
     /// primary is served later (§5.3).
     fn send_as_primary<R: Send + 'static>(
         &self,
-        device_id: u64,
-        role: &str,
-        election_id: Option<Uint128>,
+        (device_id, role, election_id): Sender,
         action: impl FnOnce(&mut Datapath) -> R + Send + 'static,
     ) -> Result<Answer<R>, Status> {
         let controllers = self.controllers();
-        controllers.check_primary(device_id, role, election_id)?;
+        controllers.check_primary(device_id, &role, election_id)?;
         Ok(self.forwarder.send(action))
     }
 
-    /// Checks a device id. In services other than P4Runtime, 0 means the only device.
+    /// Runs a primary's closure while no read of several turns is in progress.
+    async fn between_reads<R: Send + 'static>(
+        &self,
+        sender: Sender,
+        action: impl FnOnce(&mut Datapath) -> R + Send + 'static,
+    ) -> Result<R, Status> {
+        let _turn = self.between_writes.read().await;
+        Ok(self.send_as_primary(sender, action)?.wait().await?)
+    }
+
+    /// Checks a device id. In services other than P4Runtime, and for capabilities, 0 means the only device.
     fn check_device_or_only(&self, device_id: u64) -> Result<(), Status> {
         match device_id {
             0 => Ok(()),
@@ -165,38 +195,20 @@ impl From<CommandError> for Status {
     }
 }
 
-/// Returns P4Runtime's server.
-pub(crate) fn p4runtime_server(service: Arc<Service>) -> Limited<P4RuntimeCalls> {
-    Limited::new(P4RuntimeCalls(service))
-}
-
-/// Returns the server for port statistics.
-pub(crate) fn ports_server(service: Arc<Service>) -> PortStatisticsServer<ports::PortCalls> {
-    PortStatisticsServer::new(ports::PortCalls(service)).max_decoding_message_size(MAX_SIDE_REQUEST)
-}
-
-/// Returns the server for traffic-manager settings.
-pub(crate) fn traffic_server(service: Arc<Service>) -> TrafficManagerServer<traffic::TrafficCalls> {
-    TrafficManagerServer::new(traffic::TrafficCalls(service))
-        .max_decoding_message_size(MAX_SIDE_REQUEST)
-}
-
-/// Returns the server for packet traces.
-pub(crate) fn trace_server(service: Arc<Service>) -> TraceServer<trace::TraceCalls> {
-    TraceServer::new(trace::TraceCalls(service)).max_decoding_message_size(MAX_SIDE_REQUEST)
-}
-
-/// Returns the server for port control.
-pub(crate) fn port_control_server(
-    service: Arc<Service>,
-) -> PortControlServer<port_control::PortControlCalls> {
-    PortControlServer::new(port_control::PortControlCalls::new(service))
-        .max_decoding_message_size(MAX_SIDE_REQUEST)
-}
-
-/// Returns gNMI's server.
-pub(crate) fn gnmi_server(service: Arc<Service>) -> GNmiServer<gnmi::GnmiCalls> {
-    GNmiServer::new(gnmi::GnmiCalls::new(service)).max_decoding_message_size(MAX_SIDE_REQUEST)
+/// Adds the services of a switch, or of two joined ports, to a server.
+pub(crate) fn router(mut server: Server, service: &Service, joined: bool) -> Router {
+    let of = || service.clone();
+    let ports = PortStatisticsServer::new(of()).max_decoding_message_size(MAX_SIDE_REQUEST);
+    let traffic = TrafficManagerServer::new(of()).max_decoding_message_size(MAX_SIDE_REQUEST);
+    let router = server.add_service(ports).add_service(traffic);
+    if joined {
+        return router;
+    }
+    router
+        .add_service(Limited::new(of()))
+        .add_service(GNmiServer::new(of()).max_decoding_message_size(MAX_SIDE_REQUEST))
+        .add_service(TraceServer::new(of()).max_decoding_message_size(MAX_SIDE_REQUEST))
+        .add_service(PortControlServer::new(of()).max_decoding_message_size(MAX_SIDE_REQUEST))
 }
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -211,11 +223,8 @@ fn check_count(count: usize, what: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// P4Runtime's calls, each in the file of its name.
-pub(crate) struct P4RuntimeCalls(Arc<Service>);
-
 #[tonic::async_trait]
-impl P4Runtime for P4RuntimeCalls {
+impl P4Runtime for Service {
     type ReadStream = ResponseStream<ReadResponse>;
     type StreamChannelStream = ResponseStream<StreamMessageResponse>;
 
@@ -223,22 +232,21 @@ impl P4Runtime for P4RuntimeCalls {
         &self,
         request: Request<WriteRequest>,
     ) -> Result<Response<WriteResponse>, Status> {
-        self.0.write(request.into_inner()).await.map(Response::new)
+        self.write(request.into_inner()).await.map(Response::new)
     }
 
     async fn read(
         &self,
         request: Request<ReadRequest>,
     ) -> Result<Response<Self::ReadStream>, Status> {
-        self.0.read(request.into_inner()).await.map(Response::new)
+        self.read(request.into_inner()).await.map(Response::new)
     }
 
     async fn set_forwarding_pipeline_config(
         &self,
         request: Request<SetForwardingPipelineConfigRequest>,
     ) -> Result<Response<SetForwardingPipelineConfigResponse>, Status> {
-        self.0
-            .set_pipeline_config(request.into_inner())
+        self.set_pipeline_config(request.into_inner())
             .await
             .map(Response::new)
     }
@@ -247,8 +255,7 @@ impl P4Runtime for P4RuntimeCalls {
         &self,
         request: Request<GetForwardingPipelineConfigRequest>,
     ) -> Result<Response<GetForwardingPipelineConfigResponse>, Status> {
-        self.0
-            .get_pipeline_config(request.into_inner())
+        self.get_pipeline_config(request.into_inner())
             .await
             .map(Response::new)
     }
@@ -258,7 +265,7 @@ impl P4Runtime for P4RuntimeCalls {
         request: Request<Streaming<StreamMessageRequest>>,
     ) -> Result<Response<Self::StreamChannelStream>, Status> {
         Ok(Response::new(stream::open(
-            self.0.clone(),
+            self.clone(),
             request.into_inner(),
         )))
     }
@@ -268,10 +275,7 @@ impl P4Runtime for P4RuntimeCalls {
         request: Request<CapabilitiesRequest>,
     ) -> Result<Response<CapabilitiesResponse>, Status> {
         // §17: 0 asks for what holds for the server as a whole, which is all there is.
-        let device_id = request.into_inner().device_id;
-        if device_id != 0 {
-            self.0.check_device(device_id)?;
-        }
+        self.check_device_or_only(request.into_inner().device_id)?;
         let p4runtime_api_version = API_VERSION.to_owned();
         Ok(Response::new(CapabilitiesResponse {
             p4runtime_api_version,

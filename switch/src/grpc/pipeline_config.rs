@@ -31,8 +31,8 @@ impl Service {
         } = request;
         self.controllers()
             .check_primary(device_id, &role, election_id)?;
-        // What comes from the primary is sent under one lock with the check that it is that still,
-        // since it may have changed while the program was being loaded.
+        // The primary may change while the program is loaded, so commands are checked again.
+        let primary = (device_id, role, election_id);
         let reaper = Reaper(Handle::current());
         match Action::try_from(request.action) {
             Ok(Action::Commit) => {
@@ -41,57 +41,43 @@ impl Service {
                         "COMMIT takes no config: it commits the saved one",
                     ));
                 }
-                let _turn = self.between_writes.read().await;
-                let answer =
-                    self.send_as_primary(device_id, &role, election_id, move |datapath| {
-                        let replaced = datapath.commit_saved();
-                        let replaced = replaced.ok_or_else(no_saved)?;
-                        reaper.free(replaced);
-                        Ok::<(), Status>(())
-                    })?;
-                answer.wait().await??;
+                let commit = move |datapath: &mut Datapath| {
+                    let replaced = datapath.commit_saved();
+                    replaced.map(|replaced| reaper.free(replaced))
+                };
+                let committed = self.between_reads(primary, commit).await?;
+                committed.ok_or_else(no_saved)?;
             }
             // That it loads is the answer.
             Ok(Action::Verify) => reaper.free(self.load(config).await?),
             Ok(Action::VerifyAndSave) => {
                 let pipeline = self.load(config).await?;
-                let _turn = self.between_writes.read().await;
-                let answer =
-                    self.send_as_primary(device_id, &role, election_id, move |datapath| {
-                        reaper.free(datapath.save(pipeline));
-                    })?;
-                answer.wait().await?;
+                let save = move |datapath: &mut Datapath| reaper.free(datapath.save(pipeline));
+                self.between_reads(primary, save).await?;
             }
             Ok(Action::VerifyAndCommit) => {
                 let pipeline = self.load(config).await?;
-                let _turn = self.between_writes.read().await;
-                let answer =
-                    self.send_as_primary(device_id, &role, election_id, move |datapath| {
-                        reaper.free(datapath.commit(pipeline));
-                    })?;
-                answer.wait().await?;
+                let commit = move |datapath: &mut Datapath| reaper.free(datapath.commit(pipeline));
+                self.between_reads(primary, commit).await?;
             }
             Ok(Action::ReconcileAndCommit) => {
                 let pipeline = self.load(config).await?;
                 let _one = self.reading.lock().await;
                 let _no_writes = self.between_writes.write().await;
                 let (mut pipeline, twins) = self.reconcile(pipeline).await?;
-                let answer =
-                    self.send_as_primary(device_id, &role, election_id, move |datapath| {
-                        let taken = datapath
-                            .active_mut()
-                            .filter(|old| old.config.p4info.is_some())
-                            .map_or(Ok(()), |old| take_over(old, &mut pipeline, &twins));
-                        match taken {
-                            Ok(()) => reaper.free(datapath.commit(pipeline)),
-                            Err(error) => {
-                                reaper.free(pipeline);
-                                return Err(Status::invalid_argument(error.to_string()));
-                            }
+                let commit = move |datapath: &mut Datapath| {
+                    let old = datapath.active_mut();
+                    let old = old.filter(|old| old.config.p4info.is_some());
+                    match old.map_or(Ok(()), |old| take_over(old, &mut pipeline, &twins)) {
+                        Ok(()) => reaper.free(datapath.commit(pipeline)),
+                        Err(error) => {
+                            reaper.free(pipeline);
+                            return Err(Status::invalid_argument(error.to_string()));
                         }
-                        Ok(())
-                    })?;
-                answer.wait().await??;
+                    }
+                    Ok(())
+                };
+                self.send_as_primary(primary, commit)?.wait().await??;
             }
             Ok(Action::Unspecified) | Err(_) => {
                 return Err(Status::invalid_argument(format!(

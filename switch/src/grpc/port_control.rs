@@ -1,36 +1,22 @@
 //! The port control service: adds and removes ports.
 
 use std::io;
-use std::sync::Arc;
 
-use tokio::sync::Mutex;
 use tonic::{Request, Response, Status};
 
 use super::Service;
 use super::ports;
-use crate::config::{PortConfig, PortSpec, PortSpecError};
-use crate::datapath::{AddPortError, Datapath, NewPort, RemovePortError};
+use crate::config::{PortConfig, PortSpec, SpecError};
+use crate::datapath::{Datapath, NewPort};
 use crate::proto::port_control_server::PortControl;
 use crate::proto::{AddPortRequest, AddPortResponse, RemovePortRequest, RemovePortResponse};
 use crate::switch::SwitchError;
-use crate::tm::WireConfig;
+use crate::tm::{ChangeError, WireChange, WireConfig};
 
-/// The service's calls.
-pub(crate) struct PortControlCalls {
-    service: Arc<Service>,
-    /// Serializes additions, so that a conflict is found before the second port touches files or sockets.
-    adding: Mutex<()>,
-}
-
-impl PortControlCalls {
-    pub(super) fn new(service: Arc<Service>) -> Self {
-        let adding = Mutex::default();
-        PortControlCalls { service, adding }
-    }
-
+impl Service {
     /// Opens a port on a blocking thread, since file systems may be slow.
     async fn opened(&self, config: PortConfig) -> Result<NewPort, Status> {
-        let service = self.service.clone();
+        let service = self.clone();
         let opened = tokio::task::spawn_blocking(move || service.opener.open(config)).await;
         match opened {
             Ok(result) => result.map_err(refused),
@@ -43,18 +29,8 @@ impl PortControlCalls {
     /// Checks that the port can be added at present.
     async fn admits(&self, number: u16, interface: Option<u32>) -> Result<(), Status> {
         let admits = move |datapath: &mut Datapath| datapath.admits(number, interface);
-        self.service.forwarder.call(admits).await??;
+        self.forwarder.call(admits).await??;
         Ok(())
-    }
-}
-
-impl From<AddPortError> for Status {
-    fn from(error: AddPortError) -> Status {
-        let text = error.to_string();
-        match error {
-            AddPortError::Taken(_) | AddPortError::Interface { .. } => Status::already_exists(text),
-            AddPortError::Register { .. } => Status::failed_precondition(text),
-        }
     }
 }
 
@@ -70,22 +46,22 @@ fn refused(error: SwitchError) -> Status {
 }
 
 #[tonic::async_trait]
-impl PortControl for PortControlCalls {
+impl PortControl for Service {
     async fn add(
         &self,
         request: Request<AddPortRequest>,
     ) -> Result<Response<AddPortResponse>, Status> {
         let request = request.into_inner();
-        self.service.check_device_or_only(request.device_id)?;
+        self.check_device_or_only(request.device_id)?;
         let config = config(request)?;
         let number = config.number;
-        let _one_by_one = self.adding.lock().await;
+        let _one_by_one = self.adding_ports.lock().await;
         self.admits(number, None).await?;
         let mut port = self.opened(config).await?;
         self.admits(number, port.io.interface()).await?;
-        self.service.opener.begin(&mut port).map_err(refused)?;
+        self.opener.begin(&mut port).map_err(refused)?;
         let add = move |datapath: &mut Datapath| datapath.add_port(port);
-        self.service.forwarder.call(add).await??;
+        self.forwarder.call(add).await??;
         Ok(Response::new(AddPortResponse {}))
     }
 
@@ -94,18 +70,11 @@ impl PortControl for PortControlCalls {
         request: Request<RemovePortRequest>,
     ) -> Result<Response<RemovePortResponse>, Status> {
         let RemovePortRequest { device_id, number } = request.into_inner();
-        self.service.check_device_or_only(device_id)?;
+        self.check_device_or_only(device_id)?;
         // A number that does not fit is none that is there.
         let number = u16::try_from(number).unwrap_or(u16::MAX);
-        let remove = self
-            .service
-            .forwarder
-            .call(move |datapath| datapath.remove_port(number));
-        let port = remove.await?.map_err(|error| match error {
-            RemovePortError::Unknown(_) => Status::not_found(error.to_string()),
-            RemovePortError::Cpu(_) => Status::failed_precondition(error.to_string()),
-        })?;
-        let port = Some(ports::port(port));
+        let remove = move |datapath: &mut Datapath| datapath.remove_port(number);
+        let port = Some(ports::port(self.forwarder.call(remove).await??));
         Ok(Response::new(RemovePortResponse { port }))
     }
 }
@@ -118,12 +87,18 @@ fn config(request: AddPortRequest) -> Result<PortConfig, Status> {
         settings,
         ..
     } = request;
-    let wire = settings.map_or(Ok(WireConfig::default()), WireConfig::try_from);
-    let wire = wire.map_err(|error| Status::invalid_argument(format!("port {number}: {error}")))?;
     let invalid = |text: String| Status::invalid_argument(text);
+    let mut wire = WireConfig::default();
+    if !settings.is_empty() {
+        let settings: WireChange = (settings.parse())
+            .map_err(|error: ChangeError| invalid(format!("port {number}: {error}")))?;
+        settings.apply(&mut wire);
+    }
+    wire.validate()
+        .map_err(|error| invalid(format!("port {number}: {error}")))?;
     let spec: PortSpec = format!("{number}@{attachment}")
         .parse()
-        .map_err(|error: PortSpecError| invalid(error.to_string()))?;
+        .map_err(|error: SpecError| invalid(error.to_string()))?;
     let attach = spec.attach.asked_remotely();
     Ok(PortConfig {
         number: spec.number,

@@ -1,7 +1,5 @@
 //! The port statistics service.
 
-use std::sync::Arc;
-
 use tonic::{Request, Response, Status};
 
 use super::Service;
@@ -14,21 +12,13 @@ use crate::proto::{
 use crate::stats::{Place, PortStats};
 use crate::tm::{Held, PRIORITIES};
 
-/// The service's calls.
-pub(crate) struct PortCalls(pub(super) Arc<Service>);
-
 #[tonic::async_trait]
-impl PortStatistics for PortCalls {
+impl PortStatistics for Service {
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        self.0
-            .check_device_or_only(request.into_inner().device_id)?;
-        let snapshot = self
-            .0
-            .forwarder
-            .call(|datapath| datapath.snapshot())
-            .await?;
-        let mut response = statistics(self.0.device_id, snapshot);
-        response.notifications = Some(notifications(&self.0.tallies));
+        self.check_device_or_only(request.into_inner().device_id)?;
+        let snapshot = self.forwarder.call(|datapath| datapath.snapshot());
+        let mut response = statistics(self.device_id, snapshot.await?);
+        response.notifications = Some(notifications(&self.tallies));
         Ok(Response::new(response))
     }
 }

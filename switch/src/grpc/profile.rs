@@ -11,24 +11,24 @@ use ultima_p4runtime::v1::{
     ActionProfileAction, ActionProfileActionSet, ActionProfileGroup, ActionProfileMember,
 };
 
-use super::error::EntityError;
 use super::scan::{ENTRY, Scan, cost_of};
 use super::table_entry::{action_message, call};
 use crate::config::MAX_PORT;
 use crate::engine::{
     ActionCall, Engine, GroupMember, GroupView, OneShot, Profile, SizeUnit, Watch, WeightedCall,
 };
+use crate::target::Refusal;
 
 pub(super) fn write_member(
     engine: &mut Engine,
     update: UpdateType,
     message: &ActionProfileMember,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let profile = engine.profile_mut(message.action_profile_id)?;
     let id = message.member_id;
     let action = || match &message.action {
         Some(action) => Ok(call(action)),
-        None => Err(EntityError::invalid(format!(
+        None => Err(Refusal::invalid(format!(
             "member {id} has no action: expected one of its tables' actions"
         ))),
     };
@@ -44,7 +44,7 @@ pub(super) fn write_group(
     engine: &mut Engine,
     update: UpdateType,
     message: &ActionProfileGroup,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let profile = engine.profile_mut(message.action_profile_id)?;
     let id = message.group_id;
     if update == UpdateType::Delete {
@@ -54,7 +54,7 @@ pub(super) fn write_group(
     let members = members.collect::<Result<Vec<_>, _>>()?;
     let max_size = u32::try_from(message.max_size).map_err(|_| {
         let size = message.max_size;
-        EntityError::invalid(format!("group {id}: max_size {size} is negative"))
+        Refusal::invalid(format!("group {id}: max_size {size} is negative"))
     })?;
     match update {
         UpdateType::Insert => profile.insert_group(id, members, max_size)?,
@@ -64,7 +64,7 @@ pub(super) fn write_group(
 }
 
 /// Converts a member to a message.
-pub(super) fn member_entity(profile: &Profile, id: u32, call: &ActionCall) -> Entity {
+fn member_entity(profile: &Profile, id: u32, call: &ActionCall) -> Entity {
     Entity::ActionProfileMember(ActionProfileMember {
         action_profile_id: profile.id(),
         member_id: id,
@@ -78,25 +78,20 @@ pub(super) fn read_members(
     request: &ActionProfileMember,
     scan: &mut Scan,
     found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
-    let mut all = |profile: &Profile, scan: &mut Scan| {
-        for (id, call) in profile.members_from(first(scan, profile)) {
+) -> Result<(), Refusal> {
+    let (profile, member) = (request.action_profile_id, request.member_id);
+    if let Some(profile) = profile_of("member", engine, profile, member)? {
+        found.push(member_entity(profile, member, &profile.member(member)?));
+        return Ok(());
+    }
+    in_all(engine, profile, scan, |profile, scan, first| {
+        for (id, call) in profile.members_from(first) {
             if !scan.admits(profile.id(), u64::from(id), ENTRY) {
                 break;
             }
             found.push(member_entity(profile, id, &call));
         }
-    };
-    match (request.action_profile_id, request.member_id) {
-        (0, 0) => in_all(engine, scan, all),
-        (0, id) => return Err(id_alone("member", id)),
-        (profile, 0) => all(engine.profile(profile)?, scan),
-        (profile, id) => {
-            let profile = engine.profile(profile)?;
-            found.push(member_entity(profile, id, &profile.member(id)?));
-        }
-    }
-    Ok(())
+    })
 }
 
 /// Reads groups, like [`read_members`].
@@ -105,7 +100,7 @@ pub(super) fn read_groups(
     request: &ActionProfileGroup,
     scan: &mut Scan,
     found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let message = |profile: &Profile, id: u32, group: &GroupView| {
         Entity::ActionProfileGroup(ActionProfileGroup {
             action_profile_id: profile.id(),
@@ -115,52 +110,61 @@ pub(super) fn read_groups(
             max_size: group.max_size as i32,
         })
     };
-    let mut all = |profile: &Profile, scan: &mut Scan| {
-        for (id, group) in profile.groups_from(first(scan, profile)) {
+    let (profile, group) = (request.action_profile_id, request.group_id);
+    if let Some(profile) = profile_of("group", engine, profile, group)? {
+        found.push(message(profile, group, &profile.group(group)?));
+        return Ok(());
+    }
+    in_all(engine, profile, scan, |profile, scan, first| {
+        for (id, group) in profile.groups_from(first) {
             if !scan.admits(profile.id(), u64::from(id), cost_of(group.members.len())) {
                 break;
             }
             found.push(message(profile, id, &group));
         }
+    })
+}
+
+/// Returns the profile of a single member or group, `None` if a request is for all with id 0.
+fn profile_of<'a>(
+    kind: &str,
+    engine: &'a Engine,
+    profile: u32,
+    id: u32,
+) -> Result<Option<&'a Profile>, Refusal> {
+    match (profile, id) {
+        (_, 0) => Ok(None),
+        (0, id) => Err(Refusal::invalid(format!(
+            "{kind} {id} without an action profile id: expected an id, or neither to read all"
+        ))),
+        (profile, _) => Ok(Some(engine.profile(profile)?)),
+    }
+}
+
+/// Passes on the profile of an id, or with id 0 all profiles, from the walk's position.
+fn in_all(
+    engine: &Engine,
+    id: u32,
+    scan: &mut Scan,
+    mut each: impl FnMut(&Profile, &mut Scan, u32),
+) -> Result<(), Refusal> {
+    let all = match id {
+        0 => engine.profiles().collect(),
+        id => vec![engine.profile(id)?],
     };
-    match (request.action_profile_id, request.group_id) {
-        (0, 0) => in_all(engine, scan, all),
-        (0, id) => return Err(id_alone("group", id)),
-        (profile, 0) => all(engine.profile(profile)?, scan),
-        (profile, id) => {
-            let profile = engine.profile(profile)?;
-            found.push(message(profile, id, &profile.group(id)?));
+    for profile in all {
+        if !scan.is_past(profile.id()) && !scan.is_paused() {
+            let first = u32::try_from(scan.first(profile.id())).unwrap_or(u32::MAX);
+            each(profile, scan, first);
         }
     }
     Ok(())
 }
 
-/// Returns the id at which a profile's walk continues.
-fn first(scan: &Scan, profile: &Profile) -> u32 {
-    u32::try_from(scan.first(profile.id())).unwrap_or(u32::MAX)
-}
-
-fn in_all(engine: &Engine, scan: &mut Scan, mut each: impl FnMut(&Profile, &mut Scan)) {
-    for profile in engine.profiles() {
-        if !scan.is_past(profile.id()) {
-            each(profile, scan);
-        }
-        if scan.is_paused() {
-            break;
-        }
-    }
-}
-
-fn id_alone(kind: &str, id: u32) -> EntityError {
-    EntityError::invalid(format!(
-        "{kind} {id} without an action profile id: expected an id, or neither to read all"
-    ))
-}
-
 /// Reads a one-shot action set.
-pub(super) fn one_shot(set: &ActionProfileActionSet) -> Result<OneShot, EntityError> {
+pub(super) fn one_shot(set: &ActionProfileActionSet) -> Result<OneShot, Refusal> {
     if set.group_action.is_some() {
-        return Err(EntityError::unimplemented(
+        return Err(Refusal::unimplemented(
             "group_action: this switch does not support it, leave it unset",
         ));
     }
@@ -169,13 +173,13 @@ pub(super) fn one_shot(set: &ActionProfileActionSet) -> Result<OneShot, EntityEr
         // All selectors of v1model go by a hash.
         Ok(ActionSelectionMode::Hash) => true,
         Ok(ActionSelectionMode::Random) => {
-            return Err(EntityError::unimplemented(
+            return Err(Refusal::unimplemented(
                 "action_selection_mode RANDOM: expected the default or HASH",
             ));
         }
         Err(_) => {
             let mode = set.action_selection_mode;
-            return Err(EntityError::invalid(format!(
+            return Err(Refusal::invalid(format!(
                 "action_selection_mode {mode} is unknown"
             )));
         }
@@ -186,14 +190,14 @@ pub(super) fn one_shot(set: &ActionProfileActionSet) -> Result<OneShot, EntityEr
         Ok(SizeSemantics::SumOfMembers) => Some(SizeUnit::Members),
         Err(_) => {
             let size = set.size_semantics;
-            return Err(EntityError::invalid(format!(
+            return Err(Refusal::invalid(format!(
                 "size_semantics {size} is unknown"
             )));
         }
     };
     let actions = set.action_profile_actions.iter().map(|one| {
         let Some(action) = &one.action else {
-            return Err(EntityError::invalid("an action of the set is empty"));
+            return Err(Refusal::invalid("an action of the set is empty"));
         };
         #[expect(deprecated, reason = "clients may still write it")]
         let watch = match &one.watch_kind {
@@ -245,7 +249,7 @@ pub(super) fn one_shot_message(set: &OneShot) -> ActionProfileActionSet {
     }
 }
 
-fn group_member(message: &MemberMessage) -> Result<GroupMember, EntityError> {
+fn group_member(message: &MemberMessage) -> Result<GroupMember, Refusal> {
     #[expect(deprecated, reason = "clients may still write it")]
     let watch = match &message.watch_kind {
         Some(MemberWatch::Watch(port)) => watch_number(*port)?,
@@ -273,26 +277,26 @@ fn member_message(member: &GroupMember) -> MemberMessage {
     }
 }
 
-fn weight(weight: i32) -> Result<u32, EntityError> {
-    u32::try_from(weight).map_err(|_| EntityError::invalid(format!("weight {weight} is negative")))
+fn weight(weight: i32) -> Result<u32, Refusal> {
+    u32::try_from(weight).map_err(|_| Refusal::invalid(format!("weight {weight} is negative")))
 }
 
 /// Reads the deprecated port field, where 0 means none.
-fn watch_number(port: i32) -> Result<Option<Watch>, EntityError> {
+fn watch_number(port: i32) -> Result<Option<Watch>, Refusal> {
     match u16::try_from(port) {
         Ok(0) => Ok(None),
         Ok(port) if port <= MAX_PORT => Ok(Some(Watch {
             port,
             deprecated: true,
         })),
-        _ => Err(EntityError::invalid(format!(
+        _ => Err(Refusal::invalid(format!(
             "watch: port {port}, expected 1 to {MAX_PORT}"
         ))),
     }
 }
 
 /// Reads a port in bytes. Empty bytes mean no port.
-fn watch_port(bytes: &[u8]) -> Result<Option<Watch>, EntityError> {
+fn watch_port(bytes: &[u8]) -> Result<Option<Watch>, Refusal> {
     if bytes.is_empty() {
         return Ok(None);
     }
@@ -304,7 +308,7 @@ fn watch_port(bytes: &[u8]) -> Result<Option<Watch>, EntityError> {
             port,
             deprecated: false,
         })),
-        None => Err(EntityError::invalid(format!(
+        None => Err(Refusal::invalid(format!(
             "watch_port: expected a port from 0 to {MAX_PORT}"
         ))),
     }

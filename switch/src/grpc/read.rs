@@ -14,7 +14,6 @@ use ultima_p4runtime::v1::table_entry::IdleTimeout;
 use ultima_p4runtime::v1::{self, ReadRequest, ReadResponse, TableEntry, table_action};
 
 use super::answers::Answer;
-use super::error::EntityError;
 use super::scan::{ENTRY, STEP, Scan};
 use super::table_entry::{counter_data, has_key, key, message, meter_message};
 use super::{
@@ -23,12 +22,13 @@ use super::{
 };
 use crate::engine::{ControlError, EntryAction, EntryView, Table};
 use crate::pipeline::Pipeline;
+use crate::target::Refusal;
 
 /// Largest number of steps of one read: several times all of a program's largest arrays.
 const MAX_STEPS: usize = 1 << 14;
 
 /// The result of one turn of the forwarding thread: entities by the positions of their requests.
-type Found = Vec<(usize, Result<Vec<Entity>, EntityError>)>;
+type Found = Vec<(usize, Result<Vec<Entity>, Refusal>)>;
 
 /// The progress of a read.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +69,7 @@ impl Service {
                 if steps == MAX_STEPS {
                     let most = MAX_STEPS * STEP;
                     let what = format!("more than {most} entities to look at; read less at once");
-                    let error = EntityError::new(Code::ResourceExhausted, what);
+                    let error = Refusal::new(Code::ResourceExhausted, what);
                     answer.refuse_from(at.request, &error);
                     break;
                 }
@@ -136,9 +136,9 @@ pub(super) fn read_some(
     request: &v1::Entity,
     scan: &mut Scan,
     found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let Some(request) = &request.entity else {
-        return Err(EntityError::invalid(
+        return Err(Refusal::invalid(
             "the entity is empty: expected a table entry or another entity",
         ));
     };
@@ -163,7 +163,7 @@ pub(super) fn read_raw(
     pipeline: &Pipeline,
     request: &Entity,
     found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let mut scan = Scan::new(usize::MAX);
     read_step(pipeline, request, &mut scan, found)
 }
@@ -173,7 +173,7 @@ fn read_step(
     request: &Entity,
     scan: &mut Scan,
     found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let engine = &pipeline.engine;
     match request {
         Entity::TableEntry(request) => read_entries(pipeline, request, scan, found),
@@ -196,10 +196,10 @@ fn read_step(
     }
 }
 
-fn none_of(kind: &str, id: u32) -> Result<(), EntityError> {
+fn none_of(kind: &str, id: u32) -> Result<(), Refusal> {
     match id {
         0 => Ok(()),
-        id => Err(EntityError::new(
+        id => Err(Refusal::new(
             Code::NotFound,
             format!("there is no {kind} {id:#010x}"),
         )),
@@ -211,8 +211,8 @@ pub(super) fn for_tables(
     pipeline: &Pipeline,
     id: u32,
     scan: &mut Scan,
-    mut each: impl FnMut(&Table, &mut Scan) -> Result<(), EntityError>,
-) -> Result<(), EntityError> {
+    mut each: impl FnMut(&Table, &mut Scan) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
     if id != 0 {
         return each(pipeline.engine.table(id)?, scan);
     }
@@ -244,9 +244,9 @@ fn read_entries(
     request: &TableEntry,
     scan: &mut Scan,
     found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     if request.table_id == 0 && !request.r#match.is_empty() {
-        return Err(EntityError::invalid(
+        return Err(Refusal::invalid(
             "match fields without a table id: expected a table id",
         ));
     }
@@ -254,7 +254,7 @@ fn read_entries(
     for_tables(pipeline, request.table_id, scan, |table, scan| {
         if wants_age && request.table_id != 0 && !table.has_idle_timeouts() {
             let name = table.name();
-            return Err(EntityError::invalid(format!(
+            return Err(Refusal::invalid(format!(
                 "table {name} does not support idle timeouts: leave time_since_last_hit unset"
             )));
         }
@@ -287,7 +287,7 @@ pub(super) fn select(
     request: &TableEntry,
     scan: &mut Scan,
     mut each: impl FnMut(EntryView),
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let action = match request
         .action
         .as_ref()
@@ -295,7 +295,7 @@ pub(super) fn select(
     {
         Some(table_action::Type::Action(action)) => action.action_id,
         Some(_) => {
-            return Err(EntityError::invalid(
+            return Err(Refusal::invalid(
                 "entries can be filtered by action id only",
             ));
         }
@@ -315,7 +315,7 @@ pub(super) fn select(
     };
     if request.is_default_action {
         if !request.r#match.is_empty() || request.priority != 0 {
-            return Err(EntityError::invalid(
+            return Err(Refusal::invalid(
                 "a default entry has neither match fields nor a priority",
             ));
         }

@@ -15,12 +15,12 @@ use ultima_p4runtime::v1::{
     TableEntry, Update, ValueSetEntry,
 };
 
-use super::error::EntityError;
 use super::scan::{STEP, Scan};
 use super::table_entry::{counter_data, key, message, meter_message};
 use super::{Service, read, strings, write};
 use crate::engine::Twin;
 use crate::pipeline::Pipeline;
+use crate::target::Refusal;
 
 /// The state that controllers have written to a program, in an order in which it can be written again: members before groups
 /// before entries. Table entries come with their positions.
@@ -98,7 +98,7 @@ pub(super) fn read_some(
     mut progress: Progress,
     room: usize,
     state: &mut State,
-) -> Result<Option<Progress>, EntityError> {
+) -> Result<Option<Progress>, Refusal> {
     progress.scan.resume(room);
     let Some(part) = parts(old).into_iter().nth(progress.part) else {
         return Ok(None);
@@ -124,7 +124,7 @@ pub(super) fn read_some(
     Ok(Some(progress))
 }
 
-fn read_entries(old: &Pipeline, scan: &mut Scan, state: &mut State) -> Result<(), EntityError> {
+fn read_entries(old: &Pipeline, scan: &mut Scan, state: &mut State) -> Result<(), Refusal> {
     let mut found = Vec::new();
     let mut places = Vec::new();
     read::for_tables(old, 0, scan, |table, scan| {
@@ -144,7 +144,7 @@ fn read_entries(old: &Pipeline, scan: &mut Scan, state: &mut State) -> Result<()
 }
 
 /// Writes the state of an old program to a freshly loaded one. Returns the entries that have direct resources in both.
-pub(super) fn write_state(state: State, new: &mut Pipeline) -> Result<Vec<Twin>, EntityError> {
+pub(super) fn write_state(state: State, new: &mut Pipeline) -> Result<Vec<Twin>, Refusal> {
     let mut twins = Vec::new();
     for (entity, place) in state {
         let has_key = match &entity {
@@ -191,14 +191,14 @@ pub(super) fn take_over(
     old: &mut Pipeline,
     new: &mut Pipeline,
     twins: &[Twin],
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let taken = new.engine.take_over(&mut old.engine, twins);
     taken.map_err(|error| cannot_preserve(&error.into()))
 }
 
-fn cannot_preserve(error: &EntityError) -> EntityError {
+fn cannot_preserve(error: &Refusal) -> Refusal {
     let what = format!("the existing state cannot be preserved: {error}");
-    EntityError::new(error.code, what)
+    Refusal::new(error.code, what)
 }
 
 impl Service {
@@ -207,7 +207,7 @@ impl Service {
         &self,
         mut new: Pipeline,
     ) -> Result<(Pipeline, Vec<Twin>), Status> {
-        let invalid = |error: EntityError| Status::invalid_argument(error.to_string());
+        let invalid = |error: Refusal| Status::invalid_argument(error.to_string());
         let mut state = State::new();
         let mut progress = Some(Progress::begin(STEP));
         while let Some(at) = progress {
@@ -248,7 +248,7 @@ fn is_state(entity: &Entity) -> bool {
     }
 }
 
-fn carry_over(new: &mut Pipeline, entity: Entity) -> Result<(), EntityError> {
+fn carry_over(new: &mut Pipeline, entity: Entity) -> Result<(), Refusal> {
     let mut apply = |kind: UpdateType, entity: Entity| {
         let entity = Some(v1::Entity {
             entity: Some(entity),

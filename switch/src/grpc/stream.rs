@@ -13,14 +13,14 @@ use ultima_p4runtime::v1::stream_error::Details;
 use ultima_p4runtime::v1::stream_message_request::Update as Request;
 use ultima_p4runtime::v1::stream_message_response::Update as Response;
 use ultima_p4runtime::v1::{
-    DigestListAck, DigestListAckError, MasterArbitrationUpdate, PacketOut, PacketOutError,
-    StreamError, StreamMessageRequest, StreamMessageResponse, StreamOtherError, Uint128,
+    DigestListAck, DigestListAckError, MasterArbitrationUpdate, PacketOutError, StreamError,
+    StreamMessageRequest, StreamMessageResponse, StreamOtherError, Uint128,
 };
 
 use super::arbitration::{Arbitration, Notice, StreamId};
 use super::{ResponseStream, Service};
-use crate::datapath::{Datapath, PacketOutError as Refused};
-use crate::engine::MetadataError;
+use crate::datapath::Datapath;
+use crate::target::Refusal;
 
 /// Largest number of waiting arbitration updates. A controller that reads too slowly loses its stream.
 const BACKLOG: usize = 64;
@@ -160,7 +160,7 @@ impl Service {
 
 /// Serves one controller until its stream ends.
 pub(super) fn open(
-    service: Arc<Service>,
+    service: Service,
     requests: Streaming<StreamMessageRequest>,
 ) -> ResponseStream<StreamMessageResponse> {
     serve(service, requests, ARBITRATION_TIME)
@@ -168,7 +168,7 @@ pub(super) fn open(
 
 /// Serves one controller, which has `patience` for its first arbitration update.
 fn serve(
-    service: Arc<Service>,
+    service: Service,
     mut requests: impl Stream<Item = Result<StreamMessageRequest, Status>> + Send + Unpin + 'static,
     patience: Duration,
 ) -> ResponseStream<StreamMessageResponse> {
@@ -220,9 +220,6 @@ fn serve(
     Box::pin(ReceiverStream::new(receiver))
 }
 
-/// The error of a controller's message.
-type Complaint = (Code, String);
-
 /// A controller, for the task that reads its messages.
 struct Client<'a> {
     service: &'a Service,
@@ -243,7 +240,7 @@ impl Client<'_> {
                         packet_out: Some(packet),
                     })
                 };
-                self.hand_over(packet, details, packet_out).await;
+                self.hand_over(packet, details, Datapath::packet_out).await;
             }
             Some(Request::DigestAck(ack)) => {
                 let details = |ack| {
@@ -256,20 +253,12 @@ impl Client<'_> {
             Some(Request::Other(other)) => {
                 let message = "this switch knows no messages beyond the specification's";
                 let details = Details::Other(StreamOtherError { other: Some(other) });
-                complain(
-                    &self.end,
-                    (Code::Unimplemented, message.to_owned()),
-                    details,
-                );
+                complain(&self.end, Refusal::unimplemented(message), details);
             }
             None => {
                 let message = "the message is empty: expected an arbitration update, a packet or a digest ack";
                 let details = Details::Other(StreamOtherError { other: None });
-                complain(
-                    &self.end,
-                    (Code::InvalidArgument, message.to_owned()),
-                    details,
-                );
+                complain(&self.end, Refusal::invalid(message), details);
             }
         }
         Ok(())
@@ -299,7 +288,7 @@ impl Client<'_> {
         &self,
         message: T,
         details: fn(T) -> Details,
-        action: fn(&mut Datapath, &T) -> Result<(), Complaint>,
+        action: fn(&mut Datapath, &T) -> Result<(), Refusal>,
     ) {
         // The forwarding thread gives it back even when it ends; nobody closes the semaphore.
         let Ok(permit) = self.room.clone().acquire_owned().await else {
@@ -307,44 +296,32 @@ impl Client<'_> {
         };
         let controllers = self.service.controllers();
         if !controllers.arbitration.is_primary(self.id) {
-            let refusal = "only a primary controller may send packets and acknowledgements";
-            let complaint = (Code::PermissionDenied, refusal.to_owned());
-            return complain(&self.end, complaint, details(message));
+            let what = "only a primary controller may send packets and acknowledgements";
+            let refusal = Refusal::new(Code::PermissionDenied, what);
+            return complain(&self.end, refusal, details(message));
         }
         let end = self.end.clone();
         // Sent under the lock: messages of who becomes the primary later come later.
         self.service.forwarder.send(move |datapath| {
-            if let Err(complaint) = action(datapath, &message) {
-                complain(&end, complaint, details(message));
+            if let Err(refusal) = action(datapath, &message) {
+                complain(&end, refusal, details(message));
             }
             drop(permit);
         });
     }
 }
 
-fn packet_out(datapath: &mut Datapath, packet: &PacketOut) -> Result<(), Complaint> {
-    datapath.packet_out(packet).map_err(|error| {
-        let code = match error {
-            Refused::NoCpuPort | Refused::NoProgram => Code::FailedPrecondition,
-            // §8.3.
-            Refused::Metadata(MetadataError::Value(_)) => Code::OutOfRange,
-            Refused::Metadata(_) | Refused::TooLong(_) => Code::InvalidArgument,
-        };
-        (code, error.to_string())
-    })
-}
-
-fn acknowledge(datapath: &mut Datapath, ack: &DigestListAck) -> Result<(), Complaint> {
+fn acknowledge(datapath: &mut Datapath, ack: &DigestListAck) -> Result<(), Refusal> {
     let Some(pipeline) = datapath.active_mut() else {
         let message = "digest ack: no program is committed that could have sent the list";
-        return Err((Code::FailedPrecondition, message.to_owned()));
+        return Err(Refusal::new(Code::FailedPrecondition, message));
     };
     let acknowledged = pipeline.digests.acknowledge(ack.digest_id, ack.list_id);
-    acknowledged.map_err(|error| (Code::InvalidArgument, format!("digest ack: {error}")))
+    acknowledged.map_err(|error| Refusal::invalid(format!("digest ack: {error}")))
 }
 
 /// Sends a controller a stream error for its message.
-fn complain(end: &WeakSender, (code, message): Complaint, details: Details) {
+fn complain(end: &WeakSender, Refusal { code, message }: Refusal, details: Details) {
     let error = StreamError {
         canonical_code: code as i32,
         message,
@@ -367,7 +344,7 @@ mod tests {
     type Requests = mpsc::UnboundedSender<Result<StreamMessageRequest, Status>>;
 
     fn connect(
-        service: &Arc<Service>,
+        service: &Service,
         patience: Duration,
     ) -> (Requests, ResponseStream<StreamMessageResponse>) {
         let (sender, requests) = mpsc::unbounded_channel();
@@ -394,7 +371,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_without_arbitration_ends() {
-        let (service, _forwarder): (Arc<Service>, Forwarder) = service();
+        let (service, _forwarder): (Service, Forwarder) = service();
         let patience = Duration::from_millis(20);
         let (active, mut responses) = connect(&service, patience);
         announce(&active, 1);
@@ -408,7 +385,7 @@ mod tests {
 
     #[tokio::test]
     async fn streams_without_arbitration_are_few() {
-        let (service, _forwarder): (Arc<Service>, Forwarder) = service();
+        let (service, _forwarder): (Service, Forwarder) = service();
         let mut silent: Vec<_> = (0..=MAX_UNARBITRATED)
             .map(|_| connect(&service, ARBITRATION_TIME))
             .collect();

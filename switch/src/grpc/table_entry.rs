@@ -3,26 +3,26 @@
 use ultima_p4runtime::v1::field_match::{self, FieldMatchType};
 use ultima_p4runtime::v1::{self, action::Param, table_action};
 
-use super::error::EntityError;
 use super::profile;
 use crate::engine::{
     ActionCall, CounterCell, EntryAction, EntryView, FieldMatch, Match, MeterConfig, Table,
     TableEntry,
 };
+use crate::target::Refusal;
 
 /// Reads the key of an entry.
-pub(super) fn key(entry: &v1::TableEntry) -> Result<Vec<FieldMatch>, EntityError> {
+pub(super) fn key(entry: &v1::TableEntry) -> Result<Vec<FieldMatch>, Refusal> {
     entry.r#match.iter().map(field_match).collect()
 }
 
-pub(super) fn field_match(field: &v1::FieldMatch) -> Result<FieldMatch, EntityError> {
+pub(super) fn field_match(field: &v1::FieldMatch) -> Result<FieldMatch, Refusal> {
     let matches = match field.field_match_type.clone() {
         Some(FieldMatchType::Exact(exact)) => Match::Exact(exact.value),
         Some(FieldMatchType::Lpm(lpm)) => Match::Lpm {
             value: lpm.value,
             prefix_len: u32::try_from(lpm.prefix_len).map_err(|_| {
                 let (field, len) = (field.field_id, lpm.prefix_len);
-                EntityError::invalid(format!(
+                Refusal::invalid(format!(
                     "match field {field}: prefix length {len} is negative"
                 ))
             })?,
@@ -37,13 +37,13 @@ pub(super) fn field_match(field: &v1::FieldMatch) -> Result<FieldMatch, EntityEr
         },
         Some(FieldMatchType::Optional(optional)) => Match::Optional(optional.value),
         Some(FieldMatchType::Other(other)) => {
-            return Err(EntityError::unimplemented(format!(
+            return Err(Refusal::unimplemented(format!(
                 "match field {}: type {} is not one of P4Runtime's own",
                 field.field_id, other.type_url
             )));
         }
         None => {
-            return Err(EntityError::invalid(format!(
+            return Err(Refusal::invalid(format!(
                 "match field {} has no value; leave it out to match anything",
                 field.field_id
             )));
@@ -56,7 +56,7 @@ pub(super) fn field_match(field: &v1::FieldMatch) -> Result<FieldMatch, EntityEr
 }
 
 /// Reads the action of an entry.
-fn action(action: &v1::TableAction) -> Result<EntryAction, EntityError> {
+fn action(action: &v1::TableAction) -> Result<EntryAction, Refusal> {
     match &action.r#type {
         Some(table_action::Type::Action(action)) => Ok(call(action).into()),
         Some(table_action::Type::ActionProfileMemberId(id)) => Ok(EntryAction::Member(*id)),
@@ -64,7 +64,7 @@ fn action(action: &v1::TableAction) -> Result<EntryAction, EntityError> {
         Some(table_action::Type::ActionProfileActionSet(set)) => {
             Ok(EntryAction::OneShot(profile::one_shot(set)?))
         }
-        None => Err(EntityError::invalid(
+        None => Err(Refusal::invalid(
             "the action is empty: expected an action, a member, a group or a set",
         )),
     }
@@ -97,7 +97,7 @@ pub(super) fn action_message(call: &ActionCall) -> v1::Action {
     deprecated,
     reason = "clients still write controller_metadata, and want it back"
 )]
-pub(super) fn entry(message: &v1::TableEntry) -> Result<TableEntry, EntityError> {
+pub(super) fn entry(message: &v1::TableEntry) -> Result<TableEntry, Refusal> {
     Ok(TableEntry {
         key: key(message)?,
         priority: message.priority,
@@ -106,7 +106,7 @@ pub(super) fn entry(message: &v1::TableEntry) -> Result<TableEntry, EntityError>
         metadata: message.metadata.clone(),
         idle_timeout_ns: u64::try_from(message.idle_timeout_ns).map_err(|_| {
             let timeout = message.idle_timeout_ns;
-            EntityError::invalid(format!("idle_timeout_ns {timeout} is negative"))
+            Refusal::invalid(format!("idle_timeout_ns {timeout} is negative"))
         })?,
     })
 }
@@ -121,10 +121,9 @@ pub(super) fn counter_data(cell: CounterCell) -> v1::CounterData {
 }
 
 /// Reads a counter.
-pub(super) fn counter_cell(data: &v1::CounterData) -> Result<CounterCell, EntityError> {
+pub(super) fn counter_cell(data: &v1::CounterData) -> Result<CounterCell, Refusal> {
     let number = |value: i64, name: &str| {
-        u64::try_from(value)
-            .map_err(|_| EntityError::invalid(format!("{name} {value} is negative")))
+        u64::try_from(value).map_err(|_| Refusal::invalid(format!("{name} {value} is negative")))
     };
     Ok(CounterCell {
         packets: number(data.packet_count, "packet_count")?,
@@ -144,15 +143,14 @@ pub(super) fn meter_message(config: MeterConfig) -> v1::MeterConfig {
 }
 
 /// Reads a meter. v1model's meters have no excess burst (§9.4).
-pub(super) fn meter_config(config: &v1::MeterConfig) -> Result<MeterConfig, EntityError> {
+pub(super) fn meter_config(config: &v1::MeterConfig) -> Result<MeterConfig, Refusal> {
     if config.eburst != 0 {
-        return Err(EntityError::invalid(
+        return Err(Refusal::invalid(
             "eburst: the meter is a two-rate one, expected 0",
         ));
     }
     let number = |value: i64, name: &str| {
-        u64::try_from(value)
-            .map_err(|_| EntityError::invalid(format!("{name} {value} is negative")))
+        u64::try_from(value).map_err(|_| Refusal::invalid(format!("{name} {value} is negative")))
     };
     Ok(MeterConfig {
         cir: number(config.cir, "cir")?,

@@ -17,7 +17,6 @@ use ultima_p4runtime::v1::{
     TableAction, TableEntry, Update, ValueSetEntry, field_match, p4_data::Data, table_action,
 };
 
-use super::error::EntityError;
 use super::scan::Scan;
 use super::{Service, read, reconcile, write};
 use crate::datapath::ControllerLink;
@@ -27,12 +26,13 @@ use crate::notify::{self, Tallies};
 use crate::opener::PortOpener;
 use crate::pipeline::{Loader, Pipeline};
 use crate::port::replay::ReplayPlan;
+use crate::target::Refusal;
 
 const JSON: &[u8] = include_bytes!("../../tests/programs/testbed.json");
 const P4INFO: &str = include_str!("../../tests/programs/testbed.p4info.txtpb");
 
 /// A service without ports and program, and its forwarding thread's state, which does not run.
-pub(super) fn service() -> (Arc<Service>, Forwarder) {
+pub(super) fn service() -> (Service, Forwarder) {
     let tallies = Arc::<Tallies>::default();
     let controllers = ControllerLink {
         cpu_port: None,
@@ -344,7 +344,7 @@ fn read_all(
     pipeline: &Pipeline,
     request: &Entity,
     found: &mut Vec<ultima_p4runtime::v1::entity::Entity>,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     read::read_some(pipeline, request, &mut Scan::new(usize::MAX), found)
 }
 

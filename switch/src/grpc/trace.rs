@@ -1,6 +1,5 @@
 //! The packet trace service.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -28,11 +27,8 @@ const MAX_LIMIT: Duration = Duration::from_secs(3600);
 /// Longest frame that a port accepts.
 const MAX_FRAME: usize = u16::MAX as usize;
 
-/// The service's calls.
-pub(crate) struct TraceCalls(pub(super) Arc<Service>);
-
 #[tonic::async_trait]
-impl Trace for TraceCalls {
+impl Trace for Service {
     type PacketsStream = ResponseStream<PacketTrace>;
 
     async fn packets(
@@ -40,16 +36,14 @@ impl Trace for TraceCalls {
         request: Request<TraceRequest>,
     ) -> Result<Response<Self::PacketsStream>, Status> {
         let request = request.into_inner();
-        if request.device_id != 0 {
-            self.0.check_device(request.device_id)?;
-        }
+        self.check_device_or_only(request.device_id)?;
         let limit = time_limit(request.time_limit_ms)?;
         let order = Order::new(request.packets)?;
         let (traces, traced) = channel(BACKLOG);
         let begin = move |datapath: &mut Datapath| order.begin(datapath, request.port, traces);
-        let watch = self.0.forwarder.call(begin).await??;
+        let watch = self.forwarder.call(begin).await??;
         let (messages, stream) = channel(1);
-        let forwarder = self.0.forwarder.clone();
+        let forwarder = self.forwarder.clone();
         tokio::spawn(pass_on(traced, messages, limit, forwarder, watch));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
@@ -141,10 +135,7 @@ impl Order {
             Order::Next(pattern, count) => (Wanted::Next(pattern, count), None),
             Order::Frame(frame) => (Wanted::Injected, Some(frame)),
         };
-        let watch = datapath
-            .tracer()
-            .watch(port, wanted, traces)
-            .map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        let watch = datapath.tracer().watch(port, wanted, traces)?;
         if let Some(frame) = frame {
             datapath.inject(port, &frame, watch);
         }

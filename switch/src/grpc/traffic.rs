@@ -1,7 +1,6 @@
 //! The traffic-manager service: settings of ports' queues and wires.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
@@ -12,22 +11,18 @@ use crate::proto::{
     Change, GetSettingsRequest, GetSettingsResponse, PortSettings, SetSettingsRequest,
     SetSettingsResponse,
 };
-use crate::tm::{WireConfig, settings};
-
-/// The service's calls.
-pub(crate) struct TrafficCalls(pub(super) Arc<Service>);
+use crate::tm::{ChangeError, WireChange, WireConfig};
 
 #[tonic::async_trait]
-impl TrafficManager for TrafficCalls {
+impl TrafficManager for Service {
     async fn get(
         &self,
         request: Request<GetSettingsRequest>,
     ) -> Result<Response<GetSettingsResponse>, Status> {
-        self.0
-            .check_device_or_only(request.into_inner().device_id)?;
+        self.check_device_or_only(request.into_inner().device_id)?;
         let read = |datapath: &mut Datapath| port_settings(datapath, |_| true);
-        let ports = self.0.forwarder.call(read).await?;
-        let device_id = self.0.device_id;
+        let ports = self.forwarder.call(read).await?;
+        let device_id = self.device_id;
         Ok(Response::new(GetSettingsResponse { device_id, ports }))
     }
 
@@ -36,12 +31,9 @@ impl TrafficManager for TrafficCalls {
         request: Request<SetSettingsRequest>,
     ) -> Result<Response<SetSettingsResponse>, Status> {
         let SetSettingsRequest { device_id, changes } = request.into_inner();
-        self.0.check_device_or_only(device_id)?;
-        let ports = self
-            .0
-            .forwarder
-            .call(move |datapath| change(datapath, &changes))
-            .await??;
+        self.check_device_or_only(device_id)?;
+        let change = move |datapath: &mut Datapath| change(datapath, &changes);
+        let ports = self.forwarder.call(change).await??;
         Ok(Response::new(SetSettingsResponse { ports }))
     }
 }
@@ -52,7 +44,7 @@ fn port_settings(datapath: &Datapath, wanted: impl Fn(u16) -> bool) -> Vec<PortS
         .map(|(number, attachment, wire)| PortSettings {
             port: u32::from(number),
             attachment: attachment.to_owned(),
-            settings: Some(wire.into()),
+            settings: wire.to_string(),
         })
         .collect()
 }
@@ -81,14 +73,17 @@ fn change(datapath: &mut Datapath, changes: &[Change]) -> Result<Vec<PortSetting
             [] => present.keys().copied().collect(),
             ref ports => known(&present, ports)?,
         };
-        let settings = change.settings.clone().unwrap_or_default();
+        let settings: WireChange = (change.settings.parse())
+            .map_err(|error: ChangeError| Status::invalid_argument(error.to_string()))?;
         for number in numbers {
             let wire = new.get(&number).or(present.get(&number).copied());
-            let Some(wire) = wire else { continue };
-            let merged = settings::merge(wire, settings.clone(), change.mask.as_ref());
-            let merged = merged
+            let Some(mut wire) = wire.cloned() else {
+                continue;
+            };
+            settings.apply(&mut wire);
+            wire.validate()
                 .map_err(|error| Status::invalid_argument(format!("port {number}: {error}")))?;
-            new.insert(number, merged);
+            new.insert(number, wire);
         }
     }
     let changed: Vec<u16> = new.keys().copied().collect();

@@ -8,6 +8,7 @@ use ultima_p4runtime::v1::{
     CloneSessionEntry, Index, MulticastGroupEntry, PacketReplicationEngineEntry, TableEntry,
 };
 
+use super::strings::Type;
 use super::table_entry::key;
 use crate::digests::Enabled;
 use crate::engine::{self, Touched};
@@ -22,13 +23,14 @@ pub(super) struct UndoLog {
     groups: BTreeMap<u32, Option<MulticastGroupEntry>>,
     sessions: BTreeMap<u32, Option<CloneSessionEntry>>,
     digests: BTreeMap<u32, Option<Enabled>>,
+    /// The strings before their numbers were reused.
+    strings: Option<Vec<Type>>,
 }
 
 impl UndoLog {
-    /// Starts a batch.
-    pub(super) fn new(pipeline: &mut Pipeline) -> UndoLog {
-        pipeline.strings.begin();
-        UndoLog::default()
+    /// Saves the strings before their numbers are reused.
+    pub(super) fn keep_strings(&mut self, types: &[Type]) {
+        self.strings.get_or_insert_with(|| types.to_vec());
     }
 
     /// Saves the state that an update of this entity changes. Saves nothing for an update that cannot succeed.
@@ -73,14 +75,15 @@ impl UndoLog {
 
     /// Accepts the changes.
     pub(super) fn accept(self, pipeline: &mut Pipeline) {
-        pipeline.strings.accept();
         pipeline.engine.accept(self.engine);
     }
 
     /// Undoes the changes.
     pub(super) fn undo(self, pipeline: &mut Pipeline) {
-        pipeline.strings.undo();
         pipeline.engine.undo(self.engine);
+        if let Some(types) = self.strings {
+            pipeline.strings.types = types;
+        }
         for (table, was_set) in self.defaults {
             match was_set {
                 true => pipeline.defaults_set.insert(table),

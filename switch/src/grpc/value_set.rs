@@ -3,13 +3,13 @@
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::{ValueSetEntry, ValueSetMember};
 
-use super::error::EntityError;
 use super::scan::{Scan, cost_of};
 use super::table_entry::{field_match, match_message};
 use crate::engine::{Engine, ValueSet};
+use crate::target::Refusal;
 
 /// Replaces all members.
-pub(super) fn write(engine: &mut Engine, entry: &ValueSetEntry) -> Result<(), EntityError> {
+pub(super) fn write(engine: &mut Engine, entry: &ValueSetEntry) -> Result<(), Refusal> {
     let set = engine.value_set_mut(entry.value_set_id)?;
     let members = entry
         .members
@@ -25,7 +25,7 @@ pub(super) fn read(
     request: &ValueSetEntry,
     scan: &mut Scan,
     found: &mut Vec<Entity>,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let mut push = |set: &ValueSet| {
         let members = set.members().iter().map(|member| ValueSetMember {
             r#match: member.iter().map(match_message).collect(),

@@ -9,14 +9,16 @@ use ultima_p4runtime::v1::write_request::Atomicity;
 use ultima_p4runtime::v1::{TableEntry, Update, WriteRequest, WriteResponse};
 
 use super::direct::{self, Direct};
-use super::error::{EntityError, batch_status};
+use super::error::batch_status;
 use super::table_entry::{entry, key};
 use super::undo::UndoLog;
 use super::{
     Service, arrays, check_count, digests, no_pipeline, profile, replication, strings, value_set,
 };
+use crate::datapath::Datapath;
 use crate::engine::{EntryRef, TableMut};
 use crate::pipeline::Pipeline;
+use crate::target::Refusal;
 
 impl Service {
     pub(super) async fn write(&self, request: WriteRequest) -> Result<WriteResponse, Status> {
@@ -29,12 +31,10 @@ impl Service {
             ..
         } = request;
         check_count(updates.len(), "updates")?;
-        let _turn = self.between_writes.read().await;
-        let answer = self.send_as_primary(device_id, &role, election_id, move |datapath| {
+        let apply = move |datapath: &mut Datapath| {
             let pipeline = datapath.target().ok_or_else(no_pipeline)?;
             if let Some(target) = &pipeline.target {
-                let checked = target.check_batch(atomicity);
-                checked.map_err(|refusal| Status::new(refusal.code, refusal.message))?;
+                target.check_batch(atomicity)?;
             }
             match Atomicity::try_from(atomicity) {
                 Ok(Atomicity::ContinueOnError) => {
@@ -49,20 +49,18 @@ impl Service {
                     "atomicity {atomicity} is unknown"
                 ))),
             }
-        })?;
-        let results: Result<_, Status> = answer.wait().await?;
+        };
+        let sender = (device_id, role, election_id);
+        let results: Result<_, Status> = self.between_reads(sender, apply).await?;
         batch_status(&results?)?;
         Ok(WriteResponse {})
     }
 }
 
 /// Applies a batch. If an update fails, undoes those before it and does not try those after it.
-fn apply_all_or_none(
-    pipeline: &mut Pipeline,
-    updates: Vec<Update>,
-) -> Vec<Result<(), EntityError>> {
+fn apply_all_or_none(pipeline: &mut Pipeline, updates: Vec<Update>) -> Vec<Result<(), Refusal>> {
     let count = updates.len();
-    let mut log = UndoLog::new(pipeline);
+    let mut log = UndoLog::default();
     for (at, update) in updates.into_iter().enumerate() {
         let Err(error) = apply_logged(pipeline, update, Some(&mut log)) else {
             continue;
@@ -70,7 +68,7 @@ fn apply_all_or_none(
         log.undo(pipeline);
         let aborted = |what| {
             let message = format!("{what}, because update {at} of the batch failed");
-            EntityError::new(Code::Aborted, message)
+            Refusal::new(Code::Aborted, message)
         };
         let outcome = |index: usize| match index.cmp(&at) {
             Ordering::Less => aborted("undone"),
@@ -84,7 +82,7 @@ fn apply_all_or_none(
 }
 
 /// Applies one update. A failed update changes nothing.
-pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), EntityError> {
+pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), Refusal> {
     apply_logged(pipeline, update, None)
 }
 
@@ -92,41 +90,29 @@ pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), Entit
 fn apply_logged(
     pipeline: &mut Pipeline,
     update: Update,
-    log: Option<&mut UndoLog>,
-) -> Result<(), EntityError> {
+    mut log: Option<&mut UndoLog>,
+) -> Result<(), Refusal> {
     let kind = match UpdateType::try_from(update.r#type) {
         Ok(kind) if kind != UpdateType::Unspecified => kind,
         _ => {
-            return Err(EntityError::invalid(
+            return Err(Refusal::invalid(
                 "update type: expected INSERT, MODIFY or DELETE",
             ));
         }
     };
     let entity = update.entity.and_then(|entity| entity.entity);
     let Some(mut entity) = entity else {
-        return Err(EntityError::invalid(
+        return Err(Refusal::invalid(
             "the entity is empty: expected a table entry or another entity",
         ));
     };
     if let Some(target) = &pipeline.target {
         target.admit(&mut pipeline.groups.values(), kind, &mut entity)?;
     }
-    let strings = strings::write(pipeline, kind, &mut entity)?;
+    strings::write(pipeline, kind, &mut entity, log.as_deref_mut())?;
     if let Some(log) = log {
         log.keep(pipeline, &entity);
     }
-    let result = apply_entity(pipeline, kind, entity);
-    if let Some(strings) = strings {
-        strings.end(pipeline);
-    }
-    result
-}
-
-fn apply_entity(
-    pipeline: &mut Pipeline,
-    kind: UpdateType,
-    entity: Entity,
-) -> Result<(), EntityError> {
     match entity {
         Entity::TableEntry(entry) => write_table_entry(pipeline, kind, &entry),
         Entity::PacketReplicationEngineEntry(entry) => replication::write(pipeline, kind, entry),
@@ -161,18 +147,18 @@ fn apply_entity(
             value_set::write(&mut pipeline.engine, &entry)
         }
         Entity::DigestEntry(entry) => digests::write(&mut pipeline.digests, kind, &entry),
-        Entity::ExternEntry(_) => Err(EntityError::unimplemented(
+        Entity::ExternEntry(_) => Err(Refusal::unimplemented(
             "this switch has no externs beyond v1model's",
         )),
     }
 }
 
-fn only_modify(kind: UpdateType, what: &str) -> Result<(), EntityError> {
+fn only_modify(kind: UpdateType, what: &str) -> Result<(), Refusal> {
     if kind == UpdateType::Modify {
         return Ok(());
     }
     let kind = kind.as_str_name();
-    Err(EntityError::invalid(format!(
+    Err(Refusal::invalid(format!(
         "{kind} of a {what}: expected MODIFY, since it always exists"
     )))
 }
@@ -181,10 +167,10 @@ fn write_table_entry(
     pipeline: &mut Pipeline,
     kind: UpdateType,
     message: &TableEntry,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     let mut table = pipeline.engine.table_mut(message.table_id)?;
     if message.is_const {
-        return Err(EntityError::invalid(
+        return Err(Refusal::invalid(
             "is_const: only the program makes entries constant",
         ));
     }
@@ -197,45 +183,24 @@ fn write_table_entry(
         }
         return Ok(());
     }
-    match kind {
-        // §9.1: of an entry to delete, only the key is looked at.
-        UpdateType::Delete => Ok(table.delete(&key(message)?, message.priority)?),
-        UpdateType::Insert => {
-            check_extras(message)?;
-            insert(&mut table, message)
-        }
-        _ => {
-            check_extras(message)?;
-            modify(&mut table, message)
-        }
+    // §9.1: of an entry to delete, only the key is looked at.
+    if kind == UpdateType::Delete {
+        return Ok(table.delete(&key(message)?, message.priority)?);
     }
-}
-
-/// Rejects fields of a table entry that this switch does not support.
-fn check_extras(message: &TableEntry) -> Result<(), EntityError> {
     if message.time_since_last_hit.is_some() {
-        return Err(EntityError::invalid(
+        return Err(Refusal::invalid(
             "time_since_last_hit: it can only be read, leave it unset",
         ));
     }
-    Ok(())
-}
-
-fn insert(table: &mut TableMut, message: &TableEntry) -> Result<(), EntityError> {
     let new = entry(message)?;
-    let direct = Direct::of(table, message)?;
+    let direct = Direct::of(&table, message)?;
     let (key, priority) = (new.key.clone(), new.priority);
-    table.insert(new)?;
-    direct.write(table, EntryRef::Keyed(&key, priority))
-}
-
-/// Modifies an entry. Of a constant entry, only direct resources can change.
-fn modify(table: &mut TableMut, message: &TableEntry) -> Result<(), EntityError> {
-    let new = entry(message)?;
-    let direct = Direct::of(table, message)?;
-    let (key, priority) = (new.key.clone(), new.priority);
-    table.modify(new)?;
-    direct.write(table, EntryRef::Keyed(&key, priority))
+    match kind {
+        UpdateType::Insert => table.insert(new)?,
+        // Of a constant entry, only direct resources can change.
+        _ => table.modify(new)?,
+    }
+    direct.write(&mut table, EntryRef::Keyed(&key, priority))
 }
 
 /// Writes the default entry, which always exists. Without an action it returns to the program's (§9.1.3).
@@ -243,20 +208,20 @@ fn write_default_entry(
     table: &mut TableMut,
     kind: UpdateType,
     message: &TableEntry,
-) -> Result<(), EntityError> {
+) -> Result<(), Refusal> {
     if kind != UpdateType::Modify {
         let kind = kind.as_str_name();
-        return Err(EntityError::invalid(format!(
+        return Err(Refusal::invalid(format!(
             "{kind} of a default entry: expected MODIFY, since it always exists"
         )));
     }
     if !message.r#match.is_empty() || message.priority != 0 {
-        return Err(EntityError::invalid(
+        return Err(Refusal::invalid(
             "a default entry has neither match fields nor a priority",
         ));
     }
     if message.idle_timeout_ns != 0 || message.time_since_last_hit.is_some() {
-        return Err(EntityError::invalid("a default entry has no idle timeout"));
+        return Err(Refusal::invalid("a default entry has no idle timeout"));
     }
     let new = message
         .action

@@ -35,6 +35,9 @@ const CONGESTION_PAUSE: Nanos = 50_000;
 /// How long a frame is tried: in that time an Ethernet frame of 1,500 bytes leaves at 120 kbit/s.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// Time between two tries to open an AF_XDP socket.
+const RETRY_RING: Duration = Duration::from_secs(1);
+
 /// Tells a full queue from frames that the interface never takes, as a veth whose other end has a smaller MTU: the kernel
 /// has ENOBUFS for both.
 #[derive(Debug, Default)]
@@ -56,6 +59,8 @@ pub(crate) struct RawPort {
     /// Sends frames that have a length in `ring_takes`.
     tx_ring: Option<TxRing>,
     ring_takes: RangeInclusive<usize>,
+    /// Time of the next try to open it.
+    retry_ring: Option<Instant>,
     /// The kernel dropped the frame that must leave next. Later frames may be in the send ring.
     dropped: bool,
     /// Number of frames in the send ring when [`Medium::send`] last returned.
@@ -100,6 +105,7 @@ impl RawPort {
             send_rings,
             tx_ring: None,
             ring_takes: RangeInclusive::new(1, 0),
+            retry_ring: None,
             dropped: false,
             staged: 0,
             receiving: Interest::in_frames(),
@@ -121,6 +127,7 @@ impl RawPort {
     /// than the MTU, and those without a payload: it knows which of them the interface carries.
     fn choose_sender(&mut self) {
         self.ring_takes = RangeInclusive::new(1, 0);
+        self.retry_ring = None;
         let Ok(details) = Details::of(self.index) else {
             return;
         };
@@ -130,7 +137,14 @@ impl RawPort {
         if self.tx_ring.is_none() {
             match TxRing::open(self.index) {
                 Ok(ring) => self.tx_ring = Some(ring),
-                Err(error) => tracing::debug!("{}: no AF_XDP socket: {error}", self.name),
+                Err(error) => {
+                    tracing::debug!("{}: no AF_XDP socket: {error}", self.name);
+                    // Memory, or the socket of another process, may become free.
+                    if error.kind() != io::ErrorKind::Unsupported {
+                        self.retry_ring = Some(Instant::now() + RETRY_RING);
+                    }
+                    return;
+                }
             }
         }
         self.ring_takes = ETHERNET_HEADER + 1..=xdp::CHUNK.min(details.mtu + ETHERNET_HEADER);
@@ -388,6 +402,9 @@ impl Medium for RawPort {
                 self.close_tx_ring();
             }
             return;
+        }
+        if self.retry_ring.is_some_and(|at| at <= Instant::now()) {
+            self.choose_sender();
         }
         while reports.len() < frames.len() {
             let rest = &frames[reports.len()..];

@@ -93,13 +93,18 @@ impl TxRing {
     /// this way, and beyond the limit of locked memory.
     pub(super) fn open(index: libc::c_uint) -> io::Result<Self> {
         if !kernel_counts_dropped_frames() {
-            return Err(io::Error::other("the kernel is older than Linux 6.18"));
+            let older = "the kernel is older than Linux 6.18";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, older));
         }
         let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: takes integers only.
         let fd = unsafe { libc::socket(libc::AF_XDP, flags, 0) };
         if fd < 0 {
-            return Err(io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            return Err(match error.raw_os_error() {
+                Some(libc::EAFNOSUPPORT) => io::Error::new(io::ErrorKind::Unsupported, error),
+                _ => error,
+            });
         }
         // SAFETY: socket() returned a new descriptor, which nothing else owns.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };

@@ -19,11 +19,9 @@
 //! | `queue` | a queue for each priority |
 //! | `ecn` | threshold and mark |
 //! | `wire` | serialization and the delay line, with [`ultima_link`]'s random delay and loss |
-//! | `settings` | the configuration in gRPC messages |
 
 mod ecn;
 mod queue;
-pub mod settings;
 mod wire;
 
 pub use ultima_link::{

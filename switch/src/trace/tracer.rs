@@ -7,12 +7,14 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{OwnedPermit, Sender};
+use tonic::Code;
 
 use super::log::Reservation;
 use super::{Event, Fate, PacketLog, PacketTrace};
 use crate::engine::Copy;
 use crate::engine::trace::{Mark, Recorder};
 use crate::stats::Place;
+use crate::target::Refusal;
 
 /// Largest number of requests that wait for packets.
 const MAX_WATCHES: usize = 16;
@@ -81,14 +83,6 @@ struct Open {
     under_way: usize,
 }
 
-/// Too many requests or followed packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{MAX_WATCHES} requests wait for packets or {MAX_OPEN} packets are followed, which is the limit; \
-     try again when one has ended"
-)]
-pub(crate) struct TooMany;
-
 /// Requests that wait for packets, and packets that are followed.
 #[derive(Default)]
 pub(crate) struct Tracer {
@@ -133,10 +127,16 @@ impl Tracer {
         port: u16,
         wanted: Wanted,
         traces: Sender<PacketTrace>,
-    ) -> Result<WatchId, TooMany> {
+    ) -> Result<WatchId, Refusal> {
         self.watches.retain(|watch| !watch.traces.is_closed());
         if self.watches.len() >= MAX_WATCHES || self.watched() >= MAX_OPEN {
-            return Err(TooMany);
+            return Err(Refusal::new(
+                Code::ResourceExhausted,
+                format!(
+                    "{MAX_WATCHES} requests wait for packets or {MAX_OPEN} packets are followed, which is the limit; \
+                     try again when one has ended"
+                ),
+            ));
         }
         self.watch_ids += 1;
         let id = WatchId(self.watch_ids);
@@ -411,7 +411,9 @@ mod tests {
         };
         let results: Vec<_> = channels.iter().map(watch).collect();
         assert!(results[..MAX_WATCHES].iter().all(Result::is_ok));
-        assert_eq!(results[MAX_WATCHES], Err(TooMany));
+        let code = |refusal: &Refusal| refusal.code;
+        let last = results[MAX_WATCHES].as_ref().map_err(code);
+        assert_eq!(last, Err(Code::ResourceExhausted));
     }
 
     #[test]

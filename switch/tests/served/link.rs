@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use crate::served::common::{Peer, accounted, number, packets, probe};
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
-use ultima_switch::proto::{GetResponse, SetSettingsRequest};
-use ultima_switch::tm::settings::request;
+use ultima_switch::proto::{Change, GetResponse, SetSettingsRequest};
 use ultima_switch::tm::{WireChange, WireConfig};
 use ultima_switch::{Attach, Link, LinkConfig};
 
@@ -129,8 +128,10 @@ async fn a_link_is_cut_and_mended_live() {
         .await
         .expect("connects");
     let mut set = async |settings: &str| {
-        let change: WireChange = settings.parse().expect(settings);
-        let changes = vec![request(&change, vec![ultima_switch::link::PORT_B.into()])];
+        let changes = vec![Change {
+            ports: vec![ultima_switch::link::PORT_B.into()],
+            settings: settings.to_owned(),
+        }];
         let device_id = 0;
         client
             .set(SetSettingsRequest { device_id, changes })

@@ -12,7 +12,7 @@ use pcap_file::pcap::PcapReader;
 use tonic::Code;
 use tonic::transport::Channel;
 use ultima_switch::proto::port_control_client::PortControlClient;
-use ultima_switch::proto::{AddPortRequest, Port, RemovePortRequest, Settings};
+use ultima_switch::proto::{AddPortRequest, Port, RemovePortRequest};
 use ultima_switch::{SwitchConfig, WireConfig};
 
 const DST: u64 = 0x0200_0000_0003;
@@ -26,10 +26,7 @@ impl PortControl {
     }
 
     async fn add(&mut self, number: u32, attachment: &str, rate: Option<u64>) -> Result<(), Code> {
-        let settings = rate.map(|rate_bps| Settings {
-            rate_bps: Some(rate_bps),
-            ..Settings::default()
-        });
+        let settings = rate.map_or_else(String::new, |rate| format!("rate={rate}"));
         let request = AddPortRequest {
             device_id: DEVICE,
             number,

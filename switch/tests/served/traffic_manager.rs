@@ -1,16 +1,13 @@
 //! The traffic manager's settings over gRPC, while packets flow.
 
-use std::time::Duration;
-
 use crate::served::common::{Bed, DEVICE, accounted, bare, number, packets, probe};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use ultima_p4runtime::replication::{Replica, clone_session};
 use ultima_p4runtime::v1::CloneSessionEntry;
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
-use ultima_switch::proto::{
-    Change, GetSettingsRequest, PortSettings, SetSettingsRequest, Settings,
-};
+use ultima_switch::proto::{Change, GetSettingsRequest, PortSettings, SetSettingsRequest};
+use ultima_switch::tm::WireChange;
 use ultima_switch::{EcnThreshold, SwitchConfig, WireConfig};
 
 const A: u64 = 0x0200_0000_0001;
@@ -22,15 +19,19 @@ async fn client(bed: &Bed) -> TrafficManagerClient<Channel> {
     client.expect("connects")
 }
 
-/// Changes the settings named to those of `wire`.
-fn change(ports: &[u32], wire: &WireConfig, names: &[&str]) -> Change {
+fn change(ports: &[u32], settings: &str) -> Change {
     Change {
         ports: ports.to_vec(),
-        settings: Some(Settings::from(wire)),
-        mask: Some(prost_types::FieldMask {
-            paths: names.iter().map(|name| (*name).to_owned()).collect(),
-        }),
+        settings: settings.to_owned(),
     }
+}
+
+/// The default wire with other settings.
+fn wire(settings: &str) -> WireConfig {
+    let mut wire = WireConfig::default();
+    let change: WireChange = settings.parse().expect(settings);
+    change.apply(&mut wire);
+    wire
 }
 
 async fn set(
@@ -53,51 +54,32 @@ async fn get(client: &mut TrafficManagerClient<Channel>) -> Vec<(u32, WireConfig
 }
 
 fn configs(ports: Vec<PortSettings>) -> Vec<(u32, WireConfig)> {
-    let config = |port: PortSettings| {
-        let settings = port.settings.expect("settings");
-        (port.port, settings.try_into().expect("they hold"))
-    };
+    let config = |port: PortSettings| (port.port, wire(&port.settings));
     ports.into_iter().map(config).collect()
 }
 
 #[tokio::test]
 async fn settings_are_read_and_changed_by_name() {
-    let slow = WireConfig {
-        rate: Some(1_000_000),
-        delay: Duration::from_millis(3),
-        loss: vec!["0.01:8".parse().expect("valid")],
-        ..WireConfig::default()
-    };
+    let slow = wire("rate=1M,delay=3ms,loss=0.01:8");
     let bed = Bed::with_wires(bare(), vec![slow.clone(), WireConfig::default()]).await;
     let mut client = client(&bed).await;
     assert_eq!(
         get(&mut client).await,
-        [(1, slow.clone()), (2, WireConfig::default())]
+        [(1, slow), (2, WireConfig::default())]
     );
 
-    let wanted = WireConfig {
-        jitter: Some("normal:1ms".parse().expect("valid")),
-        queue_packets: Some(100),
-        rate: Some(5),
-        ..WireConfig::default()
-    };
-    let both = change(&[1, 2], &wanted, &["jitter", "queue_packets"]);
-    let one = change(&[2], &wanted, &["rate_bps"]);
+    let both = change(&[1, 2], "jitter=normal:1ms,queue-packets=100");
+    let one = change(&[2], "rate=5");
     let now = configs(set(&mut client, vec![both, one]).await.expect("set"));
-    let mut first = slow;
-    first.jitter = wanted.jitter;
-    first.queue_packets = wanted.queue_packets;
-    assert_eq!(now, [(1, first), (2, wanted)]);
+    let first = wire("rate=1M,delay=3ms,loss=0.01:8,jitter=normal:1ms,queue-packets=100");
+    let second = wire("rate=5,jitter=normal:1ms,queue-packets=100");
+    assert_eq!(now, [(1, first), (2, second)]);
     assert_eq!(get(&mut client).await, now);
 
-    // Without ports and mask: everything, everywhere.
-    let clear = Change {
-        ports: Vec::new(),
-        settings: None,
-        mask: None,
-    };
-    set(&mut client, vec![clear]).await.expect("set");
+    // Without ports: everywhere.
     let perfect = WireConfig::default();
+    let clear = change(&[], &perfect.to_string());
+    set(&mut client, vec![clear]).await.expect("set");
     assert_eq!(get(&mut client).await, [(1, perfect.clone()), (2, perfect)]);
 }
 
@@ -106,34 +88,27 @@ async fn invalid_settings_change_nothing() {
     let bed = Bed::new(2).await;
     let mut client = client(&bed).await;
     let before = get(&mut client).await;
-    let good = WireConfig {
-        rate: Some(1_000_000),
-        delay: Duration::from_secs(60),
-        ..WireConfig::default()
-    };
-    let fast = WireConfig {
-        rate: Some(u64::MAX),
-        ..good.clone()
-    };
-    let port_1 = change(&[1], &good, &["rate_bps", "delay_ns"]);
+    let port_1 = change(&[1], "rate=1M,delay=1m");
     for (wrong, code, said) in [
         (
-            change(&[3], &good, &["rate_bps"]),
+            change(&[3], "rate=1M"),
             Code::NotFound,
             "unknown port 3; the switch has 1, 2",
         ),
         (
-            change(&[65537], &good, &["rate_bps"]),
+            change(&[65537], "rate=1M"),
             Code::NotFound,
             "unknown port 65537",
         ),
         (
-            change(&[2], &good, &["rate"]),
+            change(&[2], "speed=1M"),
             Code::InvalidArgument,
-            "port 2: mask: unknown setting `rate`",
+            "unknown setting `speed`",
         ),
+        (change(&[2], ""), Code::InvalidArgument, "``: expected"),
+        // Possible, but not together with the delay that the change before it set.
         (
-            change(&[1], &fast, &["rate_bps"]),
+            change(&[1], "rate=100G"),
             Code::InvalidArgument,
             "port 1: rate",
         ),
@@ -144,7 +119,7 @@ async fn invalid_settings_change_nothing() {
         assert!(error.message().starts_with(said), "{}", error.message());
         assert_eq!(get(&mut client).await, before);
     }
-    let endless = vec![change(&[], &good, &["delay_ns"]); 3000];
+    let endless = vec![change(&[], "delay=1m"); 3000];
     let error = set(&mut client, endless).await.expect_err("refused");
     assert!(error.message().starts_with("more than 4096 changes"));
     assert_eq!(get(&mut client).await, before);
@@ -183,7 +158,7 @@ async fn a_wire_that_stands_still_is_set_free() {
     let queue = &port.queues[0];
     assert_eq!((queue.priority, queue.packets, queue.bytes), (0, 10, 1000));
 
-    let changes = vec![change(&[2], &WireConfig::default(), &["rate_bps"])];
+    let changes = vec![change(&[2], "rate=none")];
     set(&mut client, changes).await.expect("set");
     for n in 0..11 {
         assert_eq!(number(&bed.peers[&2].receive()), n);
@@ -215,7 +190,7 @@ async fn marks_are_counted() {
         bed.peers[&1].send(&frame);
     }
     bed.entered(1, 6).await;
-    let changes = vec![change(&[2], &WireConfig::default(), &["rate_bps"])];
+    let changes = vec![change(&[2], "rate=none")];
     set(&mut client, changes).await.expect("set");
     // The first is on the wire; those after it found 0, 1, 2, 3 and 4 in the queue.
     let marks: Vec<bool> = (0..6)
@@ -298,7 +273,7 @@ async fn a_clone_of_a_higher_class_overtakes_in_the_queue() {
     let queues = bed.port(2).await.queues;
     let queues = queues.iter().map(|queue| (queue.priority, queue.packets));
     assert_eq!(queues.collect::<Vec<_>>(), [(5, 3), (0, 3)]);
-    let changes = vec![change(&[2], &WireConfig::default(), &["rate_bps"])];
+    let changes = vec![change(&[2], "rate=none")];
     set(&mut client(&bed).await, changes).await.expect("set");
     let order: Vec<(u8, u32)> = (0..7)
         .map(|_| bed.peers[&2].receive())

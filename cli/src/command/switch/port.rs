@@ -6,9 +6,9 @@ use ultima_switch::config::MAX_PORT;
 use ultima_switch::proto::port_control_client::PortControlClient;
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{
-    AddPortRequest, Count, Drops, GetRequest, KeyCount, Port, Queue, RemovePortRequest, Settings,
+    AddPortRequest, Count, Drops, GetRequest, KeyCount, Port, Queue, RemovePortRequest,
 };
-use ultima_switch::{Attach, PortSpec, WireConfig};
+use ultima_switch::{Attach, PortSpec};
 
 use super::server::Server;
 use crate::command::wire_options::WireOptions;
@@ -64,13 +64,11 @@ enum Command {
 pub fn run(arguments: Arguments) -> Result<()> {
     let text = match arguments.command {
         Command::Add { port, wire, server } => {
-            let mut config = WireConfig::default();
-            wire.change()?.apply(&mut config);
             let request = AddPortRequest {
                 device_id: 0,
                 number: port.number.into(),
                 attachment: Attach::from(port.attach).to_string(),
-                settings: Some(Settings::from(&config)),
+                settings: wire.change()?.to_string(),
             };
             server.ask(async {
                 let mut client = PortControlClient::new(server.connect().await?);

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
-use ultima_switch::proto::{GetSettingsRequest, PortSettings, SetSettingsRequest};
+use ultima_switch::proto::{Change, GetSettingsRequest, PortSettings, SetSettingsRequest};
 use ultima_switch::tm::WireChange;
-use ultima_switch::tm::settings::request;
 use ultima_switch::units::{show_bit_rate, show_bytes, show_duration, show_packet_rate};
 use ultima_switch::{WireConfig, unknown_port};
 
@@ -73,7 +72,8 @@ pub fn run(arguments: Arguments) -> Result<()> {
             let mut changes = Vec::new();
             let mut add = |change: &WireChange, ports| {
                 if !change.is_empty() {
-                    changes.push(request(change, ports));
+                    let settings = change.to_string();
+                    changes.push(Change { ports, settings });
                 }
             };
             if let Some(path) = tm {
@@ -139,8 +139,10 @@ pub fn run(arguments: Arguments) -> Result<()> {
 type Wire = (u32, String, WireConfig);
 
 fn wire(port: PortSettings) -> Result<Wire> {
-    let wire = WireConfig::try_from(port.settings.unwrap_or_default())
+    let settings: WireChange = (port.settings.parse())
         .with_context(|| format!("the switch sent invalid settings for port {}", port.port))?;
+    let mut wire = WireConfig::default();
+    settings.apply(&mut wire);
     Ok((port.port, port.attachment, wire))
 }
 

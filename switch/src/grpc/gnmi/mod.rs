@@ -6,7 +6,7 @@ mod subscribe;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 use ultima_gnmi::path::{self, join};
 use ultima_gnmi::v0::g_nmi_server::GNmi;
@@ -19,36 +19,20 @@ use ultima_gnmi::v0::{
 };
 
 use super::{ResponseStream, Service};
-use crate::datapath::{EnableError, PortStatus};
+use crate::datapath::{Datapath, PortStatus};
 use leaves::{ENCODINGS, Leaf};
 
 /// Largest number of subscriptions.
-const SUBSCRIBERS: usize = 64;
+pub(super) const SUBSCRIBERS: usize = 64;
 /// Largest number of paths in a request.
 const MAX_PATHS: usize = 64;
 /// Largest number of elements in a path. OpenConfig's longest have fewer.
 const MAX_ELEMENTS: usize = 32;
 
-/// The service's calls.
-pub(crate) struct GnmiCalls {
-    service: Arc<Service>,
-    subscribers: Arc<Semaphore>,
-}
-
-impl GnmiCalls {
-    pub(super) fn new(service: Arc<Service>) -> Self {
-        GnmiCalls {
-            service,
-            subscribers: Arc::new(Semaphore::new(SUBSCRIBERS)),
-        }
-    }
-
+impl Service {
     /// Returns a channel with the status of all ports.
     async fn ports(&self) -> Result<watch::Receiver<Arc<[PortStatus]>>, Status> {
-        let ports = self
-            .service
-            .forwarder
-            .call(|datapath| datapath.port_status());
+        let ports = self.forwarder.call(|datapath| datapath.port_status());
         Ok(ports.await?)
     }
 
@@ -56,12 +40,17 @@ impl GnmiCalls {
     async fn leaves(&self, patterns: &[Vec<PathElem>]) -> Result<Vec<Leaf>, Status> {
         let ports = self.ports().await?.borrow().clone();
         let mut found = leaves::select(&ports, patterns);
-        found.extend(self.counters().of(patterns).await?);
+        found.extend(self.counters(patterns).await?);
         Ok(found)
     }
 
-    fn counters(&self) -> Counters {
-        Counters(Arc::clone(&self.service))
+    /// Returns the current counters that match one of `patterns`. Asks the forwarding thread only if one can match.
+    async fn counters(&self, patterns: &[Vec<PathElem>]) -> Result<Vec<Leaf>, Status> {
+        if !patterns.iter().any(|it| leaves::wants_counters(it)) {
+            return Ok(Vec::new());
+        }
+        let counts = self.forwarder.call(|datapath| datapath.port_counts());
+        Ok(leaves::select_counters(&counts.await?, patterns))
     }
 
     /// Sets one leaf.
@@ -81,31 +70,8 @@ impl GnmiCalls {
                 return Err(Status::unimplemented(text));
             }
         };
-        let enable =
-            move |datapath: &mut crate::datapath::Datapath| datapath.enable_port(&name, enabled);
-        let enabled = self.service.forwarder.call(enable).await?;
-        enabled.map_err(|error| {
-            let text = error.to_string();
-            match error {
-                EnableError::Unknown { .. } => Status::not_found(text),
-                EnableError::NoInterface(_) => Status::unimplemented(text),
-                EnableError::Kernel { .. } => Status::failed_precondition(text),
-            }
-        })
-    }
-}
-
-/// Reads the ports' counters.
-struct Counters(Arc<Service>);
-
-impl Counters {
-    /// Returns the current counters that match one of `patterns`. Asks the forwarding thread only if one can match.
-    async fn of(&self, patterns: &[Vec<PathElem>]) -> Result<Vec<Leaf>, Status> {
-        if !patterns.iter().any(|it| leaves::wants_counters(it)) {
-            return Ok(Vec::new());
-        }
-        let counts = self.0.forwarder.call(|datapath| datapath.port_counts());
-        Ok(leaves::select_counters(&counts.await?, patterns))
+        let enable = move |datapath: &mut Datapath| datapath.enable_port(&name, enabled);
+        Ok(self.forwarder.call(enable).await??)
     }
 }
 
@@ -182,7 +148,7 @@ fn notification(leaves: &[Leaf], encoding: Encoding) -> Notification {
 }
 
 #[tonic::async_trait]
-impl GNmi for GnmiCalls {
+impl GNmi for Service {
     type SubscribeStream = ResponseStream<SubscribeResponse>;
 
     async fn capabilities(
@@ -267,15 +233,14 @@ impl GNmi for GnmiCalls {
         &self,
         request: Request<Streaming<SubscribeRequest>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let place = Arc::clone(&self.subscribers).try_acquire_owned();
+        let place = Arc::clone(&self.gnmi_subscribers).try_acquire_owned();
         let place = place.map_err(|_| {
             Status::resource_exhausted(format!(
                 "{SUBSCRIBERS} subscribers exist, which is the limit"
             ))
         })?;
         let ports = self.ports().await?;
-        let sources = (ports, self.counters());
-        let stream = subscribe::open(request.into_inner(), sources, place).await?;
+        let stream = subscribe::open(request.into_inner(), self.clone(), ports, place).await?;
         Ok(Response::new(stream))
     }
 }

@@ -18,9 +18,9 @@ use ultima_gnmi::v0::{
 };
 
 use super::leaves::{self, COUNTERS, Leaf};
-use super::{Counters, check_paths, encoding, notification, now};
+use super::{check_paths, encoding, notification, now};
 use crate::datapath::PortStatus;
-use crate::grpc::ResponseStream;
+use crate::grpc::{ResponseStream, Service};
 
 /// Deadline for the client's first message.
 const FIRST_WORD: Duration = Duration::from_secs(5);
@@ -38,7 +38,8 @@ struct Gone;
 /// Reads the subscription and starts to respond.
 pub(super) async fn open(
     mut requests: Streaming<SubscribeRequest>,
-    (ports, counters): (Ports, Counters),
+    service: Service,
+    ports: Ports,
     place: OwnedSemaphorePermit,
 ) -> Result<ResponseStream<SubscribeResponse>, Status> {
     let first = timeout(FIRST_WORD, requests.message()).await;
@@ -58,7 +59,7 @@ pub(super) async fn open(
         encoding: encoding(list.encoding)?,
         patterns: patterns(&list),
         ports,
-        counters,
+        service,
         answers,
     };
     let streamed = streamed(&list)?;
@@ -131,7 +132,7 @@ struct Subscriber {
     encoding: Encoding,
     patterns: Vec<Vec<PathElem>>,
     ports: Ports,
-    counters: Counters,
+    service: Service,
     answers: mpsc::Sender<Result<SubscribeResponse, Status>>,
 }
 
@@ -243,7 +244,7 @@ impl Subscriber {
 
     async fn counted(&self, patterns: &[Vec<PathElem>]) -> Result<Vec<Leaf>, Gone> {
         // A switch that does not answer has stopped.
-        self.counters.of(patterns).await.map_err(|_| Gone)
+        self.service.counters(patterns).await.map_err(|_| Gone)
     }
 
     /// Sends a notification that is not empty.

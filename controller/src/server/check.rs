@@ -272,7 +272,7 @@ impl Controller {
             }
             let host = &self.fabric().host(member.host).name;
             let (what, advice) = match seat {
-                Seat::Free => (
+                Seat::Free | Seat::Vacated => (
                     format!("rank {rank} on {host} has not joined"),
                     format!("start its agent: `ultima agent --job {job} --host {host}`"),
                 ),

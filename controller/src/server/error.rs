@@ -343,8 +343,8 @@ pub enum JobRequestError {
         host: String,
         /// The number of ranks on the host.
         ranks: usize,
-        /// True if all members of the job have left.
-        all_left: bool,
+        /// True if a member on the host gets a rank in the next epoch, which its join begins.
+        next_epoch: bool,
     },
     /// Members have not joined in time.
     #[error("job {name}: after {} s {} of {members} members had not joined: {missing}", waited.as_secs_f32(), count)]

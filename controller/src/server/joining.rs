@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tonic::Status;
 use tracing::Span;
 use ultima_api::Line;
@@ -32,8 +33,9 @@ pub struct Proof<'a> {
 
 impl Controller {
     /// Takes the next free rank of a job on a host, or the rank that the same `attempt` (0 for
-    /// none) was given before. If all members have left, the job starts over in a new epoch. With `wait` it waits that long for
-    /// all others to join; a member that stops waiting has not joined. Returns the rank, the job, and the token of the seat.
+    /// none) was given before. If all members have left, or a former member knows the key of the only free rank, the job gets
+    /// another epoch, and so a new key. With `wait` it waits that long for all others to join; a member that stops waiting has not
+    /// joined. Returns the rank, the job, and the token of the seat.
     ///
     /// # Errors
     /// See [`JobRequestError`].
@@ -54,34 +56,33 @@ impl Controller {
             .fabric
             .host_named(host)
             .ok_or_else(|| JobRequestError::no_host(&self.fabric, host))?;
-        let begun = Instant::now();
-        let (who, limit) = ((host_id, attempt), wait.unwrap_or_default().max(LEAST_WAIT));
-        self.until_open(name, who, limit).await;
-        let (joining, mut complete) = match self.take_rank(name, who) {
-            Err(JobRequestError::Taken { all_left: true, .. }) if Line::of(name).is_none() => {
-                self.start_over(name).await?;
-                self.until_open(name, who, limit).await;
-                self.take_rank(name, who)?
-            }
-            taken => taken?,
-        };
-        if let Some(wait) = wait {
+        let (who, begun) = ((host_id, attempt), Instant::now());
+        let limit = wait.unwrap_or_default().max(LEAST_WAIT);
+        let joining = loop {
+            let (joining, job, mut complete) = self.take_open_rank(name, who, limit).await?;
+            let Some(wait) = wait else { break joining };
             let all = async { complete.wait_for(|complete| *complete).await.map(|_| ()) };
             let rest = wait.saturating_sub(begun.elapsed());
-            let waited = tokio::time::timeout(rest, all).await;
+            let waited = timeout(rest, all).await;
             match waited {
-                Ok(Ok(())) => {}
+                Ok(Ok(())) => break joining,
                 Ok(Err(_)) => {
                     self.open()?;
-                    return Err(JobRequestError::Deleted {
-                        name: name.to_owned(),
-                    });
+                    // The job may go on in another epoch, because a member left while others waited.
+                    let registry = self.registry();
+                    let goes_on =
+                        |now: &Record| now.job.epoch > job.epoch && now.job.seed == job.seed;
+                    if !registry.named(name).is_ok_and(goes_on) {
+                        return Err(JobRequestError::Deleted {
+                            name: name.to_owned(),
+                        });
+                    }
                 }
                 // The last member may have joined just now.
-                Err(_) if *complete.borrow() => {}
+                Err(_) if *complete.borrow() => break joining,
                 Err(_) => return Err(self.missing(name, wait)),
             }
-        }
+        };
         // By id: another job may have the name by now.
         let state = self.registry().get_mut(joining.job).map(|record| {
             record.seats.join(joining.taken.rank);
@@ -97,6 +98,59 @@ impl Controller {
             self.report_member(job, rank, Kind::Joined, "");
         }
         Ok((rank, state, attempt))
+    }
+
+    /// Takes a rank on a host, in the next epoch if it must have another key. Waits at most `limit` for an epoch that is ready.
+    async fn take_open_rank(
+        self: &Arc<Self>,
+        name: &str,
+        who: (HostId, Attempt),
+        limit: Duration,
+    ) -> Result<(Joining<'_>, Arc<Job>, watch::Receiver<bool>), JobRequestError> {
+        let deadline = Instant::now() + limit;
+        let rest = || deadline.saturating_duration_since(Instant::now());
+        loop {
+            self.until_open(name, who, rest()).await;
+            match self.take_rank(name, who) {
+                Err(JobRequestError::Taken {
+                    next_epoch: true, ..
+                }) if !rest().is_zero() => {}
+                taken => return taken,
+            }
+            match self.renew_next_epoch(name, who.0) {
+                Some(known) => {
+                    let is_another = |registry: &Registry| {
+                        let next = registry.named(name).ok();
+                        let next = next.and_then(|now| registry.next_of(now.job.id));
+                        next.is_some_and(|next| next.job.id != known)
+                    };
+                    self.wait(rest(), is_another).await;
+                }
+                None => match self.begin_next_epoch(name, who.0).await {
+                    Err(JobRequestError::Changing { .. }) => {
+                        let is_over = |registry: &Registry| {
+                            registry.named(name).map_or(true, |now| {
+                                now.change.is_none() && registry.next_of(now.job.id).is_none()
+                            })
+                        };
+                        self.wait(rest(), is_over).await;
+                    }
+                    begun => begun?,
+                },
+            }
+        }
+    }
+
+    /// Replaces a job's next epoch by another one, with another key, for a member on a host: the one that had its rank knows
+    /// the key. Returns the id of the replaced epoch; none if the job has no such epoch.
+    fn renew_next_epoch(&self, name: &str, host: HostId) -> Option<JobId> {
+        let mut registry = self.registry();
+        let next = registry.next_of(registry.named(name).ok()?.job.id)?;
+        let id = (next.stage == Stage::Coming && may_rejoin(next, host)).then_some(next.job.id)?;
+        registry.get_mut(id)?.change.as_mut()?.renew();
+        drop(registry);
+        self.sessions.notify(id);
+        Some(id)
     }
 
     /// Waits at most `limit` until the epoch that a member would join is ready.
@@ -121,7 +175,7 @@ impl Controller {
         &self,
         name: &str,
         (host, attempt): (HostId, Attempt),
-    ) -> Result<(Joining<'_>, watch::Receiver<bool>), JobRequestError> {
+    ) -> Result<(Joining<'_>, Arc<Job>, watch::Receiver<bool>), JobRequestError> {
         let mut registry = self.registry();
         let record = registry.open_to(name, (host, attempt))?;
         if !record.is_ready {
@@ -143,7 +197,7 @@ impl Controller {
                 name: name.to_owned(),
                 host: self.fabric.host(host).name.clone(),
                 ranks,
-                all_left: record.seats.all_left(),
+                next_epoch: may_rejoin(record, host),
             },
         })?;
         let joining = Joining {
@@ -154,7 +208,7 @@ impl Controller {
         let span = Span::current();
         span.record("epoch", record.job.epoch.0)
             .record("rank", joining.taken.rank.0);
-        Ok((joining, record.seats.complete()))
+        Ok((joining, Arc::clone(&record.job), record.seats.complete()))
     }
 
     /// Gives up a member's rank in an epoch; `number` is the epoch's job id.
@@ -182,11 +236,9 @@ impl Controller {
                 let Some(record) = registry.get_mut(*id) else {
                     return false;
                 };
-                let has_left = record.seats.leave(*rank);
-                if has_left && record.stage == Stage::Coming {
-                    record.seats.free_again(*rank);
-                }
-                has_left
+                let has_begun = record.stage != Stage::Coming && record.seats.is_complete();
+                let knows_key = record.job.key.is_some();
+                record.seats.leave(*rank, knows_key, has_begun)
             })
         };
         match left {
@@ -200,7 +252,11 @@ impl Controller {
                     });
                     becomes.filter(|(next, becomes)| {
                         let next = registry.get_mut(*next);
-                        next.is_some_and(|next| next.seats.leave(*becomes))
+                        next.is_some_and(|next| {
+                            let has_begun = next.seats.is_complete();
+                            let knows_key = next.job.key.is_some();
+                            next.seats.leave(*becomes, knows_key, has_begun)
+                        })
                     })
                 };
                 self.sessions.remove(job, rank);
@@ -287,6 +343,13 @@ impl Controller {
     }
 }
 
+/// True if a member on a host gets a rank in another epoch only: all members have left, or the one that had it knows the
+/// key. The rows and columns of a grid do not change one by one.
+pub(super) fn may_rejoin(record: &Record, host: HostId) -> bool {
+    let (job, seats) = (&record.job, &record.seats);
+    (seats.all_left() || seats.is_vacated_on(host)) && Line::of(&job.name).is_none()
+}
+
 /// A rank that is taken while its member does not know it yet. Dropping it before
 /// [`done`](Self::done) frees the rank, unless another call for it is in progress.
 struct Joining<'a> {
@@ -312,9 +375,8 @@ impl Drop for Joining<'_> {
         if let Some(record) = self.controller.registry().get_mut(self.job)
             && record.seats.end_call(rank, call)
         {
-            record.seats.give_up(rank);
             // No member knows this rank, so no operation can have begun with it.
-            record.seats.free_again(rank);
+            record.seats.withdraw(rank);
         }
         self.controller.seats.keep_later(self.job);
     }

@@ -347,7 +347,7 @@ fn group_address(job: &Job) -> String {
 impl From<Seat> for api::MemberState {
     fn from(seat: Seat) -> Self {
         match seat {
-            Seat::Free => api::MemberState::Free,
+            Seat::Free | Seat::Vacated => api::MemberState::Free,
             Seat::Joining | Seat::Joined => api::MemberState::Joined,
             Seat::Left => api::MemberState::Left,
         }

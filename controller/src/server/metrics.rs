@@ -82,7 +82,7 @@ fn standing_of(record: &Record) -> MembersStanding {
     let [mut free, mut joined, mut left] = [0; 3];
     for seat in record.seats.states() {
         match seat {
-            Seat::Free | Seat::Joining => free += 1,
+            Seat::Free | Seat::Vacated | Seat::Joining => free += 1,
             Seat::Joined => joined += 1,
             Seat::Left => left += 1,
         }

@@ -17,6 +17,8 @@ pub enum Seat {
     Joined,
     /// The member left after all had joined.
     Left,
+    /// The member left before, and knows the epoch's key: the next one gets the seat in another epoch.
+    Vacated,
 }
 
 impl From<SeatRecord> for Seat {
@@ -35,7 +37,7 @@ impl From<Seat> for SeatRecord {
             // Not committed yet.
             Seat::Free | Seat::Joining => SeatRecord::Free,
             Seat::Joined => SeatRecord::Joined,
-            Seat::Left => SeatRecord::Left,
+            Seat::Left | Seat::Vacated => SeatRecord::Left,
         }
     }
 }
@@ -127,9 +129,13 @@ impl Seats {
     /// Restored seats, by rank.
     pub fn restored(job: &Job, states: impl Iterator<Item = (Seat, Attempt)>) -> Self {
         let hosts = job.members.iter().map(|member| member.host);
-        let seats: Vec<Place> = (hosts.zip(states))
+        let mut seats: Vec<Place> = (hosts.zip(states))
             .map(|(host, (seat, attempt))| Place::new(host, seat, attempt))
             .collect();
+        if seats.iter().any(|place| place.seat == Seat::Free) {
+            let left = seats.iter_mut().filter(|place| place.seat == Seat::Left);
+            left.for_each(|place| place.seat = Seat::Vacated);
+        }
         let complete = seats.iter().all(|place| place.seat != Seat::Free);
         Seats {
             seats,
@@ -140,7 +146,7 @@ impl Seats {
         }
     }
 
-    /// Takes the lowest free rank on `host`; [`join`](Self::join) or [`give_up`](Self::give_up)
+    /// Takes the lowest free rank on `host`; [`join`](Self::join) or [`withdraw`](Self::withdraw)
     /// follows. A retry gets the rank that it has, and replaces the earlier call if that is still
     /// in progress.
     pub fn take(&mut self, host: HostId, attempt: Attempt) -> Result<Taken, NoSeat> {
@@ -213,36 +219,47 @@ impl Seats {
         }
     }
 
-    /// Gives `rank` up. Until all members have joined, another may take it.
-    pub fn give_up(&mut self, rank: Rank) {
-        let complete = *self.complete.borrow();
+    /// Frees the seat of a member that does not know that it has it.
+    pub fn withdraw(&mut self, rank: Rank) {
+        self.vacate(rank, Seat::Free);
+    }
+
+    /// Gives up a joined `rank`. If its epoch `has_begun`, no other member gets it there, and none with the same key if its
+    /// member `knows_key`. Returns false if it has not joined.
+    pub fn leave(&mut self, rank: Rank, knows_key: bool, has_begun: bool) -> bool {
+        let has = self.state(rank) == Some(Seat::Joined);
+        if has {
+            let seat = match knows_key {
+                _ if has_begun => Seat::Left,
+                true => Seat::Vacated,
+                false => Seat::Free,
+            };
+            self.vacate(rank, seat);
+        }
+        has
+    }
+
+    fn vacate(&mut self, rank: Rank, seat: Seat) {
         if let Some(place) = self.seats.get_mut(usize::from(rank.0))
             && matches!(place.seat, Seat::Joining | Seat::Joined)
         {
-            let seat = if complete { Seat::Left } else { Seat::Free };
             *place = Place::new(place.host, seat, Attempt::default());
             self.changes += 1;
+            if seat != Seat::Left {
+                self.complete.send_replace(false);
+            }
         }
     }
 
-    /// Frees a seat whose member left before it could begin an operation.
-    pub fn free_again(&mut self, rank: Rank) {
-        if let Some(place) = self.seats.get_mut(usize::from(rank.0))
-            && place.seat == Seat::Left
-        {
-            place.seat = Seat::Free;
-            self.complete.send_replace(false);
-        }
+    /// True if all members have joined; some may have left since.
+    pub fn is_complete(&self) -> bool {
+        *self.complete.borrow()
     }
 
-    /// Gives up a joined `rank`. Returns false if it has not joined.
-    pub fn leave(&mut self, rank: Rank) -> bool {
-        let place = self.seats.get(usize::from(rank.0));
-        let has = place.is_some_and(|place| place.seat == Seat::Joined);
-        if has {
-            self.give_up(rank);
-        }
-        has
+    /// True if a member on `host` left, and knows the epoch's key.
+    pub fn is_vacated_on(&self, host: HostId) -> bool {
+        let is_vacated = |place: &Place| place.host == host && place.seat == Seat::Vacated;
+        self.seats.iter().any(is_vacated)
     }
 
     /// The number of changes so far.
@@ -262,7 +279,7 @@ impl Seats {
 
     /// Ends all waits for others to join.
     pub fn end(&mut self) {
-        let complete = *self.complete.borrow();
+        let complete = self.is_complete();
         self.complete = watch::Sender::new(complete);
     }
 
@@ -303,7 +320,7 @@ impl Seats {
     pub fn attempts(&self) -> impl Iterator<Item = Attempt> + '_ {
         let joined = |place: &Place| match place.seat {
             Seat::Joined => place.attempt,
-            Seat::Free | Seat::Joining | Seat::Left => Attempt::default(),
+            Seat::Free | Seat::Joining | Seat::Left | Seat::Vacated => Attempt::default(),
         };
         self.seats.iter().map(joined)
     }
@@ -314,12 +331,12 @@ impl Seats {
         self.states().map(SeatRecord::from).zip(attempts)
     }
 
-    /// The free ranks.
+    /// The ranks without a member, in an epoch that may still get one.
     pub fn free(&self) -> impl Iterator<Item = Rank> + '_ {
         let free = self
             .states()
             .enumerate()
-            .filter(|(_, seat)| *seat == Seat::Free);
+            .filter(|(_, seat)| matches!(seat, Seat::Free | Seat::Vacated));
         free.map(|(index, _)| Rank(index as u16))
     }
 

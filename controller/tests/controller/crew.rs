@@ -39,6 +39,8 @@ pub struct Crew {
     away: watch::Sender<BTreeSet<String>>,
     /// Ranks that all members report as silent.
     suspects: watch::Sender<Vec<u32>>,
+    /// Hosts whose members leave after their operation.
+    leaving: watch::Sender<BTreeSet<String>>,
 }
 
 /// A member's state in one epoch.
@@ -65,6 +67,7 @@ struct Script {
 struct Heard {
     suspects: watch::Receiver<Vec<u32>>,
     away: watch::Receiver<BTreeSet<String>>,
+    leaving: watch::Receiver<BTreeSet<String>>,
 }
 
 impl Prober for Script {
@@ -249,6 +252,7 @@ impl Crew {
         Heard {
             suspects: self.suspects.subscribe(),
             away: self.away.subscribe(),
+            leaving: self.leaving.subscribe(),
         }
     }
 
@@ -261,6 +265,13 @@ impl Crew {
     /// All members report these ranks as silent from now on.
     pub fn suspect(&self, ranks: &[u32]) {
         self.suspects.send_replace(ranks.to_vec());
+    }
+
+    /// Lets a member leave after its operation, and waits until it has.
+    pub async fn leave(&mut self, host: &str) {
+        self.leaving.send_replace([host.to_owned()].into());
+        self.ended(host).await;
+        self.leaving.send_replace(BTreeSet::new());
     }
 
     /// Aborts a member.
@@ -310,6 +321,14 @@ impl Crew {
     /// The keys that members received when they joined or changed over.
     pub fn keys(&self) -> Keys {
         self.keys.lock().unwrap().clone()
+    }
+
+    /// The operations that a host's members ran, in order.
+    pub fn operations(&self, host: &str) -> Vec<u32> {
+        let log = self.log.lock().unwrap();
+        let ran = |ran: &[(Who, u32)]| ran.iter().any(|(who, _)| who.host == host);
+        let all = log.iter().filter(|(_, members)| ran(members));
+        all.map(|(operation, _)| *operation).collect()
     }
 
     /// Asserts that staying members ran each operation in one epoch. Removed members may have run more in their last epoch.
@@ -364,6 +383,11 @@ async fn work(
     let mut next = None;
     loop {
         tokio::time::sleep(Duration::from_millis(2)).await;
+        if heard.leaving.borrow().contains(&who.host) {
+            drop(attending);
+            client.leave(seat.leave("train")).await.unwrap();
+            return;
+        }
         let turn = {
             let mut me = script.me.lock().unwrap();
             let Some(operation) = next.or(me.begins) else {

@@ -82,7 +82,8 @@ pub enum Step {
     Welcome(Rank),
     /// Commit this operation as the new epoch's first, then call [`Change::decided`].
     Decide(u32),
-    /// Withdraw the new epoch, and plan another without these members: they did not answer.
+    /// Withdraw the new epoch, and plan another without these members: they did not answer. Without any, only its key is
+    /// renewed.
     LeaveOut(Vec<Rank>),
     /// Withdraw the new epoch, for this reason.
     Cancel(String),
@@ -121,6 +122,8 @@ pub struct Change {
     told_new: BTreeMap<Rank, Attendance>,
     /// The reason for a requested cancellation.
     unwanted: Option<String>,
+    /// True if a former member knows the new epoch's key.
+    is_known: bool,
 }
 
 impl Change {
@@ -155,6 +158,7 @@ impl Change {
             told_old: BTreeMap::new(),
             told_new: BTreeMap::new(),
             unwanted: None,
+            is_known: false,
         }
         .with_timers(Timers::default())
     }
@@ -221,6 +225,12 @@ impl Change {
         self.unwanted = Some(reason.to_owned());
     }
 
+    /// Replaces the new epoch by another one with the same members, unless the change is decided by then: a new member
+    /// left, and knows the key.
+    pub fn renew(&mut self) {
+        self.is_known = true;
+    }
+
     /// True if a cancellation is requested.
     pub fn is_unwanted(&self) -> bool {
         self.unwanted.is_some()
@@ -283,6 +293,9 @@ impl Change {
     pub fn steps(&mut self, now: Instant, view: &View) -> Vec<Step> {
         if let (Some(reason), Phase::Gathering | Phase::Asking) = (&self.unwanted, self.phase) {
             return vec![Step::Cancel(reason.clone())];
+        }
+        if self.is_known && matches!(self.phase, Phase::Gathering | Phase::Asking) {
+            return vec![Step::LeaveOut(Vec::new())];
         }
         if self.phase == Phase::Gathering {
             let is_missing = |rank: &Rank| !view.new.contains_key(rank);

@@ -29,6 +29,7 @@ use ultima_planner::membership::{Lost, Origin, Succession, Terms};
 use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
 use super::jobs::{Reserved, epoch_in_span};
+use super::joining::may_rejoin;
 use super::registry::{Record, Registry};
 use super::seats::Seat;
 use crate::metrics::EvictedBy;
@@ -171,26 +172,25 @@ impl Controller {
         Ok(state)
     }
 
-    /// Begins a new epoch of a job that all members have left: with ranks on the same hosts, from operation 0. Does nothing if
-    /// another request has just done so.
+    /// Begins the next epoch of a job, on the same hosts, for a member that [joins again](may_rejoin) on one of them. Does
+    /// nothing if another request has just done so.
     ///
     /// # Errors
-    /// See [`JobRequestError`]: the job is unchanged. A grid's rows and columns cannot start over.
-    #[tracing::instrument(name = "start_over", skip_all, fields(job = name, id, epoch, switches))]
-    pub(super) async fn start_over(self: &Arc<Self>, name: &str) -> Result<(), JobRequestError> {
+    /// See [`JobRequestError`]: the job is unchanged.
+    #[tracing::instrument(name = "next_epoch", skip_all, fields(job = name, id, epoch, switches))]
+    pub(super) async fn begin_next_epoch(
+        self: &Arc<Self>,
+        name: &str,
+        host: HostId,
+    ) -> Result<(), JobRequestError> {
         let terms = Terms {
             join: JOIN_WAIT,
-            lost: Lost::LeaveOut,
+            lost: Lost::Cancel,
         };
-        let want = |_: &Registry, record: &Record| match record.seats.all_left() {
+        let want = |_: &Registry, record: &Record| match may_rejoin(record, host) {
             true => Ok(Wanted {
-                hosts: record
-                    .job
-                    .members
-                    .iter()
-                    .map(|member| member.host)
-                    .collect(),
-                stay: BTreeSet::new(),
+                hosts: record.job.members.iter().map(|it| it.host).collect(),
+                stay: joined(record).collect(),
                 reasons: Vec::new(),
             }),
             false => Err(JobRequestError::Changing {
@@ -198,10 +198,7 @@ impl Controller {
                 epoch: record.job.epoch.0,
             }),
         };
-        match self.begin_change(name, terms, want).await {
-            Ok(_) | Err(JobRequestError::Changing { .. }) => Ok(()),
-            Err(error) => Err(error),
-        }
+        self.begin_change(name, terms, want).await.map(drop)
     }
 
     /// Begins another change to these hosts, without these current members.

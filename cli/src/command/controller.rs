@@ -250,9 +250,7 @@ fn serve(serve: Serve) -> Result<()> {
                     if let Some(file) = file {
                         eprintln!("jobs are stored in {}", file.display());
                     }
-                    let controller = Arc::clone(handle.controller());
-                    let text = move || controller.metrics_text();
-                    let exporter = export(serve.metrics, text).await?;
+                    let exporter = export(serve.metrics, handle.metrics()).await?;
                     output::print(&format!("listening on {}\n", handle.address()))?;
                     crate::runtime::interrupted().await;
                     drop(exporter);

@@ -1,6 +1,5 @@
 //! The P4Runtime client of one switch, as its primary.
 
-use std::error::Error as _;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +22,10 @@ use ultima_p4runtime::v1::{
 };
 use ultima_planner::program::Program;
 
+use super::call::{BATCH, CALL_TIMEOUT, is_from_there};
 use super::change_deadline::ChangeDeadline;
-use super::dial::{self, ARBITRATION, Device, READ, RETRY, is_later};
+use super::device::Device;
+use super::dial::{self, ARBITRATION, READ, RETRY, is_later};
 use super::error::{ConnectError, RpcError, WriteError, failed};
 use super::heartbeat::{BEAT, MISSES, silence};
 use super::owner::Owner;
@@ -37,14 +38,9 @@ use crate::metrics::WriteMetrics;
 const MOST_READ: usize = 1 << 20;
 /// The most bytes of one read: twice those of all entities of Ultima's program.
 const MOST_READ_BYTES: usize = 512 << 20;
-/// Timeout of a call, after which the switch counts as silent.
-pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of installing a program. BMv2 takes well under a second for Ultima's; a Tofino is reset
 /// with all its ports.
 const PIPELINE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Updates in one WriteRequest, which stays far below the 4 MiB limit of gRPC servers.
-pub const BATCH: usize = 1000;
-
 /// Batches in flight to a switch if their order does not matter, so that the next one arrives while
 /// the switch works on one.
 pub(crate) const IN_FLIGHT: usize = 4;
@@ -506,12 +502,6 @@ async fn after(time: Option<Duration>) {
         Some(time) => sleep(time).await,
         None => pending().await,
     }
-}
-
-/// True if the switch sent the status. A status with a source was made here, because the transport
-/// failed.
-pub(super) fn is_from_there(status: &Status) -> bool {
-    status.source().is_none()
 }
 
 /// Completes with a message when a switch stops answering.

@@ -3,21 +3,18 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::Channel;
-use tonic::{Code, Status, Streaming};
-use ultima_grpc::tls::ClientTls;
+use tonic::{Code, Status};
 use ultima_grpc::transport::{self, one_line, root_cause};
 use ultima_p4runtime::batch;
-use ultima_p4runtime::tofino::Packing;
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
-use ultima_p4runtime::v1::{StreamMessageRequest, StreamMessageResponse};
 
-use super::client::{BATCH, CALL_TIMEOUT};
+use super::call::{BATCH, CALL_TIMEOUT};
+use super::device::Device;
 use super::election::is_elected;
 use super::error::ConnectError;
-use super::session::{self, Mastership};
+use super::session::{self, Mastership, Stream};
 
 /// Pause between attempts while a switch rejects connections.
 pub(super) const RETRY: Duration = Duration::from_millis(100);
@@ -27,31 +24,6 @@ const MAX_RESPONSE: usize = 64 << 20;
 pub(super) const ARBITRATION: &str = "no answer to arbitration";
 /// The error of a switch that does not answer a read.
 pub(super) const READ: &str = "no answer to a read of its jobs";
-
-/// A device behind a P4Runtime server.
-#[derive(Clone, Debug)]
-pub struct Device {
-    /// The switch's name, for errors.
-    pub name: String,
-    /// HOST:PORT of the P4Runtime server.
-    pub grpc: String,
-    /// The P4Runtime device id.
-    pub device_id: u64,
-    /// TLS of the server; none for plain text.
-    pub tls: Option<ClientTls>,
-    /// The packing in which the server takes Tofino programs.
-    pub packing: Packing,
-}
-
-/// An open stream.
-pub(super) struct Stream {
-    pub requests: mpsc::Sender<StreamMessageRequest>,
-    pub responses: Streaming<StreamMessageResponse>,
-    /// The role in the switch's answer.
-    pub standing: Mastership,
-    /// The election id of the answer.
-    pub election_id: u128,
-}
 
 /// Connects to a switch. Retries until the deadline, because it may just be starting.
 pub(super) async fn connect(

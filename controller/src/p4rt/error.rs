@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 use ultima_grpc::transport::one_line;
 use ultima_p4runtime::v1;
 
-use super::dial::Device;
+use super::device::Device;
 
 /// Error while connecting to a switch.
 #[derive(Debug, thiserror::Error)]

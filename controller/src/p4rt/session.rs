@@ -15,8 +15,6 @@ use ultima_p4runtime::v1::{
     StreamMessageResponse, Uint128, stream_message_request, stream_message_response,
 };
 
-use super::dial::Stream;
-
 /// The client's role at a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mastership {
@@ -41,6 +39,16 @@ pub enum Mastership {
         /// The reason.
         reason: String,
     },
+}
+
+/// An open stream.
+pub(super) struct Stream {
+    pub requests: mpsc::Sender<StreamMessageRequest>,
+    pub responses: Streaming<StreamMessageResponse>,
+    /// The role in the switch's answer.
+    pub standing: Mastership,
+    /// The election id of the answer.
+    pub election_id: u128,
 }
 
 /// The most digest lists that wait to be read; further ones are dropped and counted.

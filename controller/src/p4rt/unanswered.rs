@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tonic::Status;
 
-use super::client::{CALL_TIMEOUT, is_from_there};
+use super::call::{CALL_TIMEOUT, is_from_there};
 
 /// The pause once all unanswered writes must have been applied, while no read has found the switch in
 /// the desired state.

@@ -61,10 +61,16 @@ pub const CALLS: &[(&str, &[Role])] = &[
     ),
 ];
 
+/// The path of metrics, and the roles that may read them.
+pub const METRICS: (&str, &[Role]) = ("/metrics", &[Operator, Viewer]);
+
 const PACKAGE: &str = "/ultima.control.v1.";
 
 /// The roles that may make a call, by its path; none if there is no such call.
 pub fn roles(path: &str) -> Option<&'static [Role]> {
+    if path == METRICS.0 {
+        return Some(METRICS.1);
+    }
     let call = path.strip_prefix(PACKAGE)?;
     let entry = CALLS.iter().find(|(of, _)| *of == call)?;
     Some(entry.1)
@@ -163,6 +169,24 @@ fn identity_of(certificate: &CertificateDer<'_>) -> Option<Identity> {
     identities.next().is_none().then_some(identity)
 }
 
+/// Checks that a caller has the right role for its request, and does not call too often.
+///
+/// # Errors
+/// The status for the caller.
+pub fn admit<B>(rates: &CallRates, request: &http::Request<B>) -> Result<Caller, Status> {
+    let extensions = request.extensions();
+    let tls = extensions.get::<TlsConnectInfo<Peer>>();
+    if let Some(peer) = tls.map(|tls| tls.get_ref()).or(extensions.get()) {
+        peer.asks();
+    }
+    let caller = Caller::of(extensions)?;
+    if let Caller::Certified(identity) = &caller {
+        rates.count(identity, Instant::now())?;
+    }
+    caller.may_call(request.uri().path())?;
+    Ok(caller)
+}
+
 /// A service that only callers with the right role reach, and not too often. Requests carry their [`Caller`].
 #[derive(Clone)]
 pub struct Guard<S> {
@@ -175,15 +199,6 @@ impl<S> Guard<S> {
     pub fn new(service: S, rates: &CallRates) -> Self {
         let rates = rates.clone();
         Guard { service, rates }
-    }
-
-    fn admit(&self, request: &http::Request<Body>) -> Result<Caller, Status> {
-        let caller = Caller::of(request.extensions())?;
-        if let Caller::Certified(identity) = &caller {
-            self.rates.count(identity, Instant::now())?;
-        }
-        caller.may_call(request.uri().path())?;
-        Ok(caller)
     }
 }
 
@@ -204,12 +219,7 @@ where
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
-        let extensions = request.extensions();
-        let tls = extensions.get::<TlsConnectInfo<Peer>>();
-        if let Some(peer) = tls.map(|tls| tls.get_ref()).or(extensions.get()) {
-            peer.asks();
-        }
-        match self.admit(&request) {
+        match admit(&self.rates, &request) {
             Ok(caller) => {
                 request.extensions_mut().insert(caller);
                 Either::Right(self.service.call(request))

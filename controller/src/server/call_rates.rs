@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tonic::Status;
 use ultima_api::identity::Identity;
 
-use super::controller::lock;
+use super::lock::lock;
 
 /// The time between two calls of a client in the long run: 500 calls a second.
 const EACH: Duration = Duration::from_millis(2);

@@ -3,30 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
 use tonic::Status;
-use ultima_api::address::Listen;
 use ultima_api::v1::control_server::ControlServer;
-use ultima_api::v1::leadership_server::LeadershipServer;
 use ultima_api::v1::{self as api, Role as ApiRole};
 use ultima_planner::fabric::Fabric;
 use ultima_planner::routing::Routes;
 
-use super::access::Guard;
-use super::call_rates::CallRates;
 use super::condition::Condition;
+use super::config::Config;
 use super::controller::Controller;
 use super::error::ServeError;
-use super::gate::Gate;
 use super::journal::Lead;
-use super::leadership_service::{LeadershipService, Who, standing_of};
-use super::listen::{self, Secured};
+use super::leadership_service::standing_of;
+use super::lock::lock;
+use super::metrics::metrics_text;
 use super::registry::Registry;
 use super::service::ControlService;
-use super::{Config, check_listen, drained, lock};
+use super::start::start;
 use crate::metrics::RoleStanding;
-use crate::store::etcd::{self, Election, Leader, Leadership, Shared};
+use crate::store::etcd::{self, Election, Leadership, Shared};
 
 /// How long a switch may take to accept a new primary before the others are used without it.
 const TAKE_OVER: Duration = Duration::from_secs(1);
@@ -71,117 +67,24 @@ impl Failures {
     }
 }
 
-/// A controller that shares etcd with others. Dropping it ends everything except the switches'
-/// forwarding.
-pub struct CandidateHandle {
-    address: Listen,
-    candidate: Arc<Candidate>,
-    stop: Option<oneshot::Sender<()>>,
-    server: JoinHandle<()>,
-    work: JoinHandle<()>,
-}
-
-/// Serves the control API as one of the controllers that share etcd: as a standby, and as the leader
-/// while etcd has elected it. Clients reach it at `advertise`, or where it listens.
-///
-/// # Errors
-/// The address is taken, or an address of etcd is malformed.
-pub async fn serve_with_etcd(
-    config: Config,
-    store: etcd::Config,
-    advertise: Option<String>,
-) -> Result<CandidateHandle, ServeError> {
-    check_listen(&config)?;
-    let server = Secured::new(config.tls.clone())?;
-    let listener = listen::bind(&config.listen).await?;
-    let address = listener.address.clone();
-    let itself = Leader {
-        address: advertise.unwrap_or_else(|| address.to_string()),
-        fabric: config.fabric.digest(),
-        program: config.program.cookie(),
-    };
-    let election = Election::new(store, itself).map_err(crate::store::StoreError::from)?;
-    let candidate = Arc::new(Candidate {
-        config,
-        election,
-        role: watch::Sender::new(Role::Standby),
-        problem: std::sync::Mutex::default(),
-    });
-    let leadership = LeadershipService::new(Who::Candidate(Arc::clone(&candidate)));
-    let (gate, rates) = (Gate::new(Arc::clone(&candidate)), CallRates::default());
-    let leadership = LeadershipServer::new(leadership);
-    let routes = tonic::service::Routes::new(Guard::new(gate, &rates))
-        .add_service(Guard::new(leadership, &rates));
-    let (stop, stopped) = oneshot::channel::<()>();
-    let server = tokio::spawn(listener.serve((server, routes), async {
-        // An error means that the handle was dropped, which also stops the server.
-        let _ = stopped.await;
-    }));
-    let work = tokio::spawn({
-        let candidate = Arc::clone(&candidate);
-        async move { candidate.work().await }
-    });
-    Ok(CandidateHandle {
-        address,
-        candidate,
-        stop: Some(stop),
-        server,
-        work,
-    })
-}
-
-impl CandidateHandle {
-    /// The address of the control API.
-    pub fn address(&self) -> &Listen {
-        &self.address
-    }
-
-    /// Returns the reason when the controller has ended without being stopped, which is a defect.
-    pub async fn ended(&mut self) -> String {
-        let ended = tokio::select! {
-            work = &mut self.work => work,
-            server = &mut self.server => server,
-        };
-        let panicked = ended.err().map(|error| error.to_string());
-        panicked.unwrap_or_else(|| "the listener has ended".into())
-    }
-
-    /// Returns a function for the present metrics as OpenMetrics text: the controller's role, and
-    /// while it leads everything that a single controller reports.
-    pub fn metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
-        let candidate = Arc::clone(&self.candidate);
-        move || candidate.metrics_text()
-    }
-
-    /// The controller, while it leads.
-    pub fn leader(&self) -> Option<Arc<Controller>> {
-        self.candidate.leader()
-    }
-
-    /// Stops serving, ends pending calls and the lease. The switches keep their entries.
-    pub async fn stop(mut self) {
-        self.work.abort();
-        if let Some(leadership) = self.candidate.step_down() {
-            leadership.resign().await;
-        }
-        drop(self.stop.take());
-        if !self.server.is_finished() {
-            drained(&mut self.server, self.candidate.config.timers.stop).await;
-        }
-    }
-}
-
-impl Drop for CandidateHandle {
-    fn drop(&mut self) {
-        self.work.abort();
-        self.candidate.step_down();
-        self.server.abort();
-    }
-}
-
 impl Candidate {
+    /// A standby.
+    pub fn new(config: Config, election: Election) -> Self {
+        Candidate {
+            config,
+            election,
+            role: watch::Sender::new(Role::Standby),
+            problem: std::sync::Mutex::default(),
+        }
+    }
+
+    /// Time for clients to read pending answers when it stops.
+    pub fn stop_timeout(&self) -> Duration {
+        self.config.timers.stop
+    }
+
     /// Alternates between standby and leader, forever.
-    async fn work(self: Arc<Self>) {
+    pub async fn work(self: Arc<Self>) {
         let mut failures = Failures::default();
         loop {
             let leadership = self.election.win().await;
@@ -215,7 +118,7 @@ impl Candidate {
         };
         let store = Arc::new(Shared::new(&self.election, leadership.clone()));
         let lead = Lead::Elected(leadership.clone());
-        let starting = Box::pin(Controller::start(config, store, lead));
+        let starting = Box::pin(start(config, store, lead));
         let controller = tokio::select! {
             started = starting => started?,
             () = leadership.ended() => return Err(crate::store::StoreError::NotLeader.into()),
@@ -235,7 +138,7 @@ impl Candidate {
     }
 
     /// Stops leading: pending calls end, and later ones go to the next leader. Returns the ended lead.
-    fn step_down(&self) -> Option<Leadership> {
+    pub fn step_down(&self) -> Option<Leadership> {
         match self.role.send_replace(Role::Standby) {
             Role::Leader {
                 controller,
@@ -319,10 +222,11 @@ impl Candidate {
         }
     }
 
-    fn metrics_text(&self) -> String {
+    /// Its metrics as OpenMetrics text.
+    pub fn metrics_text(&self) -> String {
         let standing = RoleStanding::from(self.standing());
         match self.leader() {
-            Some(controller) => controller.metrics_text_of(Some(standing)),
+            Some(controller) => metrics_text(&controller, Some(standing)),
             None => standing.text(),
         }
     }

@@ -14,13 +14,13 @@ use ultima_planner::check::{
     Step, diagnose, unreachable,
 };
 use ultima_planner::fabric::{HostId, SwitchId};
-use ultima_planner::job::{Job, JobId, Rank};
+use ultima_planner::job::{Job, Rank};
 use ultima_planner::plan::{Entity as Planned, SchemaError, SwitchPlan};
 use ultima_planner::routing::Passage;
 use ultima_planner::target::PortNumber;
 use ultima_wire::{Check as CheckPayload, header_len};
 
-use super::controller::{Controller, JobState};
+use super::controller::{Controller, JobState, PastCheck};
 use super::error::{JobRequestError, free_a_rank};
 use super::mesh::{Mesh, Reports};
 use super::seats::Seat;
@@ -39,13 +39,6 @@ const MOST_LOOKS: usize = 32;
 
 /// Header bytes of IPv4 and UDP.
 const IPV4_AND_UDP: usize = 20 + 8;
-
-/// A finished check.
-pub struct PastCheck {
-    job: JobId,
-    ended: Instant,
-    check: Check,
-}
 
 /// The counters of a job's switches: the job's, and those of its ingress ports.
 type Counts = BTreeMap<SwitchId, SwitchCounts>;
@@ -94,298 +87,311 @@ struct Look {
     to: BTreeSet<Rank>,
 }
 
-impl Controller {
-    /// Finds where a job's packets stop.
-    ///
-    /// # Errors
-    /// No job has that name, or it has more than 4,096 members.
-    pub async fn check(&self, name: &str) -> Result<Check, JobRequestError> {
-        let asked = Instant::now();
-        let mut last = self.checks.lock().await;
-        let state = self.job(name)?;
-        if let Some(past) = last.as_ref()
-            && past.job == state.job.id
-            && past.ended > asked
-        {
-            // Members that receive nothing all request a check at the same time: one answer serves
-            // all.
-            return Ok(past.check.clone());
-        }
-        let check = self.check_now(name, &state).await?;
-        *last = Some(PastCheck {
-            job: state.job.id,
-            ended: Instant::now(),
-            check: check.clone(),
+/// Finds where a job's packets stop.
+///
+/// # Errors
+/// No job has that name, or it has more than 4,096 members.
+pub async fn check(controller: &Controller, name: &str) -> Result<Check, JobRequestError> {
+    let asked = Instant::now();
+    let mut last = controller.checks.lock().await;
+    let state = controller.job(name)?;
+    if let Some(past) = last.as_ref()
+        && past.job == state.job.id
+        && past.ended > asked
+    {
+        // Members that receive nothing all request a check at the same time: one answer serves
+        // all.
+        return Ok(past.check.clone());
+    }
+    let check = check_now(controller, name, &state).await?;
+    *last = Some(PastCheck {
+        job: state.job.id,
+        ended: Instant::now(),
+        check: check.clone(),
+    });
+    Ok(check)
+}
+
+async fn check_now(
+    controller: &Controller,
+    name: &str,
+    state: &JobState,
+) -> Result<Check, JobRequestError> {
+    let job = &*state.job;
+    let members = job.members.len();
+    if members > MOST_MEMBERS {
+        return Err(JobRequestError::TooManyToCheck {
+            name: name.to_owned(),
+            members,
+            most: MOST_MEMBERS,
         });
-        Ok(check)
     }
+    let plan = controller
+        .plan_of(job.id)
+        .ok_or_else(|| JobRequestError::Deleted {
+            name: name.to_owned(),
+        })?;
+    let stations: Stations = plan.iter().map(|(id, plan)| (*id, station(plan))).collect();
+    let elsewhere = elsewhere(job);
+    let (mut attending, full) = controller.sessions.of(job.id);
+    let mut findings = Findings::default();
+    let problem = |id: &SwitchId| Some((*id, controller.client(*id).err()?));
+    let mut away: Away = state.switches.iter().filter_map(problem).collect();
+    find_absent(controller, state, &attending, &mut findings);
 
-    async fn check_now(&self, name: &str, state: &JobState) -> Result<Check, JobRequestError> {
-        let job = &*state.job;
-        let members = job.members.len();
-        if members > MOST_MEMBERS {
-            return Err(JobRequestError::TooManyToCheck {
-                name: name.to_owned(),
-                members,
-                most: MOST_MEMBERS,
-            });
-        }
-        let plan = self
-            .plan_of(job.id)
-            .ok_or_else(|| JobRequestError::Deleted {
-                name: name.to_owned(),
-            })?;
-        let stations: Stations = plan.iter().map(|(id, plan)| (*id, station(plan))).collect();
-        let elsewhere = elsewhere(job);
-        let (mut attending, full) = self.sessions.of(job.id);
-        let mut findings = Findings::default();
-        let problem = |id: &SwitchId| Some((*id, self.client(*id).err()?));
-        let mut away: Away = state.switches.iter().filter_map(problem).collect();
-        self.find_absent(state, &attending, &mut findings);
+    let short = CheckPayload::LEN as u32;
+    let short_ones = everyone(controller, job, &attending, short).await;
+    drop_silent(
+        controller,
+        job,
+        &short_ones,
+        (&mut attending, &mut findings),
+    );
+    let full_ones = everyone(controller, job, &attending, full).await;
+    let mesh = mesh(job, &attending);
+    let ways = mesh.ways(PACKETS, &short_ones, &full_ones);
+    let hearing = hearing(job, &ways);
+    let hears = |rank: Rank| hearing.contains(&job.members[usize::from(rank.0)].host);
 
-        let short = CheckPayload::LEN as u32;
-        let short_ones = self.everyone(job, &attending, short).await;
-        self.drop_silent(job, &short_ones, (&mut attending, &mut findings));
-        let full_ones = self.everyone(job, &attending, full).await;
-        let mesh = mesh(job, &attending);
-        let ways = mesh.ways(PACKETS, &short_ones, &full_ones);
-        let hearing = hearing(job, &ways);
-        let hears = |rank: Rank| hearing.contains(&job.members[usize::from(rank.0)].host);
-
-        let looks = looks(&ways);
-        if !looks.is_empty() {
-            // During a quiet round, running operations end or have nothing left to send.
-            let settle = |_| CheckRound {
-                quiet: true,
-                ..round(short)
-            };
-            self.sessions.round(job.id, &attending, settle).await;
-        }
-        for look in looks.into_iter().take(MOST_LOOKS) {
-            let payload = if look.full { full } else { short };
-            let before = self.count(state, &stations, &mut away).await?;
-            let round = CheckRound {
-                quiet: true,
-                ..round(payload)
-            };
-            let ask = |rank| match rank == look.from {
-                true => CheckRound {
-                    probe: elsewhere(rank),
-                    to: match look.by_group {
-                        true => Vec::new(),
-                        false => look.to.iter().map(|r| r.0.into()).collect(),
-                    },
-                    to_group: look.by_group,
-                    ..round.clone()
-                },
-                false => round.clone(),
-            };
-            let reports = self.sessions.round(job.id, &attending, ask).await;
-            let after = self.count(state, &stations, &mut away).await?;
-            for to in &look.to {
-                let path = Path {
-                    from: look.from,
-                    to: *to,
-                    by_group: look.by_group,
-                };
-                if came(&reports, path) > 0 {
-                    // The path works again, or lost the earlier packets by chance.
-                    continue;
-                }
-                let evidence = Evidence {
-                    job: &job.name,
-                    path,
-                    packets: PACKETS.into(),
-                    length: IPV4_AND_UDP + header_len(job.key.is_some()) + payload as usize,
-                    short_ones_pass: look.full,
-                    sender: self.end(job, look.from, &reports),
-                    receiver: self.end(job, *to, &reports),
-                    sender_hears: hears(look.from),
-                    receiver_hears: hears(*to),
-                    probed: elsewhere(look.from).is_some(),
-                    steps: self.steps(job, &stations, path, [&before, &after], &away),
-                };
-                findings.add(diagnose(&evidence), Some(path));
-            }
-        }
-        for (id, problem) in &away {
-            findings.add(unreachable(&self.fabric().switch(*id).name, problem), None);
-        }
-        // Last: the other findings are valid without that switch's counters.
-        let other = |finding: &Finding| finding.diagnosis.hop != Hop::Switch;
-        let mut findings = findings.all();
-        findings.sort_by_key(other);
-        Ok(Check {
-            findings,
-            ways,
-            attending,
-        })
-    }
-
-    /// Runs a round in which all members send to all others, or each of many to some.
-    async fn everyone(&self, job: &Job, attending: &[Rank], payload: u32) -> Reports {
-        let (round, mesh, elsewhere) = (round(payload), mesh(job, attending), elsewhere(job));
-        let ask = |rank| {
-            let at = mesh.place(rank);
-            let to = at.map(|at| mesh.receivers(at)).unwrap_or_default();
-            CheckRound {
-                to: to.into_iter().map(|to| to.0.into()).collect(),
-                to_group: at.is_some_and(|at| mesh.sends_to_group(at)),
-                probe: elsewhere(rank),
-                ..round.clone()
-            }
+    let looks = looks(&ways);
+    if !looks.is_empty() {
+        // During a quiet round, running operations end or have nothing left to send.
+        let settle = |_| CheckRound {
+            quiet: true,
+            ..round(short)
         };
-        self.sessions.round(job.id, attending, ask).await
+        controller.sessions.round(job.id, &attending, settle).await;
     }
-
-    /// Removes members that did not answer, and reports each as a finding.
-    fn drop_silent(
-        &self,
-        job: &Job,
-        reports: &Reports,
-        (attending, findings): (&mut Vec<Rank>, &mut Findings),
-    ) {
-        let silent = |rank: &mut Rank| !reports.contains_key(rank);
-        let silent: Vec<Rank> = attending.extract_if(.., silent).collect();
-        for rank in silent {
-            let host = self.end(job, rank, reports).host;
-            let diagnosis = Diagnosis {
-                hop: Hop::Member,
-                place: Place::default(),
-                what: format!(
-                    "rank {rank} on {host} has a session with the controller and does not answer"
-                ),
-                advice: format!("check whether its agent on {host} is stopped or overloaded"),
+    for look in looks.into_iter().take(MOST_LOOKS) {
+        let payload = if look.full { full } else { short };
+        let before = count(controller, state, &stations, &mut away).await?;
+        let round = CheckRound {
+            quiet: true,
+            ..round(payload)
+        };
+        let ask = |rank| match rank == look.from {
+            true => CheckRound {
+                probe: elsewhere(rank),
+                to: match look.by_group {
+                    true => Vec::new(),
+                    false => look.to.iter().map(|r| r.0.into()).collect(),
+                },
+                to_group: look.by_group,
+                ..round.clone()
+            },
+            false => round.clone(),
+        };
+        let reports = controller.sessions.round(job.id, &attending, ask).await;
+        let after = count(controller, state, &stations, &mut away).await?;
+        for to in &look.to {
+            let path = Path {
+                from: look.from,
+                to: *to,
+                by_group: look.by_group,
             };
-            findings.add(diagnosis, None);
-        }
-    }
-
-    /// Reports members without a session as findings.
-    fn find_absent(&self, state: &JobState, attending: &[Rank], findings: &mut Findings) {
-        // Agents are started for, and jobs are created as, the whole grid of a row or column.
-        let job = &state.job.name;
-        let job = Line::of(job).map_or(job.as_str(), |(grid, _)| grid);
-        for ((rank, member), seat) in state.job.ranks().zip(&state.seats) {
-            if attending.binary_search(&rank).is_ok() {
+            if came(&reports, path) > 0 {
+                // The path works again, or lost the earlier packets by chance.
                 continue;
             }
-            let host = &self.fabric().host(member.host).name;
-            let (what, advice) = match seat {
-                Seat::Free | Seat::Vacated => (
-                    format!("rank {rank} on {host} has not joined"),
-                    format!("start its agent: `ultima agent --job {job} --host {host}`"),
-                ),
-                Seat::Joining | Seat::Joined => (
-                    format!(
-                        "rank {rank} on {host} has joined and has no session with the controller"
-                    ),
-                    format!("check whether its agent still runs on {host}, and read its log"),
-                ),
-                Seat::Left => (
-                    format!("rank {rank} on {host} has left"),
-                    free_a_rank(&state.job.name),
-                ),
+            let evidence = Evidence {
+                job: &job.name,
+                path,
+                packets: PACKETS.into(),
+                length: IPV4_AND_UDP + header_len(job.key.is_some()) + payload as usize,
+                short_ones_pass: look.full,
+                sender: end(controller, job, look.from, &reports),
+                receiver: end(controller, job, *to, &reports),
+                sender_hears: hears(look.from),
+                receiver_hears: hears(*to),
+                probed: elsewhere(look.from).is_some(),
+                steps: steps(controller, job, &stations, path, [&before, &after], &away),
             };
-            let diagnosis = Diagnosis {
-                hop: Hop::Member,
-                place: Place::default(),
-                what,
-                advice,
-            };
-            findings.add(diagnosis, None);
+            findings.add(diagnose(&evidence), Some(path));
         }
     }
-
-    fn end<'a>(&'a self, job: &Job, rank: Rank, reports: &'a Reports) -> End<'a> {
-        let member = job.members[usize::from(rank.0)];
-        let host = self.fabric().host(member.host);
-        End {
-            host: &host.name,
-            ip: host.ip,
-            udp_port: member.udp_port,
-            report: reports.get(&rank),
-        }
+    for (id, problem) in &away {
+        findings.add(
+            unreachable(&controller.fabric().switch(*id).name, problem),
+            None,
+        );
     }
+    // Last: the other findings are valid without that switch's counters.
+    let other = |finding: &Finding| finding.diagnosis.hop != Hop::Switch;
+    let mut findings = findings.all();
+    findings.sort_by_key(other);
+    Ok(Check {
+        findings,
+        ways,
+        attending,
+    })
+}
 
-    /// The switches of a path, with the counts of the check's packets.
-    fn steps<'a>(
-        &'a self,
-        job: &Job,
-        stations: &Stations,
-        path: Path,
-        [before, after]: [&Counts; 2],
-        away: &'a Away,
-    ) -> Vec<Step<'a>> {
-        let fabric = self.fabric();
-        let host = |rank: Rank| job.members[usize::from(rank.0)].host;
-        let attached = |rank| fabric.host(host(rank)).attached;
-        let (from, to) = (attached(path.from), attached(path.to));
-        let on_the_way: Vec<Passage> = match job.tree() {
-            Some(tree) if path.by_group => tree.way(from, to),
-            // Where no path leads to the host now, switches keep the routes of the intact fabric.
-            _ => self
-                .routes()
-                .held_way(fabric, from, host(path.to))
-                .collect(),
+/// Runs a round in which all members send to all others, or each of many to some.
+async fn everyone(controller: &Controller, job: &Job, attending: &[Rank], payload: u32) -> Reports {
+    let (round, mesh, elsewhere) = (round(payload), mesh(job, attending), elsewhere(job));
+    let ask = |rank| {
+        let at = mesh.place(rank);
+        let to = at.map(|at| mesh.receivers(at)).unwrap_or_default();
+        CheckRound {
+            to: to.into_iter().map(|to| to.0.into()).collect(),
+            to_group: at.is_some_and(|at| mesh.sends_to_group(at)),
+            probe: elsewhere(rank),
+            ..round.clone()
+        }
+    };
+    controller.sessions.round(job.id, attending, ask).await
+}
+
+/// Removes members that did not answer, and reports each as a finding.
+fn drop_silent(
+    controller: &Controller,
+    job: &Job,
+    reports: &Reports,
+    (attending, findings): (&mut Vec<Rank>, &mut Findings),
+) {
+    let silent = |rank: &mut Rank| !reports.contains_key(rank);
+    let silent: Vec<Rank> = attending.extract_if(.., silent).collect();
+    for rank in silent {
+        let host = end(controller, job, rank, reports).host;
+        let diagnosis = Diagnosis {
+            hop: Hop::Member,
+            place: Place::default(),
+            what: format!(
+                "rank {rank} on {host} has a session with the controller and does not answer"
+            ),
+            advice: format!("check whether its agent on {host} is stopped or overloaded"),
         };
-        on_the_way
-            .into_iter()
-            .map(|Passage { ingress, egress }| {
-                let (id, in_port) = (ingress.switch, ingress.port.0);
-                let switch = fabric.switch(id);
-                let port = |port: PortNumber| Port {
-                    number: port.0,
-                    label: switch.port_label(port),
-                };
-                let counted = match (before.get(&id), after.get(&id)) {
-                    (Some(before), Some(after)) => Ok(after.at(in_port).since(&before.at(in_port))),
-                    _ => Err(away
-                        .get(&id)
-                        .map_or("its counters were not read", String::as_str)),
-                };
-                Step {
-                    switch: &switch.name,
-                    in_port: port(ingress.port),
-                    out_port: port(egress),
-                    copies: stations.get(&id).map_or(0, |it| it.copies),
-                    counted,
-                }
-            })
-            .collect()
+        findings.add(diagnosis, None);
     }
+}
 
-    /// Reads the counters of the job's switches. Those that fail are `away` from then on.
-    async fn count(
-        &self,
-        state: &JobState,
-        stations: &Stations,
-        away: &mut Away,
-    ) -> Result<Counts, SchemaError> {
-        let names = self.program().names();
-        let asked = state.switches.iter().filter(|id| !away.contains_key(id));
-        let answers = asked.map(|id| async {
-            let ports = stations.get(id).map(|it| &it.entrances);
-            let cells = cells(names, state.job.counter.0, ports.into_iter().flatten())?;
-            let read = match self.client(*id) {
-                Ok(client) => client.read(cells).await.map_err(|error| error.to_string()),
-                Err(problem) => Err(problem),
+/// Reports members without a session as findings.
+fn find_absent(
+    controller: &Controller,
+    state: &JobState,
+    attending: &[Rank],
+    findings: &mut Findings,
+) {
+    // Agents are started for, and jobs are created as, the whole grid of a row or column.
+    let job = &state.job.name;
+    let job = Line::of(job).map_or(job.as_str(), |(grid, _)| grid);
+    for ((rank, member), seat) in state.job.ranks().zip(&state.seats) {
+        if attending.binary_search(&rank).is_ok() {
+            continue;
+        }
+        let host = &controller.fabric().host(member.host).name;
+        let (what, advice) = match seat {
+            Seat::Free | Seat::Vacated => (
+                format!("rank {rank} on {host} has not joined"),
+                format!("start its agent: `ultima agent --job {job} --host {host}`"),
+            ),
+            Seat::Joining | Seat::Joined => (
+                format!("rank {rank} on {host} has joined and has no session with the controller"),
+                format!("check whether its agent still runs on {host}, and read its log"),
+            ),
+            Seat::Left => (
+                format!("rank {rank} on {host} has left"),
+                free_a_rank(&state.job.name),
+            ),
+        };
+        let diagnosis = Diagnosis {
+            hop: Hop::Member,
+            place: Place::default(),
+            what,
+            advice,
+        };
+        findings.add(diagnosis, None);
+    }
+}
+
+fn end<'a>(controller: &'a Controller, job: &Job, rank: Rank, reports: &'a Reports) -> End<'a> {
+    let member = job.members[usize::from(rank.0)];
+    let host = controller.fabric().host(member.host);
+    End {
+        host: &host.name,
+        ip: host.ip,
+        udp_port: member.udp_port,
+        report: reports.get(&rank),
+    }
+}
+
+/// The switches of a path, with the counts of the check's packets.
+fn steps<'a>(
+    controller: &'a Controller,
+    job: &Job,
+    stations: &Stations,
+    path: Path,
+    [before, after]: [&Counts; 2],
+    away: &'a Away,
+) -> Vec<Step<'a>> {
+    let fabric = controller.fabric();
+    let host = |rank: Rank| job.members[usize::from(rank.0)].host;
+    let attached = |rank| fabric.host(host(rank)).attached;
+    let (from, to) = (attached(path.from), attached(path.to));
+    let on_the_way: Vec<Passage> = match job.tree() {
+        Some(tree) if path.by_group => tree.way(from, to),
+        // Where no path leads to the host now, switches keep the routes of the intact fabric.
+        _ => controller
+            .routes()
+            .held_way(fabric, from, host(path.to))
+            .collect(),
+    };
+    on_the_way
+        .into_iter()
+        .map(|Passage { ingress, egress }| {
+            let (id, in_port) = (ingress.switch, ingress.port.0);
+            let switch = fabric.switch(id);
+            let port = |port: PortNumber| Port {
+                number: port.0,
+                label: switch.port_label(port),
             };
-            Ok::<_, SchemaError>((*id, read))
-        });
-        let mut counted = Counts::new();
-        for (id, answer) in try_join_all(answers).await? {
-            match answer {
-                Ok(read) => {
-                    counted.insert(id, counts(names, &read));
-                }
-                Err(problem) => {
-                    away.insert(id, problem);
-                }
+            let counted = match (before.get(&id), after.get(&id)) {
+                (Some(before), Some(after)) => Ok(after.at(in_port).since(&before.at(in_port))),
+                _ => Err(away
+                    .get(&id)
+                    .map_or("its counters were not read", String::as_str)),
+            };
+            Step {
+                switch: &switch.name,
+                in_port: port(ingress.port),
+                out_port: port(egress),
+                copies: stations.get(&id).map_or(0, |it| it.copies),
+                counted,
+            }
+        })
+        .collect()
+}
+
+/// Reads the counters of the job's switches. Those that fail are `away` from then on.
+async fn count(
+    controller: &Controller,
+    state: &JobState,
+    stations: &Stations,
+    away: &mut Away,
+) -> Result<Counts, SchemaError> {
+    let names = controller.program().names();
+    let asked = state.switches.iter().filter(|id| !away.contains_key(id));
+    let answers = asked.map(|id| async {
+        let ports = stations.get(id).map(|it| &it.entrances);
+        let cells = cells(names, state.job.counter.0, ports.into_iter().flatten())?;
+        let read = match controller.client(*id) {
+            Ok(client) => client.read(cells).await.map_err(|error| error.to_string()),
+            Err(problem) => Err(problem),
+        };
+        Ok::<_, SchemaError>((*id, read))
+    });
+    let mut counted = Counts::new();
+    for (id, answer) in try_join_all(answers).await? {
+        match answer {
+            Ok(read) => {
+                counted.insert(id, counts(names, &read));
+            }
+            Err(problem) => {
+                away.insert(id, problem);
             }
         }
-        Ok(counted)
     }
+    Ok(counted)
 }
 
 /// A round without senders. Its token is in all of its packets.

@@ -1,47 +1,42 @@
-//! The controller's state and its tasks, without gRPC. The requests are in `jobs`, `joining`,
-//! `membership`, `moves`, `audit`, `check` and `telemetry`.
+//! The controller's state, and the operations on it that all requests and tasks share. It knows none of these.
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until};
-use ultima_p4::names::job;
+use tokio::time::{sleep, timeout};
+use ultima_planner::check::Check;
 use ultima_planner::fabric::blackhole::Blackholes;
 use ultima_planner::fabric::{Element, Fabric, Switch, SwitchId};
 use ultima_planner::job::{Job, JobId, Rank};
-use ultima_planner::plan::{self, JobPlan};
+use ultima_planner::names::some_of;
+use ultima_planner::plan::JobPlan;
 use ultima_planner::program::Program;
 use ultima_planner::routing::{self, Routes};
 
-use super::Config;
 use super::burst_drops::BurstDrops;
 use super::changes::{ChangeLock, Changes, WAITING};
-use super::check::PastCheck;
 use super::condition::{Condition, ElementState};
-use super::error::{BringUpError, JobRequestError, ServeError};
+use super::error::JobRequestError;
 use super::event_log::EventLog;
-use super::journal::{Journal, Lead};
+use super::journal::Journal;
 use super::keeper::SeatKeeper;
-use super::membership::Events;
+use super::lock::lock;
+use super::membership::events::Events;
 use super::message_room::MessageRoom;
 use super::own_task::client_gone;
-use super::registry::{Record, Registry};
+use super::registry::Registry;
+use super::registry::record::Record;
 use super::seats::Seat;
 use super::sessions::Sessions;
-use super::start::{self, Needs};
 use super::streams::Places;
-use super::switch::{Desired, Found, JobCondition, Lost, ManagedSwitch};
-use super::telemetry::READS;
+use super::switch::{Desired, JobCondition, ManagedSwitch};
 use super::timers::Timers;
-use super::{service_telemetry, service_watch};
 use crate::metrics::Metrics;
-use crate::p4rt::{Owner, SwitchClient};
-use crate::store::{Change, JobRecord, Store, StoreError, Stored};
+use crate::p4rt::SwitchClient;
+use crate::store::{StoreError, Stored};
 
 /// The pause after a panic.
 pub(super) const PANIC_PAUSE: Duration = Duration::from_secs(1);
@@ -49,17 +44,17 @@ pub(super) const PANIC_PAUSE: Duration = Duration::from_secs(1);
 /// A fabric, its switches and its jobs.
 pub struct Controller {
     pub(super) fabric: Arc<Fabric>,
-    program: Program,
+    pub(super) program: Program,
     pub(super) switches: Arc<[ManagedSwitch]>,
     /// Notified when the state of a switch has changed, or a job is ready.
     pub(super) switches_changed: watch::Sender<()>,
-    audit_every: Duration,
+    pub(super) audit_every: Duration,
     pub(super) repair: bool,
     /// Bits per second at which each rank sends unless its agent chooses a rate.
-    agent_rate: Option<u64>,
+    pub(super) agent_rate: Option<u64>,
     pub(super) jobs_per_client: Option<usize>,
     /// Switches that drop bursts.
-    burst_drops: Mutex<BurstDrops>,
+    pub(super) burst_drops: Mutex<BurstDrops>,
     pub(super) timers: Timers,
     pub(super) changes: ChangeLock,
     pub(super) registry: Arc<Mutex<Registry>>,
@@ -70,7 +65,7 @@ pub struct Controller {
     pub(super) journal: Arc<Journal>,
     pub(super) seats: SeatKeeper,
     /// True once the controller is stopping: its state must not change any more.
-    closed: watch::Sender<bool>,
+    pub(super) closed: watch::Sender<bool>,
     pub(super) sessions: Arc<Sessions>,
     /// Bounds the messages about changes of members that are in flight.
     pub(super) message_room: MessageRoom,
@@ -85,10 +80,17 @@ pub struct Controller {
     pub(super) telemetry_reads: Semaphore,
     /// Detects links between switches that lose packets.
     pub(super) blackholes: Mutex<Blackholes>,
-    keepers: Mutex<Vec<JoinHandle<()>>>,
+    pub(super) keepers: Mutex<Vec<JoinHandle<()>>>,
     pub(super) metrics: Metrics,
     /// The recent events.
     pub(super) log: EventLog,
+}
+
+/// A finished check.
+pub(super) struct PastCheck {
+    pub(super) job: JobId,
+    pub(super) ended: std::time::Instant,
+    pub(super) check: Check,
 }
 
 /// A job and the state of its members.
@@ -141,134 +143,6 @@ pub struct SwitchState {
 }
 
 impl Controller {
-    /// Brings up the switches and starts the tasks that keep them up.
-    pub(super) async fn start(
-        config: Config,
-        store: Arc<dyn Store>,
-        lead: Lead,
-    ) -> Result<Arc<Self>, ServeError> {
-        let Config {
-            fabric,
-            program,
-            patience,
-            audit_every,
-            repair,
-            agent_rate,
-            jobs_per_client,
-            terms,
-            timers,
-            take_over,
-            ..
-        } = config;
-        let stored = store.load().await?;
-        let mut condition = Condition::new(&fabric, terms, &stored.drained);
-        let routes = Routes::new(&fabric, condition.health());
-        for id in fabric.switch_ids() {
-            plan::check_fabric(&fabric, &routes, &program, id)?;
-            if let Some(warning) = plan::uncut(&fabric, program.names(), id) {
-                tracing::warn!("{warning}");
-            }
-        }
-        let election_id = lead.election_id();
-        let jobs = program.names().table(job::TABLE).ok();
-        let owner = (jobs.filter(|_| stored.id != 0)).map(|jobs| Owner {
-            store: stored.id,
-            is_new: stored.last_id == 0,
-            takes_over: take_over,
-            cookie: program.cookie(),
-            table: jobs.id,
-        });
-        let metrics = Metrics::default();
-        let switches_changed = watch::Sender::default();
-        let shared = (&metrics, &switches_changed);
-        let switches: Arc<[ManagedSwitch]> = (fabric.switch_ids())
-            .map(|id| ManagedSwitch::new(&fabric, id, election_id, owner, shared, timers))
-            .collect();
-        let needs = match lead {
-            Lead::Elected(_) => Needs::Prompt,
-            // The operator who starts a fabric for the first time should see every problem. Later
-            // on, jobs need what still works.
-            Lead::Alone if stored.is_new() => Needs::All,
-            Lead::Alone => Needs::Any,
-        };
-        let clients = start::connect(&switches, needs, patience, &mut condition).await?;
-        let routes = Routes::new(&fabric, condition.health());
-        let registry = Registry::restore_what_fits(
-            &fabric,
-            routes,
-            program.names(),
-            stored.clone(),
-            timers.members,
-        );
-        let mut records = registry.records(&fabric);
-        let known: BTreeMap<u16, &JobRecord> = (stored.jobs.iter()).map(|it| (it.id, it)).collect();
-        records.retain(|record| known.get(&record.id) != Some(&record));
-        let (fabric, registry) = (Arc::new(fabric), Arc::new(Mutex::new(registry)));
-        let journal = Arc::new(Journal::new(store, lead));
-        let seats = SeatKeeper::new(
-            Arc::clone(&fabric),
-            Arc::clone(&registry),
-            Arc::clone(&journal),
-        );
-        let blackholes = Blackholes::new(&fabric);
-        let controller = Arc::new(Controller {
-            switches,
-            switches_changed,
-            fabric,
-            program,
-            audit_every,
-            repair,
-            agent_rate,
-            jobs_per_client,
-            burst_drops: Mutex::default(),
-            timers,
-            changes: ChangeLock::new(timers.change),
-            condition: Mutex::new(condition),
-            fabric_changed: watch::Sender::default(),
-            seats,
-            registry,
-            journal,
-            closed: watch::Sender::new(false),
-            sessions: Arc::default(),
-            message_room: MessageRoom::default(),
-            events: Events::default(),
-            checks: AsyncMutex::default(),
-            job_watches: Places::new(service_watch::WATCHES, "watch jobs"),
-            telemetry_watches: Places::new(service_telemetry::WATCHES, "watch telemetry"),
-            telemetry_reads: Semaphore::new(READS),
-            blackholes: Mutex::new(blackholes),
-            keepers: Mutex::default(),
-            metrics,
-            log: EventLog::default(),
-        });
-        // The jobs as restored on the present fabric are the committed state from now on.
-        let kept = controller.journal.write(Change::Update(records)).await;
-        kept.map_err(ServeError::Keep)?;
-        controller.bring_up(clients, needs, patience).await?;
-        controller.note_ready();
-        for switch in controller.switches.iter() {
-            controller.listen(switch);
-            controller.hear_ports(switch.id);
-        }
-        let keepers = controller.fabric.switch_ids().map(|id| {
-            let controller = Arc::clone(&controller);
-            tokio::spawn(async move { controller.keep_up_for_good(id).await })
-        });
-        let mover = {
-            let controller = Arc::clone(&controller);
-            tokio::spawn(async move { controller.keep_rerouting().await })
-        };
-        let keepers = keepers.chain([mover]).collect();
-        *controller
-            .keepers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = keepers;
-        let suspecting = Arc::clone(&controller);
-        controller.in_background(suspecting.keep_suspecting());
-        controller.follow_changes();
-        Ok(controller)
-    }
-
     /// Runs `work` until it or the controller ends.
     pub(super) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -324,117 +198,6 @@ impl Controller {
         }
     }
 
-    /// Runs [`keep_up`](Self::keep_up) and restarts it after a panic.
-    async fn keep_up_for_good(self: &Arc<Self>, id: SwitchId) {
-        let switch = &self.switches[id.0];
-        while AssertUnwindSafe(self.keep_up(id))
-            .catch_unwind()
-            .await
-            .is_err()
-        {
-            tracing::error!(
-                switch = switch.name(),
-                "the switch's task has panicked; reconnecting"
-            );
-            switch.mark_dirty();
-            switch.disconnect("the controller's task for this switch has panicked".into());
-            sleep(self.audit_every.min(PANIC_PAUSE)).await;
-        }
-    }
-
-    /// Reconnects a switch whenever the connection is lost, and makes it match the desired state: then,
-    /// when it is woken, again after a failure, periodically, and when an interrupted write may have
-    /// taken effect late.
-    async fn keep_up(self: &Arc<Self>, id: SwitchId) {
-        let switch = &self.switches[id.0];
-        // A random pause spreads the audits, which take long for a whole fabric.
-        let next_audit =
-            || Instant::now() + self.audit_every.mul_f64(rand::random_range(0.5..=1.0));
-        let (mut audit, mut retry) = (next_audit(), Retry::default());
-        loop {
-            let work = async {
-                tokio::select! {
-                    () = switch.woken() => {}
-                    () = retry.due() => {}
-                    () = sleep_until(audit) => return self.audit_one(switch).await,
-                    () = switch.needs_read() => return self.audit_one(switch).await,
-                }
-                self.catch_up(switch).await
-            };
-            tokio::select! {
-                lost = switch.lost() => {
-                    self.record_switch(switch);
-                    if lost == Lost::Silent {
-                        // It may have restarted, and then has no entries.
-                        switch.mark_dirty();
-                        self.see(Element::Transit(id), false);
-                    }
-                }
-                is_current = work => {
-                    retry = retry.after(is_current, 10 * self.timers.retry);
-                    if audit <= Instant::now() {
-                        audit = next_audit();
-                    }
-                    continue;
-                }
-            }
-            let failed = |error: &BringUpError| {
-                self.record_switch(switch);
-                if error.is_silence() {
-                    switch.mark_dirty();
-                    self.see(Element::Transit(id), false);
-                }
-            };
-            let client = switch.reconnect(failed).await;
-            // A short interruption ends here, not only when the switch has been resynced.
-            let part = Element::Transit(id);
-            if !self.condition().is_lost(part) {
-                self.see(part, true);
-            }
-            match self.restore(switch, client).await {
-                Ok(()) => {
-                    self.see(part, true);
-                    self.record_switch(switch);
-                    self.hear_ports(id);
-                }
-                Err(error) => {
-                    self.see(part, false);
-                    switch.note(&error);
-                    self.record_switch(switch);
-                    switch.failed(&error).await;
-                }
-            }
-        }
-    }
-
-    /// Writes the differences between a switch and the desired state. Returns false if the switch does
-    /// not match it.
-    #[tracing::instrument(name = "write", skip_all, fields(switch = switch.name()))]
-    async fn catch_up(&self, switch: &ManagedSwitch) -> bool {
-        let Ok(client) = switch.client() else {
-            return true;
-        };
-        let writing = self.changes.write_to(&switch.turn).await;
-        if self.open().is_err() {
-            return true;
-        }
-        let asked = switch.asked();
-        let client = writing.client(&client);
-        let attempt = switch.catch_up(&client, &self.desired()).await;
-        drop(writing);
-        if let Err(error) = &attempt {
-            tracing::warn!(switch = switch.name(), %error, "not as desired yet; retrying");
-        }
-        switch.attempted(asked, &attempt);
-        self.note_ready();
-        match attempt.is_ok() {
-            true => self.retry_waiting(),
-            // Only some jobs' entries may have been refused.
-            false => self.finish_waiting(),
-        }
-        attempt.is_ok()
-    }
-
     /// Notes which jobs are ready: all of their switches have all of their entries.
     pub(super) fn note_ready(&self) {
         let mut registry = self.registry();
@@ -449,37 +212,6 @@ impl Controller {
         }
         drop(registry);
         self.switches_changed.send_replace(());
-    }
-
-    #[tracing::instrument(name = "restore", skip_all, fields(switch = switch.name()))]
-    async fn restore(
-        &self,
-        switch: &ManagedSwitch,
-        client: SwitchClient,
-    ) -> Result<(), BringUpError> {
-        // Without the right to write: loading a program may take a minute.
-        let mut found = switch.load(&client, &self.desired()).await?;
-        let _writing = loop {
-            let writing = self.changes.write_to(&switch.turn).await;
-            let with_deadline = writing.client(&client);
-            match switch.come_up(&with_deadline, found, &self.desired()).await {
-                // A reroute interrupted this, the switch is healthy. It may have some of its
-                // entries by now.
-                Err(error) if error.is_given_up() => found = Found::OurProgram,
-                come_up => {
-                    come_up?;
-                    break writing;
-                }
-            }
-        };
-        switch.is_up(client);
-        // The desired state may have changed while the switch was away.
-        switch.wake();
-        self.listen(switch);
-        tracing::info!(switch = switch.name(), "switch reconnected");
-        self.note_ready();
-        self.retry_waiting();
-        Ok(())
     }
 
     pub(super) fn desired(&self) -> Desired<'_> {
@@ -587,32 +319,107 @@ impl Controller {
         }
     }
 
-    pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {
-        lock(&self.registry)
+    /// Makes the tasks of these switches write the differences to the desired state. Returns the
+    /// requests' numbers.
+    pub(super) fn wake(
+        &self,
+        switches: impl IntoIterator<Item = SwitchId>,
+    ) -> BTreeMap<SwitchId, u64> {
+        let switches = switches.into_iter();
+        switches
+            .map(|id| (id, self.switches[id.0].wake()))
+            .collect()
     }
-}
 
-/// When a failed attempt to write to a switch is repeated.
-#[derive(Clone, Copy, Default)]
-struct Retry(Option<(Instant, Duration)>);
-
-impl Retry {
-    /// The first pause. It doubles with each failure in sequence.
-    const FIRST: Duration = Duration::from_millis(20);
-
-    /// Returns when an attempt is due; never after a success.
-    async fn due(self) {
-        match self.0 {
-            Some((at, _)) => sleep_until(at).await,
-            None => std::future::pending().await,
+    /// Waits at most `limit`, or until the controller stops, for something about jobs that depends on
+    /// what their switches have.
+    pub(super) async fn wait(&self, limit: Duration, is_so: impl Fn(&Registry) -> bool) {
+        let mut changed = self.switches_changed.subscribe();
+        let comes = async {
+            loop {
+                let is_so = is_so(&self.registry());
+                // An error means that the controller is gone.
+                if is_so || changed.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = comes => {}
+            () = self.stopped() => {}
+            () = sleep(limit) => {}
         }
     }
 
-    /// After an attempt; `most` is the longest pause.
-    fn after(self, is_current: bool, most: Duration) -> Self {
-        let pause = self.0.map_or(Self::FIRST, |(_, pause)| 2 * pause);
-        let pause = pause.min(most);
-        Retry((!is_current).then(|| (Instant::now() + pause, pause)))
+    /// The switches that do not have all entries of a job, and why.
+    pub(super) fn unwritten(&self, state: &JobState) -> String {
+        let standing = state.standing.iter();
+        let missing = standing
+            .flat_map(|standing| &standing.conditions)
+            .map(|it| {
+                let switch = &self.fabric.switch(it.switch).name;
+                format!("switch {switch}: {}", it.reason)
+            });
+        some_of(missing.collect::<Vec<String>>())
+    }
+
+    /// Records that an element was seen up or down: by the end of a switch's stream, by a port's
+    /// state, or by telemetry. Trees and routes follow when [damping](ultima_planner::fabric::damping)
+    /// accepts it.
+    pub fn see(&self, part: Element, is_there: bool) {
+        if self.condition().see(part, is_there, Instant::now()) {
+            self.fabric_changed.send_replace(());
+        }
+    }
+
+    /// Records that an element loses the packets sent into it.
+    pub(super) fn mark_lossy(&self, part: Element) {
+        self.condition().mark_lossy(part, Instant::now());
+        self.fabric_changed.send_replace(());
+    }
+
+    /// Checks again whether jobs that wait for room can be rerouted, or old paths can be removed.
+    pub(super) fn retry_waiting(&self) {
+        if self.registry().is_short_of_room() {
+            self.fabric_changed.send_replace(());
+        }
+        self.finish_waiting();
+    }
+
+    /// Removes the old paths of jobs whose switches have the new ones by now.
+    pub(super) fn finish_waiting(&self) {
+        if self.registry().may_finish(self.is_sure()) {
+            self.fabric_changed.send_replace(());
+        }
+    }
+
+    /// True if a switch has taken all writes for a job so far.
+    pub(super) fn is_sure(&self) -> impl Fn(&SwitchId, JobId) -> bool {
+        move |at: &SwitchId, job| self.switches[at.0].is_sure_of(job)
+    }
+
+    /// Stores the jobs' new trees. If that fails or takes long the reroute goes on: a controller
+    /// that starts with the old trees reroutes them again.
+    pub(super) async fn store_trees(&self, ids: impl IntoIterator<Item = JobId>) {
+        let limit = self.timers.change;
+        match timeout(limit, self.seats.keep_jobs(ids.into_iter())).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "cannot store the new trees"),
+            Err(_) => {
+                tracing::warn!(timeout = ?limit, "the new trees are stored later: the store is busy")
+            }
+        }
+    }
+
+    pub(super) fn condition(&self) -> MutexGuard<'_, Condition> {
+        // No thread panics while it holds the lock, and every change is complete.
+        self.condition
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {
+        lock(&self.registry)
     }
 }
 
@@ -640,9 +447,4 @@ pub(super) fn state_alone(record: &Record) -> JobState {
         standing: None,
         next: None,
     }
-}
-
-pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No thread panics while it holds the lock, and every change is complete.
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,6 +11,9 @@ use ultima_planner::plan::{CounterCell, SchemaError};
 
 use crate::p4rt::{RpcError, SwitchClient};
 
+/// Limit of jobs whose counters are read concurrently, so that switches can answer other requests.
+pub const READS: usize = 16;
+
 /// Counter cells to read from a switch.
 #[derive(Clone, Debug, Default)]
 pub struct Cells {

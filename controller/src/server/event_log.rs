@@ -5,12 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ultima_api::v1::{self as api, membership_event::Kind};
+use ultima_api::v1 as api;
 use ultima_grpc::transport::one_line;
-use ultima_planner::fabric::Element;
 
-use super::controller::{Controller, lock};
-use super::switch::ManagedSwitch;
+use super::lock::lock;
 
 /// The most events of one object.
 const OF_ONE: usize = 64;
@@ -70,47 +68,6 @@ impl EventLog {
         let events = log.events.iter();
         let is_wanted = |it: &&api::Event| object.is_empty() || it.object == object;
         events.filter(is_wanted).cloned().collect()
-    }
-}
-
-/// The reason of an event of members.
-pub fn reason_of(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Unspecified => "",
-        Kind::Joined => "Joined",
-        Kind::Left => "Left",
-        Kind::Suspected => "Suspected",
-        Kind::Cleared => "Recovered",
-        Kind::Installed => "EpochInstalled",
-        Kind::LeftOut => "Removed",
-        Kind::Decided => "EpochDecided",
-        Kind::Cancelled => "EpochCancelled",
-        Kind::Fenced => "EpochFenced",
-        Kind::Deleted => "Deleted",
-    }
-}
-
-impl Controller {
-    /// Records that a switch was lost, refused or connected, if it was not recorded yet.
-    pub(super) fn record_switch(&self, switch: &ManagedSwitch) {
-        let object = || format!("switch/{}", switch.name());
-        match switch.news() {
-            None => {}
-            Some(None) => self.log.add(object(), "Connected", ""),
-            Some(Some(problem)) => self.log.add(object(), "NotReady", &problem),
-        }
-    }
-
-    /// Records that an element was drained, or is used again.
-    pub(super) fn record_drain(&self, part: Element, drained: bool) {
-        let kind = match part {
-            Element::Switch(_) | Element::Transit(_) => "switch",
-            Element::Port(_) => "port",
-            Element::Trunk(_) => "link",
-        };
-        let object = format!("{kind}/{}", self.fabric().name_of(part));
-        let reason = if drained { "Drained" } else { "Undrained" };
-        self.log.add(object, reason, "");
     }
 }
 

@@ -20,7 +20,7 @@ use ultima_api::v1::control_server::SERVICE_NAME;
 use super::candidate::Candidate;
 use super::controller::state_of;
 use super::messages::{all_jobs, job_named};
-use super::registry::Record;
+use super::registry::record::Record;
 
 /// Passes calls to the controller while it leads; a standby reads jobs, and answers other calls with
 /// the leader's address.

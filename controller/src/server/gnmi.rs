@@ -20,8 +20,6 @@ use ultima_grpc::transport;
 use ultima_planner::fabric::SwitchId;
 
 use super::controller::Controller;
-use super::port_counters::PortCounters;
-use super::port_status::PortStatus;
 use crate::p4rt::{Device, SwitchClient};
 
 /// Limit of a message's bytes: all leaves of all ports are far below.
@@ -71,45 +69,39 @@ pub(super) fn on_change(path: Path) -> Subscription {
     }
 }
 
-impl Controller {
-    /// Subscribes to a switch's port states and counters while the controller is connected to it.
-    pub(super) fn hear_ports(self: &Arc<Self>, id: SwitchId) {
-        self.listen_to::<PortStatus>(id);
-        self.listen_to::<PortCounters>(id);
-    }
-
-    /// Runs a subscription while the controller is connected to the switch.
-    fn listen_to<L: Listener>(self: &Arc<Self>, id: SwitchId) {
-        let Ok(client) = self.client(id) else { return };
-        let device = client.device().clone();
-        let pause = self.timers.resubscribe;
-        // Weak references: the task must keep neither the controller nor the connection alive.
-        let (controller, client) = (Arc::downgrade(self), Arc::downgrade(&client));
-        tokio::spawn(async move {
-            while client.strong_count() > 0 {
-                match hear_once::<L>(&controller, id, &device, (&client, pause)).await {
-                    Err(status) if status.code() == Code::Unimplemented => {
-                        let subject = L::SUBJECT;
-                        if let Some(controller) = controller.upgrade() {
-                            L::absent(id, &controller);
-                        }
-                        tracing::info!(
-                            switch = device.name,
-                            subject,
-                            "the switch does not report this over gNMI: {}",
-                            status.message()
-                        );
-                        return;
+/// Runs a subscription while the controller is connected to the switch.
+pub fn listen_to<L: Listener>(controller: &Arc<Controller>, id: SwitchId) {
+    let Ok(client) = controller.client(id) else {
+        return;
+    };
+    let device = client.device().clone();
+    let pause = controller.timers.resubscribe;
+    // Weak references: the task must keep neither the controller nor the connection alive.
+    let (controller, client) = (Arc::downgrade(controller), Arc::downgrade(&client));
+    tokio::spawn(async move {
+        while client.strong_count() > 0 {
+            match hear_once::<L>(&controller, id, &device, (&client, pause)).await {
+                Err(status) if status.code() == Code::Unimplemented => {
+                    let subject = L::SUBJECT;
+                    if let Some(controller) = controller.upgrade() {
+                        L::absent(id, &controller);
                     }
-                    Err(status) => {
-                        tracing::debug!(switch = device.name, subject = L::SUBJECT, %status, "gNMI stream ended");
-                    }
-                    Ok(()) => {}
+                    tracing::info!(
+                        switch = device.name,
+                        subject,
+                        "the switch does not report this over gNMI: {}",
+                        status.message()
+                    );
+                    return;
                 }
-                sleep(pause).await;
+                Err(status) => {
+                    tracing::debug!(switch = device.name, subject = L::SUBJECT, %status, "gNMI stream ended");
+                }
+                Ok(()) => {}
             }
-        });
-    }
+            sleep(pause).await;
+        }
+    });
 }
 
 /// Processes one stream until it or the P4Runtime connection ends.

@@ -7,7 +7,6 @@ use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::time::sleep;
 use tracing::Span;
 use ultima_api::v1::membership_event::Kind;
 use ultima_planner::fabric::{Fabric, SwitchId};
@@ -20,8 +19,8 @@ use ultima_planner::update::{self, Untranslatable};
 
 use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
-use super::event_log::reason_of;
 use super::registry::Registry;
+use super::report::{reason_of, report};
 use crate::store::{Change, JobRecord, SeatRecord, StoreError};
 
 /// How long a request waits for the switches unless it says otherwise.
@@ -255,18 +254,6 @@ impl Controller {
         }
     }
 
-    /// Makes the tasks of these switches write the differences to the desired state. Returns the
-    /// requests' numbers.
-    pub(super) fn wake(
-        &self,
-        switches: impl IntoIterator<Item = SwitchId>,
-    ) -> BTreeMap<SwitchId, u64> {
-        let switches = switches.into_iter();
-        switches
-            .map(|id| (id, self.switches[id.0].wake()))
-            .collect()
-    }
-
     /// Waits at most `limit` until these jobs are ready. Returns them; their
     /// [standing](JobState::standing) says whether they are.
     ///
@@ -299,38 +286,6 @@ impl Controller {
                 None => Err(JobRequestError::Deleted { name }),
             });
         states.collect()
-    }
-
-    /// Waits at most `limit`, or until the controller stops, for something about jobs that depends on
-    /// what their switches have.
-    pub(super) async fn wait(&self, limit: Duration, is_so: impl Fn(&Registry) -> bool) {
-        let mut changed = self.switches_changed.subscribe();
-        let comes = async {
-            loop {
-                let is_so = is_so(&self.registry());
-                // An error means that the controller is gone.
-                if is_so || changed.changed().await.is_err() {
-                    return;
-                }
-            }
-        };
-        tokio::select! {
-            () = comes => {}
-            () = self.stopped() => {}
-            () = sleep(limit) => {}
-        }
-    }
-
-    /// The switches that do not have all entries of a job, and why.
-    pub(super) fn unwritten(&self, state: &JobState) -> String {
-        let standing = state.standing.iter();
-        let missing = standing
-            .flat_map(|standing| &standing.conditions)
-            .map(|it| {
-                let switch = &self.fabric.switch(it.switch).name;
-                format!("switch {switch}: {}", it.reason)
-            });
-        some_of(missing.collect::<Vec<String>>())
     }
 
     /// All jobs, by id.
@@ -381,7 +336,7 @@ impl Controller {
         let switches = self.take_off(&epochs).await;
         let switches = switches.map_err(not_stored)?;
         drop(changes);
-        self.report(&job, Kind::Deleted, None, None, String::new());
+        report(self, &job, Kind::Deleted, None, None, String::new());
         Ok(self.until_removed(&epochs, switches).await)
     }
 

@@ -8,7 +8,6 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Status;
 use tracing::Span;
-use ultima_api::Line;
 use ultima_api::v1::membership_event::Kind;
 use ultima_planner::fabric::HostId;
 use ultima_planner::job::{Job, JobId, Rank};
@@ -16,20 +15,15 @@ use ultima_planner::names::some_of;
 
 use super::controller::{Controller, JobState, state_alone};
 use super::error::JobRequestError;
-use super::registry::{Record, Registry, Stage};
-use super::seats::{Attempt, NoSeat, Seat, Taken};
+use super::membership::change::begin_next_epoch;
+use super::proof::{Proof, check_member};
+use super::registry::Registry;
+use super::registry::record::{Record, Stage};
+use super::report::{record_key, report_member};
+use super::seats::{Attempt, NoSeat, Taken};
 
 /// How long a join waits for the switches at least: most epochs are on them within milliseconds.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
-
-/// What a caller shows to prove that it is a member.
-#[derive(Clone, Copy)]
-pub struct Proof<'a> {
-    /// The token of its seat.
-    pub token: u64,
-    /// The host that its certificate is for; none if it may act for all.
-    pub host: Option<&'a str>,
-}
 
 impl Controller {
     /// Takes the next free rank of a job on a host, or the rank that the same `attempt` (0 for
@@ -93,9 +87,9 @@ impl Controller {
         })?;
         self.seats.keep(joining.job).await?;
         let (job, rank) = (joining.job, joining.taken.rank);
-        self.record_key(&state.job, rank);
+        record_key(self, &state.job, rank);
         if joining.done() {
-            self.report_member(job, rank, Kind::Joined, "");
+            report_member(self, job, rank, Kind::Joined, "");
         }
         Ok((rank, state, attempt))
     }
@@ -126,7 +120,7 @@ impl Controller {
                     };
                     self.wait(rest(), is_another).await;
                 }
-                None => match self.begin_next_epoch(name, who.0).await {
+                None => match begin_next_epoch(self, name, who.0).await {
                     Err(JobRequestError::Changing { .. }) => {
                         let is_over = |registry: &Registry| {
                             registry.named(name).map_or(true, |now| {
@@ -146,7 +140,7 @@ impl Controller {
     fn renew_next_epoch(&self, name: &str, host: HostId) -> Option<JobId> {
         let mut registry = self.registry();
         let next = registry.next_of(registry.named(name).ok()?.job.id)?;
-        let id = (next.stage == Stage::Coming && may_rejoin(next, host)).then_some(next.job.id)?;
+        let id = (next.stage == Stage::Coming && next.may_rejoin(host)).then_some(next.job.id)?;
         registry.get_mut(id)?.change.as_mut()?.renew();
         drop(registry);
         self.sessions.notify(id);
@@ -158,16 +152,6 @@ impl Controller {
         let is_over =
             |registry: &Registry| (registry.open_to(name, who)).map_or(true, |it| it.is_ready);
         self.wait(limit, is_over).await;
-    }
-
-    /// Records that the member with a rank receives the key of a sealed job.
-    pub(super) fn record_key(&self, job: &Job, rank: Rank) {
-        if job.key.is_some() {
-            let host = &self.fabric.host(job.members[usize::from(rank.0)].host).name;
-            let message = format!("rank {rank} on {host}, epoch {}", job.epoch.0);
-            let object = format!("job/{}", job.name);
-            self.log.add(object, "KeyFetched", &message);
-        }
     }
 
     /// Takes a rank of a job on a host. The channel becomes true when all ranks are taken.
@@ -197,7 +181,7 @@ impl Controller {
                 name: name.to_owned(),
                 host: self.fabric.host(host).name.clone(),
                 ranks,
-                next_epoch: may_rejoin(record, host),
+                next_epoch: record.may_rejoin(host),
             },
         })?;
         let joining = Joining {
@@ -229,7 +213,7 @@ impl Controller {
             let rank = u16::try_from(rank).ok().map(Rank);
             let record = registry.numbered(name, epoch, number);
             if let (Some(record), Some(rank)) = (record, rank) {
-                self.check_member(record, rank, proof)?;
+                check_member(&self.fabric, record, rank, proof)?;
             }
             let id = record.map(|record| record.job.id);
             id.zip(rank).filter(|(id, rank)| {
@@ -260,7 +244,7 @@ impl Controller {
                     })
                 };
                 self.sessions.remove(job, rank);
-                self.report_member(job, rank, Kind::Left, "");
+                report_member(self, job, rank, Kind::Left, "");
                 if let Some((next, _)) = becomes {
                     self.seats.keep(next).await?;
                 }
@@ -272,31 +256,6 @@ impl Controller {
                 epoch,
             }),
         }
-    }
-
-    /// Checks that a caller is the member that has a rank; passes if no member has it.
-    ///
-    /// # Errors
-    /// Another member has the rank.
-    pub(super) fn check_member(
-        &self,
-        record: &Record,
-        rank: Rank,
-        proof: Proof<'_>,
-    ) -> Result<(), JobRequestError> {
-        if record.seats.state(rank) != Some(Seat::Joined) {
-            return Ok(());
-        }
-        let host = record.job.members[usize::from(rank.0)].host;
-        let host = &self.fabric.host(host).name;
-        let is_it = record.seats.is_held(rank, Attempt(proof.token))
-            && proof.host.is_none_or(|own| own == host);
-        is_it
-            .then_some(())
-            .ok_or_else(|| JobRequestError::NotThatMember {
-                name: record.job.name.clone(),
-                rank: rank.0,
-            })
     }
 
     /// Checks that a job has a member on a host, for an agent that may act only there.
@@ -341,13 +300,6 @@ impl Controller {
             missing: some_of(missing),
         }
     }
-}
-
-/// True if a member on a host gets a rank in another epoch only: all members have left, or the one that had it knows the
-/// key. The rows and columns of a grid do not change one by one.
-pub(super) fn may_rejoin(record: &Record, host: HostId) -> bool {
-    let (job, seats) = (&record.job, &record.seats);
-    (seats.all_left() || seats.is_vacated_on(host)) && Line::of(&job.name).is_none()
 }
 
 /// A rank that is taken while its member does not know it yet. Dropping it before

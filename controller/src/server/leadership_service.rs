@@ -1,30 +1,20 @@
 //! The gRPC service `Leadership`: which controller leads.
 
-use std::sync::Arc;
-
 use tonic::{Request, Response, Status};
 use ultima_api::v1::leadership_server::Leadership;
 use ultima_api::v1::{self as api, Role};
 
-use super::candidate::Candidate;
 use super::controller::Controller;
 
-/// The controller behind the service.
-pub enum Who {
-    /// A single controller.
-    Alone(Arc<Controller>),
-    /// One of several.
-    Candidate(Arc<Candidate>),
-}
+/// Returns a controller's standing.
+type Standing = dyn Fn() -> api::GetStandingResponse + Send + Sync;
 
 /// Answers with the controller's role.
-pub struct LeadershipService {
-    who: Who,
-}
+pub struct LeadershipService(Box<Standing>);
 
 impl LeadershipService {
-    pub fn new(who: Who) -> Self {
-        LeadershipService { who }
+    pub fn new(standing: impl Fn() -> api::GetStandingResponse + Send + Sync + 'static) -> Self {
+        LeadershipService(Box::new(standing))
     }
 }
 
@@ -56,9 +46,6 @@ impl Leadership for LeadershipService {
         &self,
         _: Request<api::GetStandingRequest>,
     ) -> Result<Response<api::GetStandingResponse>, Status> {
-        Ok(Response::new(match &self.who {
-            Who::Alone(controller) => standing_of(controller),
-            Who::Candidate(candidate) => candidate.standing(),
-        }))
+        Ok(Response::new((self.0)()))
     }
 }

@@ -23,9 +23,11 @@ use tonic::transport::Server;
 use ultima_api::address::Listen;
 use ultima_grpc::tls::{FileStates, ServerTls};
 
-use super::KEEPALIVE;
 use super::connections::{Connection, Connections, Io, Limits};
 use super::error::ServeError;
+
+/// Interval of HTTP/2 keepalive pings to an idle client, and the timeout for their answer.
+const KEEPALIVE: Duration = Duration::from_secs(2);
 
 /// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);

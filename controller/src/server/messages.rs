@@ -20,53 +20,52 @@ use ultima_wire::frame::group_mac;
 use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
 use super::jobs::JobsRefused;
-use super::registry::{Record, Registry, Stranded};
+use super::registry::record::Record;
+use super::registry::{Registry, Stranded};
 use super::seats::Seat;
 use super::switch::JobCondition;
 use crate::store::MemberRecord;
 
-impl Controller {
-    /// The answer to the member that takes `rank`.
-    pub(super) fn seat(&self, state: &JobState, rank: Rank) -> api::JoinResponse {
-        self.seat_of(&state.job, rank, self.any_seat(state))
-    }
+/// The answer to the member that takes `rank`.
+pub fn seat(controller: &Controller, state: &JobState, rank: Rank) -> api::JoinResponse {
+    seat_of(controller, &state.job, rank, any_seat(controller, state))
+}
 
-    /// The same, from the part that all members of the job share.
-    pub(super) fn seat_of(
-        &self,
-        job: &Job,
-        rank: Rank,
-        any: api::JoinResponse,
-    ) -> api::JoinResponse {
-        let host = job.members[usize::from(rank.0)].host;
-        api::JoinResponse {
-            rank: rank.0.into(),
-            limits: Some(api::Limits {
-                pace: self.rank_rate().unwrap_or(0),
-                ..limits(self.fabric(), host)
-            }),
-            ..any
-        }
+/// The same, from the part that all members of the job share.
+pub fn seat_of(
+    controller: &Controller,
+    job: &Job,
+    rank: Rank,
+    any: api::JoinResponse,
+) -> api::JoinResponse {
+    let host = job.members[usize::from(rank.0)].host;
+    api::JoinResponse {
+        rank: rank.0.into(),
+        limits: Some(api::Limits {
+            pace: controller.rank_rate().unwrap_or(0),
+            ..limits(controller.fabric(), host)
+        }),
+        ..any
     }
+}
 
-    /// The part of the answer that all members of a job share.
-    pub(super) fn any_seat(&self, state: &JobState) -> api::JoinResponse {
-        let job = &state.job;
-        let group_mac = job.group().map(|_| MacAddr(group_mac(job.group_address())));
-        api::JoinResponse {
-            rank: 0,
-            limits: None,
-            job_id: job.id.0.into(),
-            epoch: job.epoch.0.into(),
-            seed: job.seed,
-            gather: api::Gather::from(job.gather()).into(),
-            group_address: group_address(job),
-            group_mac: group_mac.map_or_else(String::new, |mac| mac.to_string()),
-            members: members(self.fabric(), state),
-            reorder: self.reorder(job),
-            key: job.key.map_or_else(Vec::new, |Key(key)| key.to_vec()),
-            token: 0,
-        }
+/// The part of the answer that all members of a job share.
+pub fn any_seat(controller: &Controller, state: &JobState) -> api::JoinResponse {
+    let job = &state.job;
+    let group_mac = job.group().map(|_| MacAddr(group_mac(job.group_address())));
+    api::JoinResponse {
+        rank: 0,
+        limits: None,
+        job_id: job.id.0.into(),
+        epoch: job.epoch.0.into(),
+        seed: job.seed,
+        gather: api::Gather::from(job.gather()).into(),
+        group_address: group_address(job),
+        group_mac: group_mac.map_or_else(String::new, |mac| mac.to_string()),
+        members: members(controller.fabric(), state),
+        reorder: controller.reorder(job),
+        key: job.key.map_or_else(Vec::new, |Key(key)| key.to_vec()),
+        token: 0,
     }
 }
 

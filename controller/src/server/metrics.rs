@@ -6,75 +6,69 @@ use ultima_planner::ledger::Fill;
 use ultima_planner::plan::LimitError;
 
 use super::controller::Controller;
-use super::registry::{Record, Stage};
+use super::registry::record::{Record, Stage};
 use super::seats::Seat;
 use crate::metrics::{MembersStanding, RoleStanding, Standing, SwitchStanding};
 
-impl Controller {
-    /// All metrics as OpenMetrics text.
-    pub fn metrics_text(&self) -> String {
-        self.metrics_text_of(None)
-    }
-
-    /// The same, with the role of one of several controllers.
-    pub(super) fn metrics_text_of(&self, role: Option<RoleStanding>) -> String {
-        let (lost, out_of_use) = {
-            let condition = self.condition();
-            (
-                condition.lost().down().len(),
-                condition.health().down().len(),
-            )
-        };
-        let fills = self.fills().unwrap_or_else(|error| {
-            // Not expected: the program was checked at the start.
-            tracing::warn!(%error, "cannot compute how full the switches' tables are");
-            Vec::new()
-        });
-        let (jobs, waiting_jobs, changes_under_way, members) = {
-            let registry = self.registry();
-            let waiting = registry.iter().filter(|record| record.stays.is_some());
-            let current = registry.iter().filter(|it| it.stage == Stage::Current);
-            let members = current.map(standing_of).collect();
-            let jobs = registry.iter().count();
-            let changing = registry.changing().len();
-            (jobs, waiting.count(), changing, members)
-        };
-        let switches = self.switches.iter().map(|switch| {
-            let client = switch.client().ok();
-            let here = fills.iter().filter(|(id, _)| *id == switch.id);
-            SwitchStanding {
-                switch: switch.name().to_owned(),
-                is_connected: client.is_some(),
-                is_dirty: switch.is_dirty(),
-                digest_lists_dropped: client.map_or(0, |it| it.digest_lists_dropped()),
-                fills: here.map(|(_, fill)| *fill).collect(),
-            }
-        });
-        let standing = Standing {
-            jobs,
-            waiting_jobs,
-            lost,
-            out_of_use,
-            changes_under_way,
-            switches: switches.collect(),
-            members,
-        };
-        self.metrics.text(standing, role)
-    }
-
-    /// The use of each switch's tables and arrays.
-    ///
-    /// # Errors
-    /// The program lacks a table or a counter.
-    pub fn fills(&self) -> Result<Vec<(SwitchId, Fill)>, LimitError> {
-        let registry = self.registry();
-        let mut fills = Vec::new();
-        for id in self.fabric().switch_ids() {
-            let here = (registry.ledger()).fills(self.fabric(), self.program().names(), id)?;
-            fills.extend(here.into_iter().map(|fill| (id, fill)));
+/// All metrics as OpenMetrics text, with the role of one of several controllers.
+pub fn metrics_text(controller: &Controller, role: Option<RoleStanding>) -> String {
+    let (lost, out_of_use) = {
+        let condition = controller.condition();
+        (
+            condition.lost().down().len(),
+            condition.health().down().len(),
+        )
+    };
+    let fills = fills(controller).unwrap_or_else(|error| {
+        // Not expected: the program was checked at the start.
+        tracing::warn!(%error, "cannot compute how full the switches' tables are");
+        Vec::new()
+    });
+    let (jobs, waiting_jobs, changes_under_way, members) = {
+        let registry = controller.registry();
+        let waiting = registry.iter().filter(|record| record.stays.is_some());
+        let current = registry.iter().filter(|it| it.stage == Stage::Current);
+        let members = current.map(standing_of).collect();
+        let jobs = registry.iter().count();
+        let changing = registry.changing().len();
+        (jobs, waiting.count(), changing, members)
+    };
+    let switches = controller.switches.iter().map(|switch| {
+        let client = switch.client().ok();
+        let here = fills.iter().filter(|(id, _)| *id == switch.id);
+        SwitchStanding {
+            switch: switch.name().to_owned(),
+            is_connected: client.is_some(),
+            is_dirty: switch.is_dirty(),
+            digest_lists_dropped: client.map_or(0, |it| it.digest_lists_dropped()),
+            fills: here.map(|(_, fill)| *fill).collect(),
         }
-        Ok(fills)
+    });
+    let standing = Standing {
+        jobs,
+        waiting_jobs,
+        lost,
+        out_of_use,
+        changes_under_way,
+        switches: switches.collect(),
+        members,
+    };
+    controller.metrics.text(standing, role)
+}
+
+/// The use of each switch's tables and arrays.
+///
+/// # Errors
+/// The program lacks a table or a counter.
+pub fn fills(controller: &Controller) -> Result<Vec<(SwitchId, Fill)>, LimitError> {
+    let registry = controller.registry();
+    let mut fills = Vec::new();
+    for id in controller.fabric().switch_ids() {
+        let here =
+            (registry.ledger()).fills(controller.fabric(), controller.program().names(), id)?;
+        fills.extend(here.into_iter().map(|fill| (id, fill)));
     }
+    Ok(fills)
 }
 
 /// The number of a job's members in each state.

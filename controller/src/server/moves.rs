@@ -8,22 +8,22 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
-use tokio::time::{sleep, sleep_until, timeout};
-use ultima_planner::fabric::{Element, Health, SwitchId};
+use tokio::time::{sleep, sleep_until};
+use ultima_planner::fabric::{Health, SwitchId};
 use ultima_planner::job::{Job, JobId};
 use ultima_planner::moves::{self, Moved, Room, Step};
 
 use self::progress::Progress;
 use super::changes::Reroute;
-use super::condition::Condition;
 use super::controller::{Controller, PANIC_PAUSE};
 use super::error::{DrainError, JobRequestError};
-use super::registry::Wanted;
+use super::registry::record::Wanted;
+use super::report::record_drain;
 use super::switch::ManagedSwitch;
 use super::tail_drops::Rerouting;
 use crate::store;
@@ -52,41 +52,6 @@ impl Drop for DirtyOnPanic<'_> {
 }
 
 impl Controller {
-    /// Records that an element was seen up or down: by the end of a switch's stream, by a port's
-    /// state, or by telemetry. Trees and routes follow when [damping](ultima_planner::fabric::damping)
-    /// accepts it.
-    pub fn see(&self, part: Element, is_there: bool) {
-        if self.condition().see(part, is_there, Instant::now()) {
-            self.fabric_changed.send_replace(());
-        }
-    }
-
-    /// Records that an element loses the packets sent into it.
-    pub(super) fn mark_lossy(&self, part: Element) {
-        self.condition().mark_lossy(part, Instant::now());
-        self.fabric_changed.send_replace(());
-    }
-
-    /// Checks again whether jobs that wait for room can be rerouted, or old paths can be removed.
-    pub(super) fn retry_waiting(&self) {
-        if self.registry().is_short_of_room() {
-            self.fabric_changed.send_replace(());
-        }
-        self.finish_waiting();
-    }
-
-    /// Removes the old paths of jobs whose switches have the new ones by now.
-    pub(super) fn finish_waiting(&self) {
-        if self.registry().may_finish(self.is_sure()) {
-            self.fabric_changed.send_replace(());
-        }
-    }
-
-    /// True if a switch has taken all writes for a job so far.
-    fn is_sure(&self) -> impl Fn(&SwitchId, JobId) -> bool {
-        move |at: &SwitchId, job| self.switches[at.0].is_sure_of(job)
-    }
-
     /// Drains an element of the fabric, by name, or undrains it. Returns when all connected
     /// switches have the new paths.
     ///
@@ -119,7 +84,7 @@ impl Controller {
                 self.condition().drain(part, drained);
                 drop(changes);
                 tracing::info!(element = name, drained, "administrative state set");
-                self.record_drain(part, drained);
+                record_drain(self, part, drained);
                 self.follow(&mut self.fabric_changed.subscribe()).await?;
                 pending.extend(self.registry().awaited());
             }
@@ -337,26 +302,6 @@ impl Controller {
             "trees and routes rerouted"
         );
         Ok(())
-    }
-
-    /// Stores the jobs' new trees. If that fails or takes long the reroute goes on: a controller
-    /// that starts with the old trees reroutes them again.
-    pub(super) async fn store_trees(&self, ids: impl IntoIterator<Item = JobId>) {
-        let limit = self.timers.change;
-        match timeout(limit, self.seats.keep_jobs(ids.into_iter())).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "cannot store the new trees"),
-            Err(_) => {
-                tracing::warn!(timeout = ?limit, "the new trees are stored later: the store is busy")
-            }
-        }
-    }
-
-    pub(super) fn condition(&self) -> MutexGuard<'_, Condition> {
-        // No thread panics while it holds the lock, and every change is complete.
-        self.condition
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,9 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::sleep;
 use ultima_planner::job::JobId;
+
+/// Pauses after a scan that has taken `looked`. Every event of a member triggers a scan of its
+/// whole job, so a burst of events would otherwise trigger mostly useless scans.
+pub async fn pause_after_scan(looked: Duration) {
+    sleep(4 * looked).await;
+}
 
 /// Notifies listeners about jobs. A listener learns which jobs have changed, each once, however
 /// often. The state is one number for each job.

@@ -1,25 +1,25 @@
 //! Forecasts of changes. Nothing is written and nothing is reserved.
 //!
-//! The planning is the real one: jobs are proposed to a copy of the ledger, and another fabric is
+//! The planning is the real one: jobs are added to a copy of the registry, and another fabric is
 //! restored from the store as at a start. Differences are those between the desired states before
 //! and after, as an audit would find them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ultima_planner::fabric::damping::Terms;
-use ultima_planner::fabric::{Fabric, HostId, SwitchId};
-use ultima_planner::job::{Job, JobId, JobSpec};
-use ultima_planner::ledger::{Fill, Ledger, Refusal};
+use ultima_planner::fabric::{Fabric, SwitchId};
+use ultima_planner::job::{Job, JobSpec};
+use ultima_planner::ledger::{Fill, Ledger};
 use ultima_planner::plan::{self, JobPlan};
-use ultima_planner::program::Program;
 use ultima_planner::reconcile::{Diff, Held};
 use ultima_planner::routing::Routes;
 
 use super::condition::Condition;
 use super::controller::{Controller, JobState};
 use super::error::{JobRequestError, ServeError};
-use super::registry::{Registry, Wanted, next_spec};
+use super::membership::change::may_resize;
+use super::registry::Registry;
 use super::seats::Seat;
 use super::switch::Desired;
 use crate::store::Stored;
@@ -59,103 +59,6 @@ pub struct SwitchForecast {
     pub diff: Diff,
     /// The present use of each resource, and the planned one.
     pub fills: Vec<(u64, Fill)>,
-}
-
-/// A copy of the jobs and resources, for planning.
-pub struct Trial {
-    routes: Arc<Routes>,
-    ledger: Ledger,
-    jobs: BTreeMap<JobId, (Arc<Job>, Arc<JobPlan>)>,
-    /// The names of jobs that are on no switch.
-    stranded: BTreeSet<String>,
-}
-
-impl Trial {
-    /// Starts from these jobs.
-    pub fn new<'a>(
-        routes: Arc<Routes>,
-        ledger: Ledger,
-        jobs: impl Iterator<Item = (&'a Arc<Job>, &'a Arc<JobPlan>)>,
-        stranded: BTreeSet<String>,
-    ) -> Self {
-        let jobs = jobs.map(|(job, plan)| {
-            let both = (Arc::clone(job), Arc::clone(plan));
-            (job.id, both)
-        });
-        Trial {
-            routes,
-            ledger,
-            jobs: jobs.collect(),
-            stranded,
-        }
-    }
-
-    /// Deletes a job with all of its epochs. Returns its switches.
-    fn delete(&mut self, fabric: &Fabric, name: &str) -> Option<Vec<SwitchId>> {
-        let is_it = |job: &Arc<Job>| job.name == name;
-        let epochs = self.jobs.values().filter(|(job, _)| is_it(job));
-        let ids: Vec<JobId> = epochs.map(|(job, _)| job.id).collect();
-        let mut switches = self.stranded.remove(name).then(Vec::new);
-        for (job, plan) in ids.iter().filter_map(|id| self.jobs.remove(id)) {
-            self.ledger.remove(fabric, &job, &plan);
-            let all: &mut Vec<SwitchId> = switches.get_or_insert_default();
-            all.extend(plan.keys());
-        }
-        switches
-    }
-
-    /// Creates a job; `seed` is the default.
-    fn create(
-        &mut self,
-        fabric: &Fabric,
-        program: &Program,
-        spec: &JobSpec,
-        seed: u64,
-    ) -> Result<(Arc<Job>, Arc<JobPlan>), JobRequestError> {
-        let is_there = self.jobs.values().any(|(job, _)| job.name == spec.name);
-        if is_there || self.stranded.contains(&spec.name) {
-            let name = spec.name.clone();
-            return Err(JobRequestError::Exists { name });
-        }
-        let proposed = (self.ledger).propose(fabric, &self.routes, program.names(), spec, seed);
-        self.take(fabric, &spec.name, proposed)
-    }
-
-    /// Adds another epoch next to a job's current one.
-    fn resize(
-        &mut self,
-        fabric: &Fabric,
-        program: &Program,
-        (job, hosts): (&Job, &[HostId]),
-    ) -> Result<(Arc<Job>, Arc<JobPlan>), JobRequestError> {
-        let (spec, epoch) = next_spec(fabric, job, hosts)?;
-        let (names, next) = (program.names(), (&spec, epoch));
-        let proposed = (self.ledger).propose_epoch(fabric, &self.routes, names, next, job.seed);
-        self.take(fabric, &job.name, proposed)
-    }
-
-    fn take(
-        &mut self,
-        fabric: &Fabric,
-        name: &str,
-        proposed: Result<(Job, JobPlan), Refusal>,
-    ) -> Result<(Arc<Job>, Arc<JobPlan>), JobRequestError> {
-        let (job, plan) = proposed.map_err(|refusal| JobRequestError::Refused {
-            name: name.to_owned(),
-            refusal: Box::new(refusal),
-        })?;
-        self.ledger.add(fabric, &job, &plan);
-        let both = (Arc::new(job), Arc::new(plan));
-        self.jobs.insert(both.0.id, both.clone());
-        Ok(both)
-    }
-
-    fn wanted(&self) -> Wanted {
-        Wanted {
-            routes: Arc::clone(&self.routes),
-            jobs: self.jobs.values().cloned().collect(),
-        }
-    }
 }
 
 /// The desired state and the resources, before or after a change.
@@ -232,135 +135,154 @@ fn planned(job: &Arc<Job>, plan: &JobPlan) -> JobState {
     }
 }
 
-impl Controller {
-    /// The effect of deleting, resizing and creating these jobs, in this order. A refused job is
-    /// left out of the plans for those after it.
-    ///
-    /// # Errors
-    /// A job to delete does not exist, or the program lacks a table or counter.
-    pub fn plan_jobs(
-        &self,
-        delete: &[String],
-        resize: &[Resize],
-        create: &[JobSpec],
-    ) -> Result<Forecast, PlanError> {
-        let (mut trial, before, wanted) = {
-            let registry = self.registry();
-            (
-                registry.trial(),
-                registry.ledger().clone(),
-                registry.wanted(),
-            )
-        };
-        let mut touched = BTreeSet::new();
-        for name in delete {
-            match trial.delete(&self.fabric, name) {
-                Some(switches) => touched.extend(switches),
-                None => return Err(self.registry().no_job(name).into()),
-            }
+/// The effect of deleting, resizing and creating these jobs, in this order. A refused job is
+/// left out of the plans for those after it.
+///
+/// # Errors
+/// A job to delete does not exist, or the program lacks a table or counter.
+pub fn plan_jobs(
+    controller: &Controller,
+    delete: &[String],
+    resize: &[Resize],
+    create: &[JobSpec],
+) -> Result<Forecast, PlanError> {
+    let (mut trial, before, wanted) = {
+        let registry = controller.registry();
+        (
+            registry.trial(),
+            registry.ledger().clone(),
+            registry.wanted(),
+        )
+    };
+    let (fabric, names) = (controller.fabric(), controller.program().names());
+    let mut touched = BTreeSet::new();
+    for name in delete {
+        let epochs = trial.epochs_of(name);
+        if epochs.is_empty() && !trial.stranded().contains_key(name) {
+            return Err(controller.registry().no_job(name).into());
         }
-        let mut jobs = Vec::new();
-        let mut add = |name: &str, planned_one: Result<(Arc<Job>, Arc<JobPlan>), _>| {
-            let state = planned_one.map(|(job, plan)| {
-                touched.extend(plan.keys().copied());
-                planned(&job, &plan)
-            });
-            jobs.push((name.to_owned(), state));
-        };
-        for Resize {
-            name,
-            number,
-            members,
-        } in resize
-        {
-            let may = match delete.contains(name) {
-                true => Err(self.registry().no_job(name)),
-                false => self.may_resize(&self.registry(), (name, *number), members),
-            };
-            let resized = may.and_then(|(job, hosts)| {
-                trial.resize(&self.fabric, self.program(), (&*job, &hosts[..]))
-            });
-            add(name, resized);
+        trial.forget_stranded(name);
+        for id in epochs {
+            touched.extend(trial.get(id).iter().flat_map(|it| it.plan.keys()));
+            trial.remove(fabric, id);
         }
-        for spec in create {
-            let created = trial.create(&self.fabric, self.program(), spec, 0);
-            add(&spec.name, created);
-        }
-        let state = |wanted, ledger| State {
-            desired: Desired {
-                fabric: &self.fabric,
-                program: self.program(),
-                repair: false,
-                wanted,
-            },
-            ledger,
-        };
-        let (now, then) = (state(wanted, &before), state(trial.wanted(), &trial.ledger));
-        let of = |id| forecast(&now, &then, (Some(id), Some(id)));
-        let switches = touched.into_iter().map(of);
-        Ok(Forecast {
-            jobs,
-            switches: switches.collect::<Result<_, _>>()?,
-        })
     }
+    let mut jobs = Vec::new();
+    let mut add = |trial: &mut Registry, name: &str, proposed: Result<_, JobRequestError>| {
+        let state = proposed.map(|proposed| {
+            let (job, plan) = trial.reserve(fabric, proposed);
+            trial.add(job.id, None);
+            touched.extend(plan.keys().copied());
+            planned(&job, &plan)
+        });
+        jobs.push((name.to_owned(), state));
+    };
+    for Resize {
+        name,
+        number,
+        members,
+    } in resize
+    {
+        let may = match delete.contains(name) {
+            true => Err(controller.registry().no_job(name)),
+            false => may_resize(controller, &controller.registry(), (name, *number), members),
+        };
+        let next = may.and_then(|(job, hosts)| trial.propose_next(fabric, names, &job, &hosts));
+        add(&mut trial, name, next);
+    }
+    for spec in create {
+        let spec = JobSpec {
+            seed: spec.seed.or(Some(0)),
+            ..spec.clone()
+        };
+        let proposed = trial.propose(fabric, names, &spec);
+        add(&mut trial, &spec.name, proposed);
+    }
+    let state = |wanted, ledger| State {
+        desired: Desired {
+            fabric: &controller.fabric,
+            program: controller.program(),
+            repair: false,
+            wanted,
+        },
+        ledger,
+    };
+    let (now, then) = (
+        state(wanted, &before),
+        state(trial.wanted(), trial.ledger()),
+    );
+    let of = |id| forecast(&now, &then, (Some(id), Some(id)));
+    let switches = touched.into_iter().map(of);
+    Ok(Forecast {
+        jobs,
+        switches: switches.collect::<Result<_, _>>()?,
+    })
+}
 
-    /// The registry of a controller that starts with this fabric and store.
-    ///
-    /// # Errors
-    /// A switch has no room for the fabric, or the fabric has none for a job.
-    fn restored(&self, fabric: &Fabric, stored: &Stored) -> Result<Registry, ServeError> {
-        let condition = Condition::new(fabric, Terms::default(), &stored.drained);
-        let routes = Routes::new(fabric, condition.health());
-        for id in fabric.switch_ids() {
-            plan::check_fabric(fabric, &routes, self.program(), id)?;
-        }
-        let (names, timers) = (self.program().names(), self.timers.members);
-        Ok(Registry::restore(fabric, routes, names, stored, timers)?)
+/// The registry of a controller that starts with this fabric and store.
+///
+/// # Errors
+/// A switch has no room for the fabric, or the fabric has none for a job.
+fn restored(
+    controller: &Controller,
+    fabric: &Fabric,
+    stored: &Stored,
+) -> Result<Registry, ServeError> {
+    let condition = Condition::new(fabric, Terms::default(), &stored.drained);
+    let routes = Routes::new(fabric, condition.health());
+    for id in fabric.switch_ids() {
+        plan::check_fabric(fabric, &routes, controller.program(), id)?;
     }
+    let (names, timers) = (controller.program().names(), controller.timers.members);
+    Ok(Registry::restore(fabric, routes, names, stored, timers)?)
+}
 
-    /// The effect of starting with another fabric file and these stored jobs and drains.
-    ///
-    /// # Errors
-    /// The controller would not start, or a stored job would be on no switch.
-    pub fn plan_fabric(&self, fabric: &Fabric, stored: &Stored) -> Result<Forecast, PlanError> {
-        let registry = self.restored(fabric, stored)?;
-        let (wanted, ledger) = {
-            let registry = self.registry();
-            (registry.wanted(), registry.ledger().clone())
-        };
-        let state = |fabric, wanted, ledger| State {
-            desired: Desired {
-                fabric,
-                program: self.program(),
-                repair: false,
-                wanted,
-            },
-            ledger,
-        };
-        let now = state(&self.fabric, wanted, &ledger);
-        let then = state(fabric, registry.wanted(), registry.ledger());
-        let comes = fabric.switch_ids().map(|id| {
-            let there = self.fabric.switch_named(&fabric.switch(id).name);
-            (there, Some(id))
-        });
-        let goes = self.fabric.switch_ids().filter_map(|id| {
-            let name = &self.fabric.switch(id).name;
-            fabric
-                .switch_named(name)
-                .is_none()
-                .then_some((Some(id), None))
-        });
-        let switches = comes.chain(goes).map(|ids| forecast(&now, &then, ids));
-        let switches: Vec<SwitchForecast> = switches.collect::<Result<_, _>>()?;
-        let jobs = registry.iter().map(|record| {
-            let state = planned(&record.job, &record.plan);
-            (record.job.name.clone(), Ok(state))
-        });
-        Ok(Forecast {
-            jobs: jobs.collect(),
-            switches,
-        })
-    }
+/// The effect of starting with another fabric file and these stored jobs and drains.
+///
+/// # Errors
+/// The controller would not start, or a stored job would be on no switch.
+pub fn plan_fabric(
+    controller: &Controller,
+    fabric: &Fabric,
+    stored: &Stored,
+) -> Result<Forecast, PlanError> {
+    let registry = restored(controller, fabric, stored)?;
+    let (wanted, ledger) = {
+        let registry = controller.registry();
+        (registry.wanted(), registry.ledger().clone())
+    };
+    let state = |fabric, wanted, ledger| State {
+        desired: Desired {
+            fabric,
+            program: controller.program(),
+            repair: false,
+            wanted,
+        },
+        ledger,
+    };
+    let now = state(&controller.fabric, wanted, &ledger);
+    let then = state(fabric, registry.wanted(), registry.ledger());
+    let comes = fabric.switch_ids().map(|id| {
+        let there = controller.fabric.switch_named(&fabric.switch(id).name);
+        (there, Some(id))
+    });
+    let goes = controller.fabric.switch_ids().filter_map(|id| {
+        let name = &controller.fabric.switch(id).name;
+        fabric
+            .switch_named(name)
+            .is_none()
+            .then_some((Some(id), None))
+    });
+    let switches = comes.chain(goes).map(|ids| forecast(&now, &then, ids));
+    let switches: Vec<SwitchForecast> = switches.collect::<Result<_, _>>()?;
+    let jobs = registry.iter().map(|record| {
+        let state = planned(&record.job, &record.plan);
+        (record.job.name.clone(), Ok(state))
+    });
+    Ok(Forecast {
+        jobs: jobs.collect(),
+        switches,
+    })
 }
 
 /// The reason why a change has no forecast.

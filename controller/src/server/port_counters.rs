@@ -8,9 +8,10 @@ use ultima_gnmi::v0::{Notification, Subscription, SubscriptionMode};
 use ultima_planner::fabric::blackhole::{Crossed, SAMPLED_EVERY};
 use ultima_planner::fabric::{Element, SwitchId, SwitchPort};
 
-use super::controller::{Controller, lock};
+use super::controller::Controller;
 use super::gnmi::{Listener, of_state, on_change};
 use super::interfaces::{Interfaces, LeafState};
+use super::lock::lock;
 
 /// Follows the counters of a switch's ports.
 pub(super) struct PortCounters {
@@ -115,30 +116,29 @@ impl Listener for PortCounters {
         let switch = self.switch;
         for (port, crossed) in self.interfaces.take(notification) {
             if let Some(crossed) = crossed {
-                controller.see_crossed(SwitchPort { switch, port }, crossed);
+                see_crossed(controller, SwitchPort { switch, port }, crossed);
             }
         }
     }
 }
 
-impl Controller {
-    /// Records the counters of a port between switches.
-    fn see_crossed(&self, at: SwitchPort, crossed: Crossed) {
-        let change = lock(&self.blackholes).count(&self.fabric, at, crossed, Instant::now());
-        let Some((trunk, carries)) = change else {
-            return;
-        };
-        let part = Element::Trunk(trunk);
-        let link = self.fabric.name_of(part);
-        match carries {
-            false => {
-                tracing::warn!(link, "the link loses more than half of its packets");
-                self.mark_lossy(part);
-            }
-            true => {
-                tracing::info!(link, "the link may carry packets again");
-                self.see(part, true);
-            }
+/// Records the counters of a port between switches.
+fn see_crossed(controller: &Controller, at: SwitchPort, crossed: Crossed) {
+    let change =
+        lock(&controller.blackholes).count(&controller.fabric, at, crossed, Instant::now());
+    let Some((trunk, carries)) = change else {
+        return;
+    };
+    let part = Element::Trunk(trunk);
+    let link = controller.fabric.name_of(part);
+    match carries {
+        false => {
+            tracing::warn!(link, "the link loses more than half of its packets");
+            controller.mark_lossy(part);
+        }
+        true => {
+            tracing::info!(link, "the link may carry packets again");
+            controller.see(part, true);
         }
     }
 }

@@ -39,41 +39,47 @@ impl Listener for PortStatus {
 
     fn absent(switch: SwitchId, controller: &Controller) {
         controller.note_gnmi(switch, false);
-        controller.see_unreported(switch, &Interfaces::default());
+        see_unreported(controller, switch, &Interfaces::default());
     }
 
     fn synced(&mut self, controller: &Controller) {
         controller.note_gnmi(self.switch, true);
-        controller.see_unreported(self.switch, &self.interfaces);
+        see_unreported(controller, self.switch, &self.interfaces);
     }
 
     fn take(&mut self, notification: Notification, controller: &Controller) {
         let switch = self.switch;
         for (port, is_up) in self.interfaces.take(notification) {
             // A deleted interface counts as down.
-            controller.see_port(SwitchPort { switch, port }, is_up.unwrap_or(false));
+            see_port(
+                controller,
+                SwitchPort { switch, port },
+                is_up.unwrap_or(false),
+            );
         }
     }
 }
 
-impl Controller {
-    /// Ports that the switch does not report, or no longer reports, count as up.
-    fn see_unreported(&self, switch: SwitchId, reported: &Interfaces<Status>) {
-        let reported: BTreeSet<PortNumber> = reported.ports().collect();
-        let trunks = self.fabric().trunks_of(switch).iter().map(|end| end.port);
-        for port in trunks.filter(|port| !reported.contains(port)) {
-            self.see(Element::Port(SwitchPort { switch, port }), true);
-        }
+/// Ports that the switch does not report, or no longer reports, count as up.
+fn see_unreported(controller: &Controller, switch: SwitchId, reported: &Interfaces<Status>) {
+    let reported: BTreeSet<PortNumber> = reported.ports().collect();
+    let trunks = controller
+        .fabric()
+        .trunks_of(switch)
+        .iter()
+        .map(|end| end.port);
+    for port in trunks.filter(|port| !reported.contains(port)) {
+        controller.see(Element::Port(SwitchPort { switch, port }), true);
     }
+}
 
-    /// Records a reported port state.
-    fn see_port(&self, port: SwitchPort, is_up: bool) {
-        let is_trunk = self.fabric().across(port).is_some();
-        if is_trunk {
-            let name = self.fabric().name_of(Element::Port(port));
-            tracing::debug!(port = name, is_up, "port state reported");
-            self.see(Element::Port(port), is_up);
-        }
+/// Records a reported port state.
+fn see_port(controller: &Controller, port: SwitchPort, is_up: bool) {
+    let is_trunk = controller.fabric().across(port).is_some();
+    if is_trunk {
+        let name = controller.fabric().name_of(Element::Port(port));
+        tracing::debug!(port = name, is_up, "port state reported");
+        controller.see(Element::Port(port), is_up);
     }
 }
 

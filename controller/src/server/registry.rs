@@ -3,91 +3,28 @@
 //! While a job's members change it has two records: its current epoch, and the next or the previous
 //! one. Switches have both; a job's name stands for its current epoch.
 
-mod epochs;
-mod refit;
-
-pub use epochs::next_spec;
-use refit::Standing;
+pub mod epochs;
+pub mod record;
+pub mod refit;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use ultima_p4runtime::names::Names;
-use ultima_planner::fabric::{Fabric, SwitchId};
-use ultima_planner::job::{Job, JobId, JobSpec, Rank};
-use ultima_planner::ledger::{Ledger, Refusal};
-use ultima_planner::membership::{Change, Origin, Suspicion, Timers};
+use ultima_planner::fabric::Fabric;
+use ultima_planner::job::{Job, JobId, JobSpec};
+use ultima_planner::ledger::Ledger;
+use ultima_planner::membership::{Origin, Suspicion, Timers};
 use ultima_planner::moves::Planned;
 use ultima_planner::plan::JobPlan;
 use ultima_planner::routing::Routes;
 
+use self::record::{Record, Stage, Standing, Wanted};
 use super::error::{JobRequestError, RestoreError};
 use super::losses::{Losses, Report};
-use super::plan::Trial;
-use super::sample::Sample;
 use super::seats::{Attempt, Seat, Seats};
-use super::tail_drops::TailDrops;
 use crate::store::{JobRecord, OriginRecord, Stored};
-
-/// One epoch of an installed job.
-#[derive(Debug)]
-pub struct Record {
-    pub job: Arc<Job>,
-    pub plan: Arc<JobPlan>,
-    /// When this controller began to desire the plan.
-    pub planned_at: SystemTime,
-    pub seats: Seats,
-    /// True once all its switches have had all its entries: members may begin.
-    pub is_ready: bool,
-    /// Reported losses; they are dropped with the job, because another one may get its id.
-    pub losses: Losses,
-    /// The last counters that were read from its switches.
-    pub sample: Arc<Sample>,
-    /// Drops in its switches' queues.
-    pub tail_drops: Arc<TailDrops>,
-    /// Members that cannot reach some others while elements are down, in rank order. Their paths
-    /// are kept.
-    pub cut_off: Vec<Rank>,
-    /// Why it was not rerouted around elements that are down or drained.
-    pub stays: Option<Refusal>,
-    /// Switches that are not known to have the new paths: its plan keeps the old ones until they
-    /// do.
-    pub lingers: BTreeSet<SwitchId>,
-    /// The relation of this epoch to the job's current one.
-    pub stage: Stage,
-    /// The origin of this epoch; none for a job's first.
-    pub origin: Option<Origin>,
-    /// The change that leads to this epoch, until it has ended.
-    pub change: Option<Change>,
-    /// Suspected members.
-    pub suspicion: Suspicion,
-    /// Why the last change of members did not happen.
-    pub unchanged: Option<String>,
-    /// The earliest time of the next eviction, after one was refused.
-    pub evict_not_before: Option<Instant>,
-    /// True while an eviction of suspects is in progress.
-    pub is_evicting: bool,
-}
-
-/// The relation of an epoch to its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// The job's current epoch.
-    Current,
-    /// The next epoch, if its change is decided.
-    Coming,
-    /// The previous epoch; some members may still be in it.
-    Leaving,
-}
-
-/// The desired state of all switches.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    pub routes: Arc<Routes>,
-    /// All epochs of all jobs, by id.
-    pub jobs: Vec<Planned>,
-}
 
 /// The routes, and all installed jobs.
 #[derive(Debug)]
@@ -108,7 +45,7 @@ pub struct Registry {
 }
 
 /// A stored job that does not fit the fabric: it is on no switch, and keeps its name, ids and indices.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Stranded {
     /// Its epochs, by id.
     pub records: Vec<JobRecord>,
@@ -141,16 +78,24 @@ impl Registry {
         &self.ledger
     }
 
-    /// A copy for planning.
-    pub fn trial(&self) -> Trial {
-        let jobs = self.jobs.values().map(|record| (&record.job, &record.plan));
-        let stranded = self.stranded.keys().cloned().collect();
-        Trial::new(
-            Arc::clone(&self.routes),
-            self.ledger.clone(),
-            jobs,
-            stranded,
-        )
+    /// A copy with the same jobs and resources, without members, for forecasts.
+    pub fn trial(&self) -> Registry {
+        let mut trial = Registry {
+            routes: Arc::clone(&self.routes),
+            jobs: BTreeMap::new(),
+            following: BTreeMap::new(),
+            epochs: HashMap::new(),
+            ledger: self.ledger.clone(),
+            timers: self.timers,
+            stranded: self.stranded.clone(),
+            reserved: self.reserved.clone(),
+        };
+        for record in self.jobs.values() {
+            let seats = Seats::new(&record.job);
+            trial.insert(Standing::of(record), seats, record.origin.clone());
+        }
+        trial.find_leaving();
+        trial
     }
 
     /// Allocates ids for `spec` and plans its entries. Reserves nothing.

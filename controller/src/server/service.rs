@@ -15,21 +15,27 @@ use ultima_planner::membership::{Lost, Terms};
 use ultima_planner::reconcile::Diff;
 
 use super::access::{Caller, caller};
+use super::check::check;
 use super::controller::{Controller, JobState, SwitchState};
 use super::error::DrainError;
 use super::jobs::{JobsRefused, READY_WAIT};
-use super::joining::Proof;
-use super::membership::{Evictee, JOIN_WAIT, Opened, sanitize};
-use super::messages::{all_jobs, check_of, differences, job_named, job_of, spec, specs, states_of};
+use super::membership::cancel::cancel_change;
+use super::membership::change::{Evictee, JOIN_WAIT, evict, resize_job};
+use super::membership::member_messages::{Opened, attend, sanitize};
+use super::messages::{
+    all_jobs, check_of, differences, job_named, job_of, seat, spec, specs, states_of,
+};
 use super::moves::Drained;
 use super::own_task::to_the_end;
-use super::registry::Record;
-use super::service_telemetry::Watched;
-use super::service_watch::JobWatch;
+use super::proof::Proof;
+use super::registry::record::Record;
+use super::service_telemetry::{Watched, get_telemetry_message, watch_telemetry};
+use super::service_watch::{JobWatch, watch_job};
 use super::session::pass_on;
 use super::sessions::Attributes;
 use super::status::code_of;
 use super::streams;
+use super::telemetry::counters;
 
 /// How long a member that opens a session may take to send its first message.
 const FIRST_WORD: Duration = Duration::from_secs(5);
@@ -184,7 +190,7 @@ impl Control for ControlService {
         let (rank, state, token) = self.controller.join(&job, who, wait).await?;
         Ok(Response::new(api::JoinResponse {
             token: token.0,
-            ..self.controller.seat(&state, rank)
+            ..seat(&self.controller, &state, rank)
         }))
     }
 
@@ -241,9 +247,14 @@ impl Control for ControlService {
         };
         let host = caller.host();
         let proof = Proof { token, host };
-        let opened = self
-            .controller
-            .attend(&job, (epoch, job_id), rank, proof, attributes)?;
+        let opened = attend(
+            &self.controller,
+            &job,
+            (epoch, job_id),
+            rank,
+            proof,
+            attributes,
+        )?;
         let (who, orders) = match opened {
             Opened::Session(who, orders) => (who, orders),
             Opened::Missed(messages) => {
@@ -281,7 +292,7 @@ impl Control for ControlService {
         if let Some(host) = caller.host() {
             self.controller.has_member_on(&job, host)?;
         }
-        let check = self.controller.check(&job).await?;
+        let check = check(&self.controller, &job).await?;
         Ok(Response::new(check_of(check)))
     }
 
@@ -289,7 +300,7 @@ impl Control for ControlService {
         &self,
         request: Request<api::GetCountersRequest>,
     ) -> Result<Response<api::GetCountersResponse>, Status> {
-        let switches = self.controller.counters(&request.into_inner().job).await?;
+        let switches = counters(&self.controller, &request.into_inner().job).await?;
         Ok(Response::new(api::GetCountersResponse { switches }))
     }
 
@@ -299,7 +310,7 @@ impl Control for ControlService {
     ) -> Result<Response<api::GetTelemetryResponse>, Status> {
         let name = request.into_inner().job;
         Ok(Response::new(
-            self.controller.get_telemetry_message(&name).await?,
+            get_telemetry_message(&self.controller, &name).await?,
         ))
     }
 
@@ -309,7 +320,7 @@ impl Control for ControlService {
         &self,
         request: Request<api::WatchTelemetryRequest>,
     ) -> Result<Response<Self::WatchTelemetryStream>, Status> {
-        let watched = self.controller.watch_telemetry(request.into_inner())?;
+        let watched = watch_telemetry(&self.controller, request.into_inner())?;
         Ok(Response::new(watched))
     }
 
@@ -454,7 +465,7 @@ impl Control for ControlService {
         let controller = Arc::clone(&self.controller);
         let resized = to_the_end(async move {
             let of = (job.as_str(), number);
-            controller.resize_job(of, &members, terms).await
+            resize_job(&controller, of, &members, terms).await
         });
         let state = resized.await??;
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
@@ -484,7 +495,7 @@ impl Control for ControlService {
         let controller = Arc::clone(&self.controller);
         let evicted = to_the_end(async move {
             let of = (job.as_str(), epoch, job_id);
-            controller.evict(of, &who, &reason).await
+            evict(&controller, of, &who, &reason).await
         });
         let state = evicted.await??;
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
@@ -495,7 +506,7 @@ impl Control for ControlService {
         request: Request<api::CancelChangeRequest>,
     ) -> Result<Response<api::Job>, Status> {
         let api::CancelChangeRequest { job, epoch } = request.into_inner();
-        let state = self.controller.cancel_change(&job, epoch).await?;
+        let state = cancel_change(&self.controller, &job, epoch).await?;
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 
@@ -513,7 +524,7 @@ impl Control for ControlService {
         &self,
         request: Request<api::WatchJobRequest>,
     ) -> Result<Response<Self::WatchJobStream>, Status> {
-        let watched = self.controller.watch_job(request.into_inner().name)?;
+        let watched = watch_job(&self.controller, request.into_inner().name)?;
         Ok(Response::new(watched))
     }
 }

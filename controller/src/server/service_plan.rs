@@ -10,7 +10,7 @@ use ultima_planner::ledger::{Fill, Refusal};
 use super::controller::Controller;
 use super::error::{JobRequestError, RestoreError, ServeError};
 use super::messages::{differences, job_of, specs};
-use super::plan::{Forecast, PlanError, Resize, SwitchForecast};
+use super::plan::{Forecast, PlanError, Resize, SwitchForecast, plan_fabric, plan_jobs};
 use super::service::ControlService;
 use super::status::of_fabric;
 use crate::store::Unfit;
@@ -28,7 +28,7 @@ impl ControlService {
         };
         let resize: Vec<Resize> = request.resize.into_iter().map(resize).collect();
         let forecast =
-            self.forecast(move |it| Ok(it.plan_jobs(&request.delete, &resize, &create)?));
+            self.forecast(move |it| Ok(plan_jobs(it, &request.delete, &resize, &create)?));
         let forecast = forecast.await?;
         Ok(Response::new(
             self.plan(self.controller.fabric(), &forecast),
@@ -45,7 +45,7 @@ impl ControlService {
             let fabric = fabric::sketch(&request.yaml, "yaml");
             let fabric = fabric.map_err(|error| Status::invalid_argument(error.to_string()))?;
             let fabric = Arc::new(fabric);
-            let forecast = it.plan_fabric(&fabric, &stored);
+            let forecast = plan_fabric(it, &fabric, &stored);
             let forecast = forecast.map_err(|error| of_fabric(&fabric, &error))?;
             Ok((fabric, forecast))
         });

@@ -16,13 +16,12 @@ use ultima_planner::fabric::SwitchPort;
 use ultima_planner::job::JobId;
 
 use super::controller::Controller;
+use super::counters::READS;
 use super::error::JobRequestError;
 use super::losses::Report;
 use super::streams;
-use super::telemetry::{JobTelemetry, READS};
+use super::telemetry::{JobTelemetry, telemetry};
 
-/// Limit of concurrent watches.
-pub(super) const WATCHES: usize = 64;
 /// The default interval between two messages of a watch.
 pub const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// The allowed intervals.
@@ -47,85 +46,86 @@ struct Watch {
     _place: OwnedSemaphorePermit,
 }
 
-impl Controller {
-    /// A job's counters, and all reported losses.
-    pub(super) async fn get_telemetry_message(
-        &self,
-        name: &str,
-    ) -> Result<api::GetTelemetryResponse, JobRequestError> {
-        let telemetry = self.telemetry(name, Duration::ZERO, |_| 0).await?;
-        Ok(self.message(telemetry))
-    }
+/// A job's counters, and all reported losses.
+pub async fn get_telemetry_message(
+    controller: &Controller,
+    name: &str,
+) -> Result<api::GetTelemetryResponse, JobRequestError> {
+    let telemetry = telemetry(controller, name, Duration::ZERO, |_| 0).await?;
+    Ok(message(controller, telemetry))
+}
 
-    /// Starts a watch of one job or of all.
-    pub(super) fn watch_telemetry(
-        self: &Arc<Self>,
-        request: api::WatchTelemetryRequest,
-    ) -> Result<ReceiverStream<Watched>, Status> {
-        let api::WatchTelemetryRequest { job, interval_ms } = request;
-        let every = match Duration::from_millis(interval_ms.into()) {
-            Duration::ZERO => WATCH_INTERVAL,
-            every if WATCH_INTERVALS.contains(&every) => every,
-            _ => {
-                let [least, most] =
-                    [WATCH_INTERVALS.start(), WATCH_INTERVALS.end()].map(Duration::as_millis);
-                return Err(Status::invalid_argument(format!(
-                    "interval_ms: {interval_ms}: expected {least} to {most}, or 0 for a second"
-                )));
-            }
-        };
-        if !job.is_empty() {
-            // An unknown job is refused at once.
-            self.job(&job)?;
+/// Starts a watch of one job or of all.
+pub fn watch_telemetry(
+    controller: &Arc<Controller>,
+    request: api::WatchTelemetryRequest,
+) -> Result<ReceiverStream<Watched>, Status> {
+    let api::WatchTelemetryRequest { job, interval_ms } = request;
+    let every = match Duration::from_millis(interval_ms.into()) {
+        Duration::ZERO => WATCH_INTERVAL,
+        every if WATCH_INTERVALS.contains(&every) => every,
+        _ => {
+            let [least, most] =
+                [WATCH_INTERVALS.start(), WATCH_INTERVALS.end()].map(Duration::as_millis);
+            return Err(Status::invalid_argument(format!(
+                "interval_ms: {interval_ms}: expected {least} to {most}, or 0 for a second"
+            )));
         }
-        let place = self.telemetry_watches.take()?;
-        let watch = Watch {
-            controller: Arc::clone(self),
-            name: Some(job).filter(|name| !name.is_empty()),
-            every,
-            reported: HashMap::new(),
-            _place: place,
-        };
-        let (answers, stream) = mpsc::channel(1);
-        let stopped = self.stopped();
-        tokio::spawn(async move {
-            streams::run(&answers, stopped, watch.go_on(&answers)).await;
-        });
-        Ok(ReceiverStream::new(stream))
+    };
+    if !job.is_empty() {
+        // An unknown job is refused at once.
+        controller.job(&job)?;
     }
+    let place = controller.telemetry_watches.take()?;
+    let watch = Watch {
+        controller: Arc::clone(controller),
+        name: Some(job).filter(|name| !name.is_empty()),
+        every,
+        reported: HashMap::new(),
+        _place: place,
+    };
+    let (answers, stream) = mpsc::channel(1);
+    let stopped = controller.stopped();
+    tokio::spawn(async move {
+        streams::run(&answers, stopped, watch.go_on(&answers)).await;
+    });
+    Ok(ReceiverStream::new(stream))
+}
 
-    fn message(&self, telemetry: JobTelemetry) -> api::GetTelemetryResponse {
-        let JobTelemetry {
-            switches, losses, ..
-        } = &telemetry;
-        api::GetTelemetryResponse {
-            switches: switches.to_vec(),
-            losses: losses.iter().map(|reported| self.loss(reported)).collect(),
-            losses_forgotten: telemetry.forgotten,
-        }
+fn message(controller: &Controller, telemetry: JobTelemetry) -> api::GetTelemetryResponse {
+    let JobTelemetry {
+        switches, losses, ..
+    } = &telemetry;
+    api::GetTelemetryResponse {
+        switches: switches.to_vec(),
+        losses: losses
+            .iter()
+            .map(|reported| loss(controller, reported))
+            .collect(),
+        losses_forgotten: telemetry.forgotten,
     }
+}
 
-    fn loss(&self, Report { switch, at, loss }: &Report) -> api::OperationLoss {
-        let since = at
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        let at = SwitchPort {
-            switch: *switch,
-            port: loss.port,
-        };
-        api::OperationLoss {
-            switch: self.fabric().switch(*switch).name.clone(),
-            port_name: self.fabric().port_name(at),
-            port: loss.port.0.into(),
-            epoch: loss.epoch.0.into(),
-            step: loss.step,
-            bucket: loss.bucket.into(),
-            source: loss.source.0.into(),
-            trimmed: loss.trimmed,
-            late: loss.late,
-            upstream_lost: loss.upstream_lost,
-            reported_at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
-        }
+fn loss(controller: &Controller, Report { switch, at, loss }: &Report) -> api::OperationLoss {
+    let since = at
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let at = SwitchPort {
+        switch: *switch,
+        port: loss.port,
+    };
+    api::OperationLoss {
+        switch: controller.fabric().switch(*switch).name.clone(),
+        port_name: controller.fabric().port_name(at),
+        port: loss.port.0.into(),
+        epoch: loss.epoch.0.into(),
+        step: loss.step,
+        bucket: loss.bucket.into(),
+        source: loss.source.0.into(),
+        trimmed: loss.trimmed,
+        late: loss.late,
+        upstream_lost: loss.upstream_lost,
+        reported_at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
     }
 }
 
@@ -162,7 +162,7 @@ impl Watch {
             // its client.
             tokio::spawn(async move {
                 let known = |id| known.get(&id).copied().unwrap_or_default();
-                let telemetry = controller.telemetry(&name, age, known).await;
+                let telemetry = telemetry(&controller, &name, age, known).await;
                 (name, telemetry)
             })
         });
@@ -178,7 +178,7 @@ impl Watch {
                 Err(error) => return Err(End::Said(error.into())),
             };
             self.reported.insert(telemetry.id, telemetry.reported);
-            let telemetry = Some(self.controller.message(telemetry));
+            let telemetry = Some(message(&self.controller, telemetry));
             if let Some(part) = parts.add(api::JobTelemetry { job, telemetry }) {
                 answers.send(Ok(part)).await.map_err(|_| End::Unread)?;
             }

@@ -11,41 +11,39 @@ use ultima_api::v1::membership_event::Kind;
 
 use super::controller::Controller;
 use super::error::JobRequestError;
-use super::membership::Event;
+use super::membership::events::Event;
 use super::messages::job_of;
 use super::streams;
-
-/// Limit of concurrent watches: one for each job that a switch has room for.
-pub(super) const WATCHES: usize = 1024;
 
 /// A message of a watch.
 pub(super) type JobWatch = Result<api::WatchJobResponse, Status>;
 
-impl Controller {
-    /// Starts a watch of a job's members.
-    pub(super) fn watch_job(
-        self: &Arc<Self>,
-        name: String,
-    ) -> Result<ReceiverStream<JobWatch>, Status> {
-        // Before the job is encoded, which is expensive with many members.
-        let place = self.job_watches.take()?;
-        // Subscribed first, to miss no event after the job is read.
-        let events = self.events.listen().ok_or(JobRequestError::Stopping)?;
-        let job = job_of(self.fabric(), &self.job(&name)?);
-        let (answers, stream) = mpsc::channel(1);
-        let controller = Arc::clone(self);
-        tokio::spawn(async move {
-            let _place = place;
-            let stopped = controller.stopped();
-            let job_now = || {
-                let state = controller.job(&name).ok()?;
-                Some(job_of(controller.fabric(), &state))
-            };
-            let telling = send_events(&name, job_now, (job, events), &answers);
-            streams::run(&answers, stopped, telling).await;
-        });
-        Ok(ReceiverStream::new(stream))
-    }
+/// Starts a watch of a job's members.
+pub fn watch_job(
+    controller: &Arc<Controller>,
+    name: String,
+) -> Result<ReceiverStream<JobWatch>, Status> {
+    // Before the job is encoded, which is expensive with many members.
+    let place = controller.job_watches.take()?;
+    // Subscribed first, to miss no event after the job is read.
+    let events = controller
+        .events
+        .listen()
+        .ok_or(JobRequestError::Stopping)?;
+    let job = job_of(controller.fabric(), &controller.job(&name)?);
+    let (answers, stream) = mpsc::channel(1);
+    let controller = Arc::clone(controller);
+    tokio::spawn(async move {
+        let _place = place;
+        let stopped = controller.stopped();
+        let job_now = || {
+            let state = controller.job(&name).ok()?;
+            Some(job_of(controller.fabric(), &state))
+        };
+        let telling = send_events(&name, job_now, (job, events), &answers);
+        streams::run(&answers, stopped, telling).await;
+    });
+    Ok(ReceiverStream::new(stream))
 }
 
 /// True for events that change a job's epochs.

@@ -11,7 +11,8 @@ use ultima_api::v1::{self as api, RoundReport};
 use ultima_planner::job::{JobId, Rank};
 
 use super::controller::Controller;
-use super::membership::{FromMember, Preparation};
+use super::membership::member_messages::{FromMember, is_sent, prepared, receive, waits_to_send};
+use super::membership::preparation::Preparation;
 use super::message_room::InFlight;
 use super::sessions::Order;
 
@@ -58,9 +59,9 @@ pub async fn pass_on(
                     return;
                 };
                 in_flight = Some(room);
-                let order = Some(Message::Prepare(controller.prepared(&preparation, who.1)));
+                let order = Some(Message::Prepare(prepared(controller, &preparation, who.1)));
                 place.send(Ok(api::AttendResponse { order }));
-                controller.is_sent(&preparation, who.1);
+                is_sent(controller, &preparation, who.1);
                 continue;
             }
             () = expired(&in_flight) => {
@@ -76,7 +77,7 @@ pub async fn pass_on(
                     let of = Arc::clone(&preparation);
                     let turn = Box::pin(async move {
                         let place = answers.reserve().await.ok()?;
-                        controller.waits_to_send(&of, who.1);
+                        waits_to_send(controller, &of, who.1);
                         let entries = of.entries(who.1);
                         Some((place, controller.message_room.turn(entries).await))
                     });
@@ -104,7 +105,7 @@ pub async fn pass_on(
                 if matches!(message, FromMember::Prepared(_) | FromMember::Refusal(_)) {
                     in_flight = None;
                 }
-                controller.receive(who, message);
+                receive(controller, who, message);
                 continue;
             }
         };

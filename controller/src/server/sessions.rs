@@ -12,7 +12,7 @@ use ultima_api::v1::{AllHere, CheckRound, RoundReport};
 use ultima_planner::job::{JobId, Rank};
 use ultima_planner::membership::Attendance;
 
-use super::membership::Preparation;
+use super::membership::preparation::Preparation;
 use super::notify::{Listener, Notifier};
 
 /// How much longer than its listening time a member may take for its report.

@@ -1,21 +1,42 @@
-//! Connecting to the switches and bringing them up when a controller starts.
+//! Starting a controller: it restores its jobs, connects to the switches, brings them up, and starts its tasks.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::time::timeout;
+use ultima_p4::names::job;
+use ultima_planner::fabric::blackhole::Blackholes;
 use ultima_planner::fabric::{Element, SwitchId};
+use ultima_planner::plan;
+use ultima_planner::routing::Routes;
 
+use super::changes::ChangeLock;
 use super::condition::Condition;
+use super::config::Config;
 use super::controller::Controller;
+use super::counters::READS;
 use super::error::{BringUpError, ServeError};
+use super::event_log::EventLog;
+use super::journal::{Journal, Lead};
+use super::keep_up::{hear, keep_up_for_good};
+use super::keeper::SeatKeeper;
+use super::membership::change::follow_changes;
+use super::membership::events::Events;
+use super::membership::suspects::keep_suspecting;
+use super::message_room::MessageRoom;
+use super::registry::Registry;
+use super::streams::{JOB_WATCHES, Places, TELEMETRY_WATCHES};
 use super::switch::ManagedSwitch;
-use crate::p4rt::SwitchClient;
+use crate::metrics::Metrics;
+use crate::p4rt::{Owner, SwitchClient};
+use crate::store::{Change, JobRecord, Store};
 
 /// The switches that a controller needs to start. It reconnects to the others later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
+enum Needs {
     /// All switches.
     All,
     /// Any switches.
@@ -24,9 +45,127 @@ pub enum Needs {
     Prompt,
 }
 
+/// Brings up the switches and starts the tasks that keep them up.
+pub async fn start(
+    config: Config,
+    store: Arc<dyn Store>,
+    lead: Lead,
+) -> Result<Arc<Controller>, ServeError> {
+    let Config {
+        fabric,
+        program,
+        patience,
+        audit_every,
+        repair,
+        agent_rate,
+        jobs_per_client,
+        terms,
+        timers,
+        take_over,
+        ..
+    } = config;
+    let stored = store.load().await?;
+    let mut condition = Condition::new(&fabric, terms, &stored.drained);
+    let routes = Routes::new(&fabric, condition.health());
+    for id in fabric.switch_ids() {
+        plan::check_fabric(&fabric, &routes, &program, id)?;
+        if let Some(warning) = plan::uncut(&fabric, program.names(), id) {
+            tracing::warn!("{warning}");
+        }
+    }
+    let election_id = lead.election_id();
+    let jobs = program.names().table(job::TABLE).ok();
+    let owner = (jobs.filter(|_| stored.id != 0)).map(|jobs| Owner {
+        store: stored.id,
+        is_new: stored.last_id == 0,
+        takes_over: take_over,
+        cookie: program.cookie(),
+        table: jobs.id,
+    });
+    let metrics = Metrics::default();
+    let switches_changed = watch::Sender::default();
+    let shared = (&metrics, &switches_changed);
+    let switches: Arc<[ManagedSwitch]> = (fabric.switch_ids())
+        .map(|id| ManagedSwitch::new(&fabric, id, election_id, owner, shared, timers))
+        .collect();
+    let needs = match lead {
+        Lead::Elected(_) => Needs::Prompt,
+        // The operator who starts a fabric for the first time should see every problem. Later
+        // on, jobs need what still works.
+        Lead::Alone if stored.is_new() => Needs::All,
+        Lead::Alone => Needs::Any,
+    };
+    let clients = connect(&switches, needs, patience, &mut condition).await?;
+    let routes = Routes::new(&fabric, condition.health());
+    let registry = Registry::restore_what_fits(
+        &fabric,
+        routes,
+        program.names(),
+        stored.clone(),
+        timers.members,
+    );
+    let mut records = registry.records(&fabric);
+    let known: BTreeMap<u16, &JobRecord> = (stored.jobs.iter()).map(|it| (it.id, it)).collect();
+    records.retain(|record| known.get(&record.id) != Some(&record));
+    let (fabric, registry) = (Arc::new(fabric), Arc::new(Mutex::new(registry)));
+    let journal = Arc::new(Journal::new(store, lead));
+    let seats = SeatKeeper::new(
+        Arc::clone(&fabric),
+        Arc::clone(&registry),
+        Arc::clone(&journal),
+    );
+    let blackholes = Blackholes::new(&fabric);
+    let controller = Arc::new(Controller {
+        switches,
+        switches_changed,
+        fabric,
+        program,
+        audit_every,
+        repair,
+        agent_rate,
+        jobs_per_client,
+        burst_drops: Mutex::default(),
+        timers,
+        changes: ChangeLock::new(timers.change),
+        condition: Mutex::new(condition),
+        fabric_changed: watch::Sender::default(),
+        seats,
+        registry,
+        journal,
+        closed: watch::Sender::new(false),
+        sessions: Arc::default(),
+        message_room: MessageRoom::default(),
+        events: Events::default(),
+        checks: AsyncMutex::default(),
+        job_watches: Places::new(JOB_WATCHES, "watch jobs"),
+        telemetry_watches: Places::new(TELEMETRY_WATCHES, "watch telemetry"),
+        telemetry_reads: Semaphore::new(READS),
+        blackholes: Mutex::new(blackholes),
+        keepers: Mutex::default(),
+        metrics,
+        log: EventLog::default(),
+    });
+    // The jobs as restored on the present fabric are the committed state from now on.
+    let kept = controller.journal.write(Change::Update(records)).await;
+    kept.map_err(ServeError::Keep)?;
+    bring_up(&controller, clients, needs, patience).await?;
+    controller.note_ready();
+    for switch in controller.switches.iter() {
+        hear(&controller, switch);
+        let (keeper, id) = (Arc::clone(&controller), switch.id);
+        controller.in_background(async move { keep_up_for_good(&keeper, id).await });
+    }
+    let mover = Arc::clone(&controller);
+    controller.in_background(async move { mover.keep_rerouting().await });
+    let suspecting = Arc::clone(&controller);
+    controller.in_background(keep_suspecting(suspecting));
+    follow_changes(&controller);
+    Ok(controller)
+}
+
 /// Connects to all switches. Those that do not answer count as down before anything is planned, so
 /// jobs that were rerouted around them stay so.
-pub async fn connect(
+async fn connect(
     switches: &[ManagedSwitch],
     needs: Needs,
     patience: Duration,
@@ -69,65 +208,67 @@ pub async fn connect(
     }
 }
 
-impl Controller {
-    /// Makes these switches match the desired state.
-    pub(super) async fn bring_up(
-        &self,
-        clients: BTreeMap<SwitchId, SwitchClient>,
-        needs: Needs,
-        patience: Duration,
-    ) -> Result<(), BringUpError> {
-        match needs {
-            Needs::Prompt => {
-                self.bring_up_prompt(clients, patience).await;
+/// Makes these switches match the desired state.
+async fn bring_up(
+    controller: &Controller,
+    clients: BTreeMap<SwitchId, SwitchClient>,
+    needs: Needs,
+    patience: Duration,
+) -> Result<(), BringUpError> {
+    match needs {
+        Needs::Prompt => {
+            bring_up_prompt(controller, clients, patience).await;
+            Ok(())
+        }
+        Needs::All => bring_up_each(controller, clients, patience, false).await,
+        Needs::Any => bring_up_each(controller, clients, patience, true).await,
+    }
+}
+
+/// Brings up each switch and retries temporary failures for as long as `patience`. With
+/// `goes_on`, a switch that still fails is left to its reconnect task.
+async fn bring_up_each(
+    controller: &Controller,
+    clients: BTreeMap<SwitchId, SwitchClient>,
+    patience: Duration,
+    goes_on: bool,
+) -> Result<(), BringUpError> {
+    let desired = &controller.desired();
+    let brought_up = clients.into_iter().map(|(id, client)| async move {
+        let switch = &controller.switches[id.0];
+        match switch.bring_up_first(client, desired, patience).await {
+            Err(error) if goes_on && error.is_of_one_switch() => {
+                tracing::warn!(switch = switch.name(), %error, "not brought up yet");
+                switch.disconnect(error.to_string());
                 Ok(())
             }
-            Needs::All => self.bring_up_each(clients, patience, false).await,
-            Needs::Any => self.bring_up_each(clients, patience, true).await,
+            brought_up => brought_up,
         }
-    }
+    });
+    try_join_all(brought_up).await?;
+    Ok(())
+}
 
-    /// Brings up each switch and retries temporary failures for as long as `patience`. With
-    /// `goes_on`, a switch that still fails is left to its reconnect task.
-    async fn bring_up_each(
-        &self,
-        clients: BTreeMap<SwitchId, SwitchClient>,
-        patience: Duration,
-        goes_on: bool,
-    ) -> Result<(), BringUpError> {
-        let desired = &self.desired();
-        let brought_up = clients.into_iter().map(|(id, client)| async move {
-            let switch = &self.switches[id.0];
-            match switch.bring_up_first(client, desired, patience).await {
-                Err(error) if goes_on && error.is_of_one_switch() => {
-                    tracing::warn!(switch = switch.name(), %error, "not brought up yet");
-                    switch.disconnect(error.to_string());
-                    Ok(())
-                }
-                brought_up => brought_up,
-            }
-        });
-        try_join_all(brought_up).await?;
-        Ok(())
-    }
-
-    /// Continues without those that fail or take longer than `patience`. Their reconnect tasks retry.
-    async fn bring_up_prompt(&self, clients: BTreeMap<SwitchId, SwitchClient>, patience: Duration) {
-        let desired = &self.desired();
-        let brought_up = clients.into_iter().map(|(id, client)| async move {
-            let switch = &self.switches[id.0];
-            let problem = match timeout(patience, switch.bring_up(client, desired)).await {
-                Ok(Ok(())) => return,
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("not brought up within {} ms", patience.as_millis()),
-            };
-            tracing::warn!(
-                switch = switch.name(),
-                problem,
-                "starting without this switch"
-            );
-            switch.disconnect(problem);
-        });
-        join_all(brought_up).await;
-    }
+/// Continues without those that fail or take longer than `patience`. Their reconnect tasks retry.
+async fn bring_up_prompt(
+    controller: &Controller,
+    clients: BTreeMap<SwitchId, SwitchClient>,
+    patience: Duration,
+) {
+    let desired = &controller.desired();
+    let brought_up = clients.into_iter().map(|(id, client)| async move {
+        let switch = &controller.switches[id.0];
+        let problem = match timeout(patience, switch.bring_up(client, desired)).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("not brought up within {} ms", patience.as_millis()),
+        };
+        tracing::warn!(
+            switch = switch.name(),
+            problem,
+            "starting without this switch"
+        );
+        switch.disconnect(problem);
+    });
+    join_all(brought_up).await;
 }

@@ -6,6 +6,11 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tonic::Status;
 
+/// Limit of concurrent watches of jobs' members: one for each job that a switch has room for.
+pub const JOB_WATCHES: usize = 1024;
+/// Limit of concurrent watches of telemetry.
+pub const TELEMETRY_WATCHES: usize = 64;
+
 /// A limited number of streams.
 #[derive(Debug)]
 pub struct Places {

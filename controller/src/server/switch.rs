@@ -21,7 +21,7 @@ use ultima_planner::target::{Limits, Target};
 use ultima_planner::update;
 
 use super::error::BringUpError;
-use super::registry::Wanted;
+use super::registry::record::Wanted;
 use super::timers::Timers;
 use crate::metrics::Metrics;
 use crate::p4rt::{Cause, Device, Mastership, Order, Owner, SwitchClient, Unanswered, WriteError};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use ultima_api::v1 as api;
 use ultima_planner::fabric::SwitchId;
 
-use super::controller::lock;
+use super::lock::lock;
 
 /// The known drops of a job, by switch.
 #[derive(Debug, Default)]

@@ -15,9 +15,10 @@ use ultima_planner::job::{Job, JobId, Member};
 use ultima_planner::plan::{CounterCell, SchemaError, SwitchPlan};
 use ultima_planner::telemetry::OperationLoss;
 
-use super::controller::{Controller, JobState, lock, state_alone};
+use super::controller::{Controller, JobState, state_alone};
 use super::counters::{self, Cells, Counted};
 use super::error::JobRequestError;
+use super::lock::lock;
 use super::losses::{Losses, Report};
 use super::registry::Registry;
 use super::switch::ManagedSwitch;
@@ -37,154 +38,152 @@ pub struct JobTelemetry {
     pub forgotten: u64,
 }
 
-/// Limit of jobs whose counters are read concurrently, so that switches can answer other requests.
-pub(super) const READS: usize = 16;
-
-impl Controller {
-    /// Stores a switch's loss reports for as long as its connection lasts.
-    pub(super) fn listen(&self, switch: &ManagedSwitch) {
-        let digest = self.program().names().digest(loss::DIGEST);
-        let lists = switch.client().ok().and_then(|client| client.digests());
-        if let (Ok(digest), Some(lists)) = (digest, lists) {
-            let registry = Arc::clone(&self.registry);
-            let reported = self.metrics.reported_losses(switch.name());
-            let from = (switch.id, reported);
-            tokio::spawn(collect(registry, from, digest.clone(), lists));
-        }
+/// Stores a switch's loss reports for as long as its connection lasts.
+pub fn listen(controller: &Controller, switch: &ManagedSwitch) {
+    let digest = controller.program().names().digest(loss::DIGEST);
+    let lists = switch.client().ok().and_then(|client| client.digests());
+    if let (Ok(digest), Some(lists)) = (digest, lists) {
+        let registry = Arc::clone(&controller.registry);
+        let reported = controller.metrics.reported_losses(switch.name());
+        let from = (switch.id, reported);
+        tokio::spawn(collect(registry, from, digest.clone(), lists));
     }
+}
 
-    /// The job's counters, by switch.
-    ///
-    /// # Errors
-    /// No job has that name.
-    pub async fn counters(&self, name: &str) -> Result<Vec<api::SwitchCounters>, JobRequestError> {
-        let JobState { job, switches, .. } = self.job(name)?;
-        let of_switches = try_join_all(switches.iter().map(|id| async {
-            let name = &self.fabric.switch(*id).name;
-            let read = self.read(*id, CounterCell::of_job(job.counter)).await?;
-            Ok::<_, SchemaError>(match read {
-                Ok(counted) => counted.of_job(name, job.counter),
-                Err(problem) => counters::away(name, problem),
+/// The job's counters, by switch.
+///
+/// # Errors
+/// No job has that name.
+pub async fn counters(
+    controller: &Controller,
+    name: &str,
+) -> Result<Vec<api::SwitchCounters>, JobRequestError> {
+    let JobState { job, switches, .. } = controller.job(name)?;
+    let of_switches = try_join_all(switches.iter().map(|id| async {
+        let name = &controller.fabric.switch(*id).name;
+        let read = read(controller, *id, CounterCell::of_job(job.counter)).await?;
+        Ok::<_, SchemaError>(match read {
+            Ok(counted) => counted.of_job(name, job.counter),
+            Err(problem) => counters::away(name, problem),
+        })
+    }));
+    Ok(of_switches.await?)
+}
+
+/// The job's counters by switch, port and source, at most `age` old, and the reported losses
+/// after the first `known` ones.
+///
+/// # Errors
+/// No job has that name.
+/// There is no such job.
+pub async fn telemetry(
+    controller: &Controller,
+    name: &str,
+    age: Duration,
+    known: impl Fn(JobId) -> u64,
+) -> Result<JobTelemetry, JobRequestError> {
+    let (JobState { job, switches, .. }, plan, sample, drops) = {
+        let registry = controller.registry();
+        let record = registry.named(name)?;
+        let (plan, sample) = (Arc::clone(&record.plan), Arc::clone(&record.sample));
+        let drops = Arc::clone(&record.tail_drops);
+        (state_alone(record), plan, sample, drops)
+    };
+    let take = async {
+        // The semaphore is never closed.
+        let _place = controller.telemetry_reads.acquire().await;
+        let of_switch = |id: &SwitchId| telemetry_of(controller, *id, &job, plan.get(id), &drops);
+        try_join_all(switches.iter().map(of_switch)).await
+    };
+    let switches = sample.get(age, take).await?;
+    let registry = controller.registry();
+    // By id: another job may have the name by now.
+    let losses = registry.get(job.id).map(|record| &record.losses);
+    let new = losses.map(|losses| losses.since(known(job.id)).copied().collect());
+    Ok(JobTelemetry {
+        id: job.id,
+        switches,
+        losses: new.unwrap_or_default(),
+        reported: losses.map_or(0, Losses::reported),
+        forgotten: losses.map_or(0, Losses::forgotten),
+    })
+}
+
+async fn telemetry_of(
+    controller: &Controller,
+    id: SwitchId,
+    job: &Job,
+    plan: Option<&SwitchPlan>,
+    drops: &TailDrops,
+) -> Result<api::SwitchTelemetry, SchemaError> {
+    let shares = || job.shares.iter().filter(|(at, _)| at.switch == id);
+    let sources = || {
+        let here = |((_, member), _): &((_, &Member), _)| {
+            controller.fabric.host(member.host).attached.switch == id
+        };
+        job.ranks().zip(&job.sources).filter(here)
+    };
+    let cells = CounterCell::of_job(job.counter)
+        .chain(shares().flat_map(|(_, share)| CounterCell::of_share(*share)))
+        .chain(sources().flat_map(|(_, source)| CounterCell::of_source(*source)));
+    let name = &controller.fabric.switch(id).name;
+    let look = drops.look();
+    let counted = match read(controller, id, cells).await? {
+        Ok(counted) => counted,
+        Err(problem) => {
+            return Ok(api::SwitchTelemetry {
+                counters: Some(counters::away(name, problem)),
+                ..api::SwitchTelemetry::default()
+            });
+        }
+    };
+
+    let client = controller.client(id);
+    let counters = counted.of_job(name, job.counter);
+    let replicas = plan.map_or(0, |plan| plan.replicas() as u64);
+    Ok(api::SwitchTelemetry {
+        tail_dropped: drops.reckon(look, id, &counters, replicas),
+        counters: Some(counters),
+        ports: shares()
+            .map(|(at, share)| api::PortCounters {
+                port: at.port.0.into(),
+                port_name: controller.fabric.port_name(*at),
+                peer: peer_of(controller, *at),
+                ..counted.of_share(*share)
             })
-        }));
-        Ok(of_switches.await?)
-    }
+            .collect(),
+        sources: sources()
+            .map(|((rank, _), source)| counted.of_source(rank.0.into(), *source))
+            .collect(),
+        digest_lists_dropped: client.map_or(0, |client| client.digest_lists_dropped()),
+    })
+}
 
-    /// The job's counters by switch, port and source, at most `age` old, and the reported losses
-    /// after the first `known` ones.
-    ///
-    /// # Errors
-    /// No job has that name.
-    /// There is no such job.
-    pub async fn telemetry(
-        &self,
-        name: &str,
-        age: Duration,
-        known: impl Fn(JobId) -> u64,
-    ) -> Result<JobTelemetry, JobRequestError> {
-        let (JobState { job, switches, .. }, plan, sample, drops) = {
-            let registry = self.registry();
-            let record = registry.named(name)?;
-            let (plan, sample) = (Arc::clone(&record.plan), Arc::clone(&record.sample));
-            let drops = Arc::clone(&record.tail_drops);
-            (state_alone(record), plan, sample, drops)
-        };
-        let take = async {
-            // The semaphore is never closed.
-            let _place = self.telemetry_reads.acquire().await;
-            let of_switch = |id: &SwitchId| self.telemetry_of(*id, &job, plan.get(id), &drops);
-            try_join_all(switches.iter().map(of_switch)).await
-        };
-        let switches = sample.get(age, take).await?;
-        let registry = self.registry();
-        // By id: another job may have the name by now.
-        let losses = registry.get(job.id).map(|record| &record.losses);
-        let new = losses.map(|losses| losses.since(known(job.id)).copied().collect());
-        Ok(JobTelemetry {
-            id: job.id,
-            switches,
-            losses: new.unwrap_or_default(),
-            reported: losses.map_or(0, Losses::reported),
-            forgotten: losses.map_or(0, Losses::forgotten),
-        })
+/// The host or switch at the other end of a port, by name.
+fn peer_of(controller: &Controller, port: SwitchPort) -> String {
+    let host = controller
+        .fabric
+        .hosts()
+        .iter()
+        .find(|host| host.attached == port);
+    match (host, controller.fabric.across(port)) {
+        (Some(host), _) => host.name.clone(),
+        (None, Some(far)) => controller.fabric.switch(far.switch).name.clone(),
+        (None, None) => String::new(),
     }
+}
 
-    async fn telemetry_of(
-        &self,
-        id: SwitchId,
-        job: &Job,
-        plan: Option<&SwitchPlan>,
-        drops: &TailDrops,
-    ) -> Result<api::SwitchTelemetry, SchemaError> {
-        let shares = || job.shares.iter().filter(|(at, _)| at.switch == id);
-        let sources = || {
-            let here = |((_, member), _): &((_, &Member), _)| {
-                self.fabric.host(member.host).attached.switch == id
-            };
-            job.ranks().zip(&job.sources).filter(here)
-        };
-        let cells = CounterCell::of_job(job.counter)
-            .chain(shares().flat_map(|(_, share)| CounterCell::of_share(*share)))
-            .chain(sources().flat_map(|(_, source)| CounterCell::of_source(*source)));
-        let name = &self.fabric.switch(id).name;
-        let look = drops.look();
-        let counted = match self.read(id, cells).await? {
-            Ok(counted) => counted,
-            Err(problem) => {
-                return Ok(api::SwitchTelemetry {
-                    counters: Some(counters::away(name, problem)),
-                    ..api::SwitchTelemetry::default()
-                });
-            }
-        };
-
-        let client = self.client(id);
-        let counters = counted.of_job(name, job.counter);
-        let replicas = plan.map_or(0, |plan| plan.replicas() as u64);
-        Ok(api::SwitchTelemetry {
-            tail_dropped: drops.reckon(look, id, &counters, replicas),
-            counters: Some(counters),
-            ports: shares()
-                .map(|(at, share)| api::PortCounters {
-                    port: at.port.0.into(),
-                    port_name: self.fabric.port_name(*at),
-                    peer: self.peer_of(*at),
-                    ..counted.of_share(*share)
-                })
-                .collect(),
-            sources: sources()
-                .map(|((rank, _), source)| counted.of_source(rank.0.into(), *source))
-                .collect(),
-            digest_lists_dropped: client.map_or(0, |client| client.digest_lists_dropped()),
-        })
-    }
-
-    /// The host or switch at the other end of a port, by name.
-    fn peer_of(&self, port: SwitchPort) -> String {
-        let host = self
-            .fabric
-            .hosts()
-            .iter()
-            .find(|host| host.attached == port);
-        match (host, self.fabric.across(port)) {
-            (Some(host), _) => host.name.clone(),
-            (None, Some(far)) => self.fabric.switch(far.switch).name.clone(),
-            (None, None) => String::new(),
-        }
-    }
-
-    /// Reads counter cells from a switch, or returns why that failed.
-    async fn read(
-        &self,
-        id: SwitchId,
-        cells: impl Iterator<Item = CounterCell>,
-    ) -> Result<Result<Counted, String>, SchemaError> {
-        let cells = Cells::new(self.program().names(), cells)?;
-        Ok(match self.client(id) {
-            Ok(client) => (cells.read(&client).await).map_err(|error| error.to_string()),
-            Err(problem) => Err(problem),
-        })
-    }
+/// Reads counter cells from a switch, or returns why that failed.
+async fn read(
+    controller: &Controller,
+    id: SwitchId,
+    cells: impl Iterator<Item = CounterCell>,
+) -> Result<Result<Counted, String>, SchemaError> {
+    let cells = Cells::new(controller.program().names(), cells)?;
+    Ok(match controller.client(id) {
+        Ok(client) => (cells.read(&client).await).map_err(|error| error.to_string()),
+        Err(problem) => Err(problem),
+    })
 }
 
 /// Stores the loss reports of a switch until its digest lists end.

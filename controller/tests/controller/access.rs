@@ -4,12 +4,16 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use tempfile::TempDir;
+use tonic::body::Body;
 use tonic::client::Grpc;
+use tonic::codegen::Service;
 use tonic::codegen::http::uri::PathAndQuery;
+use tonic::codegen::http::{self, StatusCode};
 use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
 use ultima_api::client::{self, Client, ClientError};
@@ -326,4 +330,42 @@ async fn a_member_cannot_attend_or_leave_as_another() {
     }
     assert_eq!(client.job("train").await.unwrap(), before);
     client.leave(seats[1].leave("train")).await.unwrap();
+}
+
+/// Metrics are served beside the control API, to the roles that may read.
+#[tokio::test]
+async fn metrics_are_for_operators_and_viewers() {
+    let authority = Authority::new();
+    let config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        tls: Some(authority.server()),
+        ..Target::of_run().config_for(include_str!("../../../topologies/star4.yaml"), "star.yaml")
+    };
+    let handle = standby(config).await.unwrap();
+    let address = handle.address().to_string();
+    for (role, expected) in [
+        (Role::Operator, StatusCode::OK),
+        (Role::Viewer, StatusCode::OK),
+        (Role::Agent, StatusCode::FORBIDDEN),
+        (Role::Controller, StatusCode::FORBIDDEN),
+    ] {
+        let tls = authority.holder(role, "h1");
+        let endpoint = client::endpoint(&address, Some(&tls)).unwrap();
+        let mut channel = endpoint.connect().await.unwrap();
+        std::future::poll_fn(|context| Service::poll_ready(&mut channel, context))
+            .await
+            .unwrap();
+        let request = http::Request::get("/metrics").body(Body::empty()).unwrap();
+        let answer = channel.call(request).await.unwrap();
+        assert_eq!(answer.status(), expected, "{role}");
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let is_answered = text.contains("ultima_controller_");
+        assert_eq!(is_answered, expected == StatusCode::OK, "{role}: {text}");
+        assert_eq!(
+            text.contains("may not call metrics"),
+            !is_answered,
+            "{text}"
+        );
+    }
 }

@@ -140,7 +140,9 @@ async fn the_switch_holds_exactly_what_is_planned(target: Target) {
         .chain(plan.values().flat_map(SwitchPlan::entities));
     assert_eq!(read_all(target, &switch).await, expected(target, all));
 
-    let counters = handle.controller().counters("train").await.unwrap();
+    let counters = server::counters(handle.controller(), "train")
+        .await
+        .unwrap();
     assert_eq!(counters.len(), 1);
     handle.controller().delete_job("train").await.unwrap();
     assert_eq!(read_all(target, &switch).await, expected(target, &base));

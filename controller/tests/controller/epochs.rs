@@ -657,7 +657,7 @@ async fn an_operator_can_cancel_a_pending_change() {
     assert_eq!(too_long.0, Code::InvalidArgument, "{}", too_long.1);
     let mut watch = site.client.watch_job("train").await.unwrap();
     site.resize(&["h1", "h2", "h3"], day).await.unwrap();
-    let metrics = site.handle.as_ref().unwrap().controller().metrics_text();
+    let metrics = site.handle.as_ref().unwrap().metrics()();
     let under_way = "ultima_controller_changes_under_way 1";
     assert!(metrics.lines().any(|it| it == under_way), "{metrics}");
     let in_the_way = refusal(site.client.evict("train", Named::Rank(0), "").await);

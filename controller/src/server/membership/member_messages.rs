@@ -2,21 +2,24 @@
 //! members.
 
 use std::iter;
+use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::mpsc;
 use ultima_api::v1::attend_response::Order as Message;
-use ultima_api::v1::{self as api, BeginEpoch, CancelEpoch};
+use ultima_api::v1::{self as api, BeginEpoch, CancelEpoch, PrepareEpoch, prepare_epoch};
 use ultima_planner::job::{JobId, Rank};
+use ultima_planner::membership::Succession;
 
-use super::super::controller::Controller;
+use super::super::controller::{Controller, JobState, state_alone};
 use super::super::error::JobRequestError;
-use super::super::joining::Proof;
-use super::super::registry::{Record, Stage};
+use super::super::membership::preparation::Preparation;
+use super::super::messages::{any_seat, seat_of};
+use super::super::proof::{Proof, check_member};
+use super::super::registry::record::{Record, Stage};
+use super::super::report::record_key;
 use super::super::seats::Seat;
 use super::super::sessions::{Attributes, Order};
-use super::follow::beginning;
-use super::preparation::Unmade;
-use super::sanitize;
 
 /// A message from a member.
 #[derive(Debug)]
@@ -38,126 +41,126 @@ pub enum Opened {
     Missed(Vec<Message>),
 }
 
-impl Controller {
-    /// Opens a session for a member that has joined in that epoch; `number` is the epoch's job id,
-    /// or 0 if unknown. A member that was disconnected when its epoch ended, and has a place in the
-    /// next, receives the messages that it missed.
-    ///
-    /// # Errors
-    /// No job has that name, the rank has not joined, another member has it, its settings differ from the others', or the epoch is over.
-    pub fn attend(
-        &self,
-        name: &str,
-        (epoch, number): (u32, u32),
-        rank: u32,
-        proof: Proof<'_>,
-        attributes: Attributes,
-    ) -> Result<Opened, JobRequestError> {
-        // Locked to the end: a removal, a leave or a change of members after this sees the session.
-        let registry = self.registry();
-        let now = registry.named(name)?;
-        let Some(record) = registry.numbered(name, epoch, number) else {
-            let missed = missed(now, (epoch, number), rank);
-            let (next, rank, becomes) = missed.ok_or_else(|| over(now, epoch, rank))?;
-            self.check_member(now, becomes, proof)?;
-            let begin = beginning(now);
-            // The message is built without the lock.
-            drop(registry);
-            let prepare = Message::Prepare(self.prepared(&next.make(self), rank));
-            let messages = iter::once(prepare).chain(begin.map(Message::Begin));
-            return Ok(Opened::Missed(messages.collect()));
-        };
-        let joined = u16::try_from(rank)
-            .ok()
-            .map(Rank)
-            .filter(|rank| record.seats.state(*rank) == Some(Seat::Joined));
-        let not_joined = || JobRequestError::NotJoined {
-            name: name.to_owned(),
-            rank,
-            epoch,
-        };
-        let rank = joined.ok_or_else(not_joined)?;
-        self.check_member(record, rank, proof)?;
-        // Members of the next epoch have the settings of this one.
-        let current = (now.job.id != record.job.id).then_some((now.job.id, None));
-        for (job, own) in [(record.job.id, Some(rank))].into_iter().chain(current) {
-            if let Some(mismatch) = self.sessions.mismatch(job, own, &attributes) {
-                return Err(JobRequestError::Settings {
-                    name: name.to_owned(),
-                    rank: rank.0,
-                    mismatch,
-                });
-            }
-        }
-        let mut messages = Vec::new();
-        if record.stage == Stage::Current && registry.next_of(record.job.id).is_none() {
-            // The member may have prepared for a change that was cancelled while it was
-            // disconnected.
-            messages.push(Message::Cancel(CancelEpoch {}));
-        }
-        if let Some(first_operation) = record.origin.as_ref().and_then(|origin| origin.first) {
-            messages.push(Message::Begin(BeginEpoch {
-                job_id: record.job.id.0.into(),
-                first_operation,
-            }));
-        }
-        let who = (record.job.id, rank);
-        let orders = self.sessions.add(who, attributes, messages);
-        if begins_together(record) {
-            self.sessions.meet(record.job.id, record.job.members.len());
-        }
-        Ok(Opened::Session(who, orders))
-    }
-
-    /// Starts the operations of an epoch that is decided by now, if all members have a session.
-    pub(super) fn meet(&self, id: JobId) {
-        let registry = self.registry();
-        if let Some(record) = registry.get(id).filter(|record| begins_together(record)) {
-            self.sessions.meet(id, record.job.members.len());
+/// Opens a session for a member that has joined in that epoch; `number` is the epoch's job id,
+/// or 0 if unknown. A member that was disconnected when its epoch ended, and has a place in the
+/// next, receives the messages that it missed.
+///
+/// # Errors
+/// No job has that name, the rank has not joined, another member has it, its settings differ from the others', or the epoch is over.
+pub fn attend(
+    controller: &Controller,
+    name: &str,
+    (epoch, number): (u32, u32),
+    rank: u32,
+    proof: Proof<'_>,
+    attributes: Attributes,
+) -> Result<Opened, JobRequestError> {
+    // Locked to the end: a removal, a leave or a change of members after this sees the session.
+    let registry = controller.registry();
+    let now = registry.named(name)?;
+    let Some(record) = registry.numbered(name, epoch, number) else {
+        let missed = missed(now, (epoch, number), rank);
+        let (next, rank, becomes) = missed.ok_or_else(|| over(now, epoch, rank))?;
+        check_member(&controller.fabric, now, becomes, proof)?;
+        let begin = beginning(now);
+        // The message is built without the lock.
+        drop(registry);
+        let prepare = Message::Prepare(prepared(controller, &prepare(controller, next), rank));
+        let messages = iter::once(prepare).chain(begin.map(Message::Begin));
+        return Ok(Opened::Missed(messages.collect()));
+    };
+    let joined = u16::try_from(rank)
+        .ok()
+        .map(Rank)
+        .filter(|rank| record.seats.state(*rank) == Some(Seat::Joined));
+    let not_joined = || JobRequestError::NotJoined {
+        name: name.to_owned(),
+        rank,
+        epoch,
+    };
+    let rank = joined.ok_or_else(not_joined)?;
+    check_member(&controller.fabric, record, rank, proof)?;
+    // Members of the next epoch have the settings of this one.
+    let current = (now.job.id != record.job.id).then_some((now.job.id, None));
+    for (job, own) in [(record.job.id, Some(rank))].into_iter().chain(current) {
+        if let Some(mismatch) = controller.sessions.mismatch(job, own, &attributes) {
+            return Err(JobRequestError::Settings {
+                name: name.to_owned(),
+                rank: rank.0,
+                mismatch,
+            });
         }
     }
+    let mut messages = Vec::new();
+    if record.stage == Stage::Current && registry.next_of(record.job.id).is_none() {
+        // The member may have prepared for a change that was cancelled while it was
+        // disconnected.
+        messages.push(Message::Cancel(CancelEpoch {}));
+    }
+    if let Some(first_operation) = record.origin.as_ref().and_then(|origin| origin.first) {
+        messages.push(Message::Begin(BeginEpoch {
+            job_id: record.job.id.0.into(),
+            first_operation,
+        }));
+    }
+    let who = (record.job.id, rank);
+    let orders = controller.sessions.add(who, attributes, messages);
+    if begins_together(record) {
+        controller
+            .sessions
+            .meet(record.job.id, record.job.members.len());
+    }
+    Ok(Opened::Session(who, orders))
+}
 
-    /// Processes a message from a member.
-    pub(in super::super) fn receive(&self, (job, rank): (JobId, Rank), message: FromMember) {
-        {
-            let mut registry = self.registry();
-            let change_of = |number: u32| {
-                let id = u16::try_from(number).ok().map(JobId)?;
-                // Ignores messages about other jobs' changes.
-                let next = registry.next_of(job)?;
-                (next.job.id == id).then_some(id)
-            };
-            match message {
-                FromMember::Prepared(api::EpochPledge { job_id, operation }) => {
-                    if let Some(id) = change_of(job_id)
-                        && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
-                    {
-                        change.pledged(rank, operation);
-                    }
-                }
-                FromMember::Refusal(api::EpochRefusal { job_id, reason }) => {
-                    if let Some(id) = change_of(job_id)
-                        && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
-                    {
-                        change.refused(rank, sanitize(&reason));
-                    }
-                }
-                FromMember::Suspects(api::Suspects { ranks }) => {
-                    if let Some(record) = registry.get_mut(job) {
-                        let most = record.job.members.len();
-                        let known = |rank: u32| {
-                            u16::try_from(rank)
-                                .ok()
-                                .filter(|it| usize::from(*it) < most)
-                        };
-                        let of = ranks.into_iter().filter_map(known).map(Rank);
-                        record.suspicion.report(rank, of);
-                    }
+/// Starts the operations of an epoch that is decided by now, if all members have a session.
+pub fn meet(controller: &Controller, id: JobId) {
+    let registry = controller.registry();
+    if let Some(record) = registry.get(id).filter(|record| begins_together(record)) {
+        controller.sessions.meet(id, record.job.members.len());
+    }
+}
+
+/// Processes a message from a member.
+pub fn receive(controller: &Controller, (job, rank): (JobId, Rank), message: FromMember) {
+    {
+        let mut registry = controller.registry();
+        let change_of = |number: u32| {
+            let id = u16::try_from(number).ok().map(JobId)?;
+            // Ignores messages about other jobs' changes.
+            let next = registry.next_of(job)?;
+            (next.job.id == id).then_some(id)
+        };
+        match message {
+            FromMember::Prepared(api::EpochPledge { job_id, operation }) => {
+                if let Some(id) = change_of(job_id)
+                    && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
+                {
+                    change.pledged(rank, operation);
                 }
             }
+            FromMember::Refusal(api::EpochRefusal { job_id, reason }) => {
+                if let Some(id) = change_of(job_id)
+                    && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
+                {
+                    change.refused(rank, sanitize(&reason));
+                }
+            }
+            FromMember::Suspects(api::Suspects { ranks }) => {
+                if let Some(record) = registry.get_mut(job) {
+                    let most = record.job.members.len();
+                    let known = |rank: u32| {
+                        u16::try_from(rank)
+                            .ok()
+                            .filter(|it| usize::from(*it) < most)
+                    };
+                    let of = ranks.into_iter().filter_map(known).map(Rank);
+                    record.suspicion.report(rank, of);
+                }
+            }
         }
-        self.sessions.notify(job);
     }
+    controller.sessions.notify(job);
 }
 
 /// The member's place in the epoch that followed its own, as data for the missed message, and the
@@ -195,4 +198,91 @@ fn over(now: &Record, epoch: u32, rank: u32) -> JobRequestError {
         first: now.origin.as_ref().and_then(|origin| origin.first),
         fate,
     }
+}
+
+/// Records that a member of the previous epoch is ready to receive its message, which waits for
+/// room.
+pub fn waits_to_send(controller: &Controller, of: &Preparation, rank: Rank) {
+    let mut registry = controller.registry();
+    if let Some(change) = registry
+        .get_mut(of.job.id)
+        .and_then(|it| it.change.as_mut())
+    {
+        change.waits(rank);
+    }
+}
+
+/// Records that the message was sent.
+pub fn is_sent(controller: &Controller, of: &Preparation, rank: Rank) {
+    let is_new = {
+        let mut registry = controller.registry();
+        let record = registry.get_mut(of.job.id);
+        let change = record.and_then(|it| it.change.as_mut());
+        change.is_some_and(|change| change.told(rank, Instant::now()))
+    };
+    if is_new {
+        controller.sessions.notify(of.job.id);
+    }
+}
+
+/// The message for a member of the previous epoch.
+pub fn prepared(controller: &Controller, of: &Preparation, rank: Rank) -> PrepareEpoch {
+    let place = match of.succession.becomes(rank) {
+        Some(rank) => {
+            let seat = seat_of(controller, &of.job, rank, of.seat.clone());
+            record_key(controller, &of.job, rank);
+            prepare_epoch::Place::Seat(seat)
+        }
+        None => {
+            let why = of.succession.left_out().get(&rank).cloned();
+            prepare_epoch::Place::LeftOut(why.unwrap_or_default())
+        }
+    };
+    PrepareEpoch {
+        epoch: of.job.epoch.0.into(),
+        job_id: of.job.id.0.into(),
+        place: Some(place),
+    }
+}
+
+/// The input of a [`Preparation`]: copied while the registry is locked, processed afterwards.
+pub struct Unmade {
+    next: JobState,
+    succession: Arc<Succession>,
+}
+
+impl Unmade {
+    /// From the record of a new epoch; none for a job's first.
+    pub fn of(next: &Record) -> Option<Self> {
+        Some(Unmade {
+            next: state_alone(next),
+            succession: Arc::clone(&next.origin.as_ref()?.succession),
+        })
+    }
+}
+
+/// Builds the message that announces an epoch.
+pub fn prepare(controller: &Controller, Unmade { next, succession }: Unmade) -> Preparation {
+    Preparation {
+        seat: any_seat(controller, &next),
+        job: next.job,
+        succession,
+    }
+}
+
+/// The message with the epoch's first operation, once it is decided.
+pub fn beginning(next: &Record) -> Option<BeginEpoch> {
+    Some(BeginEpoch {
+        job_id: next.job.id.0.into(),
+        first_operation: next.origin.as_ref()?.first?,
+    })
+}
+
+/// A client's text, shortened and without control characters, for one line.
+pub fn sanitize(text: &str) -> String {
+    const LONGEST: usize = 200;
+    text.chars()
+        .filter(|it| !it.is_control())
+        .take(LONGEST)
+        .collect()
 }

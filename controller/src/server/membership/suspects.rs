@@ -10,12 +10,16 @@ use ultima_planner::job::{JobId, Rank};
 use ultima_planner::membership::{Lost, Terms, Turned};
 use ultima_planner::names::some_of;
 
-use super::super::controller::{Controller, lock};
+use super::super::controller::Controller;
 use super::super::error::JobRequestError;
-use super::super::registry::{Registry, Stage};
+use super::super::lock::lock;
+use super::super::membership::change::{JOIN_WAIT, evict_all};
+use super::super::membership::follow::in_span;
+use super::super::notify::pause_after_scan;
+use super::super::registry::Registry;
+use super::super::registry::record::Stage;
+use super::super::report::report_member;
 use super::super::sessions::Sessions;
-use super::follow::in_span;
-use super::pause_after_scan;
 
 /// The result of a scan of a job.
 #[derive(Debug, Default)]
@@ -72,151 +76,149 @@ impl Drop for Evicting {
     }
 }
 
-impl Controller {
-    /// Scans jobs for suspects, each whenever its members' states may have changed.
-    pub(in super::super) async fn keep_suspecting(self: Arc<Self>) {
-        let mut events = self.sessions.listen();
-        let all = |registry: &Registry| registry.iter().map(|it| it.job.id).collect();
-        let mut ids: BTreeSet<JobId> = all(&self.registry());
-        if !ids.is_empty() {
-            sleep(self.timers.takeover).await;
-            ids = all(&self.registry());
+/// Scans jobs for suspects, each whenever its members' states may have changed.
+pub async fn keep_suspecting(controller: Arc<Controller>) {
+    let mut events = controller.sessions.listen();
+    let all = |registry: &Registry| registry.iter().map(|it| it.job.id).collect();
+    let mut ids: BTreeSet<JobId> = all(&controller.registry());
+    if !ids.is_empty() {
+        sleep(controller.timers.takeover).await;
+        ids = all(&controller.registry());
+    }
+    let mut dues = Dues::default();
+    loop {
+        let begun = Instant::now();
+        for id in ids {
+            dues.set(id, suspect(&controller, id, begun));
         }
-        let mut dues = Dues::default();
-        loop {
-            let begun = Instant::now();
-            for id in ids {
-                dues.set(id, self.suspect(id, begun));
+        pause_after_scan(begun.elapsed()).await;
+        let wait = async {
+            match dues.first() {
+                Some(due) => sleep_until(due.into()).await,
+                None => std::future::pending().await,
             }
-            pause_after_scan(begun.elapsed()).await;
-            let wait = async {
-                match dues.first() {
-                    Some(due) => sleep_until(due.into()).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let changed = tokio::select! {
-                changed = events.next() => match changed {
-                    Some(changed) => changed,
-                    None => return,
-                },
-                () = wait => Vec::new(),
-            };
-            let registry = self.registry();
-            let concerned = changed.into_iter().filter_map(|id| registry.current_of(id));
-            ids = concerned.chain(dues.due_by(Instant::now())).collect();
+        };
+        let changed = tokio::select! {
+            changed = events.next() => match changed {
+                Some(changed) => changed,
+                None => return,
+            },
+            () = wait => Vec::new(),
+        };
+        let registry = controller.registry();
+        let concerned = changed.into_iter().filter_map(|id| registry.current_of(id));
+        ids = concerned.chain(dues.due_by(Instant::now())).collect();
+    }
+}
+
+/// Scans one job, reports changes and evicts overdue suspects. Returns the time of the next
+/// scan without an event.
+fn suspect(controller: &Arc<Controller>, id: JobId, now: Instant) -> Option<Instant> {
+    let Look {
+        turned,
+        overdue,
+        due,
+    } = look_for_suspects(controller, id, now);
+    if !turned.is_empty() {
+        report_suspects(controller, id, turned);
+    }
+    if !overdue.is_empty() {
+        let evicting = Evicting {
+            registry: Arc::clone(&controller.registry),
+            sessions: Arc::clone(&controller.sessions),
+            id,
+        };
+        let evicts = Arc::clone(controller);
+        // A task of its own: a slow switch must not delay scans of other jobs.
+        controller.in_background(async move {
+            let _evicting = evicting;
+            evict_suspects(&evicts, id, &overdue).await;
+        });
+    }
+    due
+}
+
+#[tracing::instrument(name = "suspect", skip_all, fields(job, id, epoch))]
+fn report_suspects(controller: &Controller, id: JobId, turned: Vec<Turned>) {
+    if let Some(record) = controller.registry().get(id) {
+        in_span(&record.job);
+    }
+    for turned in turned {
+        let (rank, kind) = match turned {
+            Turned::Suspected(rank) => (rank, Kind::Suspected),
+            Turned::Cleared(rank) => (rank, Kind::Cleared),
+        };
+        match kind {
+            Kind::Suspected => tracing::info!(rank = rank.0, "member suspected"),
+            _ => tracing::info!(rank = rank.0, "member no longer suspected"),
+        }
+        report_member(controller, id, rank, kind, "");
+    }
+}
+
+fn look_for_suspects(controller: &Controller, id: JobId, now: Instant) -> Look {
+    let mut registry = controller.registry();
+    let current = registry.get(id).filter(|it| it.stage == Stage::Current);
+    let Some(seen) = current.map(|it| registry.seen(&controller.sessions, it)) else {
+        return Look::default();
+    };
+    let is_changing = registry.next_of(id).is_some();
+    let Some(record) = registry.get_mut(id) else {
+        return Look::default();
+    };
+    let mut look = Look {
+        turned: record.suspicion.look(&seen, now),
+        ..Look::default()
+    };
+    // A change in progress or a requested eviction takes precedence; its end triggers a scan.
+    let is_free = !is_changing && record.change.is_none() && !record.is_evicting;
+    let bound = record.job.eviction.bound().filter(|_| is_free);
+    look.due = record.suspicion.due(bound, now);
+    let Some(bound) = bound else {
+        return look;
+    };
+    let kept = record.suspicion.unsure(bound, now);
+    if !kept.is_empty() {
+        record.unchanged = Some(unsure(&kept));
+    }
+    let overdue = record.suspicion.overdue(bound, now);
+    let not_before = record.evict_not_before.filter(|it| now < *it);
+    match not_before {
+        _ if overdue.is_empty() => {}
+        Some(not_before) => {
+            look.due = look.due.into_iter().chain([not_before]).min();
+        }
+        None => {
+            record.is_evicting = true;
+            look.overdue = overdue;
         }
     }
+    look
+}
 
-    /// Scans one job, reports changes and evicts overdue suspects. Returns the time of the next
-    /// scan without an event.
-    fn suspect(self: &Arc<Self>, id: JobId, now: Instant) -> Option<Instant> {
-        let Look {
-            turned,
-            overdue,
-            due,
-        } = self.look_for_suspects(id, now);
-        if !turned.is_empty() {
-            self.report_suspects(id, turned);
-        }
-        if !overdue.is_empty() {
-            let controller = Arc::clone(self);
-            let evicting = Evicting {
-                registry: Arc::clone(&self.registry),
-                sessions: Arc::clone(&self.sessions),
-                id,
-            };
-            // A task of its own: a slow switch must not delay scans of other jobs.
-            self.in_background(async move {
-                let _evicting = evicting;
-                controller.evict_suspects(id, &overdue).await;
-            });
-        }
-        due
-    }
-
-    #[tracing::instrument(name = "suspect", skip_all, fields(job, id, epoch))]
-    fn report_suspects(&self, id: JobId, turned: Vec<Turned>) {
-        if let Some(record) = self.registry().get(id) {
-            in_span(&record.job);
-        }
-        for turned in turned {
-            let (rank, kind) = match turned {
-                Turned::Suspected(rank) => (rank, Kind::Suspected),
-                Turned::Cleared(rank) => (rank, Kind::Cleared),
-            };
-            match kind {
-                Kind::Suspected => tracing::info!(rank = rank.0, "member suspected"),
-                _ => tracing::info!(rank = rank.0, "member no longer suspected"),
-            }
-            self.report_member(id, rank, kind, "");
-        }
-    }
-
-    fn look_for_suspects(&self, id: JobId, now: Instant) -> Look {
-        let mut registry = self.registry();
-        let current = registry.get(id).filter(|it| it.stage == Stage::Current);
-        let Some(seen) = current.map(|it| registry.seen(&self.sessions, it)) else {
-            return Look::default();
-        };
-        let is_changing = registry.next_of(id).is_some();
-        let Some(record) = registry.get_mut(id) else {
-            return Look::default();
-        };
-        let mut look = Look {
-            turned: record.suspicion.look(&seen, now),
-            ..Look::default()
-        };
-        // A change in progress or a requested eviction takes precedence; its end triggers a scan.
-        let is_free = !is_changing && record.change.is_none() && !record.is_evicting;
-        let bound = record.job.eviction.bound().filter(|_| is_free);
-        look.due = record.suspicion.due(bound, now);
-        let Some(bound) = bound else {
-            return look;
-        };
-        let kept = record.suspicion.unsure(bound, now);
-        if !kept.is_empty() {
-            record.unchanged = Some(unsure(&kept));
-        }
-        let overdue = record.suspicion.overdue(bound, now);
-        let not_before = record.evict_not_before.filter(|it| now < *it);
-        match not_before {
-            _ if overdue.is_empty() => {}
-            Some(not_before) => {
-                look.due = look.due.into_iter().chain([not_before]).min();
-            }
-            None => {
-                record.is_evicting = true;
-                look.overdue = overdue;
-            }
-        }
-        look
-    }
-
-    async fn evict_suspects(self: &Arc<Self>, id: JobId, ranks: &[Rank]) {
-        let seconds = {
-            let registry = self.registry();
-            registry
-                .get(id)
-                .map_or(0, |record| record.job.eviction.seconds())
-        };
-        let why = format!("it was suspected for {seconds} s");
-        let gone = ranks.iter().map(|rank| (*rank, why.clone())).collect();
-        let terms = Terms {
-            join: super::JOIN_WAIT,
-            // A member that does not answer during the eviction gets its own time as a suspect.
-            lost: Lost::Cancel,
-        };
-        let error = match self.evict_all(id, gone, terms).await {
-            // They came back while this waited.
-            Ok(_) | Err(JobRequestError::SameMembers { .. }) => return,
-            Err(error) => error,
-        };
-        tracing::warn!(%error, "suspected members were not evicted");
-        if let Some(record) = self.registry().get_mut(id) {
-            record.unchanged = Some(format!("suspected members were not evicted: {error}"));
-            record.evict_not_before = Some(Instant::now() + self.timers.eviction_retry);
-        }
+async fn evict_suspects(controller: &Arc<Controller>, id: JobId, ranks: &[Rank]) {
+    let seconds = {
+        let registry = controller.registry();
+        registry
+            .get(id)
+            .map_or(0, |record| record.job.eviction.seconds())
+    };
+    let why = format!("it was suspected for {seconds} s");
+    let gone = ranks.iter().map(|rank| (*rank, why.clone())).collect();
+    let terms = Terms {
+        join: JOIN_WAIT,
+        // A member that does not answer during the eviction gets its own time as a suspect.
+        lost: Lost::Cancel,
+    };
+    let error = match evict_all(controller, id, gone, terms).await {
+        // They came back while this waited.
+        Ok(_) | Err(JobRequestError::SameMembers { .. }) => return,
+        Err(error) => error,
+    };
+    tracing::warn!(%error, "suspected members were not evicted");
+    if let Some(record) = controller.registry().get_mut(id) {
+        record.unchanged = Some(format!("suspected members were not evicted: {error}"));
+        record.evict_not_before = Some(Instant::now() + controller.timers.eviction_retry);
     }
 }
 

@@ -16,7 +16,7 @@ use ultima_planner::update::{Untranslatable, creations};
 use crate::p4rt::{Order, SwitchClient};
 use crate::server::controller::Controller;
 use crate::server::error::BringUpError;
-use crate::server::registry::Wanted;
+use crate::server::registry::record::Wanted;
 use crate::server::switch::{Desired, OnSwitch};
 
 /// The slowest switch that is waited for: a thousand updates a second.

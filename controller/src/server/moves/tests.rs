@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use ultima_p4::names::replica::TRUNK_RID;
-use ultima_planner::fabric::{Fabric, HostId, SwitchPort, TrunkId};
+use ultima_planner::fabric::{Element, Fabric, HostId, SwitchPort, TrunkId};
 use ultima_planner::job::{GroupId, Rank};
 use ultima_planner::moves::{Change, Round};
 use ultima_planner::plan::{self, Copy, Entity};
@@ -17,7 +17,7 @@ use ultima_planner::target::PortNumber;
 use ultima_planner::testing::{Case, cases, fabric_of, spec, tight_cases};
 use ultima_planner::tree::JobTree;
 
-use super::*;
+use super::super::moves::*;
 use crate::server::registry::Registry;
 
 /// Compiled once, not for each case.

@@ -9,7 +9,8 @@ use ultima_planner::ledger::Refusal;
 use ultima_planner::membership::{Attendance, Origin, Seen, View};
 use ultima_planner::plan::JobPlan;
 
-use super::{Record, Registry, Stage};
+use super::super::registry::Registry;
+use super::super::registry::record::{Record, Stage};
 use crate::server::error::JobRequestError;
 use crate::server::seats::{Attempt, Seat, Seats};
 use crate::server::sessions::Sessions;

@@ -6,64 +6,14 @@ use std::time::SystemTime;
 
 use ultima_p4runtime::names::Names;
 use ultima_planner::fabric::{Fabric, Health, SwitchId};
-use ultima_planner::job::{Job, JobId, Rank};
-use ultima_planner::ledger::{Ledger, Refitted, Refusal};
-use ultima_planner::moves::{Moved, Planned};
+use ultima_planner::job::{Job, JobId};
+use ultima_planner::ledger::{Ledger, Refusal};
+use ultima_planner::moves::Moved;
 use ultima_planner::plan::JobPlan;
 use ultima_planner::routing::Routes;
 
-use super::{Record, Registry};
-
-/// A job's plan and the reasons why it is not better.
-#[derive(Clone, Debug)]
-pub(super) struct Standing {
-    pub job: Arc<Job>,
-    pub plan: Arc<JobPlan>,
-    pub cut_off: Vec<Rank>,
-    pub stays: Option<Refusal>,
-    pub lingers: BTreeSet<SwitchId>,
-}
-
-impl From<Refitted> for Standing {
-    fn from(refitted: Refitted) -> Self {
-        let Refitted {
-            job,
-            plan,
-            cut_off,
-            stays,
-        } = refitted;
-        Standing {
-            job: Arc::new(job),
-            plan: Arc::new(plan),
-            cut_off,
-            stays,
-            lingers: BTreeSet::new(),
-        }
-    }
-}
-
-impl Standing {
-    /// A new job's plan.
-    pub fn new((job, plan): &Planned) -> Self {
-        Standing {
-            job: Arc::clone(job),
-            plan: Arc::clone(plan),
-            cut_off: Vec::new(),
-            stays: None,
-            lingers: BTreeSet::new(),
-        }
-    }
-
-    fn of(record: &Record) -> Self {
-        Standing {
-            job: Arc::clone(&record.job),
-            plan: Arc::clone(&record.plan),
-            cut_off: record.cut_off.clone(),
-            stays: record.stays.clone(),
-            lingers: record.lingers.clone(),
-        }
-    }
-}
+use super::super::registry::Registry;
+use super::super::registry::record::{Record, Standing};
 
 /// The plans of all jobs for another health of the fabric.
 #[derive(Debug)]
@@ -107,13 +57,6 @@ impl Refit {
                 false
             }
         }
-    }
-}
-
-impl Record {
-    fn may_finish(&self, is_sure: impl Fn(&SwitchId, JobId) -> bool) -> bool {
-        let id = self.job.id;
-        !self.lingers.is_empty() && self.lingers.iter().all(|at| is_sure(at, id))
     }
 }
 

@@ -1,0 +1,83 @@
+//! The configuration of a controller.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ultima_api::address::{DEFAULT_LISTEN, Listen};
+use ultima_grpc::tls::ServerTls;
+use ultima_planner::fabric::Fabric;
+use ultima_planner::fabric::damping::Terms;
+use ultima_planner::program::Program;
+
+use super::error::ServeError;
+use super::timers::Timers;
+
+/// The configuration of a controller.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The fabric.
+    pub fabric: Fabric,
+    /// The program for its switches.
+    pub program: Program,
+    /// Where the control API listens; port 0 takes any free port.
+    pub listen: Listen,
+    /// Certificates. With them the API speaks TLS only, and a client's certificate must name its role.
+    pub tls: Option<ServerTls>,
+    /// True to serve every client of a TCP address other than loopback without TLS.
+    pub insecure: bool,
+    /// How long a switch may take to answer at the start, and how long a failed bring-up is
+    /// retried.
+    pub patience: Duration,
+    /// The store's file; without one the store is in memory.
+    pub state: Option<PathBuf>,
+    /// True to remove the jobs of another store from the switches. Otherwise a switch with such jobs is left alone.
+    pub take_over: bool,
+    /// The longest interval between two comparisons of a switch with the desired state.
+    pub audit_every: Duration,
+    /// True to repair drift when it is found; false to only log it until a client requests a sync.
+    pub repair: bool,
+    /// Bits per second at which each rank sends unless its agent chooses a rate. None for no limit, or a low one if a switch
+    /// drops bursts, as BMv2 does.
+    pub agent_rate: Option<u64>,
+    /// The most jobs of a client with a certificate; none for no limit.
+    pub jobs_per_client: Option<usize>,
+    /// Damping of elements that fail and come back.
+    pub terms: Terms,
+    /// Timers that no operator sets.
+    pub timers: Timers,
+}
+
+/// Default of [`Config::audit_every`].
+pub const AUDIT_EVERY: Duration = Duration::from_secs(30);
+
+impl Config {
+    /// The defaults for a fabric: Ultima's own program, [`DEFAULT_LISTEN`], five seconds for the
+    /// switches to answer.
+    ///
+    /// # Errors
+    /// The embedded program is not as the compilers printed it.
+    pub fn new(fabric: Fabric) -> Result<Self, ServeError> {
+        let program = Program::own(&fabric)?;
+        Ok(Config::with_program(fabric, program))
+    }
+
+    /// The defaults with another program.
+    pub fn with_program(fabric: Fabric, program: Program) -> Self {
+        Config {
+            fabric,
+            program,
+            listen: DEFAULT_LISTEN.into(),
+            tls: None,
+            insecure: false,
+            patience: Duration::from_secs(5),
+            state: None,
+            take_over: false,
+            audit_every: AUDIT_EVERY,
+            repair: true,
+            agent_rate: None,
+            jobs_per_client: None,
+            terms: Terms::default(),
+            timers: Timers::default(),
+        }
+    }
+}

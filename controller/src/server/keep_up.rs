@@ -1,0 +1,198 @@
+//! The task of a switch: it connects to the switch, and makes it match the desired state.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::time::{Instant, sleep, sleep_until};
+use ultima_planner::fabric::{Element, SwitchId};
+
+use super::controller::{Controller, PANIC_PAUSE};
+use super::error::BringUpError;
+use super::gnmi::listen_to;
+use super::port_counters::PortCounters;
+use super::port_status::PortStatus;
+use super::report::record_switch;
+use super::switch::{Found, Lost, ManagedSwitch};
+use super::telemetry::listen;
+use crate::p4rt::SwitchClient;
+
+/// Takes a switch's reports of losses, port states and port counters while the controller is connected to it.
+pub fn hear(controller: &Arc<Controller>, switch: &ManagedSwitch) {
+    listen(controller, switch);
+    listen_to::<PortStatus>(controller, switch.id);
+    listen_to::<PortCounters>(controller, switch.id);
+}
+
+/// Runs [`keep_up`] and restarts it after a panic.
+pub async fn keep_up_for_good(controller: &Arc<Controller>, id: SwitchId) {
+    let switch = &controller.switches[id.0];
+    while AssertUnwindSafe(keep_up(controller, id))
+        .catch_unwind()
+        .await
+        .is_err()
+    {
+        tracing::error!(
+            switch = switch.name(),
+            "the switch's task has panicked; reconnecting"
+        );
+        switch.mark_dirty();
+        switch.disconnect("the controller's task for this switch has panicked".into());
+        sleep(controller.audit_every.min(PANIC_PAUSE)).await;
+    }
+}
+
+/// Reconnects a switch whenever the connection is lost, and makes it match the desired state: then,
+/// when it is woken, again after a failure, periodically, and when an interrupted write may have
+/// taken effect late.
+async fn keep_up(controller: &Arc<Controller>, id: SwitchId) {
+    let switch = &controller.switches[id.0];
+    // A random pause spreads the audits, which take long for a whole fabric.
+    let next_audit = || {
+        Instant::now()
+            + controller
+                .audit_every
+                .mul_f64(rand::random_range(0.5..=1.0))
+    };
+    let (mut audit, mut retry) = (next_audit(), Retry::default());
+    loop {
+        let work = async {
+            tokio::select! {
+                () = switch.woken() => {}
+                () = retry.due() => {}
+                () = sleep_until(audit) => return controller.audit_one(switch).await,
+                () = switch.needs_read() => return controller.audit_one(switch).await,
+            }
+            catch_up(controller, switch).await
+        };
+        tokio::select! {
+            lost = switch.lost() => {
+                record_switch(controller, switch);
+                if lost == Lost::Silent {
+                    // It may have restarted, and then has no entries.
+                    switch.mark_dirty();
+                    controller.see(Element::Transit(id), false);
+                }
+            }
+            is_current = work => {
+                retry = retry.after(is_current, 10 * controller.timers.retry);
+                if audit <= Instant::now() {
+                    audit = next_audit();
+                }
+                continue;
+            }
+        }
+        let failed = |error: &BringUpError| {
+            record_switch(controller, switch);
+            if error.is_silence() {
+                switch.mark_dirty();
+                controller.see(Element::Transit(id), false);
+            }
+        };
+        let client = switch.reconnect(failed).await;
+        // A short interruption ends here, not only when the switch has been resynced.
+        let part = Element::Transit(id);
+        if !controller.condition().is_lost(part) {
+            controller.see(part, true);
+        }
+        match restore(controller, switch, client).await {
+            Ok(()) => {
+                controller.see(part, true);
+                record_switch(controller, switch);
+            }
+            Err(error) => {
+                controller.see(part, false);
+                switch.note(&error);
+                record_switch(controller, switch);
+                switch.failed(&error).await;
+            }
+        }
+    }
+}
+
+/// Writes the differences between a switch and the desired state. Returns false if the switch does
+/// not match it.
+#[tracing::instrument(name = "write", skip_all, fields(switch = switch.name()))]
+async fn catch_up(controller: &Controller, switch: &ManagedSwitch) -> bool {
+    let Ok(client) = switch.client() else {
+        return true;
+    };
+    let writing = controller.changes.write_to(&switch.turn).await;
+    if controller.open().is_err() {
+        return true;
+    }
+    let asked = switch.asked();
+    let client = writing.client(&client);
+    let attempt = switch.catch_up(&client, &controller.desired()).await;
+    drop(writing);
+    if let Err(error) = &attempt {
+        tracing::warn!(switch = switch.name(), %error, "not as desired yet; retrying");
+    }
+    switch.attempted(asked, &attempt);
+    controller.note_ready();
+    match attempt.is_ok() {
+        true => controller.retry_waiting(),
+        // Only some jobs' entries may have been refused.
+        false => controller.finish_waiting(),
+    }
+    attempt.is_ok()
+}
+
+#[tracing::instrument(name = "restore", skip_all, fields(switch = switch.name()))]
+async fn restore(
+    controller: &Arc<Controller>,
+    switch: &ManagedSwitch,
+    client: SwitchClient,
+) -> Result<(), BringUpError> {
+    // Without the right to write: loading a program may take a minute.
+    let mut found = switch.load(&client, &controller.desired()).await?;
+    let _writing = loop {
+        let writing = controller.changes.write_to(&switch.turn).await;
+        let with_deadline = writing.client(&client);
+        match switch
+            .come_up(&with_deadline, found, &controller.desired())
+            .await
+        {
+            // A reroute interrupted this, the switch is healthy. It may have some of its
+            // entries by now.
+            Err(error) if error.is_given_up() => found = Found::OurProgram,
+            come_up => {
+                come_up?;
+                break writing;
+            }
+        }
+    };
+    switch.is_up(client);
+    // The desired state may have changed while the switch was away.
+    switch.wake();
+    hear(controller, switch);
+    tracing::info!(switch = switch.name(), "switch reconnected");
+    controller.note_ready();
+    controller.retry_waiting();
+    Ok(())
+}
+
+/// When a failed attempt to write to a switch is repeated.
+#[derive(Clone, Copy, Default)]
+struct Retry(Option<(Instant, Duration)>);
+
+impl Retry {
+    /// The first pause. It doubles with each failure in sequence.
+    const FIRST: Duration = Duration::from_millis(20);
+
+    /// Returns when an attempt is due; never after a success.
+    async fn due(self) {
+        match self.0 {
+            Some((at, _)) => sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// After an attempt; `most` is the longest pause.
+    fn after(self, is_current: bool, most: Duration) -> Self {
+        let pause = self.0.map_or(Self::FIRST, |(_, pause)| 2 * pause);
+        let pause = pause.min(most);
+        Retry((!is_current).then(|| (Instant::now() + pause, pause)))
+    }
+}

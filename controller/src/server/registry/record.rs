@@ -1,0 +1,145 @@
+//! The record of one epoch of a job, and the desired state that records add up to.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use ultima_api::Line;
+use ultima_planner::fabric::{HostId, SwitchId};
+use ultima_planner::job::{Job, JobId, Rank};
+use ultima_planner::ledger::{Refitted, Refusal};
+use ultima_planner::membership::{Change, Origin, Suspicion};
+use ultima_planner::moves::Planned;
+use ultima_planner::plan::JobPlan;
+use ultima_planner::routing::Routes;
+
+use crate::server::losses::Losses;
+use crate::server::sample::Sample;
+use crate::server::seats::Seats;
+use crate::server::tail_drops::TailDrops;
+
+/// One epoch of an installed job.
+#[derive(Debug)]
+pub struct Record {
+    pub job: Arc<Job>,
+    pub plan: Arc<JobPlan>,
+    /// When this controller began to desire the plan.
+    pub planned_at: SystemTime,
+    pub seats: Seats,
+    /// True once all its switches have had all its entries: members may begin.
+    pub is_ready: bool,
+    /// Reported losses; they are dropped with the job, because another one may get its id.
+    pub losses: Losses,
+    /// The last counters that were read from its switches.
+    pub sample: Arc<Sample>,
+    /// Drops in its switches' queues.
+    pub tail_drops: Arc<TailDrops>,
+    /// Members that cannot reach some others while elements are down, in rank order. Their paths
+    /// are kept.
+    pub cut_off: Vec<Rank>,
+    /// Why it was not rerouted around elements that are down or drained.
+    pub stays: Option<Refusal>,
+    /// Switches that are not known to have the new paths: its plan keeps the old ones until they
+    /// do.
+    pub lingers: BTreeSet<SwitchId>,
+    /// The relation of this epoch to the job's current one.
+    pub stage: Stage,
+    /// The origin of this epoch; none for a job's first.
+    pub origin: Option<Origin>,
+    /// The change that leads to this epoch, until it has ended.
+    pub change: Option<Change>,
+    /// Suspected members.
+    pub suspicion: Suspicion,
+    /// Why the last change of members did not happen.
+    pub unchanged: Option<String>,
+    /// The earliest time of the next eviction, after one was refused.
+    pub evict_not_before: Option<Instant>,
+    /// True while an eviction of suspects is in progress.
+    pub is_evicting: bool,
+}
+
+/// The relation of an epoch to its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The job's current epoch.
+    Current,
+    /// The next epoch, if its change is decided.
+    Coming,
+    /// The previous epoch; some members may still be in it.
+    Leaving,
+}
+
+/// The desired state of all switches.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub routes: Arc<Routes>,
+    /// All epochs of all jobs, by id.
+    pub jobs: Vec<Planned>,
+}
+
+impl Record {
+    /// True if it keeps old paths, and all switches that it waits for have the new ones: of those `is_sure`.
+    pub fn may_finish(&self, is_sure: impl Fn(&SwitchId, JobId) -> bool) -> bool {
+        let id = self.job.id;
+        !self.lingers.is_empty() && self.lingers.iter().all(|at| is_sure(at, id))
+    }
+
+    /// True if a member on a host gets a rank in another epoch only: all members have left, or the one that had it knows the
+    /// key. The rows and columns of a grid do not change one by one.
+    pub fn may_rejoin(&self, host: HostId) -> bool {
+        let (job, seats) = (&self.job, &self.seats);
+        (seats.all_left() || seats.is_vacated_on(host)) && Line::of(&job.name).is_none()
+    }
+}
+
+/// A job's plan and the reasons why it is not better.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    pub job: Arc<Job>,
+    pub plan: Arc<JobPlan>,
+    pub cut_off: Vec<Rank>,
+    pub stays: Option<Refusal>,
+    pub lingers: BTreeSet<SwitchId>,
+}
+
+impl From<Refitted> for Standing {
+    fn from(refitted: Refitted) -> Self {
+        let Refitted {
+            job,
+            plan,
+            cut_off,
+            stays,
+        } = refitted;
+        Standing {
+            job: Arc::new(job),
+            plan: Arc::new(plan),
+            cut_off,
+            stays,
+            lingers: BTreeSet::new(),
+        }
+    }
+}
+
+impl Standing {
+    /// A new job's plan.
+    pub fn new((job, plan): &Planned) -> Self {
+        Standing {
+            job: Arc::clone(job),
+            plan: Arc::clone(plan),
+            cut_off: Vec::new(),
+            stays: None,
+            lingers: BTreeSet::new(),
+        }
+    }
+
+    /// A record's plan.
+    pub fn of(record: &Record) -> Self {
+        Standing {
+            job: Arc::clone(&record.job),
+            plan: Arc::clone(&record.plan),
+            cut_off: record.cut_off.clone(),
+            stays: record.stays.clone(),
+            lingers: record.lingers.clone(),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Reporting events of jobs and elements: to the event log, to watchers of jobs, and to tasks that follow members.
+
+use std::sync::Arc;
+
+use ultima_api::v1::MembershipEvent;
+use ultima_api::v1::membership_event::Kind;
+use ultima_planner::fabric::Element;
+use ultima_planner::job::{Job, JobId, Rank};
+
+use super::controller::Controller;
+use super::switch::ManagedSwitch;
+
+/// Reports an event of a member in an installed epoch.
+pub fn report_member(controller: &Controller, id: JobId, rank: Rank, kind: Kind, reason: &str) {
+    let job = controller
+        .registry()
+        .get(id)
+        .map(|record| Arc::clone(&record.job));
+    if let Some(job) = job {
+        report(controller, &job, kind, Some(rank), None, reason.to_owned());
+    }
+}
+
+/// Reports an event of an installed epoch.
+pub fn report_epoch(
+    controller: &Controller,
+    id: JobId,
+    kind: Kind,
+    first: Option<u32>,
+    reason: String,
+) {
+    let job = controller
+        .registry()
+        .get(id)
+        .map(|record| Arc::clone(&record.job));
+    if let Some(job) = job {
+        report(controller, &job, kind, None, first, reason);
+    }
+}
+
+/// Reports an event of an epoch that may be gone.
+pub fn report(
+    controller: &Controller,
+    job: &Job,
+    kind: Kind,
+    rank: Option<Rank>,
+    first: Option<u32>,
+    reason: String,
+) {
+    let member = rank.and_then(|rank| job.members.get(usize::from(rank.0)));
+    let event = MembershipEvent {
+        kind: kind.into(),
+        epoch: job.epoch.0.into(),
+        rank: rank.map(|rank| rank.0.into()),
+        host: member.map_or_else(String::new, |it| {
+            controller.fabric.host(it.host).name.clone()
+        }),
+        first_operation: first,
+        reason,
+    };
+    let mut message = format!("epoch {}", job.epoch.0);
+    if let Some(rank) = rank {
+        message = format!("rank {rank} on {}, {message}", event.host);
+    }
+    if !event.reason.is_empty() {
+        message = format!("{message}: {}", event.reason);
+    }
+    let object = format!("job/{}", job.name);
+    controller.log.add(object, reason_of(kind), &message);
+    controller.events.tell((job.name.as_str().into(), event));
+    controller.sessions.notify(job.id);
+}
+
+/// Records that the member with a rank receives the key of a sealed job.
+pub fn record_key(controller: &Controller, job: &Job, rank: Rank) {
+    if job.key.is_some() {
+        let host = &controller
+            .fabric
+            .host(job.members[usize::from(rank.0)].host)
+            .name;
+        let message = format!("rank {rank} on {host}, epoch {}", job.epoch.0);
+        let object = format!("job/{}", job.name);
+        controller.log.add(object, "KeyFetched", &message);
+    }
+}
+
+/// Records that a switch was lost, refused or connected, if it was not recorded yet.
+pub fn record_switch(controller: &Controller, switch: &ManagedSwitch) {
+    let object = || format!("switch/{}", switch.name());
+    match switch.news() {
+        None => {}
+        Some(None) => controller.log.add(object(), "Connected", ""),
+        Some(Some(problem)) => controller.log.add(object(), "NotReady", &problem),
+    }
+}
+
+/// Records that an element was drained, or is used again.
+pub fn record_drain(controller: &Controller, part: Element, drained: bool) {
+    let kind = match part {
+        Element::Switch(_) | Element::Transit(_) => "switch",
+        Element::Port(_) => "port",
+        Element::Trunk(_) => "link",
+    };
+    let object = format!("{kind}/{}", controller.fabric().name_of(part));
+    let reason = if drained { "Drained" } else { "Undrained" };
+    controller.log.add(object, reason, "");
+}
+
+/// The reason of an event of members.
+pub fn reason_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Unspecified => "",
+        Kind::Joined => "Joined",
+        Kind::Left => "Left",
+        Kind::Suspected => "Suspected",
+        Kind::Cleared => "Recovered",
+        Kind::Installed => "EpochInstalled",
+        Kind::LeftOut => "Removed",
+        Kind::Decided => "EpochDecided",
+        Kind::Cancelled => "EpochCancelled",
+        Kind::Fenced => "EpochFenced",
+        Kind::Deleted => "Deleted",
+    }
+}

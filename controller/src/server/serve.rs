@@ -1,0 +1,303 @@
+//! Serving the control API: as a single controller, or as one of several that share etcd.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tonic::service::Routes;
+use ultima_api::address::Listen;
+use ultima_api::v1::GetStandingResponse;
+use ultima_api::v1::control_server::ControlServer;
+use ultima_api::v1::leadership_server::LeadershipServer;
+
+use super::access::{Guard, METRICS, admit};
+use super::call_rates::CallRates;
+use super::candidate::Candidate;
+use super::config::Config;
+use super::controller::Controller;
+use super::error::ServeError;
+use super::gate::Gate;
+use super::journal::Lead;
+use super::leadership_service::{LeadershipService, standing_of};
+use super::listen::{self, Listener, Secured};
+use super::metrics::metrics_text;
+use super::service::ControlService;
+use super::start::start;
+use crate::store::etcd::{self, Election, Leader};
+use crate::store::{Embedded, Store, StoreError};
+
+/// A controller that no other shares its store with. Dropping it ends everything except the switches' forwarding.
+pub struct Handle {
+    controller: Arc<Controller>,
+    server: Server,
+}
+
+/// A controller that shares etcd with others. Dropping it ends everything except the switches' forwarding.
+pub struct CandidateHandle {
+    candidate: Arc<Candidate>,
+    server: Server,
+    work: JoinHandle<()>,
+}
+
+/// Brings up every switch of the fabric (program, routes), then serves the control API.
+///
+/// # Errors
+/// The fabric exceeds a limit, a switch does not answer or refuses, or the address is taken.
+/// Nothing keeps running then.
+pub async fn serve(config: Config) -> Result<Handle, ServeError> {
+    serve_on(config, None).await
+}
+
+/// The same, with a store that only this controller uses; none for the one in `config`.
+///
+/// # Errors
+/// As for [`serve`].
+pub async fn serve_on(
+    mut config: Config,
+    store: Option<Arc<dyn Store>>,
+) -> Result<Handle, ServeError> {
+    let bound = Bound::new(&config).await?;
+    let store = match store {
+        Some(store) => store,
+        None => {
+            // Jobs in memory end with their controller, and nothing else could remove them.
+            config.take_over |= config.state.is_none();
+            Arc::new(open_store(&config)?)
+        }
+    };
+    // Boxed, because it is large and callers keep it on their stacks.
+    let controller = Box::pin(start(config, store, Lead::Alone)).await?;
+    let service = ControlServer::new(ControlService::new(Arc::clone(&controller)));
+    let rates = CallRates::default();
+    let routes = Routes::new(Guard::new(service, &rates));
+    let leads = Arc::clone(&controller);
+    let metrics = text_of(&controller);
+    let server = bound.serve((routes, rates), move || standing_of(&leads), metrics);
+    Ok(Handle { controller, server })
+}
+
+/// Serves the control API as one of the controllers that share etcd: as a standby, and as the leader
+/// while etcd has elected it. Clients reach it at `advertise`, or where it listens.
+///
+/// # Errors
+/// The address is taken, or an address of etcd is malformed.
+pub async fn serve_with_etcd(
+    config: Config,
+    store: etcd::Config,
+    advertise: Option<String>,
+) -> Result<CandidateHandle, ServeError> {
+    let bound = Bound::new(&config).await?;
+    let itself = Leader {
+        address: advertise.unwrap_or_else(|| bound.listener.address.to_string()),
+        fabric: config.fabric.digest(),
+        program: config.program.cookie(),
+    };
+    let election = Election::new(store, itself).map_err(StoreError::from)?;
+    let candidate = Arc::new(Candidate::new(config, election));
+    let rates = CallRates::default();
+    let gate = Gate::new(Arc::clone(&candidate));
+    let routes = Routes::new(Guard::new(gate, &rates));
+    let stands = Arc::clone(&candidate);
+    let metered = Arc::clone(&candidate);
+    let metrics = move || metered.metrics_text();
+    let server = bound.serve((routes, rates), move || stands.standing(), metrics);
+    let work = tokio::spawn({
+        let candidate = Arc::clone(&candidate);
+        async move { candidate.work().await }
+    });
+    Ok(CandidateHandle {
+        candidate,
+        server,
+        work,
+    })
+}
+
+/// Checks that strangers cannot reach the control API, unless the operator allows it.
+fn check_listen(config: &Config) -> Result<(), ServeError> {
+    let listen = || config.listen.clone();
+    match (&config.listen, &config.tls) {
+        (Listen::Unix(_), Some(_)) => Err(ServeError::TlsOnUnix { listen: listen() }),
+        (Listen::Tcp(address), None)
+            if !config.insecure && !address.ip().to_canonical().is_loopback() =>
+        {
+            Err(ServeError::Open { listen: listen() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn open_store(config: &Config) -> Result<Embedded, StoreError> {
+    match &config.state {
+        Some(path) => Embedded::open(path),
+        None => Embedded::in_memory(),
+    }
+}
+
+/// The socket and the certificates of a server that does not run yet.
+struct Bound {
+    listener: Listener,
+    secured: Secured,
+}
+
+impl Bound {
+    async fn new(config: &Config) -> Result<Self, ServeError> {
+        check_listen(config)?;
+        let secured = Secured::new(config.tls.clone())?;
+        let listener = listen::bind(&config.listen).await?;
+        Ok(Bound { listener, secured })
+    }
+
+    /// Serves these routes, the controller's standing, and its metrics.
+    fn serve(
+        self,
+        (routes, rates): (Routes, CallRates),
+        standing: impl Fn() -> GetStandingResponse + Send + Sync + 'static,
+        metrics: impl Fn() -> String + Clone + Send + Sync + 'static,
+    ) -> Server {
+        let Bound { listener, secured } = self;
+        let leadership = LeadershipServer::new(LeadershipService::new(standing));
+        let routes = routes.add_service(Guard::new(leadership, &rates));
+        let metrics =
+            get(
+                async move |request: axum::extract::Request| match admit(&rates, &request) {
+                    Ok(_) => answer(metrics).await,
+                    Err(refused) => {
+                        (StatusCode::FORBIDDEN, refused.message().to_owned()).into_response()
+                    }
+                },
+            );
+        let router = routes.into_axum_router().route(METRICS.0, metrics);
+        let routes = Routes::from(router);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let address = listener.address.clone();
+        let task = tokio::spawn(listener.serve((secured, routes), async {
+            // An error means that the handle was dropped, which also stops the server.
+            let _ = stopped.await;
+        }));
+        let stop = Some(stop);
+        Server {
+            address,
+            stop,
+            task,
+        }
+    }
+}
+
+/// The metrics as an answer. Computing them may block.
+async fn answer(metrics: impl Fn() -> String + Send + 'static) -> Response {
+    const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    match tokio::task::spawn_blocking(metrics).await {
+        Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// Returns a function for a controller's present metrics as OpenMetrics text.
+fn text_of(controller: &Arc<Controller>) -> impl Fn() -> String + Clone + Send + Sync + use<> {
+    let controller = Arc::clone(controller);
+    move || metrics_text(&controller, None)
+}
+
+/// A running server. Dropping it ends all calls.
+struct Server {
+    address: Listen,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    /// Stops accepting, and waits until clients have read all pending answers, at most this long.
+    async fn stop(&mut self, limit: Duration) {
+        drop(self.stop.take());
+        // The task may have ended before.
+        if !self.task.is_finished() && timeout(limit, &mut self.task).await.is_err() {
+            tracing::warn!(timeout = ?limit, "stopped although clients have not read their answers");
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Handle {
+    /// The address of the control API.
+    pub fn address(&self) -> &Listen {
+        &self.server.address
+    }
+
+    /// The controller, for calls without gRPC.
+    pub fn controller(&self) -> &Arc<Controller> {
+        &self.controller
+    }
+
+    /// Returns a function for the present metrics as OpenMetrics text.
+    pub fn metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
+        text_of(&self.controller)
+    }
+
+    /// Stops serving and ends pending calls. The switches keep their entries.
+    pub async fn stop(mut self) {
+        self.controller.close();
+        self.server.stop(self.controller.timers.stop).await;
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.controller.close();
+    }
+}
+
+impl CandidateHandle {
+    /// The address of the control API.
+    pub fn address(&self) -> &Listen {
+        &self.server.address
+    }
+
+    /// Returns the reason when the controller has ended without being stopped, which is a defect.
+    pub async fn ended(&mut self) -> String {
+        let ended = tokio::select! {
+            work = &mut self.work => work,
+            server = &mut self.server.task => server,
+        };
+        let panicked = ended.err().map(|error| error.to_string());
+        panicked.unwrap_or_else(|| "the listener has ended".into())
+    }
+
+    /// Returns a function for the present metrics as OpenMetrics text: the controller's role, and
+    /// while it leads everything that a single controller reports.
+    pub fn metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
+        let candidate = Arc::clone(&self.candidate);
+        move || candidate.metrics_text()
+    }
+
+    /// The controller, while it leads.
+    pub fn leader(&self) -> Option<Arc<Controller>> {
+        self.candidate.leader()
+    }
+
+    /// Stops serving, ends pending calls and the lease. The switches keep their entries.
+    pub async fn stop(mut self) {
+        self.work.abort();
+        if let Some(leadership) = self.candidate.step_down() {
+            leadership.resign().await;
+        }
+        self.server.stop(self.candidate.stop_timeout()).await;
+    }
+}
+
+impl Drop for CandidateHandle {
+    fn drop(&mut self) {
+        self.work.abort();
+        self.candidate.step_down();
+    }
+}

@@ -20,7 +20,7 @@ fn run(cores: &mut [Core], id: OperationId, buckets: &mut [Vec<f32>], buf: &mut 
     let mut idle = false;
     while !std::mem::replace(&mut idle, true) {
         for from in 0..cores.len() {
-            while let Some(transmit) = cores[from].poll_transmit(now, buf) {
+            while let Some(transmit) = cores[from].next_datagram(now, buf) {
                 idle = false;
                 let datagram = &buf[..transmit.len];
                 match transmit.to {
@@ -132,7 +132,7 @@ fn hostile(criterion: &mut Criterion) {
             core.start(Time::ZERO, id, vec![1.0; 100_000])
                 .expect("starts");
         }
-        let sent = other.poll_transmit(Time::ZERO, &mut buf).expect("a packet");
+        let sent = other.next_datagram(Time::ZERO, &mut buf).expect("a packet");
         for (what, at) in [("tag", SLOT_AT), ("payload", sent.len - 1)] {
             let mut forged = buf[..sent.len].to_vec();
             forged[at] ^= 1;

@@ -151,7 +151,7 @@ fn attack(options: &Options) -> Result<(), Box<dyn Error>> {
         let mut buf = vec![0; core.max_datagram()];
         let mut sent = 0;
         while sent < 64
-            && let Some(transmit) = core.poll_transmit(Time::ZERO, &mut buf)
+            && let Some(transmit) = core.next_datagram(Time::ZERO, &mut buf)
         {
             if transmit.to == Destination::Rank(rank) {
                 let mut datagram = buf[..transmit.len].to_vec();

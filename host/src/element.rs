@@ -64,6 +64,11 @@ impl Element {
         }
     }
 
+    /// True if packets carry values as they are in memory: [`in_place`].
+    pub(crate) const fn is_in_place(self) -> bool {
+        matches!(self, Element::F32) && cfg!(target_endian = "little")
+    }
+
     /// Reads values into all of the given room.
     pub(crate) fn read(self, bytes: &[u8], values: &mut [f32]) {
         fn each<const N: usize>(bytes: &[u8], values: &mut [f32], value: impl Fn([u8; N]) -> f32) {
@@ -129,6 +134,12 @@ impl Element {
                 .for_each(|value| *value = self.rounded(*value)),
         }
     }
+}
+
+/// The bytes of values in memory.
+pub(crate) fn in_place(values: &[f32]) -> &[u8] {
+    // SAFETY: bytes need no alignment and have no invalid content, so all of the values are in the middle.
+    unsafe { values.align_to() }.1
 }
 
 /// Writes values as bf16, little-endian, with the instructions of the CPU at hand.

@@ -83,7 +83,9 @@ pub use cause::{Cause, Causes, CutOnTheWay, Losses, Phase, SlotGone};
 pub use codec::{Codec, Coding};
 pub use collective::{Collective, Error, Observer};
 pub use config::{Config, ConfigError, EarlyBounds, Gather, GatherStart, Pacing, ReceiveBuffer};
-pub use core::{CheckPacket, Core, Destination, Event, Heard, HeardInRound, StartError, Transmit};
+pub use core::{
+    Batch, CheckPacket, Core, Destination, Event, Heard, HeardInRound, StartError, Transmit,
+};
 pub use driver::port::{PortAddress, PortConfig};
 pub use driver::thread::{Prober, Report, Stopped};
 pub use driver::udp::UdpConfig;

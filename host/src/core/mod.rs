@@ -1,7 +1,7 @@
 //! The protocol as a state machine: no I/O, no clock.
 //!
 //! A driver calls [`Core::start`] for each AllReduce, [`Core::handle_datagram`] for each received UDP
-//! payload, [`Core::poll_transmit`] until it returns none, [`Core::handle_timeout`] at the time that
+//! payload, [`Core::poll_transmit`] until the batch stays empty, [`Core::handle_timeout`] at the time that
 //! [`Core::poll_timeout`] returns, and takes results from [`Core::poll_event`]. The same calls with the same
 //! times give the same packets and the same bits.
 //!
@@ -13,6 +13,7 @@
 //! | `collect.rs` | the others' shards: aggregates |
 //! | `congestion.rs` | measurements and reports of queues; the sending rate |
 //! | `credit.rs` | flow control: how many packets a receiver has room for |
+//! | `batch.rs` | datagrams that leave together |
 //! | `outbox.rs` | packets to send, in order |
 //! | `early.rs` | packets that arrive before the operation starts here |
 //! | `check.rs` | check packets, which show which paths work |
@@ -47,6 +48,7 @@
 //! and after ten of them and ten seconds the next one does not start ([`StartError::Alone`]). A packet that
 //! arrives after it was given up still counts until its slot or operation closes.
 
+mod batch;
 mod check;
 mod collect;
 mod congestion;
@@ -88,6 +90,8 @@ use crate::timeout::Policy;
 use crate::trace::{Happened, Sink, Timer};
 use crate::values::Spare;
 
+pub use batch::Batch;
+pub(crate) use batch::Queued;
 pub use check::{CheckPacket, Heard, HeardInRound};
 pub use start::StartError;
 
@@ -115,7 +119,7 @@ pub enum Destination {
     Group,
 }
 
-/// A datagram to send. Its bytes are in the buffer of [`Core::poll_transmit`].
+/// A datagram to send. Its bytes are in the buffer of [`Core::next_datagram`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// The destination.
@@ -238,7 +242,7 @@ impl Core {
         self.tracer = Tracer::new(self.config.rank, sink);
     }
 
-    /// Length of the longest datagram that [`Core::poll_transmit`] writes.
+    /// Length of the longest datagram that this rank sends.
     pub fn max_datagram(&self) -> usize {
         packet::max_datagram(&self.config)
     }
@@ -249,8 +253,8 @@ impl Core {
         bounded.chain(self.exact.due()).min()
     }
 
-    /// When [`Core::poll_transmit`], after returning none, may return a datagram without another event:
-    /// pacing, or a repeated notice.
+    /// When there may be a datagram to send again without another event, after there was none: pacing, or a
+    /// repeated notice.
     pub fn poll_transmit_at(&self) -> Option<Time> {
         let credit = self.credit.ready_at(self.may_need_credit());
         if credit == Some(Time::ZERO) {

@@ -1,5 +1,6 @@
 //! One AllReduce at one rank: both phases, from its start until its last packet is sent.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use ultima_wire::{Feedback, Header, Kind};
@@ -21,6 +22,7 @@ use crate::trace::{Fate, Happened, Timer};
 use crate::values::{Bucket, Spare, Values};
 
 use super::Destination;
+use super::batch::InCore;
 use super::collect::Collect;
 use super::credit::Credit;
 use super::early::count;
@@ -66,8 +68,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) packet: Packet,
     /// None if values are only counted.
     pub(super) values: Option<&'a [f32]>,
-    /// Number of values.
-    pub(super) count: usize,
+    /// The place of its values in the bucket.
+    pub(super) range: Range<usize>,
     pub(super) coding: Coding,
     /// The ranks that its aggregate counts. None after the operation has ended.
     pub(super) reduce: Option<&'a Reduce>,
@@ -694,12 +696,12 @@ impl Operation {
             _ => self.layout.slot(packet.owner, packet.slot),
         };
         Some(Outgoing {
-            count: range.len(),
             coding: self.coding,
             values: match packet.kind {
-                Kind::Gather => self.bucket.aggregates(range),
-                _ => self.bucket.own().get(range),
+                Kind::Gather => self.bucket.aggregates(range.clone()),
+                _ => self.bucket.own().get(range.clone()),
             },
+            range,
             reduce: self.waiting.as_ref().map(|waiting| &waiting.reduce),
             slots: self.layout.slots(packet.owner),
             budget: self.waits.until(packet.to).since(now),
@@ -707,6 +709,14 @@ impl Operation {
             t_c: timeouts.t_c(bucket, stage),
             packet,
         })
+    }
+
+    /// The values of a packet in a batch.
+    pub(super) fn values(&self, values: &InCore) -> Option<&[f32]> {
+        match values.aggregates {
+            true => self.bucket.aggregates(values.range.clone()),
+            false => self.bucket.own().get(values.range.clone()),
+        }
     }
 
     /// Bytes of the longest slot of `rank`'s shard.
@@ -728,7 +738,7 @@ impl Operation {
                 last: false,
                 to,
             },
-            count: 0,
+            range: 0..0,
             coding: self.coding,
             values: None,
             reduce: None,

@@ -362,7 +362,7 @@ pub(super) fn write(
     let start = header.emit(buf);
     let payload = &mut buf[start..];
     if has_values {
-        let values = (*values, outgoing.count);
+        let values = (*values, outgoing.range.len());
         return write_values(config.element, values, counted, payload).behind(start);
     }
     let Queues {

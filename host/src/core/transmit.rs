@@ -1,46 +1,99 @@
-//! Chooses the next datagram to send.
+//! Chooses the next datagrams to send.
 
 use ultima_wire::frame::FRAME_OVERHEAD;
-use ultima_wire::{Kind, Ticks};
+use ultima_wire::{Credit, Kind, Ticks, header_len};
 
 use crate::config::{Gather, GatherStart};
+use crate::element;
 use crate::operation::{OperationId, Part};
 use crate::rotation::Flow;
 use crate::time::Time;
 
+use super::batch::{Batch, InCore};
 use super::congestion::{Congestion, CongestionReport, Queues};
 use super::operation::Operation;
 use super::packet::{self, FeedbackFields, Written};
 use super::{Core, Destination, Transmit};
 
+/// Values of a bucket from which on packets are sent from there. The kernel copies a smaller one, which is in the cache,
+/// faster from a batch, where datagrams follow each other.
+const LARGE: usize = 1 << 20;
+/// Room for a grant of credit.
+const SHORTEST: usize = header_len(true) + Credit::LEN;
+
 impl Core {
-    /// Writes the next datagram to the front of `buf`. Values that are only counted are left out. None if there is
-    /// nothing to send now. With [`Config::key`](crate::Config::key) it is sealed. The seal does not cover the packet
-    /// number, which links assign.
+    /// Adds the datagrams that are to be sent now to an empty `batch`, as far as it has room. It must be sent, or
+    /// [`Batch::detach`]ed, before another method with `&mut self` is called. With [`Config::key`](crate::Config::key)
+    /// datagrams are sealed. The seal does not cover the packet number, which links assign.
+    pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) {
+        self.handle_timeout(now);
+        self.retire(now);
+        while batch.room().len() >= SHORTEST
+            && let Some((transmit, values)) = self.transmit(now, batch.room(), true)
+        {
+            batch.push(transmit, values);
+        }
+        if batch.is_empty() {
+            self.retire(now);
+        }
+    }
+
+    /// Writes the next datagram to the front of `buf`, for simulators. Values that are only counted are left out. None if
+    /// there is nothing to send now.
     ///
     /// A `buf` shorter than [`Core::max_datagram`] only gets a grant of credit that follows the last datagram.
     ///
     /// # Panics
     /// If `buf` is shorter than a grant.
-    pub fn poll_transmit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
-        let transmit = self.transmit(now, buf)?;
+    pub fn next_datagram(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        self.handle_timeout(now);
+        let sent = self.transmit(now, buf, false);
+        if sent.is_none() {
+            self.retire(now);
+        }
+        sent.map(|(transmit, _)| transmit)
+    }
+
+    /// The values of a packet in a batch.
+    pub(super) fn values(&self, values: &InCore) -> &[u8] {
+        let operation = self
+            .operations
+            .iter()
+            .find(|o| o.number == values.operation);
+        let values = operation.and_then(|operation| operation.values(values));
+        element::in_place(values.expect("a batch is sent before operations end"))
+    }
+
+    /// Writes the next datagram to the front of `buf`. It `may_leave` values where they are.
+    fn transmit(
+        &mut self,
+        now: Time,
+        buf: &mut [u8],
+        may_leave: bool,
+    ) -> Option<(Transmit, Option<InCore>)> {
+        let (transmit, values) = self.write_next(now, buf, may_leave)?;
         if let Some(sealer) = &mut self.sealer {
             sealer.seal(&mut buf[..transmit.len]);
         }
         self.tracer.sent(now, transmit.to, &buf[..transmit.head]);
-        Some(transmit)
+        Some((transmit, values))
     }
 
-    pub(super) fn transmit(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
-        self.handle_timeout(now);
+    fn write_next(
+        &mut self,
+        now: Time,
+        buf: &mut [u8],
+        may_leave: bool,
+    ) -> Option<(Transmit, Option<InCore>)> {
+        let whole = |transmit| (transmit, None);
         if let Some(transmit) = self.transmit_credit(now, buf, false) {
-            return Some(transmit);
+            return Some(whole(transmit));
         }
         if buf.len() < self.max_datagram() {
             return None;
         }
         if let Some(transmit) = self.transmit_report(now, buf) {
-            return Some(transmit);
+            return Some(whole(transmit));
         }
         if (self.congestion.as_ref()).is_some_and(|congestion| congestion.pacer.ready_at() > now) {
             return None;
@@ -48,15 +101,16 @@ impl Core {
         if let Some(check) = self.checks.next() {
             let written = packet::write_check(&self.config, now, &check, buf);
             self.totals.control_sent += 1;
-            return Some(self.sent(now, check.to, written));
+            return Some(whole(self.sent(now, check.to, written)));
         }
         if let Some(transmit) = self.transmit_request(now, buf) {
-            return Some(transmit);
+            return Some(whole(transmit));
         }
         for operation in &mut self.operations {
-            let id = operation.id;
+            let (id, number, part) = (operation.id, operation.number, operation.part());
+            let operation_len = operation.layout.len();
             let (timeouts, credit) = (self.timeouts.as_mut(), &mut self.credit);
-            let Some(outgoing) = operation.transmit(now, timeouts, credit) else {
+            let Some(mut outgoing) = operation.transmit(now, timeouts, credit) else {
                 continue;
             };
             let (slot, ranks) = (outgoing.packet.slot, self.config.ranks);
@@ -80,8 +134,21 @@ impl Core {
                 }),
                 incast: self.incast.own(),
             };
+            let kind = outgoing.packet.kind;
+            // Half an operation may end while its packets leave.
+            let stays = may_leave
+                && part == Part::Whole
+                && operation_len >= LARGE
+                && counted.is_empty()
+                && self.sealer.is_none()
+                && self.config.element.is_in_place();
+            let values = outgoing.values.take_if(|_| stays).map(|_| InCore {
+                operation: number,
+                range: outgoing.range.clone(),
+                aggregates: kind == Kind::Gather,
+            });
             let written = packet::write(&self.config, now, id, &outgoing, &fields, counted, buf);
-            let (kind, to) = (outgoing.packet.kind, outgoing.packet.to);
+            let to = outgoing.packet.to;
             if kind == Kind::Feedback {
                 self.totals.feedback_sent += 1;
             }
@@ -89,15 +156,15 @@ impl Core {
             if kind == Kind::Scatter {
                 self.scatter_sent(now, id);
             }
-            return Some(transmit);
+            return Some((transmit, values));
         }
-        self.retire(now);
         // After the data of earlier steps: a packet of a step says that they are sent.
         if let Some(transmit) = self.transmit_exact(now, buf) {
-            return Some(transmit);
+            return Some(whole(transmit));
         }
         let repair = self.transmit_repair(now, buf);
-        repair.or_else(|| self.transmit_credit(now, buf, true))
+        let last = repair.or_else(|| self.transmit_credit(now, buf, true));
+        last.map(whole)
     }
 
     /// Notes that a contribution of an operation was sent, perhaps the last one.

@@ -5,14 +5,14 @@
 //! system calls. The rank then opens a further socket per source, at the same address, connected to that source: Linux
 //! delivers a packet to the connected socket that matches it. Each has a buffer of its own.
 
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::RcvBufForce;
-use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, sendmsg, setsockopt};
+use quinn_udp::{RecvMeta, UdpSocketState};
 use socket2::{Domain, SockRef, Type};
 
 use super::LinkError;
@@ -76,8 +76,22 @@ impl Socket {
         self.state.max_gso_segments()
     }
 
-    pub(super) fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        self.state.try_send((&self.socket).into(), transmit)
+    /// Sends `parts`, cut into datagrams of `segment` bytes if that is given.
+    pub(super) fn send(
+        &self,
+        to: SocketAddrV4,
+        parts: &[IoSlice<'_>],
+        segment: Option<u16>,
+    ) -> nix::Result<()> {
+        let control = segment.as_ref().map(ControlMessage::UdpGsoSegments);
+        let to = SockaddrIn::from(to);
+        let (fd, flags) = (self.socket.as_raw_fd(), MsgFlags::empty());
+        loop {
+            match sendmsg(fd, parts, control.as_slice(), flags, Some(&to)) {
+                Err(nix::Error::EINTR) => {}
+                sent => return sent.map(|_| ()),
+            }
+        }
     }
 }
 

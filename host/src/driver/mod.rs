@@ -9,10 +9,7 @@ pub(crate) mod udp;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::core::Transmit;
-
-/// Datagrams per system call.
-pub(crate) const BATCH: usize = 32;
+use crate::core::{Batch, Core};
 
 /// Moves datagrams between the core and a network, in batches, without waiting.
 pub(crate) trait Link {
@@ -22,14 +19,8 @@ pub(crate) trait Link {
     /// Writable when a blocked batch may continue.
     fn out_fd(&self) -> BorrowedFd<'_>;
 
-    /// Room for the next datagram. None while a full batch waits to be sent.
-    fn slot(&mut self) -> Option<&mut [u8]>;
-
-    /// Completes the datagram written to the last [`Link::slot`].
-    fn queue(&mut self, transmit: Transmit);
-
-    /// Sends the batch. Returns false if part of it must wait.
-    fn flush(&mut self) -> Result<bool, LinkError>;
+    /// Sends a batch of the core's. Returns false if part of it must wait, for another call.
+    fn send(&mut self, batch: &mut Batch, core: &Core) -> Result<bool, LinkError>;
 
     /// Receives a batch. Returns false if there was none.
     fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError>;

@@ -12,14 +12,11 @@ pub(super) struct PacketNumbers {
 }
 
 impl PacketNumbers {
-    /// Writes the next numbers into datagrams of `len` bytes, which follow each other in `run`.
-    pub(super) fn stamp(&self, run: &mut [u8], len: usize) {
-        let mut number = self.next;
-        for datagram in run.chunks_mut(len.max(1)) {
-            if let Some(field) = datagram.get_mut(PACKET_NUMBER_AT..PACKET_NUMBER_AT + 4) {
-                field.copy_from_slice(&number.to_be_bytes());
-            }
-            number = number.wrapping_add(1);
+    /// Writes the number of the datagram that leaves after `before` others.
+    pub(super) fn stamp(&self, before: usize, datagram: &mut [u8]) {
+        if let Some(field) = datagram.get_mut(PACKET_NUMBER_AT..PACKET_NUMBER_AT + 4) {
+            let number = self.next.wrapping_add(before as u32);
+            field.copy_from_slice(&number.to_be_bytes());
         }
     }
 
@@ -37,20 +34,18 @@ mod tests {
     #[test]
     fn only_sent_packets_take_a_number() {
         let mut numbers = PacketNumbers { next: u32::MAX };
-        let mut run = vec![0; 2 * HEADER_LEN + 10];
-        for datagram in run.chunks_mut(HEADER_LEN + 10) {
-            Header::new(Kind::Scatter, 1, 1, 0, 1).emit(datagram);
-        }
-        let stamped = |numbers: &PacketNumbers, run: &mut [u8]| {
-            numbers.stamp(run, HEADER_LEN + 10);
-            let headers = run.chunks(HEADER_LEN + 10).map(Header::parse);
-            headers
-                .map(|header| header.unwrap().0.packet_number)
-                .collect::<Vec<_>>()
+        let mut datagram = vec![0; HEADER_LEN];
+        Header::new(Kind::Scatter, 1, 1, 0, 1).emit(&mut datagram);
+        let mut stamped = |numbers: &PacketNumbers, before| {
+            numbers.stamp(before, &mut datagram);
+            Header::parse(&datagram).unwrap().0.packet_number
         };
-        assert_eq!(stamped(&numbers, &mut run), [u32::MAX, 0]);
-        assert_eq!(stamped(&numbers, &mut run), [u32::MAX, 0]);
+        assert_eq!(
+            [0, 1].map(|before| stamped(&numbers, before)),
+            [u32::MAX, 0]
+        );
+        assert_eq!(stamped(&numbers, 0), u32::MAX);
         numbers.left(2);
-        assert_eq!(stamped(&numbers, &mut run), [1, 2]);
+        assert_eq!([0, 1].map(|before| stamped(&numbers, before)), [1, 2]);
     }
 }

@@ -10,10 +10,13 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, MultiHeaders, recvmmsg, sendmmsg};
 use ultima_wire::frame::{self, Endpoints, FRAME_OVERHEAD, FrameError, Mac};
 
-use crate::core::{Destination, Transmit};
+use crate::core::{Batch, Core, Destination};
 
 use super::numbers::PacketNumbers;
-use super::{BATCH, Link, LinkCounters, LinkError};
+use super::{Link, LinkCounters, LinkError};
+
+/// Frames per system call.
+const BATCH: usize = 32;
 
 /// A host's address on a network of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,10 +48,10 @@ pub(crate) struct PortLink {
     endpoints: Vec<Endpoints>,
     numbers: PacketNumbers,
     frame_len: usize,
-    /// A batch of frames to send, each `frame_len` after the one before.
+    /// Frames to send, each `frame_len` after the one before.
     out: Vec<u8>,
     out_lens: [usize; BATCH],
-    /// The unsent part of the batch: first and end.
+    /// Frames that wait: first and end.
     waiting: (usize, usize),
     out_headers: MultiHeaders<()>,
     /// A batch of received frames.
@@ -87,8 +90,38 @@ impl PortLink {
         }
     }
 
-    /// Sends the unsent part of the batch. Returns the number of sent frames.
-    fn send(&mut self) -> nix::Result<usize> {
+    /// Makes frames of the next datagrams, as many as there is room for.
+    fn fill(&mut self, batch: &mut Batch, core: &Core) {
+        let (first, end) = self.waiting;
+        if first == end {
+            self.waiting = (0, 0);
+        }
+        while self.waiting.1 < BATCH
+            && let Some(datagram) = batch.unsent().first()
+        {
+            let endpoints = match datagram.to {
+                Destination::Rank(rank) => usize::from(rank),
+                Destination::Group => self.endpoints.len() - 1,
+            };
+            let at = self.waiting.1;
+            let len = FRAME_OVERHEAD + datagram.len;
+            let frame = &mut self.out[at * self.frame_len..][..len];
+            let mut start = FRAME_OVERHEAD;
+            batch.slices(1, core, |part| {
+                frame[start..start + part.len()].copy_from_slice(part);
+                start += part.len();
+            });
+            self.numbers.stamp(0, &mut frame[FRAME_OVERHEAD..]);
+            self.numbers.left(1);
+            self.endpoints[endpoints].emit(frame);
+            self.out_lens[at] = len;
+            self.waiting.1 += 1;
+            batch.note_sent(1);
+        }
+    }
+
+    /// Sends frames that wait. Returns the number of sent frames.
+    fn send_frames(&mut self) -> nix::Result<usize> {
         let (first, end) = self.waiting;
         let slices: [[IoSlice<'_>; 1]; BATCH] = std::array::from_fn(|at| {
             let len = if at < end { self.out_lens[at] } else { 0 };
@@ -144,36 +177,18 @@ impl Link for PortLink {
         self.fd.as_fd()
     }
 
-    fn slot(&mut self) -> Option<&mut [u8]> {
-        let (first, end) = self.waiting;
-        if first == end {
-            self.waiting = (0, 0);
-        }
-        let at = self.waiting.1;
-        (at < BATCH).then(|| &mut self.out[at * self.frame_len..][FRAME_OVERHEAD..self.frame_len])
-    }
-
-    fn queue(&mut self, transmit: Transmit) {
-        let endpoints = match transmit.to {
-            Destination::Rank(rank) => usize::from(rank),
-            Destination::Group => self.endpoints.len() - 1,
-        };
-        let at = self.waiting.1;
-        let len = FRAME_OVERHEAD + transmit.len;
-        let frame = &mut self.out[at * self.frame_len..][..len];
-        self.numbers
-            .stamp(&mut frame[FRAME_OVERHEAD..], transmit.len);
-        self.numbers.left(1);
-        self.endpoints[endpoints].emit(frame);
-        self.out_lens[at] = len;
-        self.waiting.1 += 1;
-    }
-
-    fn flush(&mut self) -> Result<bool, LinkError> {
-        while self.waiting.0 < self.waiting.1 {
-            match self.send() {
+    fn send(&mut self, batch: &mut Batch, core: &Core) -> Result<bool, LinkError> {
+        loop {
+            self.fill(batch, core);
+            if self.waiting.0 == self.waiting.1 {
+                return Ok(true);
+            }
+            match self.send_frames() {
                 Ok(sent) => self.waiting.0 += sent,
-                Err(Errno::EAGAIN | Errno::ENOBUFS) => return Ok(false),
+                Err(Errno::EAGAIN | Errno::ENOBUFS) => {
+                    batch.detach(core);
+                    return Ok(false);
+                }
                 Err(Errno::EINTR) => {}
                 Err(Errno::EPIPE | Errno::ECONNRESET | Errno::ENOTCONN) => {
                     return Err(LinkError::PortClosed);
@@ -181,7 +196,6 @@ impl Link for PortLink {
                 Err(error) => return Err(LinkError::io("send to the switch's port", error)),
             }
         }
-        Ok(true)
     }
 
     fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError> {

@@ -14,7 +14,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
 use crate::codec::Coding;
-use crate::core::{CheckPacket, Core, Event, HeardInRound, StartError};
+use crate::core::{Batch, CheckPacket, Core, Event, HeardInRound, StartError};
 use crate::exact::{Exact, ExactOutcome, Incomplete};
 use crate::operation::{OperationId, Piece};
 use crate::recycling::Correction;
@@ -183,6 +183,7 @@ impl Handle {
         let run = move || {
             let data = DataThread {
                 link: connect()?,
+                batch: Batch::new(core.max_datagram()),
                 core,
                 clock: Instant::now(),
                 commands: command_queue,
@@ -261,6 +262,7 @@ impl Drop for Handle {
 struct DataThread<L> {
     core: Core,
     link: L,
+    batch: Batch,
     clock: Instant,
     commands: Receiver<Command>,
     replies: Sender<Reply>,
@@ -363,19 +365,14 @@ impl<L: Link> DataThread<L> {
         }
     }
 
-    /// Sends the core's datagrams until the link is full. Returns whether any datagram was sent, and whether
-    /// some must wait.
+    /// Sends a batch of the core's datagrams. Returns whether there was any, and whether some must wait.
     fn transmit(&mut self) -> Result<(bool, bool), LinkError> {
-        let now = self.now();
-        let mut sent = false;
-        while let Some(slot) = self.link.slot() {
-            let Some(transmit) = self.core.poll_transmit(now, slot) else {
-                break;
-            };
-            self.link.queue(transmit);
-            sent = true;
+        if self.batch.is_empty() {
+            let now = self.now();
+            self.core.poll_transmit(now, &mut self.batch);
         }
-        Ok((sent, !self.link.flush()?))
+        let sent = !self.batch.is_empty();
+        Ok((sent, !self.link.send(&mut self.batch, &self.core)?))
     }
 
     fn receive(&mut self) -> Result<bool, LinkError> {

@@ -1,32 +1,28 @@
 //! Kernel UDP: segmentation offload for sending, batches and coalescing for receiving.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use nix::libc::EMSGSIZE;
+use nix::errno::Errno;
 use socket2::SockRef;
 use ultima_wire::frame::TTL;
-use ultima_wire::{Credit, header_len};
 
 use crate::config::Config;
-use crate::core::{Destination, Transmit};
+use crate::core::{Batch, Core, Destination, Queued};
 
 use super::inbox::{self, Inbox};
 use super::numbers::PacketNumbers;
 use super::{Link, LinkCounters, LinkError};
 
-/// Bytes of datagrams staged before they are sent: a run of segments, or several short ones.
-const STAGED: usize = 2 * MAX_RUN;
 /// The most segments in one call (UDP_MAX_SEGMENTS).
 const MOST_SEGMENTS: usize = 64;
 /// With a rate limit, the time at that rate of datagrams that follow each other to one receiver.
 const RUN_TIME: Duration = Duration::from_micros(20);
 /// The longest run of segments in one call, headers included: one IPv4 packet.
 const MAX_RUN: usize = 65_000;
-/// Room for a grant of credit.
-const SHORTEST: usize = header_len(true) + Credit::LEN;
+
 /// A rank with a kernel socket.
 #[derive(Debug)]
 pub struct UdpConfig {
@@ -66,30 +62,16 @@ pub(crate) struct UdpLink {
     /// By rank, then the group.
     destinations: Vec<Target>,
     numbers: PacketNumbers,
-    /// Datagrams to send, one after the other in the core's order.
-    staged: Vec<u8>,
-    /// Bytes in use.
-    end: usize,
-    queued: Vec<Queued>,
-    /// Number of queued datagrams that were sent.
-    sent: usize,
-    /// True if part of the batch waits for the kernel: nothing is added to it.
-    blocked: bool,
+    /// The most segments in one call: 1 if the kernel or the card cannot cut a run.
+    segments: usize,
     counters: LinkCounters,
 }
 
 #[derive(Clone, Copy)]
 struct Target {
-    address: SocketAddr,
+    address: SocketAddrV4,
     /// True for a rank on this host: the kernel delivers the packet, and no switch receives it.
     colocated: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Queued {
-    destination: usize,
-    start: usize,
-    len: usize,
 }
 
 /// Datagrams of `config` that follow each other to one receiver: as many as share a system call. With a rate limit fewer,
@@ -105,8 +87,7 @@ pub(crate) fn send_run(config: &Config) -> u16 {
 }
 
 impl UdpLink {
-    /// Creates a link for datagrams up to `max_datagram`.
-    pub(crate) fn new(config: UdpConfig, max_datagram: usize) -> Result<Self, LinkError> {
+    pub(crate) fn new(config: UdpConfig) -> Result<Self, LinkError> {
         let fail = |what| move |error: io::Error| LinkError::io(what, error);
         let UdpConfig {
             socket,
@@ -131,35 +112,28 @@ impl UdpLink {
                 .map_err(fail("choose the multicast interface"))?;
         }
         let destination = |address: SocketAddrV4| Target {
-            address: SocketAddr::V4(address),
+            address,
             colocated: Some(*address.ip()) == local,
         };
         let inbox = Inbox::open(socket, &peers)?;
         Ok(Self {
+            segments: inbox.main().max_gso_segments().clamp(1, MOST_SEGMENTS),
             inbox,
             destinations: peers.into_iter().chain([group]).map(destination).collect(),
             numbers: PacketNumbers::default(),
-            staged: vec![0; STAGED.max(max_datagram)],
-            end: 0,
-            queued: Vec::new(),
-            sent: 0,
-            blocked: false,
             counters: LinkCounters::default(),
         })
     }
 
-    /// Number of datagrams from `first` on that one call can send: for the same receiver, all as long as the first except
+    /// Number of the next datagrams that one call can send: for the same receiver, all as long as the first except
     /// the last.
-    fn run_at(&self, first: usize) -> usize {
-        let Queued {
-            destination, len, ..
-        } = self.queued[first];
-        let segments = self.inbox.main().max_gso_segments().max(1);
+    fn run_len(&self, unsent: &[Queued]) -> usize {
         let (mut count, mut total) = (0, 0);
-        for next in self.queued[first..].iter().take(segments) {
+        for next in unsent.iter().take(self.segments) {
+            let Queued { to, len, .. } = unsent[0];
             total += next.len;
             let fits = total <= MAX_RUN || count == 0;
-            if next.destination != destination || next.len > len || !fits {
+            if next.to != to || next.len > len || !fits {
                 break;
             }
             count += 1;
@@ -170,27 +144,29 @@ impl UdpLink {
         count
     }
 
-    /// Sends `count` datagrams from `first` on.
-    fn send_run(&mut self, first: usize, count: usize) -> io::Result<()> {
-        let Queued {
-            destination,
-            start,
-            len,
-        } = self.queued[first];
-        let last = &self.queued[first + count - 1];
-        let run = &mut self.staged[start..last.start + last.len];
-        let Target { address, colocated } = self.destinations[destination];
+    /// Sends the next `count` datagrams.
+    fn send_run(&mut self, batch: &mut Batch, count: usize, core: &Core) -> nix::Result<()> {
+        let Queued { to, len, .. } = batch.unsent()[0];
+        let Target { address, colocated } = self.destinations[match to {
+            Destination::Rank(rank) => usize::from(rank),
+            Destination::Group => self.destinations.len() - 1,
+        }];
         if !colocated {
-            self.numbers.stamp(run, len);
+            let mut before = 0;
+            batch.change_heads(count, |head| {
+                self.numbers.stamp(before, head);
+                before += 1;
+            });
         }
-        let transmit = quinn_udp::Transmit {
-            destination: address,
-            ecn: None,
-            contents: run,
-            segment_size: (count > 1).then_some(len),
-            src_ip: None,
-        };
-        self.inbox.main().try_send(&transmit)?;
+        let mut parts = [IoSlice::new(&[]); 2 * MOST_SEGMENTS];
+        let mut used = 0;
+        batch.slices(count, core, |part| {
+            parts[used] = IoSlice::new(part);
+            used += 1;
+        });
+        // A datagram of a run is shorter than 2^16 bytes.
+        let segment = (count > 1).then_some(len as u16);
+        (self.inbox.main()).send(address, &parts[..used], segment)?;
         if !colocated {
             self.numbers.left(count);
         }
@@ -207,50 +183,33 @@ impl Link for UdpLink {
         self.inbox.main().as_fd()
     }
 
-    fn slot(&mut self) -> Option<&mut [u8]> {
-        let room = self.staged.get_mut(self.end..)?;
-        (!self.blocked && room.len() >= SHORTEST).then_some(room)
-    }
-
-    fn queue(&mut self, transmit: Transmit) {
-        let destination = match transmit.to {
-            Destination::Rank(rank) => usize::from(rank),
-            Destination::Group => self.destinations.len() - 1,
-        };
-        self.queued.push(Queued {
-            destination,
-            start: self.end,
-            len: transmit.len,
-        });
-        self.end += transmit.len;
-    }
-
-    fn flush(&mut self) -> Result<bool, LinkError> {
-        while self.sent < self.queued.len() {
-            let count = self.run_at(self.sent);
-            match self.send_run(self.sent, count) {
-                Ok(()) => self.sent += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.blocked = true;
+    fn send(&mut self, batch: &mut Batch, core: &Core) -> Result<bool, LinkError> {
+        while !batch.is_empty() {
+            let count = self.run_len(batch.unsent());
+            match self.send_run(batch, count, core) {
+                Ok(()) => {}
+                Err(Errno::EAGAIN) => {
+                    batch.detach(core);
                     return Ok(false);
                 }
-                // The kernel or the card has no segmentation offload: quinn-udp continues without it.
-                Err(_) if count > 1 && self.inbox.main().max_gso_segments() == 1 => {}
+                // The kernel or the card has no segmentation offload.
+                Err(Errno::EIO | Errno::EINVAL) if count > 1 => {
+                    self.segments = 1;
+                    continue;
+                }
                 // A peer or a route that is gone counts as loss.
                 Err(error) => {
                     tracing::debug!(%error, "datagrams not sent");
-                    let lost = match error.raw_os_error() {
-                        Some(EMSGSIZE) => &mut self.counters.too_long,
+                    let lost = match error {
+                        Errno::EMSGSIZE => &mut self.counters.too_long,
                         _ => &mut self.counters.send_errors,
                     };
                     *lost += count as u64;
-                    self.counters.last_send_error = error.raw_os_error();
-                    self.sent += count;
+                    self.counters.last_send_error = Some(error as i32);
                 }
             }
+            batch.note_sent(count);
         }
-        self.queued.clear();
-        (self.sent, self.end, self.blocked) = (0, 0, false);
         Ok(true)
     }
 
@@ -269,6 +228,12 @@ mod tests {
 
     use super::*;
 
+    /// A core that sends nothing.
+    fn core() -> Core {
+        Core::new(Config::new(1, 1, 0, 2, 7, Duration::from_secs(1)))
+            .expect("a valid configuration")
+    }
+
     #[test]
     fn unsent_packets_are_counted_with_the_reason() {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("binds");
@@ -279,14 +244,10 @@ mod tests {
             peers: vec![broadcast],
             group: broadcast,
         };
-        let mut link = UdpLink::new(config, 100).expect("sets up");
-        link.slot().expect("room in the batch").fill(0);
-        link.queue(Transmit {
-            to: Destination::Rank(0),
-            len: 100,
-            head: 100,
-        });
-        assert!(link.flush().expect("goes on"));
+        let mut link = UdpLink::new(config).expect("sets up");
+        let (core, mut batch) = (core(), Batch::new(100));
+        batch.add(Destination::Rank(0), &[0; 100]);
+        assert!(link.send(&mut batch, &core).expect("goes on"));
         let counters = link.counters();
         assert_eq!(counters.send_errors, 1);
         assert_eq!(counters.last_send_error, Some(nix::libc::EACCES));
@@ -305,14 +266,11 @@ mod tests {
         let (receiver, other) = (on(Ipv4Addr::new(127, 0, 0, 2)), socket());
         let peers = vec![address(&other), address(&receiver), address(&receiver)];
         let group = address(&receiver);
-        let mut link = UdpLink::new(
-            UdpConfig {
-                socket: socket(),
-                peers,
-                group,
-            },
-            100,
-        )
+        let mut link = UdpLink::new(UdpConfig {
+            socket: socket(),
+            peers,
+            group,
+        })
         .expect("sets up");
         // Datagrams by destination (0 is elsewhere, 3 the group) and length. The first byte numbers them.
         let (one, all) = (Destination::Rank(1), Destination::Group);
@@ -330,12 +288,14 @@ mod tests {
             (one, 80),
             (Destination::Rank(0), 9),
         ];
+        let (core, mut batch) = (core(), Batch::new(100));
         for (number, (to, len)) in (0u8..).zip(queued) {
-            let slot = link.slot().expect("room in the batch");
-            slot[0] = number;
-            link.queue(Transmit { to, len, head: len });
+            let mut datagram = vec![0; len];
+            datagram[0] = number;
+            batch.add(to, &datagram);
         }
-        assert!(link.flush().expect("sends"));
+        assert!(link.send(&mut batch, &core).expect("sends"));
+        assert!(batch.is_empty());
         let mut buf = [0; 200];
         let mut left = 0u32;
         for (number, (to, len)) in (0u8..).zip(queued) {

@@ -388,7 +388,7 @@ proptest! {
         let mut told = told.into_iter();
         while scatter < 3 * SLOTS {
             prop_assert!(now <= Time::ZERO + most, "{scatter} at {now:?}");
-            while let Some(transmit) = core.poll_transmit(now, &mut buf) {
+            while let Some(transmit) = core.next_datagram(now, &mut buf) {
                 let (header, _) = Header::parse(&buf[..transmit.len]).expect("a header");
                 let receivers = if transmit.to == Destination::Group { 3 } else { 1 };
                 sent += receivers * (42 + transmit.len as u64);
@@ -427,7 +427,7 @@ proptest! {
         core.start(Time::ZERO, ID, vec![1.0; 4 * 3 * SLOT]).expect("starts");
         let id = OperationId { bucket: 1, ..ID };
         core.start_exact(Time::ZERO, id, Exact::Sum, vec![1.0; 4 * 3 * SLOT], T_B).expect("starts");
-        while core.poll_transmit(Time::ZERO, &mut buf).is_some() {}
+        while core.next_datagram(Time::ZERO, &mut buf).is_some() {}
         for datagram in after {
             core.handle_datagram(Time::ZERO, datagram);
         }

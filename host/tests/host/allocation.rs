@@ -58,7 +58,7 @@ fn deliver(cores: &mut [Core], buf: &mut [u8]) {
     let mut idle = false;
     while !std::mem::replace(&mut idle, true) {
         for from in 0..cores.len() {
-            while let Some(transmit) = cores[from].poll_transmit(NOW, buf) {
+            while let Some(transmit) = cores[from].next_datagram(NOW, buf) {
                 idle = false;
                 for (to, core) in cores.iter_mut().enumerate().filter(|(to, _)| *to != from) {
                     if [Destination::Group, Destination::Rank(to as u16)].contains(&transmit.to) {

@@ -217,7 +217,7 @@ fn told(say: impl Fn(&mut Core)) -> (Core, Option<Outcome>) {
     core.start(Time::ZERO, ID, vec![1.0; 2 * 3 * SLOT])
         .expect("starts");
     let mut buf = vec![0; core.max_datagram()];
-    while core.poll_transmit(Time::ZERO, &mut buf).is_some() {}
+    while core.next_datagram(Time::ZERO, &mut buf).is_some() {}
     say(&mut core);
     while let Some(due) = core.poll_timeout() {
         core.handle_timeout(due);

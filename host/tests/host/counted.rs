@@ -52,9 +52,9 @@ impl Twins {
         let mut idle = false;
         while !std::mem::replace(&mut idle, true) {
             for rank in 0..usize::from(RANKS) {
-                while let Some(transmit) = self.stored[rank].poll_transmit(now, &mut bufs[0]) {
+                while let Some(transmit) = self.stored[rank].next_datagram(now, &mut bufs[0]) {
                     idle = false;
-                    let twin = self.counted[rank].poll_transmit(now, &mut bufs[1]);
+                    let twin = self.counted[rank].next_datagram(now, &mut bufs[1]);
                     let twin = twin.expect("the same packet");
                     assert_eq!((twin.to, twin.len), (transmit.to, transmit.len));
                     let whole = &bufs[0][..transmit.len];
@@ -86,7 +86,7 @@ impl Twins {
                         self.counted[to].handle_head(now, head, datagram.len());
                     }
                 }
-                assert_eq!(self.counted[rank].poll_transmit(now, &mut bufs[1]), None);
+                assert_eq!(self.counted[rank].next_datagram(now, &mut bufs[1]), None);
             }
             for rank in 0..usize::from(RANKS) {
                 self.compare(rank);
@@ -176,7 +176,7 @@ fn a_core_with_values_refuses_packets_without() {
         .start_counted(Time::ZERO, id, LEN)
         .expect("starts");
     let sent = twins.counted[1]
-        .poll_transmit(Time::ZERO, &mut buf)
+        .next_datagram(Time::ZERO, &mut buf)
         .expect("a contribution");
     // A source's first owner is the next rank.
     let core = &mut twins.stored[2];

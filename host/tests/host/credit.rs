@@ -145,14 +145,14 @@ fn grants_follow_runs_to_their_source() {
         core
     });
     let mut buf = vec![0; cores[0].max_datagram()];
-    let first = cores[2].poll_transmit(Time::ZERO, &mut buf);
+    let first = cores[2].next_datagram(Time::ZERO, &mut buf);
     let first = first.expect("a contribution");
     assert_eq!(first.to, Destination::Rank(0));
     cores[0].handle_datagram(Time::ZERO, &buf[..first.len]);
 
     let whole = buf.len();
     let mut next = |room: usize| {
-        let sent = cores[0].poll_transmit(Time::ZERO, &mut buf[..room])?;
+        let sent = cores[0].next_datagram(Time::ZERO, &mut buf[..room])?;
         let (header, _) = Header::parse(&buf[..sent.len]).expect("a packet");
         Some((sent.to, header.kind))
     };

@@ -129,7 +129,7 @@ fn another_type_is_refused() {
         .start(other.now, id, vec![0.0; 100])
         .expect("starts");
     let mut buf = vec![0; other.cores[1].max_datagram()];
-    while let Some(sent) = other.cores[1].poll_transmit(other.now, &mut buf) {
+    while let Some(sent) = other.cores[1].next_datagram(other.now, &mut buf) {
         network.inject(0, &buf[..sent.len]);
     }
     let rejected = network.cores[0].totals().rejected;

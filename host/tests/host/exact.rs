@@ -524,7 +524,7 @@ fn requests_for_anything_do_no_harm() {
     for datagram in forged {
         now = now + Duration::from_micros(5);
         network.cores[0].handle_datagram(now, &datagram);
-        while network.cores[0].poll_transmit(now, &mut buf).is_some() {
+        while network.cores[0].next_datagram(now, &mut buf).is_some() {
             sent += 1;
         }
     }

@@ -298,7 +298,7 @@ fn a_gather_does_not_make_room_for_more_senders() {
     let mut buf = vec![0; here.max_datagram()];
     let now = part(&mut there, 0, Part::Scatter);
     part(&mut here, 0, Part::Scatter);
-    while let Some(transmit) = there.poll_transmit(now, &mut buf) {
+    while let Some(transmit) = there.next_datagram(now, &mut buf) {
         let (mut header, _) = ultima_wire::Header::parse(&buf[..transmit.len]).expect("sent");
         header.switch_flags.trimmed = true;
         header.emit(&mut buf);
@@ -306,7 +306,7 @@ fn a_gather_does_not_make_room_for_more_senders() {
     }
     let mut said = |here: &mut Core, now: Time| {
         let mut said = Vec::new();
-        while let Some(transmit) = here.poll_transmit(now, &mut buf) {
+        while let Some(transmit) = here.next_datagram(now, &mut buf) {
             let (header, _) = ultima_wire::Header::parse(&buf[..transmit.len]).expect("sent");
             said.push(header.incast);
         }
@@ -398,7 +398,7 @@ fn the_other_half_is_refused() {
         }
         let [here, there] = &mut cores;
         let mut buf = vec![0; there.max_datagram()];
-        while let Some(transmit) = there.poll_transmit(Time::ZERO, &mut buf) {
+        while let Some(transmit) = there.next_datagram(Time::ZERO, &mut buf) {
             here.handle_datagram(Time::ZERO, &buf[..transmit.len]);
         }
         assert_eq!(
@@ -417,13 +417,13 @@ fn a_late_rank_contributes_after_its_own_shard_has_closed() {
     first
         .start_part(now, ID, Part::Scatter, vec![2.0; 8])
         .expect("starts");
-    while let Some(transmit) = first.poll_transmit(now, &mut buf) {
+    while let Some(transmit) = first.next_datagram(now, &mut buf) {
         late.handle_datagram(now, &buf[..transmit.len]);
     }
     late.start_part(now, ID, Part::Scatter, vec![4.0; 8])
         .expect("starts");
     assert!(late.poll_event().is_none(), "its contributions are not out");
-    while let Some(transmit) = late.poll_transmit(now, &mut buf) {
+    while let Some(transmit) = late.next_datagram(now, &mut buf) {
         first.handle_datagram(now, &buf[..transmit.len]);
     }
     for (core, shard) in [(&mut first, 0..4), (&mut late, 4..8)] {

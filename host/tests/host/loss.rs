@@ -298,7 +298,7 @@ fn a_rank_without_packets_from_others_stops() {
         .expect("starts");
     let mut buf = vec![0; network.cores[1].max_datagram()];
     let to_us = |transmit: &Transmit| transmit.to == Destination::Rank(0);
-    while let Some(transmit) = network.cores[1].poll_transmit(now, &mut buf) {
+    while let Some(transmit) = network.cores[1].next_datagram(now, &mut buf) {
         if to_us(&transmit) {
             network.inject(0, &buf[..transmit.len]);
         }
@@ -330,7 +330,7 @@ fn a_later_step_shows_that_a_source_is_past() {
     let mut buf = vec![0; network.cores[0].max_datagram()];
     let peer = &mut other.cores[1];
     peer.start(now, id(2), values()).expect("starts");
-    let transmit = peer.poll_transmit(now, &mut buf).expect("a SCATTER");
+    let transmit = peer.next_datagram(now, &mut buf).expect("a SCATTER");
     assert!(network.cores[0].poll_event().is_none());
     network.cores[0].handle_datagram(now, &buf[..transmit.len]);
     let Some(ultima_host::Event::Done { outcome, .. }) = network.cores[0].poll_event() else {

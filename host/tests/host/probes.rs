@@ -23,7 +23,7 @@ fn a_report_is_the_ranks_own_probe_again() {
     }
     let mut buf = vec![0; asks.max_datagram()];
     let mut lengths = Vec::new();
-    while let Some(transmit) = asks.poll_transmit(Time::ZERO, &mut buf) {
+    while let Some(transmit) = asks.next_datagram(Time::ZERO, &mut buf) {
         let datagram = &mut buf[..transmit.len];
         let (header, payload) = Header::parse(datagram).expect("a packet");
         assert_eq!(header.kind, Kind::Probe);
@@ -68,7 +68,7 @@ fn check_packets_to_unknown_ranks_are_not_sent() {
             token: 1,
             payload: 0,
         });
-        core.poll_transmit(Time::ZERO, &mut buf)
+        core.next_datagram(Time::ZERO, &mut buf)
             .map(|transmit| transmit.to)
     };
     for probe in [false, true] {

@@ -513,7 +513,7 @@ fn a_leaving_rank_does_not_wait_for_dead_ranks() {
         .expect("starts");
     let mut buf = vec![0; core.max_datagram()];
     let mut sent = Vec::new();
-    while let Some(transmit) = core.poll_transmit(Time::ZERO, &mut buf) {
+    while let Some(transmit) = core.next_datagram(Time::ZERO, &mut buf) {
         sent.push(buf[..transmit.len].to_vec());
     }
     // Also its aggregates, which need rank 0's contributions.
@@ -523,7 +523,7 @@ fn a_leaving_rank_does_not_wait_for_dead_ranks() {
             for datagram in &sent {
                 gone.send_to(datagram, peers[0]).expect("sends");
             }
-            while let Some(transmit) = core.poll_transmit(Time::ZERO, &mut buf) {
+            while let Some(transmit) = core.next_datagram(Time::ZERO, &mut buf) {
                 gone.send_to(&buf[..transmit.len], peers[0]).expect("sends");
                 let (header, _) = ultima_wire::Header::parse(&buf).expect("a header");
                 if header.kind == ultima_wire::Kind::Gather {

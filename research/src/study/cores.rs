@@ -149,7 +149,7 @@ impl Cores {
         loop {
             let mut sent = Vec::new();
             for (from, core) in self.ranks.iter_mut().enumerate() {
-                while let Some(transmit) = core.poll_transmit(self.now, &mut self.buf) {
+                while let Some(transmit) = core.next_datagram(self.now, &mut self.buf) {
                     sent.push(Sent {
                         to: transmit.to,
                         from,

@@ -117,7 +117,7 @@ impl Sharing {
             idle = 0;
             for number in 0..self.jobs.len() {
                 let core = &mut self.jobs[number].cores[host as usize];
-                let Some(transmit) = core.poll_transmit(now.to_core(), &mut self.buf) else {
+                let Some(transmit) = core.next_datagram(now.to_core(), &mut self.buf) else {
                     idle += 1;
                     continue;
                 };

@@ -67,7 +67,7 @@ impl Side {
         }
         let mut sent = false;
         while net.sent_by(way.host) < now + way.train {
-            let Some(transmit) = self.core.poll_transmit(now.to_core(), out) else {
+            let Some(transmit) = self.core.next_datagram(now.to_core(), out) else {
                 break;
             };
             sent = true;

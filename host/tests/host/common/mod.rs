@@ -27,7 +27,7 @@ pub type Faults = Box<dyn FnMut(&Header, u16) -> Fate>;
 pub fn sent(core: &mut Core) -> Vec<Vec<u8>> {
     let mut buf = vec![0; core.max_datagram()];
     let mut datagrams = Vec::new();
-    while let Some(transmit) = core.poll_transmit(Time::ZERO, &mut buf) {
+    while let Some(transmit) = core.next_datagram(Time::ZERO, &mut buf) {
         datagrams.push(buf[..transmit.len].to_vec());
     }
     datagrams
@@ -539,7 +539,7 @@ impl Network {
 
     fn transmit(&mut self, rank: u16) {
         while let Some(transmit) =
-            self.cores[usize::from(rank)].poll_transmit(self.now, &mut self.buf)
+            self.cores[usize::from(rank)].next_datagram(self.now, &mut self.buf)
         {
             let datagram: Rc<[u8]> = self.buf[..transmit.len].into();
             let (header, _) = Header::parse(&datagram).expect("cores send headers");

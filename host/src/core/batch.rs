@@ -1,0 +1,216 @@
+//! Datagrams that leave together.
+
+use std::ops::Range;
+
+use super::{Core, Destination, Transmit};
+
+/// Bytes of a batch: two of the longest IPv4 packets, each a run of datagrams to one receiver.
+const BATCH: usize = 2 * 65_000;
+
+/// Datagrams to send, in order, from [`Core::poll_transmit`]. Values that packets carry as they are stay in the
+/// operation's bucket, and are read there when the batch is sent.
+pub struct Batch {
+    /// The datagrams one after the other, without the values that are in the core.
+    bytes: Vec<u8>,
+    /// Bytes in use.
+    end: usize,
+    /// Bytes of all datagrams, with their values.
+    total: usize,
+    datagrams: Vec<Queued>,
+    /// Number of datagrams that were sent.
+    sent: usize,
+}
+
+/// A datagram of a batch.
+pub(crate) struct Queued {
+    pub(crate) to: Destination,
+    pub(crate) len: usize,
+    /// Its place in the batch.
+    bytes: Range<usize>,
+    /// Values behind those bytes.
+    values: Option<InCore>,
+}
+
+/// Values of a packet in an operation's bucket.
+pub(super) struct InCore {
+    /// The operation's number.
+    pub(super) operation: u32,
+    pub(super) range: Range<usize>,
+    /// True for the own shard's aggregates, false for contributions.
+    pub(super) aggregates: bool,
+}
+
+impl Batch {
+    /// An empty batch for datagrams up to `max_datagram`, see [`Core::max_datagram`].
+    pub fn new(max_datagram: usize) -> Self {
+        Self {
+            bytes: vec![0; BATCH.max(max_datagram)],
+            end: 0,
+            total: 0,
+            datagrams: Vec::new(),
+            sent: 0,
+        }
+    }
+
+    /// True if all datagrams were sent.
+    pub fn is_empty(&self) -> bool {
+        self.datagrams.is_empty()
+    }
+
+    /// Room for another datagram.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        let room = self.bytes.len() - self.total;
+        &mut self.bytes[self.end..][..room]
+    }
+
+    /// Adds the datagram that was written to the front of [`Batch::room`].
+    pub(super) fn push(&mut self, transmit: Transmit, values: Option<InCore>) {
+        let end = self.end + transmit.head;
+        self.datagrams.push(Queued {
+            to: transmit.to,
+            len: transmit.len,
+            bytes: self.end..end,
+            values,
+        });
+        self.end = end;
+        self.total += transmit.len;
+    }
+
+    /// Adds a datagram that no operation sends.
+    #[cfg(test)]
+    pub(crate) fn add(&mut self, to: Destination, datagram: &[u8]) {
+        let len = datagram.len();
+        self.room()[..len].copy_from_slice(datagram);
+        let head = len;
+        self.push(Transmit { to, len, head }, None);
+    }
+
+    /// Datagrams that were not sent.
+    pub(crate) fn unsent(&self) -> &[Queued] {
+        &self.datagrams[self.sent..]
+    }
+
+    /// Calls `change` with the start of each of the first `count` unsent datagrams, its header at least.
+    pub(crate) fn change_heads(&mut self, count: usize, mut change: impl FnMut(&mut [u8])) {
+        for datagram in &self.datagrams[self.sent..][..count] {
+            change(&mut self.bytes[datagram.bytes.clone()]);
+        }
+    }
+
+    /// Calls `each` with the bytes of the first `count` unsent datagrams, in at most two slices per datagram.
+    pub(crate) fn slices<'a>(
+        &'a self,
+        count: usize,
+        core: &'a Core,
+        mut each: impl FnMut(&'a [u8]),
+    ) {
+        let datagrams = &self.unsent()[..count];
+        let mut start = datagrams.first().map_or(0, |first| first.bytes.start);
+        let mut end = start;
+        for datagram in datagrams {
+            end = datagram.bytes.end;
+            if let Some(values) = &datagram.values {
+                each(&self.bytes[start..end]);
+                each(core.values(values));
+                start = end;
+            }
+        }
+        if start < end {
+            each(&self.bytes[start..end]);
+        }
+    }
+
+    /// Notes that the next `count` datagrams were sent.
+    pub(crate) fn note_sent(&mut self, count: usize) {
+        self.sent += count;
+        if self.sent == self.datagrams.len() {
+            self.datagrams.clear();
+            (self.sent, self.end, self.total) = (0, 0, 0);
+        }
+    }
+
+    /// Copies the unsent datagrams' values from the core, which may then go on.
+    pub(crate) fn detach(&mut self, core: &Core) {
+        let mut whole = vec![0; self.bytes.len()];
+        let mut end = 0;
+        for datagram in &mut self.datagrams[self.sent..] {
+            let start = end;
+            let values = datagram.values.take();
+            let values = values.map_or(&[][..], |values| core.values(&values));
+            for part in [&self.bytes[datagram.bytes.clone()], values] {
+                whole[end..end + part.len()].copy_from_slice(part);
+                end += part.len();
+            }
+            datagram.bytes = start..end;
+        }
+        (self.bytes, self.end) = (whole, end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{Config, Gather};
+    use crate::operation::OperationId;
+    use crate::time::Time;
+
+    fn core() -> Core {
+        let config = Config {
+            gather: Gather::Unicast,
+            slot_bytes: 32_000,
+            ..Config::new(1, 1, 0, 3, 7, Duration::from_secs(1))
+        };
+        let mut core = Core::new(config).expect("valid");
+        let id = OperationId { step: 1, bucket: 0 };
+        // Long enough to stay in the core.
+        let values = (0..1 << 20).map(|at| at as f32).collect();
+        core.start(Time::ZERO, id, values).expect("starts");
+        core
+    }
+
+    /// The bytes of all unsent datagrams.
+    fn bytes(batch: &Batch, core: &Core) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        batch.slices(batch.unsent().len(), core, |part| {
+            bytes.extend_from_slice(part)
+        });
+        bytes
+    }
+
+    #[test]
+    fn values_in_the_core_complete_the_same_datagrams() {
+        let (mut core, mut other) = (core(), core());
+        let mut buf = vec![0; other.max_datagram()];
+        let mut batch = Batch::new(core.max_datagram());
+        let mut count = 0;
+        loop {
+            core.poll_transmit(Time::ZERO, &mut batch);
+            if batch.is_empty() {
+                break;
+            }
+            if count == 0 {
+                assert!(batch.end < batch.total / 100, "values are in the core");
+            }
+            while !batch.is_empty() {
+                let all = bytes(&batch, &core);
+                if batch.sent == 1 {
+                    // The rest waits.
+                    batch.detach(&core);
+                    assert_eq!(bytes(&batch, &core), all);
+                    assert_eq!(batch.end, all.len());
+                }
+                let (to, len) = (batch.unsent()[0].to, batch.unsent()[0].len);
+                let sent = other.next_datagram(Time::ZERO, &mut buf).expect("the same");
+                assert_eq!((sent.to, sent.len), (to, len));
+                assert_eq!(all[..len], buf[..len]);
+                batch.note_sent(1);
+                count += 1;
+            }
+        }
+        assert_eq!(other.next_datagram(Time::ZERO, &mut buf), None);
+        // Two of three shards, in datagrams of 8,000 values.
+        assert!(count >= 2 * 44, "{count}");
+    }
+}

@@ -36,7 +36,7 @@ pub fn train(plan: Plan, steps: u32) -> Result<Baseline, DigitsError> {
     })
 }
 
-/// Writes the mean of `gradients`, added in rank order as the owners of shards add them, into `mean`.
+/// Writes the mean of `gradients`, added in rank order, into `mean`.
 ///
 /// # Panics
 /// If there is no gradient, or one of another length than `mean`.

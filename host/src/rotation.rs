@@ -21,7 +21,8 @@ impl Rotation {
         Rotations::new(seed, id).of(source)
     }
 
-    fn start(self, slots: u32) -> u32 {
+    /// The first slot of a shard with `slots`.
+    pub(crate) fn start(self, slots: u32) -> u32 {
         ((u64::from(self.start) * u64::from(slots)) >> 32) as u32
     }
 

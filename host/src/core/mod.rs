@@ -79,7 +79,6 @@ use crate::bits::Bits;
 use crate::cause::{Cause, SlotGone};
 use crate::codec::Coding;
 use crate::config::{Config, ConfigError};
-use crate::estimator::Estimator;
 use crate::exact::{ExactOutcome, Incomplete};
 use crate::incast::{Incast, lost_on_the_way};
 use crate::operation::{OperationId, Part};
@@ -168,7 +167,6 @@ pub struct Core {
     config: Config,
     /// With [`Config::key`].
     sealer: Option<Sealer>,
-    estimator: Box<dyn Estimator>,
     /// In the order of their start.
     operations: VecDeque<Operation>,
     newest_step: Option<u32>,
@@ -204,7 +202,6 @@ impl Core {
         config.validate()?;
         Ok(Self {
             sealer: config.key.as_ref().map(Sealer::new),
-            estimator: config.estimation.estimator(),
             operations: VecDeque::new(),
             newest_step: None,
             started_buckets: Vec::new(),
@@ -367,13 +364,10 @@ impl Core {
                     (self.tracer).record(now, operation.id, || Happened::Timer { timer });
                 }
                 // If t_S was missed, its own shard is still open.
-                let estimator = self.estimator.as_mut();
-                operation.close_shard(now, estimator, ClosedBy::Deadline, &mut self.tracer);
+                operation.close_shard(now, ClosedBy::Deadline, &mut self.tracer);
                 operation.outbox_mut().abandon(now);
                 self.end(at, now, Some(ClosedBy::Deadline));
-            } else if operation.due() <= now
-                && operation.expire(now, self.estimator.as_mut(), &mut self.tracer)
-            {
+            } else if operation.due() <= now && operation.expire(now, &mut self.tracer) {
                 self.end(at, now, Some(ClosedBy::Early));
             }
         }
@@ -417,7 +411,7 @@ impl Core {
     /// Closes slots and operations with nothing outstanding.
     fn settle(&mut self, now: Time) {
         for at in 0..self.operations.len() {
-            if self.operations[at].settle(now, self.estimator.as_mut(), &mut self.tracer) {
+            if self.operations[at].settle(now, &mut self.tracer) {
                 self.end(at, now, None);
             }
         }

@@ -10,7 +10,6 @@ use crate::cause::{Cause, Losses, Phase, SlotGone, Ways};
 use crate::codec::Coding;
 use crate::config::Config;
 use crate::element::Element;
-use crate::estimator::Estimator;
 use crate::layout::Layout;
 use crate::operation::{OperationId, Part, Piece};
 use crate::recycling;
@@ -434,12 +433,7 @@ impl Operation {
     }
 
     /// Closes slots with nothing outstanding. Returns true if nothing else is outstanding either.
-    pub(super) fn settle(
-        &mut self,
-        now: Time,
-        estimator: &mut dyn Estimator,
-        tracer: &mut Tracer,
-    ) -> bool {
+    pub(super) fn settle(&mut self, now: Time, tracer: &mut Tracer) -> bool {
         let Some(Waiting {
             reduce,
             collect,
@@ -449,7 +443,7 @@ impl Operation {
             return false;
         };
         let (id, part, outbox) = (self.id, self.part, &mut self.outbox);
-        reduce.close_ready(&self.layout, &mut self.bucket, estimator, |closed| {
+        reduce.close_ready(&self.layout, &mut self.bucket, |closed| {
             record_closed(tracer, now, id, &closed);
             if part == Part::Whole {
                 outbox.push(closed, now);
@@ -484,12 +478,7 @@ impl Operation {
 
     /// Handles passed timers other than t_B: a delayed notice takes effect; a bound closes this rank's shard with
     /// the contributions that arrived. Returns true if the operation ends.
-    pub(super) fn expire(
-        &mut self,
-        now: Time,
-        estimator: &mut dyn Estimator,
-        tracer: &mut Tracer,
-    ) -> bool {
+    pub(super) fn expire(&mut self, now: Time, tracer: &mut Tracer) -> bool {
         while let Some(notice) = self.delayed.take(now) {
             if let Some(waiting) = &mut self.waiting {
                 waiting.noticed(notice);
@@ -503,11 +492,11 @@ impl Operation {
             self.early_at[Phase::Scatter as usize] = None;
             self.outbox.stop_scatter(now);
             passed(Timer::Flush);
-            self.close_shard(now, estimator, ClosedBy::Flush, tracer);
+            self.close_shard(now, ClosedBy::Flush, tracer);
         } else if is_due(self.early_at[Phase::Scatter as usize]) {
             self.early_at[Phase::Scatter as usize] = None;
             passed(Timer::EarlyScatter);
-            self.close_shard(now, estimator, ClosedBy::Early, tracer);
+            self.close_shard(now, ClosedBy::Early, tracer);
         }
         let closed = (self.waiting.as_ref()).is_some_and(|waiting| waiting.reduce.open() == 0);
         let early = closed && is_due(self.early_at[Phase::Gather as usize]);
@@ -519,17 +508,11 @@ impl Operation {
     }
 
     /// Closes the open slots of this rank's shard with the contributions that arrived.
-    pub(super) fn close_shard(
-        &mut self,
-        now: Time,
-        estimator: &mut dyn Estimator,
-        bound: ClosedBy,
-        tracer: &mut Tracer,
-    ) {
+    pub(super) fn close_shard(&mut self, now: Time, bound: ClosedBy, tracer: &mut Tracer) {
         let (id, part) = (self.id, self.part);
         if let Some(Waiting { reduce, .. }) = &mut self.waiting {
             let (layout, bucket, outbox) = (&self.layout, &mut self.bucket, &mut self.outbox);
-            reduce.flush(layout, bucket, estimator, bound, |closed| {
+            reduce.flush(layout, bucket, bound, |closed| {
                 record_closed(tracer, now, id, &closed);
                 if part == Part::Whole {
                     outbox.push(closed, now);

@@ -9,7 +9,7 @@ use crate::bits::Bits;
 use crate::cause::{Cause, Causes};
 use crate::config::Config;
 use crate::element::Element;
-use crate::estimator::{Contributions, Estimator, Others};
+use crate::estimator::{self, Estimation};
 use crate::layout::Layout;
 use crate::operation::Part;
 use crate::rotation::Rotations;
@@ -45,12 +45,12 @@ pub(super) struct Reduce {
     slots: u32,
     /// The others' values, by rank, unless they were added as they arrived.
     values: Values,
-    /// True if contributions are added as they arrive, where that keeps the order of ranks.
-    adds_early: bool,
-    /// By slot: ranks from 0 on whose contributions are in the sum, which is in the bucket.
+    estimation: Estimation,
+    /// With stored values and [`Estimation::ArrivedMean`]: the other ranks by the first slot of their rotation, the last
+    /// slot first.
+    by_start: Vec<(u32, u16)>,
+    /// By slot: contributions that were added to this rank's, in the bucket, in the order of [`Reduce::nth`].
     summed: Vec<u16>,
-    /// The estimate of a slot that lacks contributions, until it replaces the own one.
-    estimate: Vec<f32>,
     /// With recycling and 16-bit elements: the rounding error in the sum of closed slots, by value of the
     /// shard.
     rounding: Values,
@@ -112,10 +112,16 @@ impl Reduce {
         self.shard = shard;
         self.slots = slots;
         self.values.resize(self.shard.len() * others, stored);
-        self.adds_early = config.estimation.is_sum_in_order() && stored;
+        self.estimation = config.estimation;
+        self.by_start.clear();
         self.summed.clear();
-        self.summed
-            .resize(if self.adds_early { slots as usize } else { 0 }, 0);
+        if config.estimation == Estimation::ArrivedMean && stored {
+            let others = (0..ranks).filter(|source| *source != rank);
+            let starts = others.map(|source| (rotations.of(source).start(slots), source));
+            self.by_start.extend(starts);
+            self.by_start.sort_unstable_by(|a, b| b.cmp(a));
+            self.summed.resize(slots as usize, 0);
+        }
         let rounds = config.element.rounds() && config.recycling.is_some();
         self.rounding
             .resize(if rounds { self.shard.len() } else { 0 }, stored);
@@ -240,8 +246,8 @@ impl Reduce {
         self.lost.count(Cause::Overdue, missing);
     }
 
-    /// Adds a contribution of `source` to `slot`, whose length was checked. A sum in the order of ranks is
-    /// computed as far as the contributions have arrived.
+    /// Adds a contribution of `source` to `slot`, whose length was checked. The sum is computed as far as the
+    /// contributions have arrived.
     pub(super) fn contribute(
         &mut self,
         layout: &Layout,
@@ -269,7 +275,7 @@ impl Reduce {
             let range = layout.slot(self.rank, slot);
             match bucket.own_mut().get_mut(range.clone()) {
                 Some(own) if self.adds_next(slot, source) => {
-                    self.add(slot, source, payload, (&range, own));
+                    self.add(slot, payload, (&range, own));
                 }
                 _ => {
                     let place = self.place(source, &range);
@@ -282,59 +288,34 @@ impl Reduce {
         acceptance
     }
 
-    /// True if the sum of `slot` lacks only this rank's own contribution before that of `source`.
-    fn adds_next(&self, slot: u32, source: u16) -> bool {
-        let summed = self.summed.get(slot as usize).copied();
-        summed
-            .is_some_and(|summed| summed == source || (summed == self.rank && summed + 1 == source))
+    /// The source of the contribution that is added to `slot` after `before` others: of these ranks, the one whose
+    /// rotation comes to the slot first. So most contributions are added when they arrive, always in the same order.
+    fn nth(&self, slot: u32, before: u16) -> u16 {
+        let first = self.by_start.partition_point(|(start, _)| *start > slot);
+        let (_, source) = self.by_start[(first + usize::from(before)) % self.by_start.len()];
+        source
     }
 
-    /// Adds the contribution of `source` to the sum of `slot`, and those that waited for it. Until this rank's
-    /// turn, the sum is in the place of rank 0's contribution, then in that of its own.
-    fn add(
-        &mut self,
-        slot: u32,
-        source: u16,
-        payload: Payload<'_>,
-        (range, own): (&Range<usize>, &mut [f32]),
-    ) {
-        let first = self.place(0, range);
-        let mut next = self.summed[slot as usize];
-        while next < self.ranks {
-            let is_here = next == source
-                || next == self.rank
-                || self.states.has_arrived(self.bit(slot, next));
-            let place = self.place(next, range);
-            let Values::Stored(values) = &mut self.values else {
-                return;
-            };
-            if !is_here {
-                break;
+    /// True if the contribution of `source` is the next to add to the sum of `slot`.
+    fn adds_next(&self, slot: u32, source: u16) -> bool {
+        let summed = self.summed.get(slot as usize);
+        summed.is_some_and(|summed| self.nth(slot, *summed) == source)
+    }
+
+    /// Adds a contribution to the sum of `slot`, and those that waited for it.
+    fn add(&mut self, slot: u32, payload: Payload<'_>, (range, own): (&Range<usize>, &mut [f32])) {
+        payload.add(self.element, own);
+        let mut summed = self.summed[slot as usize] + 1;
+        while summed + 1 < self.ranks {
+            let next = self.nth(slot, summed);
+            let values = self.values.get(self.place(next, range));
+            match values.filter(|_| self.states.has_arrived(self.bit(slot, next))) {
+                Some(values) => sum::add(own, values),
+                None => break,
             }
-            let is_before = next < self.rank;
-            if next == self.rank {
-                if next > 0 {
-                    sum::add(own, &values[first.clone()]);
-                }
-            } else if next == source {
-                let sum = if is_before {
-                    &mut values[first.clone()]
-                } else {
-                    &mut *own
-                };
-                match next {
-                    0 => payload.read(self.element, Some(sum)),
-                    _ => payload.add(self.element, sum),
-                }
-            } else if is_before {
-                let (sums, others) = values.split_at_mut(place.start);
-                sum::add(&mut sums[first.clone()], &others[..range.len()]);
-            } else {
-                sum::add(own, &values[place]);
-            }
-            next += 1;
+            summed += 1;
         }
-        self.summed[slot as usize] = next;
+        self.summed[slot as usize] = summed;
     }
 
     /// The place of `source`'s contribution to the values in `range` of the bucket.
@@ -398,17 +379,18 @@ impl Reduce {
         &mut self,
         layout: &Layout,
         bucket: &mut Bucket,
-        estimator: &mut dyn Estimator,
         mut closed: impl FnMut(Closed),
     ) {
-        if estimator.closes_whole_shards() && self.ready.len() < self.open as usize {
-            return;
-        }
-        if estimator.closes_whole_shards() && !self.ready.is_empty() {
-            self.count_came();
+        if self.estimation.closes_whole_shards() {
+            if self.ready.len() < self.open as usize {
+                return;
+            }
+            if !self.ready.is_empty() {
+                self.count_came();
+            }
         }
         while let Some(slot) = self.ready.pop() {
-            closed(self.close(layout, slot, bucket, estimator, ClosedBy::KnownLoss));
+            closed(self.close(layout, slot, bucket, ClosedBy::KnownLoss));
         }
     }
 
@@ -427,16 +409,15 @@ impl Reduce {
         &mut self,
         layout: &Layout,
         bucket: &mut Bucket,
-        estimator: &mut dyn Estimator,
         bound: ClosedBy,
         mut closed: impl FnMut(Closed),
     ) {
-        if self.open > 0 && estimator.closes_whole_shards() {
+        if self.open > 0 && self.estimation.closes_whole_shards() {
             self.count_came();
         }
         for slot in 0..self.slots {
             if !self.closed.contains(slot as usize) {
-                closed(self.close(layout, slot, bucket, estimator, bound));
+                closed(self.close(layout, slot, bucket, bound));
             }
         }
         // Slots that waited for the rest of the shard closed with it.
@@ -448,41 +429,12 @@ impl Reduce {
         layout: &Layout,
         slot: u32,
         bucket: &mut Bucket,
-        estimator: &mut dyn Estimator,
         incomplete: ClosedBy,
     ) -> Closed {
         let range = layout.slot(self.rank, slot);
-        let summed = self.summed.get(slot as usize).copied().unwrap_or_default();
-        let first = self.place(0, &range);
-        let mut estimate = std::mem::take(&mut self.estimate);
-        let arrived = |source| self.states.has_arrived(self.bit(slot, source));
         let count = self.count(slot);
-        if let (Some(mean), Values::Stored(values)) =
-            (bucket.own_mut().get_mut(range.clone()), &self.values)
-        {
-            let mut contributions = Contributions {
-                own: &[],
-                rank: self.rank,
-                ranks: self.ranks,
-                summed,
-                others: Others {
-                    values,
-                    shard_len: self.shard.len(),
-                    start: range.start - self.shard.start,
-                    arrived: &arrived,
-                    came: &|source| (self.came[usize::from(source)], self.slots),
-                },
-            };
-            if summed == self.ranks {
-                estimator.estimate(&contributions, mean);
-            } else {
-                let is_before = (1..=self.rank).contains(&summed);
-                estimate.clear();
-                estimate.extend_from_slice(if is_before { &values[first] } else { &*mean });
-                contributions.own = mean;
-                estimator.estimate(&contributions, &mut estimate);
-                mean.copy_from_slice(&estimate);
-            }
+        if let Some(mean) = bucket.own_mut().get_mut(range.clone()) {
+            self.estimate(slot, &range, mean);
             let place = range.start - self.shard.start..range.end - self.shard.start;
             let rounding = match self.rounding.len() {
                 0 => None,
@@ -497,8 +449,6 @@ impl Reduce {
             self.element.round(mean);
             bucket.close(range);
         }
-        self.estimate = estimate;
-
         self.closed.insert(slot as usize);
         self.open -= 1;
         self.whole += u32::from(count == self.ranks);
@@ -525,6 +475,33 @@ impl Reduce {
         }
     }
 
+    /// Replaces this rank's contribution to `slot`, or the sum so far, by the estimate of all ranks' mean.
+    fn estimate(&self, slot: u32, range: &Range<usize>, own: &mut [f32]) {
+        let arrived = |source| {
+            let values = self.values.get(self.place(source, range));
+            values.filter(|_| self.states.has_arrived(self.bit(slot, source)))
+        };
+        match self.estimation {
+            Estimation::ArrivedMean => {
+                let rest = self.summed[slot as usize]..self.ranks - 1;
+                for values in rest.filter_map(|before| arrived(self.nth(slot, before))) {
+                    sum::add(own, values);
+                }
+                sum::divide(own, self.count(slot));
+            }
+            Estimation::Scaled => {
+                sum::divide(own, self.ranks);
+                for source in (0..self.ranks).filter(|source| *source != self.rank) {
+                    let came = self.came[usize::from(source)];
+                    let weight = estimator::scaled_weight(self.ranks, (came, self.slots));
+                    for (sum, value) in own.iter_mut().zip(arrived(source).unwrap_or_default()) {
+                        *sum += weight * value;
+                    }
+                }
+            }
+        }
+    }
+
     /// Notes that `source` has sent every position before `end`, so that missing ones are lost.
     fn overtaken(&mut self, source: u16, end: u32) {
         if self.answers.order() {
@@ -545,7 +522,7 @@ impl Reduce {
         }
     }
 
-    /// Fills the counters for [`Estimator::estimate`].
+    /// Fills the counters for [`Estimation::Scaled`].
     fn count_came(&mut self) {
         let mut came = std::mem::take(&mut self.came);
         self.count_sources(&mut came);

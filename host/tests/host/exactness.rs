@@ -1,7 +1,11 @@
 //! Without loss an AllReduce is the exact mean, the same on every rank and in every run.
 
+use std::cmp::Reverse;
+
 use crate::common::*;
-use ultima_host::{ClosedBy, Coding, Config, Core, Element, Event, Layout, OperationId, Time};
+use ultima_host::{
+    ClosedBy, Coding, Config, Core, Element, Event, Layout, OperationId, Rotation, Time,
+};
 use ultima_testing::per_run;
 
 /// Averages random buckets and checks values, replicas, the closing cause and the counters.
@@ -77,8 +81,20 @@ fn large_slots_and_buckets() {
     check(&config, per_run(1_000_033, 10_000_019));
 }
 
+/// The order in which an owner adds the ranks' contributions to a slot: its own, then those whose rotation comes to the
+/// slot first.
+fn order_of_sum(config: &Config, id: OperationId, owner: u16, slot: u32, slots: u32) -> Vec<u16> {
+    let mut ranks: Vec<u16> = (0..config.ranks).collect();
+    ranks.sort_by_key(|rank| {
+        let rotation = Rotation::new(config.seed, id, *rank);
+        let position = rotation.position(slot, slots);
+        (*rank != owner, position, Reverse(*rank))
+    });
+    ranks
+}
+
 #[test]
-fn identity_is_the_sum_in_rank_order() {
+fn without_coding_a_mean_is_the_sum_in_the_order_of_rotations() {
     let config = Config {
         coding: Coding::Identity,
         ..config(5)
@@ -86,9 +102,17 @@ fn identity_is_the_sum_in_rank_order() {
     let mut random = Random::new(5);
     let buckets: Vec<_> = (0..5).map(|_| random.bucket(5001)).collect();
     let results = Network::new(&config).allreduce(ID, &buckets);
-    for (at, value) in results[0].1.iter().enumerate() {
-        let sum = buckets.iter().fold(0f32, |sum, bucket| sum + bucket[at]);
-        assert_eq!(*value, sum / 5.0);
+    let layout = Layout::new(5001, 5, config.slot_len());
+    for owner in 0..5 {
+        let slots = layout.slots(owner);
+        for slot in 0..slots {
+            let order = order_of_sum(&config, ID, owner, slot, slots);
+            for at in layout.slot(owner, slot) {
+                let values = order.iter().map(|rank| buckets[usize::from(*rank)][at]);
+                let sum = values.reduce(|sum, value| sum + value).expect("five ranks");
+                assert_eq!(results[0].1[at], sum / 5.0);
+            }
+        }
     }
 }
 
@@ -110,7 +134,7 @@ fn many_steps_of_many_buckets() {
     network.check_accounts();
 }
 
-/// The order of arrival does not matter: sums are in rank order.
+/// The order of arrival does not matter.
 #[test]
 fn runs_with_other_delays_are_bit_identical() {
     let run = |seed| {
@@ -153,7 +177,7 @@ fn runs_with_other_delays_are_bit_identical() {
 
 /// Sums of f32 depend on their order, and contributions are added as they arrive where that keeps it.
 #[test]
-fn contributions_are_added_in_the_order_of_ranks_whatever_arrives_first() {
+fn contributions_are_added_in_the_order_of_rotations_whatever_arrives_first() {
     let (ranks, len, owner) = (4, 1000, 1);
     let value = |rank: usize, at: usize| ((at * 7 + rank * 13) % 1001) as f32 / 3.0 - 100.0;
     let id = OperationId { step: 0, bucket: 0 };
@@ -199,14 +223,21 @@ fn contributions_are_added_in_the_order_of_ranks_whatever_arrives_first() {
                 Element::Bf16 => half::bf16::from_f32(value).to_f32(),
                 Element::F16 => half::f16::from_f32(value).to_f32(),
             };
-            for at in Layout::new(len, ranks, 1).shard(owner) {
-                let there = (0..ranks).filter(|rank| Some(*rank) != lost);
-                let values = there.clone().map(|rank| match rank == owner {
-                    true => value(rank.into(), at),
-                    false => round(value(rank.into(), at)),
+            let layout = Layout::new(len, ranks, config.slot_len());
+            let slots = layout.slots(owner);
+            let values =
+                (0..slots).flat_map(|slot| layout.slot(owner, slot).map(move |at| (slot, at)));
+            for (slot, at) in values {
+                let mut there = order_of_sum(&config, id, owner, slot, slots);
+                there.retain(|rank| Some(*rank) != lost);
+                let values = there.iter().map(|rank| match *rank == owner {
+                    true => value((*rank).into(), at),
+                    false => round(value((*rank).into(), at)),
                 });
-                let sum = values.fold(0.0, |sum, value| sum + value);
-                let mean = round(sum / there.count() as f32);
+                let sum = values
+                    .reduce(|sum, value| sum + value)
+                    .expect("the owner's");
+                let mean = round(sum / there.len() as f32);
                 assert_eq!(
                     result[at].to_bits(),
                     mean.to_bits(),

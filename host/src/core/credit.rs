@@ -217,8 +217,9 @@ impl Credit {
         self.sequence
     }
 
-    /// Notes a received packet of the job.
-    pub(super) fn received(&mut self, header: &Header) {
+    /// Notes a received packet of the job. A packet of another operation than the `current` ones may be a replayed one,
+    /// unless its number is new.
+    pub(super) fn received(&mut self, header: &Header, current: bool) {
         let source = self.sources.get_mut(usize::from(header.source));
         let (Some(source), Some(sequence)) = (source, header.sequence()) else {
             return;
@@ -226,6 +227,8 @@ impl Credit {
         let is_first = source.taken == 0;
         if is_first || is_newer(sequence, source.taken) {
             source.taken = sequence;
+        } else if !current {
+            return;
         }
         source.ungranted = source.ungranted.saturating_add(1);
         // The first grant shows the source that there is more room than it assumes.

@@ -32,13 +32,13 @@ impl Core {
             Ok(admitted) => admitted,
             Err(reason) => return self.totals.rejected.count(reason),
         };
-        self.credit.received(&header);
-        if let Some(recycler) = &mut self.recycler {
-            recycler.heard(now, &header);
-        }
-        // Replayed headers of other operations must not change the rate.
+        // Replayed headers of other operations must not change the rate, measure a round trip or cause grants.
         let id = operation_of(&header);
         let is_current = self.operations.iter().any(|o| o.id == id) || self.exact.contains(id);
+        self.credit.received(&header, is_current);
+        if let Some(recycler) = self.recycler.as_mut().filter(|_| is_current) {
+            recycler.heard(now, &header);
+        }
         let mut congestion = self.congestion.as_mut().filter(|_| is_current);
         if let Some(congestion) = &mut congestion {
             congestion.received(now, &header);

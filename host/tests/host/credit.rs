@@ -300,3 +300,48 @@ fn forged_sequence_numbers_stop_no_sender() {
         }
     }
 }
+
+/// Otherwise an attacker without the key could make ranks send.
+#[test]
+fn replayed_packets_of_an_ended_operation_cause_no_grants() {
+    let mut cores = [0, 1].map(|rank| {
+        let config = Config {
+            rank,
+            gather: Gather::Unicast,
+            ..buffered(2, 8)
+        };
+        let mut core = Core::new(config).expect("valid");
+        core.start(Time::ZERO, id(0), vec![1.0; 600])
+            .expect("starts");
+        core
+    });
+    let mut seen = Vec::new();
+    let mut buf = vec![0; cores[0].max_datagram()];
+    let mut now = Time::ZERO;
+    // Until the last notice has left.
+    while let Some(due) = cores[0].poll_timeout() {
+        let mut idle = false;
+        while !std::mem::replace(&mut idle, true) {
+            for from in [0, 1] {
+                while let Some(sent) = cores[from].next_datagram(now, &mut buf) {
+                    idle = false;
+                    let datagram = &buf[..sent.len];
+                    cores[1 - from].handle_datagram(now, datagram);
+                    if from == 1 {
+                        seen.push(datagram.to_vec());
+                    }
+                }
+            }
+        }
+        let next = cores.iter().filter_map(Core::poll_transmit_at).min();
+        now = next.unwrap_or(due).min(due);
+    }
+    assert_eq!(cores[0].totals().operations, 1);
+    let before = cores[0].totals().control_sent;
+    assert!(before > 0);
+    for datagram in &seen {
+        cores[0].handle_datagram(now, datagram);
+        while cores[0].next_datagram(now, &mut buf).is_some() {}
+    }
+    assert_eq!(cores[0].totals().control_sent, before);
+}

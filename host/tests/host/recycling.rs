@@ -8,9 +8,11 @@ use std::time::Duration;
 use crate::common::training::{Rank, SLOT, T_B, errors, id, recycling};
 use crate::common::*;
 use proptest::prelude::*;
-use ultima_host::{Coding, Config, EarlyBounds, Element, Gather, Layout, RecyclingCounters};
+use ultima_host::{
+    Coding, Config, Core, EarlyBounds, Element, Gather, Layout, RecyclingCounters, Time,
+};
 use ultima_testing::cases;
-use ultima_wire::{Header, Kind, RepairRequest, Requested};
+use ultima_wire::{Header, Kind, RepairRequest, Requested, Ticks};
 
 /// Steps without loss and with zero gradients at the end of a run: the maximum age of doubts in these tests,
 /// then one for late corrections, and one that averages the last residuals.
@@ -538,4 +540,62 @@ fn residuals_follow_the_loss_scale() {
             .collect::<Vec<_>>()
     };
     assert_eq!(applied([1.0; 3]), applied([65536.0, 32768.0, 1024.0]));
+}
+
+/// The echo of a request measures the network, whatever old packets an attacker repeats.
+#[test]
+fn replayed_packets_change_no_round_trip() {
+    let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
+    let mut cores = [0, 1].map(|rank| {
+        let config = Config {
+            rank,
+            gather: Gather::Unicast,
+            ..recycling(2, 8)
+        };
+        Core::new(config).expect("valid")
+    });
+    let mut buf = vec![0; cores[0].max_datagram()];
+    let mut replayed = Vec::new();
+    // Of the second operation, rank 0 gets no aggregates.
+    for (step, now) in [(0, at(10)), (1, at(20))] {
+        for core in &mut cores {
+            core.start(now, id(step), vec![1.0; 4 * SLOT])
+                .expect("starts");
+        }
+        let mut idle = false;
+        while !std::mem::replace(&mut idle, true) {
+            for from in [1, 0] {
+                while let Some(sent) = cores[from].next_datagram(now, &mut buf) {
+                    idle = false;
+                    let datagram = &buf[..sent.len];
+                    let (header, _) = Header::parse(datagram).expect("a packet");
+                    if from == 1 && step == 0 {
+                        replayed.push(datagram.to_vec());
+                    }
+                    if from == 0 || step == 0 || header.kind == Kind::Scatter {
+                        cores[1 - from].handle_datagram(now, datagram);
+                    }
+                }
+            }
+        }
+    }
+    let now = at(20) + 2 * T_B;
+    let core = &mut cores[0];
+    core.handle_timeout(now);
+    for datagram in &replayed {
+        core.handle_datagram(now, datagram);
+    }
+    let mut echoes = Vec::new();
+    while let Some(sent) = core.next_datagram(now, &mut buf) {
+        let (header, payload) = Header::parse(&buf[..sent.len]).expect("a packet");
+        if RepairRequest::parse(payload).is_some() {
+            echoes.push(header.echoed);
+        }
+    }
+    let expected = Ticks::from_clock_ns(now.as_nanos()).0;
+    assert!(!echoes.is_empty());
+    assert!(
+        echoes.iter().all(|echo| expected - echo.0 < 10),
+        "{echoes:?}"
+    );
 }

@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_micros(500);
 
 /// The token of these PROBEs, next to the rendezvous's.
-const TOKEN: u32 = u32::MAX - 2;
+const TOKEN: u32 = u32::MAX - 3;
 
 /// Requests the counters of an operation from this host's switch: packets that left its port to this host,
 /// and packets of this rank that it missed. Blocks for up to 60 ms. None without an answer.

@@ -63,6 +63,8 @@ struct State {
     jobs: JobPlans,
     /// Why the last attempt to write failed, on one line.
     failure: Option<String>,
+    /// The jobs whose entries it refused then; none if the failure concerns all jobs.
+    refused: Option<BTreeSet<JobId>>,
     /// When it was connected or disconnected, or when the last attempts began to fail or to succeed.
     since: SystemTime,
     /// The number of requests for an attempt, and of those that the last attempt has served.
@@ -123,6 +125,19 @@ impl State {
             self.since = SystemTime::now();
         }
         self.failure = Some(reason);
+        self.refused = match &self.contents {
+            Contents::AllBut { jobs, .. } => Some(jobs.clone()),
+            Contents::Unknown | Contents::Whole => None,
+        };
+    }
+
+    /// Why the last attempt to write a job failed, if the switch still needs a resync. While it is compared after a refusal, the
+    /// other jobs are being written.
+    fn failure_of(&self, id: JobId) -> Option<&String> {
+        let concerns = self.refused.as_ref().is_none_or(|jobs| jobs.contains(&id));
+        self.failure
+            .as_ref()
+            .filter(|_| concerns && self.is_dirty())
     }
 
     /// Records a successful attempt to write.
@@ -257,6 +272,7 @@ impl ManagedSwitch {
                 contents: Contents::Unknown,
                 jobs: JobPlans::new(),
                 failure: None,
+                refused: None,
                 since: SystemTime::now(),
                 asked: 0,
                 attempted: 0,
@@ -438,11 +454,11 @@ impl ManagedSwitch {
     ) -> Option<JobCondition> {
         let (is_degraded, reason, since) = self.with_state(|state| {
             let since = state.since;
-            match (&state.connection, &state.failure) {
+            match (&state.connection, state.failure_of(id)) {
                 (Err(problem), _) => Some((true, format!("not connected: {problem}"), since)),
                 (Ok(_), _) if state.has(id, plan) => None,
-                (Ok(_), Some(reason)) if state.is_dirty() => Some((true, reason.clone(), since)),
-                (Ok(_), _) => Some((false, "being written".to_owned(), since)),
+                (Ok(_), Some(reason)) => Some((true, reason.clone(), since)),
+                (Ok(_), None) => Some((false, "being written".to_owned(), since)),
             }
         })?;
         Some(JobCondition {
@@ -617,5 +633,40 @@ mod tests {
         assert!(since(SystemTime::UNIX_EPOCH) >= before);
         let later = before + Duration::from_secs(60);
         assert_eq!(since(later), later);
+    }
+
+    fn state(contents: Contents) -> State {
+        State {
+            connection: Err(String::new()),
+            reported: None,
+            may_be_foreign: false,
+            contents,
+            jobs: JobPlans::new(),
+            failure: None,
+            refused: None,
+            since: SystemTime::now(),
+            asked: 0,
+            attempted: 0,
+            known_drift: BTreeSet::new(),
+            shares: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_reported_for_its_jobs_only() {
+        let [refused, other] = [1, 2].map(JobId);
+        let mut switch = state(Contents::AllBut {
+            jobs: [refused].into(),
+            has_leftovers: false,
+        });
+        switch.failed("table full".into());
+        // As while the switch is compared.
+        switch.mark_dirty();
+        assert!(switch.failure_of(refused).is_some());
+        assert_eq!(switch.failure_of(other), None);
+        switch.failed("no answer".into());
+        assert_eq!(switch.failure_of(other).unwrap(), "no answer");
+        switch.contents = Contents::Whole;
+        assert_eq!(switch.failure_of(refused), None);
     }
 }

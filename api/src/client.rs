@@ -1,25 +1,15 @@
 //! A client of the control API.
 
-use std::error::Error;
 use std::time::{Duration, Instant};
-use std::{io, iter};
 
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Status, Streaming};
-use tonic_types::StatusExt as _;
+use tonic::{Request, Status, Streaming};
 use ultima_grpc::tls::ClientTls;
-use ultima_grpc::transport::{self, root_cause};
 
-use crate::address::UNIX;
+use crate::dial::dial;
+pub use crate::dial::endpoint;
+pub use crate::error::{ClientError, EPOCH_OVER, LEADER};
 use crate::route::{self, Route};
-use crate::v1::{self as api, FieldProblem, control_client::ControlClient};
-
-/// Metadata key in the answers of a controller that does not lead: the leader's address, empty if unknown.
-pub const LEADER: &str = "ultima-leader";
-
-/// Metadata key of a rejection: the member's epoch is over. The code alone is not enough, because
-/// gRPC itself answers `OUT_OF_RANGE` to messages that are too long.
-pub const EPOCH_OVER: &str = "ultima-epoch-over";
+use crate::v1::{self as api, control_client::ControlClient};
 
 /// The largest answer that the client accepts: some hundred thousand members or differences.
 pub const MAX_ANSWER: usize = 64 << 20;
@@ -27,15 +17,6 @@ pub const MAX_ANSWER: usize = 64 << 20;
 /// Time in which a switch must accept its port configuration from the controller. A Tofino restarts
 /// its ports when they change.
 pub const PORTS_PUSH: Duration = Duration::from_secs(60);
-
-/// Timeout of a connection attempt.
-const CONNECT: Duration = Duration::from_secs(5);
-
-/// Interval of keepalive pings. Members listen for hours, and nothing else detects a machine that
-/// vanished.
-const KEEPALIVE: Duration = Duration::from_secs(3);
-/// Timeout of a keepalive ping; a busy controller needs a while.
-const ALIVE: Duration = Duration::from_secs(5);
 
 /// Timeout of an ordinary call. Creating a job waits for its switches.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -107,228 +88,11 @@ impl TelemetryWatch {
     }
 }
 
-/// Error of a request.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum ClientError {
-    /// No server listens at the address, or the connection broke.
-    #[error(
-        "the controller at {address} does not answer: {reason}; {}",
-        advice(address)
-    )]
-    NoAnswer {
-        /// The controller's address.
-        address: String,
-        /// The reason.
-        reason: String,
-    },
-    /// None of several controllers answers.
-    #[error(
-        "no controller at {addresses} answers: {reason}; start them with `ultima controller serve`, or correct the addresses"
-    )]
-    NoneAnswers {
-        /// Their addresses.
-        addresses: String,
-        /// The reason, of one of them.
-        reason: String,
-    },
-    /// The connection to the leader of several controllers broke.
-    #[error(
-        "the leader of the controllers at {addresses} does not answer any more: {reason}; find the new one with `ultima controller status`"
-    )]
-    LostLeader {
-        /// Their addresses.
-        addresses: String,
-        /// The reason.
-        reason: String,
-    },
-    /// The controller's socket belongs to another user.
-    #[error(
-        "no permission to connect to the controller at {address}; run this command as the controller's user: for a lab, as root"
-    )]
-    NotOurs {
-        /// The controller's address.
-        address: String,
-    },
-    /// Controllers answer, but none of them leads.
-    #[error("no controller at {addresses} leads; find out why with `ultima controller status`")]
-    NoLeader {
-        /// Their addresses.
-        addresses: String,
-    },
-    /// The controller does not lead any more, or is stopping. The next leader may serve the request.
-    #[error("{message}")]
-    Deposed {
-        /// The controller's message.
-        message: String,
-    },
-    /// The member's epoch is over, so a retry is pointless.
-    #[error("{message}")]
-    EpochOver {
-        /// What happened to the epoch.
-        message: String,
-    },
-    /// A request or an answer is too long.
-    #[error(
-        "the request to the controller at {address}, or its answer, is too long: {reason}; ask for less at once, such as one job"
-    )]
-    TooLong {
-        /// The controller's address.
-        address: String,
-        /// The length and the limit.
-        reason: String,
-    },
-    /// The controller rejects the request.
-    #[error("{message}")]
-    Refused {
-        /// The gRPC code.
-        code: Code,
-        /// The controller's message.
-        message: String,
-        /// The invalid field of the request, if there is one.
-        field: Option<Box<FieldProblem>>,
-    },
-}
-
 /// A request that ends after `timeout`, even if the server never answers.
 fn within<T>(timeout: Duration, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(timeout);
     request
-}
-
-/// True if the system denies this user the connection, as to a socket in another user's folder.
-fn is_denied(error: &(dyn Error + 'static)) -> bool {
-    iter::successors(Some(error), |error| (*error).source())
-        .filter_map(|error| error.downcast_ref::<io::Error>())
-        .any(|error| error.kind() == io::ErrorKind::PermissionDenied)
-}
-
-/// Returns the endpoint of a controller at `address`, `HOST:PORT` or `unix:PATH`. A Unix socket needs no TLS: its file
-/// has an owner.
-///
-/// # Errors
-/// The address is malformed.
-pub fn endpoint(
-    address: &str,
-    tls: Option<&ClientTls>,
-) -> Result<Endpoint, tonic::transport::Error> {
-    match address.starts_with(UNIX) {
-        true => Endpoint::from_shared(address.to_owned()),
-        false => transport::endpoint(address, tls),
-    }
-}
-
-/// Connects to the controller at `address`.
-pub(crate) async fn dial(address: &str, tls: Option<&ClientTls>) -> Result<Channel, ClientError> {
-    let no_answer = |error: tonic::transport::Error| {
-        let address = address.to_owned();
-        match address.starts_with(UNIX) && is_denied(&error) {
-            true => ClientError::NotOurs { address },
-            false => ClientError::NoAnswer {
-                address,
-                reason: root_cause(&error),
-            },
-        }
-    };
-    let endpoint = endpoint(address, tls).map_err(no_answer)?;
-    let endpoint = endpoint
-        .connect_timeout(CONNECT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEPALIVE)
-        .keep_alive_timeout(ALIVE)
-        .keep_alive_while_idle(true)
-        // gRPC sends a rejection's message in a header, percent-encoded.
-        .http2_max_header_list_size(64 << 10);
-    endpoint.connect().await.map_err(no_answer)
-}
-
-/// What to do where no controller answers. A loopback address is the default, and wrong on every machine but the
-/// controller's.
-fn advice(address: &str) -> String {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
-    match host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback()) {
-        true => "start it with `ultima controller serve`, or correct the address; if it runs on another machine, start it there \
-                 with --listen ADDRESS:9555, an address that this machine reaches, and use --controller ADDRESS:9555 here"
-            .to_owned(),
-        false => format!(
-            "start it with `ultima controller serve --listen {address}`, or correct --controller; without --listen a controller serves \
-             only its own machine"
-        ),
-    }
-}
-
-impl ClientError {
-    /// True if the request may have been executed: there was no answer, or an ambiguous one.
-    pub fn may_be_done(&self) -> bool {
-        match self {
-            ClientError::Refused { code, .. } => matches!(
-                code,
-                Code::Unavailable
-                    | Code::Internal
-                    | Code::Unknown
-                    | Code::Cancelled
-                    | Code::DeadlineExceeded
-            ),
-            ClientError::EpochOver { .. } => false,
-            // The request was never sent.
-            ClientError::NotOurs { .. } | ClientError::NoLeader { .. } => false,
-            ClientError::NoAnswer { .. }
-            | ClientError::NoneAnswers { .. }
-            | ClientError::LostLeader { .. }
-            | ClientError::Deposed { .. }
-            | ClientError::TooLong { .. } => true,
-        }
-    }
-
-    /// True if the member's epoch is over, so that a retry is pointless.
-    pub fn is_over(&self) -> bool {
-        matches!(self, ClientError::EpochOver { .. })
-    }
-
-    /// True if the request is wrong, so that a repetition is refused too: such as a member whose settings differ
-    /// from the others', or a caller without the right role or token.
-    pub fn is_invalid(&self) -> bool {
-        matches!(
-            self,
-            ClientError::Refused {
-                code: Code::InvalidArgument | Code::PermissionDenied,
-                ..
-            }
-        )
-    }
-
-    /// True if the controller has nothing of that name.
-    pub fn is_not_found(&self) -> bool {
-        matches!(
-            self,
-            ClientError::Refused {
-                code: Code::NotFound,
-                ..
-            }
-        )
-    }
-
-    /// True if the request is refused only for now: a job is not ready, or no controller leads.
-    pub fn is_for_now(&self) -> bool {
-        matches!(
-            self,
-            ClientError::NoLeader { .. }
-                | ClientError::Deposed { .. }
-                | ClientError::Refused {
-                    code: Code::Unavailable,
-                    ..
-                }
-        )
-    }
-
-    /// True if the answer was lost, so that the request may have been executed.
-    fn is_silence(&self) -> bool {
-        matches!(
-            self,
-            ClientError::NoAnswer { .. } | ClientError::LostLeader { .. }
-        )
-    }
 }
 
 impl Client {
@@ -813,63 +577,4 @@ impl Client {
             error => error,
         }
     }
-}
-
-impl ClientError {
-    /// Converts the status of a call to the controller at `address`.
-    pub fn of(status: Status, address: &str) -> ClientError {
-        let sources = || iter::successors(status.source(), |error| (*error).source());
-        // No leader was found.
-        if let Some(error) = sources().find_map(|it| it.downcast_ref::<ClientError>()) {
-            return error.clone();
-        }
-        match status.source() {
-            // The status has a source, so the transport made it, not the controller.
-            Some(source) => ClientError::NoAnswer {
-                address: address.to_owned(),
-                reason: root_cause(source),
-            },
-            None => {
-                let is_over = status.metadata().contains_key(EPOCH_OVER);
-                let (code, message) = (status.code(), status.message().to_owned());
-                match code {
-                    Code::Unavailable if status.metadata().contains_key(LEADER) => {
-                        ClientError::Deposed { message }
-                    }
-                    Code::OutOfRange if is_over => ClientError::EpochOver { message },
-                    Code::OutOfRange => ClientError::TooLong {
-                        address: address.to_owned(),
-                        reason: message,
-                    },
-                    // An empty message comes from tonic, not from a controller: the method is
-                    // unknown.
-                    Code::Unimplemented if message.is_empty() => ClientError::Refused {
-                        code,
-                        message: format!(
-                            "the server at {address} does not know this request; check that the address is a controller's"
-                        ),
-                        field: None,
-                    },
-                    _ => ClientError::Refused {
-                        code,
-                        message,
-                        field: field_of(&status).map(Box::new),
-                    },
-                }
-            }
-        }
-    }
-}
-
-/// The field that a status is about. The controller reports one problem at a time.
-fn field_of(status: &Status) -> Option<FieldProblem> {
-    let violation = status
-        .get_details_bad_request()?
-        .field_violations
-        .into_iter()
-        .next()?;
-    Some(FieldProblem {
-        field: violation.field,
-        problem: violation.description,
-    })
 }

@@ -12,6 +12,8 @@
 pub mod address;
 pub mod client;
 pub mod codes;
+mod dial;
+mod error;
 pub mod identity;
 mod line;
 mod mac;

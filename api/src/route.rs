@@ -16,7 +16,8 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use ultima_grpc::tls::ClientTls;
 
-use crate::client::{ClientError, LEADER, dial};
+use crate::dial::dial;
+use crate::error::{ClientError, LEADER};
 use crate::v1::leadership_client::LeadershipClient;
 use crate::v1::{GetStandingRequest, GetStandingResponse, Role};
 

@@ -6,20 +6,19 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::DropCause;
 use super::bits::Slot;
 use super::checksum::Calculation;
-use super::compile::{Place, Value};
+use super::compile::Place;
 use super::counter::Counter;
 use super::digest::{DigestMessage, LearnList};
-use super::expression::{Big, Env, HeaderRef, Num, Test};
+use super::expression::{EXACT, Env, HeaderRef, Num, Test};
 use super::layout::Layout;
 use super::meter::Meter;
-use super::parser::Parsed;
+use super::parser::{Errors, Parsed};
 use super::phv::Phv;
 use super::register::Register;
 use super::standard::DROP_PORT;
 use super::table::Lookup;
 use super::trace::Recorder;
 use super::value_set::ValueSet;
-use super::word::Word;
 
 /// An action of the program.
 #[derive(Debug)]
@@ -39,12 +38,10 @@ pub(super) struct Param {
     pub slot: Slot,
 }
 
-/// A primitive of the format, translated.
+/// A primitive or an operation of the parser, translated.
 #[derive(Debug)]
 pub(super) enum Instruction {
-    Assign(Slot, Num),
-    AssignWord(Slot, Word),
-    AssignPlace(Place, Value),
+    Assign(Place, Num),
     AssignHeader {
         to: HeaderRef,
         from: HeaderRef,
@@ -89,8 +86,10 @@ pub(super) enum Instruction {
     },
     RegisterWrite {
         register: usize,
+        /// Width of a cell in bits.
+        width: u32,
         index: Num,
-        value: Value,
+        value: Num,
     },
     Hash {
         to: Place,
@@ -121,8 +120,85 @@ pub(super) enum Instruction {
     Assert(Test),
     Log {
         format: String,
-        values: Vec<Value>,
+        values: Vec<Num>,
     },
+    /// Extracts a header, whose variable-length field has so many bits.
+    Extract(Target, Option<Num>),
+    Verify {
+        test: Test,
+        error: Num,
+    },
+    Advance(Num),
+}
+
+/// The header that an extraction fills.
+#[derive(Debug)]
+pub(super) enum Target {
+    Header(usize),
+    /// A member of the next element of a stack.
+    Next {
+        stack: usize,
+        member: usize,
+    },
+}
+
+impl Instruction {
+    /// The numbers that [`Machine::step`] finds computed, in its order, each with the low bits that matter.
+    pub fn operands(&self) -> Vec<(&Num, u32)> {
+        use Instruction::*;
+        let exact = |num| (num, EXACT);
+        let narrow = |width: u32| width <= 64;
+        match self {
+            Assign(to, value) => {
+                let value = narrow(to.width()).then_some((value, to.width()));
+                to.index().map(exact).into_iter().chain(value).collect()
+            }
+            AssignHeader { to, from } => {
+                let indices = [to.index(), from.index()];
+                indices.into_iter().flatten().map(exact).collect()
+            }
+            AddHeader(header) | RemoveHeader(header) => {
+                header.index().map(exact).into_iter().collect()
+            }
+            Push { count: num, .. } | Pop { count: num, .. } | Count { index: num, .. } => {
+                vec![exact(num)]
+            }
+            Clone { session: num, .. } | Truncate(num) | Advance(num) | Extract(_, Some(num)) => {
+                vec![exact(num)]
+            }
+            Meter {
+                index, color: to, ..
+            }
+            | RegisterRead { index, to, .. } => {
+                let numbers = [Some(index), to.index()];
+                numbers.into_iter().flatten().map(exact).collect()
+            }
+            RegisterWrite {
+                width,
+                index,
+                value,
+                ..
+            } => {
+                let value = narrow(*width).then_some((value, *width));
+                [exact(index)].into_iter().chain(value).collect()
+            }
+            Hash {
+                base: a,
+                size: b,
+                to,
+                ..
+            }
+            | Random {
+                low: a,
+                high: b,
+                to,
+            } => {
+                let numbers = [Some(a), Some(b), to.index()];
+                numbers.into_iter().flatten().map(exact).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// The state that outlives a packet, tables aside.
@@ -170,6 +246,7 @@ pub(super) struct Machine<'a> {
     pub layout: &'a Layout,
     pub calculations: &'a [Calculation],
     pub learn_lists: &'a [LearnList],
+    pub errors: &'a Errors,
     pub phv: &'a mut Phv,
     pub state: &'a mut State,
     pub verdict: &'a mut Verdict,
@@ -177,6 +254,8 @@ pub(super) struct Machine<'a> {
     pub payload: &'a [u8],
     /// How far the parser is.
     pub parsed: Parsed,
+    /// True unless a checksum is wrong.
+    pub correct: bool,
     /// Parser states that the packet has visited.
     pub visited: u32,
     pub now_us: u64,
@@ -209,32 +288,37 @@ impl Machine<'_> {
         Ok(to)
     }
 
-    pub fn env<'a>(&'a self, args: &'a [u8]) -> Env<'a> {
+    pub fn env(&self) -> Env<'_> {
         Env {
             phv: self.phv,
-            args,
+            args: &self.state.args,
             layout: self.layout,
             registers: &self.state.registers,
+            ahead: &self.payload[self.parsed.bytes..],
         }
     }
 
-    /// Executes a primitive that is not control flow.
-    pub fn step(&mut self, instruction: &Instruction, args: &[u8]) {
+    /// Executes an instruction that is not control flow. Its operands are computed.
+    ///
+    /// # Errors
+    /// The program's number for an error that ends the parser.
+    pub fn step(&mut self, instruction: &Instruction) -> Result<(), u32> {
         let layout = self.layout;
-        let number = |num: &Num, machine: &Self| num.eval(machine.env(args));
+        let mut operands = self.phv.operands().into_iter();
+        let mut next = || operands.next().unwrap_or_default();
         match instruction {
-            Instruction::Assign(slot, num) => {
-                let value = number(num, self);
-                slot.store(&mut self.phv.bytes, value as u128);
+            Instruction::Assign(to, value) => {
+                let slot = place(to, layout, &mut next);
+                if to.width() <= 64 {
+                    self.store(slot, next());
+                } else if let Some(slot) = slot {
+                    let value = value.eval(self.env(), slot.width);
+                    slot.store_big(&mut self.phv.bytes, &value);
+                }
             }
-            Instruction::AssignWord(slot, word) => {
-                let value = word.bits(self.env(args));
-                slot.store_word(&mut self.phv.bytes, value);
-            }
-            Instruction::AssignPlace(place, value) => self.assign(place, value, args),
             Instruction::AssignHeader { to, from } => {
-                let env = self.env(args);
-                if let (Some(to), Some(from)) = (to.resolve(env), from.resolve(env)) {
+                let (to, from) = (to.at(layout, &mut next), from.at(layout, &mut next));
+                if let (Some(to), Some(from)) = (to, from) {
                     self.phv.assign_header(layout, from, to);
                 }
             }
@@ -245,8 +329,8 @@ impl Machine<'_> {
             }
             Instruction::AssignStack { to, from } => {
                 let (to, from) = (&layout.stacks[*to], &layout.stacks[*from]);
-                let next = self.phv.next(from);
-                self.phv.set_next(to, next);
+                let filled = self.phv.next(from);
+                self.phv.set_next(to, filled);
                 for (to, from) in to
                     .elements
                     .iter()
@@ -258,106 +342,90 @@ impl Machine<'_> {
             }
             Instruction::AssignVarbit { to, from } => self.phv.copy_varbit(layout, *from, *to),
             Instruction::AddHeader(header) => {
-                if let Some(header) = header.resolve(self.env(args)) {
+                if let Some(header) = header.at(layout, next) {
                     self.add_header(header);
                 }
             }
             Instruction::RemoveHeader(header) => {
-                if let Some(header) = header.resolve(self.env(args)) {
+                if let Some(header) = header.at(layout, next) {
                     self.remove_header(header);
                 }
             }
-            Instruction::Push { stack, count } => {
-                let count = usize::try_from(number(count, self)).unwrap_or(usize::MAX);
+            Instruction::Push { stack, .. } => {
+                let count = usize::try_from(next()).unwrap_or(usize::MAX);
                 self.phv.push_front(layout, &layout.stacks[*stack], count);
             }
-            Instruction::Pop { stack, count } => {
-                let count = usize::try_from(number(count, self)).unwrap_or(usize::MAX);
+            Instruction::Pop { stack, .. } => {
+                let count = usize::try_from(next()).unwrap_or(usize::MAX);
                 self.phv.pop_front(layout, &layout.stacks[*stack], count);
             }
             Instruction::MarkToDrop {
                 egress_spec,
                 mcast_grp,
             } => {
-                egress_spec.store(&mut self.phv.bytes, u128::from(DROP_PORT));
-                if let Some(mcast_grp) = mcast_grp {
-                    mcast_grp.store(&mut self.phv.bytes, 0);
-                }
+                self.store(Some(*egress_spec), DROP_PORT.into());
+                self.store(*mcast_grp, 0);
             }
-            Instruction::Count { counter, index } => {
-                let index = u64::try_from(number(index, self)).unwrap_or(u64::MAX);
-                self.state.counters[*counter].count(index, self.verdict.ingress_length);
-            }
-            Instruction::Meter {
-                meter,
-                index,
-                color,
-            } => {
-                let index = number(index, self);
+            Instruction::Count { counter, .. } => {
                 let length = self.verdict.ingress_length;
+                self.state.counters[*counter].count(next(), length);
+            }
+            Instruction::Meter { meter, color, .. } => {
+                let (index, length) = (next(), self.verdict.ingress_length);
+                let slot = place(color, layout, &mut next);
                 let meter = &mut self.state.meters[*meter];
                 if let Some(result) = meter.execute(index, length, self.now_us) {
-                    self.store(color, result as i128, args);
+                    self.store(slot, result as u64);
                 }
             }
-            Instruction::RegisterRead {
-                to,
-                register,
-                index,
-            } => {
-                let env = self.env(args);
-                let (index, slot) = (index.eval(env), to.resolve(env));
-                if let Some(slot) = slot {
+            Instruction::RegisterRead { to, register, .. } => {
+                let index = next();
+                if let Some(slot) = place(to, layout, &mut next) {
                     let register = &self.state.registers[*register];
                     register.read_into(index, slot, &mut self.phv.bytes);
                 }
             }
             Instruction::RegisterWrite {
                 register,
-                index,
+                width,
                 value,
+                ..
             } => {
-                let index = number(index, self);
-                match value {
-                    Value::Num(num) => {
-                        let value = number(num, self);
-                        self.state.registers[*register].store(index, value);
-                    }
-                    Value::Big(big) => {
-                        let value = big.eval(self.env(args));
-                        self.state.registers[*register].store_big(index, &value);
-                    }
+                let index = next();
+                if *width <= 64 {
+                    self.state.registers[*register].store_word(index, next());
+                } else {
+                    let value = value.eval(self.env(), *width);
+                    self.state.registers[*register].store_big(index, &value);
                 }
             }
             Instruction::Hash {
-                to,
-                base,
-                calculation,
-                size,
+                to, calculation, ..
             } => {
-                let (base, size) = (number(base, self) as u64, number(size, self) as u64);
+                let (base, size) = (next(), next());
+                let slot = place(to, layout, &mut next);
                 let calculation = &self.calculations[*calculation];
                 let scratch = &mut self.state.scratch;
                 let hash = calculation.compute(self.phv, layout, self.payload, scratch);
-                let value = (hash % size.max(1)).wrapping_add(base);
-                self.store(to, i128::from(value), args);
+                self.store(slot, (hash % size.max(1)).wrapping_add(base));
             }
-            Instruction::Random { to, low, high } => {
-                let (low, high) = (number(low, self) as u64, number(high, self) as u64);
+            Instruction::Random { to, .. } => {
+                let (low, high) = (next(), next());
+                let slot = place(to, layout, &mut next);
                 // With bounds the wrong way round BMv2 leaves the field as it is.
                 if low <= high {
                     let value: u64 = self.state.rng.random_range(low..=high);
-                    self.store(to, i128::from(value), args);
+                    self.store(slot, value);
                 }
             }
-            Instruction::Clone { session, fields } => {
-                let session = number(session, self) as u32 & MAX_SESSION;
+            Instruction::Clone { fields, .. } => {
+                let session = next() as u32 & MAX_SESSION;
                 self.verdict.clone = Some((session, *fields));
             }
             Instruction::Resubmit { fields } => self.verdict.resubmit = Some(*fields),
             Instruction::Recirculate { fields } => self.verdict.recirculate = Some(*fields),
-            Instruction::Truncate(length) => {
-                let length = u32::try_from(number(length, self)).unwrap_or(u32::MAX);
+            Instruction::Truncate(_) => {
+                let length = u32::try_from(next()).unwrap_or(u32::MAX);
                 let shortest = self
                     .verdict
                     .truncate
@@ -368,14 +436,71 @@ impl Machine<'_> {
                 self.learn_lists[*list].learn(&self.phv.bytes, &mut self.state.learned);
             }
             Instruction::Log { format, values } => {
-                let env = self.env(args);
-                let text = log_text(format, values.iter().map(|value| value.eval_big(env)));
+                let text = self.log_text(format, values);
                 tracing::info!(target: "ultima_switch::log_msg", "{text}");
+            }
+            Instruction::Extract(target, bits) => {
+                let bytes = match bits {
+                    Some(_) => self.whole_bytes(next())?,
+                    None => 0,
+                };
+                self.extract(target, bytes)?;
+            }
+            Instruction::Advance(_) => {
+                let bytes = self.whole_bytes(next())?;
+                self.check_ahead(bytes)?;
+                self.parsed.bytes += bytes;
             }
             Instruction::Jump(_)
             | Instruction::JumpUnless(..)
             | Instruction::Exit
-            | Instruction::Assert(_) => unreachable!("control flow is not a step"),
+            | Instruction::Assert(_)
+            | Instruction::Verify { .. } => unreachable!("control flow is not a step"),
+        }
+        Ok(())
+    }
+
+    /// Extracts a header whose variable-length field has so many bytes.
+    fn extract(&mut self, target: &Target, varbit: usize) -> Result<(), u32> {
+        let layout = self.layout;
+        let header = match target {
+            Target::Header(header) => *header,
+            Target::Next { stack, member } => {
+                let stack = &layout.stacks[*stack];
+                let header = stack.element(self.phv.next(stack) as u64, *member);
+                header.ok_or(self.errors.stack_out_of_bounds)?
+            }
+        };
+        let shape = layout.shape(header);
+        let bytes = varbit.saturating_add(shape.fixed_bytes);
+        self.check_ahead(bytes)?;
+        if varbit > shape.varbit.map_or(0, |field| field.max_bytes) {
+            return Err(self.errors.header_too_short);
+        }
+        let ahead = &self.payload[self.parsed.bytes..];
+        self.phv.extract(layout, header, &ahead[..bytes], varbit);
+        self.parsed.bytes += bytes;
+        if let Target::Next { stack, .. } = target {
+            let stack = &layout.stacks[*stack];
+            self.phv.set_next(stack, self.phv.next(stack) + 1);
+        }
+        Ok(())
+    }
+
+    /// BMv2 moves by whole bytes only, and so do we.
+    fn whole_bytes(&self, bits: u64) -> Result<usize, u32> {
+        match i64::try_from(bits) {
+            Ok(bits) if bits % 8 == 0 => Ok(bits as usize / 8),
+            _ => Err(self.errors.parser_invalid_argument),
+        }
+    }
+
+    /// Checks that the frame has so many bytes ahead of the parser.
+    #[inline]
+    pub fn check_ahead(&self, bytes: usize) -> Result<(), u32> {
+        match bytes <= self.payload.len() - self.parsed.bytes {
+            true => Ok(()),
+            false => Err(self.errors.packet_too_short),
         }
     }
 
@@ -396,51 +521,33 @@ impl Machine<'_> {
         }
     }
 
-    fn assign(&mut self, place: &Place, value: &Value, args: &[u8]) {
-        match value {
-            Value::Num(num) => {
-                let value = num.eval(self.env(args));
-                self.store(place, value, args);
-            }
-            Value::Big(big) => self.assign_big(place, big, args),
-        }
-    }
-
-    fn assign_big(&mut self, place: &Place, big: &Big, args: &[u8]) {
-        let env = self.env(args);
-        let (value, slot) = (big.eval(env), place.resolve(env));
-        if let Some(slot) = slot {
-            slot.store_big(&mut self.phv.bytes, &value);
-        }
-    }
-
     /// Stores the low bits of a value. A place outside its stack stores nothing.
-    fn store(&mut self, place: &Place, value: i128, args: &[u8]) {
-        let Some(slot) = place.resolve(self.env(args)) else {
-            return;
-        };
-        if slot.is_narrow() {
-            slot.store(&mut self.phv.bytes, value as u128);
-        } else {
-            slot.store_big(&mut self.phv.bytes, &value.into());
+    fn store(&mut self, slot: Option<Slot>, value: u64) {
+        if let Some(slot) = slot {
+            slot.store_word(&mut self.phv.bytes, value);
         }
+    }
+
+    /// The text of a `log_msg`.
+    pub fn log_text(&self, format: &str, values: &[Num]) -> String {
+        let env = self.env();
+        log_text(format, values.iter().map(|value| value.eval(env, EXACT)))
     }
 }
 
 /// BMv2 uses the upper bits of a clone session's id for itself.
 const MAX_SESSION: u32 = 0x7fff;
 
-impl Place {
-    pub fn resolve(&self, env: Env) -> Option<Slot> {
-        match self {
-            Place::Fixed(slot) => Some(*slot),
-            Place::Late(field) => field.resolve(env),
-        }
+/// Where a field is, if its index, which comes next, is inside the stack.
+fn place(to: &Place, layout: &Layout, next: impl FnOnce() -> u64) -> Option<Slot> {
+    match to {
+        Place::Fixed(slot) => Some(*slot),
+        Place::Element(field) => field.at(layout, next),
     }
 }
 
 /// The format with its `{}` replaced by the values in order.
-pub(super) fn log_text(format: &str, values: impl Iterator<Item = num_bigint::BigInt>) -> String {
+fn log_text(format: &str, values: impl Iterator<Item = num_bigint::BigInt>) -> String {
     let mut text = String::new();
     let mut rest = format;
     for value in values {

@@ -1,14 +1,14 @@
 //! Fields as bit ranges of a byte buffer, most significant bit first, as on the wire.
 //!
 //! Buffers that hold slots end in [`SLACK`] unused bytes, so that a field of up to 57 bits is one
-//! unaligned 8-byte access wherever it stands, and one of up to 121 bits a 16-byte access.
+//! unaligned 8-byte access wherever it stands.
 //!
 //! A metadata field of up to 64 bits has a machine word of its own instead, in the processor's byte order, its unused bits zero.
 
 use num_bigint::{BigInt, BigUint, Sign};
 
 /// Unused bytes at the end of every buffer that slots point into.
-pub(super) const SLACK: usize = 17;
+pub(super) const SLACK: usize = 8;
 
 /// Where a field stands in a buffer, and how wide it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,9 +36,6 @@ pub(super) const MAX_BITS: u32 = 65_535 * 8;
 
 /// The widest key of a table, parser state or value set, in all. Every entry has room for one.
 pub(super) const MAX_KEY_BITS: u64 = 1 << 14;
-
-/// The widest field that is read and written as a machine integer.
-pub(super) const MAX_NARROW: u32 = 128;
 
 impl Slot {
     pub fn new(bit: usize, width: u32, signed: bool) -> Slot {
@@ -145,14 +142,6 @@ impl Slot {
         whole.then(|| at..at + self.bytes())
     }
 
-    pub fn is_narrow(self) -> bool {
-        self.width <= MAX_NARROW
-    }
-
-    fn span(self) -> u32 {
-        u32::from(self.skip) + self.width
-    }
-
     /// The field and what is behind it, as the upper bits of a word. The field must be short.
     #[inline(always)]
     fn load_top(&self, buffer: &[u8]) -> u64 {
@@ -164,53 +153,11 @@ impl Slot {
         }
     }
 
-    /// The field's bits, zero-extended. The field must be narrow.
-    #[inline]
-    pub fn load(&self, buffer: &[u8]) -> u128 {
-        if self.short {
-            u128::from(self.load_top(buffer) >> self.spare)
-        } else {
-            self.load_long(buffer)
-        }
-    }
-
-    #[inline(never)]
-    fn load_long(self, buffer: &[u8]) -> u128 {
-        let at = self.byte as usize;
-        let span = self.span();
-        if self.width == 0 {
-            return 0;
-        }
-        let word = u128::from_be_bytes(buffer[at..at + 16].try_into().expect("sixteen bytes"));
-        if span <= 128 {
-            (word << self.skip) >> (128 - self.width)
-        } else {
-            let tail = u128::from(buffer[at + 16]) >> (136 - span);
-            let kept = (word << self.skip) >> self.skip;
-            // The field is at most 128 bits wide, so what is shifted out here is not part of it.
-            (kept << (span - 128) | tail) & mask(self.width)
-        }
-    }
-
-    /// The field's value: sign-extended if it is signed. The field must be narrow; an unsigned
-    /// field of 128 bits wraps.
-    #[inline]
-    pub fn load_int(self, buffer: &[u8]) -> i128 {
-        let value = self.load(buffer);
-        if self.signed && self.width > 0 {
-            let unused = 128 - self.width;
-            ((value << unused) as i128) >> unused
-        } else {
-            value as i128
-        }
-    }
-
-    /// The field's value, sign-extended to 64 bits if it is signed. The field must be at most 64
-    /// bits wide.
+    /// The field's value, sign-extended to 64 bits if it is signed; of a wider field, the low 64 bits.
     #[inline(always)]
     pub fn load_word(&self, buffer: &[u8]) -> u64 {
         if !self.short {
-            return self.load_wide_word(buffer);
+            return self.load_long(buffer);
         }
         let top = self.load_top(buffer);
         if self.signed {
@@ -220,16 +167,24 @@ impl Slot {
         }
     }
 
+    /// As [`Slot::load_word`], of a field that no single access holds.
     #[cold]
-    fn load_wide_word(self, buffer: &[u8]) -> u64 {
-        self.load_int(buffer) as u64
+    fn load_long(self, buffer: &[u8]) -> u64 {
+        let low = self.part(0, self.width.min(32));
+        let high = self.part(low.width, (self.width - low.width).min(32));
+        let high = high.with_sign(self.signed && self.width <= 64);
+        match (low.width, high.width) {
+            (0, _) => 0,
+            (_, 0) => low.load_word(buffer),
+            _ => high.load_word(buffer) << 32 | low.load_word(buffer),
+        }
     }
 
-    /// Writes the low bits of `value`. The field must be narrow.
-    #[inline]
-    pub fn store(&self, buffer: &mut [u8], value: u128) {
+    /// Writes the low bits of `value`; zeros above them.
+    #[inline(always)]
+    pub fn store_word(&self, buffer: &mut [u8], value: u64) {
         if self.short {
-            self.store_short(buffer, value as u64);
+            self.store_short(buffer, value);
         } else {
             self.store_long(buffer, value);
         }
@@ -248,41 +203,33 @@ impl Slot {
         };
     }
 
-    #[inline(never)]
-    fn store_long(self, buffer: &mut [u8], value: u128) {
-        let at = self.byte as usize;
-        let span = self.span();
-        if self.width == 0 {
-        } else if span <= 128 {
-            let bytes: &mut [u8; 16] = (&mut buffer[at..at + 16])
-                .try_into()
-                .expect("sixteen bytes");
-            let shift = 128 - span;
-            let field = mask(self.width) << shift;
-            let word = u128::from_be_bytes(*bytes) & !field | (value << shift) & field;
-            *bytes = word.to_be_bytes();
-        } else {
-            // Only the last byte is shared with a neighbour behind: split there.
-            let tail = span - 128;
-            let head = Slot::new(self.bit(), self.width - tail, self.signed);
-            head.store(buffer, value >> tail);
-            Slot::new((at + 16) * 8, tail, false).store(buffer, value);
+    /// As [`Slot::store_word`], of a field that no single access holds.
+    #[cold]
+    fn store_long(self, buffer: &mut [u8], mut value: u64) {
+        let mut done = 0;
+        while done < self.width {
+            let piece = (self.width - done).min(32);
+            self.part(done, piece).store_short(buffer, value);
+            value >>= 32;
+            done += piece;
         }
     }
 
     /// The field's value at any width.
     pub fn load_big(self, buffer: &[u8]) -> BigInt {
-        if self.word {
-            return self.load_int(buffer).into();
+        if self.width <= 64 {
+            let value = self.load_word(buffer);
+            return match self.signed {
+                true => (value as i64).into(),
+                false => value.into(),
+            };
         }
-        let (at, end) = (
-            self.byte as usize,
-            (self.byte + self.span().div_ceil(8)) as usize,
-        );
-        let spare = end as u32 * 8 - (self.byte * 8 + self.span());
+        let span = u32::from(self.skip) + self.width;
+        let (at, end) = (self.byte as usize, (self.byte + span.div_ceil(8)) as usize);
+        let spare = end as u32 * 8 - (self.byte * 8 + span);
         let value = BigUint::from_bytes_be(&buffer[at..end]) >> spare;
         let value = BigInt::from(value & (big_mask(self.width)));
-        if self.signed && self.width > 0 && value.bit(u64::from(self.width - 1)) {
+        if self.signed && value.bit(u64::from(self.width - 1)) {
             value - (BigInt::from(1) << self.width)
         } else {
             value
@@ -302,41 +249,15 @@ impl Slot {
             let word = rest[cut..]
                 .iter()
                 .fold(0u64, |word, byte| word << 8 | u64::from(*byte));
-            self.part(done, piece).store(buffer, u128::from(word));
+            self.part(done, piece).store_word(buffer, word);
             rest = &rest[..cut];
             done += piece;
         }
     }
 
-    /// Writes the low bits of `value`.
-    #[inline(always)]
-    pub fn store_word(&self, buffer: &mut [u8], value: u64) {
-        if self.short {
-            self.store_short(buffer, value);
-        } else {
-            self.store_wide_word(buffer, value);
-        }
-    }
-
-    #[cold]
-    fn store_wide_word(self, buffer: &mut [u8], value: u64) {
-        if self.is_narrow() {
-            self.store(buffer, u128::from(value));
-        } else {
-            self.store_big(buffer, &BigInt::from(value));
-        }
-    }
-
     /// Writes big-endian bytes, whose value must fit the field.
     pub fn store_bytes(self, buffer: &mut [u8], bytes: &[u8]) {
-        if self.is_narrow() && bytes.len() <= 16 {
-            let value = bytes
-                .iter()
-                .fold(0u128, |value, byte| value << 8 | u128::from(*byte));
-            self.store(buffer, value);
-        } else {
-            self.store_big(buffer, &BigInt::from_bytes_be(Sign::Plus, bytes));
-        }
+        self.store_big(buffer, &BigInt::from_bytes_be(Sign::Plus, bytes));
     }
 
     /// The field's bits as the shortest big-endian bytes, at least one: P4Runtime's canonical form.
@@ -351,7 +272,7 @@ impl Slot {
         while done < self.width {
             let piece = (self.width - done).min(64);
             slot.part(done, piece)
-                .store(to, self.part(done, piece).load(from));
+                .store_word(to, self.part(done, piece).load_word(from));
             done += piece;
         }
     }
@@ -425,13 +346,9 @@ pub(super) fn set_word_at(buffer: &mut [u8; NEAR], at: u16, value: u64) {
     buffer[at..at + 8].copy_from_slice(&value.to_ne_bytes());
 }
 
-/// The lowest `bits` bits set; all of them from 128 on.
-pub(super) fn mask(bits: u32) -> u128 {
-    if bits >= 128 {
-        u128::MAX
-    } else {
-        (1 << bits) - 1
-    }
+/// The lowest `bits` bits set; all of them from 64 on.
+pub(super) fn mask(bits: u32) -> u64 {
+    1_u64.checked_shl(bits).map_or(u64::MAX, |bit| bit - 1)
 }
 
 /// The lowest `bits` bits set, at any width.
@@ -461,11 +378,11 @@ mod tests {
     fn a_field_reads_as_on_the_wire() {
         let mut buffer = vec![0x45, 0x12, 0x34, 0x80];
         buffer.extend([0; SLACK]);
-        assert_eq!(Slot::new(0, 4, false).load(&buffer), 4);
-        assert_eq!(Slot::new(4, 4, false).load(&buffer), 5);
-        assert_eq!(Slot::new(12, 13, false).load(&buffer), 0x469);
-        assert_eq!(Slot::new(24, 1, true).load_int(&buffer), -1);
-        assert_eq!(Slot::new(8, 16, true).load_int(&buffer), 0x1234);
+        assert_eq!(Slot::new(0, 4, false).load_word(&buffer), 4);
+        assert_eq!(Slot::new(4, 4, false).load_word(&buffer), 5);
+        assert_eq!(Slot::new(12, 13, false).load_word(&buffer), 0x469);
+        assert_eq!(Slot::new(24, 1, true).load_word(&buffer), u64::MAX);
+        assert_eq!(Slot::new(8, 16, true).load_word(&buffer), 0x1234);
     }
 
     proptest! {
@@ -481,12 +398,7 @@ mod tests {
             let slot = Slot::new(bit, width, false);
             let before = reference(&buffer, slot);
             prop_assert_eq!(slot.load_big(&buffer), BigInt::from(before.clone()));
-            if slot.is_narrow() {
-                prop_assert_eq!(BigUint::from(slot.load(&buffer)), before.clone());
-            }
-            if width <= 64 {
-                prop_assert_eq!(BigUint::from(slot.load_word(&buffer)), before);
-            }
+            prop_assert_eq!(BigUint::from(slot.load_word(&buffer)), before & BigUint::from(u64::MAX));
             let value = BigInt::from_bytes_be(Sign::Minus, &value);
             let mut by_parts = buffer.clone();
             slot.store_big(&mut by_parts, &value);
@@ -494,16 +406,11 @@ mod tests {
             for i in (0..buffer.len() * 8).filter(|i| !(bit..bit + width as usize).contains(i)) {
                 prop_assert_eq!(buffer[i / 8] >> (7 - i % 8) & 1, by_parts[i / 8] >> (7 - i % 8) & 1);
             }
-            if slot.is_narrow() {
-                let low = u128::try_from(low_bits(&value, width)).unwrap();
-                let mut at_once = buffer.clone();
-                slot.store(&mut at_once, low);
-                prop_assert_eq!(&at_once, &by_parts);
-                let (mut word, mut double) = (buffer.clone(), buffer.clone());
-                slot.store_word(&mut word, low as u64);
-                slot.store(&mut double, u128::from(low as u64));
-                prop_assert_eq!(word, double);
-            }
+            let low = u64::try_from(low_bits(&value, width.min(64))).unwrap();
+            let (mut word, mut big) = (buffer.clone(), buffer.clone());
+            slot.store_word(&mut word, low);
+            slot.store_big(&mut big, &low.into());
+            prop_assert_eq!(word, big);
             let mut copied = vec![0; 64 + SLACK];
             let target = Slot::new(3, width, false);
             slot.copy_to(&by_parts, target, &mut copied);
@@ -514,9 +421,8 @@ mod tests {
         fn signed_fields_extend_their_sign(value: i64, bit in 0usize..16, width in 1u32..=64) {
             let mut buffer = vec![0; 16 + SLACK];
             let slot = Slot::new(bit, width, true);
-            slot.store(&mut buffer, value as i128 as u128);
+            slot.store_word(&mut buffer, value as u64);
             let expected = (value << (64 - width)) >> (64 - width);
-            prop_assert_eq!(slot.load_int(&buffer), i128::from(expected));
             prop_assert_eq!(slot.load_word(&buffer), expected as u64);
             prop_assert_eq!(slot.load_big(&buffer), BigInt::from(expected));
         }
@@ -535,19 +441,19 @@ mod tests {
             let size = cut.1.min(width - low);
             let (wire, word) = (Slot::new(64, width, false), Slot::new(64, width, false).in_word());
             let (mut wires, mut words) = (vec![0xa5; 40], vec![0; 40]);
-            wire.store(&mut wires, value.into());
-            word.store(&mut words, value.into());
+            wire.store_word(&mut wires, value);
+            word.store_word(&mut words, value);
             prop_assert_eq!(word.load_word(&words), value);
             let (wire_part, word_part) = (wire.part(low, size), word.part(low, size));
-            prop_assert_eq!(word_part.load(&words), wire_part.load(&wires));
+            prop_assert_eq!(word_part.load_word(&words), wire_part.load_word(&wires));
             prop_assert_eq!(word_part.load_big(&words), wire_part.load_big(&wires));
             let near = Wire { byte: 8, skip: 0, spare: 64 - width as u8 };
             prop_assert_eq!(wire.place(), Some(Place::Wire(near)));
             let whole = word_part == word;
             prop_assert_eq!(word_part.place() == Some(Place::Word(8)), whole);
-            wire_part.store(&mut wires, other.into());
-            word_part.store(&mut words, other.into());
-            prop_assert_eq!(word.load(&words), wire.load(&wires));
+            wire_part.store_word(&mut wires, other);
+            word_part.store_word(&mut words, other);
+            prop_assert_eq!(word.load_word(&words), wire.load_word(&wires));
             prop_assert_eq!(word.canonical(&words), wire.canonical(&wires));
         }
     }
@@ -559,7 +465,7 @@ mod tests {
         assert_eq!(slot.canonical(&buffer), [0]);
         slot.store_bytes(&mut buffer, &[0x0a, 0xbc]);
         assert_eq!(slot.canonical(&buffer), [0x0a, 0xbc]);
-        slot.store(&mut buffer, u128::MAX);
+        slot.store_word(&mut buffer, u64::MAX);
         assert_eq!(slot.canonical(&buffer), [0x0f, 0xff, 0xff]);
     }
 }

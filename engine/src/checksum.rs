@@ -5,10 +5,11 @@ use std::ops::Range;
 use num_bigint::BigInt;
 use serde_json::Value as Json;
 
+use super::action::Machine;
 use super::bits::{MAX_BITS, MAX_KEY_BITS, SLACK, Slot, low_bits};
 use super::compile::Scope;
 use super::error::LoadError;
-use super::expression::{Env, Test};
+use super::expression::Test;
 use super::hash::{Algorithm, csum16, sum16};
 use super::json::{self, Term};
 use super::layout::Layout;
@@ -237,7 +238,7 @@ fn push_bits(out: &mut Vec<u8>, bits: &mut usize, slot: Slot, from: &[u8]) {
         // To the next byte boundary first, then in words.
         let room = 8 - (*bits % 8) as u32;
         let piece = left.min(if room == 8 { 64 } else { room });
-        let value = slot.part(left - piece, piece).load(from) as u64;
+        let value = slot.part(left - piece, piece).load_word(from);
         if room == 8 {
             let bytes = (value << (64 - piece)).to_be_bytes();
             out.extend_from_slice(&bytes[..piece.div_ceil(8) as usize]);
@@ -268,10 +269,10 @@ fn push_bytes(out: &mut Vec<u8>, bits: &mut usize, bytes: &[u8]) {
 /// A checksum field and the calculation that it should agree with.
 #[derive(Debug)]
 pub(super) struct Checksum {
-    header: usize,
+    pub header: usize,
     pub target: Slot,
     calculation: usize,
-    condition: Option<Test>,
+    pub condition: Option<Test>,
     pub update: bool,
     pub verify: bool,
 }
@@ -290,7 +291,7 @@ impl Checksum {
         }
         let (header, field) = &checksum.target;
         let target = scope.layout.field(header, field, scope.at)?;
-        if !target.is_narrow() {
+        if target.width > 64 {
             let what = format!("a target of {} bits", target.width);
             return Err(LoadError::unsupported(what, scope.at));
         }
@@ -313,53 +314,35 @@ impl Checksum {
             verify: checksum.verify,
         })
     }
+}
 
-    /// Whether the field agrees; it does if its header is invalid or its condition does not hold.
-    pub fn verify(
-        &self,
-        env: Env,
-        calculations: &[Calculation],
-        payload: &[u8],
-        scratch: &mut Vec<u8>,
-    ) -> bool {
-        match self.expected(env, calculations, payload, scratch) {
-            Some(expected) => self.target.load(&env.phv.bytes) == u128::from(expected),
-            None => true,
+impl Machine<'_> {
+    /// Verifies a checksum of the program.
+    pub fn verify(&mut self, at: usize, checksums: &[Checksum]) {
+        let checksum = &checksums[at];
+        let computed = self.compute(checksum, &self.payload[self.parsed.bytes..]);
+        if let Some(recorder) = &mut self.state.trace {
+            recorder.verified(at, checksum, computed, self.layout, self.phv);
         }
+        let target = checksum.target.with_sign(false);
+        self.correct &= target.load_word(&self.phv.bytes) == computed;
     }
 
-    /// What the field should be; `None` if its header is invalid or its condition does not hold.
-    pub fn expected(
-        &self,
-        env: Env,
-        calculations: &[Calculation],
-        payload: &[u8],
-        scratch: &mut Vec<u8>,
-    ) -> Option<u64> {
-        let wanted = env.phv.is_valid(self.header) && self.applies(env);
-        wanted
-            .then(|| calculations[self.calculation].compute(env.phv, env.layout, payload, scratch))
+    /// Updates a checksum of the program.
+    pub fn update(&mut self, at: usize, checksums: &[Checksum]) {
+        let checksum = &checksums[at];
+        // As in BMv2, which cuts what is left of the packet before it puts the headers in front.
+        let shortest = self.verdict.truncate.unwrap_or(u32::MAX) as usize;
+        let computed = self.compute(checksum, &self.payload[..self.payload.len().min(shortest)]);
+        if let Some(recorder) = &mut self.state.trace {
+            recorder.updated(at, checksum, computed, self.layout, self.phv);
+        }
+        checksum.target.store_word(&mut self.phv.bytes, computed);
     }
 
-    /// What to write to the field, if its condition holds.
-    pub fn compute(
-        &self,
-        env: Env,
-        calculations: &[Calculation],
-        payload: &[u8],
-        scratch: &mut Vec<u8>,
-    ) -> Option<(Slot, u64)> {
-        let calculation = &calculations[self.calculation];
-        let compute = || calculation.compute(env.phv, env.layout, payload, scratch);
-        self.applies(env)
-            .then(compute)
-            .map(|result| (self.target, result))
-    }
-
-    fn applies(&self, env: Env) -> bool {
-        self.condition
-            .as_ref()
-            .is_none_or(|condition| condition.eval(env))
+    fn compute(&mut self, checksum: &Checksum, payload: &[u8]) -> u64 {
+        let calculation = &self.calculations[checksum.calculation];
+        calculation.compute(self.phv, self.layout, payload, &mut self.state.scratch)
     }
 }
 

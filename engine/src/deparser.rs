@@ -1,11 +1,8 @@
-//! The deparser: checksums to update, then the valid headers in order.
+//! The deparser: the valid headers in order. [`Code`](super::code::Code) updates checksums before.
 
 use std::ops::Range;
 
-use super::DropCause;
 use super::action::Machine;
-use super::checksum::Checksum;
-use super::code::Blocks;
 use super::error::LoadError;
 use super::json;
 use super::layout::MAX_BYTES;
@@ -16,7 +13,7 @@ pub(super) struct Deparser {
     /// The headers, and where they stand in the header vector; `None` where that varies.
     order: Vec<(usize, Option<Range<usize>>)>,
     /// The primitives before the headers, by their position among the program's actions; `None` if there are none.
-    block: Option<usize>,
+    pub block: Option<usize>,
 }
 
 impl Deparser {
@@ -38,49 +35,24 @@ impl Deparser {
             order,
             block: match deparser.primitives.is_empty() {
                 true => None,
-                false => Some(names.block(&deparser.primitives, &at)?),
+                false => Some(names.block(names.code(&deparser.primitives, &[], &at)?)),
             },
         })
     }
 
-    /// Writes the packet to `out`, which is empty.
-    pub fn run(
-        &self,
-        machine: &mut Machine,
-        blocks: &Blocks,
-        checksums: &[Checksum],
-        out: &mut Vec<u8>,
-    ) -> Result<(), DropCause> {
-        let mut scratch = std::mem::take(&mut machine.state.scratch);
-        let shortest = machine
-            .verdict
-            .truncate
-            .map_or(usize::MAX, |bytes| bytes as usize);
-        // As in BMv2, which cuts what is left of the packet before it puts the headers in front.
-        let covered = &machine.payload[..machine.payload.len().min(shortest)];
-        for (at, checksum) in checksums.iter().enumerate() {
-            if !checksum.update {
-                continue;
-            }
-            let env = machine.env(&[]);
-            let result = checksum.compute(env, machine.calculations, covered, &mut scratch);
-            if let Some((target, value)) = result {
-                if let Some(recorder) = &mut machine.state.trace {
-                    recorder.updated(at, checksum, value, machine.layout, machine.phv);
-                }
-                target.store(&mut machine.phv.bytes, u128::from(value));
-            }
-        }
-        machine.state.scratch = scratch;
-        if let Some(block) = self.block {
-            blocks.run(block, machine)?;
-        }
+    /// Writes the packet to `out`, which is empty. Its code has run.
+    pub fn run(&self, machine: &mut Machine, out: &mut Vec<u8>) {
         self.emit(machine, out);
         out.extend_from_slice(machine.payload);
         let whole = out.len();
         // What is recirculated is not cut, as in BMv2.
         if machine.verdict.recirculate.is_none() {
-            out.truncate(shortest);
+            out.truncate(
+                machine
+                    .verdict
+                    .truncate
+                    .map_or(usize::MAX, |bytes| bytes as usize),
+            );
         }
         if let Some(recorder) = &mut machine.state.trace {
             let valid = |header: &usize| machine.phv.is_valid(*header);
@@ -88,7 +60,6 @@ impl Deparser {
             let (payload, cut) = (machine.payload.len(), whole - out.len());
             recorder.deparsed(machine.layout, headers, payload, cut, out);
         }
-        Ok(())
     }
 
     /// Appends the valid headers. Those that follow each other in the vector too, as most do, are

@@ -157,14 +157,14 @@ impl DigestType {
         };
         let slot = fields.next().expect("as many fields as leaves");
         match leaf {
-            DigestType::Bool => DigestValue::Bool(slot.load(values) != 0),
+            DigestType::Bool => DigestValue::Bool(slot.load_word(values) != 0),
             DigestType::Enum(names) => {
-                let name = names.get(slot.load(values) as usize);
+                let name = names.get(slot.load_word(values) as usize);
                 DigestValue::Enum(name.cloned().unwrap_or_default())
             }
             DigestType::Error => {
-                let number = slot.load(values);
-                let known = errors.iter().find(|(_, of)| u128::from(*of) == number);
+                let number = slot.load_word(values);
+                let known = errors.iter().find(|(_, of)| u64::from(*of) == number);
                 DigestValue::Error(known.map_or_else(String::new, |(name, _)| name.clone()))
             }
             DigestType::EnumValue => DigestValue::EnumValue(slot.canonical(values)),

@@ -1,18 +1,16 @@
-//! Expressions: evaluation.
+//! Expressions as trees, and their evaluation in integers of any size.
 //!
-//! BMv2 computes with integers of any size and truncates them to a field's width when it stores them. Here most expressions
-//! are a [`Num`] in 128-bit two's complement, which is exact: `compile` chooses it only if no intermediate value can be wider or
-//! only low bits are used. Narrower ones are a [`Word`], wider ones a [`Big`].
+//! As in BMv2, a number has any size, and is cut to a field's width when it is stored. Packets run `word`'s code instead wherever 64
+//! bits suffice. Traces, and numbers that need more, are evaluated here.
 
-use num_bigint::BigInt;
+use num_bigint::{BigInt, Sign};
 
-use super::bits::{Slot, big_mask, low_bits, mask};
+use super::bits::{Slot, big_mask, low_bits};
 use super::layout::Layout;
 use super::phv::Phv;
 use super::register::Register;
-use super::word::{self, Form, Word};
 
-/// What an expression may look at.
+/// The inputs of an expression.
 #[derive(Clone, Copy)]
 pub(super) struct Env<'a> {
     pub phv: &'a Phv,
@@ -20,6 +18,8 @@ pub(super) struct Env<'a> {
     pub args: &'a [u8],
     pub layout: &'a Layout,
     pub registers: &'a [Register],
+    /// The bytes behind those that the parser has extracted.
+    pub ahead: &'a [u8],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,63 +47,32 @@ pub(super) enum Cast {
     SaturateUnsigned,
 }
 
-/// An integer of at most 128 bits.
+/// A number.
 #[derive(Debug, Clone)]
 pub(super) enum Num {
-    Const(i128),
+    Const(BigInt),
     Field(Slot),
-    /// A field whose place is known only when the packet is there, and the bits wanted of it.
-    Late(Box<FieldRef>),
+    /// A field of a stack's element.
+    Element(Box<FieldRef>),
     Arg(Slot),
+    /// Bits ahead of the parser: offset and width.
+    Ahead(u32, u32),
     Register {
         array: usize,
+        /// Width of a cell in bits.
+        width: u32,
         index: Box<Num>,
     },
     /// The fill of a stack, plus a constant.
     Fill {
         stack: usize,
-        plus: i128,
+        plus: i64,
     },
     Binary(Op, Box<(Num, Num)>),
     Not(Box<Num>),
     Cast(Cast, u32, Box<Num>),
     Choose(Box<(Test, Num, Num)>),
     FromTest(Box<Test>),
-    /// The low 128 bits.
-    Low(Box<Big>),
-    /// A wide value that is used as an amount or index: the nearest integer of 128 bits.
-    Nearest(Box<Big>),
-    Word(Word),
-}
-
-/// An integer of any width.
-#[derive(Debug, Clone)]
-pub(super) enum Big {
-    Const(BigInt),
-    Field(Slot),
-    Late(Box<FieldRef>),
-    Arg(Slot),
-    Register {
-        array: usize,
-        index: Box<Num>,
-    },
-    Binary(Op, Box<(Big, Big)>),
-    /// Shift by an amount; from `cap` on, no bit that matters is left.
-    Shl {
-        value: Box<Big>,
-        amount: Box<Num>,
-        cap: u32,
-    },
-    Shr {
-        value: Box<Big>,
-        amount: Box<Num>,
-    },
-    Not(Box<Big>),
-    Cast(Cast, u32, Box<Big>),
-    Choose(Box<(Test, Big, Big)>),
-    FromNum(Box<Num>),
-    /// The 128 bits of the number, unsigned.
-    FromBits(Box<Num>),
 }
 
 /// A comparison, as the set of orders for which it holds: 1 less, 2 equal, 4 greater.
@@ -122,42 +91,23 @@ pub(super) enum Comparison {
 pub(super) enum Test {
     Const(bool),
     Compare(Comparison, Box<(Num, Num)>),
-    /// An unsigned field of at most 64 bits and a constant.
-    Field(Comparison, Slot, u64),
-    /// Two such fields.
-    Fields(Comparison, Slot, Slot),
-    CompareBig(Comparison, Box<(Big, Big)>),
-    NotZero(Num),
-    NotZeroBig(Big),
     Valid(HeaderRef),
-    AnyValid(Box<[usize]>),
     EqualHeaders(Box<(HeaderRef, HeaderRef)>),
-    /// Unions are equal if the same member is valid in both, and equal.
-    EqualUnions(Box<[(usize, usize)]>),
     Same(Box<(Test, Test)>),
     Not(Box<Test>),
     And(Box<(Test, Test)>),
     Or(Box<(Test, Test)>),
-    /// As `And` and `Or`, of any number; evaluated until the result is known.
-    All(Box<[Test]>),
-    Any(Box<[Test]>),
     Choose(Box<(Test, Test, Test)>),
-    Word(Word),
 }
 
-/// A header, perhaps by an index that is computed.
+/// A header, perhaps by a computed index.
 #[derive(Debug, Clone)]
 pub(super) enum HeaderRef {
     Fixed(usize),
     /// Member `member` of element `index` of a stack.
-    Indexed {
+    Element {
         stack: usize,
         index: Box<Num>,
-        member: usize,
-    },
-    /// Member `member` of the last element of a stack.
-    Last {
-        stack: usize,
         member: usize,
     },
 }
@@ -171,145 +121,165 @@ pub(super) struct FieldRef {
 }
 
 impl HeaderRef {
-    /// The header instance; `None` if the index is outside the stack.
-    pub fn resolve(&self, env: Env) -> Option<usize> {
-        let (stack, index, member) = match self {
-            HeaderRef::Fixed(header) => return Some(*header),
-            HeaderRef::Indexed {
-                stack,
-                index,
-                member,
-            } => (*stack, usize::try_from(index.eval(env)).ok()?, *member),
-            HeaderRef::Last { stack, member } => {
-                let fill = env.phv.next(&env.layout.stacks[*stack]);
-                (*stack, fill.checked_sub(1)?, *member)
+    /// The computed index.
+    pub fn index(&self) -> Option<&Num> {
+        match self {
+            HeaderRef::Fixed(_) => None,
+            HeaderRef::Element { index, .. } => Some(index),
+        }
+    }
+
+    /// The header instance, from the value of the index; `None` if that is outside the stack.
+    pub fn at(&self, layout: &Layout, index: impl FnOnce() -> u64) -> Option<usize> {
+        match self {
+            HeaderRef::Fixed(header) => Some(*header),
+            HeaderRef::Element { stack, member, .. } => {
+                layout.stacks[*stack].element(index(), *member)
             }
-        };
-        env.layout.stacks[stack]
-            .elements
-            .get(index)
-            .map(|element| element[member])
+        }
+    }
+
+    fn resolve(&self, env: Env) -> Option<usize> {
+        self.at(env.layout, || match self.index() {
+            Some(index) => index.eval_amount(env),
+            None => 0,
+        })
     }
 }
 
 impl FieldRef {
-    /// Where the field is; `None` if the index is outside the stack.
+    /// The field's place, from the value of the index; `None` if that is outside the stack.
+    pub fn at(&self, layout: &Layout, index: impl FnOnce() -> u64) -> Option<Slot> {
+        let header = self.header.at(layout, index)?;
+        Some(self.slot.at(layout.instances[header].base))
+    }
+
+    /// The field's place; `None` if the index is outside the stack.
     pub fn resolve(&self, env: Env) -> Option<Slot> {
         let header = self.header.resolve(env)?;
         Some(self.slot.at(env.layout.instances[header].base))
     }
 }
 
+/// All bits of a number matter.
+pub(super) const EXACT: u32 = u32::MAX;
+
 impl Num {
-    #[inline]
-    pub fn eval(&self, env: Env) -> i128 {
+    /// A constant.
+    pub fn constant(value: impl Into<BigInt>) -> Num {
+        Num::Const(value.into())
+    }
+
+    /// An operation on two numbers.
+    pub fn binary(op: Op, left: Num, right: Num) -> Num {
+        Num::Binary(op, Box::new((left, right)))
+    }
+
+    /// The value. Only its lowest `need` bits are right.
+    pub fn eval(&self, env: Env, need: u32) -> BigInt {
         match self {
-            Num::Word(word) => word.eval(env),
-            tree => tree.eval_tree(env),
+            Num::Const(value) => value.clone(),
+            Num::Field(slot) => slot.load_big(&env.phv.bytes),
+            // Outside the stack, BMv2 is undefined; zero here.
+            Num::Element(field) => {
+                let slot = field.resolve(env);
+                slot.map(|slot| slot.load_big(&env.phv.bytes))
+                    .unwrap_or_default()
+            }
+            Num::Arg(slot) => slot.load_big(env.args),
+            Num::Ahead(offset, width) => ahead(env.ahead, *offset, *width).unwrap_or_default(),
+            Num::Register { array, index, .. } => {
+                env.registers[*array].load_big(index.eval_amount(env))
+            }
+            Num::Fill { stack, plus } => {
+                BigInt::from(env.phv.next(&env.layout.stacks[*stack]) as i64 + plus)
+            }
+            Num::Binary(op, sides) => op.eval(&sides.0, &sides.1, env, need),
+            Num::Not(value) => !value.eval(env, need),
+            Num::Cast(cast, width, value) => cast.apply(
+                value.eval(env, if *cast == Cast::Wrap { *width } else { EXACT }),
+                *width,
+            ),
+            Num::Choose(parts) if parts.0.eval(env) => parts.1.eval(env, need),
+            Num::Choose(parts) => parts.2.eval(env, need),
+            Num::FromTest(test) => BigInt::from(u8::from(test.eval(env))),
         }
     }
 
-    #[inline(never)]
-    fn eval_tree(&self, env: Env) -> i128 {
-        match self {
-            Num::Const(value) => *value,
-            Num::Field(slot) => slot.load_int(&env.phv.bytes),
-            // Outside the stack, BMv2 is undefined; zero here.
-            Num::Late(field) => field
-                .resolve(env)
-                .map_or(0, |slot| slot.load_int(&env.phv.bytes)),
-            Num::Arg(slot) => slot.load_int(env.args),
-            Num::Register { array, index } => env.registers[*array].load(index.eval(env)),
-            Num::Fill { stack, plus } => env.phv.next(&env.layout.stacks[*stack]) as i128 + plus,
-            Num::Binary(op, sides) => op.apply(sides.0.eval(env), sides.1.eval(env)),
-            Num::Not(value) => !value.eval(env),
-            Num::Cast(cast, width, value) => cast.apply(value.eval(env), *width),
-            Num::Choose(parts) => {
-                if parts.0.eval(env) {
-                    parts.1.eval(env)
-                } else {
-                    parts.2.eval(env)
-                }
-            }
-            Num::FromTest(test) => i128::from(test.eval(env)),
-            Num::Word(word) => word.eval(env),
-            Num::Low(value) => low_i128(&value.eval(env)),
-            Num::Nearest(value) => {
-                let value = value.eval(env);
-                let limit = if value < BigInt::ZERO {
-                    i128::MIN
-                } else {
-                    i128::MAX
-                };
-                i128::try_from(value).unwrap_or(limit)
-            }
-        }
+    /// The low 64 bits.
+    pub fn eval_low(&self, env: Env) -> u64 {
+        low_word(&self.eval(env, 64))
+    }
+
+    /// The value as an index or amount: the nearest signed number of 64 bits, or the value if that is an unsigned number of 64 bits.
+    pub fn eval_amount(&self, env: Env) -> u64 {
+        let value = self.eval(env, EXACT);
+        let nearest = match value.sign() {
+            Sign::Minus => i64::MIN,
+            _ => i64::MAX,
+        };
+        u64::try_from(&value).unwrap_or(i64::try_from(value).unwrap_or(nearest) as u64)
     }
 }
 
-/// The lowest 128 bits.
-pub(super) fn low_i128(value: &BigInt) -> i128 {
-    let low = low_bits(value, 128);
-    u128::try_from(low).expect("128 bits") as i128
+/// Bits ahead of the parser; `None` if there are fewer.
+fn ahead(bytes: &[u8], offset: u32, width: u32) -> Option<BigInt> {
+    let end = offset as usize + width as usize;
+    let bytes = bytes.get(offset as usize / 8..end.div_ceil(8))?;
+    let value = BigInt::from_bytes_be(Sign::Plus, bytes) >> (end.next_multiple_of(8) - end);
+    Some(low_bits(&value, width).into())
+}
+
+/// The lowest 64 bits.
+pub(super) fn low_word(value: &BigInt) -> u64 {
+    low_bits(value, 64)
+        .to_u64_digits()
+        .first()
+        .copied()
+        .unwrap_or(0)
 }
 
 impl Op {
-    fn apply(self, left: i128, right: i128) -> i128 {
-        match self {
-            Op::Add => left.wrapping_add(right),
-            Op::Sub => left.wrapping_sub(right),
-            Op::Mul => left.wrapping_mul(right),
-            // BMv2 ends itself on a division by zero; zero here.
-            Op::Div => left.checked_div(right).unwrap_or(0),
-            Op::Mod => left.checked_rem(right).unwrap_or(0),
-            Op::And => left & right,
-            Op::Or => left | right,
-            Op::Xor => left ^ right,
-            Op::Shl => match u32::try_from(right) {
-                Ok(amount) if amount < 128 => left << amount,
-                _ => 0,
-            },
-            Op::Shr => left >> u32::try_from(right).unwrap_or(127).min(127),
+    fn eval(self, left: &Num, right: &Num, env: Env, need: u32) -> BigInt {
+        let (need, amount) = match (self, left, right) {
+            (Op::And, Num::Const(mask), _) | (Op::And, _, Num::Const(mask))
+                if mask.sign() != Sign::Minus =>
+            {
+                (need.min(mask.bits() as u32), None)
+            }
+            (Op::Div | Op::Mod, ..) => (EXACT, None),
+            (Op::Shl | Op::Shr, ..) => {
+                let amount = u32::try_from(right.eval(env, EXACT)).unwrap_or(u32::MAX);
+                (if self == Op::Shl { need } else { EXACT }, Some(amount))
+            }
+            _ => (need, None),
+        };
+        let left = |need| left.eval(env, need);
+        if let Some(by) = amount {
+            return match self {
+                Op::Shl if by >= need => BigInt::ZERO,
+                Op::Shl => left(need) << by,
+                _ => left(EXACT) >> by,
+            };
         }
-    }
-
-    fn apply_big(self, left: BigInt, right: BigInt) -> BigInt {
+        let (left, right) = (left(need), right.eval(env, need));
         match self {
             Op::Add => left + right,
             Op::Sub => left - right,
             Op::Mul => left * right,
+            // BMv2 ends itself on a division by zero; zero here.
             Op::Div => left.checked_div(&right).unwrap_or_default(),
-            Op::Mod if right == BigInt::ZERO => BigInt::ZERO,
+            Op::Mod if right == BigInt::ZERO => right,
             Op::Mod => left % right,
             Op::And => left & right,
             Op::Or => left | right,
-            Op::Xor => left ^ right,
-            Op::Shl | Op::Shr => unreachable!("shifts have their own nodes"),
+            Op::Xor | Op::Shl | Op::Shr => left ^ right,
         }
     }
 }
 
 impl Cast {
-    fn apply(self, value: i128, width: u32) -> i128 {
-        let width = width.min(128);
-        if width == 0 {
-            return 0;
-        }
-        match self {
-            Cast::Wrap => (value << (128 - width)) >> (128 - width),
-            Cast::Saturate => {
-                let limit = mask(width - 1) as i128;
-                value.clamp(-limit - 1, limit)
-            }
-            Cast::SaturateUnsigned if width >= 127 => value.max(0),
-            Cast::SaturateUnsigned => value.clamp(0, mask(width) as i128),
-        }
-    }
-
-    fn apply_big(self, value: BigInt, width: u32) -> BigInt {
-        if width == 0 {
-            return BigInt::ZERO;
-        }
+    fn apply(self, value: BigInt, width: u32) -> BigInt {
         let limit = BigInt::from(big_mask(width - 1));
         match self {
             Cast::Wrap => {
@@ -324,49 +294,6 @@ impl Cast {
             Cast::SaturateUnsigned => value.clamp(BigInt::ZERO, BigInt::from(big_mask(width))),
         }
     }
-}
-
-impl Big {
-    pub fn eval(&self, env: Env) -> BigInt {
-        match self {
-            Big::Const(value) => value.clone(),
-            Big::Field(slot) => slot.load_big(&env.phv.bytes),
-            Big::Late(field) => field
-                .resolve(env)
-                .map(|slot| slot.load_big(&env.phv.bytes))
-                .unwrap_or_default(),
-            Big::Arg(slot) => slot.load_big(env.args),
-            Big::Register { array, index } => env.registers[*array].load_big(index.eval(env)),
-            Big::Binary(op, sides) => op.apply_big(sides.0.eval(env), sides.1.eval(env)),
-            Big::Shl { value, amount, cap } => match u32::try_from(amount.eval(env)) {
-                Ok(amount) if amount < *cap => value.eval(env) << amount,
-                _ => BigInt::ZERO,
-            },
-            Big::Shr { value, amount } => {
-                let value = value.eval(env);
-                match u32::try_from(amount.eval(env)) {
-                    Ok(amount) => value >> amount,
-                    Err(_) => value >> value_bits_limit(),
-                }
-            }
-            Big::Not(value) => !value.eval(env),
-            Big::Cast(cast, width, value) => cast.apply_big(value.eval(env), *width),
-            Big::Choose(parts) => {
-                if parts.0.eval(env) {
-                    parts.1.eval(env)
-                } else {
-                    parts.2.eval(env)
-                }
-            }
-            Big::FromNum(value) => BigInt::from(value.eval(env)),
-            Big::FromBits(value) => BigInt::from(value.eval(env) as u128),
-        }
-    }
-}
-
-/// A right shift by this much leaves nothing but the sign of any value that fits a frame.
-fn value_bits_limit() -> u32 {
-    u32::MAX
 }
 
 impl Comparison {
@@ -388,7 +315,7 @@ impl Comparison {
     }
 
     /// What holds with the sides exchanged.
-    fn reversed(self) -> Comparison {
+    pub fn reversed(self) -> Comparison {
         match self {
             Comparison::Less => Comparison::Greater,
             Comparison::LessOrEqual => Comparison::GreaterOrEqual,
@@ -405,124 +332,44 @@ impl Comparison {
             u8::from(left < right) | u8::from(left == right) << 1 | u8::from(left > right) << 2;
         self as u8 & order != 0
     }
-
-    fn holds<T: Ord>(self, left: &T, right: &T) -> bool {
-        self as u8 & (1 << (left.cmp(right) as i8 + 1)) != 0
-    }
 }
 
 impl Test {
-    /// The same condition, quicker to evaluate: what it is made of is evaluated only until the
-    /// result is known, field by field where that is possible, as code where not.
-    pub fn lowered(self) -> Test {
-        let flat = |sides: Box<(Test, Test)>, parts: fn(Test) -> Result<Vec<Test>, Test>| {
-            let sides = [sides.0.lowered(), sides.1.lowered()];
-            let sides = sides.map(|side| parts(side).unwrap_or_else(|side| vec![side]));
-            sides.concat().into()
-        };
-        match self {
-            Test::And(sides) => Test::All(flat(sides, |side| match side {
-                Test::All(parts) => Ok(parts.into()),
-                side => Err(side),
-            })),
-            Test::Or(sides) => Test::Any(flat(sides, |side| match side {
-                Test::Any(parts) => Ok(parts.into()),
-                side => Err(side),
-            })),
-            Test::Not(test) => match test.lowered() {
-                Test::Field(how, slot, value) => Test::Field(how.negated(), slot, value),
-                Test::Fields(how, left, right) => Test::Fields(how.negated(), left, right),
-                test => Test::Not(Box::new(test)),
-            },
-            test => match test.of_fields() {
-                Some(test) => test,
-                None => Word::of_test(&test).map_or(test, Test::Word),
-            },
+    /// A number as a condition: not zero.
+    pub fn not_zero(num: Num) -> Test {
+        match num {
+            Num::FromTest(test) => *test,
+            num => Test::Compare(Comparison::NotEqual, Box::new((num, Num::constant(0)))),
         }
     }
 
-    /// Calls `found` with each operation that reads a field or a validity which this may compare with a constant.
-    pub fn subjects(&self, found: &mut impl FnMut(word::Op)) {
-        match self {
-            Test::Field(_, slot, _) => found(word::Op::Field(*slot)),
-            Test::Not(test) => test.subjects(found),
-            Test::All(tests) | Test::Any(tests) => {
-                tests.iter().for_each(|test| test.subjects(found));
-            }
-            Test::Word(word) => match word.form() {
-                Form::Field(slot) => found(word::Op::Field(*slot)),
-                Form::Ops(ops) => {
-                    let leaf =
-                        |op: &&word::Op| matches!(op, word::Op::Field(_) | word::Op::Valid(_));
-                    ops.iter().filter(leaf).for_each(|op| found(*op));
-                }
-                _ => {}
-            },
-            _ => {}
-        }
-    }
-
-    fn of_fields(&self) -> Option<Test> {
-        let short = |slot: &Slot| !slot.signed && slot.width <= 64;
-        let (how, sides) = match self {
-            Test::NotZero(Num::Field(slot)) if short(slot) => {
-                return Some(Test::Field(Comparison::NotEqual, *slot, 0));
-            }
-            Test::Compare(how, sides) => (*how, sides),
-            _ => return None,
-        };
-        match &**sides {
-            (Num::Field(left), Num::Field(right)) if short(left) && short(right) => {
-                Some(Test::Fields(how, *left, *right))
-            }
-            (Num::Field(slot), Num::Const(value)) if short(slot) => {
-                Some(Test::Field(how, *slot, u64::try_from(*value).ok()?))
-            }
-            (Num::Const(value), Num::Field(slot)) if short(slot) => Some(Test::Field(
-                how.reversed(),
-                *slot,
-                u64::try_from(*value).ok()?,
-            )),
-            _ => None,
-        }
+    /// True if any of the conditions holds.
+    pub fn any(tests: impl IntoIterator<Item = Test>) -> Test {
+        let either = |left, right| Test::Or(Box::new((left, right)));
+        tests
+            .into_iter()
+            .reduce(either)
+            .unwrap_or(Test::Const(false))
     }
 
     pub fn eval(&self, env: Env) -> bool {
-        let valid = |header: Option<usize>| header.is_some_and(|h| env.phv.is_valid(h));
         match self {
             Test::Const(value) => *value,
-            Test::Compare(how, sides) => how.holds(&sides.0.eval(env), &sides.1.eval(env)),
-            Test::Field(how, slot, value) => how.holds_for(slot.load_word(&env.phv.bytes), *value),
-            Test::Fields(how, left, right) => how.holds_for(
-                left.load_word(&env.phv.bytes),
-                right.load_word(&env.phv.bytes),
-            ),
-            Test::All(tests) => tests.iter().all(|test| test.eval(env)),
-            Test::Any(tests) => tests.iter().any(|test| test.eval(env)),
-            Test::CompareBig(how, sides) => how.holds(&sides.0.eval(env), &sides.1.eval(env)),
-            Test::NotZero(value) => value.eval(env) != 0,
-            Test::NotZeroBig(value) => value.eval(env) != BigInt::ZERO,
-            Test::Valid(header) => valid(header.resolve(env)),
-            Test::AnyValid(headers) => headers.iter().any(|h| env.phv.is_valid(*h)),
+            Test::Compare(how, sides) => {
+                let (left, right) = (sides.0.eval(env, EXACT), sides.1.eval(env, EXACT));
+                *how as u8 & (1 << (left.cmp(&right) as i8 + 1)) != 0
+            }
+            Test::Valid(header) => header.resolve(env).is_some_and(|h| env.phv.is_valid(h)),
             Test::EqualHeaders(sides) => match (sides.0.resolve(env), sides.1.resolve(env)) {
                 (Some(left), Some(right)) => env.phv.equal(env.layout, left, right),
                 _ => false,
             },
-            Test::EqualUnions(members) => members
-                .iter()
-                .any(|(left, right)| env.phv.equal(env.layout, *left, *right)),
             Test::Same(sides) => sides.0.eval(env) == sides.1.eval(env),
             Test::Not(test) => !test.eval(env),
             Test::And(sides) => sides.0.eval(env) && sides.1.eval(env),
             Test::Or(sides) => sides.0.eval(env) || sides.1.eval(env),
-            Test::Choose(parts) => {
-                if parts.0.eval(env) {
-                    parts.1.eval(env)
-                } else {
-                    parts.2.eval(env)
-                }
-            }
-            Test::Word(word) => word.bits(env) != 0,
+            Test::Choose(parts) if parts.0.eval(env) => parts.1.eval(env),
+            Test::Choose(parts) => parts.2.eval(env),
         }
     }
 }

@@ -2,28 +2,9 @@
 
 use num_bigint::BigUint;
 
-use super::bits::Slot;
-
 /// Words that a field of a key takes.
 pub(super) fn word_count(width: u32) -> usize {
     width.div_ceil(64) as usize
-}
-
-/// Appends a field's words to a key.
-#[inline(always)]
-pub(super) fn push_words(slot: Slot, buffer: &[u8], key: &mut Vec<u64>) {
-    if slot.width <= 64 {
-        if slot.width > 0 {
-            // Keys are unsigned, whatever the field is.
-            key.push(slot.part(0, slot.width).load_word(buffer));
-        }
-        return;
-    }
-    let words = word_count(slot.width) as u32;
-    for word in (0..words).rev() {
-        let low = word * 64;
-        key.push(slot.part(low, (slot.width - low).min(64)).load(buffer) as u64);
-    }
 }
 
 /// The words of a number of at most `width` bits.
@@ -49,28 +30,6 @@ pub(super) fn prefix_words(ones: u32, width: u32) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bits::SLACK;
-
-    #[test]
-    fn fields_and_numbers_have_the_same_words() {
-        let mut buffer: Vec<u8> = (1..=40).collect();
-        buffer.extend([0; SLACK]);
-        for (bit, width) in [
-            (3, 1),
-            (0, 64),
-            (5, 64),
-            (2, 65),
-            (7, 128),
-            (1, 130),
-            (0, 256),
-        ] {
-            let slot = Slot::new(bit, width, false);
-            let mut key = Vec::new();
-            push_words(slot, &buffer, &mut key);
-            let value = slot.load_big(&buffer).to_biguint().unwrap();
-            assert_eq!(key, words_of(&value, width), "bit {bit}, width {width}");
-        }
-    }
 
     #[test]
     fn prefixes_start_at_the_most_significant_bit() {

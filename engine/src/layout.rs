@@ -71,6 +71,14 @@ pub(super) struct Stack {
     pub members: Vec<String>,
 }
 
+impl Stack {
+    /// A header of the element at an index; `None` outside the stack.
+    pub fn element(&self, index: u64, member: usize) -> Option<usize> {
+        let element = self.elements.get(usize::try_from(index).ok()?)?;
+        Some(element[member])
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Layout {
     pub shapes: Vec<Shape>,

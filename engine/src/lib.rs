@@ -87,7 +87,6 @@ mod error;
 mod expression;
 mod family;
 mod hash;
-mod inspect;
 mod json;
 mod key;
 mod layout;
@@ -119,7 +118,6 @@ pub use controller_header::{ControllerHeader, ControllerHeaders, Metadata, Metad
 pub use counter::{Counter, CounterCell};
 pub use digest::{Digest, DigestMessage, DigestType, DigestValue};
 pub use error::{ControlError, ErrorKind, LoadError};
-pub use inspect::{Parsed, ParsedHeader};
 pub use meter::{Color, ColorCounts, Meter, MeterCell, MeterConfig, MeterUnit, MeterView};
 pub use p4info::{
     ActionInfo, ArrayInfo, DigestInfo, FieldInfo, MetadataInfo, P4Info, ProfileInfo, TableInfo,
@@ -154,7 +152,6 @@ use layout::Layout;
 use parser::Parser;
 use phv::Phv;
 use standard::Standard;
-use table::Next;
 use trace::{Mark, Symbols};
 
 /// Limits for a program and its packets.
@@ -295,12 +292,8 @@ struct Program {
     digests: Arc<[Digest]>,
     parser: Parser,
     deparser: Deparser,
-    /// The first nodes of the pipelines.
-    ingress: Next,
-    egress: Next,
     code: Code,
     actions: Vec<Action>,
-    errors: Vec<(String, u32)>,
     symbols: Arc<Symbols>,
     controller_headers: Arc<ControllerHeaders>,
 }

@@ -252,7 +252,7 @@ impl Meter {
     }
 
     /// Colours a packet; `None` if the index is outside the array, which changes nothing.
-    pub(super) fn execute(&mut self, index: i128, bytes: u32, now_us: u64) -> Option<Color> {
+    pub(super) fn execute(&mut self, index: u64, bytes: u32, now_us: u64) -> Option<Color> {
         let cell = usize::try_from(index)
             .ok()
             .and_then(|i| self.cells.get_mut(i))?;

@@ -6,19 +6,16 @@
 
 use std::sync::Arc;
 
-use super::action::{Machine, State, Verdict};
+use super::action::{Machine, Verdict};
 use super::clone::{Egress, Ingress, replicate};
-use super::code::{Blocks, Shared};
+use super::code::{Address, Shared};
 use super::family::Family;
 use super::parser::Parsed;
 use super::phv::Phv;
 use super::pre::Replica;
-use super::profile::Profile;
 use super::standard::{DROP_PORT, InstanceType};
 use super::trace::{Arrival, Event, Origin};
-use super::{
-    Copy, DropCause, EgressOutcome, Engine, IngressOutcome, Limits, Packet, Program, QueueInfo,
-};
+use super::{Copy, DropCause, EgressOutcome, Engine, IngressOutcome, Packet, Program, QueueInfo};
 
 /// The state with which a packet starts ingress.
 struct Start<'a> {
@@ -162,8 +159,8 @@ impl Engine {
             Err(cause) => return self.end(phv, IngressOutcome::Dropped(cause)),
         };
         let payload = &frame[parsed.bytes..];
-        let start_node = self.program.ingress;
-        let ran = self.run(start_node, &mut phv, &mut verdict, payload, now_us);
+        let start = self.program.code.starts.ingress;
+        let ran = self.run(start, &mut phv, &mut verdict, payload, now_us, |_, _| ());
         if let Err(cause) = ran {
             return self.end(phv, IngressOutcome::Dropped(cause));
         }
@@ -258,55 +255,29 @@ impl Engine {
         frame: &[u8],
         now_us: u64,
     ) -> Result<Parsed, DropCause> {
-        let (program, mut machine, blocks) = self.machine(phv, verdict, frame, now_us);
-        let parsed = program.parser.run(&mut machine, &blocks)?;
-        let mut scratch = std::mem::take(&mut machine.state.scratch);
-        let payload = &frame[parsed.bytes..];
-        if let Some(mut recorder) = machine.state.trace.take() {
-            for (at, checksum) in program.checksums.iter().enumerate() {
-                if !checksum.verify {
-                    continue;
-                }
-                let env = machine.env(&[]);
-                let expected = checksum.expected(env, &program.calculations, payload, &mut scratch);
-                if let Some(expected) = expected {
-                    recorder.verified(at, checksum, expected, env.layout, env.phv);
-                }
+        let start = self.program.code.starts.parser;
+        self.run(start, phv, verdict, frame, now_us, |program, machine| {
+            if machine.state.trace.is_some() {
+                program.parser.ended(machine);
             }
-            machine.state.trace = Some(recorder);
-        }
-        let correct = program
-            .checksums
-            .iter()
-            .filter(|checksum| checksum.verify)
-            .all(|checksum| {
-                checksum.verify(
-                    machine.env(&[]),
-                    &program.calculations,
-                    payload,
-                    &mut scratch,
-                )
-            });
-        machine.state.scratch = scratch;
-        program
-            .standard
-            .parser_error
-            .set(machine.phv, u64::from(parsed.error));
-        program
-            .standard
-            .checksum_error
-            .set(machine.phv, u64::from(!correct));
-        Ok(parsed)
+            let (parsed, standard) = (machine.parsed, &program.standard);
+            standard.parser_error.set(machine.phv, parsed.error.into());
+            let wrong = u64::from(!machine.correct);
+            standard.checksum_error.set(machine.phv, wrong);
+            parsed
+        })
     }
 
-    fn run(
+    /// Runs code from `start` on, then `then`.
+    fn run<T>(
         &mut self,
-        start: Option<usize>,
+        start: Address,
         phv: &mut Phv,
         verdict: &mut Verdict,
         payload: &[u8],
         now_us: u64,
-    ) -> Result<(), DropCause> {
+        then: impl FnOnce(&Program, &mut Machine) -> T,
+    ) -> Result<T, DropCause> {
         let Engine {
             program,
             tables,
@@ -315,31 +286,33 @@ impl Engine {
             limits,
             ..
         } = self;
-        let mut machine = Machine::new(program, limits, state, phv, verdict, payload, now_us);
-        let shared = program.shared(profiles);
-        program.code.run(start, tables, shared, &mut machine)
-    }
-
-    fn machine<'a>(
-        &'a mut self,
-        phv: &'a mut Phv,
-        verdict: &'a mut Verdict,
-        payload: &'a [u8],
-        now_us: u64,
-    ) -> (&'a Program, Machine<'a>, Blocks<'a>) {
-        let Engine {
-            program,
-            profiles,
+        let mut machine = Machine {
+            layout: &program.layout,
+            calculations: &program.calculations,
+            learn_lists: &program.learn_lists,
+            errors: &program.parser.errors,
+            phv,
             state,
-            limits,
-            ..
-        } = self;
-        let machine = Machine::new(program, limits, state, phv, verdict, payload, now_us);
-        let blocks = Blocks {
-            code: &program.code,
-            shared: program.shared(profiles),
+            verdict,
+            payload,
+            now_us,
+            parsed: Parsed {
+                bytes: 0,
+                error: program.parser.errors.no_error,
+            },
+            correct: true,
+            visited: 0,
+            max_jumps: limits.action_jumps,
+            max_states: limits.parser_states,
         };
-        (program, machine, blocks)
+        let shared = Shared {
+            profiles,
+            actions: &program.actions,
+            checksums: &program.checksums,
+            parser: &program.parser,
+        };
+        program.code.run(start, tables, shared, &mut machine)?;
+        Ok(then(program, &mut machine))
     }
 
     /// Runs egress and deparser for a copy that leaves its queue. Clears `out` and writes the frame to it. Appends clones and
@@ -400,8 +373,9 @@ impl Engine {
             .set(&mut phv, u64::from(verdict.length));
 
         let payload = packet.payload.as_slice();
-        let start = self.program.egress;
-        if let Err(cause) = self.run(start, &mut phv, &mut verdict, payload, now_us) {
+        let start = self.program.code.starts.egress;
+        let ran = self.run(start, &mut phv, &mut verdict, payload, now_us, |_, _| ());
+        if let Err(cause) = ran {
             return self.end_egress(phv, cause);
         }
         if let Some(clone) = verdict.clone.take() {
@@ -415,9 +389,9 @@ impl Engine {
         if self.program.standard.egress_spec.get(&phv) == u64::from(DROP_PORT) {
             return self.end_egress(phv, DropCause::Program);
         }
-        let (program, mut machine, blocks) = self.machine(&mut phv, &mut verdict, payload, now_us);
-        let checksums = &program.checksums;
-        let deparsed = (program.deparser).run(&mut machine, &blocks, checksums, out);
+        let start = self.program.code.starts.deparser;
+        let emit = |program: &Program, machine: &mut Machine| program.deparser.run(machine, out);
+        let deparsed = self.run(start, &mut phv, &mut verdict, payload, now_us, emit);
         if let Err(cause) = deparsed {
             return self.end_egress(phv, cause);
         }
@@ -505,43 +479,6 @@ impl Engine {
             && Arc::get_mut(&mut packet).is_some_and(|p| p.payload.capacity() <= MAX_KEPT)
         {
             self.packets.push(packet);
-        }
-    }
-}
-
-impl Program {
-    fn shared<'a>(&'a self, profiles: &'a [Profile]) -> Shared<'a> {
-        Shared {
-            profiles,
-            actions: &self.actions,
-            parser: &self.parser,
-        }
-    }
-}
-
-impl<'a> Machine<'a> {
-    fn new(
-        program: &'a Program,
-        limits: &Limits,
-        state: &'a mut State,
-        phv: &'a mut Phv,
-        verdict: &'a mut Verdict,
-        payload: &'a [u8],
-        now_us: u64,
-    ) -> Machine<'a> {
-        Machine {
-            layout: &program.layout,
-            calculations: &program.calculations,
-            learn_lists: &program.learn_lists,
-            phv,
-            state,
-            verdict,
-            payload,
-            now_us,
-            parsed: Parsed::default(),
-            visited: 0,
-            max_jumps: limits.action_jumps,
-            max_states: limits.parser_states,
         }
     }
 }

@@ -3,8 +3,11 @@
 use super::bits::{NEAR, word_at};
 use super::layout::{Layout, Shape, Stack};
 
-/// Bytes at the start of the buffer that operations use for intermediate results.
-pub(super) const WORK: usize = 256 * 8;
+/// Bytes at the start of the buffer for operands of instructions and intermediate results of operations.
+pub(super) const WORK: usize = 320 * 8;
+
+/// The most operands of an instruction: the first words of the buffer.
+pub(super) const OPERANDS: usize = 3;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Phv {
@@ -30,6 +33,11 @@ impl Phv {
     pub fn word(&self, at: u16) -> u64 {
         let near = self.bytes.first_chunk();
         word_at(near.expect("every header vector has as many bytes"), at)
+    }
+
+    /// The operands of the instruction at hand.
+    pub fn operands(&self) -> [u64; OPERANDS] {
+        std::array::from_fn(|at| self.word(at as u16 * 8))
     }
 
     /// The bytes of headers and metadata.

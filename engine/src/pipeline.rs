@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use super::action::Action;
 use super::error::LoadError;
-use super::expression::Test;
+use super::expression::{Num, Test};
 use super::json;
 use super::primitive::Names;
 use super::table::{Next, Table};
-use super::word;
+use super::word::{Op, Word};
 
 #[derive(Debug)]
 pub(super) enum Node {
@@ -141,13 +141,13 @@ impl Flow {
 
     /// The fields and validities for which conditions ask, and for each node the set of those that conditions at and behind it ask
     /// for. Of a long program, some of them.
-    pub fn relevant(&self, tables: &[Table]) -> (Vec<word::Op>, Vec<u128>) {
+    pub fn relevant(&self, tables: &[Table]) -> (Vec<Op>, Vec<u128>) {
         let (mut subjects, mut sets) = (Vec::new(), vec![0_u128; self.nodes.len()]);
         for node in &self.order {
             let behind = self.branches(*node, tables).into_iter().flatten();
             let mut set = behind.fold(0, |set, next| set | sets[next]);
             if let Node::Condition { test, .. } = &self.nodes[*node] {
-                test.subjects(&mut |subject| {
+                compared(test, &mut |subject| {
                     let known = subjects.iter().position(|known| *known == subject);
                     let at = known.unwrap_or(subjects.len());
                     if at < MAX_SUBJECTS {
@@ -183,6 +183,28 @@ impl Flow {
 
 /// Fields and validities whose tests are followed through a pipeline: the bits of a set.
 const MAX_SUBJECTS: usize = u128::BITS as usize;
+
+/// Calls `found` with each operation that reads a field or a validity which a condition may compare with a constant.
+fn compared(test: &Test, found: &mut impl FnMut(Op)) {
+    match test {
+        Test::Not(test) => compared(test, found),
+        Test::And(sides) | Test::Or(sides) => {
+            compared(&sides.0, found);
+            compared(&sides.1, found);
+        }
+        Test::Compare(_, sides) if matches!(**sides, (Num::Field(_), Num::Field(_))) => {}
+        test => match Word::of_test(test) {
+            Some(Word::Field(slot)) => found(Op::Field(slot)),
+            Some(Word::Ops(ops)) => {
+                let leaves = ops
+                    .iter()
+                    .filter(|op| matches!(op, Op::Field(_) | Op::Valid(_)));
+                leaves.for_each(|op| found(*op));
+            }
+            _ => {}
+        },
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visit {

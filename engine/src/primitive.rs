@@ -5,9 +5,8 @@ use std::collections::HashMap;
 
 use super::action::{Action, Instruction, Param};
 use super::bits::{SLACK, Slot};
-use super::compile::{Place, Scope, Value};
+use super::compile::Scope;
 use super::error::LoadError;
-use super::expression::Num;
 use super::json::{self, Term};
 use super::layout::Layout;
 
@@ -65,22 +64,21 @@ impl Names<'_> {
         })
     }
 
-    /// Translates primitives of the parser or deparser. Returns their position among the program's actions.
-    pub fn block(&self, primitives: &[json::Primitive], at: &str) -> Result<usize, LoadError> {
-        let block = Action {
+    /// Adds instructions of the parser or deparser. Returns their position among the program's actions.
+    pub fn block(&self, code: Vec<Instruction>) -> usize {
+        let mut blocks = self.blocks.borrow_mut();
+        blocks.push(Action {
             name: String::new(),
             id: 0,
             params: Vec::new(),
             args_bytes: SLACK,
-            code: self.code(primitives, &[], at)?,
-        };
-        let mut blocks = self.blocks.borrow_mut();
-        blocks.push(block);
-        Ok(self.first_block + blocks.len() - 1)
+            code,
+        });
+        self.first_block + blocks.len() - 1
     }
 
     /// Translates a sequence of primitives.
-    fn code(
+    pub fn code(
         &self,
         primitives: &[json::Primitive],
         params: &[Slot],
@@ -94,7 +92,8 @@ impl Names<'_> {
         Ok(code)
     }
 
-    fn primitive(
+    /// Translates one of `length` primitives.
+    pub fn primitive(
         &self,
         primitive: &json::Primitive,
         length: usize,
@@ -118,15 +117,7 @@ impl Names<'_> {
                     true => scope.bit(value)?,
                     false => scope.stored(value, place.width())?,
                 };
-                match (place, value) {
-                    (Place::Fixed(slot), Value::Num(Num::Word(word))) if slot.width <= 64 => {
-                        Instruction::AssignWord(slot, word)
-                    }
-                    (Place::Fixed(slot), Value::Num(num)) if slot.is_narrow() => {
-                        Instruction::Assign(slot, num)
-                    }
-                    (place, value) => Instruction::AssignPlace(place, value),
-                }
+                Instruction::Assign(place, value)
             }
             ("assign_header", [to, from]) => {
                 let (to, from) = (scope.header(to)?, scope.header(from)?);
@@ -193,6 +184,7 @@ impl Names<'_> {
                 let (index, value) = (scope.number(index)?, scope.stored(value, width)?);
                 Instruction::RegisterWrite {
                     register,
+                    width,
                     index,
                     value,
                 }
@@ -238,7 +230,7 @@ impl Names<'_> {
             ("log_msg", [Term::String(format), Term::Parameters(values)]) => {
                 let values = values.iter().map(|value| match scope.kind_is_bool(value) {
                     true => scope.bit(value),
-                    false => scope.exact(value),
+                    false => scope.number(value),
                 });
                 let values = values.collect::<Result<_, _>>()?;
                 Instruction::Log {

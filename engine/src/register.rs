@@ -110,8 +110,7 @@ impl Register {
     }
 
     fn find(&self, index: u64) -> Result<Slot, ControlError> {
-        self.cell(i128::from(index))
-            .ok_or_else(|| self.outside(index))
+        self.cell(index).ok_or_else(|| self.outside(index))
     }
 
     /// Whether it has as many cells, as wide.
@@ -137,66 +136,44 @@ impl Register {
         self.bytes[at..at + cells.len()].copy_from_slice(cells);
     }
 
-    fn cell(&self, index: i128) -> Option<Slot> {
+    #[inline]
+    fn cell(&self, index: u64) -> Option<Slot> {
         let index = usize::try_from(index).ok().filter(|i| *i < self.size)?;
         Some(self.first.at(index * self.first.bytes()))
     }
 
-    /// A cell's value, low 128 bits; zero outside the array.
-    pub(super) fn load(&self, index: i128) -> i128 {
-        match self.cell(index) {
-            Some(cell) if cell.is_narrow() => cell.load_int(&self.bytes),
-            Some(cell) => cell.part(0, 128).load_int(&self.bytes),
-            None => 0,
-        }
-    }
-
-    /// The value of a cell of at most 64 bits; `None` outside the array.
+    /// A cell's low 64 bits; `None` outside the array.
     #[inline]
     pub(super) fn load_word(&self, index: u64) -> Option<u64> {
-        let cell = self.cell(index.into())?;
-        Some(cell.load_word(&self.bytes))
+        Some(self.cell(index)?.load_word(&self.bytes))
     }
 
-    /// Stores the low bits of a word in a cell of at most 64 bits; an index outside the array stores nothing.
+    /// Stores the low bits of a word; an index outside the array stores nothing, as in BMv2.
     #[inline]
     pub(super) fn store_word(&mut self, index: u64, value: u64) {
-        if let Some(cell) = self.cell(index.into()) {
+        if let Some(cell) = self.cell(index) {
             cell.store_word(&mut self.bytes, value);
         }
     }
 
     /// A cell's value at any width; zero outside the array.
-    pub(super) fn load_big(&self, index: i128) -> BigInt {
+    pub(super) fn load_big(&self, index: u64) -> BigInt {
         self.cell(index)
             .map(|cell| cell.load_big(&self.bytes))
             .unwrap_or_default()
     }
 
-    /// Copies a cell's bits to `slot`; `false` and no change if the index is outside the array.
-    pub(super) fn read_into(&self, index: i128, slot: Slot, buffer: &mut [u8]) -> bool {
-        let Some(cell) = self.cell(index) else {
-            return false;
-        };
-        if cell.width == slot.width {
-            cell.copy_to(&self.bytes, slot, buffer);
-        } else {
-            slot.store_big(buffer, &cell.load_big(&self.bytes));
-        }
-        true
-    }
-
-    /// Stores the low bits of a value; an index outside the array stores nothing, as in BMv2.
-    pub(super) fn store(&mut self, index: i128, value: i128) {
+    /// Copies a cell's low bits to `slot`; an index outside the array copies nothing.
+    pub(super) fn read_into(&self, index: u64, slot: Slot, buffer: &mut [u8]) {
         match self.cell(index) {
-            Some(cell) if cell.is_narrow() => cell.store(&mut self.bytes, value as u128),
-            Some(cell) => cell.store_big(&mut self.bytes, &BigInt::from(value)),
+            Some(cell) if cell.width == slot.width => cell.copy_to(&self.bytes, slot, buffer),
+            Some(cell) => slot.store_big(buffer, &cell.load_big(&self.bytes)),
             None => {}
         }
     }
 
     /// Stores the low bits of a value of any width.
-    pub(super) fn store_big(&mut self, index: i128, value: &BigInt) {
+    pub(super) fn store_big(&mut self, index: u64, value: &BigInt) {
         if let Some(cell) = self.cell(index) {
             cell.store_big(&mut self.bytes, value);
         }
@@ -220,13 +197,11 @@ mod tests {
     #[test]
     fn cells_wrap_at_their_width_and_do_not_touch_their_neighbours() {
         let mut register = Register::new(1, "r".into(), 3, 12, false);
-        register.store(1, 0x1fff);
-        assert_eq!(
-            (register.load(0), register.load(1), register.load(2)),
-            (0, 0xfff, 0)
-        );
-        register.store(3, 7);
-        register.store(-1, 7);
+        register.store_word(1, 0x1fff);
+        let words = [0, 1, 2, 3].map(|index| register.load_word(index));
+        assert_eq!(words, [Some(0), Some(0xfff), Some(0), None]);
+        register.store_word(3, 7);
+        register.store_word(u64::MAX, 7);
         assert_eq!(register.read(1).unwrap(), [0x0f, 0xff]);
         assert_eq!(register.read(0).unwrap(), [0]);
         assert!(register.read(3).is_err());
@@ -236,13 +211,13 @@ mod tests {
     fn written_values_must_fit() {
         let mut register = Register::new(1, "r".into(), 2, 12, false);
         register.write(1, &[0x0a, 0xbc]).unwrap();
-        assert_eq!(register.load(1), 0xabc);
+        assert_eq!(register.load_word(1), Some(0xabc));
         let error = register.write(1, &[0x1a, 0xbc]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "register r is 12 bits wide: the value does not fit"
         );
-        assert_eq!(register.load(1), 0xabc);
+        assert_eq!(register.load_word(1), Some(0xabc));
     }
 
     /// The `int` rows of the specification's tables of valid and invalid encodings (P4Runtime §8.3).
@@ -280,7 +255,7 @@ mod tests {
         let value = (BigInt::from(1) << 199) + 5;
         register.store_big(1, &value);
         assert_eq!(register.load_big(1), value);
-        assert_eq!(register.load(1), 5);
+        assert_eq!(register.load_word(1), Some(5));
         assert_eq!(register.load_big(2), BigInt::ZERO);
     }
 }

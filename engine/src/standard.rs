@@ -53,7 +53,7 @@ impl Field {
         match self {
             Field::Absent => 0,
             Field::Word(at, mask) => phv.word(at) & mask,
-            Field::Slot(slot) => slot.load(&phv.bytes) as u64,
+            Field::Slot(slot) => slot.load_word(&phv.bytes),
         }
     }
 }
@@ -92,7 +92,7 @@ impl Standard {
                 Some((_, (header, field))) => layout.field_if_any(header, field),
                 None => layout.field_if_any(header, field),
             };
-            let slot = slot.filter(|slot| slot.is_narrow());
+            let slot = slot.filter(|slot| slot.width <= 64);
             slot.map(Field::of_slot)
         };
         let required = |field: &str| {

@@ -153,7 +153,7 @@ impl Register {
         for index in 0..old.size() as u64 {
             // A value that does not fit is zero: `check_move` has checked it.
             if let Ok(value) = old.value(index) {
-                self.store_big(i128::from(index), &value);
+                self.store_big(index, &value);
             }
         }
     }

@@ -7,52 +7,54 @@
 use std::collections::HashMap;
 
 use super::super::action::{Action, Instruction};
-use super::super::bits::{Place, Slot};
-use super::super::compile::{self, Value};
-use super::super::expression::Comparison::{self, Equal, Less, NotEqual};
-use super::super::expression::{Num, Test};
-use super::super::layout::{Layout, validity};
-use super::super::parser::{self, Parser, State};
-use super::super::phv::WORK;
+use super::super::checksum::Checksum;
+use super::super::compile::Place;
+use super::super::deparser::Deparser;
+use super::super::expression::{Comparison, EXACT, HeaderRef, Num};
+use super::super::layout::Layout;
+use super::super::parser::Parser;
 use super::super::pipeline::{Flow, Node};
 use super::super::register::Register;
 use super::super::table::{Next, Table};
-use super::super::word::{self, At, Form, MAX_OPS, Word};
-use super::known::{Fact, Facts, Known};
-use super::{Address, Code, Op, Site};
+use super::super::word::{self, At};
+use super::known::{Facts, Known};
+use super::{Address, Code, Op, Site, Starts};
 
-/// Stands for an address until all code is there.
-type Label = Address;
-
-/// The bits of a meter's colour.
-const COLOR_BITS: u32 = 2;
 /// The bytes of a word.
 const WORD: u16 = 8;
+
+/// Stands for an address until all code is there.
+pub(super) type Label = Address;
+
 /// How often one node is compiled with knowledge.
 const MAX_VERSIONS: usize = 32;
 /// The operations from which on no node is compiled with knowledge.
 const MAX_OPERATIONS: usize = 1 << 14;
 
+/// What code is made from.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Source<'a> {
+    pub flow: &'a Flow,
+    pub tables: &'a [Table],
+    pub actions: &'a [Action],
+    pub registers: &'a [Register],
+    pub parser: &'a Parser,
+    pub deparser: &'a Deparser,
+    pub checksums: &'a [Checksum],
+    pub layout: &'a Layout,
+}
+
 impl Code {
-    /// Compiles the nodes of a flow and the actions of the program.
-    pub fn new(
-        flow: &Flow,
-        tables: &[Table],
-        actions: &[Action],
-        registers: &[Register],
-        parser: &Parser,
-        layout: &Layout,
-    ) -> Code {
-        let mut ways = flow.ways(tables);
-        let roots = flow.ingress.into_iter().chain(flow.egress);
-        roots.clone().for_each(|root| ways[root] += 1);
+    /// Compiles a program.
+    pub fn new(source: Source) -> Code {
+        let flow = source.flow;
+        let mut ways = flow.ways(source.tables);
+        let roots = [flow.ingress, flow.egress];
+        roots.iter().flatten().for_each(|root| ways[*root] += 1);
         let mut compiler = Compiler {
-            flow,
-            tables,
-            actions,
-            registers,
+            source,
             ways,
-            relevant: flow.relevant(tables),
+            relevant: flow.relevant(source.tables),
             versions: flow.nodes.iter().map(|_| Versions::default()).collect(),
             waiting: Vec::new(),
             ops: Vec::new(),
@@ -67,41 +69,42 @@ impl Code {
             fresh: None,
             last_once: false,
         };
-        for root in roots {
-            compiler.general(root);
-        }
+        let [ingress, egress] = roots.map(|root| match root {
+            Some(root) => compiler.general(root),
+            None => compiler.end,
+        });
         while let Some((next, label, known)) = compiler.waiting.pop() {
             compiler.resume(next, label, known);
         }
-        let states: Vec<_> = parser.states.iter().map(|_| compiler.label()).collect();
-        for (at, state) in parser.states.iter().enumerate() {
-            compiler.bind_open(states[at]);
-            if parser.starts_once_at(at) {
-                // No header is valid yet.
-                let headers = layout.instances.iter().enumerate();
-                let headers = headers.filter(|(_, it)| !it.metadata);
-                let facts = headers.map(|(header, _)| (word::Op::Valid(header), Fact::Is(0)));
-                compiler.known.facts.extend(facts);
-            }
-            compiler.state(at, state, layout, &states);
-        }
-        let starts = actions.iter().enumerate().map(|(at, action)| {
-            let start = compiler.label();
-            compiler.bind_open(start);
-            compiler.action(at, action);
-            compiler.push(Op::End);
-            start
-        });
-        let starts: Vec<_> = starts.collect();
-        compiler.finish(&states, &starts)
+        let (parser, accept) = compiler.parser();
+        let actions: Vec<_> = (0..source.actions.len())
+            .map(|at| {
+                let start = compiler.open();
+                compiler.action(at);
+                compiler.push(Op::End);
+                start
+            })
+            .collect();
+        let deparser = compiler.open();
+        compiler.checksums(false);
+        source
+            .deparser
+            .block
+            .into_iter()
+            .for_each(|block| compiler.action(block));
+        compiler.push(Op::End);
+        let starts = Starts {
+            parser,
+            ingress,
+            egress,
+            deparser,
+        };
+        compiler.finish(starts, accept, &actions)
     }
 }
 
-struct Compiler<'a> {
-    flow: &'a Flow,
-    tables: &'a [Table],
-    actions: &'a [Action],
-    registers: &'a [Register],
+pub(super) struct Compiler<'a> {
+    pub source: Source<'a>,
     /// How many ways lead to each node.
     ways: Vec<usize>,
     /// What conditions at and behind each node ask for.
@@ -109,25 +112,25 @@ struct Compiler<'a> {
     versions: Vec<Versions>,
     /// Nodes, or the end, to compile at a label with what is known there.
     waiting: Vec<(Next, Label, Known)>,
-    ops: Vec<Op>,
+    pub ops: Vec<Op>,
     sites: Vec<(Address, Site)>,
     /// Addresses of labels; those that no packet can reach never get one.
     labels: Vec<Option<Address>>,
     /// Labels that are other labels.
     aliases: HashMap<Label, Label>,
     /// The end of every pipeline.
-    end: Label,
+    pub end: Label,
     /// Jumps that are counted, and where they go.
     jumps: Vec<(Label, Label)>,
-    known: Known,
+    pub known: Known,
     /// What all jumps to a label know, and how many there are.
-    arrivals: HashMap<Label, (Known, usize)>,
+    pub arrivals: HashMap<Label, (Known, usize)>,
     /// True if no packet comes here.
-    dead: bool,
+    pub dead: bool,
     /// The last operation, if no operation has used its result in the working memory yet.
-    fresh: Option<word::Op>,
+    pub fresh: Option<word::Op>,
     /// Whether the operation at hand is the only one of its number that uses its second operand.
-    last_once: bool,
+    pub last_once: bool,
 }
 
 /// The compiled forms of a node.
@@ -141,26 +144,33 @@ struct Versions {
 }
 
 impl Compiler<'_> {
-    fn label(&mut self) -> Label {
+    pub fn label(&mut self) -> Label {
         self.labels.push(None);
         self.labels.len() as Label - 1
     }
 
-    fn push(&mut self, op: Op) {
+    pub fn push(&mut self, op: Op) {
         if !self.dead {
             self.dead = op.leaves();
             self.ops.push(op);
         }
     }
 
+    /// A new label here, where packets may come from anywhere.
+    pub fn open(&mut self) -> Label {
+        let label = self.label();
+        self.bind_open(label);
+        label
+    }
+
     /// The label's address is here, where packets may come from anywhere.
-    fn bind_open(&mut self, label: Label) {
+    pub fn bind_open(&mut self, label: Label) {
         self.known = Known::default();
         self.place(label);
     }
 
     /// The label's address is here. All jumps to it stand above.
-    fn bind(&mut self, label: Label) {
+    pub fn bind(&mut self, label: Label) {
         let Some((arrived, jumps)) = self.arrivals.remove(&label) else {
             return;
         };
@@ -188,7 +198,7 @@ impl Compiler<'_> {
     }
 
     /// Notes a jump.
-    fn jumps_to(&mut self, label: Label) -> Label {
+    pub fn jumps_to(&mut self, label: Label) -> Label {
         if !self.dead {
             self.arrive(label, self.known.clone());
         }
@@ -206,7 +216,7 @@ impl Compiler<'_> {
     }
 
     /// Notes that a node or primitive starts here.
-    fn site(&mut self, site: Site) {
+    pub fn site(&mut self, site: Site) {
         if !self.dead {
             self.sites.push((self.ops.len() as Address, site));
         }
@@ -318,12 +328,12 @@ impl Compiler<'_> {
 
     /// Compiles a node; `None` if what follows is known only when the packet is there.
     fn node(&mut self, node: usize) -> Option<Next> {
-        let flow = self.flow;
+        let flow = self.source.flow;
         match &flow.nodes[node] {
             Node::Table(table) => {
                 let table = *table;
                 self.site(Site::Table { node, table });
-                let nexts = self.tables[table].branches();
+                let nexts = self.source.tables[table].branches();
                 let first = nexts.first().copied();
                 if let Some(next) = first.filter(|first| nexts.iter().all(|next| next == first)) {
                     self.push(Op::Apply(table as u32));
@@ -354,11 +364,11 @@ impl Compiler<'_> {
                 Some(*yes)
             }
             Node::Action { action, args, next } => {
-                let called = &self.actions[*action];
+                let called = &self.source.actions[*action];
                 let action = *action;
                 self.site(Site::Call { node, action });
                 if called.params.is_empty() {
-                    self.action(action, called);
+                    self.action(action);
                 } else {
                     self.push(Op::Call(Box::new((action, args.clone()))));
                     self.called(action);
@@ -370,7 +380,7 @@ impl Compiler<'_> {
 
     /// Forgets what a table's actions may change.
     fn applied(&mut self, table: usize) {
-        let table = &self.tables[table];
+        let table = &self.source.tables[table];
         for action in table.runs() {
             self.called(action);
         }
@@ -382,7 +392,7 @@ impl Compiler<'_> {
 
     /// Forgets what an action may change.
     fn called(&mut self, action: usize) {
-        for instruction in &self.actions[action].code {
+        for instruction in &self.source.actions[action].code {
             self.executed(instruction);
         }
         self.known.forget_words();
@@ -392,23 +402,21 @@ impl Compiler<'_> {
     fn executed(&mut self, instruction: &Instruction) {
         use Instruction::*;
         match instruction {
-            Assign(slot, _)
-            | AssignWord(slot, _)
-            | AssignPlace(compile::Place::Fixed(slot), _)
+            Assign(Place::Fixed(slot), _)
             | RegisterRead {
-                to: compile::Place::Fixed(slot),
+                to: Place::Fixed(slot),
                 ..
             }
             | Meter {
-                color: compile::Place::Fixed(slot),
+                color: Place::Fixed(slot),
                 ..
             }
             | Hash {
-                to: compile::Place::Fixed(slot),
+                to: Place::Fixed(slot),
                 ..
             }
             | Random {
-                to: compile::Place::Fixed(slot),
+                to: Place::Fixed(slot),
                 ..
             } => self.known.stored(*slot),
             MarkToDrop {
@@ -418,78 +426,23 @@ impl Compiler<'_> {
                 self.known.stored(*egress_spec);
                 mcast_grp.iter().for_each(|slot| self.known.stored(*slot));
             }
+            AddHeader(HeaderRef::Fixed(header)) => {
+                self.known.extracted(*header, self.source.layout);
+                for sibling in &self.source.layout.instances[*header].siblings {
+                    self.known.set_valid(*sibling, false);
+                }
+            }
+            RemoveHeader(HeaderRef::Fixed(header)) => self.known.set_valid(*header, false),
             Count { .. } | RegisterWrite { .. } | Clone { .. } | Resubmit { .. } => {}
             Recirculate { .. } | Truncate(_) | Digest(_) | Log { .. } => {}
-            Jump(_) | JumpUnless(..) | Exit | Assert(_) => {}
+            Jump(_) | JumpUnless(..) | Exit | Assert(_) | Verify { .. } => {}
             _ => self.known = Known::default(),
         }
     }
 
-    /// Compiles a state of the parser.
-    fn state(&mut self, at: usize, state: &State, layout: &Layout, labels: &[Label]) {
-        self.push(Op::Enter);
-        self.site(Site::State(at));
-        for (index, op) in state.ops.iter().enumerate() {
-            self.site(Site::Operation(at, index));
-            match op {
-                parser::Op::Primitive(block) => self.action(*block, &self.actions[*block]),
-                // p4c removes every header of an `out` parameter first, before any is valid.
-                parser::Op::Remove { header, block } => {
-                    let done = self.label();
-                    self.reserve_words(1);
-                    self.compare(Equal, word::Op::Valid(*header), 0, done);
-                    self.action(*block, &self.actions[*block]);
-                    self.bind(done);
-                }
-                op => {
-                    let plain = match op {
-                        parser::Op::Extract(header) => extraction(*header, layout),
-                        _ => None,
-                    };
-                    let general = Op::Parse {
-                        state: at as u32,
-                        index: index as u32,
-                    };
-                    self.push(plain.unwrap_or(general));
-                    self.known = Known::default();
-                }
-            }
-        }
-        self.site(Site::Select(at));
-        let next = |state: Option<usize>, end| state.map_or(end, |state| labels[state]);
-        let most = WORK / usize::from(WORD);
-        match state.cases() {
-            Some((fields, cases)) if fields.len() * (cases.len() + 1) <= most => {
-                self.reserve_words(fields.len() * (cases.len() + 1));
-                let fields = fields
-                    .into_iter()
-                    .map(|field| self.value(word::Op::Field(field)));
-                let fields: Vec<At> = fields.collect();
-                for (values, masks, to) in cases {
-                    let (other, to) = (self.label(), next(to, self.end));
-                    for (at, field) in fields.iter().enumerate() {
-                        // A mask has no bits that the field does not have.
-                        let part = match masks[at].count_ones() == self.known.bits(*field) {
-                            true => *field,
-                            false => self.value(word::Op::AndConst(*field, masks[at])),
-                        };
-                        match at + 1 == fields.len() {
-                            true => self.compare_word(Equal, part, values[at], to),
-                            false => self.compare_word(NotEqual, part, values[at], other),
-                        }
-                    }
-                    if fields.is_empty() {
-                        self.push(Op::Goto(to));
-                    }
-                    self.bind(other);
-                }
-            }
-            _ => self.push(Op::Select(at as u32)),
-        }
-        self.push(Op::Goto(next(state.default, self.end)));
-    }
-
-    fn action(&mut self, number: usize, action: &Action) {
+    /// Compiles the instructions of an action, or of a state of the parser.
+    pub fn action(&mut self, number: usize) {
+        let action = &self.source.actions[number];
         // Where jumps go, and whether one of them goes back.
         let mut targets = HashMap::new();
         for (index, instruction) in action.code.iter().enumerate() {
@@ -527,14 +480,27 @@ impl Compiler<'_> {
                     self.push(Op::Fail);
                     self.bind(holds);
                 }
+                Instruction::Verify { test, error } => {
+                    let holds = self.label();
+                    self.jump(test, true, holds);
+                    let error = self.number(error, EXACT);
+                    self.push(Op::Stop(error));
+                    self.bind(holds);
+                }
+                // p4c removes every header of an `out` parameter of the parser first, before any is valid.
+                Instruction::RemoveHeader(HeaderRef::Fixed(header)) => {
+                    let done = self.label();
+                    self.reserve(1);
+                    self.compare(Comparison::Equal, word::Op::Valid(*header), 0, done);
+                    self.step(action, index, instruction);
+                    self.bind(done);
+                }
                 instruction => {
+                    if let Instruction::Assign(_, Num::Ahead(offset, width)) = instruction {
+                        self.push(Op::Need((offset + width).div_ceil(8)));
+                    }
                     if self.primitive(instruction).is_none() {
-                        self.push(Op::Primitive {
-                            action: action as u32,
-                            index: index as u32,
-                        });
-                        self.known.forget_words();
-                        self.executed(instruction);
+                        self.step(action, index, instruction);
                     }
                 }
             }
@@ -544,395 +510,20 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles a primitive whose numbers are words; `None`, and no code, if one is not.
-    fn primitive(&mut self, instruction: &Instruction) -> Option<()> {
-        match instruction {
-            Instruction::AssignWord(slot, word) => {
-                let to = slot.place().filter(|to| !matches!(to, Place::Part(..)))?;
-                self.reserve(&[word]);
-                let fact = self.known.fact(word, *slot);
-                let from = self.word(word);
-                self.store(*slot, to, from);
-                if let Some(fact) = fact {
-                    self.known.learn(word::Op::Field(*slot), fact);
-                }
-            }
-            Instruction::Count {
-                counter,
-                index: Num::Word(index),
-            } => {
-                self.reserve(&[index]);
-                let index = self.word(index);
-                let counter = *counter as u32;
-                self.push(Op::Count { index, counter });
-            }
-            Instruction::Meter {
-                meter,
-                index: Num::Word(index),
-                color: compile::Place::Fixed(slot),
-            } if slot.width >= COLOR_BITS => {
-                let Place::Word(to) = slot.place()? else {
-                    return None;
-                };
-                self.reserve(&[index]);
-                let index = self.word(index);
-                let meter = *meter as u32;
-                self.push(Op::Meter { to, index, meter });
-                self.known.stored(*slot);
-            }
-            Instruction::RegisterRead {
-                to: compile::Place::Fixed(slot),
-                register,
-                index: Num::Word(index),
-            } if self.registers[*register].width() <= slot.width.min(64) => {
-                let Place::Word(to) = slot.place()? else {
-                    return None;
-                };
-                self.reserve(&[index]);
-                let index = self.word(index);
-                let register = *register as u32;
-                self.push(Op::ReadRegister {
-                    to,
-                    index,
-                    register,
-                });
-                self.known.stored(*slot);
-            }
-            Instruction::RegisterWrite {
-                register,
-                index: Num::Word(index),
-                value: Value::Num(Num::Word(value)),
-            } if self.registers[*register].width() <= 64 => {
-                self.reserve(&[index, value]);
-                let (index, from) = (self.word(index), self.word(value));
-                self.push(Op::WriteRegister {
-                    index,
-                    from,
-                    register: *register as u32,
-                });
-                (self.known.results).retain(|op, _| !matches!(op, word::Op::Register(..)));
-            }
-            _ => return None,
+    /// Leaves an instruction to [`Machine::step`](super::super::action::Machine::step).
+    fn step(&mut self, action: usize, index: usize, instruction: &Instruction) {
+        for (at, (num, need)) in instruction.operands().into_iter().enumerate() {
+            let from = self.number(num, need);
+            self.push(Op::AndConst(at as At * WORD, from, u64::MAX));
+            self.fresh = None;
         }
-        Some(())
+        let (action, index) = (action as u32, index as u32);
+        self.push(Op::Step { action, index });
+        self.known.forget_words();
+        self.executed(instruction);
     }
 
-    /// Stores a word in a field.
-    fn store(&mut self, slot: Slot, place: Place, from: At) {
-        if self.dead {
-            return;
-        }
-        let fits = self.known.bits(from) <= slot.width;
-        let fresh = self.fresh.take();
-        self.known.stored(slot);
-        let Place::Word(to) = place else {
-            if let Place::Wire(wire) = place {
-                self.push(Op::Store(wire, from));
-            }
-            if fits && !slot.signed {
-                self.known.results.insert(word::Op::Field(slot), from);
-            }
-            return;
-        };
-        if let (Some(op), Some(last)) = (fresh, self.ops.last_mut())
-            && (fits || last.cut(slot.width))
-            && let Some(result) = last.result()
-        {
-            // The last operation has its result there.
-            *result = to;
-            self.known.results.remove(&op);
-            if fits && !op.uses(to) {
-                self.known.results.insert(op, to);
-            }
-        } else {
-            let field = u64::MAX >> (64 - slot.width);
-            self.push(Op::AndConst(to, from, field));
-        }
-    }
-
-    /// Makes room in the working memory for the operations of some numbers, which are then computed.
-    fn reserve(&mut self, words: &[&Word]) {
-        let ops = |word: &&Word| match word.form() {
-            Form::Ops(ops) => ops.len(),
-            _ => 1,
-        };
-        self.reserve_words(words.iter().map(ops).sum());
-    }
-
-    fn reserve_words(&mut self, count: usize) {
-        if usize::from(self.known.next) + count * usize::from(WORD) > WORK {
-            self.known.forget_words();
-        }
-    }
-
-    /// The word that holds a number.
-    fn word(&mut self, word: &Word) -> At {
-        match word.form() {
-            Form::Const(value) => self.value(word::Op::Const(*value)),
-            Form::Field(slot) => self.value(word::Op::Field(*slot)),
-            Form::Arg(slot) => self.value(word::Op::Arg(*slot)),
-            Form::Ops(ops) => self.part(ops, ops.len() - 1, &mut [None; MAX_OPS]),
-        }
-    }
-
-    /// The word that holds the result of one of a number's operations.
-    fn part(&mut self, ops: &[word::Op], at: usize, results: &mut [Option<At>; MAX_OPS]) -> At {
-        if let Some(result) = results[at] {
-            return result;
-        }
-        let op = self.operands(ops, at, results);
-        let result = self.value(op);
-        results[at] = Some(result);
-        result
-    }
-
-    /// The word that holds the result of an operation on words.
-    fn value(&mut self, op: word::Op) -> At {
-        let fresh = self.fresh.take();
-        let place = match op {
-            word::Op::Field(slot) if !slot.signed => slot.place(),
-            word::Op::Valid(header) => validity(header).place(),
-            _ => None,
-        };
-        if let (word::Op::Field(slot), Some(Place::Word(at))) = (op, place) {
-            self.known.read(at, slot.width);
-            return at;
-        }
-        if let Some(at) = self.known.results.get(&op) {
-            return *at;
-        }
-        let bits = op.bits(|at| self.known.bits(at));
-        let last = self.fused(op, fresh);
-        let (to, mask) = (self.known.add(op, bits), u64::MAX);
-        let argument = match op {
-            word::Op::Arg(slot) if !slot.signed => slot.place(),
-            _ => None,
-        };
-        self.push(match (op, place.or(argument).or(last)) {
-            (word::Op::Add(a, _), Some(Place::Wire(wire))) => Op::AddField {
-                spare: 0,
-                to,
-                a,
-                wire,
-            },
-            (word::Op::Or(a, _), Some(Place::Wire(wire))) => Op::OrField(to, a, wire),
-            (word::Op::Clamp(a, 0, high @ 0..), _) => Op::Limit(to, a, high as u64),
-            (word::Op::Arg(_), Some(Place::Wire(wire))) => Op::LoadArg(to, wire),
-            (_, Some(Place::Wire(wire))) => Op::Load(to, wire),
-            (_, Some(Place::Part(a, by))) => {
-                let mask = mask >> (64 - bits);
-                Op::ShrConst { by, to, a, mask }
-            }
-            (word::Op::Const(value), _) => Op::Set(to, value),
-            (word::Op::Add(a, b), _) => Op::Add { to, a, b, mask },
-            (word::Op::AddConst(a, value), _) => Op::AddConst {
-                spare: 0,
-                to,
-                a,
-                value,
-            },
-            (word::Op::Sub(a, b), _) => Op::Sub { to, a, b, mask },
-            (word::Op::Or(a, b), _) => Op::Or(to, a, b),
-            (word::Op::AndConst(a, bits), _) => Op::AndConst(to, a, bits),
-            (word::Op::XorConst(a, bits), _) => Op::XorConst(to, a, bits),
-            (word::Op::ShlConst(a, by), _) => Op::ShlConst { by, to, a, mask },
-            (word::Op::ShrConst(a, by), _) => Op::ShrConst { by, to, a, mask },
-            (word::Op::Field(_) | word::Op::Arg(_) | word::Op::Valid(_), _)
-            | (word::Op::Register(..) | word::Op::Fill(..), _) => Op::Find(to, Box::new(op)),
-            (op, _) => Op::Compute(to, Box::new(op)),
-        });
-        self.fresh = Some(op);
-        to
-    }
-
-    /// Takes back the last operation if it loaded a field for this one alone.
-    fn fused(&mut self, op: word::Op, fresh: Option<word::Op>) -> Option<Place> {
-        let (word::Op::Add(a, b) | word::Op::Or(a, b)) = op else {
-            return None;
-        };
-        let (Some(loaded), Some(Op::Load(to, wire))) = (fresh, self.ops.last()) else {
-            return None;
-        };
-        let wire = *wire;
-        if self.dead || !self.last_once || *to != b || a == b {
-            return None;
-        }
-        self.ops.pop();
-        self.known.results.remove(&loaded);
-        Some(Place::Wire(wire))
-    }
-
-    /// Goes to a label if the condition is `holds`, else on.
-    fn jump(&mut self, test: &Test, holds: bool, to: Label) {
-        match test {
-            // All hold, or one does not: the first of the latter decides.
-            Test::All(tests) if holds => self.unless_any(tests, false, to),
-            Test::Any(tests) if !holds => self.unless_any(tests, true, to),
-            Test::All(tests) | Test::Any(tests) => {
-                for test in tests {
-                    self.jump(test, holds, to);
-                }
-            }
-            Test::Not(test) => self.jump(test, !holds, to),
-            Test::Const(value) => self.jump_always(*value == holds, to),
-            Test::Field(how, slot, value) => {
-                self.reserve_words(1);
-                self.compare(how.or_not(holds), word::Op::Field(*slot), *value, to);
-            }
-            Test::Fields(how, left, right) => {
-                self.reserve_words(2);
-                let [a, b] = [left, right].map(|slot| self.value(word::Op::Field(*slot)));
-                let (how, to) = (how.or_not(holds), self.jumps_to(to));
-                self.push(Op::IfWords { how, a, b, to });
-            }
-            Test::Word(word) => {
-                self.reserve(&[word]);
-                match word.form() {
-                    Form::Const(value) => self.jump_always((*value != 0) == holds, to),
-                    Form::Field(slot) => {
-                        self.compare(NotEqual.or_not(holds), word::Op::Field(*slot), 0, to)
-                    }
-                    Form::Arg(slot) => {
-                        self.compare(NotEqual.or_not(holds), word::Op::Arg(*slot), 0, to)
-                    }
-                    Form::Ops(ops) => self.jump_by(ops, holds, to),
-                }
-            }
-            test => {
-                let (test, to) = (Box::new(test.clone()), self.jumps_to(to));
-                self.push(Op::IfTest { holds, to, test });
-            }
-        }
-    }
-
-    fn jump_always(&mut self, jumps: bool, to: Label) {
-        if jumps {
-            let to = self.jumps_to(to);
-            self.push(Op::Goto(to));
-        }
-    }
-
-    /// Goes to a label if the last of some operations, a condition, is `holds`.
-    fn jump_by(&mut self, ops: &[word::Op], mut holds: bool, to: Label) {
-        let mut last = ops.len() - 1;
-        while let word::Op::Negate(at) = ops[last] {
-            (last, holds) = (at.into(), !holds);
-        }
-        let results = &mut [None; MAX_OPS];
-        let (how, a, b) = match ops[last] {
-            word::Op::Equal(a, b) => (Equal, a, b),
-            word::Op::Less(a, b) | word::Op::LessUnsigned(a, b) => (Less, a, b),
-            word::Op::EqualConst(a, value) => {
-                let op = self.operands(ops, a.into(), results);
-                return self.compare(Equal.or_not(holds), op, value, to);
-            }
-            word::Op::NotZero(a) => {
-                let op = self.operands(ops, a.into(), results);
-                return self.compare(NotEqual.or_not(holds), op, 0, to);
-            }
-            _ => {
-                let op = self.operands(ops, last, results);
-                return self.compare(NotEqual.or_not(holds), op, 0, to);
-            }
-        };
-        let signed = matches!(ops[last], word::Op::Less(..));
-        let b = match ops[usize::from(b)] {
-            word::Op::Const(value) if !signed => {
-                let op = self.operands(ops, a.into(), results);
-                return self.compare(how.or_not(holds), op, value, to);
-            }
-            _ => self.part(ops, b.into(), results),
-        };
-        let a = self.part(ops, a.into(), results);
-        if signed && self.known.bits(a).max(self.known.bits(b)) > 63 {
-            let less = self.value(word::Op::Less(a, b));
-            return self.compare_word(NotEqual.or_not(holds), less, 0, to);
-        }
-        let (how, to) = (how.or_not(holds), self.jumps_to(to));
-        self.push(Op::IfWords { how, a, b, to });
-    }
-
-    /// One of a number's operations, on words.
-    fn operands(
-        &mut self,
-        ops: &[word::Op],
-        at: usize,
-        results: &mut [Option<At>; MAX_OPS],
-    ) -> word::Op {
-        for operand in ops[at].operands() {
-            self.part(ops, operand.into(), results);
-        }
-        self.last_once = match ops[at] {
-            word::Op::Add(_, b) | word::Op::Or(_, b) => {
-                ops.iter().filter(|op| op.uses(b)).count() == 1
-            }
-            _ => false,
-        };
-        ops[at].moved(|at| results[usize::from(at)].unwrap_or_default())
-    }
-
-    /// Goes to a label if the result of an operation compares like this.
-    fn compare(&mut self, how: Comparison, op: word::Op, value: u64, to: Label) {
-        if let Some(decided) = self.known.decide(how, op, value) {
-            return self.jump_always(decided, to);
-        }
-        let place = match op {
-            word::Op::Field(slot) if !slot.signed => slot.place(),
-            word::Op::Valid(header) => validity(header).place(),
-            _ => None,
-        };
-        // A field that is in no word yet is compared where it is.
-        let wire = match place {
-            Some(Place::Wire(wire)) if !self.known.results.contains_key(&op) => Some(wire),
-            _ => None,
-        };
-        let at = match (wire, how, u32::try_from(value)) {
-            (Some(_), Equal | NotEqual, Ok(_)) => 0,
-            _ => self.value(op),
-        };
-        let before = self.known.facts.get(&op).copied();
-        self.known.learn_compared(op, how, value);
-        match (wire, how, u32::try_from(value)) {
-            (Some(wire), Equal, Ok(value)) => {
-                let to = self.jumps_to(to);
-                self.push(Op::IfWireEqual { wire, to, value });
-            }
-            (Some(wire), NotEqual, Ok(value)) => {
-                let to = self.jumps_to(to);
-                self.push(Op::IfWireDifferent { wire, to, value });
-            }
-            _ => self.compare_word(how, at, value, to),
-        }
-        self.known.facts.remove(&op);
-        if let Some(before) = before {
-            self.known.learn(op, before);
-        }
-        self.known.learn_compared(op, how.negated(), value);
-    }
-
-    fn compare_word(&mut self, how: Comparison, at: At, value: u64, to: Label) {
-        let to = self.jumps_to(to);
-        self.push(match how {
-            Equal => Op::IfEqual { at, to, value },
-            NotEqual => Op::IfDifferent { at, to, value },
-            how => Op::If { how, at, to, value },
-        });
-    }
-
-    /// Goes to a label unless one of the conditions is `stops`.
-    fn unless_any(&mut self, tests: &[Test], stops: bool, to: Label) {
-        let Some((last, others)) = tests.split_last() else {
-            return self.jump_always(true, to);
-        };
-        let on = self.label();
-        for test in others {
-            self.jump(test, stops, on);
-        }
-        self.jump(last, !stops, to);
-        self.bind(on);
-    }
-
-    fn finish(mut self, states: &[Label], actions: &[Label]) -> Code {
+    fn finish(mut self, starts: Starts, accept: Label, actions: &[Label]) -> Code {
         self.labels[self.end as usize] = Some(self.ops.len() as Address);
         self.ops.push(Op::End);
         for (label, to) in self.jumps {
@@ -950,22 +541,17 @@ impl Compiler<'_> {
         let general = |node: &Versions| node.general.map(&address).unwrap_or_default();
         Code {
             nodes: self.versions.iter().map(general).collect(),
-            states: states.iter().map(|label| address(*label)).collect(),
+            starts: Starts {
+                parser: address(starts.parser),
+                ingress: address(starts.ingress),
+                egress: address(starts.egress),
+                deparser: address(starts.deparser),
+            },
             actions: actions.iter().map(|label| address(*label)).collect(),
-            accept: address(self.end),
+            accept: address(accept),
+            end: address(self.end),
             ops: self.ops,
             sites: self.sites,
         }
     }
-}
-
-/// The extraction of a header of fixed length that is in no union.
-fn extraction(header: usize, layout: &Layout) -> Option<Op> {
-    let (instance, shape) = (&layout.instances[header], layout.shape(header));
-    let plain = shape.varbit.is_none() && instance.siblings.is_empty();
-    let bytes = u16::try_from(shape.bytes).ok().filter(|_| plain)?;
-    let base = u16::try_from(instance.base).ok()?;
-    base.checked_add(bytes)?;
-    let valid = u16::try_from(WORK + header).ok()?;
-    Some(Op::Extract { base, valid, bytes })
 }

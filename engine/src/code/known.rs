@@ -6,8 +6,9 @@ use rustc_hash::FxBuildHasher;
 
 use super::super::bits::{Place, Slot};
 use super::super::expression::Comparison;
-use super::super::layout::validity;
-use super::super::word::{self, At, Form, Word};
+use super::super::layout::{Layout, validity};
+use super::super::phv::OPERANDS;
+use super::super::word::{self, At, Word};
 
 /// A field's or validity's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +25,11 @@ type Map<K, V> = HashMap<K, V, FxBuildHasher>;
 /// The most facts that are kept: every jump copies them when a program is loaded.
 const MAX_FACTS: usize = 256;
 
+/// The place of a result in the working memory.
+fn address(at: usize) -> At {
+    ((OPERANDS + at) * size_of::<u64>()) as At
+}
+
 #[derive(Clone, Default)]
 pub(super) struct Known {
     /// Where the results of operations are.
@@ -31,18 +37,44 @@ pub(super) struct Known {
     pub facts: Facts,
     /// How many bits each word's number has at most.
     bits: Map<At, u32>,
-    /// The next word of the working memory.
-    pub next: At,
+    /// Words of the working memory that hold results.
+    pub used: usize,
 }
 
 impl Known {
     /// A new word for a result.
     pub fn add(&mut self, op: word::Op, bits: u32) -> At {
-        let at = self.next;
-        self.next += size_of::<u64>() as At;
+        let at = self.temporary();
         self.bits.insert(at, bits);
         self.results.insert(op, at);
         at
+    }
+
+    /// A new word for a number that no operation finds again.
+    pub fn temporary(&mut self) -> At {
+        self.used += 1;
+        address(self.used - 1)
+    }
+
+    /// Forgets all but the first results, to use their words again.
+    pub fn recycle(&mut self, kept: usize) {
+        let used = address(kept)..address(self.used);
+        self.results.retain(|_, at| !used.contains(at));
+        self.used = kept;
+    }
+
+    /// A header has got other content, and is valid.
+    pub fn extracted(&mut self, header: usize, layout: &Layout) {
+        let (bytes, base) = (layout.shape(header).bytes, layout.instances[header].base);
+        self.forget_words();
+        self.stored(Slot::new(base * 8, bytes as u32 * 8, false));
+        self.set_valid(header, true);
+    }
+
+    /// A header has become valid or invalid.
+    pub fn set_valid(&mut self, header: usize, valid: bool) {
+        self.stored(validity(header));
+        self.learn(word::Op::Valid(header), Fact::Is(valid.into()));
     }
 
     /// How many bits a word's number has at most.
@@ -58,12 +90,13 @@ impl Known {
     /// A field is about to be written.
     pub fn stored(&mut self, slot: Slot) {
         let word = match slot.place() {
-            Some(Place::Word(at)) => Some(at),
+            Some(Place::Word(at) | Place::Part(at, _)) => Some(at),
             _ => None,
         };
         let reads = |op: &word::Op| match op {
             word::Op::Field(other) => other.overlaps(slot),
             word::Op::Valid(header) => validity(*header).overlaps(slot),
+            word::Op::Element(_) | word::Op::ElementValid(_) | word::Op::EqualHeaders(..) => true,
             _ => false,
         };
         self.facts.retain(|op, _| !reads(op));
@@ -95,7 +128,7 @@ impl Known {
             }
             None => false,
         });
-        self.next = self.next.max(other.next);
+        self.used = self.used.max(other.used);
     }
 
     /// Whether a comparison holds, as far as that is known.
@@ -130,9 +163,9 @@ impl Known {
 
     /// What is known of a field when a number is stored there.
     pub fn fact(&self, word: &Word, to: Slot) -> Option<Fact> {
-        let value = match word.form() {
-            Form::Const(value) => *value,
-            Form::Field(slot) => match self.facts.get(&word::Op::Field(*slot))? {
+        let value = match word {
+            Word::Const(value) => *value,
+            Word::Field(slot) => match self.facts.get(&word::Op::Field(*slot))? {
                 Fact::Is(value) => *value,
                 Fact::Not(_) => return None,
             },

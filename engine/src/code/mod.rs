@@ -1,25 +1,30 @@
-//! Compiled pipelines: tables, conditions and primitives as one list of small operations and jumps.
+//! Compiled programs: parser, tables, conditions, primitives and checksums as one list of small operations and jumps.
 //!
 //! Operands are 64-bit words: metadata fields, and intermediate results in the working memory of the header vector.
 //!
 //! This code processes all packets. For traced ones, [`Site`]s lead from its addresses back to the program's nodes and primitives.
 
 mod compile;
+mod conditions;
 mod known;
+mod numbers;
+mod parser;
 mod sites;
 
 use super::DropCause;
 use super::action::{Action, Machine};
-use super::bits::{Wire, set_word_at, word_at};
-use super::expression::{Comparison, Test};
+use super::bits::{Slot, Wire, set_word_at, word_at};
+use super::checksum::Checksum;
+use super::expression::{Comparison, Num, Test};
 use super::parser::Parser;
 use super::profile::Profile;
-use super::table::{Next, Table};
+use super::table::Table;
 use super::word::{self, At};
+pub(super) use compile::Source;
 use sites::{Site, finish};
 
 /// A position in the code.
-type Address = u32;
+pub(super) type Address = u32;
 
 /// `to`, `at`, `a` and `b` are words. Sixteen bytes with a plain tag: `repr(u8)` keeps the compiler from hiding the tag in a field,
 /// where reading it takes more instructions. Fields stand in the order of their sizes.
@@ -34,6 +39,8 @@ enum Op {
     Compute(At, Box<word::Op>),
     /// An operation that reads something else than words: a field, a header's validity, a register.
     Find(At, Box<word::Op>),
+    /// A number that needs more than 64 bits.
+    Wide(At, Box<Wide>),
     // The most frequent operations on words. Results are cut to a mask where p4c does that.
     Set(At, u64),
     Add {
@@ -83,6 +90,8 @@ enum Op {
     },
     /// Writes a word to a header's field, cut to the field's width.
     Store(Wire, At),
+    /// The same for a field at any place.
+    StoreFar(At, Box<Slot>),
     /// Counts in a cell.
     Count {
         index: At,
@@ -114,13 +123,24 @@ enum Op {
         valid: u16,
         bytes: u16,
     },
-    /// Another operation of the parser.
-    Parse {
-        state: u32,
-        index: u32,
+    /// Ends the parser unless the frame has so many more bytes.
+    Need(u32),
+    /// Ends the parser with an error, by the program's number.
+    Stop(At),
+    /// Appends a word to the key for a value set, or begins the key with it.
+    Key {
+        first: bool,
+        at: At,
     },
-    /// Goes on with the state that follows this one.
-    Select(u32),
+    /// Goes on elsewhere if the key is in a value set.
+    IfMember {
+        set: u32,
+        to: Address,
+    },
+    /// Verifies a checksum.
+    Verify(u32),
+    /// Updates a checksum.
+    Update(u32),
     Goto(Address),
     /// Goes on elsewhere if the word is equal to the value.
     IfEqual {
@@ -170,8 +190,8 @@ enum Op {
     ApplyAndGo(u32),
     /// Runs an action with the arguments that a node gives it.
     Call(Box<(usize, Box<[u8]>)>),
-    /// A primitive that is executed as it stands.
-    Primitive {
+    /// An instruction that is executed as it stands.
+    Step {
         action: u32,
         index: u32,
     },
@@ -181,6 +201,14 @@ enum Op {
 }
 
 const _: () = assert!(size_of::<Op>() == 16);
+
+/// A number that needs more than 64 bits.
+#[derive(Debug)]
+struct Wide {
+    num: Num,
+    /// True if it is an index or amount, false if only its low bits matter.
+    exact: bool,
+}
 
 impl Op {
     /// The word of the result, of an operation that has one.
@@ -196,6 +224,7 @@ impl Op {
             | Op::LoadArg(to, _)
             | Op::Compute(to, _)
             | Op::Find(to, _)
+            | Op::Wide(to, _)
             | Op::Set(to, _)
             | Op::AddField { to, .. }
             | Op::Or(to, ..)
@@ -233,6 +262,7 @@ impl Op {
             | Op::IfWords { to, .. }
             | Op::IfWireEqual { to, .. }
             | Op::IfWireDifferent { to, .. }
+            | Op::IfMember { to, .. }
             | Op::IfTest { to, .. } => Some(to),
             _ => None,
         }
@@ -244,7 +274,7 @@ impl Op {
             self,
             Op::Goto(_)
                 | Op::Jump(_)
-                | Op::Select(_)
+                | Op::Stop(_)
                 | Op::ApplyAndGo(_)
                 | Op::Exit
                 | Op::Fail
@@ -253,20 +283,32 @@ impl Op {
     }
 }
 
-/// The code of all pipelines.
+/// The code of a program.
 #[derive(Debug, Default)]
 pub(super) struct Code {
     ops: Vec<Op>,
+    pub starts: Starts,
     /// Where each node starts.
     nodes: Vec<Address>,
-    /// Where each state of the parser starts.
-    states: Vec<Address>,
     /// Where each action starts.
     actions: Vec<Address>,
-    /// Where the parser ends.
+    /// What follows the parser.
     accept: Address,
+    /// The end of all code.
+    end: Address,
     /// Where the program's nodes and primitives start, in ascending order.
     sites: Vec<(Address, Site)>,
+}
+
+/// Where the blocks of a program start.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Starts {
+    /// The parser, and verification of checksums.
+    pub parser: Address,
+    pub ingress: Address,
+    pub egress: Address,
+    /// Update of checksums, and the primitives of the deparser.
+    pub deparser: Address,
 }
 
 /// What code uses beside the packet.
@@ -274,48 +316,13 @@ pub(super) struct Code {
 pub(super) struct Shared<'a> {
     pub profiles: &'a [Profile],
     pub actions: &'a [Action],
+    pub checksums: &'a [Checksum],
     pub parser: &'a Parser,
 }
 
-/// The parser, and the primitives of the deparser.
-pub(super) struct Blocks<'a> {
-    pub code: &'a Code,
-    pub shared: Shared<'a>,
-}
-
-impl Blocks<'_> {
-    /// Runs the primitives at this position among the program's actions to their end, or to the end of the packet.
-    pub fn run(&self, block: usize, machine: &mut Machine) -> Result<(), DropCause> {
-        let start = self.code.actions[block];
-        self.code.start(start, &mut [], self.shared, machine)
-    }
-
-    /// Runs the parser from a state on.
-    pub fn parse(&self, start: Option<usize>, machine: &mut Machine) -> Result<(), DropCause> {
-        let Some(state) = start else {
-            return Ok(());
-        };
-        let start = self.code.states[state];
-        self.code.start(start, &mut [], self.shared, machine)
-    }
-}
-
 impl Code {
-    /// Takes a packet from `start` to the end of its pipeline, or to an `exit`. A traced packet runs the same operations.
+    /// Takes a packet from `start` to the end of its block, or to an `exit`. A traced packet runs the same operations.
     pub fn run(
-        &self,
-        start: Next,
-        tables: &mut [Table],
-        shared: Shared,
-        machine: &mut Machine,
-    ) -> Result<(), DropCause> {
-        let Some(node) = start else {
-            return Ok(());
-        };
-        self.start(self.nodes[node], tables, shared, machine)
-    }
-
-    fn start(
         &self,
         start: Address,
         tables: &mut [Table],
@@ -346,9 +353,7 @@ impl Code {
         loop {
             if TRACED {
                 let at = ops.len() - next.len();
-                let args = std::mem::take(&mut machine.state.args);
-                self.record(at, &args, tables, shared, machine, &mut unfinished);
-                machine.state.args = args;
+                self.record(at, tables, shared, machine, &mut unfinished);
             }
             // Operations on words and headers, until one needs more of the machine.
             let words = machine.phv.near();
@@ -371,7 +376,7 @@ impl Code {
                 match op {
                     Op::Load(to, wire) => set!(to, wire.load(words)),
                     Op::LoadArg(to, wire) => set!(to, wire.load_from(&machine.state.args)),
-                    Op::Compute(to, op) => set!(to, op.result(|at| word_at(words, at), |_| 0)),
+                    Op::Compute(to, op) => set!(to, op.result(|at| word_at(words, at))),
                     Op::Set(to, value) => set!(to, *value),
                     Op::Add { to, a, b, mask } => {
                         let sum = word!(a).wrapping_add(word!(b));
@@ -415,7 +420,7 @@ impl Code {
                         machine.state.counters[*counter as usize].count(word!(index), length);
                     }
                     Op::Meter { to, meter, index } => {
-                        let index = i128::from(word!(index));
+                        let index = word!(index);
                         let (length, now_us) = (machine.verdict.ingress_length, machine.now_us);
                         let meter = &mut machine.state.meters[*meter as usize];
                         if let Some(color) = meter.execute(index, length, now_us) {
@@ -449,8 +454,7 @@ impl Code {
                     Op::Extract { base, valid, bytes } => {
                         let (start, bytes) = (machine.parsed.bytes, usize::from(*bytes));
                         let Some(wire) = machine.payload.get(start..start + bytes) else {
-                            machine.parsed.error = shared.parser.too_short();
-                            return Ok(());
+                            break &Op::Need(u32::MAX);
                         };
                         let base = usize::from(*base);
                         words[base..base + bytes].copy_from_slice(wire);
@@ -499,42 +503,48 @@ impl Code {
                     break &Op::Goto(0);
                 }
             };
+            let mut done = Ok(());
             match op {
                 Op::Find(to, op) => {
-                    let value = op.result(
-                        |at| machine.phv.word(at),
-                        |leaf| leaf.find(machine.env(&machine.state.args)),
-                    );
+                    let value = op.find(|at| machine.phv.word(at), machine.env());
                     set_word_at(machine.phv.near(), *to, value);
                 }
-                Op::IfTest { test, holds, to }
-                    if test.eval(machine.env(&machine.state.args)) == *holds =>
-                {
+                Op::Wide(to, wide) => {
+                    let value = match wide.exact {
+                        true => wide.num.eval_amount(machine.env()),
+                        false => wide.num.eval_low(machine.env()),
+                    };
+                    set_word_at(machine.phv.near(), *to, value);
+                }
+                Op::StoreFar(at, slot) => {
+                    let value = machine.phv.word(*at);
+                    slot.store_word(&mut machine.phv.bytes, value);
+                }
+                Op::IfTest { test, holds, to } if test.eval(machine.env()) == *holds => {
                     next = from(*to);
                 }
-                Op::Parse { state, index } => {
-                    if let Err(error) =
-                        shared
-                            .parser
-                            .perform(*state as usize, *index as usize, machine)
-                    {
-                        machine.parsed.error = error;
-                        return Ok(());
+                Op::Need(bytes) => done = machine.check_ahead(*bytes as usize),
+                Op::Stop(error) => done = Err(machine.phv.word(*error) as u32),
+                Op::Key { first, at } => {
+                    let word = machine.phv.word(*at);
+                    if *first {
+                        machine.state.key.clear();
+                    }
+                    machine.state.key.push(word);
+                }
+                Op::IfMember { set, to } => {
+                    let state = &mut *machine.state;
+                    if state.value_sets[*set as usize].holds(&state.key, &mut state.masked) {
+                        next = from(*to);
                     }
                 }
-                Op::Select(state) => match shared.parser.select(*state as usize, machine) {
-                    Ok(Some(state)) => next = from(self.states[state]),
-                    Ok(None) => next = from(self.accept),
-                    Err(error) => {
-                        machine.parsed.error = error;
-                        return Ok(());
-                    }
-                },
+                Op::Verify(at) => machine.verify(*at as usize, shared.checksums),
+                Op::Update(at) => machine.update(*at as usize, shared.checksums),
                 Op::Jump(to) => next = from(machine.jump(*to)?),
                 Op::Apply(table) | Op::ApplyAndGo(table) => {
                     let found = tables[*table as usize].apply(shared.profiles, machine.lookup());
                     if let Some((slot, color)) = found.color {
-                        slot.store(&mut machine.phv.bytes, color as u128);
+                        slot.store_word(&mut machine.phv.bytes, color as u64);
                         if TRACED {
                             machine.metered(color);
                         }
@@ -542,7 +552,7 @@ impl Code {
                     let then = match (op, found.next) {
                         (Op::Apply(_), _) => next,
                         (_, Some(node)) => from(self.nodes[node]),
-                        (_, None) => from(self.accept),
+                        (_, None) => from(self.end),
                     };
                     next = match found.action {
                         Some(action) => {
@@ -561,11 +571,9 @@ impl Code {
                     back = Some(next);
                     next = from(self.actions[*action]);
                 }
-                Op::Primitive { action, index } => {
+                Op::Step { action, index } => {
                     let action = &shared.actions[*action as usize];
-                    let args = std::mem::take(&mut machine.state.args);
-                    machine.step(&action.code[*index as usize], &args);
-                    machine.state.args = args;
+                    done = machine.step(&action.code[*index as usize]);
                 }
                 Op::Exit => {
                     machine.verdict.exit = true;
@@ -583,6 +591,11 @@ impl Code {
                 }
                 // A condition that does not hold, or done above.
                 _ => {}
+            }
+            if let Err(error) = done {
+                machine.parsed.error = error;
+                unfinished = None;
+                next = from(self.accept);
             }
         }
     }

@@ -16,25 +16,14 @@ pub(super) enum Site {
     Call { node: usize, action: usize },
     /// A state of the parser.
     State(usize),
-    /// An operation of the parser: its state and its position.
-    Operation(usize, usize),
     /// The transitions of a state.
     Select(usize),
-    /// The primitive at this position of an action.
+    /// The primitive at this position of an action, or the operation of a parser's state.
     Primitive { action: usize, index: usize },
 }
 
-/// A step of a packet that has begun.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Begun {
-    /// A primitive: its action and position.
-    Primitive(usize, usize),
-    /// An operation of the parser: its state and position, and where it began in the frame.
-    Operation(usize, usize, usize),
-}
-
-/// The step that has begun and not ended.
-pub(super) type Unfinished = Option<Begun>;
+/// The primitive that has begun and not ended: its action and position.
+pub(super) type Unfinished = Option<(usize, usize)>;
 
 impl Code {
     /// Records the nodes and primitives that start at an address, before they run, and the end of the primitive before them.
@@ -42,7 +31,6 @@ impl Code {
     pub(super) fn record(
         &self,
         at: usize,
-        args: &[u8],
         tables: &[Table],
         shared: Shared,
         machine: &mut Machine,
@@ -60,37 +48,26 @@ impl Code {
                     machine.looked_up(*node, &tables[*table], shared.profiles, actions);
                 }
                 Site::Condition { node, test } => {
-                    let holds = test.eval(machine.env(args));
+                    let holds = test.eval(machine.env());
                     machine.tested(*node, holds);
                 }
                 Site::Call { node, action } => {
-                    machine.called(*node, *action, &actions[*action].name);
+                    machine.called(*node, &actions[*action].name);
                 }
                 Site::Primitive { action, index } => {
-                    machine.before(*index, &actions[*action].code, args);
-                    *unfinished = Some(Begun::Primitive(*action, *index));
+                    machine.before((*action, *index), &actions[*action].code[*index]);
+                    *unfinished = Some((*action, *index));
                 }
                 Site::State(state) => shared.parser.entered(machine, *state),
-                Site::Operation(state, index) => {
-                    shared.parser.before_op(machine, *state, *index);
-                    let start = machine.parsed.bytes;
-                    *unfinished = Some(Begun::Operation(*state, *index, start));
-                }
                 Site::Select(state) => shared.parser.selected(machine, *state),
             }
         }
     }
 }
 
-/// Records the end of a step.
+/// Records the end of a primitive.
 pub(super) fn finish(unfinished: &mut Unfinished, shared: Shared, machine: &mut Machine) {
-    match unfinished.take() {
-        Some(Begun::Primitive(action, index)) => {
-            machine.after(&shared.actions[action].code[index]);
-        }
-        Some(Begun::Operation(state, index, start)) => {
-            shared.parser.after_op(machine, (state, index), start);
-        }
-        None => {}
+    if let Some((action, index)) = unfinished.take() {
+        machine.after(&shared.actions[action].code[index]);
     }
 }

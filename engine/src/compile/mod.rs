@@ -1,26 +1,24 @@
 //! Expressions: translation from the file.
 //!
-//! Every integer expression is translated for a [`Need`]: its exact value, or only the low bits that its user keeps. The low
-//! bits of sums, products, bit operations and left shifts depend only on the low bits of their operands, and p4c masks nearly
-//! every one of them. So 128-bit arithmetic suffices for nearly all expressions, and most of p4c's masks are redundant. If a
-//! [`Bound`] shows that 128 bits could overflow, the expression becomes a [`Big`].
+//! p4c masks nearly every operation. So an expression that is stored needs only the low bits of most of its parts
+//! ([`Num::eval`]), and no intermediate value grows without bounds.
 
 mod bound;
-mod integer;
 mod place;
 
 use num_bigint::BigInt;
 
-use super::bits::{MAX_NARROW, Slot};
+use super::bits::{MAX_BITS, Slot};
 use super::error::LoadError;
-use super::expression::{Big, Comparison, Env, Num, Test};
+use super::expression::{Cast, Comparison, EXACT, HeaderRef, Num, Op, Test};
 use super::json::{Operand, Operation, Term};
 use super::layout::Layout;
-use super::word::Word;
 
 pub(super) use bound::Bound;
-use bound::Need;
 pub(super) use place::Place;
+
+/// Twice the widest field, and some.
+const MAX_INTERMEDIATE: u32 = 1 << 21;
 
 /// What an expression may refer to.
 #[derive(Clone, Copy)]
@@ -34,16 +32,6 @@ pub(super) struct Scope<'a> {
     pub at: &'a str,
 }
 
-/// A translated integer expression.
-#[derive(Debug, Clone)]
-pub(super) enum Value {
-    Num(Num),
-    Big(Big),
-}
-
-/// All bits of a number.
-const BITS: Need = Need::Low(MAX_NARROW);
-
 /// The kinds of things that expressions stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -55,37 +43,27 @@ enum Kind {
 }
 
 impl Scope<'_> {
-    /// An integer of which all bits matter.
-    pub fn exact(&self, term: &Term) -> Result<Value, LoadError> {
-        Ok(self.value(term, Need::Exact)?.0.lowered(None))
-    }
-
-    /// An integer that is stored in `width` bits.
-    pub fn stored(&self, term: &Term, width: u32) -> Result<Value, LoadError> {
-        Ok(self.value(term, Need::Low(width))?.0.lowered(Some(width)))
-    }
-
-    /// An integer that is used as an index, amount or id: exact up to 128 bits, saturated beyond.
+    /// A number of which all bits matter: an index, amount or id.
     pub fn number(&self, term: &Term) -> Result<Num, LoadError> {
-        Ok(self.value(term, Need::Exact)?.0.lowered(None).into_amount())
+        self.checked(self.value(term)?, EXACT)
     }
 
-    /// A condition.
-    pub fn test(&self, term: &Term) -> Result<Test, LoadError> {
-        Ok(self.test_tree(term)?.lowered())
+    /// A number that is stored in `width` bits.
+    pub fn stored(&self, term: &Term, width: u32) -> Result<Num, LoadError> {
+        self.checked(self.value(term)?, width)
     }
 
     /// A condition that may be given as an integer: not zero.
     pub fn test_or_data(&self, term: &Term) -> Result<Test, LoadError> {
-        if self.kind_is_bool(term) {
-            return self.test(term);
+        match self.kind_is_bool(term) {
+            true => self.test(term),
+            false => Ok(Test::not_zero(self.number(term)?)),
         }
-        Ok(not_zero(self.value(term, Need::Exact)?.0).lowered())
     }
 
-    /// A condition as an integer, 0 or 1.
-    pub fn bit(&self, term: &Term) -> Result<Value, LoadError> {
-        Ok(Value::Num(Num::FromTest(Box::new(self.test(term)?))))
+    /// A condition as a number, 0 or 1.
+    pub fn bit(&self, term: &Term) -> Result<Num, LoadError> {
+        Ok(Num::FromTest(Box::new(self.test(term)?)))
     }
 
     /// A number that must be known when the program is loaded.
@@ -99,7 +77,20 @@ impl Scope<'_> {
         }
     }
 
-    fn test_tree(&self, term: &Term) -> Result<Test, LoadError> {
+    /// Checks that evaluation of a number, of which the lowest `need` bits matter, takes little memory.
+    fn checked(&self, num: Num, need: u32) -> Result<Num, LoadError> {
+        let mut widest = 0;
+        num.bound_for(need, &mut widest);
+        let what = match widest {
+            0..=MAX_INTERMEDIATE => return Ok(num),
+            u32::MAX => "a left shift of unbounded length".to_owned(),
+            bits => format!("an intermediate value of {bits} bits"),
+        };
+        Err(LoadError::unsupported(what, self.at))
+    }
+
+    /// A condition.
+    pub fn test(&self, term: &Term) -> Result<Test, LoadError> {
         let operation = match term {
             Term::Bool(value) => return Ok(Test::Const(*value)),
             Term::Operation(operation) => operation,
@@ -107,26 +98,25 @@ impl Scope<'_> {
         };
         let left = || self.operand(operation, &operation.left);
         let right = || self.operand(operation, &operation.right);
-        let both = || Ok((self.test_tree(left()?)?, self.test_tree(right()?)?));
+        let both = || Ok((self.test(left()?)?, self.test(right()?)?));
         Ok(match operation.op.as_str() {
             "and" => Test::And(Box::new(both()?)),
             "or" => Test::Or(Box::new(both()?)),
-            "not" => Test::Not(Box::new(self.test_tree(right()?)?)),
+            "not" => Test::Not(Box::new(self.test(right()?)?)),
             "==" => self.equal(left()?, right()?)?,
-            "!=" => match self.equal(left()?, right()?)? {
-                Test::Compare(_, sides) => Test::Compare(Comparison::NotEqual, sides),
-                Test::CompareBig(_, sides) => Test::CompareBig(Comparison::NotEqual, sides),
-                other => Test::Not(Box::new(other)),
-            },
+            "!=" => Test::Not(Box::new(self.equal(left()?, right()?)?)),
             "<" => self.compare(Comparison::Less, left()?, right()?)?,
             "<=" => self.compare(Comparison::LessOrEqual, left()?, right()?)?,
             ">" => self.compare(Comparison::Greater, left()?, right()?)?,
             ">=" => self.compare(Comparison::GreaterOrEqual, left()?, right()?)?,
             "valid" => Test::Valid(self.header(right()?)?),
-            "valid_union" => Test::AnyValid(self.union(right()?)?.into()),
-            "d2b" => not_zero(self.value(right()?, Need::Exact)?.0),
+            "valid_union" => {
+                let members = self.union(right()?)?.into_iter();
+                Test::any(members.map(|member| Test::Valid(HeaderRef::Fixed(member))))
+            }
+            "d2b" => Test::not_zero(self.number(right()?)?),
             "?" => {
-                let cond = self.test_tree(self.operand(operation, &operation.cond)?)?;
+                let cond = self.test(self.operand(operation, &operation.cond)?)?;
                 let (yes, no) = both()?;
                 Test::Choose(Box::new((cond, yes, no)))
             }
@@ -141,10 +131,7 @@ impl Scope<'_> {
 
     fn equal(&self, left: &Term, right: &Term) -> Result<Test, LoadError> {
         match self.kind(left) {
-            Kind::Bool => Ok(Test::Same(Box::new((
-                self.test_tree(left)?,
-                self.test_tree(right)?,
-            )))),
+            Kind::Bool => Ok(Test::Same(Box::new((self.test(left)?, self.test(right)?)))),
             Kind::Header => {
                 let sides = (self.header(left)?, self.header(right)?);
                 let type_of = |side| &self.layout.shape(self.sample(side)).name;
@@ -155,35 +142,106 @@ impl Scope<'_> {
             }
             Kind::Union => {
                 let (left, right) = (self.union(left)?, self.union(right)?);
-                Ok(Test::EqualUnions(left.into_iter().zip(right).collect()))
+                // Unions are equal if the same member is valid in both, and equal.
+                let members = left.into_iter().zip(right);
+                Ok(Test::any(members.map(|(left, right)| {
+                    let sides = (HeaderRef::Fixed(left), HeaderRef::Fixed(right));
+                    Test::EqualHeaders(Box::new(sides))
+                })))
             }
             _ => self.compare(Comparison::Equal, left, right),
         }
     }
 
     fn compare(&self, how: Comparison, left: &Term, right: &Term) -> Result<Test, LoadError> {
-        let (a, b) = (
-            self.value(left, Need::Exact)?,
-            self.value(right, Need::Exact)?,
-        );
-        if let (Value::Num(left), Value::Num(right)) = (&a.0, &b.0) {
-            return Ok(Test::Compare(how, Box::new((left.clone(), right.clone()))));
-        }
-        // IPv6 addresses: unsigned values of 128 bits are equal if their bits are.
-        let plain = |term: &Term, bound: Bound| {
-            let operation = matches!(term, Term::Operation(_));
-            !operation && !bound.signed && bound.bits <= MAX_NARROW
-        };
-        if how == Comparison::Equal && plain(left, a.1) && plain(right, b.1) {
-            let sides = (self.value(left, BITS)?.0, self.value(right, BITS)?.0);
-            if let (Value::Num(left), Value::Num(right)) = sides {
-                return Ok(Test::Compare(how, Box::new((left, right))));
+        let sides = (self.number(left)?, self.number(right)?);
+        Ok(Test::Compare(how, Box::new(sides)))
+    }
+
+    fn value(&self, term: &Term) -> Result<Num, LoadError> {
+        match term {
+            Term::Hex(value) => Ok(Num::Const(value.clone())),
+            Term::Bool(value) => Ok(Num::constant(u8::from(*value))),
+            Term::Argument(position) => {
+                let slot = self.params.get(*position).ok_or_else(|| {
+                    LoadError::malformed(format!("it has no parameter {position}"), self.at)
+                })?;
+                Ok(Num::Arg(*slot))
             }
+            Term::Field(..) | Term::StackField(..) | Term::UnionStackField(..) => {
+                Ok(self.field(term)?.value())
+            }
+            Term::Register(name, index) => {
+                let array = self.register(name)?;
+                Ok(Num::Register {
+                    array,
+                    width: self.registers[array].1,
+                    index: Box::new(self.number(index)?),
+                })
+            }
+            Term::Operation(operation) => self.operation(term, operation),
+            _ => Err(self.mismatch("an integer", term)),
         }
-        Ok(Test::CompareBig(
-            how,
-            Box::new((a.0.into_big(), b.0.into_big())),
-        ))
+    }
+
+    /// The register array of a name.
+    pub fn register(&self, name: &str) -> Result<usize, LoadError> {
+        let found = self.registers.iter().position(|(known, _)| known == name);
+        found.ok_or_else(|| {
+            LoadError::malformed(format!("there is no register array {name}"), self.at)
+        })
+    }
+
+    fn operation(&self, term: &Term, operation: &Operation) -> Result<Num, LoadError> {
+        let left = || self.operand(operation, &operation.left);
+        let right = || self.operand(operation, &operation.right);
+        let binary = |op| Ok(Num::binary(op, self.value(left()?)?, self.value(right()?)?));
+        let cast = |cast| {
+            let width = u32::try_from(self.constant(right()?)?).ok();
+            let width = width.filter(|width| (1..=MAX_BITS).contains(width));
+            let width = width.ok_or_else(|| {
+                let what = format!("the width of a cast must be in 1..={MAX_BITS}");
+                LoadError::malformed(what, self.at)
+            })?;
+            Ok(Num::Cast(cast, width, Box::new(self.value(left()?)?)))
+        };
+        let fill = |plus| {
+            let stack = self.stack(right()?)?;
+            Ok(Num::Fill { stack, plus })
+        };
+        match operation.op.as_str() {
+            "+" if operation.left.is_none() => self.value(right()?),
+            "-" if operation.left.is_none() => Ok(Num::binary(
+                Op::Sub,
+                Num::constant(0),
+                self.value(right()?)?,
+            )),
+            "+" => binary(Op::Add),
+            "-" => binary(Op::Sub),
+            "*" => binary(Op::Mul),
+            "&" => binary(Op::And),
+            "|" => binary(Op::Or),
+            "^" => binary(Op::Xor),
+            "<<" => binary(Op::Shl),
+            ">>" => binary(Op::Shr),
+            "/" => binary(Op::Div),
+            "%" => binary(Op::Mod),
+            "~" => Ok(Num::Not(Box::new(self.value(right()?)?))),
+            "two_comp_mod" => cast(Cast::Wrap),
+            "sat_cast" => cast(Cast::Saturate),
+            "usat_cast" => cast(Cast::SaturateUnsigned),
+            "b2d" => self.bit(right()?),
+            "?" => {
+                let cond = self.test(self.operand(operation, &operation.cond)?)?;
+                let parts = (cond, self.value(left()?)?, self.value(right()?)?);
+                Ok(Num::Choose(Box::new(parts)))
+            }
+            "size_stack" => fill(0),
+            "last_stack_index" => fill(-1),
+            "access_field" => Ok(self.field(term)?.value()),
+            _ if self.kind(term) == Kind::Bool => Err(self.mismatch("an integer", term)),
+            _ => Err(self.unknown(operation)),
+        }
     }
 
     fn kind(&self, term: &Term) -> Kind {
@@ -239,45 +297,5 @@ impl Scope<'_> {
 
     fn unknown(&self, operation: &Operation) -> LoadError {
         LoadError::unsupported(format!("operation {}", operation.op), self.at)
-    }
-}
-
-fn not_zero(value: Value) -> Test {
-    match value {
-        Value::Num(Num::FromTest(test)) => *test,
-        Value::Num(num) => Test::NotZero(num),
-        Value::Big(big) => Test::NotZeroBig(big),
-    }
-}
-
-impl Value {
-    /// A number as code, where it can be; `low` bits of it matter, or all.
-    fn lowered(self, low: Option<u32>) -> Value {
-        match self {
-            Value::Num(num) => Value::Num(Word::of_num(&num, low).map_or(num, Num::Word)),
-            big => big,
-        }
-    }
-
-    fn into_big(self) -> Big {
-        match self {
-            Value::Num(num) => Big::FromNum(Box::new(num)),
-            Value::Big(big) => big,
-        }
-    }
-
-    fn into_amount(self) -> Num {
-        match self {
-            Value::Num(num) => num,
-            Value::Big(big) => Num::Nearest(Box::new(big)),
-        }
-    }
-
-    /// The value, of any width.
-    pub fn eval_big(&self, env: Env) -> BigInt {
-        match self {
-            Value::Num(num) => BigInt::from(num.eval(env)),
-            Value::Big(big) => big.eval(env),
-        }
     }
 }

@@ -1,17 +1,16 @@
 //! References of expressions to headers, stacks and fields.
 
-use super::super::bits::{MAX_NARROW, Slot};
+use super::super::bits::Slot;
 use super::super::error::LoadError;
-use super::super::expression::{Big, FieldRef, HeaderRef, Num};
+use super::super::expression::{FieldRef, HeaderRef, Num};
 use super::super::json::{Operation, Term};
-use super::bound::{Bound, Need};
-use super::{Scope, Value};
+use super::Scope;
 
 /// A field that can be read and written.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
     Fixed(Slot),
-    Late(FieldRef),
+    Element(FieldRef),
 }
 
 impl Place {
@@ -19,27 +18,23 @@ impl Place {
     pub fn width(&self) -> u32 {
         match self {
             Place::Fixed(slot) => slot.width,
-            Place::Late(field) => field.slot.width,
+            Place::Element(field) => field.slot.width,
         }
     }
 
-    pub(super) fn value(self, need: Need) -> (Value, Bound) {
+    /// The computed index of its header.
+    pub fn index(&self) -> Option<&Num> {
         match self {
-            Place::Fixed(slot) => slot_value(slot, need, Num::Field, Big::Field),
-            Place::Late(FieldRef { header, slot }) => {
-                let field = |slot| {
-                    Box::new(FieldRef {
-                        header: header.clone(),
-                        slot,
-                    })
-                };
-                slot_value(
-                    slot,
-                    need,
-                    |slot| Num::Late(field(slot)),
-                    |s| Big::Late(field(s)),
-                )
-            }
+            Place::Fixed(_) => None,
+            Place::Element(field) => field.header.index(),
+        }
+    }
+
+    /// What is read there.
+    pub fn value(self) -> Num {
+        match self {
+            Place::Fixed(slot) => Num::Field(slot),
+            Place::Element(field) => Num::Element(Box::new(field)),
         }
     }
 }
@@ -51,8 +46,7 @@ impl Scope<'_> {
             Term::Header(name) => return Ok(HeaderRef::Fixed(self.layout.find(name, self.at)?)),
             // p4c writes a stack's last header like a field of that name.
             Term::StackField(stack, last) if last == "last" => {
-                let stack = self.layout.find_stack(stack, self.at)?;
-                return Ok(HeaderRef::Last { stack, member: 0 });
+                return Ok(last_of(self.layout.find_stack(stack, self.at)?, 0));
             }
             Term::Operation(operation) => operation,
             _ => return Err(self.mismatch("a header", term)),
@@ -60,7 +54,7 @@ impl Scope<'_> {
         match operation.op.as_str() {
             "dereference_header_stack" | "dereference_stack" => {
                 let (stack, index) = self.dereference(operation)?;
-                Ok(HeaderRef::Indexed {
+                Ok(HeaderRef::Element {
                     stack,
                     index: Box::new(index),
                     member: 0,
@@ -73,7 +67,7 @@ impl Scope<'_> {
                     Term::Operation(inner) if inner.op == "dereference_union_stack" => {
                         let (stack, index) = self.dereference(inner)?;
                         self.member(self.layout.stacks[stack].elements[0].len(), member)?;
-                        Ok(HeaderRef::Indexed {
+                        Ok(HeaderRef::Element {
                             stack,
                             index: Box::new(index),
                             member,
@@ -120,7 +114,7 @@ impl Scope<'_> {
             }
             Term::StackField(stack, field) => {
                 let stack = self.layout.find_stack(stack, self.at)?;
-                self.late(HeaderRef::Last { stack, member: 0 }, field)
+                self.late(last_of(stack, 0), field)
             }
             Term::UnionStackField(stack, member, field) => {
                 let stack = self.layout.find_stack(stack, self.at)?;
@@ -131,7 +125,7 @@ impl Scope<'_> {
                     .ok_or_else(|| {
                         LoadError::malformed(format!("the union has no member {member}"), self.at)
                     })?;
-                self.late(HeaderRef::Last { stack, member }, field)
+                self.late(last_of(stack, member), field)
             }
             Term::Operation(operation) if operation.op == "access_field" => {
                 let header = self.header(self.operand(operation, &operation.left)?)?;
@@ -143,7 +137,7 @@ impl Scope<'_> {
                 })?;
                 match header {
                     HeaderRef::Fixed(header) => Ok(Place::Fixed(self.layout.slot(header, field))),
-                    header => Ok(Place::Late(FieldRef {
+                    header => Ok(Place::Element(FieldRef {
                         header,
                         slot: found.slot,
                     })),
@@ -156,14 +150,14 @@ impl Scope<'_> {
     fn late(&self, header: HeaderRef, field: &str) -> Result<Place, LoadError> {
         let shape = self.layout.shape(self.sample(&header));
         let slot = shape.fields[shape.find(field, self.at)?].slot;
-        Ok(Place::Late(FieldRef { header, slot }))
+        Ok(Place::Element(FieldRef { header, slot }))
     }
 
     /// A header of the same type as the one that `header` will be.
     pub(crate) fn sample(&self, header: &HeaderRef) -> usize {
         match header {
             HeaderRef::Fixed(header) => *header,
-            HeaderRef::Indexed { stack, member, .. } | HeaderRef::Last { stack, member } => {
+            HeaderRef::Element { stack, member, .. } => {
                 self.layout.stacks[*stack].elements[0][*member]
             }
         }
@@ -186,22 +180,11 @@ impl Scope<'_> {
     }
 }
 
-/// What is read from a slot, narrow if it is or if that is enough.
-pub(super) fn slot_value(
-    slot: Slot,
-    need: Need,
-    num: impl Fn(Slot) -> Num,
-    big: impl Fn(Slot) -> Big,
-) -> (Value, Bound) {
-    let bound = Bound::of_slot(slot);
-    if bound.is_narrow() {
-        (Value::Num(num(slot)), bound)
-    } else if need.is_narrow() {
-        (
-            Value::Num(num(slot.part(0, slot.width.min(MAX_NARROW)))),
-            Bound::ANY,
-        )
-    } else {
-        (Value::Big(big(slot)), bound)
+/// A member of the last element of a stack.
+fn last_of(stack: usize, member: usize) -> HeaderRef {
+    HeaderRef::Element {
+        stack,
+        index: Box::new(Num::Fill { stack, plus: -1 }),
+        member,
     }
 }

@@ -14,7 +14,7 @@ use self::table::Loader;
 pub(super) use self::table::kind_of;
 use super::bits::Slot;
 use super::checksum::{Calculation, Checksum};
-use super::code::Code;
+use super::code::{Code, Source};
 use super::controller_header::ControllerHeaders;
 use super::deparser::Deparser;
 use super::digest;
@@ -89,7 +89,16 @@ impl Engine {
         check_any_there(&file, p4info)?;
 
         let pre = Pre::new(limits.groups, limits.sessions, limits.replicas);
-        let code = Code::new(&flow, &tables, &actions, &state.registers, &parser, &layout);
+        let code = Code::new(Source {
+            flow: &flow,
+            tables: &tables,
+            actions: &actions,
+            registers: &state.registers,
+            parser: &parser,
+            deparser: &deparser,
+            checksums: &checksums,
+            layout: &layout,
+        });
         let program = Program {
             standard,
             calculations,
@@ -100,10 +109,7 @@ impl Engine {
             parser,
             deparser,
             code,
-            ingress: flow.ingress,
-            egress: flow.egress,
             actions,
-            errors: file.errors.clone(),
             symbols: Arc::new(Symbols::new(&file)),
             controller_headers: ControllerHeaders::new(p4info, &layout)?.into(),
             layout,

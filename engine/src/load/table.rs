@@ -450,8 +450,8 @@ impl Loader<'_> {
             LoadError::malformed(format!("direct meter {name} has no result_target"), at)
         })?;
         let color = self.names.layout.field(header, field, at)?;
-        if !color.is_narrow() {
-            return Err(LoadError::unsupported("a colour of more than 128 bits", at));
+        if color.width > 64 {
+            return Err(LoadError::unsupported("a colour of more than 64 bits", at));
         }
         Ok(Some(DirectMeter {
             unit: unit(meter)?,

@@ -2,16 +2,19 @@
 
 use std::collections::HashMap;
 
-use super::super::action::Instruction;
+use super::super::action::{Instruction, Target};
 use super::super::bits::{MAX_KEY_BITS, big_mask, low_bits};
 use super::super::compile::Place;
 use super::super::error::LoadError;
-use super::super::expression::HeaderRef;
+use super::super::expression::Num;
 use super::super::json::{self, Term};
 use super::super::key::{word_count, words_of};
 use super::super::primitive::Names;
 use super::super::value_set::ValueSet;
-use super::{Case, Errors, KeyPart, Op, Parser, State, Transition};
+use super::{Case, Errors, Parser, State, Transition};
+
+/// The widest key: with all its words, the working memory of operations has room for others.
+const MAX_KEY_WORDS: u64 = MAX_KEY_BITS / 64;
 
 impl Parser {
     pub fn new(
@@ -70,17 +73,18 @@ impl State {
         names: &Names,
         at: &str,
     ) -> Result<State, LoadError> {
-        let ops = state.parser_ops.iter().map(|op| Op::new(op, names, at));
-        let ops = ops.collect::<Result<_, _>>()?;
-        let mut key = Vec::new();
-        let mut widths = Vec::new();
-        for part in &state.transition_key {
-            let part = KeyPart::new(part, names, at)?;
-            widths.push(part.width());
-            key.push(part);
-        }
+        let code = state.parser_ops.iter().map(|op| instruction(op, names, at));
+        let block = names.block(code.collect::<Result<_, _>>()?);
+        let parts = state
+            .transition_key
+            .iter()
+            .map(|part| key_part(part, names, at));
+        let (key, widths): (Vec<_>, Vec<_>) =
+            parts.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let bits = widths.iter().copied().map(u64::from).sum();
         LoadError::check("width of the key in bits", bits, MAX_KEY_BITS, at)?;
+        let words = widths.iter().map(|width| word_count(*width)).sum::<usize>();
+        LoadError::check("words of the key", words as u64, MAX_KEY_WORDS, at)?;
         let (mut transitions, mut default) = (Vec::new(), None);
         for transition in &state.transitions {
             let next = find(&transition.next_state, by_name, at)?;
@@ -107,7 +111,7 @@ impl State {
             }
         }
         Ok(State {
-            ops,
+            block,
             key,
             transitions,
             default,
@@ -128,158 +132,104 @@ fn find(
         .ok_or_else(|| LoadError::malformed(format!("there is no state {name}"), at))
 }
 
-impl Op {
-    fn new(op: &json::ParserOp, names: &Names, at: &str) -> Result<Op, LoadError> {
-        let at = &format!("{at}, {}", op.op);
-        let scope = names.scope(&[], at);
-        let term = |index: usize| match op.parameters.get(index) {
-            Some(json) => Term::parse(json, at),
-            None => Err(LoadError::malformed(
-                format!("parameter {index} is missing"),
-                at,
-            )),
+/// Translates an operation.
+fn instruction(op: &json::ParserOp, names: &Names, at: &str) -> Result<Instruction, LoadError> {
+    let at = &format!("{at}, {}", op.op);
+    let scope = names.scope(&[], at);
+    let term = |index: usize| Term::parse(&op.parameters[index], at);
+    let wrong =
+        |expected: usize| LoadError::malformed(format!("it takes {expected} parameters"), at);
+    let expected = match op.op.as_str() {
+        "extract" | "advance" | "primitive" => 1,
+        "extract_VL" | "set" | "verify" => 2,
+        other => {
+            let what = format!("parser operation {other}");
+            return Err(LoadError::unsupported(what, at));
+        }
+    };
+    if op.parameters.len() != expected {
+        return Err(wrong(expected));
+    }
+    Ok(match op.op.as_str() {
+        "extract" => Instruction::Extract(target(&op.parameters[0], names, at)?, None),
+        "extract_VL" => {
+            let bits = scope.number(&term(1)?)?;
+            Instruction::Extract(target(&op.parameters[0], names, at)?, Some(bits))
+        }
+        "set" => match term(1)? {
+            Term::Lookahead(offset, width) => {
+                Instruction::Assign(scope.field(&term(0)?)?, Num::Ahead(offset, width))
+            }
+            _ => {
+                let set = json::Primitive::new("set", op.parameters.clone());
+                names.primitive(&set, 0, &scope)?
+            }
+        },
+        "verify" => Instruction::Verify {
+            test: scope.test(&term(0)?)?,
+            error: scope.number(&term(1)?)?,
+        },
+        "advance" => Instruction::Advance(scope.number(&term(0)?)?),
+        _ => {
+            let primitive = serde_json::from_value(op.parameters[0].clone());
+            let primitive: json::Primitive =
+                primitive.map_err(|error| LoadError::malformed(error, at))?;
+            let at = format!("{at}, {}", primitive.op);
+            names.primitive(&primitive, 0, &names.scope(&[], &at))?
+        }
+    })
+}
+
+/// The header that an extraction fills.
+fn target(json: &serde_json::Value, names: &Names, at: &str) -> Result<Target, LoadError> {
+    let layout = names.layout;
+    if json.get("type").and_then(|kind| kind.as_str()) == Some("union_stack") {
+        let parts = json.get("value").and_then(|value| value.as_array());
+        let parts: Vec<_> = parts
+            .into_iter()
+            .flatten()
+            .filter_map(|v| v.as_str())
+            .collect();
+        let [stack, member] = parts[..] else {
+            return Err(LoadError::malformed("a union stack is [stack, member]", at));
         };
-        let count = |expected: usize| match op.parameters.len() == expected {
-            true => Ok(()),
-            false => Err(LoadError::malformed(
-                format!("it takes {expected} parameters"),
-                at,
-            )),
-        };
-        Ok(match op.op.as_str() {
-            "extract" => {
-                count(1)?;
-                match Target::new(&op.parameters[0], names, at)? {
-                    Target::Header(header) => Op::Extract(header),
-                    Target::Next { stack, member } => Op::ExtractNext {
-                        stack,
-                        member,
-                        bits: None,
-                    },
-                }
-            }
-            "extract_VL" => {
-                count(2)?;
-                let bits = scope.number(&term(1)?)?;
-                match Target::new(&op.parameters[0], names, at)? {
-                    Target::Header(header) => Op::ExtractVarbit { header, bits },
-                    Target::Next { stack, member } => Op::ExtractNext {
-                        stack,
-                        member,
-                        bits: Some(bits),
-                    },
-                }
-            }
-            "set" => {
-                count(2)?;
-                match (scope.field(&term(0)?)?, term(1)?) {
-                    (Place::Fixed(to), Term::Lookahead(offset, width)) => {
-                        Op::Lookahead { to, offset, width }
-                    }
-                    (_, Term::Lookahead(..)) => {
-                        return Err(LoadError::unsupported("a lookahead into a stack", at));
-                    }
-                    _ => {
-                        let set = json::Primitive::new("set", op.parameters.clone());
-                        Op::Primitive(names.block(&[set], at)?)
-                    }
-                }
-            }
-            "verify" => {
-                count(2)?;
-                let (test, error) = (scope.test(&term(0)?)?, scope.number(&term(1)?)?);
-                Op::Verify { test, error }
-            }
-            "advance" => {
-                count(1)?;
-                Op::Advance(scope.number(&term(0)?)?)
-            }
-            "primitive" => {
-                count(1)?;
-                let primitive = serde_json::from_value(op.parameters[0].clone());
-                let primitive: json::Primitive =
-                    primitive.map_err(|error| LoadError::malformed(error, at))?;
-                let block = names.block(&[primitive], at)?;
-                let blocks = names.blocks.borrow();
-                match blocks.last().map(|block| block.code.as_slice()) {
-                    Some([Instruction::RemoveHeader(HeaderRef::Fixed(header))]) => Op::Remove {
-                        header: *header,
-                        block,
-                    },
-                    _ => Op::Primitive(block),
-                }
-            }
-            other => {
-                return Err(LoadError::unsupported(
-                    format!("parser operation {other}"),
-                    at,
-                ));
-            }
-        })
+        let stack = layout.find_stack(stack, at)?;
+        let found = layout.stacks[stack]
+            .members
+            .iter()
+            .position(|name| name == member);
+        let member = found
+            .ok_or_else(|| LoadError::malformed(format!("the union has no member {member}"), at))?;
+        return Ok(Target::Next { stack, member });
+    }
+    match Term::parse(json, at)? {
+        Term::Header(name) => Ok(Target::Header(layout.find_on_wire(&name, at)?)),
+        Term::HeaderStack(name) => Ok(Target::Next {
+            stack: layout.find_stack(&name, at)?,
+            member: 0,
+        }),
+        other => Err(LoadError::unsupported(
+            format!("extraction to {other:?}"),
+            at,
+        )),
     }
 }
 
-/// What an extraction fills.
-enum Target {
-    Header(usize),
-    Next { stack: usize, member: usize },
-}
-
-impl Target {
-    fn new(json: &serde_json::Value, names: &Names, at: &str) -> Result<Target, LoadError> {
-        let layout = names.layout;
-        if json.get("type").and_then(|kind| kind.as_str()) == Some("union_stack") {
-            let parts = json.get("value").and_then(|value| value.as_array());
-            let parts: Vec<_> = parts
-                .into_iter()
-                .flatten()
-                .filter_map(|v| v.as_str())
-                .collect();
-            let [stack, member] = parts[..] else {
-                return Err(LoadError::malformed("a union stack is [stack, member]", at));
-            };
-            let stack = layout.find_stack(stack, at)?;
-            let found = layout.stacks[stack]
-                .members
-                .iter()
-                .position(|name| name == member);
-            let member = found.ok_or_else(|| {
-                LoadError::malformed(format!("the union has no member {member}"), at)
-            })?;
-            return Ok(Target::Next { stack, member });
+/// A part of a transition's key, and its width.
+fn key_part(json: &serde_json::Value, names: &Names, at: &str) -> Result<(Num, u32), LoadError> {
+    Ok(match Term::parse(json, at)? {
+        Term::Lookahead(offset, width) => (Num::Ahead(offset, width), width),
+        term => {
+            let mut place = names.scope(&[], at).field(&term)?;
+            // Keys are unsigned, whatever the field is.
+            match &mut place {
+                Place::Fixed(slot) => slot.signed = false,
+                Place::Element(field) => field.slot.signed = false,
+            }
+            let width = place.width();
+            (place.value(), width)
         }
-        match Term::parse(json, at)? {
-            Term::Header(name) => Ok(Target::Header(layout.find_on_wire(&name, at)?)),
-            Term::HeaderStack(name) => Ok(Target::Next {
-                stack: layout.find_stack(&name, at)?,
-                member: 0,
-            }),
-            other => Err(LoadError::unsupported(
-                format!("extraction to {other:?}"),
-                at,
-            )),
-        }
-    }
-}
-
-impl KeyPart {
-    fn new(json: &serde_json::Value, names: &Names, at: &str) -> Result<KeyPart, LoadError> {
-        match Term::parse(json, at)? {
-            Term::Lookahead(offset, width) => Ok(KeyPart::Lookahead { offset, width }),
-            term => Ok(match names.scope(&[], at).field(&term)? {
-                Place::Fixed(slot) => KeyPart::Field(slot),
-                Place::Late(field) => KeyPart::Late(field),
-            }),
-        }
-    }
-
-    pub(super) fn width(&self) -> u32 {
-        match self {
-            KeyPart::Field(slot) => slot.width,
-            KeyPart::Late(field) => field.slot.width,
-            KeyPart::Lookahead { width, .. } => *width,
-        }
-    }
+    })
 }
 
 impl Case {

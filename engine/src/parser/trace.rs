@@ -1,9 +1,13 @@
 //! Traces of parsers.
 
-use super::super::action::Machine;
-use super::super::key::word_count;
+use num_bigint::BigUint;
+
+use super::super::action::{self, Machine};
+use super::super::bits::low_bits;
+use super::super::expression::{EXACT, Env, Num};
+use super::super::key::words_of;
 use super::super::trace::{Event, Named, Value};
-use super::{KeyPart, Op, Parser};
+use super::{Case, Parser, State, Transition};
 
 impl Parser {
     /// Records that a state is entered.
@@ -15,73 +19,27 @@ impl Parser {
         }
     }
 
-    /// Records an operation that is about to run.
-    #[cold]
-    pub fn before_op(&self, machine: &mut Machine, state: usize, index: usize) {
-        if let Some(recorder) = &mut machine.state.trace {
-            recorder.enter_op(state, index);
-            recorder.watch(machine.layout, machine.phv);
-        }
-    }
-
-    /// Records what an operation has done; it began `start` bytes into the frame.
-    #[cold]
-    pub fn after_op(&self, machine: &mut Machine, (state, index): (usize, usize), start: usize) {
-        let (layout, at) = (machine.layout, machine.parsed.bytes);
-        let op = &self.states[state].ops[index];
-        let Some(recorder) = &mut machine.state.trace else {
-            return;
-        };
-        let header = match op {
-            Op::Extract(header) | Op::ExtractVarbit { header, .. } => *header,
-            Op::ExtractNext { stack, member, .. } => {
-                let stack = &layout.stacks[*stack];
-                let last = machine.phv.next(stack).saturating_sub(1);
-                stack.elements[last][*member]
-            }
-            Op::Advance(_) => return recorder.note(Event::Advance { bytes: at - start }),
-            Op::Lookahead { .. } => return recorder.changes(layout, machine.phv),
-            // What primitives do is recorded where they run; a `verify` that holds does nothing.
-            Op::Primitive(_) | Op::Remove { .. } | Op::Verify { .. } => return,
-        };
-        let event = Event::Extract {
-            header: layout.instances[header].name.clone(),
-            at: start,
-            bytes: at - start,
-            fields: super::super::trace::fields(layout, machine.phv, header),
-        };
-        recorder.note(event);
-    }
-
     /// Records where a state goes, and by which of its transitions, unless an error ends the parser there.
     #[cold]
     pub fn selected(&self, machine: &mut Machine, state: usize) {
-        let key = &mut Vec::new();
-        let Ok(taken) = self.taken(state, machine, key) else {
+        let known = &self.states[state];
+        let Some(values) = known.values(machine.env()) else {
             return;
         };
-        let known = &self.states[state];
+        let taken = known.taken(&values, &mut machine.state);
         let next = taken.map_or(known.default, |taken| known.transitions[taken].next);
         let Some(recorder) = &mut machine.state.trace else {
             return;
         };
         let symbols = recorder.symbols();
-        let (mut rest, symbol) = (key.as_slice(), &symbols.states[state]);
-        let parts = self.states[state].key.iter().zip(&symbol.key);
-        let part = |(part, name): (&KeyPart, &String)| {
-            let words;
-            (words, rest) = rest.split_at(word_count(part.width()).min(rest.len()));
-            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-            Named {
-                name: name.clone(),
-                value: Value::new(&bytes),
-            }
+        let symbol = &symbols.states[state];
+        let parts = symbol.key.iter().zip(&values);
+        let part = |(name, (value, _)): (&String, &(BigUint, u32))| Named {
+            name: name.clone(),
+            value: Value::new(&value.to_bytes_be()),
         };
         let event = Event::Select {
-            key: match key.as_slice() {
-                [] => Vec::new(),
-                _ => parts.map(part).collect(),
-            },
+            key: parts.map(part).collect(),
             case: taken.map_or_else(|| "default".to_owned(), |at| symbol.cases[at].clone()),
             next: next.map_or_else(
                 || "accept".to_owned(),
@@ -93,7 +51,7 @@ impl Parser {
 
     /// Records how the parser ended.
     #[cold]
-    pub(super) fn ended(&self, machine: &mut Machine) {
+    pub fn ended(&self, machine: &mut Machine) {
         let (parsed, frame) = (machine.parsed, machine.payload);
         let Some(recorder) = &mut machine.state.trace else {
             return;
@@ -107,5 +65,41 @@ impl Parser {
             bytes: parsed.bytes,
             payload: frame.len() - parsed.bytes,
         });
+    }
+}
+
+impl State {
+    /// The values of the key's parts with their widths; none without transitions. `None` if the frame or a stack has no such part.
+    fn values(&self, env: Env) -> Option<Vec<(BigUint, u32)>> {
+        let parts = self.key.iter().filter(|_| !self.transitions.is_empty());
+        let value = |part: &Num| {
+            let there = match part {
+                Num::Ahead(offset, width) => env.ahead.len() * 8 >= (offset + width) as usize,
+                Num::Element(field) => field.resolve(env).is_some(),
+                _ => true,
+            };
+            let width = part.bound().bits;
+            there.then(|| (low_bits(&part.eval(env, EXACT), width), width))
+        };
+        parts.map(value).collect()
+    }
+
+    /// The transition that a packet takes; `None` is the default one.
+    fn taken(&self, values: &[(BigUint, u32)], state: &mut action::State) -> Option<usize> {
+        let key = values
+            .iter()
+            .flat_map(|(value, width)| words_of(value, *width));
+        let key: Vec<u64> = key.collect();
+        let action::State {
+            value_sets, masked, ..
+        } = state;
+        let matches = |transition: &Transition| match &transition.case {
+            Case::Value { value, mask } => {
+                let mut words = value.iter().zip(mask).zip(&key);
+                words.all(|((value, mask), key)| key & mask == *value)
+            }
+            Case::Set(set) => value_sets[*set].holds(&key, masked),
+        };
+        self.transitions.iter().position(matches)
     }
 }

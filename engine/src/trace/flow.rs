@@ -22,10 +22,7 @@ impl Machine<'_> {
         let Some(recorder) = &mut self.state.trace else {
             return;
         };
-        let action = found.action.map(|action| {
-            recorder.enter_action(action.action);
-            &actions[action.action]
-        });
+        let action = found.action.map(|action| &actions[action.action]);
         let symbols = recorder.symbols();
         recorder.source.clone_from(&symbols.nodes[node].source);
         let call = action.map(|action| {
@@ -66,9 +63,8 @@ impl Machine<'_> {
 
     /// Records a call of an action outside tables.
     #[cold]
-    pub(crate) fn called(&mut self, node: usize, action: usize, name: &str) {
+    pub(crate) fn called(&mut self, node: usize, name: &str) {
         if let Some(recorder) = &mut self.state.trace {
-            recorder.enter_action(action);
             let symbols = recorder.symbols();
             let symbol = &symbols.nodes[node];
             recorder.source.clone_from(&symbol.source);

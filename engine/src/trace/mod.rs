@@ -58,22 +58,9 @@ pub struct Recorder {
     bytes: usize,
     omitted: u64,
     symbols: Arc<Symbols>,
-    /// The owner of the current primitives.
-    code: Code,
     /// Source position of the next event.
     source: Option<Source>,
     before: steps::Before,
-}
-
-/// The owner of primitives.
-#[derive(Debug, Clone, Copy)]
-enum Code {
-    /// None with a source position.
-    None,
-    /// An action.
-    Action(usize),
-    /// An operation of a parser state.
-    Op { state: usize, op: usize },
 }
 
 impl Recorder {
@@ -88,7 +75,6 @@ impl Recorder {
             bytes: 0,
             omitted: 0,
             symbols: Arc::default(),
-            code: Code::None,
             source: None,
             before: steps::Before::default(),
         }
@@ -140,25 +126,9 @@ impl Recorder {
         self.note(Event::State { name, at });
     }
 
-    /// Announces an operation of a parser state.
-    pub(super) fn enter_op(&mut self, state: usize, op: usize) {
-        self.code = Code::Op { state, op };
-        self.source = self.source_of(0);
-    }
-
-    /// Announces the primitives of an action.
-    pub(super) fn enter_action(&mut self, action: usize) {
-        self.code = Code::Action(action);
-    }
-
     /// Returns the source position of a primitive.
-    fn source_of(&self, primitive: usize) -> Option<Source> {
-        let symbols = &self.symbols;
-        match self.code {
-            Code::None => None,
-            Code::Action(action) => symbols.actions.get(action)?.get(primitive)?.clone(),
-            Code::Op { state, op } => symbols.states.get(state)?.ops.get(op)?.clone(),
-        }
+    fn source_of(&self, action: usize, primitive: usize) -> Option<Source> {
+        self.symbols.actions.get(action)?.get(primitive)?.clone()
     }
 
     /// Adds an event, if there is room.
@@ -216,7 +186,7 @@ impl Engine {
 }
 
 /// Returns a packet's fields of a header.
-pub(super) fn fields(layout: &Layout, phv: &Phv, header: usize) -> Vec<Named> {
+fn fields(layout: &Layout, phv: &Phv, header: usize) -> Vec<Named> {
     let fields = layout.shape(header).fields.iter().enumerate();
     fields
         .map(|(index, field)| Named {

@@ -1,13 +1,14 @@
 //! Traces of primitives, before and after execution.
 
-use super::super::action::{Instruction, Machine};
+use super::super::action::{Instruction, Machine, Target};
 use super::super::bits::Slot;
-use super::super::compile::Value as Expression;
+use super::super::compile::Place;
+use super::super::expression::Num;
 use super::super::layout::Layout;
 use super::super::phv::Phv;
 use super::event::{Counted, Event};
 use super::value::Value;
-use super::{Recorder, field_value, symbols};
+use super::{Recorder, field_value, fields, symbols};
 
 /// The packet's state before a primitive.
 #[derive(Debug, Default)]
@@ -16,23 +17,24 @@ pub(super) struct Before {
     /// The primitive's target field, whose write is recorded even if its value stays.
     target: Option<Slot>,
     /// The cell of a counter, meter or register.
-    index: i128,
+    index: u64,
+    /// Bytes that the parser had extracted or skipped.
+    parsed: usize,
     /// The cell's value.
     cell: Option<Value>,
 }
 
 impl Machine<'_> {
-    /// Records a primitive that is about to run: the `at`th of its action.
+    /// Records a primitive that is about to run, by its action and its position there.
     #[cold]
-    pub(crate) fn before(&mut self, at: usize, code: &[Instruction], args: &[u8]) {
+    pub(crate) fn before(&mut self, (action, at): (usize, usize), instruction: &Instruction) {
         match &mut self.state.trace {
             // Nothing more can be recorded, so nothing is looked at.
             Some(recorder) if recorder.is_full() => return recorder.omitted += 1,
             _ => {}
         }
-        let instruction = &code[at];
-        let event = self.announced(instruction, args);
-        let (target, index) = self.aims(instruction, args);
+        let event = self.announced(instruction);
+        let (target, index) = self.aims(instruction);
         let cell = match instruction {
             Instruction::RegisterRead { register, .. }
             | Instruction::RegisterWrite { register, .. } => self.register_cell(*register, index),
@@ -41,14 +43,15 @@ impl Machine<'_> {
         let Some(recorder) = self.state.trace.as_deref_mut() else {
             return;
         };
-        recorder.source = recorder.source_of(at);
+        recorder.source = recorder.source_of(action, at);
         if let Some(event) = event {
             recorder.note(event);
-            recorder.source = recorder.source_of(at);
+            recorder.source = recorder.source_of(action, at);
         }
         let before = &mut recorder.before;
         self.phv.save(self.layout, &mut before.phv);
         (before.target, before.index, before.cell) = (target, index, cell);
+        before.parsed = self.parsed.bytes;
     }
 
     /// Records the changes of a primitive.
@@ -71,27 +74,29 @@ impl Machine<'_> {
             recorder.note(event);
             recorder.source = source;
         }
-        recorder.changes(self.layout, self.phv);
+        if !matches!(instruction, Instruction::Extract(..)) {
+            recorder.changes(self.layout, self.phv);
+        }
         recorder.source = None;
         self.state.trace = Some(recorder);
     }
 
     /// Returns the event of a primitive if it does not depend on the result.
-    fn announced(&self, instruction: &Instruction, args: &[u8]) -> Option<Event> {
-        let env = self.env(args);
-        let primitive = |name: &str, argument: Option<i128>| {
+    fn announced(&self, instruction: &Instruction) -> Option<Event> {
+        let env = self.env();
+        let primitive = |name: &str, argument: Option<&Num>| {
             Some(Event::Primitive {
                 name: name.to_owned(),
-                argument: argument.map(|number| Value::new(&(number as u128).to_be_bytes())),
+                argument: argument.map(|num| Value::from(num.eval_amount(env))),
             })
         };
         match instruction {
             Instruction::MarkToDrop { .. } => primitive("mark_to_drop", None),
             Instruction::Random { .. } => primitive("random", None),
-            Instruction::Clone { session, .. } => primitive("clone", Some(session.eval(env))),
+            Instruction::Clone { session, .. } => primitive("clone", Some(session)),
             Instruction::Resubmit { .. } => primitive("resubmit", None),
             Instruction::Recirculate { .. } => primitive("recirculate", None),
-            Instruction::Truncate(length) => primitive("truncate", Some(length.eval(env))),
+            Instruction::Truncate(length) => primitive("truncate", Some(length)),
             Instruction::Exit => primitive("exit", None),
             Instruction::JumpUnless(test, _) => Some(Event::Condition {
                 name: "if".to_owned(),
@@ -109,24 +114,29 @@ impl Machine<'_> {
                 Some(Event::Digest { digest, values })
             }
             Instruction::Log { format, values } => Some(Event::Log {
-                text: self.log_text(format, values, args),
+                text: self.log_text(format, values),
             }),
             _ => None,
         }
     }
 
     /// The field that a primitive writes, and the cell that it uses.
-    fn aims(&self, instruction: &Instruction, args: &[u8]) -> (Option<Slot>, i128) {
-        let env = self.env(args);
+    fn aims(&self, instruction: &Instruction) -> (Option<Slot>, u64) {
+        let env = self.env();
+        let place = |to: &Place| match to {
+            Place::Fixed(slot) => Some(*slot),
+            Place::Element(field) => field.resolve(env),
+        };
         match instruction {
-            Instruction::Assign(slot, _) | Instruction::AssignWord(slot, _) => (Some(*slot), 0),
-            Instruction::AssignPlace(to, _)
+            Instruction::Assign(to, _)
             | Instruction::Hash { to, .. }
-            | Instruction::Random { to, .. } => (to.resolve(env), 0),
-            Instruction::Meter { index, color, .. } => (color.resolve(env), index.eval(env)),
-            Instruction::RegisterRead { to, index, .. } => (to.resolve(env), index.eval(env)),
+            | Instruction::Random { to, .. } => (place(to), 0),
+            Instruction::Meter {
+                index, color: to, ..
+            }
+            | Instruction::RegisterRead { to, index, .. } => (place(to), index.eval_amount(env)),
             Instruction::RegisterWrite { index, .. } | Instruction::Count { index, .. } => {
-                (None, index.eval(env))
+                (None, index.eval_amount(env))
             }
             _ => (None, 0),
         }
@@ -137,9 +147,9 @@ impl Machine<'_> {
         &self,
         instruction: &Instruction,
         before: &mut Before,
-        index: i128,
+        index: u64,
     ) -> Option<Event> {
-        let cell = Value::new(&(index as u128).to_be_bytes());
+        let cell = Value::from(index);
         let position = usize::try_from(index).ok();
         Some(match instruction {
             Instruction::Count { counter, .. } => {
@@ -161,7 +171,7 @@ impl Machine<'_> {
                 Event::Meter {
                     meter: Some(meter.name().to_owned()),
                     index: Some(cell),
-                    color: color.map(|slot| slot.load(&self.phv.bytes) as u8),
+                    color: color.map(|slot| slot.load_word(&self.phv.bytes) as u8),
                 }
             }
             Instruction::RegisterRead { register, .. } => Event::RegisterRead {
@@ -175,30 +185,36 @@ impl Machine<'_> {
                 old: before.cell.take(),
                 new: self.register_cell(*register, index),
             },
+            Instruction::Advance(_) => Event::Advance {
+                bytes: self.parsed.bytes - before.parsed,
+            },
+            Instruction::Extract(target, _) => {
+                let header = match target {
+                    Target::Header(header) => *header,
+                    Target::Next { stack, member } => {
+                        let stack = &self.layout.stacks[*stack];
+                        let last = self.phv.next(stack) as u64 - 1;
+                        stack.element(last, *member)?
+                    }
+                };
+                Event::Extract {
+                    header: self.layout.instances[header].name.clone(),
+                    at: before.parsed,
+                    bytes: self.parsed.bytes - before.parsed,
+                    fields: fields(self.layout, self.phv, header),
+                }
+            }
             _ => return None,
         })
     }
 
-    fn register_cell(&self, register: usize, index: i128) -> Option<Value> {
-        let index = u64::try_from(index).ok()?;
+    fn register_cell(&self, register: usize, index: u64) -> Option<Value> {
         let cell = self.state.registers[register].read(index).ok()?;
         Some(Value::new(&cell))
-    }
-
-    fn log_text(&self, format: &str, values: &[Expression], args: &[u8]) -> String {
-        let env = self.env(args);
-        super::super::action::log_text(format, values.iter().map(|value| value.eval_big(env)))
     }
 }
 
 impl Recorder {
-    /// Saves the packet's state, to find changes.
-    pub(crate) fn watch(&mut self, layout: &Layout, phv: &Phv) {
-        let before = &mut self.before;
-        phv.save(layout, &mut before.phv);
-        before.target = None;
-    }
-
     /// Records all changes since the last saved state.
     pub(crate) fn changes(&mut self, layout: &Layout, phv: &Phv) {
         let before = std::mem::take(&mut self.before);

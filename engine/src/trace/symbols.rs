@@ -12,7 +12,7 @@ pub(crate) struct Symbols {
     pub states: Vec<StateSymbol>,
     /// Tables, conditions and calls.
     pub nodes: Vec<NodeSymbol>,
-    /// The primitives of each action.
+    /// The primitives of each action, the operations of each parser state, and the primitives of the deparser.
     pub actions: Vec<Vec<Option<Source>>>,
     /// Checksums.
     pub checksums: Vec<Option<Source>>,
@@ -24,7 +24,6 @@ pub(crate) struct Symbols {
 pub(crate) struct StateSymbol {
     pub name: String,
     pub source: Option<Source>,
-    pub ops: Vec<Option<Source>>,
     /// The parts of the transition key.
     pub key: Vec<String>,
     /// The cases of the transitions before the default one.
@@ -40,7 +39,7 @@ pub(crate) struct NodeSymbol {
 impl Symbols {
     /// Collects them in the engine's order.
     pub fn new(file: &json::Program) -> Symbols {
-        let states = file.parsers.iter().flat_map(|parser| &parser.parse_states);
+        let states = || file.parsers.iter().flat_map(|parser| &parser.parse_states);
         let nodes = file.pipelines.iter().flat_map(|pipeline| {
             let tables = pipeline
                 .tables
@@ -56,14 +55,19 @@ impl Symbols {
                 .map(|call| (&call.name, &call.source_info));
             tables.chain(conditions).chain(calls)
         });
-        let actions = file.actions.iter().map(|action| {
-            let primitives = action.primitives.iter();
-            primitives
-                .map(|primitive| source(&primitive.source_info))
-                .collect()
+        let deparsers = file.deparsers.iter().map(|it| &it.primitives);
+        let primitives = file.actions.iter().map(|it| &it.primitives);
+        let of = |primitives: &Vec<json::Primitive>| {
+            let sources = primitives.iter().map(|it| source(&it.source_info));
+            sources.collect()
+        };
+        let parser = states().map(|state| {
+            let sources = state.parser_ops.iter().map(|op| source(&op.source_info));
+            sources.collect()
         });
+        let actions = primitives.map(of).chain(parser).chain(deparsers.map(of));
         Symbols {
-            states: states.map(StateSymbol::new).collect(),
+            states: states().map(StateSymbol::new).collect(),
             nodes: nodes
                 .map(|(name, info)| NodeSymbol {
                     name: name.clone(),
@@ -104,11 +108,6 @@ impl StateSymbol {
         StateSymbol {
             name: state.name.clone(),
             source: source(&state.source_info),
-            ops: state
-                .parser_ops
-                .iter()
-                .map(|op| source(&op.source_info))
-                .collect(),
             key: state.transition_key.iter().map(key_name).collect(),
             cases: cases.map(case).collect(),
         }

@@ -2,13 +2,25 @@
 
 use std::collections::HashMap;
 
-use super::super::bits::Slot;
+use num_bigint::{BigInt, Sign};
+
+use super::super::bits::{Slot, low_bits, mask};
 use super::super::compile::Bound;
-use super::super::expression::{Cast, Comparison, HeaderRef, Num, Op as Arithmetic, Test};
-use super::{At, Form, MAX_OPS, Meaning, Op, Word};
+use super::super::expression::{
+    Cast, Comparison, FieldRef, HeaderRef, Num, Op as Arithmetic, Test, low_word,
+};
+use super::op::ElementOp;
+use super::{At, MAX_OPS, Op, Word};
+
+/// How 64 bits hold a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    Signed,
+    Unsigned,
+}
 
 /// How 64 bits can hold every value within a bound; `None` if they cannot.
-pub(super) fn fit(bound: Bound) -> Option<Meaning> {
+fn fit(bound: Bound) -> Option<Meaning> {
     match bound {
         Bound { bits: 0..=63, .. } => Some(Meaning::Signed),
         Bound {
@@ -19,49 +31,11 @@ pub(super) fn fit(bound: Bound) -> Option<Meaning> {
     }
 }
 
-/// The values that evaluation of a tree can give.
-pub(super) fn range(num: &Num) -> Bound {
-    match num {
-        Num::Const(value) => Bound::of_const(&(*value).into()),
-        Num::Field(slot) | Num::Arg(slot) => Bound::of_slot(*slot).of_num(),
-        Num::Late(field) => Bound::of_slot(field.slot).of_num(),
-        Num::Fill { plus, .. } => Bound {
-            bits: 16,
-            signed: *plus < 0,
-        },
-        Num::Binary(op, sides) => {
-            let (a, b) = (range(&sides.0), range(&sides.1));
-            let by = match sides.1 {
-                Num::Const(by) => u32::try_from(by).ok(),
-                _ => None,
-            };
-            match (op, by) {
-                (Arithmetic::Shl, Some(by)) => a.shifted_left(by).of_num(),
-                (Arithmetic::Shl, None) => Bound::ANY,
-                (Arithmetic::Shr, by) => a.shifted_right(by.unwrap_or(0)),
-                (op, _) => a.combined(*op, b).of_num(),
-            }
-        }
-        Num::Not(value) => Bound {
-            signed: true,
-            ..range(value)
-        },
-        Num::Cast(Cast::SaturateUnsigned, width, _) => Bound::unsigned(*width).of_num(),
-        Num::Cast(_, width, _) => Bound {
-            bits: width.saturating_sub(1),
-            signed: true,
-        },
-        Num::Choose(parts) => range(&parts.1).join(range(&parts.2)),
-        Num::FromTest(_) => Bound::unsigned(1),
-        Num::Register { .. } | Num::Low(_) | Num::Nearest(_) | Num::Word(_) => Bound::ANY,
-    }
-}
-
 /// The most operations that a number may have before those are removed that its result does not need.
 const MAX_BUILT: usize = 4 * MAX_OPS;
 
-/// Turns trees into code. The result of every operation agrees with its tree in the low 64 bits;
-/// where a tree's whole value is used, its range must fit them.
+/// Turns trees into code. A result agrees with its tree in as many low bits as its user needs, at most 64; where a tree's whole value
+/// is used, its bound must fit 64 bits.
 #[derive(Default)]
 pub(super) struct Lowering {
     ops: Vec<Op>,
@@ -116,7 +90,7 @@ impl Lowering {
     }
 
     /// The operations that the result at `at` needs, which is the last one's.
-    pub fn finish(self, at: At, meaning: Meaning) -> Option<Word> {
+    pub fn finish(self, at: At) -> Option<Word> {
         let mut needed = vec![false; self.ops.len()];
         needed[usize::from(at)] = true;
         for at in (0..=usize::from(at)).rev() {
@@ -135,164 +109,227 @@ impl Lowering {
         if ops.len() > MAX_OPS {
             return None;
         }
-        let form = match *ops.as_slice() {
-            [Op::Const(value)] => Form::Const(value),
-            [Op::Field(slot)] => Form::Field(slot),
-            [Op::Arg(slot)] => Form::Arg(slot),
-            _ => Form::Ops(ops.into()),
-        };
-        Some(Word { form, meaning })
+        Some(match *ops.as_slice() {
+            [Op::Const(value)] => Word::Const(value),
+            [Op::Field(slot)] => Word::Field(slot),
+            [Op::Arg(slot)] => Word::Arg(slot),
+            _ => Word::Ops(ops.into()),
+        })
     }
 
-    pub fn num(&mut self, num: &Num) -> Option<At> {
+    /// A tree of which the lowest `need` bits matter, at most 64.
+    pub fn num(&mut self, num: &Num, need: u32) -> Option<At> {
         match num {
-            Num::Const(value) => self.push(Op::Const(*value as u64)),
-            Num::Field(slot) => self.push(Op::Field(low_word(*slot))),
-            Num::Arg(slot) => self.push(Op::Arg(low_word(*slot))),
-            Num::Register { array, index } => {
-                let at = self.whole(index, &[Meaning::Signed])?.0;
+            Num::Const(value) => self.push(Op::Const(low_word(value))),
+            Num::Field(slot) => self.push(Op::Field(low_part(*slot, 64))),
+            Num::Arg(slot) => self.push(Op::Arg(low_part(*slot, 64))),
+            Num::Element(field) => self.element(field),
+            Num::Ahead(offset, width) => {
+                let cut = width.saturating_sub(64);
+                self.push(Op::Ahead(offset + cut, (width - cut) as u8))
+            }
+            Num::Register { array, index, .. } => {
+                let at = self.amount(index)?;
                 self.push(Op::Register(*array, at))
             }
-            Num::Fill { stack, plus } => self.push(Op::Fill(*stack, i64::try_from(*plus).ok()?)),
-            Num::Binary(op, sides) => self.binary(*op, &sides.0, &sides.1),
+            Num::Fill { stack, plus } => self.push(Op::Fill(*stack, *plus)),
+            Num::Binary(op, sides) => self.binary(*op, &sides.0, &sides.1, need),
+            // Where the bits that matter are all that the value has, none of the others need be set.
+            Num::Not(value) if need < 64 && fits(value.bound(), need) => {
+                let at = self.num(value, need)?;
+                self.push(Op::XorConst(at, mask(need)))
+            }
             Num::Not(value) => {
-                let at = self.num(value)?;
+                let at = self.num(value, need)?;
                 self.push(Op::Not(at))
             }
-            Num::Cast(cast, width, value) => self.cast(*cast, *width, value),
+            Num::Cast(cast, width, value) => self.cast(*cast, *width, value, need),
             Num::Choose(parts) => {
                 let test = self.test(&parts.0)?;
-                let (yes, no) = (self.num(&parts.1)?, self.num(&parts.2)?);
+                let (yes, no) = (self.num(&parts.1, need)?, self.num(&parts.2, need)?);
                 self.push(Op::Choose(test, yes, no))
             }
             Num::FromTest(test) => self.test(test),
-            Num::Late(_) | Num::Low(_) | Num::Nearest(_) | Num::Word(_) => None,
         }
     }
 
+    fn element(&mut self, field: &FieldRef) -> Option<At> {
+        let HeaderRef::Element {
+            stack,
+            index,
+            member,
+        } = &field.header
+        else {
+            return None;
+        };
+        let index = self.amount(index)?;
+        let slot = low_part(field.slot, 64);
+        let (stack, member) = (*stack, *member);
+        self.push(Op::Element(ElementOp {
+            stack,
+            member,
+            index,
+            slot,
+        }))
+    }
+
     /// A tree whose whole value is used, and how it is to be read.
-    fn whole(&mut self, num: &Num, allowed: &[Meaning]) -> Option<(At, Meaning)> {
-        let meaning = fit(range(num)).filter(|meaning| allowed.contains(meaning))?;
-        Some((self.num(num)?, meaning))
+    fn whole(&mut self, num: &Num) -> Option<(At, Meaning)> {
+        let meaning = fit(num.bound())?;
+        Some((self.num(num, 64)?, meaning))
+    }
+
+    /// A tree whose whole value is used as an amount or index. A negative one is a large unsigned number.
+    pub fn amount(&mut self, num: &Num) -> Option<At> {
+        Some(self.whole(num)?.0)
     }
 
     /// Two trees whose whole values are used, both to be read in one way.
     fn both(&mut self, left: &Num, right: &Num) -> Option<(At, At, Meaning)> {
-        let bounds = [range(left), range(right)];
-        let meaning = if bounds
-            .iter()
-            .all(|bound| fit(*bound) == Some(Meaning::Signed))
-        {
-            Meaning::Signed
-        } else if bounds
-            .iter()
-            .all(|bound| !bound.signed && fit(*bound).is_some())
-        {
-            Meaning::Unsigned
-        } else {
-            return None;
+        let bounds = [left.bound(), right.bound()];
+        let signed = |bound: &Bound| fit(*bound) == Some(Meaning::Signed);
+        let unsigned = |bound: &Bound| !bound.signed && fit(*bound).is_some();
+        let meaning = match bounds {
+            _ if bounds.iter().all(signed) => Meaning::Signed,
+            _ if bounds.iter().all(unsigned) => Meaning::Unsigned,
+            _ => return None,
         };
-        Some((self.num(left)?, self.num(right)?, meaning))
+        Some((self.num(left, 64)?, self.num(right, 64)?, meaning))
     }
 
-    fn binary(&mut self, op: Arithmetic, left: &Num, right: &Num) -> Option<At> {
-        const BOTH: &[Meaning] = &[Meaning::Signed, Meaning::Unsigned];
-        match (op, right) {
-            (Arithmetic::Add | Arithmetic::And | Arithmetic::Or | Arithmetic::Xor, _)
-                if constant(left).is_some() && constant(right).is_none() =>
-            {
-                self.binary(op, right, left)
+    fn binary(&mut self, op: Arithmetic, left: &Num, right: &Num, need: u32) -> Option<At> {
+        use Arithmetic::*;
+        match (op, left, right) {
+            (Add | And | Or | Xor, Num::Const(_), other) if !matches!(other, Num::Const(_)) => {
+                self.binary(op, right, left, need)
             }
-            (Arithmetic::And, Num::Const(mask)) => {
-                let at = self.num(left)?;
-                self.push(Op::AndConst(at, *mask as u64))
-            }
-            (Arithmetic::Or, Num::Const(bits)) => {
-                let at = self.num(left)?;
-                self.push(Op::OrConst(at, *bits as u64))
-            }
-            (Arithmetic::Xor, Num::Const(bits)) => {
-                let at = self.num(left)?;
-                self.push(Op::XorConst(at, *bits as u64))
-            }
-            (Arithmetic::Add, Num::Const(value)) => {
-                let at = self.num(left)?;
-                self.push(Op::AddConst(at, *value as u64))
-            }
-            (Arithmetic::Sub, Num::Const(value)) => {
-                let at = self.num(left)?;
-                self.push(Op::AddConst(at, (*value as u64).wrapping_neg()))
-            }
-            (Arithmetic::Shl, Num::Const(by @ 0..64)) => {
-                let at = self.num(left)?;
-                self.push(Op::ShlConst(at, *by as u8))
-            }
-            (Arithmetic::Shr, Num::Const(by @ 0..64)) if !range(left).signed => {
-                let at = self.whole(left, BOTH)?.0;
-                self.push(Op::ShrConst(at, *by as u8))
-            }
-            (Arithmetic::Shl, _) => {
-                let (at, by) = (self.num(left)?, self.amount(right)?);
-                self.push(Op::Shl(at, by))
-            }
-            (Arithmetic::Shr, _) => {
-                let (at, meaning) = self.whole(left, BOTH)?;
-                let by = self.amount(right)?;
-                self.push(match meaning {
-                    Meaning::Signed => Op::ShrSigned(at, by),
-                    Meaning::Unsigned => Op::ShrUnsigned(at, by),
+            (And, _, Num::Const(bits)) => self.and(left, bits, need),
+            (Add | Sub | Or | Xor, _, Num::Const(value)) => {
+                let (at, value) = (self.num(left, need)?, low_word(value));
+                self.push(match op {
+                    Add => Op::AddConst(at, value),
+                    Sub => Op::AddConst(at, value.wrapping_neg()),
+                    Or => Op::OrConst(at, value),
+                    _ => Op::XorConst(at, value),
                 })
             }
-            (Arithmetic::Div | Arithmetic::Mod, _) => {
-                if range(left).signed || range(right).signed {
-                    return None;
+            (Shl, _, Num::Const(by)) => match u32::try_from(by) {
+                Ok(by @ 0..64) => {
+                    let at = self.num(left, need)?;
+                    self.push(Op::ShlConst(at, by as u8))
                 }
-                let (a, b) = (self.whole(left, BOTH)?.0, self.whole(right, BOTH)?.0);
+                _ => self.push(Op::Const(0)),
+            },
+            (Shl, ..) => {
+                let by = self.positive(right)?;
+                let at = self.num(left, need)?;
+                self.push(Op::Shl(at, by))
+            }
+            (Shr, ..) => self.shift_right(left, right, need),
+            (Div | Mod, ..) => {
+                let (a, b) = (self.positive(left)?, self.positive(right)?);
                 self.push(match op {
-                    Arithmetic::Div => Op::DivUnsigned(a, b),
+                    Div => Op::DivUnsigned(a, b),
                     _ => Op::ModUnsigned(a, b),
                 })
             }
             _ => {
-                let (a, b) = (self.num(left)?, self.num(right)?);
+                let (a, b) = (self.num(left, need)?, self.num(right, need)?);
                 self.push(match op {
-                    Arithmetic::Add => Op::Add(a, b),
-                    Arithmetic::Sub => Op::Sub(a, b),
-                    Arithmetic::Mul => Op::Mul(a, b),
-                    Arithmetic::And => Op::And(a, b),
-                    Arithmetic::Or => Op::Or(a, b),
+                    Add => Op::Add(a, b),
+                    Sub => Op::Sub(a, b),
+                    Mul => Op::Mul(a, b),
+                    And => Op::And(a, b),
+                    Or => Op::Or(a, b),
                     _ => Op::Xor(a, b),
                 })
             }
         }
     }
 
-    /// An amount to shift by: not negative, so that as 64 bits it is what it is.
-    fn amount(&mut self, num: &Num) -> Option<At> {
-        if range(num).signed {
-            return None;
+    /// `&` with a constant needs no more of the other side than the constant has bits.
+    fn and(&mut self, value: &Num, bits: &BigInt, need: u32) -> Option<At> {
+        let mask_bits = bits.bits().min(64) as u32;
+        if bits.sign() == Sign::Minus {
+            let at = self.num(value, need)?;
+            return self.push(Op::AndConst(at, low_word(bits)));
         }
-        Some(self.whole(num, &[Meaning::Signed, Meaning::Unsigned])?.0)
+        let wanted = need.min(mask_bits);
+        let ones = low_word(bits) & mask(wanted) == mask(wanted);
+        // A mask is needed if it clears bits that matter: those that are wanted, or others that the value may have.
+        if ones && fits(value.bound(), mask_bits) {
+            return self.num(value, need);
+        }
+        if ones && need <= mask_bits {
+            return self.num(value, need);
+        }
+        // The low bits of a field are a field.
+        match value {
+            Num::Field(slot) if ones && !slot.signed => {
+                return self.push(Op::Field(low_part(*slot, wanted)));
+            }
+            Num::Arg(slot) if ones && !slot.signed => {
+                return self.push(Op::Arg(low_part(*slot, wanted)));
+            }
+            _ => {}
+        }
+        let at = self.num(value, wanted)?;
+        self.push(Op::AndConst(at, low_word(bits)))
     }
 
-    fn cast(&mut self, cast: Cast, width: u32, value: &Num) -> Option<At> {
+    fn shift_right(&mut self, value: &Num, by: &Num, need: u32) -> Option<At> {
+        let amount = match by {
+            Num::Const(by) => Some(u32::try_from(by).unwrap_or(u32::MAX)),
+            _ => None,
+        };
+        match (value, amount) {
+            // A slice of a field is a field: p4c prints f[7:4] as (f >> 4) & 0xf.
+            (Num::Field(slot) | Num::Arg(slot), Some(low)) if !slot.signed => {
+                let part = value.part(low, need)?;
+                return self.num(&part, need);
+            }
+            (value, Some(by @ 0..64)) if !value.bound().signed => {
+                let at = self.amount(value)?;
+                return self.push(Op::ShrConst(at, by as u8));
+            }
+            _ => {}
+        }
+        let (at, meaning) = self.whole(value)?;
+        let by = self.positive(by)?;
+        self.push(match meaning {
+            Meaning::Signed => Op::ShrSigned(at, by),
+            Meaning::Unsigned => Op::ShrUnsigned(at, by),
+        })
+    }
+
+    /// A whole value that is not negative, so that as 64 bits it is what it is.
+    fn positive(&mut self, num: &Num) -> Option<At> {
+        match num.bound().signed {
+            true => None,
+            false => self.amount(num),
+        }
+    }
+
+    fn cast(&mut self, cast: Cast, width: u32, value: &Num, need: u32) -> Option<At> {
         match cast {
-            // The low 64 bits are what they were.
-            Cast::Wrap if width >= 64 => self.num(value),
+            Cast::Wrap if width >= need => self.num(value, need),
             Cast::Wrap => {
-                let at = self.num(value)?;
+                let at = self.num(value, width)?;
                 self.push(Op::Wrap(at, width as u8))
             }
-            Cast::Saturate => {
-                let at = self.whole(value, &[Meaning::Signed])?.0;
-                let top = i64::MAX >> (64 - width.min(64));
-                self.push(Op::Clamp(at, !top, top))
-            }
-            Cast::SaturateUnsigned => {
-                let at = self.whole(value, &[Meaning::Signed])?.0;
-                // From 63 bits on, nothing that is here exceeds the top.
-                let top = i64::MAX >> (63 - width.min(63));
-                self.push(Op::Clamp(at, 0, top))
+            _ => {
+                let (at, Meaning::Signed) = self.whole(value)? else {
+                    return None;
+                };
+                // From 63 bits on, no signed word exceeds the top of the unsigned cast.
+                let (low, high) = match cast {
+                    Cast::SaturateUnsigned => (0, i64::MAX >> (63 - width.min(63))),
+                    _ => (
+                        i64::MIN >> (64 - width.min(64)),
+                        i64::MAX >> (64 - width.min(64)),
+                    ),
+                };
+                self.push(Op::Clamp(at, low, high))
             }
         }
     }
@@ -301,11 +338,25 @@ impl Lowering {
         match test {
             Test::Const(value) => self.push(Op::Const(u64::from(*value))),
             Test::Compare(how, sides) => self.compare(*how, &sides.0, &sides.1),
-            Test::NotZero(num) => {
-                let at = self.whole(num, &[Meaning::Signed, Meaning::Unsigned])?.0;
-                self.push(Op::NotZero(at))
-            }
             Test::Valid(HeaderRef::Fixed(header)) => self.push(Op::Valid(*header)),
+            Test::Valid(HeaderRef::Element {
+                stack,
+                index,
+                member,
+            }) => {
+                let (stack, member) = (*stack, *member);
+                let (index, slot) = (self.amount(index)?, Slot::new(0, 0, false));
+                self.push(Op::ElementValid(ElementOp {
+                    stack,
+                    member,
+                    index,
+                    slot,
+                }))
+            }
+            Test::EqualHeaders(sides) => match **sides {
+                (HeaderRef::Fixed(a), HeaderRef::Fixed(b)) => self.push(Op::EqualHeaders(a, b)),
+                _ => None,
+            },
             Test::Same(sides) => {
                 let (a, b) = (self.test(&sides.0)?, self.test(&sides.1)?);
                 self.push(Op::Equal(a, b))
@@ -327,66 +378,145 @@ impl Lowering {
                 let (yes, no) = (self.test(&parts.1)?, self.test(&parts.2)?);
                 self.push(Op::Choose(test, yes, no))
             }
-            Test::Valid(_)
-            | Test::AnyValid(_)
-            | Test::Field(..)
-            | Test::Fields(..)
-            | Test::All(_)
-            | Test::Any(_)
-            | Test::CompareBig(..)
-            | Test::NotZeroBig(_)
-            | Test::EqualHeaders(_)
-            | Test::EqualUnions(_)
-            | Test::Word(_) => None,
         }
     }
 
     fn compare(&mut self, how: Comparison, left: &Num, right: &Num) -> Option<At> {
-        if let (Comparison::Equal | Comparison::NotEqual, Some(value)) = (how, constant(right)) {
-            // A constant that does not fit 64 bits is left to `both`, which refuses it.
-            if fit(range(left)).is_some() && fit(range(right)) == fit(range(left)) {
-                let at = self.num(left)?;
-                let at = self.push(Op::EqualConst(at, value as u64))?;
-                return match how {
-                    Comparison::Equal => Some(at),
-                    _ => self.push(Op::Negate(at)),
-                };
+        use Comparison::*;
+        let bounds = [left.bound(), right.bound()];
+        let holds = match how {
+            Equal | NotEqual => self.equal(left, right, bounds)?,
+            Less | GreaterOrEqual => self.less(left, right, bounds)?,
+            Greater | LessOrEqual => self.less(right, left, [bounds[1], bounds[0]])?,
+        };
+        match how {
+            Equal | Less | Greater => Some(holds),
+            _ => self.push(Op::Negate(holds)),
+        }
+    }
+
+    fn equal(&mut self, left: &Num, right: &Num, bounds: [Bound; 2]) -> Option<At> {
+        if let (Num::Const(_), other) = (left, right)
+            && !matches!(other, Num::Const(_))
+        {
+            return self.equal(right, left, bounds);
+        }
+        if let Num::Const(value) = right
+            && fit(bounds[0]).is_some()
+            && fit(bounds[0]) == fit(bounds[1])
+        {
+            let at = self.num(left, 64)?;
+            return self.push(Op::EqualConst(at, low_word(value)));
+        }
+        if let Some((a, b, _)) = self.both(left, right) {
+            return self.push(Op::Equal(a, b));
+        }
+        let mut all = None;
+        for low in words(bounds)? {
+            let (a, b) = (left.part(low, 64)?, right.part(low, 64)?);
+            let (a, b) = (self.num(&a, 64)?, self.num(&b, 64)?);
+            let same = self.push(Op::Equal(a, b))?;
+            all = Some(match all {
+                Some(all) => self.push(Op::And(all, same))?,
+                None => same,
+            });
+        }
+        all
+    }
+
+    fn less(&mut self, left: &Num, right: &Num, bounds: [Bound; 2]) -> Option<At> {
+        if let Some((a, b, meaning)) = self.both(left, right) {
+            return self.push(match meaning {
+                Meaning::Signed => Op::Less(a, b),
+                Meaning::Unsigned => Op::LessUnsigned(a, b),
+            });
+        }
+        // The least significant words decide if the others are equal.
+        let mut lower = None;
+        for low in words(bounds)? {
+            let (a, b) = (left.part(low, 64)?, right.part(low, 64)?);
+            let (a, b) = (self.num(&a, 64)?, self.num(&b, 64)?);
+            let mut less = self.push(Op::LessUnsigned(a, b))?;
+            if let Some(lower) = lower {
+                let same = self.push(Op::Equal(a, b))?;
+                let lower = self.push(Op::And(same, lower))?;
+                less = self.push(Op::Or(less, lower))?;
             }
+            lower = Some(less);
         }
-        let (a, b, meaning) = self.both(left, right)?;
-        let less = |a, b| match meaning {
-            Meaning::Signed => Op::Less(a, b),
-            Meaning::Unsigned => Op::LessUnsigned(a, b),
-        };
-        let (op, negated) = match how {
-            Comparison::Equal => (Op::Equal(a, b), false),
-            Comparison::NotEqual => (Op::Equal(a, b), true),
-            Comparison::Less => (less(a, b), false),
-            Comparison::GreaterOrEqual => (less(a, b), true),
-            Comparison::Greater => (less(b, a), false),
-            Comparison::LessOrEqual => (less(b, a), true),
-        };
-        let at = self.push(op)?;
-        if negated {
-            self.push(Op::Negate(at))
-        } else {
-            Some(at)
-        }
+        lower
     }
 }
 
-fn constant(num: &Num) -> Option<i128> {
-    match num {
-        Num::Const(value) => Some(*value),
-        _ => None,
+/// Where the words of unsigned numbers start; `None` if there are too many.
+fn words(bounds: [Bound; 2]) -> Option<impl Iterator<Item = u32>> {
+    let [a, b] = bounds;
+    let bits = a.bits.max(b.bits);
+    let few = !a.signed && !b.signed && bits <= MAX_WIDE;
+    few.then(|| (0..bits).step_by(64))
+}
+
+/// The widest numbers whose words are computed one by one.
+pub(crate) const MAX_WIDE: u32 = 1024;
+
+/// True if every value is unsigned with at most this many bits.
+fn fits(bound: Bound, bits: u32) -> bool {
+    !bound.signed && bound.bits <= bits
+}
+
+/// The low bits of a field.
+fn low_part(slot: Slot, bits: u32) -> Slot {
+    match slot.width <= bits {
+        true => slot,
+        false => slot.part(0, bits),
     }
 }
 
-/// The low 64 bits of a field.
-fn low_word(slot: Slot) -> Slot {
-    if slot.width <= 64 {
-        slot
-    } else {
-        slot.part(0, 64)
+impl Num {
+    /// Bits `low..low + width` of the two's complement as a number, if they do not depend on others.
+    pub fn part(&self, low: u32, width: u32) -> Option<Num> {
+        let cut = |slot: Slot| slot.part(low, width.min(slot.width - low));
+        Some(match self {
+            num if fits(num.bound(), low) => Num::constant(0),
+            Num::Const(value) => {
+                let bits = low_bits(&(value >> low), width);
+                Num::constant(bits)
+            }
+            Num::Field(slot) if !slot.signed => Num::Field(cut(*slot)),
+            Num::Arg(slot) if !slot.signed => Num::Arg(cut(*slot)),
+            Num::Element(field) if !field.slot.signed => {
+                let (header, slot) = (field.header.clone(), cut(field.slot));
+                Num::Element(Box::new(FieldRef { header, slot }))
+            }
+            Num::Ahead(offset, all) => {
+                let width = width.min(all - low);
+                Num::Ahead(offset + all - low - width, width)
+            }
+            Num::Binary(op @ (Arithmetic::And | Arithmetic::Or | Arithmetic::Xor), sides) => {
+                Num::binary(*op, sides.0.part(low, width)?, sides.1.part(low, width)?)
+            }
+            Num::Binary(op @ (Arithmetic::Shl | Arithmetic::Shr), sides) => {
+                let Num::Const(by) = &sides.1 else {
+                    return None;
+                };
+                let by = u32::try_from(by).ok().filter(|by| *by <= MAX_WIDE)?;
+                match op {
+                    Arithmetic::Shr => sides.0.part(low + by, width)?,
+                    _ if low >= by => sides.0.part(low - by, width)?,
+                    _ => {
+                        let more = by - low;
+                        let rest = sides.0.part(0, width.saturating_sub(more))?;
+                        Num::binary(Arithmetic::Shl, rest, Num::constant(more))
+                    }
+                }
+            }
+            Num::Not(value) => Num::Not(Box::new(value.part(low, width)?)),
+            Num::Choose(parts) => {
+                let (yes, no) = (parts.1.part(low, width)?, parts.2.part(low, width)?);
+                Num::Choose(Box::new((parts.0.clone(), yes, no)))
+            }
+            num if low == 0 && fits(num.bound(), width) => num.clone(),
+            _ => return None,
+        })
     }
 }

@@ -8,27 +8,14 @@ mod lowering;
 mod op;
 
 use super::bits::Slot;
-use super::expression::{Env, Num, Test};
-use lowering::{Lowering, fit, range};
+use super::expression::{Num, Test};
+use lowering::Lowering;
+pub(super) use lowering::MAX_WIDE;
 pub(super) use op::{At, Op};
 
-/// How the result's 64 bits are meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Meaning {
-    Signed,
-    Unsigned,
-}
-
-/// A number of at most 64 bits.
+/// A number of at most 64 bits, by the operations that find it. Most take one.
 #[derive(Debug, Clone)]
-pub(super) struct Word {
-    form: Form,
-    meaning: Meaning,
-}
-
-/// How the number is found. Most take one operation.
-#[derive(Debug, Clone)]
-pub(super) enum Form {
+pub(super) enum Word {
     Const(u64),
     Field(Slot),
     Arg(Slot),
@@ -40,76 +27,41 @@ pub(super) enum Form {
 pub(super) const MAX_OPS: usize = 128;
 
 impl Word {
-    /// How it is found.
-    pub fn form(&self) -> &Form {
-        &self.form
-    }
-
-    /// The value.
-    #[inline]
-    pub fn eval(&self, env: Env) -> i128 {
-        let bits = self.bits(env);
-        match self.meaning {
-            Meaning::Signed => i128::from(bits as i64),
-            Meaning::Unsigned => i128::from(bits),
+    /// The number of operations.
+    pub fn len(&self) -> usize {
+        match self {
+            Word::Ops(ops) => ops.len(),
+            _ => 1,
         }
     }
 
-    /// The value's low 64 bits.
-    #[inline(always)]
-    pub fn bits(&self, env: Env) -> u64 {
-        match &self.form {
-            Form::Const(value) => *value,
-            Form::Field(slot) => slot.load_word(&env.phv.bytes),
-            Form::Arg(slot) => slot.load_word(env.args),
-            Form::Ops(ops) => run_ops(ops, env),
-        }
-    }
-
-    /// Code for a number of which only `low` bits matter, or all; `None` if it needs more than 64.
-    pub fn of_num(num: &Num, low: Option<u32>) -> Option<Word> {
+    /// Code for the lowest `need` bits of a number, at most 64; `None` if it needs wider numbers.
+    pub fn low(num: &Num, need: u32) -> Option<Word> {
         let mut lowering = Lowering::default();
-        let at = lowering.num(num)?;
-        let meaning = match fit(range(num)) {
-            Some(meaning) => meaning,
-            None if low.is_some_and(|bits| bits <= 64) => Meaning::Signed,
-            None => return None,
-        };
-        lowering.finish(at, meaning)
+        let at = lowering.num(num, need)?;
+        lowering.finish(at)
+    }
+
+    /// Code for a number, a negative one in two's complement; `None` if it needs more than 64 bits.
+    pub fn whole(num: &Num) -> Option<Word> {
+        let mut lowering = Lowering::default();
+        let at = lowering.amount(num)?;
+        lowering.finish(at)
     }
 
     /// Code for a condition, 0 or 1; `None` if it needs more than 64 bits.
     pub fn of_test(test: &Test) -> Option<Word> {
         let mut lowering = Lowering::default();
         let at = lowering.test(test)?;
-        lowering.finish(at, Meaning::Unsigned)
+        lowering.finish(at)
     }
-}
-
-#[inline(never)]
-fn run_ops(ops: &[Op], env: Env) -> u64 {
-    match ops.len() {
-        0..=8 => run::<8>(ops, env),
-        9..=32 => run::<32>(ops, env),
-        _ => run::<MAX_OPS>(ops, env),
-    }
-}
-
-/// Runs straight-line code. `N` is a power of two, at least the number of operations.
-fn run<const N: usize>(ops: &[Op], env: Env) -> u64 {
-    let mut results = [0u64; N];
-    let mut last = 0;
-    for (index, op) in ops.iter().enumerate() {
-        last = op.result(|at| results[usize::from(at) % N], |leaf| leaf.find(env));
-        results[index % N] = last;
-    }
-    last
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::bits::SLACK;
-    use super::super::expression::{Cast, Comparison, Op as Arithmetic};
+    use super::super::bits::low_bits;
+    use super::super::bits::{SLACK, mask};
+    use super::super::expression::{Cast, Comparison, EXACT, Env, Op as Arithmetic};
     use super::super::layout::Layout;
     use super::super::phv::Phv;
     use super::*;
@@ -117,10 +69,14 @@ mod tests {
 
     fn leaf() -> impl Strategy<Value = Num> {
         prop_oneof![
-            any::<i64>().prop_map(|value| Num::Const(value.into())),
-            (0i128..70).prop_map(Num::Const),
+            any::<i64>().prop_map(Num::constant),
+            any::<u128>().prop_map(Num::constant),
+            (0i64..70).prop_map(Num::constant),
+            (0u32..140).prop_map(|bits| Num::constant(mask(bits.min(64)))),
             (0usize..40, 1u32..=64, any::<bool>())
                 .prop_map(|(bit, width, signed)| Num::Field(Slot::new(bit, width, signed))),
+            (0usize..40, 65u32..=200)
+                .prop_map(|(bit, width)| Num::Field(Slot::new(bit, width, false))),
         ]
     }
 
@@ -167,30 +123,67 @@ mod tests {
         #[test]
         fn code_agrees_with_its_tree(
             tree in tree(),
-            content in prop::collection::vec(any::<u8>(), 16),
-            low in prop::option::of(1u32..=64),
+            other in tree(),
+            content in prop::collection::vec(any::<u8>(), 32),
+            need in 1u32..=64,
+            place in (0u32..200, 1u32..=64),
         ) {
             let mut phv = Phv { bytes: content };
             phv.bytes.extend([0; SLACK]);
             let layout = Layout::empty();
-            let env = Env { phv: &phv, args: &[], layout: &layout, registers: &[] };
-            if let Some(word) = Word::of_num(&tree, low) {
-                let (found, expected) = (word.eval(env), tree.eval(env));
-                match low {
-                    Some(bits) => prop_assert_eq!(found << (128 - bits), expected << (128 - bits)),
-                    None => prop_assert_eq!(found, expected),
+            let env = Env { phv: &phv, args: &[], layout: &layout, registers: &[], ahead: &[] };
+            let small = |need| {
+                let mut widest = 0;
+                tree.bound_for(need, &mut widest);
+                other.bound_for(need, &mut widest);
+                widest < 1 << 16
+            };
+            if !small(64) {
+                return Ok(());
+            }
+            if let Some(word) = Word::low(&tree, need) {
+                prop_assert_eq!(run(&word, env) & mask(need), tree.eval_low(env) & mask(need));
+            }
+            if !small(EXACT) {
+                return Ok(());
+            }
+            if let Some(word) = Word::whole(&tree) {
+                prop_assert_eq!(run(&word, env), tree.eval_amount(env));
+            }
+            let (low, width) = place;
+            if let Some(part) = tree.part(low, width) {
+                let whole = tree.eval(env, EXACT) >> low;
+                prop_assert_eq!(low_bits(&part.eval(env, width), width), low_bits(&whole, width));
+            }
+            for how in [Comparison::Equal, Comparison::Less, Comparison::GreaterOrEqual] {
+                let test = Test::Compare(how, Box::new((tree.clone(), other.clone())));
+                if let Some(word) = Word::of_test(&test) {
+                    prop_assert_eq!(run(&word, env), u64::from(test.eval(env)));
                 }
             }
-            let test = Test::NotZero(tree);
-            if let Some(word) = Word::of_test(&test) {
-                prop_assert_eq!(word.bits(env), u64::from(test.eval(env)));
+        }
+    }
+
+    /// What the code of a packet computes.
+    fn run(word: &Word, env: Env) -> u64 {
+        let mut results = Vec::new();
+        match word {
+            Word::Const(value) => *value,
+            Word::Field(slot) => slot.load_word(&env.phv.bytes),
+            Word::Arg(slot) => slot.load_word(env.args),
+            Word::Ops(ops) => {
+                for op in ops {
+                    let result = op.find(|at| results[usize::from(at)], env);
+                    results.push(result);
+                }
+                results[results.len() - 1]
             }
         }
     }
 
     fn operations(num: &Num) -> usize {
-        match Word::of_num(num, None).unwrap().form {
-            Form::Ops(ops) => ops.len(),
+        match Word::whole(num).unwrap() {
+            Word::Ops(ops) => ops.len(),
             _ => 1,
         }
     }
@@ -198,7 +191,7 @@ mod tests {
     #[test]
     fn equal_operations_stand_once() {
         let field = || Num::Field(Slot::new(0, 16, false));
-        let sum = || Num::Binary(Arithmetic::Add, Box::new((field(), Num::Const(3))));
+        let sum = || Num::Binary(Arithmetic::Add, Box::new((field(), Num::constant(3))));
         let product = Num::Binary(Arithmetic::Mul, Box::new((sum(), sum())));
         assert_eq!(operations(&product), 3);
         let choice = Num::Choose(Box::new((Test::Const(true), sum(), field())));
@@ -209,7 +202,7 @@ mod tests {
     fn fields_that_follow_each_other_are_read_at_once() {
         let field = |bit, width| Num::Field(Slot::new(bit, width, false));
         let behind = |high, by, low| {
-            let high = Num::Binary(Arithmetic::Shl, Box::new((high, Num::Const(by))));
+            let high = Num::Binary(Arithmetic::Shl, Box::new((high, Num::constant(by))));
             Num::Binary(Arithmetic::Or, Box::new((high, low)))
         };
         let both = behind(behind(field(0, 4), 4, field(4, 4)), 16, field(8, 16));
@@ -231,18 +224,22 @@ mod tests {
             args: &[],
             layout: &layout,
             registers: &[],
+            ahead: &[],
         };
-        let value = |tree| Word::of_num(tree, None).unwrap().eval(env);
+        let value = |tree| run(&Word::whole(tree).unwrap(), env);
         assert_eq!(value(&both), 0x12_3456);
         assert_eq!(value(&apart), 0x1_23bc_def0);
     }
 
     #[test]
-    fn wide_expressions_stay_trees() {
-        let wide = Num::Field(Slot::new(0, 100, false));
-        assert!(Word::of_num(&wide, None).is_none());
-        assert!(Word::of_num(&wide, Some(64)).is_some());
-        let shifted = Num::Binary(Arithmetic::Shr, Box::new((wide, Num::Const(1))));
-        assert!(Word::of_num(&shifted, Some(8)).is_none());
+    fn wide_numbers_are_compared_word_by_word() {
+        let address = |bit| Num::Field(Slot::new(bit, 128, false));
+        let same = Test::Compare(Comparison::Equal, Box::new((address(0), address(128))));
+        assert!(Word::of_test(&same).is_some());
+        assert!(Word::whole(&address(0)).is_none());
+        assert!(Word::low(&address(0), 64).is_some());
+        let sum = Num::binary(Arithmetic::Add, address(0), Num::constant(1));
+        let less = Test::Compare(Comparison::Less, Box::new((sum, address(128))));
+        assert!(Word::of_test(&less).is_none());
     }
 }

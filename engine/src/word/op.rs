@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::super::bits::Slot;
+use super::super::bits::{Slot, mask};
 use super::super::expression::Env;
 
 /// An operand: the position of an operation of the same expression, or a machine word of the header vector.
@@ -15,8 +15,15 @@ pub(crate) enum Op {
     Field(Slot),
     Arg(Slot),
     Valid(usize),
+    EqualHeaders(usize, usize),
     Register(usize, At),
     Fill(usize, i64),
+    /// A field of a stack's element, by the element's index; zero outside the stack.
+    Element(ElementOp),
+    /// True if the element's header is valid.
+    ElementValid(ElementOp),
+    /// Bits ahead of the parser, at most 64: offset and width.
+    Ahead(u32, u8),
     Add(At, At),
     AddConst(At, u64),
     Sub(At, At),
@@ -41,49 +48,79 @@ pub(crate) enum Op {
     EqualConst(At, u64),
     Less(At, At),
     LessUnsigned(At, At),
-    NotZero(At),
     Negate(At),
     Choose(At, At, At),
 }
 
-/// A number that is no operation on other numbers.
-pub(crate) enum Leaf {
-    Field(Slot),
-    Arg(Slot),
-    Valid(usize),
-    Register(usize, u64),
-    Fill(usize, i64),
+/// A member of a stack's element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ElementOp {
+    pub stack: usize,
+    pub member: usize,
+    pub index: At,
+    /// The field, relative to its header's start.
+    pub slot: Slot,
 }
 
-impl Leaf {
-    /// The number.
-    #[inline]
-    pub fn find(self, env: Env) -> u64 {
-        match self {
-            Leaf::Field(slot) => slot.load_word(&env.phv.bytes),
-            Leaf::Arg(slot) => slot.load_word(env.args),
-            Leaf::Valid(header) => u64::from(env.phv.is_valid(header)),
-            Leaf::Register(array, index) => {
-                env.registers[array].load(i128::from(index as i64)) as u64
-            }
-            Leaf::Fill(stack, plus) => {
-                (env.phv.next(&env.layout.stacks[stack]) as i64 + plus) as u64
-            }
-        }
+impl ElementOp {
+    fn moved(self, to: impl Fn(At) -> At) -> ElementOp {
+        let index = to(self.index);
+        ElementOp { index, ..self }
+    }
+
+    fn header(self, env: Env, index: u64) -> Option<usize> {
+        env.layout.stacks[self.stack].element(index, self.member)
+    }
+
+    fn load(self, env: Env, index: u64) -> u64 {
+        let header = self.header(env, index);
+        let slot = header.map(|header| self.slot.at(env.layout.instances[header].base));
+        slot.map_or(0, |slot| slot.load_word(&env.phv.bytes))
     }
 }
 
 impl Op {
-    /// The result, from those of the operands. `find` gives that of a leaf with [`Leaf::find`].
+    /// True if the operation reads more of a packet than words.
+    pub fn reads_packet(&self) -> bool {
+        use Op::*;
+        matches!(
+            self,
+            Field(_)
+                | Arg(_)
+                | Valid(_)
+                | EqualHeaders(..)
+                | Register(..)
+                | Fill(..)
+                | Element(_)
+                | ElementValid(_)
+                | Ahead(..)
+        )
+    }
+
+    /// The result of an operation that reads more than words, from the results of its operands.
+    pub fn find(&self, at: impl Fn(At) -> u64, env: Env) -> u64 {
+        match *self {
+            Op::Field(slot) => slot.load_word(&env.phv.bytes),
+            Op::Arg(slot) => slot.load_word(env.args),
+            Op::Valid(header) => u64::from(env.phv.is_valid(header)),
+            Op::EqualHeaders(a, b) => u64::from(env.phv.equal(env.layout, a, b)),
+            Op::Register(array, index) => env.registers[array].load_word(at(index)).unwrap_or(0),
+            Op::Fill(stack, plus) => (env.phv.next(&env.layout.stacks[stack]) as i64 + plus) as u64,
+            Op::Element(element) => element.load(env, at(element.index)),
+            Op::ElementValid(element) => {
+                let header = element.header(env, at(element.index));
+                u64::from(header.is_some_and(|header| env.phv.is_valid(header)))
+            }
+            Op::Ahead(offset, width) => bits_ahead(env.ahead, offset as usize, width),
+            _ => self.result(at),
+        }
+    }
+
+    /// The result of an operation on words.
     #[inline(always)]
-    pub fn result(&self, at: impl Fn(At) -> u64, find: impl FnOnce(Leaf) -> u64) -> u64 {
+    pub fn result(&self, at: impl Fn(At) -> u64) -> u64 {
         match *self {
             Op::Const(value) => value,
-            Op::Field(slot) => find(Leaf::Field(slot)),
-            Op::Arg(slot) => find(Leaf::Arg(slot)),
-            Op::Valid(header) => find(Leaf::Valid(header)),
-            Op::Register(array, index) => find(Leaf::Register(array, at(index))),
-            Op::Fill(stack, plus) => find(Leaf::Fill(stack, plus)),
             Op::Add(a, b) => at(a).wrapping_add(at(b)),
             Op::AddConst(a, value) => at(a).wrapping_add(value),
             Op::Sub(a, b) => at(a).wrapping_sub(at(b)),
@@ -117,7 +154,6 @@ impl Op {
             Op::EqualConst(a, value) => u64::from(at(a) == value),
             Op::Less(a, b) => u64::from((at(a) as i64) < at(b) as i64),
             Op::LessUnsigned(a, b) => u64::from(at(a) < at(b)),
-            Op::NotZero(a) => u64::from(at(a) != 0),
             Op::Negate(a) => at(a) ^ 1,
             Op::Choose(test, yes, no) => {
                 if at(test) != 0 {
@@ -126,6 +162,7 @@ impl Op {
                     at(no)
                 }
             }
+            _ => unreachable!("it reads more than words"),
         }
     }
 
@@ -133,6 +170,9 @@ impl Op {
     pub fn moved(self, to: impl Fn(At) -> At) -> Op {
         match self {
             Op::Const(_) | Op::Field(_) | Op::Arg(_) | Op::Valid(_) | Op::Fill(..) => self,
+            Op::EqualHeaders(..) | Op::Ahead(..) => self,
+            Op::Element(element) => Op::Element(element.moved(to)),
+            Op::ElementValid(element) => Op::ElementValid(element.moved(to)),
             Op::Register(array, a) => Op::Register(array, to(a)),
             Op::Add(a, b) => Op::Add(to(a), to(b)),
             Op::AddConst(a, value) => Op::AddConst(to(a), value),
@@ -158,7 +198,6 @@ impl Op {
             Op::EqualConst(a, value) => Op::EqualConst(to(a), value),
             Op::Less(a, b) => Op::Less(to(a), to(b)),
             Op::LessUnsigned(a, b) => Op::LessUnsigned(to(a), to(b)),
-            Op::NotZero(a) => Op::NotZero(to(a)),
             Op::Negate(a) => Op::Negate(to(a)),
             Op::Choose(test, yes, no) => Op::Choose(to(test), to(yes), to(no)),
         }
@@ -195,14 +234,27 @@ impl Op {
             Op::ShrConst(a, by) => of(a).saturating_sub(by.into()),
             Op::Choose(_, yes, no) => of(yes).max(of(no)),
             Op::Clamp(_, 0.., high) => of_const(high as u64),
+            Op::Element(element) if !element.slot.signed => element.slot.width,
+            Op::Ahead(_, width) => width.into(),
             Op::Valid(_)
+            | Op::EqualHeaders(..)
+            | Op::ElementValid(_)
             | Op::Equal(..)
             | Op::EqualConst(..)
             | Op::Less(..)
             | Op::LessUnsigned(..)
-            | Op::NotZero(_)
             | Op::Negate(_) => 1,
             _ => 64,
         }
     }
+}
+
+/// Bits of a frame, at most 64; zero if there are not as many.
+fn bits_ahead(bytes: &[u8], offset: usize, width: u8) -> u64 {
+    let end = offset + usize::from(width);
+    let bytes = bytes.get(offset / 8..end.div_ceil(8)).unwrap_or_default();
+    let value = bytes
+        .iter()
+        .fold(0u128, |value, byte| value << 8 | u128::from(*byte));
+    (value >> (end.next_multiple_of(8) - end)) as u64 & mask(width.into())
 }

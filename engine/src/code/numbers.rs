@@ -1,0 +1,346 @@
+//! Compiles numbers: assignments, and the words that hold results.
+
+use super::super::action::{Instruction, Target};
+use super::super::bits::{Place, Slot};
+use super::super::compile;
+use super::super::expression::{EXACT, Num};
+use super::super::layout::{Layout, validity};
+use super::super::phv::{OPERANDS, WORK};
+use super::super::standard::DROP_PORT;
+use super::super::word::{self, At, MAX_OPS, MAX_WIDE, Word};
+use super::compile::Compiler;
+use super::{Op, Wide};
+
+/// The bits of a meter's colour.
+const COLOR_BITS: u32 = 2;
+/// The most results in the working memory.
+pub(super) const MAX_RESULTS: usize = WORK / size_of::<u64>() - OPERANDS;
+
+impl Compiler<'_> {
+    /// Compiles an instruction by operations on words; `None`, and no code, if there are none for it.
+    pub fn primitive(&mut self, instruction: &Instruction) -> Option<()> {
+        match instruction {
+            Instruction::Assign(compile::Place::Fixed(slot), num) => {
+                return self.assign(*slot, num);
+            }
+            Instruction::MarkToDrop {
+                egress_spec,
+                mcast_grp,
+            } => {
+                self.assign(*egress_spec, &Num::constant(DROP_PORT))?;
+                if let Some(mcast_grp) = mcast_grp {
+                    self.assign(*mcast_grp, &Num::constant(0))?;
+                }
+            }
+            Instruction::Extract(Target::Header(header), None) => {
+                self.push(extraction(*header, self.source.layout)?);
+                self.known.extracted(*header, self.source.layout);
+            }
+            Instruction::Count { counter, index } => {
+                let index = self.number(index, EXACT);
+                let counter = *counter as u32;
+                self.push(Op::Count { index, counter });
+            }
+            Instruction::Meter {
+                meter,
+                index,
+                color: compile::Place::Fixed(slot),
+            } if slot.width >= COLOR_BITS => {
+                let Place::Word(to) = slot.place()? else {
+                    return None;
+                };
+                let index = self.number(index, EXACT);
+                let meter = *meter as u32;
+                self.push(Op::Meter { to, index, meter });
+                self.known.stored(*slot);
+            }
+            Instruction::RegisterRead {
+                to: compile::Place::Fixed(slot),
+                register,
+                index,
+            } if self.source.registers[*register].width() <= slot.width.min(64) => {
+                let Place::Word(to) = slot.place()? else {
+                    return None;
+                };
+                let index = self.number(index, EXACT);
+                let register = *register as u32;
+                self.push(Op::ReadRegister {
+                    to,
+                    index,
+                    register,
+                });
+                self.known.stored(*slot);
+            }
+            Instruction::RegisterWrite {
+                register,
+                index,
+                width: 0..=64,
+                value,
+            } => {
+                let width = self.source.registers[*register].width();
+                let [index, from] = self.numbers([(index, EXACT), (value, width)]);
+                self.push(Op::WriteRegister {
+                    index,
+                    from,
+                    register: *register as u32,
+                });
+                (self.known.results).retain(|op, _| !matches!(op, word::Op::Register(..)));
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Assigns to a field. `None`, and no code, if words do not suffice.
+    fn assign(&mut self, slot: Slot, num: &Num) -> Option<()> {
+        if slot.width > 64 {
+            return self.assign_wide(slot, num);
+        }
+        let word = Word::low(num, slot.width);
+        let fact = word.as_ref().and_then(|word| self.known.fact(word, slot));
+        let from = self.number(num, slot.width);
+        self.store(slot, from);
+        if let Some(fact) = fact {
+            self.known.learn(word::Op::Field(slot), fact);
+        }
+        Some(())
+    }
+
+    /// Assigns to a field of more than 64 bits, word by word.
+    fn assign_wide(&mut self, slot: Slot, num: &Num) -> Option<()> {
+        if slot.width > MAX_WIDE {
+            return None;
+        }
+        let parts = (0..slot.width).step_by(64).map(|low| {
+            let width = (slot.width - low).min(64);
+            Some((slot.part(low, width), num.part(low, width)?))
+        });
+        let parts: Vec<(Slot, Num)> = parts.collect::<Option<_>>()?;
+        // All are computed before any is written: the field may be among the operands.
+        let words = parts.iter().map(|(slot, num)| Word::low(num, slot.width));
+        let words: Vec<Word> = words.collect::<Option<_>>()?;
+        self.fits(&words).then_some(())?;
+        let from: Vec<At> = words.iter().map(|word| self.word(word)).collect();
+        for ((slot, _), from) in parts.into_iter().zip(from) {
+            self.fresh = None;
+            self.store(slot, from);
+        }
+        Some(())
+    }
+
+    /// Stores a word in a field of at most 64 bits.
+    fn store(&mut self, slot: Slot, from: At) {
+        if self.dead {
+            return;
+        }
+        let fits = self.known.bits(from) <= slot.width;
+        let fresh = self.fresh.take();
+        self.known.stored(slot);
+        let Some(Place::Word(to)) = slot.place() else {
+            self.push(match slot.place() {
+                Some(Place::Wire(wire)) => Op::Store(wire, from),
+                _ => Op::StoreFar(from, Box::new(slot)),
+            });
+            if fits && !slot.signed {
+                self.known.results.insert(word::Op::Field(slot), from);
+            }
+            return;
+        };
+        if let (Some(op), Some(last)) = (fresh, self.ops.last_mut())
+            && (fits || last.cut(slot.width))
+            && let Some(result) = last.result()
+        {
+            // The last operation has its result there.
+            *result = to;
+            self.known.results.remove(&op);
+            if fits && !op.uses(to) {
+                self.known.results.insert(op, to);
+            }
+        } else {
+            let field = u64::MAX >> (64 - slot.width);
+            self.push(Op::AndConst(to, from, field));
+        }
+    }
+
+    /// Makes room in the working memory for so many results, which are then computed.
+    pub fn reserve(&mut self, count: usize) {
+        if self.known.used + count > MAX_RESULTS {
+            self.known.forget_words();
+        }
+    }
+
+    /// Makes room for the operations of some numbers; false if there is not enough.
+    pub fn fits(&mut self, words: &[Word]) -> bool {
+        let count = words.iter().map(Word::len).sum();
+        self.reserve(count);
+        count <= MAX_RESULTS
+    }
+
+    /// The word that holds a number, of which the lowest `need` bits matter.
+    pub fn number(&mut self, num: &Num, need: u32) -> At {
+        let [at] = self.numbers([(num, need)]);
+        at
+    }
+
+    /// The words that hold numbers.
+    fn numbers<const N: usize>(&mut self, nums: [(&Num, u32); N]) -> [At; N] {
+        let words = nums.map(|(num, need)| lowered(num, need));
+        self.reserve(
+            words
+                .iter()
+                .map(|word| word.as_ref().map_or(1, Word::len))
+                .sum(),
+        );
+        let mut nums = nums.into_iter();
+        words.map(|word| {
+            let (num, need) = nums.next().expect("as many numbers as words");
+            match word {
+                Some(word) => self.word(&word),
+                None => self.wide(num, need),
+            }
+        })
+    }
+
+    /// The word of a number that needs more than 64 bits on the way.
+    pub fn wide(&mut self, num: &Num, need: u32) -> At {
+        let to = self.known.temporary();
+        let (num, exact) = (num.clone(), need == EXACT);
+        self.push(Op::Wide(to, Box::new(Wide { num, exact })));
+        self.fresh = None;
+        to
+    }
+
+    /// The word that holds a number.
+    pub fn word(&mut self, word: &Word) -> At {
+        match word {
+            Word::Const(value) => self.value(word::Op::Const(*value)),
+            Word::Field(slot) => self.value(word::Op::Field(*slot)),
+            Word::Arg(slot) => self.value(word::Op::Arg(*slot)),
+            Word::Ops(ops) => self.part(ops, ops.len() - 1, &mut [None; MAX_OPS]),
+        }
+    }
+
+    /// The word that holds the result of one of a number's operations.
+    pub fn part(&mut self, ops: &[word::Op], at: usize, results: &mut [Option<At>; MAX_OPS]) -> At {
+        if let Some(result) = results[at] {
+            return result;
+        }
+        let op = self.operands(ops, at, results);
+        let result = self.value(op);
+        results[at] = Some(result);
+        result
+    }
+
+    /// The word that holds the result of an operation on words.
+    pub fn value(&mut self, op: word::Op) -> At {
+        let fresh = self.fresh.take();
+        let place = match op {
+            word::Op::Field(slot) if !slot.signed => slot.place(),
+            word::Op::Valid(header) => validity(header).place(),
+            _ => None,
+        };
+        if let (word::Op::Field(slot), Some(Place::Word(at))) = (op, place) {
+            self.known.read(at, slot.width);
+            return at;
+        }
+        if let Some(at) = self.known.results.get(&op) {
+            return *at;
+        }
+        let bits = op.bits(|at| self.known.bits(at));
+        let last = self.fused(op, fresh);
+        let (to, mask) = (self.known.add(op, bits), u64::MAX);
+        let argument = match op {
+            word::Op::Arg(slot) if !slot.signed => slot.place(),
+            _ => None,
+        };
+        self.push(match (op, place.or(argument).or(last)) {
+            (word::Op::Add(a, _), Some(Place::Wire(wire))) => Op::AddField {
+                spare: 0,
+                to,
+                a,
+                wire,
+            },
+            (word::Op::Or(a, _), Some(Place::Wire(wire))) => Op::OrField(to, a, wire),
+            (word::Op::Clamp(a, 0, high @ 0..), _) => Op::Limit(to, a, high as u64),
+            (word::Op::Arg(_), Some(Place::Wire(wire))) => Op::LoadArg(to, wire),
+            (_, Some(Place::Wire(wire))) => Op::Load(to, wire),
+            (_, Some(Place::Part(a, by))) => {
+                let mask = mask >> (64 - bits);
+                Op::ShrConst { by, to, a, mask }
+            }
+            (word::Op::Const(value), _) => Op::Set(to, value),
+            (word::Op::Add(a, b), _) => Op::Add { to, a, b, mask },
+            (word::Op::AddConst(a, value), _) => Op::AddConst {
+                spare: 0,
+                to,
+                a,
+                value,
+            },
+            (word::Op::Sub(a, b), _) => Op::Sub { to, a, b, mask },
+            (word::Op::Or(a, b), _) => Op::Or(to, a, b),
+            (word::Op::AndConst(a, bits), _) => Op::AndConst(to, a, bits),
+            (word::Op::XorConst(a, bits), _) => Op::XorConst(to, a, bits),
+            (word::Op::ShlConst(a, by), _) => Op::ShlConst { by, to, a, mask },
+            (word::Op::ShrConst(a, by), _) => Op::ShrConst { by, to, a, mask },
+            (op, _) if op.reads_packet() => Op::Find(to, Box::new(op)),
+            (op, _) => Op::Compute(to, Box::new(op)),
+        });
+        self.fresh = Some(op);
+        to
+    }
+
+    /// Takes back the last operation if it loaded a field for this one alone.
+    fn fused(&mut self, op: word::Op, fresh: Option<word::Op>) -> Option<Place> {
+        let (word::Op::Add(a, b) | word::Op::Or(a, b)) = op else {
+            return None;
+        };
+        let (Some(loaded), Some(Op::Load(to, wire))) = (fresh, self.ops.last()) else {
+            return None;
+        };
+        let wire = *wire;
+        if self.dead || !self.last_once || *to != b || a == b {
+            return None;
+        }
+        self.ops.pop();
+        self.known.results.remove(&loaded);
+        Some(Place::Wire(wire))
+    }
+
+    /// One of a number's operations, on words.
+    pub fn operands(
+        &mut self,
+        ops: &[word::Op],
+        at: usize,
+        results: &mut [Option<At>; MAX_OPS],
+    ) -> word::Op {
+        for operand in ops[at].operands() {
+            self.part(ops, operand.into(), results);
+        }
+        self.last_once = match ops[at] {
+            word::Op::Add(_, b) | word::Op::Or(_, b) => {
+                ops.iter().filter(|op| op.uses(b)).count() == 1
+            }
+            _ => false,
+        };
+        ops[at].moved(|at| results[usize::from(at)].unwrap_or_default())
+    }
+}
+
+/// Code for a number, if 64 bits suffice.
+pub(super) fn lowered(num: &Num, need: u32) -> Option<Word> {
+    match need {
+        EXACT => Word::whole(num),
+        need => Word::low(num, need),
+    }
+}
+
+/// The extraction of a header of fixed length that is in no union.
+fn extraction(header: usize, layout: &Layout) -> Option<Op> {
+    let (instance, shape) = (&layout.instances[header], layout.shape(header));
+    let plain = shape.varbit.is_none() && instance.siblings.is_empty();
+    let bytes = u16::try_from(shape.bytes).ok().filter(|_| plain)?;
+    let base = u16::try_from(instance.base).ok()?;
+    base.checked_add(bytes)?;
+    let valid = u16::try_from(WORK + header).ok()?;
+    Some(Op::Extract { base, valid, bytes })
+}

@@ -15,11 +15,6 @@ pub(super) fn words_of(value: &BigUint, width: u32) -> Vec<u64> {
     words
 }
 
-/// The words of big-endian bytes of at most `width` bits.
-pub(super) fn words_of_bytes(bytes: &[u8], width: u32) -> Vec<u64> {
-    words_of(&BigUint::from_bytes_be(bytes), width)
-}
-
 /// The words with the first `ones` of `width` bits set.
 pub(super) fn prefix_words(ones: u32, width: u32) -> Vec<u64> {
     let all = super::bits::big_mask(width);

@@ -436,123 +436,12 @@ impl Engine {
             .find_map(|table| table.param_bits(action, param))
     }
 
-    /// Iterates over all action profiles, in order of ids.
-    pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
-        self.profile_ids.values().map(|at| &self.profiles[*at])
-    }
-
-    /// Returns an action profile by P4Info id.
-    ///
-    /// # Errors
-    /// The P4Info has no such action profile.
-    pub fn profile(&self, id: u32) -> Result<&Profile, ControlError> {
-        Ok(&self.profiles[find("action profile", &self.profile_ids, id)?])
-    }
-
-    /// Returns an action profile by P4Info id for writing.
-    ///
-    /// # Errors
-    /// The P4Info has no such action profile.
-    pub fn profile_mut(&mut self, id: u32) -> Result<&mut Profile, ControlError> {
-        Ok(&mut self.profiles[find("action profile", &self.profile_ids, id)?])
-    }
-
     /// Sets port states. A selector picks a member with a watch port only while that port is up. Ports are up until set
     /// otherwise.
     pub fn set_ports(&mut self, ports: &[(u16, PortState)]) {
         for profile in &mut self.profiles {
             profile.set_ports(ports);
         }
-    }
-
-    /// Iterates over all indirect counters, in order of ids.
-    pub fn counters(&self) -> impl Iterator<Item = &Counter> {
-        self.counter_ids
-            .values()
-            .map(|at| &self.state.counters[*at])
-    }
-
-    /// Returns an indirect counter by P4Info id.
-    ///
-    /// # Errors
-    /// The P4Info has no such counter.
-    pub fn counter(&self, id: u32) -> Result<&Counter, ControlError> {
-        Ok(&self.state.counters[find("counter", &self.counter_ids, id)?])
-    }
-
-    /// Returns an indirect counter by P4Info id for writing.
-    ///
-    /// # Errors
-    /// The P4Info has no such counter.
-    pub fn counter_mut(&mut self, id: u32) -> Result<&mut Counter, ControlError> {
-        Ok(&mut self.state.counters[find("counter", &self.counter_ids, id)?])
-    }
-
-    /// Iterates over all indirect meters, in order of ids.
-    pub fn meters(&self) -> impl Iterator<Item = &Meter> {
-        self.meter_ids.values().map(|at| &self.state.meters[*at])
-    }
-
-    /// Returns an indirect meter by P4Info id.
-    ///
-    /// # Errors
-    /// The P4Info has no such meter.
-    pub fn meter(&self, id: u32) -> Result<&Meter, ControlError> {
-        Ok(&self.state.meters[find("meter", &self.meter_ids, id)?])
-    }
-
-    /// Returns an indirect meter by P4Info id for writing.
-    ///
-    /// # Errors
-    /// The P4Info has no such meter.
-    pub fn meter_mut(&mut self, id: u32) -> Result<&mut Meter, ControlError> {
-        Ok(&mut self.state.meters[find("meter", &self.meter_ids, id)?])
-    }
-
-    /// Iterates over all registers, in order of ids.
-    pub fn registers(&self) -> impl Iterator<Item = &Register> {
-        self.register_ids
-            .values()
-            .map(|at| &self.state.registers[*at])
-    }
-
-    /// Returns a register by P4Info id.
-    ///
-    /// # Errors
-    /// The P4Info has no such register.
-    pub fn register(&self, id: u32) -> Result<&Register, ControlError> {
-        Ok(&self.state.registers[find("register", &self.register_ids, id)?])
-    }
-
-    /// Returns a register by P4Info id for writing.
-    ///
-    /// # Errors
-    /// The P4Info has no such register.
-    pub fn register_mut(&mut self, id: u32) -> Result<&mut Register, ControlError> {
-        Ok(&mut self.state.registers[find("register", &self.register_ids, id)?])
-    }
-
-    /// Iterates over all parser value sets, in order of ids.
-    pub fn value_sets(&self) -> impl Iterator<Item = &ValueSet> {
-        self.value_set_ids
-            .values()
-            .map(|at| &self.state.value_sets[*at])
-    }
-
-    /// Returns a parser value set by P4Info id.
-    ///
-    /// # Errors
-    /// The P4Info has no such value set.
-    pub fn value_set(&self, id: u32) -> Result<&ValueSet, ControlError> {
-        Ok(&self.state.value_sets[find("value set", &self.value_set_ids, id)?])
-    }
-
-    /// Returns a parser value set by P4Info id for writing.
-    ///
-    /// # Errors
-    /// The P4Info has no such value set.
-    pub fn value_set_mut(&mut self, id: u32) -> Result<&mut ValueSet, ControlError> {
-        Ok(&mut self.state.value_sets[find("value set", &self.value_set_ids, id)?])
     }
 
     /// Returns the packet replication engine.
@@ -574,6 +463,34 @@ impl std::fmt::Debug for Engine {
             .finish_non_exhaustive()
     }
 }
+
+/// Access to the objects of one kind by P4Info id.
+macro_rules! objects {
+    ($kind:literal: $type:ty, $all:ident, $one:ident, $one_mut:ident, $ids:ident, $($list:ident).+) => {
+        impl Engine {
+            #[doc = concat!("Iterates over all ", $kind, "s of the P4Info, in order of ids.")]
+            pub fn $all(&self) -> impl Iterator<Item = &$type> {
+                self.$ids.values().map(|at| &self.$($list).+[*at])
+            }
+
+            #[doc = concat!("Returns the ", $kind, " with this P4Info id.\n\n# Errors\nThere is none.")]
+            pub fn $one(&self, id: u32) -> Result<&$type, ControlError> {
+                Ok(&self.$($list).+[find($kind, &self.$ids, id)?])
+            }
+
+            #[doc = concat!("Returns the ", $kind, " with this P4Info id for writing.\n\n# Errors\nThere is none.")]
+            pub fn $one_mut(&mut self, id: u32) -> Result<&mut $type, ControlError> {
+                Ok(&mut self.$($list).+[find($kind, &self.$ids, id)?])
+            }
+        }
+    };
+}
+
+objects!("action profile": Profile, profiles, profile, profile_mut, profile_ids, profiles);
+objects!("counter": Counter, counters, counter, counter_mut, counter_ids, state.counters);
+objects!("meter": Meter, meters, meter, meter_mut, meter_ids, state.meters);
+objects!("register": Register, registers, register, register_mut, register_ids, state.registers);
+objects!("value set": ValueSet, value_sets, value_set, value_set_mut, value_set_ids, state.value_sets);
 
 /// Returns positions by P4Info id, without objects that P4Info does not have.
 fn ids(ids: impl Iterator<Item = u32>) -> BTreeMap<u32, usize> {

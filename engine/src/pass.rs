@@ -257,9 +257,6 @@ impl Engine {
     ) -> Result<Parsed, DropCause> {
         let start = self.program.code.starts.parser;
         self.run(start, phv, verdict, frame, now_us, |program, machine| {
-            if machine.state.trace.is_some() {
-                program.parser.ended(machine);
-            }
             let (parsed, standard) = (machine.parsed, &program.standard);
             standard.parser_error.set(machine.phv, parsed.error.into());
             let wrong = u64::from(!machine.correct);

@@ -13,7 +13,7 @@ mod sites;
 
 use super::DropCause;
 use super::action::{Action, Machine};
-use super::bits::{Slot, Wire, set_word_at, word_at};
+use super::bits::{SLACK, Slot, Wire, set_word_at, word_at};
 use super::checksum::Checksum;
 use super::expression::{Comparison, Num, Test};
 use super::parser::Parser;
@@ -503,7 +503,13 @@ impl Code {
                     break &Op::Goto(0);
                 }
             };
-            let mut done = Ok(());
+            macro_rules! stop {
+                ($error:expr) => {{
+                    machine.parsed.error = $error;
+                    unfinished = None;
+                    next = from(self.accept);
+                }};
+            }
             match op {
                 Op::Find(to, op) => {
                     let value = op.find(|at| machine.phv.word(at), machine.env());
@@ -523,8 +529,12 @@ impl Code {
                 Op::IfTest { test, holds, to } if test.eval(machine.env()) == *holds => {
                     next = from(*to);
                 }
-                Op::Need(bytes) => done = machine.check_ahead(*bytes as usize),
-                Op::Stop(error) => done = Err(machine.phv.word(*error) as u32),
+                Op::Need(bytes) => {
+                    if let Err(error) = machine.check_ahead(*bytes as usize) {
+                        stop!(error);
+                    }
+                }
+                Op::Stop(error) => stop!(machine.phv.word(*error) as u32),
                 Op::Key { first, at } => {
                     let word = machine.phv.word(*at);
                     if *first {
@@ -556,8 +566,11 @@ impl Code {
                     };
                     next = match found.action {
                         Some(action) => {
-                            machine.state.args.clear();
-                            machine.state.args.extend_from_slice(found.args);
+                            // Nothing reads the arguments of an action without parameters.
+                            if found.args.len() > SLACK {
+                                machine.state.args.clear();
+                                machine.state.args.extend_from_slice(found.args);
+                            }
                             back = Some(then);
                             from(self.actions[action.action])
                         }
@@ -573,7 +586,9 @@ impl Code {
                 }
                 Op::Step { action, index } => {
                     let action = &shared.actions[*action as usize];
-                    done = machine.step(&action.code[*index as usize]);
+                    if let Err(error) = machine.step(&action.code[*index as usize]) {
+                        stop!(error);
+                    }
                 }
                 Op::Exit => {
                     machine.verdict.exit = true;
@@ -591,11 +606,6 @@ impl Code {
                 }
                 // A condition that does not hold, or done above.
                 _ => {}
-            }
-            if let Err(error) = done {
-                machine.parsed.error = error;
-                unfinished = None;
-                next = from(self.accept);
             }
         }
     }

@@ -31,6 +31,7 @@ impl Compiler<'_> {
             self.select(state, |next| next.map_or(accept, |state| labels[state]));
         }
         self.bind_open(accept);
+        self.site(Site::Accept);
         self.checksums(true);
         self.push(Op::End);
         (parser.start.map_or(accept, |start| labels[start]), accept)

@@ -18,6 +18,8 @@ pub(super) enum Site {
     State(usize),
     /// The transitions of a state.
     Select(usize),
+    /// The end of the parser.
+    Accept,
     /// The primitive at this position of an action, or the operation of a parser's state.
     Primitive { action: usize, index: usize },
 }
@@ -59,6 +61,7 @@ impl Code {
                     *unfinished = Some((*action, *index));
                 }
                 Site::State(state) => shared.parser.entered(machine, *state),
+                Site::Accept => shared.parser.ended(machine),
                 Site::Select(state) => shared.parser.selected(machine, *state),
             }
         }

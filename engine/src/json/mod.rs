@@ -36,56 +36,312 @@ impl<'de> Deserialize<'de> for SourceInfo {
 /// Attributes without a meaning for execution.
 type Ignored = Option<IgnoredAny>;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Program {
-    #[serde(rename = "__meta__")]
-    pub meta: Meta,
-    #[serde(default, rename = "program")]
-    _program: Ignored,
-    pub header_types: Vec<HeaderType>,
-    pub headers: Vec<Header>,
-    #[serde(default)]
-    pub header_stacks: Vec<HeaderStack>,
-    #[serde(default)]
-    pub header_union_types: Vec<UnionType>,
-    #[serde(default)]
-    pub header_unions: Vec<Union>,
-    #[serde(default)]
-    pub header_union_stacks: Vec<UnionStack>,
-    #[serde(default)]
-    pub field_lists: Vec<FieldList>,
-    #[serde(default)]
-    pub errors: Vec<(String, u32)>,
-    /// Enum constants are numbers wherever they are used.
-    #[serde(default, rename = "enums")]
-    _enums: Ignored,
-    pub parsers: Vec<Parser>,
-    #[serde(default)]
-    pub parse_vsets: Vec<ParseVset>,
-    pub deparsers: Vec<Deparser>,
-    #[serde(default)]
-    pub meter_arrays: Vec<MeterArray>,
-    #[serde(default)]
-    pub counter_arrays: Vec<CounterArray>,
-    #[serde(default)]
-    pub register_arrays: Vec<RegisterArray>,
-    #[serde(default)]
-    pub calculations: Vec<Calculation>,
-    /// What calls of `digest` tell.
-    #[serde(default)]
-    pub learn_lists: Vec<FieldList>,
-    pub actions: Vec<Action>,
-    pub pipelines: Vec<Pipeline>,
-    #[serde(default)]
-    pub checksums: Vec<Checksum>,
-    /// A hint for BMv2's own representation of fields.
-    #[serde(default, rename = "force_arith")]
-    _force_arith: Ignored,
-    #[serde(default)]
-    pub extern_instances: Vec<Named>,
-    #[serde(default)]
-    pub field_aliases: Vec<(String, (String, String))>,
+/// Defines objects of the format, each with the attributes that it may have and whose values are ignored.
+macro_rules! objects {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident $(ignores $($ignored:ident),+)? {
+            $($(#[$attribute:meta])* $field:ident: $type:ty,)*
+        }
+    )*) => {
+        $(
+            $(#[$meta])*
+            #[derive(Deserialize)]
+            #[serde(deny_unknown_fields)]
+            pub(super) struct $name {
+                $($(#[$attribute])* pub $field: $type,)*
+                $($(#[serde(default)] #[allow(dead_code, reason = "ignored")] $ignored: Ignored,)+)?
+            }
+        )*
+    };
+}
+
+objects! {
+    Program ignores program, enums, force_arith {
+        #[serde(rename = "__meta__")]
+        meta: Meta,
+        header_types: Vec<HeaderType>,
+        headers: Vec<Header>,
+        #[serde(default)]
+        header_stacks: Vec<HeaderStack>,
+        #[serde(default)]
+        header_union_types: Vec<UnionType>,
+        #[serde(default)]
+        header_unions: Vec<Union>,
+        #[serde(default)]
+        header_union_stacks: Vec<UnionStack>,
+        #[serde(default)]
+        field_lists: Vec<FieldList>,
+        #[serde(default)]
+        errors: Vec<(String, u32)>,
+        parsers: Vec<Parser>,
+        #[serde(default)]
+        parse_vsets: Vec<ParseVset>,
+        deparsers: Vec<Deparser>,
+        #[serde(default)]
+        meter_arrays: Vec<MeterArray>,
+        #[serde(default)]
+        counter_arrays: Vec<CounterArray>,
+        #[serde(default)]
+        register_arrays: Vec<RegisterArray>,
+        #[serde(default)]
+        calculations: Vec<Calculation>,
+        /// What calls of `digest` tell.
+        #[serde(default)]
+        learn_lists: Vec<FieldList>,
+        actions: Vec<Action>,
+        pipelines: Vec<Pipeline>,
+        #[serde(default)]
+        checksums: Vec<Checksum>,
+        #[serde(default)]
+        extern_instances: Vec<Named>,
+        #[serde(default)]
+        field_aliases: Vec<(String, (String, String))>,
+    }
+
+    HeaderType {
+        name: String,
+        id: u32,
+        fields: Vec<Field>,
+        /// Bytes of the header with its variable-length field at its longest.
+        max_length: Option<u32>,
+        length_exp: Option<IgnoredAny>,
+    }
+
+    Header ignores pi_omit {
+        name: String,
+        id: u32,
+        header_type: String,
+        metadata: bool,
+    }
+
+    HeaderStack ignores id, size {
+        name: String,
+        header_type: String,
+        header_ids: Vec<u32>,
+    }
+
+    UnionType ignores id {
+        name: String,
+        /// Member names with their header types.
+        headers: Vec<(String, String)>,
+    }
+
+    Union ignores pi_omit {
+        name: String,
+        id: u32,
+        union_type: String,
+        header_ids: Vec<u32>,
+    }
+
+    UnionStack ignores id, size {
+        name: String,
+        union_type: String,
+        header_union_ids: Vec<u32>,
+    }
+
+    FieldList ignores source_info {
+        id: u32,
+        name: String,
+        elements: Vec<Value>,
+    }
+
+    Parser ignores id, source_info {
+        name: String,
+        init_state: Option<String>,
+        parse_states: Vec<ParseState>,
+    }
+
+    ParseState ignores id {
+        name: String,
+        parser_ops: Vec<ParserOp>,
+        transitions: Vec<Transition>,
+        transition_key: Vec<Value>,
+        #[serde(default)]
+        source_info: SourceInfo,
+    }
+
+    /// A parser value set; P4Info knows its fields and its size.
+    ParseVset ignores id, max_size, source_info {
+        name: String,
+        /// Bits of all fields, without padding.
+        compressed_bitwidth: u64,
+    }
+
+    ParserOp {
+        op: String,
+        parameters: Vec<Value>,
+        #[serde(default)]
+        source_info: SourceInfo,
+    }
+
+    Transition {
+        #[serde(rename = "type")]
+        kind: String,
+        value: Option<String>,
+        mask: Option<String>,
+        next_state: Option<String>,
+    }
+
+    Deparser ignores id, source_info {
+        name: String,
+        order: Vec<String>,
+        #[serde(default)]
+        primitives: Vec<Primitive>,
+    }
+
+    MeterArray ignores id, source_info {
+        name: String,
+        #[serde(rename = "type")]
+        unit: String,
+        rate_count: u32,
+        size: u64,
+        is_direct: bool,
+        binding: Option<String>,
+        result_target: Option<(String, String)>,
+    }
+
+    CounterArray ignores id, source_info {
+        name: String,
+        size: Option<u64>,
+        is_direct: bool,
+        binding: Option<String>,
+    }
+
+    RegisterArray ignores id, source_info {
+        name: String,
+        size: u64,
+        bitwidth: u32,
+    }
+
+    Calculation ignores id, source_info {
+        name: String,
+        algo: String,
+        input: Vec<Value>,
+    }
+
+    Action ignores source_info {
+        name: String,
+        id: u32,
+        runtime_data: Vec<RuntimeData>,
+        primitives: Vec<Primitive>,
+    }
+
+    RuntimeData {
+        name: String,
+        bitwidth: u32,
+    }
+
+    Primitive {
+        op: String,
+        parameters: Vec<Value>,
+        #[serde(default)]
+        source_info: SourceInfo,
+    }
+
+    Pipeline ignores id, source_info {
+        name: String,
+        init_table: Option<String>,
+        tables: Vec<Table>,
+        #[serde(default)]
+        action_profiles: Vec<ActionProfile>,
+        #[serde(default)]
+        conditionals: Vec<Conditional>,
+        #[serde(default)]
+        action_calls: Vec<ActionCall>,
+    }
+
+    Table ignores id, support_timeout, actions {
+        name: String,
+        match_type: String,
+        #[serde(rename = "type")]
+        kind: String,
+        action_profile: Option<String>,
+        max_size: u64,
+        with_counters: bool,
+        key: Vec<Key>,
+        action_ids: Vec<u32>,
+        next_tables: serde_json::Map<String, Value>,
+        #[serde(default)]
+        base_default_next: Option<String>,
+        direct_meters: Option<String>,
+        default_entry: Option<DefaultEntry>,
+        #[serde(default)]
+        entries: Vec<Entry>,
+        #[serde(default)]
+        source_info: SourceInfo,
+    }
+
+    ActionProfile ignores id, source_info {
+        name: String,
+        selector: Option<Selector>,
+        max_size: Option<u64>,
+    }
+
+    /// How a member of a group is picked.
+    Selector {
+        algo: String,
+        input: Vec<Value>,
+    }
+
+    Key {
+        match_type: String,
+        target: (String, String),
+        mask: Option<String>,
+        name: Option<String>,
+    }
+
+    DefaultEntry {
+        action_id: u32,
+        action_data: Vec<String>,
+        #[serde(default)]
+        action_const: bool,
+        #[serde(default)]
+        action_entry_const: bool,
+    }
+
+    Entry ignores source_info {
+        match_key: Vec<MatchKey>,
+        action_entry: ActionEntry,
+        priority: Option<i64>,
+    }
+
+    ActionEntry {
+        action_id: u32,
+        action_data: Vec<String>,
+    }
+
+    Conditional ignores id {
+        name: String,
+        expression: Value,
+        true_next: Option<String>,
+        false_next: Option<String>,
+        #[serde(default)]
+        source_info: SourceInfo,
+    }
+
+    ActionCall ignores id {
+        name: String,
+        action_id: u32,
+        next_node: Option<String>,
+        #[serde(default)]
+        source_info: SourceInfo,
+    }
+
+    Checksum ignores id {
+        name: String,
+        target: (String, String),
+        #[serde(rename = "type")]
+        kind: String,
+        calculation: String,
+        #[serde(default = "yes")]
+        update: bool,
+        #[serde(default = "yes")]
+        verify: bool,
+        if_cond: Option<Value>,
+        #[serde(default)]
+        source_info: SourceInfo,
+    }
 }
 
 #[derive(Deserialize)]
@@ -97,17 +353,6 @@ pub(super) struct Meta {
 #[derive(Deserialize)]
 pub(super) struct Named {
     pub name: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct HeaderType {
-    pub name: String,
-    pub id: u32,
-    pub fields: Vec<Field>,
-    /// Bytes of the header with its variable-length field at its longest.
-    pub max_length: Option<u32>,
-    pub length_exp: Option<IgnoredAny>,
 }
 
 /// `[name, width]` or `[name, width, signed]`; the width `"*"` stands for a variable length.
@@ -149,225 +394,6 @@ impl<'de> Deserialize<'de> for Field {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Header {
-    pub name: String,
-    pub id: u32,
-    pub header_type: String,
-    pub metadata: bool,
-    #[serde(default, rename = "pi_omit")]
-    _pi_omit: Ignored,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct HeaderStack {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    pub header_type: String,
-    #[serde(default, rename = "size")]
-    _size: Ignored,
-    pub header_ids: Vec<u32>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct UnionType {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    /// Member names with their header types.
-    pub headers: Vec<(String, String)>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Union {
-    pub name: String,
-    pub id: u32,
-    pub union_type: String,
-    pub header_ids: Vec<u32>,
-    #[serde(default, rename = "pi_omit")]
-    _pi_omit: Ignored,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct UnionStack {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    pub union_type: String,
-    #[serde(default, rename = "size")]
-    _size: Ignored,
-    pub header_union_ids: Vec<u32>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct FieldList {
-    pub id: u32,
-    pub name: String,
-    pub elements: Vec<Value>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Parser {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    pub init_state: Option<String>,
-    pub parse_states: Vec<ParseState>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ParseState {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    pub parser_ops: Vec<ParserOp>,
-    pub transitions: Vec<Transition>,
-    pub transition_key: Vec<Value>,
-    #[serde(default)]
-    pub source_info: SourceInfo,
-}
-
-/// A parser value set; P4Info knows its fields and its size.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ParseVset {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    /// Bits of all fields, without padding.
-    pub compressed_bitwidth: u64,
-    #[serde(default, rename = "max_size")]
-    _max_size: Ignored,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ParserOp {
-    pub op: String,
-    pub parameters: Vec<Value>,
-    #[serde(default)]
-    pub source_info: SourceInfo,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Transition {
-    #[serde(rename = "type")]
-    pub kind: String,
-    pub value: Option<String>,
-    pub mask: Option<String>,
-    pub next_state: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Deparser {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    pub order: Vec<String>,
-    #[serde(default)]
-    pub primitives: Vec<Primitive>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct MeterArray {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    #[serde(rename = "type")]
-    pub unit: String,
-    pub rate_count: u32,
-    pub size: u64,
-    pub is_direct: bool,
-    pub binding: Option<String>,
-    pub result_target: Option<(String, String)>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct CounterArray {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    pub size: Option<u64>,
-    pub is_direct: bool,
-    pub binding: Option<String>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RegisterArray {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    pub size: u64,
-    pub bitwidth: u32,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Calculation {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    pub algo: String,
-    pub input: Vec<Value>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Action {
-    pub name: String,
-    pub id: u32,
-    pub runtime_data: Vec<RuntimeData>,
-    pub primitives: Vec<Primitive>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RuntimeData {
-    pub name: String,
-    pub bitwidth: u32,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Primitive {
-    pub op: String,
-    pub parameters: Vec<Value>,
-    #[serde(default)]
-    pub source_info: SourceInfo,
-}
-
 impl Primitive {
     pub fn new(op: &str, parameters: Vec<Value>) -> Primitive {
         Primitive {
@@ -379,103 +405,6 @@ impl Primitive {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Pipeline {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    pub init_table: Option<String>,
-    pub tables: Vec<Table>,
-    #[serde(default)]
-    pub action_profiles: Vec<ActionProfile>,
-    #[serde(default)]
-    pub conditionals: Vec<Conditional>,
-    #[serde(default)]
-    pub action_calls: Vec<ActionCall>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Table {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    pub match_type: String,
-    #[serde(rename = "type")]
-    pub kind: String,
-    pub action_profile: Option<String>,
-    pub max_size: u64,
-    pub with_counters: bool,
-    #[serde(default, rename = "support_timeout")]
-    _support_timeout: Ignored,
-    pub key: Vec<Key>,
-    #[serde(rename = "actions")]
-    _actions: IgnoredAny,
-    pub action_ids: Vec<u32>,
-    pub next_tables: serde_json::Map<String, Value>,
-    #[serde(default, rename = "base_default_next")]
-    pub base_default_next: Option<String>,
-    pub direct_meters: Option<String>,
-    pub default_entry: Option<DefaultEntry>,
-    #[serde(default)]
-    pub entries: Vec<Entry>,
-    #[serde(default)]
-    pub source_info: SourceInfo,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ActionProfile {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    pub selector: Option<Selector>,
-    pub max_size: Option<u64>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
-}
-
-/// How a member of a group is picked.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Selector {
-    pub algo: String,
-    pub input: Vec<Value>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Key {
-    pub match_type: String,
-    pub target: (String, String),
-    pub mask: Option<String>,
-    pub name: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct DefaultEntry {
-    pub action_id: u32,
-    pub action_data: Vec<String>,
-    #[serde(default)]
-    pub action_const: bool,
-    #[serde(default)]
-    pub action_entry_const: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Entry {
-    pub match_key: Vec<MatchKey>,
-    pub action_entry: ActionEntry,
-    pub priority: Option<i64>,
-    #[serde(default, rename = "source_info")]
-    _source_info: Ignored,
-}
-
-#[derive(Deserialize)]
 #[serde(tag = "match_type", rename_all = "snake_case")]
 pub(super) enum MatchKey {
     Exact { key: String },
@@ -483,57 +412,6 @@ pub(super) enum MatchKey {
     Ternary { key: String, mask: String },
     Optional { key: String, mask: String },
     Range { start: String, end: String },
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ActionEntry {
-    pub action_id: u32,
-    pub action_data: Vec<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Conditional {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    pub expression: Value,
-    pub true_next: Option<String>,
-    pub false_next: Option<String>,
-    #[serde(default)]
-    pub source_info: SourceInfo,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ActionCall {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    pub action_id: u32,
-    pub next_node: Option<String>,
-    #[serde(default)]
-    pub source_info: SourceInfo,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Checksum {
-    pub name: String,
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    pub target: (String, String),
-    #[serde(rename = "type")]
-    pub kind: String,
-    pub calculation: String,
-    #[serde(default = "yes")]
-    pub update: bool,
-    #[serde(default = "yes")]
-    pub verify: bool,
-    pub if_cond: Option<Value>,
-    #[serde(default)]
-    pub source_info: SourceInfo,
 }
 
 fn yes() -> bool {

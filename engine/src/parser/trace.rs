@@ -26,7 +26,7 @@ impl Parser {
         let Some(values) = known.values(machine.env()) else {
             return;
         };
-        let taken = known.taken(&values, &mut machine.state);
+        let taken = known.taken(&values, machine.state);
         let next = taken.map_or(known.default, |taken| known.transitions[taken].next);
         let Some(recorder) = &mut machine.state.trace else {
             return;

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use num_bigint::BigUint;
+
 use super::super::bits::{Slot, big_mask};
 use super::super::error::ControlError;
-use super::super::key::{prefix_words, word_count, words_of, words_of_bytes};
+use super::super::key::{prefix_words, word_count, words_of};
 use super::super::phv::Phv;
 use super::super::value::{canonical, check_bytes};
 use super::entry::{FieldMatch, Match};
@@ -198,27 +200,19 @@ impl Key {
                 }
                 continue;
             };
-            let Some(matches) = field.carried_over(owner, &given.matches)? else {
-                written.push(field.canonical(&given.matches));
-                continue;
-            };
-            let (value, mask) = match field.encode(owner, &matches, at - words.len())? {
+            match field.encode(owner, &given.matches, at - words.len())? {
+                Encoded::Any => {}
                 Encoded::Bits {
                     value,
                     mask,
                     prefix_len,
                 } => {
                     key.prefix_len += prefix_len;
-                    (value, mask)
+                    key.value[words.clone()].copy_from_slice(&value);
+                    key.mask[words].copy_from_slice(&mask);
                 }
-                Encoded::Range(range) => {
-                    key.ranges.push(range);
-                    written.push(field.canonical(&given.matches));
-                    continue;
-                }
-            };
-            key.value[words.clone()].copy_from_slice(&value);
-            key.mask[words].copy_from_slice(&mask);
+                Encoded::Range(range) => key.ranges.push(range),
+            }
             written.push(field.canonical(&given.matches));
         }
         Ok((key, written))
@@ -238,7 +232,9 @@ impl Key {
     }
 }
 
+/// A match on a field of a packet.
 enum Encoded {
+    Any,
     Bits {
         value: Vec<u64>,
         mask: Vec<u64>,
@@ -263,67 +259,95 @@ impl KeyField {
     }
 
     /// Encodes one match. `at` is the field's first word in the key.
+    ///
+    /// With `@p4runtime_translation` (P4Runtime §18.1), the control plane's width may differ from the packet's. The number is the
+    /// same on both sides; only the padding differs.
+    ///
+    /// # Errors
+    /// The match is invalid at the control plane's width, or no packet can match it.
     fn encode(&self, owner: Owner, given: &Match, at: usize) -> Result<Encoded, ControlError> {
-        let width = self.slot.width;
-        let words = |bytes: &[u8]| {
-            check_bytes(bytes, width, || {
-                format!("{owner}: match field {}", self.name)
-            })?;
-            Ok(words_of_bytes(bytes, width))
+        let inner = self.slot.width;
+        let outer = self.outer_width.unwrap_or(inner);
+        let what = || format!("{owner}: match field {}", self.name);
+        let number = |bytes: &[u8], bits: u32| -> Result<BigUint, ControlError> {
+            check_bytes(bytes, bits, what)?;
+            Ok(BigUint::from_bytes_be(bytes))
         };
-        let all = || words_of(&big_mask(width), width);
+        let words = |number: &BigUint| -> Result<Vec<u64>, ControlError> {
+            match number.bits() <= inner.into() {
+                true => Ok(words_of(number, inner)),
+                false => Err(ControlError::Value {
+                    what: what(),
+                    bits: inner,
+                    fault: "the value does not fit",
+                }),
+            }
+        };
+        let bits =
+            |value: &BigUint, mask: Vec<u64>, prefix_len: u32| -> Result<Encoded, ControlError> {
+                let value = words(value)?;
+                Ok(Encoded::Bits {
+                    value,
+                    mask,
+                    prefix_len,
+                })
+            };
         match (self.kind, given) {
             (MatchKind::Exact, Match::Exact(value))
-            | (MatchKind::Optional, Match::Optional(value)) => Ok(Encoded::Bits {
-                value: words(value)?,
-                mask: all(),
-                prefix_len: 0,
-            }),
+            | (MatchKind::Optional, Match::Optional(value)) => {
+                bits(&number(value, inner)?, words(&big_mask(inner))?, 0)
+            }
             (MatchKind::Lpm, Match::Lpm { value, prefix_len }) => {
-                let value = words(value)?;
+                let value = number(value, outer)?;
                 if *prefix_len == 0 {
                     return Err(self.wrong(owner, "a prefix of length 0 must be left out"));
                 }
-                if *prefix_len > width {
-                    let what = format!("a prefix has at most {width} bits, not {prefix_len}");
+                if *prefix_len > outer {
+                    let what = format!("a prefix has 1 to {outer} bits, not {prefix_len}");
                     return Err(self.wrong(owner, what));
                 }
-                let mask = prefix_words(*prefix_len, width);
-                if exceeds(&value, &mask) {
+                let zeros = value.trailing_zeros();
+                if zeros.is_some_and(|zeros| zeros < u64::from(outer - prefix_len)) {
                     return Err(self.wrong(owner, "bits behind the prefix must be zero"));
                 }
-                Ok(Encoded::Bits {
-                    value,
-                    mask,
-                    prefix_len: *prefix_len,
-                })
+                let prefix_len = (prefix_len + inner).saturating_sub(outer);
+                if prefix_len == 0 && zeros.is_none() {
+                    return Ok(Encoded::Any);
+                }
+                bits(&value, prefix_words(prefix_len, inner), prefix_len)
             }
             (MatchKind::Ternary, Match::Ternary { value, mask }) => {
-                let (value, mask) = (words(value)?, words(mask)?);
-                if mask.iter().all(|word| *word == 0) {
+                let (value, mask) = (number(value, outer)?, number(mask, outer)?);
+                if mask == BigUint::ZERO {
                     return Err(self.wrong(owner, "a mask of zeros must be left out"));
                 }
-                if exceeds(&value, &mask) {
+                if &value & &mask != value {
                     return Err(self.wrong(owner, "bits that the mask ignores must be zero"));
                 }
-                Ok(Encoded::Bits {
-                    value,
-                    mask,
-                    prefix_len: 0,
-                })
+                // What the control plane does not see is zero in all values that it can give.
+                let unseen = big_mask(inner) - big_mask(outer.min(inner));
+                let mask = (mask & big_mask(inner)) | unseen;
+                if mask == BigUint::ZERO && value == BigUint::ZERO {
+                    return Ok(Encoded::Any);
+                }
+                bits(&value, words(&mask)?, 0)
             }
             (MatchKind::Range, Match::Range { low, high }) => {
-                let (low, high) = (words(low)?, words(high)?);
+                let (low, high) = (number(low, outer)?, number(high, outer)?);
                 if low > high {
                     return Err(self.wrong(owner, "the low end is above the high end"));
                 }
-                if low.iter().all(|word| *word == 0) && high == all() {
+                if low == BigUint::ZERO && high == big_mask(outer) {
                     return Err(self.wrong(owner, "a range of all values must be left out"));
+                }
+                let all = big_mask(inner);
+                if low == BigUint::ZERO && high >= all {
+                    return Ok(Encoded::Any);
                 }
                 Ok(Encoded::Range(Range {
                     at,
-                    low: low.into(),
-                    high: high.into(),
+                    low: words(&low)?.into(),
+                    high: words(&high.min(all))?.into(),
                 }))
             }
             (kind, _) => Err(self.wrong(owner, format!("it matches by {kind:?}").to_lowercase())),
@@ -353,7 +377,7 @@ impl KeyField {
         }
     }
 
-    pub(super) fn wrong(&self, owner: Owner, what: impl Into<String>) -> ControlError {
+    fn wrong(&self, owner: Owner, what: impl Into<String>) -> ControlError {
         let (owner, what) = (owner.to_string(), format!("{}: {}", self.name, what.into()));
         ControlError::MatchField {
             owner,
@@ -361,13 +385,6 @@ impl KeyField {
             what,
         }
     }
-}
-
-fn exceeds(value: &[u64], mask: &[u64]) -> bool {
-    value
-        .iter()
-        .zip(mask)
-        .any(|(value, mask)| value & !mask != 0)
 }
 
 #[cfg(test)]
@@ -455,7 +472,7 @@ mod tests {
         assert!(refused(&key, &[ternary(vec![0], vec![0])], 1).contains("left out"));
         assert!(refused(&key, &[lpm(vec![10, 0, 0, 1], 8)], 1).contains("behind the prefix"));
         assert!(refused(&key, &[lpm(vec![0], 0)], 1).contains("left out"));
-        assert!(refused(&key, &[lpm(vec![0], 33)], 1).contains("at most 32 bits"));
+        assert!(refused(&key, &[lpm(vec![0], 33)], 1).contains("1 to 32 bits"));
         assert!(refused(&key, &both, 0).contains("it must be 1 or more"));
     }
 
@@ -482,5 +499,94 @@ mod tests {
         );
         assert!(refused(&key, &range(9, 3), 1).contains("above"));
         assert!(refused(&key, &range(0, 255), 1).contains("left out"));
+    }
+
+    /// Encodes a match on a field whose width differs in the control plane.
+    fn carried(outer: u32, inner: u32, given: Match) -> Result<EntryKey, String> {
+        let kind = match given {
+            Match::Exact(_) => MatchKind::Exact,
+            Match::Optional(_) => MatchKind::Optional,
+            Match::Lpm { .. } => MatchKind::Lpm,
+            Match::Ternary { .. } => MatchKind::Ternary,
+            Match::Range { .. } => MatchKind::Range,
+        };
+        let mut key = key(&[(kind, inner)]);
+        key.fields[0].outer_width = Some(outer);
+        let priority = i32::from(key.has_priority());
+        let encoded = key.encode(Owner::Table("t"), &[field(1, given)], priority);
+        let encoded = encoded.map(|(key, _)| key);
+        encoded.map_err(|error| error.to_string())
+    }
+
+    /// The value and mask of a key without ranges.
+    fn masked(key: Result<EntryKey, String>) -> (u64, u64) {
+        let key = key.expect("it can match");
+        assert!(key.ranges.is_empty());
+        (key.value[0], key.mask[0])
+    }
+
+    fn ranged(key: Result<EntryKey, String>) -> Option<(u64, u64)> {
+        let key = key.expect("it can match");
+        key.ranges
+            .first()
+            .map(|range| (range.low[0], range.high[0]))
+    }
+
+    fn bytes(number: u32) -> Vec<u8> {
+        BigUint::from(number).to_bytes_be()
+    }
+
+    fn ternary(value: u32, mask: u32) -> Match {
+        let (value, mask) = (bytes(value), bytes(mask));
+        Match::Ternary { value, mask }
+    }
+
+    fn lpm(value: u32, prefix_len: u32) -> Match {
+        let value = bytes(value);
+        Match::Lpm { value, prefix_len }
+    }
+
+    fn range(low: u32, high: u32) -> Match {
+        let (low, high) = (bytes(low), bytes(high));
+        Match::Range { low, high }
+    }
+
+    #[test]
+    fn wider_outside_loses_what_is_always_zero() {
+        let narrow = |given| carried(32, 9, given);
+        assert_eq!(masked(narrow(ternary(5, u32::MAX))), (5, 0x1ff));
+        assert_eq!(masked(narrow(ternary(0, 0xffff_0000))), (0, 0));
+        assert_eq!(masked(narrow(lpm(0x100, 24))), (0x100, 0x100));
+        assert_eq!(masked(narrow(lpm(7, 32))), (7, 0x1ff));
+        assert_eq!(masked(narrow(lpm(0, 20))), (0, 0));
+        assert_eq!(ranged(narrow(range(3, 9_000))), Some((3, 511)));
+        assert_eq!(ranged(narrow(range(0, 9_000))), None);
+        assert_eq!(masked(narrow(Match::Exact(vec![7]))), (7, 0x1ff));
+        for given in [ternary(512, 512), lpm(512, 23), range(512, 600)] {
+            let error = narrow(given).unwrap_err();
+            assert!(
+                error.ends_with("f1 is 9 bits wide: the value does not fit"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn narrower_outside_asks_for_zeros_in_front() {
+        let wide = |given| carried(9, 16, given);
+        assert_eq!(masked(wide(ternary(5, 0xff))), (5, 0xfeff));
+        assert_eq!(masked(wide(lpm(0x100, 1))), (0x100, 0xff00));
+        assert_eq!(ranged(wide(range(3, 9))), Some((3, 9)));
+    }
+
+    #[test]
+    fn rules_hold_at_the_control_planes_width() {
+        let narrow = |given| carried(32, 9, given).unwrap_err();
+        assert!(narrow(ternary(0, 0)).ends_with("a mask of zeros must be left out"));
+        assert!(narrow(ternary(3, 1)).ends_with("bits that the mask ignores must be zero"));
+        assert!(narrow(lpm(0, 33)).ends_with("a prefix has 1 to 32 bits, not 33"));
+        assert!(narrow(lpm(1, 31)).ends_with("bits behind the prefix must be zero"));
+        assert!(narrow(range(2, 1)).ends_with("the low end is above the high end"));
+        assert!(narrow(range(0, u32::MAX)).ends_with("a range of all values must be left out"));
     }
 }

@@ -9,7 +9,6 @@ mod key;
 mod matcher;
 mod signature;
 mod ternary;
-mod translate;
 mod trie;
 mod undo;
 mod words;

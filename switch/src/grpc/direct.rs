@@ -50,6 +50,11 @@ impl Direct {
         })
     }
 
+    /// True if [`Direct::write`] changes something.
+    pub(super) fn writes(&self, table: &Table) -> bool {
+        self.counter.is_some() || table.has_meter()
+    }
+
     /// Writes the direct resources. A missing meter configuration resets the meter; a missing counter keeps its value.
     pub(super) fn write(&self, table: &mut TableMut, of: EntryRef) -> Result<(), Refusal> {
         if let Some(value) = self.counter {
@@ -118,7 +123,7 @@ impl Target {
         }
         Ok(Target {
             table: of.table_id,
-            key: key(of)?,
+            key: key(of.r#match.clone())?,
             priority: of.priority,
             is_default: of.is_default_action,
         })

@@ -27,7 +27,7 @@ pub(super) fn write_member(
     let profile = engine.profile_mut(message.action_profile_id)?;
     let id = message.member_id;
     let action = || match &message.action {
-        Some(action) => Ok(call(action)),
+        Some(action) => Ok(call(action.clone())),
         None => Err(Refusal::invalid(format!(
             "member {id} has no action: expected one of its tables' actions"
         ))),
@@ -162,7 +162,7 @@ fn in_all(
 }
 
 /// Reads a one-shot action set.
-pub(super) fn one_shot(set: &ActionProfileActionSet) -> Result<OneShot, Refusal> {
+pub(super) fn one_shot(set: ActionProfileActionSet) -> Result<OneShot, Refusal> {
     if set.group_action.is_some() {
         return Err(Refusal::unimplemented(
             "group_action: this switch does not support it, leave it unset",
@@ -195,8 +195,8 @@ pub(super) fn one_shot(set: &ActionProfileActionSet) -> Result<OneShot, Refusal>
             )));
         }
     };
-    let actions = set.action_profile_actions.iter().map(|one| {
-        let Some(action) = &one.action else {
+    let actions = set.action_profile_actions.into_iter().map(|one| {
+        let Some(action) = one.action else {
             return Err(Refusal::invalid("an action of the set is empty"));
         };
         #[expect(deprecated, reason = "clients may still write it")]

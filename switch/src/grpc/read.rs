@@ -333,7 +333,7 @@ pub(super) fn select(
         });
         return Ok(());
     }
-    let key = key(request)?;
+    let key = key(request.r#match.clone())?;
     match table.get(&key, request.priority) {
         Ok(view) if passes(&view) => each(view),
         Ok(_) | Err(ControlError::NoSuchEntry { .. }) => {}

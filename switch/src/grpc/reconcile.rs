@@ -178,7 +178,8 @@ fn twin(new: &Pipeline, entry: TableEntry, old: u32) -> Option<Twin> {
     let Entity::TableEntry(entry) = entity else {
         return None;
     };
-    let place = table.place_of(&key(&entry).ok()?, entry.priority).ok()?;
+    let key = key(entry.r#match).ok()?;
+    let place = table.place_of(&key, entry.priority).ok()?;
     Some(Twin {
         table: entry.table_id,
         old,

@@ -11,12 +11,12 @@ use crate::engine::{
 use crate::target::Refusal;
 
 /// Reads the key of an entry.
-pub(super) fn key(entry: &v1::TableEntry) -> Result<Vec<FieldMatch>, Refusal> {
-    entry.r#match.iter().map(field_match).collect()
+pub(super) fn key(fields: Vec<v1::FieldMatch>) -> Result<Vec<FieldMatch>, Refusal> {
+    fields.into_iter().map(field_match).collect()
 }
 
-pub(super) fn field_match(field: &v1::FieldMatch) -> Result<FieldMatch, Refusal> {
-    let matches = match field.field_match_type.clone() {
+fn field_match(field: v1::FieldMatch) -> Result<FieldMatch, Refusal> {
+    let matches = match field.field_match_type {
         Some(FieldMatchType::Exact(exact)) => Match::Exact(exact.value),
         Some(FieldMatchType::Lpm(lpm)) => Match::Lpm {
             value: lpm.value,
@@ -56,11 +56,11 @@ pub(super) fn field_match(field: &v1::FieldMatch) -> Result<FieldMatch, Refusal>
 }
 
 /// Reads the action of an entry.
-fn action(action: &v1::TableAction) -> Result<EntryAction, Refusal> {
-    match &action.r#type {
+fn action(action: v1::TableAction) -> Result<EntryAction, Refusal> {
+    match action.r#type {
         Some(table_action::Type::Action(action)) => Ok(call(action).into()),
-        Some(table_action::Type::ActionProfileMemberId(id)) => Ok(EntryAction::Member(*id)),
-        Some(table_action::Type::ActionProfileGroupId(id)) => Ok(EntryAction::Group(*id)),
+        Some(table_action::Type::ActionProfileMemberId(id)) => Ok(EntryAction::Member(id)),
+        Some(table_action::Type::ActionProfileGroupId(id)) => Ok(EntryAction::Group(id)),
         Some(table_action::Type::ActionProfileActionSet(set)) => {
             Ok(EntryAction::OneShot(profile::one_shot(set)?))
         }
@@ -71,11 +71,11 @@ fn action(action: &v1::TableAction) -> Result<EntryAction, Refusal> {
 }
 
 /// Reads an action.
-pub(super) fn call(action: &v1::Action) -> ActionCall {
-    let params = action.params.iter();
+pub(super) fn call(action: v1::Action) -> ActionCall {
+    let params = action.params.into_iter();
     ActionCall {
         action: action.action_id,
-        params: params.map(|p| (p.param_id, p.value.clone())).collect(),
+        params: params.map(|p| (p.param_id, p.value)).collect(),
     }
 }
 
@@ -97,13 +97,13 @@ pub(super) fn action_message(call: &ActionCall) -> v1::Action {
     deprecated,
     reason = "clients still write controller_metadata, and want it back"
 )]
-pub(super) fn entry(message: &v1::TableEntry) -> Result<TableEntry, Refusal> {
+pub(super) fn entry(message: v1::TableEntry) -> Result<TableEntry, Refusal> {
     Ok(TableEntry {
-        key: key(message)?,
+        key: key(message.r#match)?,
         priority: message.priority,
-        action: message.action.as_ref().map(action).transpose()?,
+        action: message.action.map(action).transpose()?,
         controller_metadata: message.controller_metadata,
-        metadata: message.metadata.clone(),
+        metadata: message.metadata,
         idle_timeout_ns: u64::try_from(message.idle_timeout_ns).map_err(|_| {
             let timeout = message.idle_timeout_ns;
             Refusal::invalid(format!("idle_timeout_ns {timeout} is negative"))

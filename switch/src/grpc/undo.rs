@@ -127,7 +127,7 @@ impl UndoLog {
         if let Some(of) = of.filter(|of| of.is_default_action) {
             return self.keep_touched(pipeline, &Touched::DefaultEntry(of.table_id));
         }
-        let of = of.and_then(|of| Some((of, key(of).ok()?)));
+        let of = of.and_then(|of| Some((of, key(of.r#match.clone()).ok()?)));
         if let Some((of, key)) = of {
             let (table, key, priority) = (of.table_id, key.as_slice(), of.priority);
             let touched = Touched::Entry {

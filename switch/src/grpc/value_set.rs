@@ -4,17 +4,17 @@ use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::{ValueSetEntry, ValueSetMember};
 
 use super::scan::{Scan, cost_of};
-use super::table_entry::{field_match, match_message};
+use super::table_entry::{key, match_message};
 use crate::engine::{Engine, ValueSet};
 use crate::target::Refusal;
 
 /// Replaces all members.
-pub(super) fn write(engine: &mut Engine, entry: &ValueSetEntry) -> Result<(), Refusal> {
+pub(super) fn write(engine: &mut Engine, entry: ValueSetEntry) -> Result<(), Refusal> {
     let set = engine.value_set_mut(entry.value_set_id)?;
     let members = entry
         .members
-        .iter()
-        .map(|member| member.r#match.iter().map(field_match).collect())
+        .into_iter()
+        .map(|member| key(member.r#match))
         .collect::<Result<Vec<_>, _>>()?;
     Ok(set.set(&members)?)
 }

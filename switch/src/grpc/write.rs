@@ -114,7 +114,7 @@ fn apply_logged(
         log.keep(pipeline, &entity);
     }
     match entity {
-        Entity::TableEntry(entry) => write_table_entry(pipeline, kind, &entry),
+        Entity::TableEntry(entry) => write_table_entry(pipeline, kind, entry),
         Entity::PacketReplicationEngineEntry(entry) => replication::write(pipeline, kind, entry),
         Entity::DirectCounterEntry(entry) => {
             only_modify(kind, "direct counter")?;
@@ -144,7 +144,7 @@ fn apply_logged(
         }
         Entity::ValueSetEntry(entry) => {
             only_modify(kind, "value set")?;
-            value_set::write(&mut pipeline.engine, &entry)
+            value_set::write(&mut pipeline.engine, entry)
         }
         Entity::DigestEntry(entry) => digests::write(&mut pipeline.digests, kind, &entry),
         Entity::ExternEntry(_) => Err(Refusal::unimplemented(
@@ -166,7 +166,7 @@ fn only_modify(kind: UpdateType, what: &str) -> Result<(), Refusal> {
 fn write_table_entry(
     pipeline: &mut Pipeline,
     kind: UpdateType,
-    message: &TableEntry,
+    message: TableEntry,
 ) -> Result<(), Refusal> {
     let mut table = pipeline.engine.table_mut(message.table_id)?;
     if message.is_const {
@@ -175,39 +175,45 @@ fn write_table_entry(
         ));
     }
     if message.is_default_action {
+        let (table_id, is_set) = (message.table_id, message.action.is_some());
         write_default_entry(&mut table, kind, message)?;
-        if message.action.is_some() {
-            pipeline.defaults_set.insert(message.table_id);
+        if is_set {
+            pipeline.defaults_set.insert(table_id);
         } else {
-            pipeline.defaults_set.remove(&message.table_id);
+            pipeline.defaults_set.remove(&table_id);
         }
         return Ok(());
     }
     // §9.1: of an entry to delete, only the key is looked at.
     if kind == UpdateType::Delete {
-        return Ok(table.delete(&key(message)?, message.priority)?);
+        return Ok(table.delete(&key(message.r#match)?, message.priority)?);
     }
     if message.time_since_last_hit.is_some() {
         return Err(Refusal::invalid(
             "time_since_last_hit: it can only be read, leave it unset",
         ));
     }
+    let direct = Direct::of(&table, &message)?;
     let new = entry(message)?;
-    let direct = Direct::of(&table, message)?;
-    let (key, priority) = (new.key.clone(), new.priority);
+    let of = direct
+        .writes(&table)
+        .then(|| (new.key.clone(), new.priority));
     match kind {
         UpdateType::Insert => table.insert(new)?,
         // Of a constant entry, only direct resources can change.
         _ => table.modify(new)?,
     }
-    direct.write(&mut table, EntryRef::Keyed(&key, priority))
+    match of {
+        Some((key, priority)) => direct.write(&mut table, EntryRef::Keyed(&key, priority)),
+        None => Ok(()),
+    }
 }
 
 /// Writes the default entry, which always exists. Without an action it returns to the program's (§9.1.3).
 fn write_default_entry(
     table: &mut TableMut,
     kind: UpdateType,
-    message: &TableEntry,
+    message: TableEntry,
 ) -> Result<(), Refusal> {
     if kind != UpdateType::Modify {
         let kind = kind.as_str_name();
@@ -223,12 +229,9 @@ fn write_default_entry(
     if message.idle_timeout_ns != 0 || message.time_since_last_hit.is_some() {
         return Err(Refusal::invalid("a default entry has no idle timeout"));
     }
-    let new = message
-        .action
-        .is_some()
-        .then(|| entry(message))
-        .transpose()?;
-    let direct = Direct::of(table, message)?;
+    let direct = Direct::of(table, &message)?;
+    let is_set = message.action.is_some();
+    let new = is_set.then(|| entry(message)).transpose()?;
     table.set_default(new)?;
     direct.write(table, EntryRef::Default)
 }

@@ -112,7 +112,14 @@ impl Sealer {
     /// Seals a datagram whose header has room for [`Auth`]; leaves any other unchanged. Call it last, except for
     /// the packet number.
     pub fn seal(&mut self, datagram: &mut [u8]) {
-        let Some((header, payload)) = datagram.split_first_chunk_mut::<SEALED_LEN>() else {
+        if let Some((header, payload)) = datagram.split_at_mut_checked(SEALED_LEN) {
+            self.seal_apart(header, payload);
+        }
+    }
+
+    /// As [`Sealer::seal`], for a header and a payload in different places.
+    pub fn seal_apart(&mut self, header: &mut [u8], payload: &[u8]) {
+        let Some(header) = header.first_chunk_mut::<SEALED_LEN>() else {
             return;
         };
         if header[HOST_FLAGS_AT] & HostFlags::AUTH != 0 {

@@ -151,13 +151,16 @@ impl Batch {
 mod tests {
     use std::time::Duration;
 
+    use ultima_wire::Key;
+
     use super::*;
     use crate::config::{Config, Gather};
     use crate::operation::OperationId;
     use crate::time::Time;
 
-    fn core() -> Core {
+    fn core(key: Option<Key>) -> Core {
         let config = Config {
+            key,
             gather: Gather::Unicast,
             slot_bytes: 32_000,
             ..Config::new(1, 1, 0, 3, 7, Duration::from_secs(1))
@@ -181,7 +184,12 @@ mod tests {
 
     #[test]
     fn values_in_the_core_complete_the_same_datagrams() {
-        let (mut core, mut other) = (core(), core());
+        [None, Some(Key([7; 16]))].into_iter().for_each(compare);
+    }
+
+    /// Compares batches with single datagrams.
+    fn compare(key: Option<Key>) {
+        let (mut core, mut other) = (core(key), core(key));
         let mut buf = vec![0; other.max_datagram()];
         let mut batch = Batch::new(core.max_datagram());
         let mut count = 0;

@@ -1,5 +1,7 @@
 //! Chooses the next datagrams to send.
 
+use std::collections::VecDeque;
+
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{Credit, Kind, Ticks, header_len};
 
@@ -20,6 +22,12 @@ use super::{Core, Destination, Transmit};
 const LARGE: usize = 1 << 20;
 /// Room for a grant of credit.
 const SHORTEST: usize = header_len(true) + Credit::LEN;
+
+fn in_core<'a>(operations: &'a VecDeque<Operation>, values: &InCore) -> &'a [u8] {
+    let operation = operations.iter().find(|o| o.number == values.operation);
+    let values = operation.and_then(|operation| operation.values(values));
+    element::in_place(values.expect("a batch is sent before operations end"))
+}
 
 impl Core {
     /// Adds the datagrams that are to be sent now to an empty `batch`, as far as it has room. It must be sent, or
@@ -56,12 +64,7 @@ impl Core {
 
     /// The values of a packet in a batch.
     pub(super) fn values(&self, values: &InCore) -> &[u8] {
-        let operation = self
-            .operations
-            .iter()
-            .find(|o| o.number == values.operation);
-        let values = operation.and_then(|operation| operation.values(values));
-        element::in_place(values.expect("a batch is sent before operations end"))
+        in_core(&self.operations, values)
     }
 
     /// Writes the next datagram to the front of `buf`. It `may_leave` values where they are.
@@ -73,7 +76,13 @@ impl Core {
     ) -> Option<(Transmit, Option<InCore>)> {
         let (transmit, values) = self.write_next(now, buf, may_leave)?;
         if let Some(sealer) = &mut self.sealer {
-            sealer.seal(&mut buf[..transmit.len]);
+            match &values {
+                Some(values) => {
+                    let payload = in_core(&self.operations, values);
+                    sealer.seal_apart(&mut buf[..transmit.head], payload);
+                }
+                None => sealer.seal(&mut buf[..transmit.len]),
+            }
         }
         self.tracer.sent(now, transmit.to, &buf[..transmit.head]);
         Some((transmit, values))
@@ -140,7 +149,7 @@ impl Core {
                 && part == Part::Whole
                 && operation_len >= LARGE
                 && counted.is_empty()
-                && self.sealer.is_none()
+                && !outgoing.range.is_empty()
                 && self.config.element.is_in_place();
             let values = outgoing.values.take_if(|_| stays).map(|_| InCore {
                 operation: number,

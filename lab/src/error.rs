@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use ultima_planner::fabric::FabricError;
+use ultima_planner::yaml::LoadError;
 
 use crate::name::LabName;
 use crate::state::SwitchKind;
@@ -117,7 +117,7 @@ pub enum LabError {
     },
     /// The fabric.
     #[error(transparent)]
-    Fabric(#[from] FabricError),
+    Fabric(#[from] LoadError),
     /// iproute2 failed.
     #[error("ip: {said}")]
     Ip {

@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ultima_planner::fabric::{self, Element, Fabric, Health, SwitchId};
-use ultima_planner::job::{Job, JobSpec};
+use ultima_planner::job::{Epoch, Job, JobSpec};
 use ultima_planner::ledger::Ledger;
 use ultima_planner::plan::{self, JobPlan};
 use ultima_planner::program::Program;
@@ -78,9 +78,10 @@ fn plan(fabric: &Fabric, program: &Program, specs: &[JobSpec]) -> Planned {
     let mut ledger = Ledger::new(fabric, &routes);
     let mut jobs = Vec::with_capacity(specs.len());
     for spec in specs {
-        let proposed = ledger.propose(fabric, &routes, program.names(), spec, 0);
+        let proposed = ledger.propose(fabric, &routes, program.names(), (spec, Epoch(1)), 0);
         let (job, plan) = proposed.expect("room for the job");
-        ledger.add(fabric, &job, &plan);
+        ledger.take(fabric, &job, &plan);
+        ledger.give_out(job.id);
         entities += plan
             .values()
             .map(|plan| plan.entities().count())

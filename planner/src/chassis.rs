@@ -12,49 +12,10 @@ use ultima_p4runtime::stratum::{
 use crate::fabric::{FrontPanel, FrontPort, Switch};
 use crate::target::{Fec, ProgramForm, Speed};
 
-/// Error in a switch's port configuration.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ChassisError {
-    /// The switch's ports are interfaces, which are set when the switch is started.
-    #[error(
-        "switch {switch}: target {target} has no front panel to configure; set its ports when you start the switch"
-    )]
-    NoPanel {
-        /// The switch's name.
-        switch: String,
-        /// Its target.
-        target: &'static str,
-    },
-    /// Stratum does not support the speed.
-    #[error(
-        "port {switch}/{port}: Stratum does not support speed {speed} (at most 100G); use the ucli commands instead"
-    )]
-    Speed {
-        /// The switch's name.
-        switch: String,
-        /// The port's name.
-        port: String,
-        /// Its speed.
-        speed: Speed,
-    },
-    /// Stratum does not support this error correction at this speed: it derives the code from the
-    /// speed.
-    #[error(
-        "port {switch}/{port}: Stratum does not support fec {fec} at {speed}; set fec to {known} or none, or use the ucli commands instead"
-    )]
-    Fec {
-        /// The switch's name.
-        switch: String,
-        /// The port's name.
-        port: String,
-        /// Its speed.
-        speed: Speed,
-        /// The configured error correction.
-        fec: Fec,
-        /// Stratum's error correction at this speed.
-        known: Fec,
-    },
-}
+/// A reason why a switch's port configuration cannot be derived.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ChassisError(String);
 
 /// The slot number of a switch with one slot.
 const SLOT: i32 = 1;
@@ -116,9 +77,11 @@ fn in_order(panel: &FrontPanel) -> impl Iterator<Item = &FrontPort> {
 }
 
 fn panel(switch: &Switch) -> Result<&FrontPanel, ChassisError> {
-    switch.panel.as_ref().ok_or_else(|| ChassisError::NoPanel {
-        switch: switch.name.clone(),
-        target: switch.target.name,
+    switch.panel.as_ref().ok_or_else(|| {
+        ChassisError(format!(
+            "switch {}: target {} has no front panel to configure; set its ports when you start the switch",
+            switch.name, switch.target.name
+        ))
     })
 }
 
@@ -136,26 +99,18 @@ fn singleton_port(
 ) -> Result<SingletonPort, ChassisError> {
     let FrontPort { at, settings, .. } = *port;
     let speed = settings.speed;
-    let name = || (switch.name.clone(), at.to_string());
+    let name = format!("port {}/{at}", switch.name);
     if speed > Speed::G100 {
-        let (switch, port) = name();
-        return Err(ChassisError::Speed {
-            switch,
-            port,
-            speed,
-        });
+        return Err(ChassisError(format!(
+            "{name}: Stratum does not support speed {speed} (at most 100G); use the ucli commands instead"
+        )));
     }
     let fec = settings.fec;
     let known = stratum_fec(speed);
     if fec != Fec::Off && fec != known {
-        let (switch, port) = name();
-        return Err(ChassisError::Fec {
-            switch,
-            port,
-            speed,
-            fec,
-            known,
-        });
+        return Err(ChassisError(format!(
+            "{name}: Stratum does not support fec {fec} at {speed}; set fec to {known} or none, or use the ucli commands instead"
+        )));
     }
     // Stratum's port number is the connector, or for a channel 100 × connector + channel from 1.
     let channel = match port.is_channel(panel.kind()) {

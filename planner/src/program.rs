@@ -1,11 +1,12 @@
 //! The P4 program that the controller installs on switches.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 use ultima_p4runtime::config::v1::P4Info;
-use ultima_p4runtime::names::{Names, P4InfoError};
+use ultima_p4runtime::names::Names;
 use ultima_p4runtime::text;
 use ultima_p4runtime::tofino::{Packing, TofinoProgram};
 
@@ -30,63 +31,10 @@ enum Code {
     Tofino(TofinoProgram),
 }
 
-/// Error while loading a program.
+/// A reason why a program cannot be loaded.
 #[derive(Debug, thiserror::Error)]
-pub enum ProgramError {
-    /// A file cannot be read.
-    #[error(
-        "cannot read {}: {source}; pass the folder of the compiler's output, or p4c's BMv2 JSON file and its P4Info with --p4info", path.display()
-    )]
-    Read {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// A folder has no file of a kind, or several.
-    #[error(
-        "{}: found {found} files named {pattern}, expected one; pass the folder of the compiler's output, such as p4/compiled/tofino", folder.display()
-    )]
-    Folder {
-        /// The folder.
-        folder: PathBuf,
-        /// The pattern of the file's name.
-        pattern: &'static str,
-        /// The number of such files.
-        found: usize,
-    },
-    /// A file of a Tofino program is invalid.
-    #[error(
-        "{}: {reason}; compile the program again, or pass a folder such as p4/compiled/tofino", path.display()
-    )]
-    Part {
-        /// The file.
-        path: PathBuf,
-        /// The problem.
-        reason: String,
-    },
-    /// A program without its P4Info.
-    #[error(
-        "{}: the program needs its P4Info; pass it with --p4info, or pass the folder of the compiler's output", .0.display()
-    )]
-    NoP4Info(PathBuf),
-    /// The P4Info is not valid text.
-    #[error("{source_name}: {error}")]
-    Text {
-        /// The file.
-        source_name: String,
-        /// The problem.
-        error: text::TextError,
-    },
-    /// The P4Info contradicts itself.
-    #[error("{source_name}: {error}")]
-    P4Info {
-        /// The file.
-        source_name: String,
-        /// The problem.
-        error: P4InfoError,
-    },
-}
+#[error("{0}")]
+pub struct ProgramError(String);
 
 /// The file name of a compiled Tofino program, and the name of its pipeline: the `Pipeline`
 /// instance of `ultima_tna.p4`.
@@ -127,15 +75,10 @@ impl Program {
         p4info: &str,
         source_name: &str,
     ) -> Result<Self, ProgramError> {
-        let source_name = || source_name.to_owned();
-        let p4info: P4Info = text::parse(p4info).map_err(|error| ProgramError::Text {
-            source_name: source_name(),
-            error,
-        })?;
-        let names = Names::new(p4info).map_err(|error| ProgramError::P4Info {
-            source_name: source_name(),
-            error,
-        })?;
+        let p4info: P4Info =
+            text::parse(p4info).map_err(|error| ProgramError(format!("{source_name}: {error}")))?;
+        let names =
+            Names::new(p4info).map_err(|error| ProgramError(format!("{source_name}: {error}")))?;
         let cookie = cookie(&code, names.p4info());
         Ok(Program {
             form,
@@ -154,11 +97,11 @@ impl Program {
         match p4info {
             None => match std::fs::metadata(program) {
                 Ok(it) if it.is_dir() => Program::load_folder(program),
-                Ok(_) => Err(ProgramError::NoP4Info(program.to_owned())),
-                Err(source) => Err(ProgramError::Read {
-                    path: program.to_owned(),
-                    source,
-                }),
+                Ok(_) => Err(ProgramError(format!(
+                    "{}: the program needs its P4Info; pass it with --p4info, or pass the folder of the compiler's output",
+                    program.display()
+                ))),
+                Err(error) => Err(unreadable(program, error)),
             },
             Some(p4info) => Program::new(
                 read(program)?,
@@ -185,11 +128,7 @@ impl Program {
         let binary = forms
             .into_iter()
             .find_map(|(form, name)| Some((form, beside(name)?)));
-        let missing = |pattern| ProgramError::Folder {
-            folder: folder.to_owned(),
-            pattern,
-            found: 0,
-        };
+        let missing = |pattern| not_one(folder, pattern, 0);
         let Some((form, binary)) = binary else {
             // Files that only the Tofino compiler writes.
             if ["bfrt.json", "context.json"]
@@ -293,10 +232,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ProgramError> {
 fn whole(path: &Path) -> Result<Vec<u8>, ProgramError> {
     let bytes = read(path)?;
     match bytes.is_empty() {
-        true => Err(ProgramError::Part {
-            path: path.to_owned(),
-            reason: "the file is empty".into(),
-        }),
+        true => Err(bad_part(path, "the file is empty")),
         false => Ok(bytes),
     }
 }
@@ -307,22 +243,33 @@ fn json(path: &Path) -> Result<Vec<u8>, ProgramError> {
     let parsed: Result<serde::de::IgnoredAny, _> = serde_json::from_slice(&bytes);
     match parsed {
         Ok(_) => Ok(bytes),
-        Err(error) => Err(ProgramError::Part {
-            path: path.to_owned(),
-            reason: format!("the file is not JSON: {error}"),
-        }),
+        Err(error) => Err(bad_part(path, format!("the file is not JSON: {error}"))),
     }
+}
+
+fn bad_part(path: &Path, reason: impl Display) -> ProgramError {
+    ProgramError(format!(
+        "{}: {reason}; compile the program again, or pass a folder such as p4/compiled/tofino",
+        path.display()
+    ))
 }
 
 fn read_text(path: &Path) -> Result<String, ProgramError> {
     std::fs::read_to_string(path).map_err(|source| unreadable(path, source))
 }
 
-fn unreadable(path: &Path, source: std::io::Error) -> ProgramError {
-    ProgramError::Read {
-        path: path.to_owned(),
-        source,
-    }
+fn unreadable(path: &Path, error: std::io::Error) -> ProgramError {
+    ProgramError(format!(
+        "cannot read {}: {error}; pass the folder of the compiler's output, or p4c's BMv2 JSON file and its P4Info with --p4info",
+        path.display()
+    ))
+}
+
+fn not_one(folder: &Path, pattern: &str, found: usize) -> ProgramError {
+    ProgramError(format!(
+        "{}: found {found} files named {pattern}, expected one; pass the folder of the compiler's output, such as p4/compiled/tofino",
+        folder.display()
+    ))
 }
 
 /// Finds the only file in a folder whose name ends in `pattern`. Ignores Ultima's own manifest.
@@ -338,11 +285,7 @@ fn only(folder: &Path, pattern: &'static str) -> Result<PathBuf, ProgramError> {
     }
     match <[PathBuf; 1]>::try_from(found) {
         Ok([path]) => Ok(path),
-        Err(found) => Err(ProgramError::Folder {
-            folder: folder.to_owned(),
-            pattern,
-            found: found.len(),
-        }),
+        Err(found) => Err(not_one(folder, pattern, found.len())),
     }
 }
 

@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_yaml::Spanned;
-use ultima_link::{ChangeError, WireChange};
+use ultima_link::WireChange;
 
 use crate::yaml::{self, LoadError};
 
@@ -115,19 +115,16 @@ impl<'de> Deserialize<'de> for Values {
 ///
 /// # Errors
 /// An unknown setting or an invalid value, with its place.
-pub fn change<'a, P>(
+pub fn change<'a>(
     settings: impl IntoIterator<Item = (&'a str, &'a Spanned<Values>)>,
     source: &str,
     of: &str,
-) -> Result<WireChange, LoadError<P>>
-where
-    P: std::error::Error + From<ChangeError> + 'static,
-{
+) -> Result<WireChange, LoadError> {
     let mut change = WireChange::default();
     for (name, values) in settings {
         for value in &values.value.0 {
-            change.set(name, value).map_err(|problem| {
-                yaml::invalid(source, values, format!("{of}.{name}"), problem.into())
+            (change.set(name, value)).map_err(|problem| {
+                yaml::invalid(source, values, &format!("{of}.{name}"), problem)
             })?;
         }
     }

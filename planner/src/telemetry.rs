@@ -1,8 +1,8 @@
 //! Loss reports of switches.
 
 use ultima_p4::names::loss;
-use ultima_p4runtime::bytestring::{self, BytestringError};
-use ultima_p4runtime::names::{Digest, ReadError};
+use ultima_p4runtime::bytestring;
+use ultima_p4runtime::names::Digest;
 use ultima_p4runtime::v1::P4Data;
 
 use crate::job::{Epoch, JobId, Rank};
@@ -36,19 +36,8 @@ pub struct OperationLoss {
 
 /// Error in a digest message: the program is not Ultima's, or the switch does not follow it.
 #[derive(Debug, thiserror::Error)]
-pub enum LossError {
-    /// A member is missing.
-    #[error(transparent)]
-    Member(#[from] ReadError),
-    /// A member's value is wider than its type.
-    #[error("digest {}: \"{member}\": {error}", loss::DIGEST)]
-    Width {
-        /// The member.
-        member: &'static str,
-        /// The error.
-        error: BytestringError,
-    },
-}
+#[error("{0}")]
+pub struct LossError(String);
 
 impl OperationLoss {
     /// Reads one message of the digest.
@@ -75,6 +64,8 @@ fn member<T: TryFrom<u128>>(
     (digest, message): (&Digest, &P4Data),
     member: &'static str,
 ) -> Result<T, LossError> {
-    let value = digest.read(message, member)?;
-    bytestring::decode(value.as_bytes()).map_err(|error| LossError::Width { member, error })
+    let value = digest.read(message, member);
+    let value = value.map_err(|error| LossError(error.to_string()))?;
+    bytestring::decode(value.as_bytes())
+        .map_err(|error| LossError(format!("digest {}: \"{member}\": {error}", loss::DIGEST)))
 }

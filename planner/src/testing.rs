@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 
 use crate::fabric::{self, Element, Fabric, Health, HostId, SwitchId, SwitchPort, TrunkId};
-use crate::job::{Job, JobSpec};
-use crate::ledger::{Ledger, Refusal};
+use crate::job::{Epoch, Job, JobSpec, Refusal};
+use crate::ledger::Ledger;
 use crate::plan::JobPlan;
 use crate::program::Program;
 use crate::routing::Routes;
@@ -113,13 +113,14 @@ impl Site {
     pub fn propose(&self, spec: &JobSpec) -> Result<Planned, Refusal> {
         let names = self.program.names();
         self.ledger
-            .propose(&self.fabric, &self.routes, names, spec, 0)
+            .propose(&self.fabric, &self.routes, names, (spec, Epoch(1)), 0)
     }
 
     /// Plans a job and takes its resources.
     pub fn add(&mut self, spec: &JobSpec) -> Planned {
         let (job, plan) = self.propose(spec).unwrap();
-        self.ledger.add(&self.fabric, &job, &plan);
+        self.ledger.take(&self.fabric, &job, &plan);
+        self.ledger.give_out(job.id);
         (job, plan)
     }
 

@@ -13,10 +13,7 @@ pub fn creations<'a>(
     entities: impl IntoIterator<Item = &'a Entity>,
     names: &Names,
 ) -> Result<Vec<Update>, Untranslatable> {
-    let creation = |entity: &Entity| {
-        let creation = entity.creation(names);
-        creation.map_err(|error| Untranslatable::new(entity, error))
-    };
+    let creation = |entity: &Entity| Ok(entity.creation(names)?);
     entities.into_iter().map(creation).collect()
 }
 
@@ -28,33 +25,14 @@ pub fn removals<'a>(
     entities: impl IntoIterator<Item = &'a Entity>,
     names: &Names,
 ) -> Result<Vec<Update>, Untranslatable> {
-    let removal = |entity: &Entity| {
-        let removal = entity.removal(names);
-        removal
-            .map_err(|error| Untranslatable::new(entity, error))
-            .transpose()
-    };
-    entities.into_iter().filter_map(removal).collect()
+    let removal = |entity: &Entity| Ok(entity.removal(names)?);
+    let removals = entities.into_iter().map(removal);
+    removals.filter_map(Result::transpose).collect()
 }
 
 /// The program does not support an entity.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the program does not support {entity}: {error}; use Ultima's program and P4Info, or a program derived from it"
+    "the program lacks a part that the controller needs: {0}; use Ultima's program and P4Info, or a program derived from it"
 )]
-pub struct Untranslatable {
-    /// The entity's table and key.
-    pub entity: String,
-    /// The missing name.
-    pub error: Box<SchemaError>,
-}
-
-impl Untranslatable {
-    /// The error for `entity`.
-    pub fn new(entity: &Entity, error: SchemaError) -> Self {
-        Untranslatable {
-            entity: entity.to_string(),
-            error: Box::new(error),
-        }
-    }
-}
+pub struct Untranslatable(#[from] SchemaError);

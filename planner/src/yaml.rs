@@ -1,8 +1,7 @@
 //! YAML files with errors that name file, line, column and field.
 
 use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -12,17 +11,13 @@ use serde_yaml::{Location, SnippetMode, Spanned};
 mod outline;
 mod words;
 
-use words::Words;
-
 /// A place in a file, printed as `file:line:column`. Lines and columns count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file's name, or the name of the text's origin.
-    pub source: String,
-    /// The line, from 1; 0 if unknown.
-    pub line: u64,
-    /// The column, from 1.
-    pub column: u64,
+    source: String,
+    /// 0 if unknown.
+    line: u64,
+    column: u64,
 }
 
 impl Place {
@@ -31,7 +26,8 @@ impl Place {
         Place::new(source, Location::UNKNOWN)
     }
 
-    pub(crate) fn new(source: &str, location: Location) -> Self {
+    /// A place in a file, which may be unknown.
+    pub fn new(source: &str, location: Location) -> Self {
         Place {
             source: source.to_owned(),
             line: location.line(),
@@ -49,63 +45,82 @@ impl fmt::Display for Place {
     }
 }
 
-/// Error in a YAML file. `P` is the problem of a well-formed file.
+/// Error in a YAML file, on one line: its place, the field and the problem.
 #[derive(Debug, thiserror::Error)]
-pub enum LoadError<P: std::error::Error + 'static> {
-    /// The file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The text is not YAML, or not of the expected form.
-    #[error("{place}: {}{message}", prefix(field))]
-    Form {
-        /// The place.
-        place: Place,
-        /// The field's path, such as `hosts[2].ranks`; empty for the whole text.
-        field: String,
-        /// The YAML reader's message, on one line.
-        message: String,
-    },
-    /// The text is well-formed, but its content is invalid.
-    #[error("{place}: {field}: {problem}")]
-    Invalid {
-        /// The place.
-        place: Place,
-        /// The field's path, such as `hosts[2].mac`.
-        field: String,
-        /// The problem, and what would be right.
-        problem: Box<P>,
-    },
+#[error("{0}")]
+pub struct LoadError(String);
+
+impl LoadError {
+    /// Reports a problem of a field, such as `hosts[2].mac`, or of the whole text if `field` is empty.
+    pub fn at(place: &Place, field: &str, problem: impl fmt::Display) -> Self {
+        LoadError(match field {
+            "" => format!("{place}: {problem}"),
+            field => format!("{place}: {field}: {problem}"),
+        })
+    }
 }
 
 /// Reads the file at `path`.
-pub(crate) fn read<P: std::error::Error>(path: &Path) -> Result<String, LoadError<P>> {
-    std::fs::read_to_string(path).map_err(|source| LoadError::Read {
-        path: path.to_owned(),
-        source,
-    })
+pub(crate) fn read(path: &Path) -> Result<String, LoadError> {
+    std::fs::read_to_string(path)
+        .map_err(|error| LoadError(format!("cannot read {}: {error}", path.display())))
 }
 
 /// Parses `text` as a `T`. Errors call the text `source`.
 ///
 /// # Errors
 /// The text is not YAML, or of another form.
-pub fn parse<T: DeserializeOwned, P: std::error::Error>(
-    text: &str,
-    source: &str,
-) -> Result<T, LoadError<P>> {
+pub fn parse<T: DeserializeOwned>(text: &str, source: &str) -> Result<T, LoadError> {
     serde_yaml::from_str(text).map_err(|error| {
         let location = error.location().unwrap_or(Location::UNKNOWN);
-        LoadError::Form {
-            place: Place::new(source, location),
-            field: outline::field_at(text, location),
-            message: one_line(&error, location),
-        }
+        let field = outline::field_at(text, location);
+        let place = Place::new(source, location);
+        LoadError::at(&place, &field, one_line(&error, location))
     })
+}
+
+/// A YAML text, with the name that errors give it.
+#[derive(Clone, Debug)]
+pub(crate) struct Text {
+    text: String,
+    name: String,
+}
+
+impl Text {
+    /// The text of this name.
+    pub fn new(text: &str, name: &str) -> Self {
+        Text {
+            text: text.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Parses the text as a `T`.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, LoadError> {
+        parse(&self.text, &self.name)
+    }
+
+    /// The place of a field's value; none if the text does not have the field.
+    pub fn find(&self, field: &str) -> Option<Place> {
+        let location = outline::place_of(&self.text, field)?;
+        Some(Place::new(&self.name, location))
+    }
+
+    /// The place of a field's value, or of the whole text.
+    pub fn place(&self, field: &str) -> Place {
+        let place = self.find(field).or_else(|| self.find(""));
+        place.unwrap_or_else(|| Place::whole(&self.name))
+    }
+
+    /// Reports a problem of a field, at its place.
+    pub fn fail(&self, field: &str, problem: impl fmt::Display) -> LoadError {
+        LoadError::at(&self.place(field), field, problem)
+    }
 }
 
 /// The JSON schema of a form, draft 7, which YAML language servers read.
@@ -135,19 +150,11 @@ pub fn documents(text: &str) -> impl Iterator<Item = String> {
     (documents.into_iter()).filter(move |document| document.lines().any(says))
 }
 
-/// The part of a message that names the field.
-fn prefix(field: &str) -> String {
-    match field {
-        "" => String::new(),
-        field => format!("{field}: "),
-    }
-}
-
 /// The reader's message on one line, without its excerpt of the text and without the place, which
 /// our errors print first.
 fn one_line(error: &serde_yaml::Error, location: Location) -> String {
     let plain = error.render_with_options(
-        serde_yaml::render_options! { formatter: &Words, snippets: SnippetMode::Off },
+        serde_yaml::render_options! { formatter: &words::Words, snippets: SnippetMode::Off },
     );
     let at = format!(" at line {}, column {}", location.line(), location.column());
     let message = plain.strip_suffix(&at).unwrap_or(&plain);
@@ -155,21 +162,27 @@ fn one_line(error: &serde_yaml::Error, location: Location) -> String {
 }
 
 /// Reports that `field` is invalid, at the place of its value in `source`.
-pub fn invalid<T, P: std::error::Error>(
+pub fn invalid<T>(
     source: &str,
     value: &Spanned<T>,
-    field: impl Into<String>,
-    problem: P,
-) -> LoadError<P> {
-    LoadError::Invalid {
-        place: Place::new(source, value.referenced),
-        field: field.into(),
-        problem: Box::new(problem),
-    }
+    field: &str,
+    problem: impl fmt::Display,
+) -> LoadError {
+    LoadError::at(&Place::new(source, value.referenced), field, problem)
 }
 
 /// The pattern of names; see [`ultima_api::is_name`].
 pub(crate) const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$";
+
+/// Checks the name of a switch, host or job.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
+    match ultima_api::is_name(name) {
+        true => Ok(()),
+        false => Err(format!(
+            "invalid name {name:?}; use 1 to 63 letters, digits, '-', '_' or '.', starting with a letter or digit"
+        )),
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -349,7 +349,7 @@ fn check(file: &std::path::Path, program: Option<Program>, output: Output) -> Re
     let routes = Routes::new(fabric, Health::default());
     for id in fabric.switch_ids() {
         plan::check_fabric(fabric, &routes, &program, id).map_err(|error| {
-            let part = error.switch().map(|_| format!("switches[{}]", id.0));
+            let part = (error.switch.as_ref()).map(|_| format!("switches[{}]", id.0));
             anyhow!(written.refused(part.as_deref(), error))
         })?;
         if let Some(warning) = plan::uncut(fabric, program.names(), id) {

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_yaml::Spanned;
 use ultima_planner::settings::{self, Settings, settings_schema};
 use ultima_planner::yaml::{self, LoadError, Place};
-use ultima_switch::tm::{ChangeError, WireChange};
+use ultima_switch::tm::WireChange;
 
 /// The settings of a file.
 #[derive(Debug, Default, PartialEq)]
@@ -25,20 +25,6 @@ pub struct TrafficFile {
     pub default: WireChange,
     /// Settings of single ports, which override those of all.
     pub ports: BTreeMap<u16, WireChange>,
-}
-
-/// An error in a well-formed file.
-#[derive(Debug, thiserror::Error)]
-pub enum TrafficProblem {
-    /// An unknown setting, or an invalid value.
-    #[error(transparent)]
-    Setting(#[from] ChangeError),
-    /// A port that the switch does not have.
-    #[error("the switch has no such port; it has the ports {0}")]
-    Port(String),
-    /// A port of a switch without ports.
-    #[error("the switch has no ports; add this one with -i {0}@WHERE")]
-    NoPorts(u16),
 }
 
 /// How a switch's ports and the wires behind them treat frames.
@@ -81,11 +67,7 @@ impl TrafficFile {
     }
 }
 
-fn parse(
-    text: &str,
-    source: &str,
-    ports: Option<&[u16]>,
-) -> Result<TrafficFile, LoadError<TrafficProblem>> {
+fn parse(text: &str, source: &str, ports: Option<&[u16]>) -> Result<TrafficFile, LoadError> {
     let form: Form = yaml::parse(text, source)?;
     let mut file = TrafficFile {
         default: change(&form.default, source, "default")?,
@@ -98,35 +80,27 @@ fn parse(
         {
             let there: Vec<String> = ports.iter().map(u16::to_string).collect();
             let problem = match ports {
-                [] => TrafficProblem::NoPorts(*number),
-                _ => TrafficProblem::Port(there.join(", ")),
+                [] => format!("the switch has no ports; add this one with -i {number}@WHERE"),
+                _ => format!(
+                    "the switch has no such port; it has the ports {}",
+                    there.join(", ")
+                ),
             };
-            return Err(yaml::invalid(source, settings, field, problem));
+            return Err(yaml::invalid(source, settings, &field, problem));
         }
         let change = change(&settings.value, source, &field)?;
         file.ports.insert(*number, change);
     }
     let all = file.ports.values().chain([&file.default]);
     if all.into_iter().all(WireChange::is_empty) {
-        let place = Place::whole(source);
-        let message = "no settings; expected `default: {rate: 10G}` or \
+        let problem = "no settings; expected `default: {rate: 10G}` or \
                        `ports: {3: {delay: 1ms}}`";
-        let message = message.to_owned();
-        let field = String::new();
-        return Err(LoadError::Form {
-            place,
-            field,
-            message,
-        });
+        return Err(LoadError::at(&Place::whole(source), "", problem));
     }
     Ok(file)
 }
 
-fn change(
-    settings: &Settings,
-    source: &str,
-    of: &str,
-) -> Result<WireChange, LoadError<TrafficProblem>> {
+fn change(settings: &Settings, source: &str, of: &str) -> Result<WireChange, LoadError> {
     let settings = settings
         .iter()
         .map(|(name, values)| (name.as_str(), values));

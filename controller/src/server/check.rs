@@ -333,7 +333,7 @@ fn steps<'a>(
         // Where no path leads to the host now, switches keep the routes of the intact fabric.
         _ => controller
             .routes()
-            .held_way(fabric, from, host(path.to))
+            .way(fabric, from, host(path.to))
             .collect(),
     };
     on_the_way

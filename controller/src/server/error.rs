@@ -9,9 +9,8 @@ use ultima_api::Line;
 use ultima_api::address::Listen;
 use ultima_grpc::tls::TlsError;
 use ultima_planner::fabric::{Fabric, UnknownElement};
-use ultima_planner::ledger::Refusal;
+use ultima_planner::job::Refusal;
 use ultima_planner::names::some_of;
-use ultima_planner::plan::LimitError;
 use ultima_planner::program::ProgramError;
 use ultima_planner::update::Untranslatable;
 
@@ -63,7 +62,7 @@ pub enum ServeError {
     Program(#[from] ProgramError),
     /// The fabric exceeds a limit of a switch.
     #[error(transparent)]
-    Limit(#[from] LimitError),
+    Limit(#[from] Refusal),
     /// A switch cannot be brought up.
     #[error(transparent)]
     Switch(#[from] BringUpError),

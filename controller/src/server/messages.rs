@@ -8,8 +8,7 @@ use ultima_p4runtime::names::Names;
 use ultima_planner::check::Check;
 use ultima_planner::fabric::{Fabric, HostId, TrunkId};
 use ultima_planner::job::{
-    DEFAULT_LOSS_THRESHOLD, DEFAULT_SEALED, Gather, Job, JobProblem, JobSpec, Member,
-    PlacementError, Rank, Weight,
+    DEFAULT_LOSS_THRESHOLD, DEFAULT_SEALED, Gather, Job, JobSpec, Member, Rank, Refusal, Weight,
 };
 use ultima_planner::membership::Eviction;
 use ultima_planner::reconcile::{Described, Diff, Difference};
@@ -265,14 +264,18 @@ pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, JobRequest
         idempotency_key,
         wait_ms: _,
     } = request;
-    let refused = |problem: JobProblem| JobRequestError::Refused {
+    let refused = |refusal: Refusal| JobRequestError::Refused {
         name: name.clone(),
-        refusal: Box::new(PlacementError::from(problem).into()),
+        refusal: Box::new(refusal),
     };
     let gather = match api::Gather::try_from(gather) {
         Ok(api::Gather::Unspecified | api::Gather::Multicast) => Gather::Multicast,
         Ok(api::Gather::Unicast) => Gather::Unicast,
-        Err(_) => return Err(refused(JobProblem::Gather(gather))),
+        Err(_) => {
+            let problem =
+                format!("unknown gather mode {gather}; use GATHER_MULTICAST or GATHER_UNICAST");
+            return Err(refused(Refusal::invalid("gather", problem)));
+        }
     };
     let weight = weight.map(Weight::try_from).transpose().map_err(refused)?;
     let eviction = Eviction::try_from(evict_after_s).map_err(refused)?;

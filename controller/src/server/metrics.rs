@@ -1,9 +1,8 @@
 //! The controller's gauges for Prometheus.
 
 use ultima_planner::fabric::SwitchId;
-use ultima_planner::job::Rank;
+use ultima_planner::job::{Rank, Refusal};
 use ultima_planner::ledger::Fill;
-use ultima_planner::plan::LimitError;
 
 use super::controller::Controller;
 use super::registry::record::{Record, Stage};
@@ -60,7 +59,7 @@ pub fn metrics_text(controller: &Controller, role: Option<RoleStanding>) -> Stri
 ///
 /// # Errors
 /// The program lacks a table or a counter.
-pub fn fills(controller: &Controller) -> Result<Vec<(SwitchId, Fill)>, LimitError> {
+pub fn fills(controller: &Controller) -> Result<Vec<(SwitchId, Fill)>, Refusal> {
     let registry = controller.registry();
     let mut fills = Vec::new();
     for id in controller.fabric().switch_ids() {

@@ -13,9 +13,9 @@ use std::time::{Instant, SystemTime};
 
 use ultima_p4runtime::names::Names;
 use ultima_planner::fabric::Fabric;
-use ultima_planner::job::{Job, JobId, JobSpec};
+use ultima_planner::job::{Epoch, Job, JobId, JobSpec};
 use ultima_planner::ledger::Ledger;
-use ultima_planner::membership::{Origin, Suspicion, Timers};
+use ultima_planner::membership::{Change, Origin, Suspicion, Timers};
 use ultima_planner::moves::Planned;
 use ultima_planner::plan::JobPlan;
 use ultima_planner::routing::Routes;
@@ -111,9 +111,13 @@ impl Registry {
         if self.named(&spec.name).is_ok() || is_stranded || is_reserved {
             return Err(JobRequestError::Exists { name: name() });
         }
-        let proposed = self
-            .ledger
-            .propose(fabric, &self.routes, names, spec, rand::random());
+        let proposed = self.ledger.propose(
+            fabric,
+            &self.routes,
+            names,
+            (spec, Epoch(1)),
+            rand::random(),
+        );
         proposed.map_err(|refusal| JobRequestError::Refused {
             name: name(),
             refusal: Box::new(refusal),
@@ -180,7 +184,7 @@ impl Registry {
             },
             change: origin
                 .as_ref()
-                .map(|origin| origin.change(self.timers, Instant::now())),
+                .map(|origin| Change::new(origin, self.timers, Instant::now())),
             origin,
             suspicion: Suspicion::new(self.timers.suspicion),
             unchanged: None,
@@ -383,7 +387,6 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use ultima_planner::fabric::{self, Health};
-    use ultima_planner::job::Epoch;
     use ultima_planner::program::Program;
 
     use super::*;

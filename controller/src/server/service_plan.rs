@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Code, Response, Status};
 use ultima_api::v1 as api;
 use ultima_planner::fabric::{self, Fabric};
-use ultima_planner::ledger::{Fill, Refusal};
+use ultima_planner::ledger::Fill;
 
 use super::controller::Controller;
 use super::error::{JobRequestError, RestoreError, ServeError};
@@ -121,18 +121,15 @@ impl PlanError {
         let PlanError::Start(error) = self else {
             return None;
         };
-        let limit = match error {
-            ServeError::Limit(limit) => limit,
+        let refusal = match error {
+            ServeError::Limit(refusal) => refusal,
             ServeError::Restore(RestoreError::Unfit(Unfit::Host { .. })) => {
                 return Some("hosts".to_owned());
             }
-            ServeError::Restore(RestoreError::Refused { refusal, .. }) => match &**refusal {
-                Refusal::Limit(limit) => limit,
-                _ => return None,
-            },
+            ServeError::Restore(RestoreError::Refused { refusal, .. }) => refusal,
             _ => return None,
         };
-        let switch = fabric.switch_named(limit.switch()?)?;
+        let switch = fabric.switch_named(refusal.switch.as_ref()?)?;
         Some(format!("switches[{}]", switch.0))
     }
 }

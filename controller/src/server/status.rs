@@ -6,8 +6,7 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 use ultima_api::client::{EPOCH_OVER, LEADER};
 use ultima_api::v1::FieldProblem;
 use ultima_planner::fabric::Fabric;
-use ultima_planner::job::PlacementError;
-use ultima_planner::ledger::Refusal;
+use ultima_planner::job::RefusalKind;
 
 use super::error::JobRequestError;
 use super::jobs::JobsRefused;
@@ -61,13 +60,11 @@ impl JobRequestError {
             JobRequestError::TooManyToCheck { .. }
             | JobRequestError::TooManyWait { .. }
             | JobRequestError::Quota { .. } => Code::ResourceExhausted,
-            JobRequestError::Refused { refusal, .. } => match **refusal {
-                Refusal::Placement(PlacementError::NoPort { .. })
-                | Refusal::TooManyJobs { .. }
-                | Refusal::Limit(_) => Code::ResourceExhausted,
-                Refusal::Placement(PlacementError::UnknownHost { .. }) => Code::NotFound,
-                Refusal::Placement(_) => Code::InvalidArgument,
-                Refusal::Unreachable { .. } => Code::Unavailable,
+            JobRequestError::Refused { refusal, .. } => match refusal.kind {
+                RefusalKind::NoRoom => Code::ResourceExhausted,
+                RefusalKind::UnknownHost => Code::NotFound,
+                RefusalKind::Invalid => Code::InvalidArgument,
+                RefusalKind::Unreachable => Code::Unavailable,
             },
             JobRequestError::NotReady { .. }
             | JobRequestError::CancelPending { .. }
@@ -94,7 +91,7 @@ impl JobRequestError {
                 "members".to_owned()
             }
             JobRequestError::Refused { refusal, .. } => {
-                let (field, problem) = (refusal.field()?, refusal.to_string());
+                let (field, problem) = (refusal.field.clone()?, refusal.to_string());
                 let named = format!("{field}: ");
                 let problem = problem.strip_prefix(&named).unwrap_or(&problem).to_owned();
                 return Some(FieldProblem { field, problem });
@@ -183,6 +180,7 @@ pub(super) fn of_fabric(fabric: &Fabric, error: &PlanError) -> Status {
 mod tests {
     use ultima_api::client::ClientError;
     use ultima_api::codes::CODES;
+    use ultima_planner::job::Refusal;
 
     use super::*;
 
@@ -204,11 +202,11 @@ mod tests {
         };
         let unknown = JobRequestError::Refused {
             name: name(),
-            refusal: Box::new(Refusal::Placement(PlacementError::UnknownHost {
-                index: 0,
-                host: "h9".into(),
-                known: "h1".into(),
-            })),
+            refusal: Box::new(Refusal::of_field(
+                RefusalKind::UnknownHost,
+                "members[0]",
+                "members[0]: unknown host".into(),
+            )),
         };
         for (error, code) in [
             (unknown, Code::NotFound),

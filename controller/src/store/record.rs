@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use ultima_planner::fabric::{Fabric, SwitchId, SwitchPort, TrunkId};
 use ultima_planner::job::{
-    CounterIndex, Epoch, GroupId, Job, JobId, JobProblem, Member, Multicast, ShareIndex,
-    SourceIndex, Weight,
+    CounterIndex, Epoch, GroupId, Job, JobId, Member, Multicast, Refusal, ShareIndex, SourceIndex,
+    Weight,
 };
 use ultima_planner::ledger::{self, Reserved};
 use ultima_planner::membership::Eviction;
@@ -244,7 +244,7 @@ impl JobRecord {
             let at = port_named(fabric, &record.switch, record.port)?;
             Some((at, ShareIndex(record.index)))
         };
-        let unfit = |problem: JobProblem| Unfit::Value {
+        let unfit = |problem: Refusal| Unfit::Value {
             job: self.name.clone(),
             what: problem.to_string(),
         };

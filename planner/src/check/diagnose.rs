@@ -15,47 +15,47 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Diagnosis {
         .unwrap_or_else(|| behind_the_last_switch(evidence))
 }
 
+fn found(hop: Hop, place: Place, what: String, advice: String) -> Diagnosis {
+    Diagnosis {
+        hop,
+        place,
+        what,
+        advice,
+    }
+}
+
 fn at_the_sender(evidence: &Evidence<'_>) -> Option<Diagnosis> {
-    let Evidence {
-        path,
-        sender,
-        receiver,
-        length,
-        ..
-    } = evidence;
-    let (from, host) = (path.from, sender.host);
-    let Some(report) = sender.report else {
-        return Some(Diagnosis {
-            hop: Hop::Member,
-            place: Place::default(),
-            what: format!("rank {from} on {host} did not answer the request to send"),
-            advice: format!("check whether its agent on {host} is stopped or overloaded"),
-        });
-    };
-    if report.too_long > 0 {
-        return Some(Diagnosis {
-            hop: Hop::Mtu,
-            place: Place::default(),
-            what: format!("the interface of {host} does not carry packets of {length} bytes"),
-            advice: format!(
+    let (path, length) = (evidence.path, evidence.length);
+    let (from, host) = (path.from, evidence.sender.host);
+    let (hop, what, advice) = match evidence.sender.report {
+        None => (
+            Hop::Member,
+            format!("rank {from} on {host} did not answer the request to send"),
+            format!("check whether its agent on {host} is stopped or overloaded"),
+        ),
+        Some(report) if report.too_long > 0 => (
+            Hop::Mtu,
+            format!("the interface of {host} does not carry packets of {length} bytes"),
+            format!(
                 "set its MTU to {length} or more, or start all agents with a smaller --slot-bytes"
             ),
-        });
-    }
-    (report.send_errors > 0).then(|| Diagnosis {
-        hop: Hop::OwnSocket,
-        place: Place::default(),
-        what: format!("the kernel of {host} does not send the packets of rank {from}"),
-        advice: match path.by_group {
-            true => format!(
-                "give {host} a route for 239.85.0.0/16 by the fabric's interface, and allow it in the firewall"
-            ),
-            false => format!(
-                "check `ip route get {}` and the firewall on {host}",
-                receiver.ip
-            ),
-        },
-    })
+        ),
+        Some(report) if report.send_errors > 0 => (
+            Hop::OwnSocket,
+            format!("the kernel of {host} does not send the packets of rank {from}"),
+            match path.by_group {
+                true => format!(
+                    "give {host} a route for 239.85.0.0/16 by the fabric's interface, and allow it in the firewall"
+                ),
+                false => {
+                    let to = evidence.receiver.ip;
+                    format!("check `ip route get {to}` and the firewall on {host}")
+                }
+            },
+        ),
+        Some(_) => return None,
+    };
+    Some(found(hop, Place::default(), what, advice))
 }
 
 fn on_the_way(evidence: &Evidence<'_>) -> Option<Diagnosis> {
@@ -92,17 +92,18 @@ fn passed(evidence: &Evidence<'_>, behind: &[Step<'_>]) -> bool {
 
 /// The diagnosis of a switch that does not report its counters.
 pub fn unreachable(switch: &str, problem: &str) -> Diagnosis {
-    Diagnosis {
-        hop: Hop::Switch,
-        place: Place {
-            switch: Some(switch.to_owned()),
-            port: None,
-        },
-        what: format!("the controller cannot reach {switch}: {problem}"),
-        advice: format!(
+    let place = Place {
+        switch: Some(switch.to_owned()),
+        port: None,
+    };
+    found(
+        Hop::Switch,
+        place,
+        format!("the controller cannot reach {switch}: {problem}"),
+        format!(
             "check that the process of {switch} runs, and read its log; the controller reconnects by itself"
         ),
-    }
+    )
 }
 
 fn at_the_entrance(
@@ -111,163 +112,125 @@ fn at_the_entrance(
     step: &Step<'_>,
     counted: &Counted,
 ) -> Option<Diagnosis> {
-    let Evidence {
-        packets,
-        length,
-        short_ones_pass,
-        sender,
-        probed,
-        sender_hears,
-        ..
-    } = evidence;
-    let Step {
-        switch, in_port, ..
-    } = step;
-    let place = |hop, what, advice| {
-        Some(Diagnosis {
-            hop,
-            place: at(step, in_port),
-            what,
-            advice,
-        })
-    };
-    if counted.malformed >= *packets {
-        return place(
+    let (packets, length, host) = (evidence.packets, evidence.length, evidence.sender.host);
+    let (switch, port) = (step.switch, &step.in_port);
+    let place = at(step, port);
+    if counted.malformed >= packets {
+        return Some(found(
             Hop::FirstPort,
+            place,
             format!(
-                "packets at port {in_port} of {switch} are malformed: bad IPv4 checksums, or truncated"
+                "packets at port {port} of {switch} are malformed: bad IPv4 checksums, or truncated"
             ),
             format!(
-                "turn off the offloads of the interface of {} (`ethtool -K IF tx off`) and check the link",
-                sender.host
+                "turn off the offloads of the interface of {host} (`ethtool -K IF tx off`) and check the link"
             ),
-        );
+        ));
     }
-    let seen = sum([
-        counted.received,
-        counted.rejected,
-        counted.unknown_job,
-        counted.unrouted,
-    ]);
-    let reports = sender.report.map_or(0, |report| report.reports);
     // A sender that receives nothing, not even from its own switch, has no link, even if other
     // packets make the switch's count of admitted ones large enough. Rejected packets may be the
     // sender's.
     let refused = sum([counted.rejected, counted.unknown_job, counted.unrouted]);
-    let deaf = before.is_none() && *probed && !sender_hears && reports == 0 && refused < *packets;
-    if seen >= *packets && !deaf {
+    let reports = evidence.sender.report.map_or(0, |report| report.reports);
+    let hears = evidence.sender_hears || reports > 0;
+    let deaf = before.is_none() && evidence.probed && !hears && refused < packets;
+    if sum([counted.received, refused]) >= packets && !deaf {
         return None;
     }
-    if *short_ones_pass {
-        return place(
+    let (hop, what, advice) = match before {
+        _ if evidence.short_ones_pass => (
             Hop::Mtu,
             format!(
-                "packets of {length} bytes do not arrive at port {in_port} of {switch}, but short ones do"
+                "packets of {length} bytes do not arrive at port {port} of {switch}, but short ones do"
             ),
             format!(
-                "set the MTU of both ends of the link at port {in_port} of {switch} to {length} or more"
+                "set the MTU of both ends of the link at port {port} of {switch} to {length} or more"
             ),
-        );
-    }
-    match before {
-        None => place(
+        ),
+        None => (
             Hop::FirstPort,
+            format!("no packet from {host} arrives at port {port} of {switch}"),
             format!(
-                "no packet from {} arrives at port {in_port} of {switch}",
-                sender.host
-            ),
-            format!(
-                "check that the link is up, and that port {in_port} of {switch} is linked to {} as in the fabric file",
-                sender.host
+                "check that the link is up, and that port {port} of {switch} is linked to {host} as in the fabric file"
             ),
         ),
-        Some(before) => place(
-            Hop::Link,
-            format!(
-                "packets that leave {} by port {} do not arrive at port {in_port} of {switch}",
-                before.switch, before.out_port
-            ),
-            format!(
-                "check that the link between {} and {switch} is up, and joins the ports in the fabric file",
-                before.switch
-            ),
-        ),
-    }
+        Some(before) => {
+            let (from, exit) = (before.switch, &before.out_port);
+            (
+                Hop::Link,
+                format!(
+                    "packets that leave {from} by port {exit} do not arrive at port {port} of {switch}"
+                ),
+                format!(
+                    "check that the link between {from} and {switch} is up, and joins the ports in the fabric file"
+                ),
+            )
+        }
+    };
+    Some(found(hop, place, what, advice))
+}
+
+/// The advice for a switch that lacks entries of the job.
+fn sync(evidence: &Evidence<'_>) -> String {
+    let job = evidence.job;
+    format!("run `ultima fabric sync`: the switch lacks entries of job {job}")
 }
 
 fn in_ingress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Option<Diagnosis> {
-    let Evidence {
-        job,
-        path,
-        packets,
-        sender,
-        receiver,
-        ..
-    } = evidence;
-    let Step {
-        switch, in_port, ..
-    } = step;
-    let from = path.from;
-    let again = format!("run `ultima fabric sync`: the switch lacks entries of job {job}");
-    let place = |hop, what, advice| {
-        Some(Diagnosis {
-            hop,
-            place: at(step, in_port),
-            what,
-            advice,
-        })
-    };
-    if counted.received < *packets && counted.unknown_job >= *packets {
-        return place(
-            Hop::Admission,
-            format!("{switch} has no entry for job {job}"),
-            again,
-        );
-    }
-    if counted.received < *packets && counted.rejected >= *packets {
-        let (ip, port) = (receiver.ip, receiver.udp_port);
+    let (path, packets) = (evidence.path, evidence.packets);
+    let (sender, receiver) = (&evidence.sender, &evidence.receiver);
+    let (switch, port, from) = (step.switch, &step.in_port, path.from);
+    let (hop, what, advice) = if counted.received < packets && counted.unknown_job >= packets {
+        let job = evidence.job;
+        let what = format!("{switch} has no entry for job {job}");
+        (Hop::Admission, what, sync(evidence))
+    } else if counted.received < packets && counted.rejected >= packets {
         let rule = match path.by_group {
             true => String::new(),
-            false => format!(", or for the destination {ip}:{port}"),
+            false => format!(
+                ", or for the destination {}:{}",
+                receiver.ip, receiver.udp_port
+            ),
         };
-        return place(
+        (
             Hop::Admission,
             format!(
-                "{switch} rejects packets of rank {from} at port {in_port}: it has no entry for this source there{rule}"
+                "{switch} rejects packets of rank {from} at port {port}: it has no entry for this source there{rule}"
             ),
             format!(
-                "check that {} sends from {}; if it does, {again}",
-                sender.host, sender.ip
+                "check that {} sends from {}; if it does, {}",
+                sender.host,
+                sender.ip,
+                sync(evidence)
             ),
-        );
-    }
-    match path.by_group {
-        true if counted.replicated < *packets => place(
-            Hop::Group,
-            format!("{switch} admits packets of rank {from} but has no group for them"),
-            again,
-        ),
-        false if counted.unicast < *packets => place(
+        )
+    } else if path.by_group && counted.replicated < packets {
+        let what = format!("{switch} admits packets of rank {from} but has no group for them");
+        (Hop::Group, what, sync(evidence))
+    } else if !path.by_group && counted.unicast < packets {
+        (
             Hop::Route,
             format!(
                 "{switch} admits packets of rank {from} but has no route to {}",
                 receiver.ip
             ),
             "run `ultima fabric sync`: the switch lacks routes".to_owned(),
-        ),
-        _ => None,
-    }
+        )
+    } else {
+        return None;
+    };
+    Some(found(hop, at(step, port), what, advice))
 }
 
 fn in_egress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Option<Diagnosis> {
-    let Step {
-        switch, out_port, ..
-    } = step;
-    (counted.delivered < evidence.packets).then(|| Diagnosis {
-        hop: Hop::Egress,
-        place: at(step, out_port),
-        what: format!("{switch} routes the packets to port {out_port}, but none leaves egress"),
-        advice: format!("check that port {out_port} is up and that its queue is not always full"),
+    let (switch, port) = (step.switch, &step.out_port);
+    (counted.delivered < evidence.packets).then(|| {
+        found(
+            Hop::Egress,
+            at(step, port),
+            format!("{switch} routes the packets to port {port}, but none leaves egress"),
+            format!("check that port {port} is up and that its queue is not always full"),
+        )
     })
 }
 
@@ -278,88 +241,55 @@ fn copying(
     counted: &Counted,
     next: Option<&Step<'_>>,
 ) -> Option<Diagnosis> {
-    let Evidence {
-        job, path, packets, ..
-    } = evidence;
-    let Step {
-        switch,
-        out_port,
-        copies,
-        ..
-    } = step;
-    let lacks = |next: &Step<'_>| {
-        next.counted
-            .is_ok_and(|counted| counted.received < *packets)
-    };
+    let (packets, to) = (evidence.packets, evidence.path.to);
+    let (switch, port, copies) = (step.switch, &step.out_port, step.copies);
+    let lacks = |next: &Step<'_>| (next.counted).is_ok_and(|counted| counted.received < packets);
     if next.is_some_and(|next| !lacks(next)) {
         // The missing replicas are for others, or may be.
         return None;
     }
-    let again = format!("run `ultima fabric sync`: the switch lacks entries of job {job}");
-    let place = |hop, what, advice| {
-        Some(Diagnosis {
-            hop,
-            place: at(step, out_port),
-            what,
-            advice,
-        })
-    };
-    let to = path.to;
-    if next.is_none() && counted.unknown_rank >= *packets {
-        return place(
+    if next.is_none() && counted.unknown_rank >= packets {
+        return Some(found(
             Hop::Egress,
+            at(step, port),
             format!(
                 "{switch} drops the group's replica for rank {to}: it has no address for the rank"
             ),
-            again,
-        );
+            sync(evidence),
+        ));
     }
     let made = sum([counted.delivered, counted.own_copy, counted.unknown_rank]);
     // At least one replica per packet is missing.
-    if made.saturating_add(*packets) <= copies.saturating_mul(*packets) {
-        return place(
+    (made.saturating_add(packets) <= copies.saturating_mul(packets)).then(|| {
+        found(
             Hop::Group,
+            at(step, port),
             format!(
                 "the group of {switch} makes {} replicas of a packet instead of {copies}, none for rank {to}",
                 made / packets
             ),
-            format!("{again}; or check whether the queue of port {out_port} drops all replicas"),
-        );
-    }
-    None
+            format!(
+                "{}; or check whether the queue of port {port} drops all replicas",
+                sync(evidence)
+            ),
+        )
+    })
 }
 
 fn behind_the_last_switch(evidence: &Evidence<'_>) -> Diagnosis {
-    let Evidence {
-        path,
-        packets,
-        length,
-        short_ones_pass,
-        receiver,
-        receiver_hears,
-        steps,
-        ..
-    } = evidence;
-    let (to, host) = (path.to, receiver.host);
-    let last = steps.last();
+    let (packets, length, to) = (evidence.packets, evidence.length, evidence.path.to);
+    let (host, udp_port) = (evidence.receiver.host, evidence.receiver.udp_port);
+    let last = evidence.steps.last();
     let switch = last.map_or("the switch", |step| step.switch);
     let port = last.map(|step| step.out_port.clone()).unwrap_or_default();
     let place = last.map_or_else(Place::default, |step| at(step, &step.out_port));
-    let found = |hop, what, advice| Diagnosis {
-        hop,
-        place: place.clone(),
-        what,
-        advice,
-    };
-    let Some(report) = receiver.report else {
-        return found(
+    let (hop, what, advice) = match evidence.receiver.report {
+        None => (
             Hop::ReceiverSocket,
             format!("{switch} sends the packets to {host}, but rank {to} did not answer"),
             format!("check whether the agent of rank {to} on {host} is stopped or overloaded"),
-        );
-    };
-    if *short_ones_pass {
-        return found(
+        ),
+        Some(_) if evidence.short_ones_pass => (
             Hop::Mtu,
             format!(
                 "packets of {length} bytes leave {switch} by port {port} but do not arrive at {host}; short ones do"
@@ -367,55 +297,42 @@ fn behind_the_last_switch(evidence: &Evidence<'_>) -> Diagnosis {
             format!(
                 "set the MTU of both ends of the link to {length} or more, or start all agents with a smaller --slot-bytes"
             ),
-        );
-    }
-    if report.no_port >= *packets {
-        return found(
+        ),
+        Some(report) if report.no_port >= packets => (
             Hop::ReceiverSocket,
-            format!(
-                "the packets arrive at {host}, but no process listens on UDP port {}",
-                receiver.udp_port
-            ),
+            format!("the packets arrive at {host}, but no process listens on UDP port {udp_port}"),
             format!("check that the agent of rank {to} runs in the network namespace of {host}"),
-        );
-    }
-    if report.buffer_full >= *packets {
-        return found(
+        ),
+        Some(report) if report.buffer_full >= packets => (
             Hop::ReceiverSocket,
             format!("the packets arrive at {host}, but the socket buffer of rank {to} is full"),
             format!(
                 "raise net.core.rmem_max on {host}, or find out what blocks the agent of rank {to}"
             ),
-        );
-    }
-    if report.rejected >= *packets {
-        return found(
+        ),
+        Some(report) if report.rejected >= packets => (
             Hop::ReceiverSocket,
             format!(
                 "rank {to} on {host} rejects the packets: they are of another job, epoch or format"
             ),
             "check that all agents have the same version and joined the current job".to_owned(),
-        );
-    }
-    match receiver_hears {
-        true => found(
+        ),
+        Some(_) if evidence.receiver_hears => (
             Hop::ReceiverSocket,
             format!(
                 "{switch} sends the packets to {host}, which receives other packets but not these"
             ),
-            format!(
-                "check whether a firewall on {host} drops UDP port {}",
-                receiver.udp_port
-            ),
+            format!("check whether a firewall on {host} drops UDP port {udp_port}"),
         ),
-        false => found(
+        Some(_) => (
             Hop::Link,
             format!("packets that leave {switch} by port {port} do not arrive at {host}"),
             format!(
                 "check that the link is up, that {host} has the MAC and IPv4 address in the fabric file, and that no firewall there drops UDP"
             ),
         ),
-    }
+    };
+    found(hop, place, what, advice)
 }
 
 fn at(step: &Step<'_>, port: &Port) -> Place {

@@ -1,64 +1,69 @@
-//! Validates a fabric's YAML form and builds the [`Fabric`], or returns the first problem.
+//! Validates a fabric's YAML form and builds the [`Fabric`], or returns the first problem: switches
+//! here, hosts and links in files of their own.
 
+mod host;
+mod link;
 mod panel;
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde_yaml::Spanned;
 use ultima_api::MacAddr;
 use ultima_grpc::tls::{ClientTls, IdentityFiles};
-use ultima_link::{WireConfig, units};
 use ultima_p4runtime::tofino::Packing;
 
-use super::error::{FabricError, FabricProblem};
-use super::file::{
-    FabricFile, FlowFile, HostFile, LimitsFile, LinkFile, MOST_SWITCHES, ProtocolFile, ServerFile,
-    SwitchFile, TlsFile,
-};
-use super::link::{DEFAULT_MTU, Flow, FlowKind, Link, LinkEnd, MAX_MTU, MIN_MTU};
+use super::file::{FabricFile, LimitsFile, MOST_SWITCHES, ServerFile, SwitchFile, TlsFile};
+use super::link::{Flow, Link};
 use super::{Fabric, Host, HostId, Switch, SwitchId, SwitchPort, Trunk, Trunks};
-use crate::target::{Limits, Speed, TARGETS, Target, V1MODEL};
-use crate::{settings, yaml};
+use crate::target::{Limits, TARGETS, Target, V1MODEL};
+use crate::yaml::{self, LoadError, Text};
 
-/// Checks `file`; errors call it `source`.
-pub(super) fn check(file: FabricFile, source: &str) -> Result<Fabric, FabricError> {
+/// Checks the form of `text`.
+pub(super) fn check(text: &Text, file: FabricFile) -> Result<Fabric, LoadError> {
+    match file.switches.len() {
+        0 => return Err(text.fail("switches", "a fabric needs at least one switch")),
+        1..=MOST_SWITCHES => {}
+        many => {
+            let problem = format!("{many} switches; a fabric has at most {MOST_SWITCHES}");
+            return Err(text.fail("switches", problem));
+        }
+    }
     let mut checker = Checker {
-        source,
-        ..Checker::default()
+        text,
+        switches: Vec::new(),
+        hosts: Vec::new(),
+        links: Vec::new(),
+        trunks: Vec::new(),
+        traffic: Vec::new(),
+        named: HashMap::new(),
+        macs: HashMap::new(),
+        ips: HashMap::new(),
+        linked: HashMap::new(),
+        linked_hosts: HashMap::new(),
     };
-    if file.switches.value.is_empty() {
-        return Err(checker.fail(&file.switches, "switches".into(), FabricProblem::NoSwitches));
-    }
-    if file.switches.value.len() > MOST_SWITCHES {
-        let problem = FabricProblem::TooManySwitches {
-            switches: file.switches.value.len(),
-            most: MOST_SWITCHES,
-        };
-        return Err(checker.fail(&file.switches, "switches".into(), problem));
-    }
-    for (index, switch) in file.switches.value.iter().enumerate() {
+    for (index, switch) in file.switches.iter().enumerate() {
         checker.switch(index, switch)?;
     }
-    for (index, host) in file.hosts.value.iter().enumerate() {
+    for (index, host) in file.hosts.iter().enumerate() {
         checker.host(index, host)?;
     }
-    for (index, link) in file.links.value.iter().enumerate() {
+    for (index, link) in file.links.iter().enumerate() {
         checker.link(index, link)?;
     }
     for (index, flow) in file.traffic.iter().enumerate() {
         checker.flow(index, flow)?;
     }
-    checker.finish(&file)
+    checker.finish()
 }
 
 /// The accepted elements, and the names and ports that are taken.
-#[derive(Default)]
 struct Checker<'a> {
-    source: &'a str,
+    text: &'a Text,
     switches: Vec<Switch>,
-    hosts: Vec<UnlinkedHost>,
+    /// Their ports are unknown before the links are checked.
+    hosts: Vec<Host>,
     links: Vec<Link>,
     trunks: Vec<Trunk>,
     traffic: Vec<Flow>,
@@ -67,6 +72,8 @@ struct Checker<'a> {
     ips: HashMap<Ipv4Addr, usize>,
     /// The link at each port, by its index in the file.
     linked: HashMap<SwitchPort, usize>,
+    /// The link of each host, by its index in the file.
+    linked_hosts: HashMap<HostId, usize>,
 }
 
 /// The element behind a name.
@@ -76,47 +83,36 @@ enum Node {
     Host(HostId),
 }
 
-/// A host before its link is known.
-struct UnlinkedHost {
-    name: String,
-    mac: MacAddr,
-    ip: Ipv4Addr,
-    ranks: u16,
-    udp_port: u16,
-    /// The link, by its index in the file, and the switch port at its other end.
-    attached: Option<(usize, SwitchPort)>,
-}
-
 /// The default P4Runtime port of a fabric's first switch, as IANA assigned it; the other switches'
 /// defaults count up from it.
 const GRPC_PORT: usize = 9559;
 
 impl Checker<'_> {
-    fn fail<T>(&self, at: &Spanned<T>, field: String, problem: FabricProblem) -> FabricError {
-        yaml::invalid(self.source, at, field, problem)
+    fn fail(&self, field: &str, problem: impl Display) -> LoadError {
+        self.text.fail(field, problem)
     }
 
-    fn name(&mut self, name: &Spanned<String>, field: &str, node: Node) -> Result<(), FabricError> {
-        if !ultima_api::is_name(&name.value) {
-            let problem = FabricProblem::Name(name.value.clone());
-            return Err(self.fail(name, format!("{field}.name"), problem));
-        }
-        if let Some(other) = self.named.get(&name.value) {
-            let other = match other {
-                Node::Switch(id) => format!("switches[{}]", id.0),
-                Node::Host(id) => format!("hosts[{}]", id.0),
-            };
-            let problem = FabricProblem::NameTaken {
-                name: name.value.clone(),
-                other,
-            };
-            return Err(self.fail(name, format!("{field}.name"), problem));
-        }
-        self.named.insert(name.value.clone(), node);
-        Ok(())
+    /// Reports a problem of a switch or host as a whole, at its name.
+    fn fail_whole(&self, field: &str, problem: impl Display) -> LoadError {
+        let place = self.text.place(&format!("{field}.name"));
+        LoadError::at(&place, field, problem)
     }
 
-    fn switch(&mut self, index: usize, file: &SwitchFile) -> Result<(), FabricError> {
+    fn name(&mut self, name: &str, field: &str, node: Node) -> Result<(), LoadError> {
+        let at = format!("{field}.name");
+        yaml::check_name(name).map_err(|problem| self.fail(&at, problem))?;
+        let other = match self.named.insert(name.to_owned(), node) {
+            None => return Ok(()),
+            Some(Node::Switch(id)) => format!("switches[{}]", id.0),
+            Some(Node::Host(id)) => format!("hosts[{}]", id.0),
+        };
+        let problem = format!(
+            "duplicate name {name}, first used by {other}; names are unique among switches and hosts"
+        );
+        Err(self.fail(&at, problem))
+    }
+
+    fn switch(&mut self, index: usize, file: &SwitchFile) -> Result<(), LoadError> {
         let field = format!("switches[{index}]");
         self.name(&file.name, &field, Node::Switch(SwitchId(index)))?;
 
@@ -126,43 +122,42 @@ impl Checker<'_> {
         };
         let grpc = match &file.grpc {
             None => format!("127.0.0.1:{}", GRPC_PORT + index),
-            Some(grpc) if is_authority(&grpc.value) => grpc.value.clone(),
+            Some(grpc) if is_authority(grpc) => grpc.clone(),
             Some(grpc) => {
-                let problem = FabricProblem::Grpc(grpc.value.clone());
-                return Err(self.fail(grpc, format!("{field}.grpc"), problem));
+                let problem = format!(
+                    "invalid address {grpc:?}; use HOST:PORT of the P4Runtime server, such as 127.0.0.1:9559"
+                );
+                return Err(self.fail(&format!("{field}.grpc"), problem));
             }
         };
-        let device_id = match &file.device_id {
-            None => index as u64 + 1,
-            Some(id) if id.value != 0 => id.value,
-            Some(id) => {
-                let field = format!("{field}.device_id");
-                return Err(self.fail(id, field, FabricProblem::DeviceId));
-            }
-        };
+        let id_field = format!("{field}.device_id");
+        let device_id = file.device_id.unwrap_or(index as u64 + 1);
+        if device_id == 0 {
+            let problem = "device_id 0 is reserved in P4Runtime; use the switch's id, 1 or above";
+            return Err(self.fail(&id_field, problem));
+        }
         let same = |other: &&Switch| other.grpc == grpc && other.device_id == device_id;
         if let Some(other) = self.switches.iter().find(same) {
-            let problem = FabricProblem::DeviceTaken {
-                device_id,
-                grpc,
-                other: other.name.clone(),
-            };
-            return Err(match &file.device_id {
-                Some(id) => self.fail(id, format!("{field}.device_id"), problem),
-                None => self.fail(&file.name, field, problem),
+            let problem = format!(
+                "duplicate device {device_id} at {grpc}, first used by {}; give each switch its own",
+                other.name
+            );
+            return Err(match file.device_id {
+                Some(_) => self.fail(&id_field, problem),
+                None => self.fail_whole(&field, problem),
             });
         }
         let limits = self.limits(&field, target, &file.limits)?;
         let panel = self.panel(&field, target, file)?;
         let tls = file.tls.as_ref().map(|file| self.tls(&field, file));
         self.switches.push(Switch {
-            name: file.name.value.clone(),
+            name: file.name.clone(),
             target,
             limits,
             grpc,
             device_id,
             tls: tls.transpose()?,
-            packing: match file.server.as_ref().map(|server| server.value) {
+            packing: match file.server {
                 None | Some(ServerFile::Stratum) => Packing::Stratum,
                 Some(ServerFile::Pi) => Packing::Pi,
             },
@@ -172,33 +167,36 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn tls(&self, field: &str, file: &TlsFile) -> Result<ClientTls, FabricError> {
-        let folder = Path::new(self.source).parent().unwrap_or(Path::new(""));
-        let path = |path: &Spanned<PathBuf>| folder.join(&path.value);
+    fn tls(&self, field: &str, file: &TlsFile) -> Result<ClientTls, LoadError> {
+        let field = format!("{field}.tls");
+        let folder = Path::new(self.text.name())
+            .parent()
+            .unwrap_or(Path::new(""));
         let identity = match (&file.cert, &file.key) {
             (Some(cert), Some(key)) => Some(IdentityFiles {
-                cert: path(cert),
-                key: path(key),
+                cert: folder.join(cert),
+                key: folder.join(key),
             }),
             (None, None) => None,
-            (Some(at), None) | (None, Some(at)) => {
-                return Err(self.fail(at, format!("{field}.tls"), FabricProblem::HalfIdentity));
+            (cert, _) => {
+                let given = if cert.is_some() { "cert" } else { "key" };
+                let place = self.text.place(&format!("{field}.{given}"));
+                let problem = "a client certificate needs both `cert` and `key`";
+                return Err(LoadError::at(&place, &field, problem));
             }
         };
-        ClientTls::load(&path(&file.ca), identity.as_ref()).map_err(|error| {
-            let problem = FabricProblem::Tls(error.to_string());
-            self.fail(&file.ca, format!("{field}.tls"), problem)
+        ClientTls::load(&folder.join(&file.ca), identity.as_ref()).map_err(|error| {
+            let place = self.text.place(&format!("{field}.ca"));
+            LoadError::at(&place, &field, error)
         })
     }
 
-    fn target(&self, field: &str, name: &Spanned<String>) -> Result<&'static Target, FabricError> {
-        Target::by_name(&name.value).ok_or_else(|| {
+    fn target(&self, field: &str, name: &str) -> Result<&'static Target, LoadError> {
+        Target::by_name(name).ok_or_else(|| {
             let known: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
-            let problem = FabricProblem::Target {
-                name: name.value.clone(),
-                known: known.join(", "),
-            };
-            self.fail(name, format!("{field}.target"), problem)
+            let known = known.join(", ");
+            let problem = format!("unknown target {name:?}; known targets: {known}");
+            self.fail(&format!("{field}.target"), problem)
         })
     }
 
@@ -207,312 +205,40 @@ impl Checker<'_> {
         field: &str,
         target: &'static Target,
         file: &LimitsFile,
-    ) -> Result<Limits, FabricError> {
-        let limit = |name: &str, given: &Option<Spanned<u32>>, most: u32| match given {
+    ) -> Result<Limits, LoadError> {
+        let limit = |name: &str, given: Option<u32>, most: u32| match given {
             None => Ok(most),
-            Some(given) if (1..=most).contains(&given.value) => Ok(given.value),
-            Some(given) => {
-                let problem = FabricProblem::Limit {
-                    value: given.value,
-                    target: target.name,
-                    most,
-                };
-                Err(self.fail(given, format!("{field}.limits.{name}"), problem))
+            Some(value) if (1..=most).contains(&value) => Ok(value),
+            Some(value) => {
+                let target = target.name;
+                let problem = format!("{value} is out of range; target {target} takes 1 to {most}");
+                Err(self.fail(&format!("{field}.limits.{name}"), problem))
             }
         };
+        let own = target.limits;
         Ok(Limits {
-            groups: limit("groups", &file.groups, target.limits.groups)?,
-            group_replicas: limit(
-                "group_replicas",
-                &file.group_replicas,
-                target.limits.group_replicas,
-            )?,
-            nodes: limit("nodes", &file.nodes, target.limits.nodes)?,
+            groups: limit("groups", file.groups, own.groups)?,
+            group_replicas: limit("group_replicas", file.group_replicas, own.group_replicas)?,
+            nodes: limit("nodes", file.nodes, own.nodes)?,
         })
     }
 
-    fn host(&mut self, index: usize, file: &HostFile) -> Result<(), FabricError> {
-        let field = format!("hosts[{index}]");
-        self.name(&file.name, &field, Node::Host(HostId(index)))?;
-        let mac = self.mac(index, &field, &file.mac)?;
-        let ip = self.ip(index, &field, &file.ip)?;
-
-        let ranks = file.ranks.as_ref().map_or(1, |ranks| ranks.value);
-        if let (0, Some(at)) = (ranks, &file.ranks) {
-            return Err(self.fail(at, format!("{field}.ranks"), FabricProblem::NoRanks));
-        }
-        let udp_port = file
-            .udp_port
-            .as_ref()
-            .map_or(ultima_wire::UDP_PORT, |port| port.value);
-        let highest = u16::MAX - (ranks - 1);
-        if !(1..=highest).contains(&udp_port) {
-            let problem = FabricProblem::UdpPort {
-                first: udp_port,
-                ranks,
-                highest,
-            };
-            return Err(match (&file.udp_port, &file.ranks) {
-                (Some(at), _) => self.fail(at, format!("{field}.udp_port"), problem),
-                (None, Some(at)) => self.fail(at, format!("{field}.ranks"), problem),
-                (None, None) => self.fail(&file.name, field, problem),
-            });
-        }
-        self.hosts.push(UnlinkedHost {
-            name: file.name.value.clone(),
-            mac,
-            ip,
-            ranks,
-            udp_port,
-            attached: None,
-        });
-        Ok(())
-    }
-
-    fn mac(
-        &mut self,
-        index: usize,
-        field: &str,
-        text: &Spanned<String>,
-    ) -> Result<MacAddr, FabricError> {
-        let field = format!("{field}.mac");
-        let mac: MacAddr = text.value.parse().map_err(|error| {
-            let problem = FabricProblem::Mac {
-                text: text.value.clone(),
-                error,
-            };
-            self.fail(text, field.clone(), problem)
-        })?;
-        if !mac.is_station() {
-            return Err(self.fail(text, field, FabricProblem::MacNotStation(mac)));
-        }
-        if let Some(other) = self.macs.insert(mac, index) {
-            let other = self.hosts[other].name.clone();
-            return Err(self.fail(text, field, FabricProblem::MacTaken { mac, other }));
-        }
-        Ok(mac)
-    }
-
-    fn ip(
-        &mut self,
-        index: usize,
-        field: &str,
-        text: &Spanned<String>,
-    ) -> Result<Ipv4Addr, FabricError> {
-        let field = format!("{field}.ip");
-        let ip: Ipv4Addr = text
-            .value
-            .parse()
-            .map_err(|_| self.fail(text, field.clone(), FabricProblem::Ip(text.value.clone())))?;
-        if ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.is_broadcast() {
-            return Err(self.fail(text, field, FabricProblem::IpNotHost(ip)));
-        }
-        if let Some(other) = self.ips.insert(ip, index) {
-            let other = self.hosts[other].name.clone();
-            return Err(self.fail(text, field, FabricProblem::IpTaken { ip, other }));
-        }
-        Ok(ip)
-    }
-
-    fn link(&mut self, index: usize, file: &LinkFile) -> Result<(), FabricError> {
-        let field = format!("links[{index}].ends");
-        let [first, second] = file.ends.value.as_slice() else {
-            let problem = FabricProblem::Ends(file.ends.value.len());
-            return Err(self.fail(&file.ends, field, problem));
-        };
-        let ends = [
-            self.end(index, &field, first)?,
-            self.end(index, &field, second)?,
-        ];
-        match ends {
-            [LinkEnd::Host(a), LinkEnd::Host(b)] => {
-                let name = |host: HostId| self.hosts[host.0].name.clone();
-                let problem = FabricProblem::HostToHost(name(a), name(b));
-                return Err(self.fail(&file.ends, field, problem));
-            }
-            [LinkEnd::Host(host), LinkEnd::Port(port)]
-            | [LinkEnd::Port(port), LinkEnd::Host(host)] => {
-                self.hosts[host.0].attached = Some((index, port));
-            }
-            [LinkEnd::Port(a), LinkEnd::Port(b)] if a.switch == b.switch => {
-                let problem = FabricProblem::Loop(self.switches[a.switch.0].name.clone());
-                return Err(self.fail(&file.ends, field, problem));
-            }
-            [LinkEnd::Port(_), LinkEnd::Port(_)] => {}
-        }
-        let mtu = self.mtu(index, file)?;
-        let speed = (self.speed(ends)).map_err(|problem| self.fail(&file.ends, field, problem))?;
-        let wires = self.wires(index, file, speed)?;
-        if let [LinkEnd::Port(a), LinkEnd::Port(b)] = ends {
-            let rate = wires.iter().filter_map(|wire| wire.rate).min();
-            let ends = [a, b];
-            self.trunks.push(Trunk { ends, rate });
-        }
-        self.links.push(Link {
-            ends,
-            mtu,
-            wires,
-            speed,
-        });
-        Ok(())
-    }
-
-    fn mtu(&self, index: usize, file: &LinkFile) -> Result<u16, FabricError> {
-        let Some(given) = &file.mtu else {
-            return Ok(DEFAULT_MTU);
-        };
-        let mtu = u16::try_from(given.value).ok();
-        mtu.filter(|mtu| (MIN_MTU..=MAX_MTU).contains(mtu))
-            .ok_or_else(|| {
-                let problem = FabricProblem::Mtu(given.value);
-                self.fail(given, format!("links[{index}].mtu"), problem)
-            })
-    }
-
-    /// The wire of each direction. A link between front-panel ports has their speed as its rate,
-    /// unless the file gives it a lower one.
-    fn wires(
-        &self,
-        index: usize,
-        file: &LinkFile,
-        speed: Option<Speed>,
-    ) -> Result<[WireConfig; 2], FabricError> {
-        let field = format!("links[{index}]");
-        let both = settings::change(file.settings(), self.source, &field)?;
-        let wire = |name: &str, own: &settings::Settings| {
-            let field = format!("{field}.{name}");
-            let own = own.iter().map(|(name, values)| (name.as_str(), values));
-            let own = settings::change(own, self.source, &field)?;
-            let mut wire = WireConfig {
-                rate: speed.map(Speed::bits_per_second),
-                ..WireConfig::default()
-            };
-            both.apply(&mut wire);
-            own.apply(&mut wire);
-            if let (Some(rate), Some(speed)) = (wire.rate, speed)
-                && rate > speed.bits_per_second()
-            {
-                let problem = FabricProblem::RateOverSpeed { rate, speed };
-                return Err(self.fail(&file.ends, format!("{field}.rate"), problem));
-            }
-            wire.validate()
-                .map_err(|problem| self.fail(&file.ends, field, problem.into()))?;
-            Ok(wire)
-        };
-        Ok([wire("a_to_b", &file.a_to_b)?, wire("b_to_a", &file.b_to_a)?])
-    }
-
-    fn flow(&mut self, index: usize, file: &FlowFile) -> Result<(), FabricError> {
-        let field = format!("traffic[{index}]");
-        let host = |name: &Spanned<String>, end: &str| match self.named.get(&name.value) {
-            Some(Node::Host(id)) => Ok(*id),
-            _ => {
-                let problem = FabricProblem::NoHost(name.value.clone());
-                Err(self.fail(name, format!("{field}.{end}"), problem))
-            }
-        };
-        let (from, to) = (host(&file.from, "from")?, host(&file.to, "to")?);
-        if from == to {
-            let problem = FabricProblem::ToItself(file.to.value.clone());
-            return Err(self.fail(&file.to, format!("{field}.to"), problem));
-        }
-        let kind = match (file.protocol, &file.rate) {
-            (ProtocolFile::Udp, Some(text)) => FlowKind::Udp {
-                rate: units::bit_rate(&text.value).map_err(|error| {
-                    let problem = FabricProblem::Rate(error);
-                    self.fail(text, format!("{field}.rate"), problem)
-                })?,
-            },
-            (ProtocolFile::Udp, None) => {
-                return Err(self.fail(&file.from, field, FabricProblem::NoRate));
-            }
-            (ProtocolFile::Tcp, None) => FlowKind::Tcp,
-            (ProtocolFile::Tcp, Some(text)) => {
-                return Err(self.fail(text, format!("{field}.rate"), FabricProblem::TcpRate));
-            }
-        };
-        self.traffic.push(Flow { from, to, kind });
-        Ok(())
-    }
-
-    fn end(
-        &mut self,
-        link: usize,
-        field: &str,
-        text: &Spanned<String>,
-    ) -> Result<LinkEnd, FabricError> {
-        let end = self.end_named(link, &text.value);
-        end.map_err(|problem| self.fail(text, field.to_owned(), problem))
-    }
-
-    fn end_named(&mut self, link: usize, text: &str) -> Result<LinkEnd, FabricProblem> {
-        let (name, port) = match text.split_once('/') {
-            Some((name, port)) => (name, Some(port)),
-            None => (text, None),
-        };
-        match (self.named.get(name), port) {
-            (None, _) => Err(FabricProblem::UnknownEnd(name.to_owned())),
-            (Some(&Node::Switch(switch)), None) => Err(FabricProblem::EndWithoutPort {
-                switch: name.to_owned(),
-                port: self.switches[switch.0].target.ports.example(),
-            }),
-            (Some(Node::Host(_)), Some(_)) => Err(FabricProblem::HostWithPort(name.to_owned())),
-            (Some(&Node::Host(id)), None) => match self.hosts[id.0].attached {
-                None => Ok(LinkEnd::Host(id)),
-                Some((other, _)) => Err(FabricProblem::HostTaken {
-                    host: name.to_owned(),
-                    other: format!("links[{other}]"),
-                }),
-            },
-            (Some(&Node::Switch(switch)), Some(port)) => {
-                let port = self.port_number(switch, port)?;
-                let end = SwitchPort { switch, port };
-                if let Some(other) = self.linked.get(&end) {
-                    return Err(FabricProblem::PortTaken {
-                        end: text.to_owned(),
-                        other: format!("links[{other}]"),
-                    });
-                }
-                self.linked.insert(end, link);
-                Ok(LinkEnd::Port(end))
-            }
-        }
-    }
-
     /// Checks what depends on all links, and builds the fabric.
-    fn finish(mut self, file: &FabricFile) -> Result<Fabric, FabricError> {
-        let mut hosts = Vec::with_capacity(self.hosts.len());
+    fn finish(mut self) -> Result<Fabric, LoadError> {
         for (index, host) in self.hosts.iter().enumerate() {
-            let Some((_, attached)) = host.attached else {
-                let name = &file.hosts.value[index].name;
-                let problem = FabricProblem::NoLink(host.name.clone());
-                return Err(self.fail(name, format!("hosts[{index}]"), problem));
-            };
-            let UnlinkedHost {
-                ref name,
-                mac,
-                ip,
-                ranks,
-                udp_port,
-                ..
-            } = *host;
-            hosts.push(Host {
-                name: name.clone(),
-                mac,
-                ip,
-                ranks,
-                udp_port,
-                attached,
-            });
+            if !self.linked_hosts.contains_key(&HostId(index)) {
+                let name = &host.name;
+                let problem = format!("host {name} has no link; add one such as [{name}, s1/1]");
+                return Err(self.fail_whole(&format!("hosts[{index}]"), problem));
+            }
         }
         let trunks = Trunks::new(self.switches.len(), std::mem::take(&mut self.trunks));
-        if let Some(missed) = trunks.first_missed() {
-            let problem = FabricProblem::Disconnected {
-                from: self.switches[0].name.clone(),
-                to: self.switches[missed.0].name.clone(),
-            };
-            let name = &file.switches.value[missed.0].name;
-            return Err(self.fail(name, format!("switches[{}]", missed.0), problem));
+        if let Some(SwitchId(missed)) = trunks.first_missed() {
+            let (from, to) = (&self.switches[0].name, &self.switches[missed].name);
+            let problem = format!(
+                "no path leads from {from} to {to}; add a trunk such as [{from}/9, {to}/9]"
+            );
+            return Err(self.fail_whole(&format!("switches[{missed}]"), problem));
         }
         let host = |(name, node)| match node {
             Node::Host(id) => Some((name, id)),
@@ -520,7 +246,7 @@ impl Checker<'_> {
         };
         Ok(Fabric {
             switches: self.switches,
-            hosts,
+            hosts: self.hosts,
             host_names: self.named.into_iter().filter_map(host).collect(),
             links: self.links,
             linked: self.linked,
@@ -535,17 +261,13 @@ fn is_authority(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else {
         return false;
     };
-    let host_is_plausible = match host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-    {
+    let v6 = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let is_plausible = match v6 {
         Some(v6) => v6.parse::<std::net::Ipv6Addr>().is_ok(),
         None => {
-            !host.is_empty()
-                && host
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+            let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            !host.is_empty() && host.bytes().all(is_usual)
         }
     };
-    host_is_plausible && port.parse::<u16>().is_ok_and(|port| port != 0)
+    is_plausible && port.parse::<u16>().is_ok_and(|port| port != 0)
 }

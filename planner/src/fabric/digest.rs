@@ -1,120 +1,69 @@
 //! The digest of the fabric settings that all controllers of a fabric must share.
 
-use serde::Serialize;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Fabric, LinkEnd, SwitchPort};
-
-/// The hashed settings: those that become entries on switches, choose paths or name elements.
-/// Excludes how a controller reaches switches (address, TLS), which may differ, and settings for
-/// labs only. Keeps names and the file's order, because plans depend on both.
-#[derive(Serialize)]
-struct Canonical<'a> {
-    switches: Vec<Switch<'a>>,
-    hosts: Vec<Host<'a>>,
-    links: Vec<Link>,
-}
-
-#[derive(Serialize)]
-struct Switch<'a> {
-    name: &'a str,
-    target: &'a str,
-    device_id: u64,
-    /// Groups, replicas of a group, nodes.
-    limits: [u32; 3],
-    line_rate_queues: bool,
-    /// Front-panel ports: device port, position, speed, FEC, autonegotiation.
-    ports: Vec<(u16, String, String, String, Option<bool>)>,
-}
-
-#[derive(Serialize)]
-struct Host<'a> {
-    name: &'a str,
-    mac: String,
-    ip: String,
-    ranks: u16,
-    udp_port: u16,
-    attached: String,
-}
-
-#[derive(Serialize)]
-struct Link {
-    ends: [String; 2],
-    mtu: u16,
-    /// Both directions.
-    wires: [Wire; 2],
-}
-
-#[derive(Serialize)]
-struct Wire {
-    rate: Option<u64>,
-    delay_ns: u128,
-    queue_bytes: u64,
-    queue_packets: Option<u32>,
-}
+use super::{Fabric, FrontPanel, Host, Link, LinkEnd, Switch, SwitchPort};
 
 impl Fabric {
-    /// A digest of the settings that all controllers of a fabric must share, never 0. Files with the
-    /// same settings in other words, or with other addresses of switches, have the same digest.
+    /// A digest of the settings that all controllers of a fabric must share, never 0: those that
+    /// become entries on switches, choose paths or name elements. Keeps names and the file's order,
+    /// because plans depend on both. Excludes how a controller reaches switches (address, TLS),
+    /// which may differ, and settings for labs only.
     pub fn digest(&self) -> u64 {
-        let text =
-            serde_json::to_vec(&self.canonical()).expect("numbers, names and lists of these");
-        let digest = Sha256::digest(text);
+        let switches: Vec<Value> = self.switches.iter().map(switch).collect();
+        let hosts: Vec<Value> = self.hosts.iter().map(|it| self.host_settings(it)).collect();
+        let links: Vec<Value> = self.links.iter().map(|it| self.link_settings(it)).collect();
+        let digest = Sha256::digest(json!([switches, hosts, links]).to_string());
         let first: [u8; 8] = digest[..8].try_into().expect("a digest has 32 bytes");
         u64::from_be_bytes(first).max(1)
     }
 
-    fn canonical(&self) -> Canonical<'_> {
-        let switches = self.switches.iter().map(|switch| Switch {
-            name: &switch.name,
-            target: switch.target.name,
-            device_id: switch.device_id,
-            limits: [
-                switch.limits.groups,
-                switch.limits.group_replicas,
-                switch.limits.nodes,
-            ],
-            line_rate_queues: switch.line_rate_queues,
-            ports: (switch.panel.iter().flat_map(|panel| panel.ports()))
-                .map(|(number, port)| {
-                    let set = port.settings;
-                    let (speed, fec) = (set.speed.to_string(), set.fec.to_string());
-                    (number.0, port.at.to_string(), speed, fec, set.autoneg)
-                })
-                .collect(),
+    fn host_settings(&self, host: &Host) -> Value {
+        let (mac, ip) = (host.mac.to_string(), host.ip.to_string());
+        let attached = self.number_of(host.attached);
+        json!([host.name, mac, ip, host.ranks, host.udp_port, attached])
+    }
+
+    fn link_settings(&self, link: &Link) -> Value {
+        let ends = link.ends.map(|end| match end {
+            LinkEnd::Host(host) => self.host(host).name.clone(),
+            LinkEnd::Port(port) => self.number_of(port),
         });
-        let hosts = self.hosts.iter().map(|host| Host {
-            name: &host.name,
-            mac: host.mac.to_string(),
-            ip: host.ip.to_string(),
-            ranks: host.ranks,
-            udp_port: host.udp_port,
-            attached: self.number_of(host.attached),
+        let wires = link.wires.each_ref().map(|wire| {
+            let delay = wire.delay.as_nanos().to_string();
+            json!([wire.rate, delay, wire.queue_bytes, wire.queue_packets])
         });
-        let links = self.links.iter().map(|link| Link {
-            ends: link.ends.map(|end| match end {
-                LinkEnd::Host(host) => self.host(host).name.clone(),
-                LinkEnd::Port(port) => self.number_of(port),
-            }),
-            mtu: link.mtu,
-            wires: link.wires.each_ref().map(|wire| Wire {
-                rate: wire.rate,
-                delay_ns: wire.delay.as_nanos(),
-                queue_bytes: wire.queue_bytes,
-                queue_packets: wire.queue_packets,
-            }),
-        });
-        Canonical {
-            switches: switches.collect(),
-            hosts: hosts.collect(),
-            links: links.collect(),
-        }
+        json!([ends, link.mtu, wires])
     }
 
     /// A port's name by its number.
     fn number_of(&self, at: SwitchPort) -> String {
         format!("{}/{}", self.switch(at.switch).name, at.port)
     }
+}
+
+fn switch(switch: &Switch) -> Value {
+    let ports = switch.panel.iter().flat_map(FrontPanel::ports);
+    let ports = ports.map(|(number, port)| {
+        let (at, set) = (port.at.to_string(), port.settings);
+        json!([
+            number.0,
+            at,
+            set.speed.to_string(),
+            set.fec.to_string(),
+            set.autoneg
+        ])
+    });
+    let limits = switch.limits;
+    json!([
+        switch.name,
+        switch.target.name,
+        switch.device_id,
+        [limits.groups, limits.group_replicas, limits.nodes],
+        switch.line_rate_queues,
+        ports.collect::<Vec<_>>(),
+    ])
 }
 
 #[cfg(test)]

@@ -22,14 +22,14 @@ pub(super) const MOST_SWITCHES: usize = 1024;
 #[serde(deny_unknown_fields)]
 pub(super) struct FabricFile {
     /// The switches. Their order defines the default device ids and addresses.
-    #[schemars(with = "Vec<SwitchFile>", length(min = 1, max = MOST_SWITCHES))]
-    pub switches: Spanned<Vec<SwitchFile>>,
+    #[schemars(length(min = 1, max = MOST_SWITCHES))]
+    pub switches: Vec<SwitchFile>,
     /// The hosts, each linked to one port of a switch.
-    #[schemars(with = "Vec<HostFile>", length(min = 1))]
-    pub hosts: Spanned<Vec<HostFile>>,
+    #[schemars(length(min = 1))]
+    pub hosts: Vec<HostFile>,
     /// The links.
-    #[schemars(with = "Vec<LinkFile>", length(min = 1))]
-    pub links: Spanned<Vec<LinkFile>>,
+    #[schemars(length(min = 1))]
+    pub links: Vec<LinkFile>,
     /// Background traffic, which runs as long as a lab.
     #[serde(default)]
     pub traffic: Vec<FlowFile>,
@@ -39,18 +39,16 @@ pub(super) struct FabricFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct SwitchFile {
     /// The name, unique among switches and hosts.
-    #[schemars(with = "String", regex(pattern = yaml::NAME))]
-    pub name: Spanned<String>,
+    #[schemars(regex(pattern = yaml::NAME))]
+    pub name: String,
     /// The kind of switch. Default: v1model.
     #[serde(default)]
     #[schemars(schema_with = "target_schema")]
-    pub target: Option<Spanned<String>>,
+    pub target: Option<String>,
     /// HOST:PORT of the P4Runtime server. Default: 127.0.0.1 with ports from 9559.
-    #[schemars(with = "Option<String>")]
-    pub grpc: Option<Spanned<String>>,
+    pub grpc: Option<String>,
     /// P4Runtime's device id. Default: ids from 1.
-    #[schemars(with = "Option<u64>")]
-    pub device_id: Option<Spanned<u64>>,
+    pub device_id: Option<u64>,
     /// TLS of the P4Runtime server.
     pub tls: Option<TlsFile>,
     /// True if the ports' queues drain at their links' rates. Default: depends on the target.
@@ -60,24 +58,19 @@ pub(super) struct SwitchFile {
     #[schemars(with = "Option<LimitsFile>")]
     pub limits: LimitsFile,
     /// The vendor of a Tofino's P4Runtime server.
-    #[schemars(with = "Option<ServerFile>")]
-    pub server: Option<Spanned<ServerFile>>,
+    pub server: Option<ServerFile>,
     /// The front panel's wiring: the board's name, or the first device port of each connector.
     #[serde(default)]
     #[schemars(schema_with = "port_map_schema")]
-    pub port_map: Option<Spanned<PortMapFile>>,
+    pub port_map: Option<PortMapFile>,
     /// The default speed of the switch's ports.
-    #[schemars(with = "Option<String>")]
-    pub speed: Option<Spanned<String>>,
+    pub speed: Option<String>,
     /// The default forward error correction.
-    #[schemars(with = "Option<String>")]
-    pub fec: Option<Spanned<String>>,
+    pub fec: Option<String>,
     /// True if ports negotiate their speed with the other end.
-    #[schemars(with = "Option<bool>")]
-    pub autoneg: Option<Spanned<bool>>,
+    pub autoneg: Option<bool>,
     /// Settings of single ports, or of all channels of a connector.
-    #[schemars(with = "Option<Vec<PortFile>>")]
-    pub ports: Option<Spanned<Vec<PortFile>>>,
+    pub ports: Option<Vec<PortFile>>,
 }
 
 /// The vendor of a Tofino's P4Runtime server.
@@ -93,14 +86,11 @@ pub(super) enum ServerFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct TlsFile {
     /// The trusted certificate authorities.
-    #[schemars(with = "String")]
-    pub ca: Spanned<PathBuf>,
+    pub ca: PathBuf,
     /// The client certificate.
-    #[schemars(with = "Option<String>")]
-    pub cert: Option<Spanned<PathBuf>>,
+    pub cert: Option<PathBuf>,
     /// The key of the client certificate.
-    #[schemars(with = "Option<String>")]
-    pub key: Option<Spanned<PathBuf>>,
+    pub key: Option<PathBuf>,
 }
 
 /// Limits below the target's, for switches that share their replication engine with other uses.
@@ -108,34 +98,30 @@ pub(super) struct TlsFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitsFile {
     /// Multicast groups.
-    #[schemars(with = "Option<u32>")]
-    pub groups: Option<Spanned<u32>>,
+    pub groups: Option<u32>,
     /// Replicas (port and RID) of one group.
-    #[schemars(with = "Option<u32>")]
-    pub group_replicas: Option<Spanned<u32>>,
+    pub group_replicas: Option<u32>,
     /// Nodes over all groups.
-    #[schemars(with = "Option<u32>")]
-    pub nodes: Option<Spanned<u32>>,
+    pub nodes: Option<u32>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HostFile {
     /// The name, unique among switches and hosts.
-    #[schemars(with = "String", regex(pattern = yaml::NAME))]
-    pub name: Spanned<String>,
+    #[schemars(regex(pattern = yaml::NAME))]
+    pub name: String,
     /// The MAC address: six hexadecimal octets with colons, quoted.
-    #[schemars(with = "String")]
-    pub mac: Spanned<String>,
+    pub mac: String,
     /// The IPv4 address in the fabric.
-    #[schemars(with = "String", extend("format" = "ipv4"))]
-    pub ip: Spanned<String>,
+    #[schemars(extend("format" = "ipv4"))]
+    pub ip: String,
     /// The number of ranks of one job for which the host has room. Default: 1.
-    #[schemars(with = "Option<u16>", range(min = 1))]
-    pub ranks: Option<Spanned<u16>>,
+    #[schemars(range(min = 1))]
+    pub ranks: Option<u16>,
     /// The UDP port of the host's first rank.
-    #[schemars(with = "Option<u16>", range(min = 1))]
-    pub udp_port: Option<Spanned<u16>>,
+    #[schemars(range(min = 1))]
+    pub udp_port: Option<u16>,
 }
 
 /// A link. Its settings have the names of `ultima wire`'s; `a_to_b` and `b_to_a` override them for
@@ -146,10 +132,10 @@ pub(super) struct HostFile {
 pub(super) struct LinkFile {
     /// The ends A and B: a host's name, or SWITCH/PORT.
     #[schemars(with = "[String; 2]")]
-    pub ends: Spanned<Vec<Spanned<String>>>,
+    pub ends: Vec<String>,
     /// Bytes of the largest IPv4 packet. Default: 1500.
-    #[schemars(with = "Option<u32>", range(min = MIN_MTU, max = MAX_MTU))]
-    pub mtu: Option<Spanned<u32>>,
+    #[schemars(range(min = MIN_MTU, max = MAX_MTU))]
+    pub mtu: Option<u32>,
     /// Bits per second.
     #[schemars(with = "Option<Values>")]
     rate: Option<Spanned<Values>>,
@@ -247,17 +233,14 @@ impl LinkFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct FlowFile {
     /// The sending host.
-    #[schemars(with = "String")]
-    pub from: Spanned<String>,
+    pub from: String,
     /// The receiving host.
-    #[schemars(with = "String")]
-    pub to: Spanned<String>,
+    pub to: String,
     /// The protocol.
     #[serde(default)]
     pub protocol: ProtocolFile,
     /// Bits per second, for UDP only.
-    #[schemars(with = "Option<String>")]
-    pub rate: Option<Spanned<String>>,
+    pub rate: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]

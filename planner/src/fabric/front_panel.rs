@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use ultima_p4runtime::tofino::PortFault;
-
 use crate::target::{Board, Fec, FrontPanelPorts, PortNumber, Speed};
 
 /// A port's position on the front panel: `5/0` is the first channel of connector 5, or the whole
@@ -56,95 +54,9 @@ pub struct FrontPort {
     lanes: u8,
 }
 
-/// Reason why a port does not fit the front panel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PanelError {
-    /// An unknown connector.
-    #[error("unknown connector {connector}; the port map has {first} to {last}")]
-    NoConnector {
-        /// The connector.
-        connector: u16,
-        /// The first connector.
-        first: u16,
-        /// The last connector.
-        last: u16,
-    },
-    /// A port map without connectors.
-    #[error("the port map is empty")]
-    NoConnectors,
-    /// A speed that the chip does not have.
-    #[error("the ports do not support speed {0}")]
-    NoSpeed(Speed),
-    /// A channel at which no port of this width begins.
-    #[error(
-        "invalid channel {1}: a port of {speed} takes {needed} of the connector's {lanes} lanes, {0} each; use a multiple of {needed} below {lanes}",
-        speed.of_lanes(*needed),
-        at.channel
-    )]
-    Lanes {
-        /// The port.
-        at: PanelPort,
-        /// Its speed.
-        speed: Speed,
-        /// The lanes of the port.
-        needed: u8,
-        /// The lanes of the connector.
-        lanes: u8,
-    },
-    /// Two ports that overlap.
-    #[error("{at} overlaps {other}, which at {speed} takes lanes {first} to {last} of connector {}", at.connector)]
-    Taken {
-        /// The port.
-        at: PanelPort,
-        /// The existing port.
-        other: PanelPort,
-        /// The speed of the existing port.
-        speed: Speed,
-        /// Its first lane.
-        first: u8,
-        /// Its last lane.
-        last: u8,
-    },
-    /// Error correction that the speed does not support.
-    #[error("fec {fec} is not supported at {speed}")]
-    Fec {
-        /// The speed.
-        speed: Speed,
-        /// The requested error correction.
-        fec: Fec,
-    },
-}
-
 /// The device port of each connector's first channel; the other channels follow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortMap(BTreeMap<u16, PortNumber>);
-
-/// Reason why a port map is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PortMapError {
-    /// A lane that is not a front-panel port.
-    #[error("connector {connector}: {fault}")]
-    Fault {
-        /// The connector.
-        connector: u16,
-        /// The reason.
-        fault: PortFault,
-    },
-    /// Two connectors that share a device port.
-    #[error(
-        "connectors {one} and {other} both use device port {port}; each needs {lanes} of its own"
-    )]
-    Shared {
-        /// One connector.
-        one: u16,
-        /// The other connector.
-        other: u16,
-        /// The shared device port.
-        port: PortNumber,
-        /// The lanes of a connector.
-        lanes: u8,
-    },
-}
 
 impl PortMap {
     /// Builds a map from the first device port of each connector.
@@ -154,22 +66,20 @@ impl PortMap {
     pub fn new(
         first_ports: impl IntoIterator<Item = (u16, u16)>,
         ports: &FrontPanelPorts,
-    ) -> Result<Self, PortMapError> {
+    ) -> Result<Self, String> {
         let mut map = BTreeMap::new();
         let mut taken: BTreeMap<u16, u16> = BTreeMap::new();
         for (connector, first) in first_ports {
             for lane in 0..u16::from(ports.lanes) {
                 // Saturates: a number that is too large stays too large.
                 let port = first.saturating_add(lane);
-                let fault = |fault| PortMapError::Fault { connector, fault };
-                ports.check(PortNumber(port)).map_err(fault)?;
+                (ports.check(PortNumber(port)))
+                    .map_err(|fault| format!("connector {connector}: {fault}"))?;
                 if let Some(one) = taken.insert(port, connector) {
-                    return Err(PortMapError::Shared {
-                        one,
-                        other: connector,
-                        port: PortNumber(port),
-                        lanes: ports.lanes,
-                    });
+                    return Err(format!(
+                        "connectors {one} and {connector} both use device port {port}; each needs {} of its own",
+                        ports.lanes
+                    ));
                 }
             }
             map.insert(connector, PortNumber(first));
@@ -183,17 +93,16 @@ impl PortMap {
         PortMap(ports.map(|(at, first)| (at, PortNumber(*first))).collect())
     }
 
-    fn device_port(&self, at: PanelPort) -> Result<PortNumber, PanelError> {
+    fn device_port(&self, at: PanelPort) -> Result<PortNumber, String> {
         if let Some(PortNumber(first)) = self.0.get(&at.connector) {
             return Ok(PortNumber(first + u16::from(at.channel)));
         }
         match (self.0.keys().next(), self.0.keys().next_back()) {
-            (Some(first), Some(last)) => Err(PanelError::NoConnector {
-                connector: at.connector,
-                first: *first,
-                last: *last,
-            }),
-            _ => Err(PanelError::NoConnectors),
+            (Some(first), Some(last)) => Err(format!(
+                "unknown connector {}; the port map has {first} to {last}",
+                at.connector
+            )),
+            _ => Err("the port map is empty".to_owned()),
         }
     }
 }
@@ -212,14 +121,8 @@ impl FrontPanel {
     ///
     /// # Errors
     /// No port supports the default settings.
-    pub fn new(
-        kind: FrontPanelPorts,
-        map: PortMap,
-        usual: PortSettings,
-    ) -> Result<Self, PanelError> {
-        kind.lanes_at(usual.speed)
-            .ok_or(PanelError::NoSpeed(usual.speed))?;
-        check_fec(usual)?;
+    pub fn new(kind: FrontPanelPorts, map: PortMap, usual: PortSettings) -> Result<Self, String> {
+        lanes_of(&kind, usual)?;
         Ok(FrontPanel {
             kind,
             map,
@@ -260,18 +163,16 @@ impl FrontPanel {
     ///
     /// # Errors
     /// The reason why the port does not fit.
-    pub fn add(&mut self, at: PanelPort, settings: PortSettings) -> Result<PortNumber, PanelError> {
+    pub fn add(&mut self, at: PanelPort, settings: PortSettings) -> Result<PortNumber, String> {
         let lanes = self.kind.lanes;
         let speed = settings.speed;
-        let needed = (self.kind.lanes_at(speed)).ok_or(PanelError::NoSpeed(speed))?;
-        check_fec(settings)?;
+        let needed = lanes_of(&self.kind, settings)?;
         if !at.channel.is_multiple_of(needed) || at.channel >= lanes {
-            return Err(PanelError::Lanes {
-                at,
-                speed,
-                needed,
-                lanes,
-            });
+            return Err(format!(
+                "invalid channel {}: a port of {speed} takes {needed} of the connector's {lanes} lanes, {} each; use a multiple of {needed} below {lanes}",
+                at.channel,
+                speed.of_lanes(needed)
+            ));
         }
         let number = self.map.device_port(at)?;
         let port = FrontPort {
@@ -280,23 +181,28 @@ impl FrontPanel {
             lanes: needed,
         };
         if let Some(other) = self.ports.values().find(|other| other.meets(&port)) {
-            return Err(PanelError::Taken {
-                at,
-                other: other.at,
-                speed: other.settings.speed,
-                first: other.at.channel,
-                last: other.at.channel + other.lanes - 1,
-            });
+            let (there, speed) = (other.at, other.settings.speed);
+            let (first, last) = (there.channel, there.channel + other.lanes - 1);
+            return Err(format!(
+                "{at} overlaps {there}, which at {speed} takes lanes {first} to {last} of connector {}",
+                at.connector
+            ));
         }
         self.ports.insert(number, port);
         Ok(number)
     }
 }
 
-fn check_fec(PortSettings { speed, fec, .. }: PortSettings) -> Result<(), PanelError> {
+/// The lanes of a port with these settings, if ports can have them.
+fn lanes_of(
+    kind: &FrontPanelPorts,
+    PortSettings { speed, fec, .. }: PortSettings,
+) -> Result<u8, String> {
+    let lanes = kind.lanes_at(speed);
+    let lanes = lanes.ok_or_else(|| format!("the ports do not support speed {speed}"))?;
     match fec.suits(speed) {
-        true => Ok(()),
-        false => Err(PanelError::Fec { speed, fec }),
+        true => Ok(lanes),
+        false => Err(format!("fec {fec} is not supported at {speed}")),
     }
 }
 

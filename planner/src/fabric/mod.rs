@@ -8,7 +8,6 @@ mod check;
 pub mod damping;
 mod digest;
 mod element;
-mod error;
 mod file;
 mod front_panel;
 mod health;
@@ -27,9 +26,8 @@ use std::path::Path;
 
 use ultima_link::WireConfig;
 
-pub use element::{UnknownElement, UnknownSwitch};
-pub use error::{FabricError, FabricProblem};
-pub use front_panel::{FrontPanel, FrontPort, PanelError, PanelPort, PortMapError, PortSettings};
+pub use element::UnknownElement;
+pub use front_panel::{FrontPanel, FrontPort, PanelPort, PortSettings};
 pub use health::{Element, Health};
 pub use link::{DEFAULT_MTU, Flow, FlowKind, Link, LinkEnd, MAX_MTU, MIN_MTU};
 use trunk::Trunks;
@@ -40,7 +38,7 @@ use ultima_p4runtime::tofino::Packing;
 pub use written::WrittenFabric;
 
 use crate::target::{Limits, PortNumber, Target};
-use crate::yaml;
+use crate::yaml::{self, LoadError, Text};
 
 /// A switch's index in [`Fabric::switches`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -260,8 +258,8 @@ impl Fabric {
 /// Reads the fabric in the YAML file at `path`.
 ///
 /// # Errors
-/// One line with the file, the line and the field; see [`FabricProblem`].
-pub fn load(path: &Path) -> Result<Fabric, FabricError> {
+/// The file cannot be read, or is invalid.
+pub fn load(path: &Path) -> Result<Fabric, LoadError> {
     parse(&yaml::read(path)?, &path.display().to_string())
 }
 
@@ -270,8 +268,8 @@ pub fn load(path: &Path) -> Result<Fabric, FabricError> {
 ///
 /// # Errors
 /// As [`load`].
-pub fn parse(text: &str, source: &str) -> Result<Fabric, FabricError> {
-    check::check(yaml::parse(text, source)?, source)
+pub fn parse(text: &str, source: &str) -> Result<Fabric, LoadError> {
+    WrittenFabric::parse(text, source).map(|written| written.fabric)
 }
 
 /// Reads a fabric like [`parse`], but does not read its TLS files: for planning, which connects to
@@ -279,11 +277,13 @@ pub fn parse(text: &str, source: &str) -> Result<Fabric, FabricError> {
 ///
 /// # Errors
 /// As [`load`].
-pub fn sketch(text: &str, source: &str) -> Result<Fabric, FabricError> {
-    let mut file: file::FabricFile = yaml::parse(text, source)?;
-    let switches = file.switches.value.iter_mut();
-    switches.for_each(|switch| switch.tls = None);
-    check::check(file, source)
+pub fn sketch(text: &str, source: &str) -> Result<Fabric, LoadError> {
+    let text = Text::new(text, source);
+    let mut file: file::FabricFile = text.parse()?;
+    file.switches
+        .iter_mut()
+        .for_each(|switch| switch.tls = None);
+    check::check(&text, file)
 }
 
 /// The JSON schema of the YAML form.

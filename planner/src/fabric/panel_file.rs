@@ -5,7 +5,6 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_yaml::Spanned;
 
 /// A known board's name, or the first device port of each connector.
 #[derive(Debug)]
@@ -51,17 +50,13 @@ fn port_schema(_: &mut SchemaGenerator) -> Schema {
 pub(super) struct PortFile {
     /// CONNECTOR/CHANNEL, or CONNECTOR for all of its channels.
     #[schemars(schema_with = "port_schema")]
-    pub port: Spanned<String>,
+    pub port: String,
     /// The channels of the connector, CHANNELSxSPEED: 4x25G.
-    #[schemars(with = "Option<String>")]
-    pub breakout: Option<Spanned<String>>,
+    pub breakout: Option<String>,
     /// The speed.
-    #[schemars(with = "Option<String>")]
-    pub speed: Option<Spanned<String>>,
+    pub speed: Option<String>,
     /// The forward error correction.
-    #[schemars(with = "Option<String>")]
-    pub fec: Option<Spanned<String>>,
+    pub fec: Option<String>,
     /// True if the port negotiates its speed with the other end.
-    #[schemars(with = "Option<bool>")]
-    pub autoneg: Option<Spanned<bool>>,
+    pub autoneg: Option<bool>,
 }

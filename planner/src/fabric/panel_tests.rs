@@ -86,10 +86,9 @@ fn elements_have_the_names_of_the_file() {
         let part = fabric.element_named(name).unwrap();
         assert_eq!(fabric.name_of(part), name);
     }
-    assert_eq!(
-        fabric.element_named("t1/132").unwrap_err().why,
-        "switch t1 has no link at port 132"
-    );
+    let error = fabric.element_named("t1/132").unwrap_err().to_string();
+    let expected = "unknown element \"t1/132\": switch t1 has no link at port 132; ";
+    assert!(error.starts_with(expected), "{error}");
 }
 
 #[test]

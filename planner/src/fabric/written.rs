@@ -1,22 +1,16 @@
-//! Fabrics with the places of their elements in the file, so that a rejection names the place.
+//! Fabrics with their text, so that a controller's rejection names the place in the file.
 
-use std::collections::HashMap;
 use std::fmt::Display;
 
-use serde_yaml::{Location, Spanned};
-
-use super::file::FabricFile;
-use super::{Fabric, FabricError, check};
-use crate::yaml::{self, Place};
+use super::{Fabric, check};
+use crate::yaml::{LoadError, Text};
 
 /// A fabric of a file.
 #[derive(Debug)]
 pub struct WrittenFabric {
     /// The fabric.
     pub fabric: Fabric,
-    /// The places of fields, by their paths.
-    places: HashMap<String, Location>,
-    source: String,
+    text: Text,
 }
 
 impl WrittenFabric {
@@ -24,45 +18,26 @@ impl WrittenFabric {
     ///
     /// # Errors
     /// As [`parse`](super::parse).
-    pub fn parse(text: &str, source: &str) -> Result<Self, FabricError> {
-        let file: FabricFile = yaml::parse(text, source)?;
-        let places = places(&file);
+    pub fn parse(text: &str, source: &str) -> Result<Self, LoadError> {
+        let text = Text::new(text, source);
         Ok(WrittenFabric {
-            fabric: check::check(file, source)?,
-            places,
-            source: source.to_owned(),
+            fabric: check::check(&text, text.parse()?)?,
+            text,
         })
     }
 
     /// Returns a rejection as an error of the file: `fabric.yaml:2:13: switches[0]: switch s1: …`.
-    /// Without a field, or for a field with unknown place, `said` is about the file as a whole.
+    /// Without a field, or for a field that the file does not have, `said` is about the file as a
+    /// whole.
     pub fn refused(&self, field: Option<&str>, said: impl Display) -> String {
-        let place = field.and_then(|field| Some((field, self.places.get(field)?)));
-        match place {
-            Some((field, location)) => {
-                let place = Place::new(&self.source, *location);
-                format!("{place}: {field}: {said}")
-            }
-            None => format!("{}: {said}", self.source),
+        // A switch or a host is at its name.
+        let named = field.and_then(|it| self.text.find(&format!("{it}.name")));
+        let place = named.or_else(|| self.text.find(field?));
+        match place.zip(field) {
+            Some((place, field)) => format!("{place}: {field}: {said}"),
+            None => format!("{}: {said}", self.text.name()),
         }
     }
-}
-
-/// The places of switches and hosts: those of their names.
-fn places(file: &FabricFile) -> HashMap<String, Location> {
-    let switches = file.switches.value.iter().map(|it| &it.name);
-    let hosts = file.hosts.value.iter().map(|it| &it.name);
-    let named = |of: &'static str| {
-        move |(at, name): (usize, &Spanned<String>)| (format!("{of}[{at}]"), name.referenced)
-    };
-    let lists = [
-        ("switches".to_owned(), file.switches.referenced),
-        ("hosts".to_owned(), file.hosts.referenced),
-    ];
-    (lists.into_iter())
-        .chain(switches.enumerate().map(named("switches")))
-        .chain(hosts.enumerate().map(named("hosts")))
-        .collect()
 }
 
 #[cfg(test)]

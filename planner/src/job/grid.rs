@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ultima_api::Line;
 
 use super::placement::check_name;
-use super::{JobProblem, JobSpec};
+use super::{JobSpec, Refusal};
 use crate::membership::Eviction;
 
 /// A grid: groups of equally many ranks, for hierarchical AllReduces.
@@ -23,24 +23,31 @@ impl GridSpec {
     /// Divides `whole` into groups.
     ///
     /// # Errors
-    /// [`JobProblem::Groups`], [`JobProblem::Scattered`] or [`JobProblem::GridEviction`];
-    /// [`JobProblem::Name`] also if the jobs' names would be too long, and [`JobProblem::Members`]
-    /// if there are more members than ranks.
-    pub fn new(whole: JobSpec, groups: u16) -> Result<Self, JobProblem> {
+    /// The groups are not equal or too small, a host has ranks in several groups, members may be
+    /// evicted, or the names of the grid's jobs are too long.
+    pub fn new(whole: JobSpec, groups: u16) -> Result<Self, Refusal> {
         whole.check()?;
         let (ranks, groups) = (whole.members.len(), usize::from(groups));
         if groups < 2 || !ranks.is_multiple_of(groups) || ranks / groups < 2 {
-            return Err(JobProblem::Groups { groups, ranks });
+            let message = format!(
+                "cannot divide {ranks} members into {groups} equal groups; a grid has 2 or more groups of 2 or more ranks each"
+            );
+            return Err(Refusal::invalid("groups", message));
         }
         if whole.eviction != Eviction::Never {
-            return Err(JobProblem::GridEviction);
+            let message = "the members of a grid cannot change; leave evict_after_s out";
+            return Err(Refusal::invalid("evict_after_s", message));
         }
         let spec = Self { whole, groups };
         let mut rows = HashMap::new();
         for (row, hosts) in spec.whole.members.chunks(spec.members()).enumerate() {
             for host in hosts {
                 if *rows.entry(host).or_insert(row) != row {
-                    return Err(JobProblem::Scattered(host.clone()));
+                    // Its ranks in a column job could not be told apart.
+                    let message = format!(
+                        "host {host} has ranks in several groups; put all ranks of a host in one group"
+                    );
+                    return Err(Refusal::invalid("members", message));
                 }
             }
         }
@@ -109,32 +116,19 @@ impl GridSpec {
 
     /// The grid's jobs, rows first, all with `seed`.
     pub fn jobs(&self, seed: u64) -> Vec<JobSpec> {
-        let JobSpec {
-            name,
-            members: _,
-            gather,
-            seed: _,
-            loss_threshold,
-            weight,
-            eviction,
-            sealed,
-            created_at,
-            request: _,
-            client,
-        } = &self.whole;
-        let job = |line: Line| JobSpec {
-            name: line.name(name),
-            members: self.hosts(line).cloned().collect(),
-            gather: *gather,
+        let same = JobSpec {
             seed: Some(seed),
-            loss_threshold: *loss_threshold,
-            weight: *weight,
-            eviction: *eviction,
-            sealed: *sealed,
-            created_at: *created_at,
             // A key stands for one job.
             request: 0,
-            client: client.clone(),
+            members: Vec::new(),
+            name: String::new(),
+            client: self.whole.client.clone(),
+            ..self.whole
+        };
+        let job = |line: Line| JobSpec {
+            name: line.name(&self.whole.name),
+            members: self.hosts(line).cloned().collect(),
+            ..same.clone()
         };
         self.lines().map(job).collect()
     }

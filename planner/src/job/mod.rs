@@ -3,11 +3,11 @@
 //! A [`JobSpec`] is a user's request ([`load`] reads it from YAML). [`place`] assigns hosts and UDP
 //! ports to its ranks. A [`Job`] has all resources that it needs.
 
-mod error;
 mod file;
 mod grid;
 pub(crate) mod key;
 mod placement;
+mod refusal;
 #[cfg(test)]
 mod tests;
 mod written;
@@ -20,16 +20,15 @@ use std::path::Path;
 use ultima_api::v1::{self, CreateJobRequest};
 use ultima_wire::Key;
 
-pub use error::{JobError, JobProblem, PlacementError};
 pub use grid::GridSpec;
-pub use placement::host_of;
-pub use placement::{Member, place, place_in};
+pub use placement::{Member, host_of, place};
+pub use refusal::{Refusal, RefusalKind};
 pub use written::WrittenJob;
 
 use crate::fabric::SwitchPort;
 use crate::membership::Eviction;
 use crate::tree::JobTree;
-use crate::yaml;
+use crate::yaml::{self, LoadError};
 
 /// A job's id in its fabric and its packets, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -224,25 +223,33 @@ impl Default for Weight {
 }
 
 impl TryFrom<u32> for Weight {
-    type Error = JobProblem;
+    type Error = Refusal;
 
-    fn try_from(weight: u32) -> Result<Self, JobProblem> {
+    fn try_from(weight: u32) -> Result<Self, Refusal> {
         match u8::try_from(weight) {
             Ok(weight @ 1..=100) => Ok(Weight(weight)),
-            _ => Err(JobProblem::Weight(weight)),
+            _ => {
+                let message = format!("weight {weight} is out of range; use 1 to 100");
+                Err(Refusal::invalid("weight", message))
+            }
         }
     }
 }
 
 /// Converts a number of seconds; 0 for never.
 impl TryFrom<u32> for Eviction {
-    type Error = JobProblem;
+    type Error = Refusal;
 
-    fn try_from(seconds: u32) -> Result<Self, JobProblem> {
+    fn try_from(seconds: u32) -> Result<Self, Refusal> {
         match seconds {
             0 => Ok(Eviction::Never),
             1..=Self::MOST => Ok(Eviction::After(seconds)),
-            _ => Err(JobProblem::Eviction(seconds)),
+            _ => {
+                let most = Self::MOST;
+                let message =
+                    format!("{seconds} s is out of range; use 1 to {most}, or 0 to never evict");
+                Err(Refusal::invalid("evict_after_s", message))
+            }
         }
     }
 }
@@ -336,8 +343,8 @@ impl Job {
 /// Reads the job in the YAML file at `path`.
 ///
 /// # Errors
-/// One line with the file, the line and the field; see [`JobProblem`].
-pub fn load(path: &Path) -> Result<JobRequest, JobError> {
+/// The file cannot be read, or is invalid.
+pub fn load(path: &Path) -> Result<JobRequest, LoadError> {
     parse(&yaml::read(path)?, &path.display().to_string())
 }
 
@@ -345,18 +352,17 @@ pub fn load(path: &Path) -> Result<JobRequest, JobError> {
 ///
 /// # Errors
 /// The text has no job; or as [`load`], for the first invalid job.
-pub fn parse_all(text: &str, source: &str) -> Result<Vec<WrittenJob>, JobError> {
+pub fn parse_all(text: &str, source: &str) -> Result<Vec<WrittenJob>, LoadError> {
     let documents = yaml::documents(text);
     let jobs: Vec<WrittenJob> = documents
         .map(|text| WrittenJob::parse(&text, source))
         .collect::<Result<_, _>>()?;
     match jobs.is_empty() {
-        true => Err(JobError::Form {
-            place: yaml::Place::whole(source),
-            field: String::new(),
-            message: "the file has no job; expected at least { name: train, members: [h1, h2] }"
-                .into(),
-        }),
+        true => {
+            let problem =
+                "the file has no job; expected at least { name: train, members: [h1, h2] }";
+            Err(LoadError::at(&yaml::Place::whole(source), "", problem))
+        }
         false => Ok(jobs),
     }
 }
@@ -365,7 +371,7 @@ pub fn parse_all(text: &str, source: &str) -> Result<Vec<WrittenJob>, JobError> 
 ///
 /// # Errors
 /// As [`load`].
-pub fn parse(text: &str, source: &str) -> Result<JobRequest, JobError> {
+pub fn parse(text: &str, source: &str) -> Result<JobRequest, LoadError> {
     WrittenJob::parse(text, source).map(|job| job.request)
 }
 

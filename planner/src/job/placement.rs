@@ -4,9 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::iter::Chain;
 use std::ops::{Range, RangeInclusive};
 
-use super::{Epoch, JobProblem, JobSpec, PlacementError};
+use ultima_link::units::counted;
+
+use super::{Epoch, JobSpec, Refusal, RefusalKind};
 use crate::fabric::{Fabric, HostId};
 use crate::names::some_of;
+use crate::yaml;
 
 /// A rank's host and UDP port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,50 +22,44 @@ pub struct Member {
 
 impl JobSpec {
     /// Checks everything that does not depend on the fabric.
-    pub(super) fn check(&self) -> Result<(), JobProblem> {
+    pub(super) fn check(&self) -> Result<(), Refusal> {
         check_name(&self.name)?;
         // The highest RID belongs to replicas for other switches, so it cannot be a rank.
-        if !(2..=usize::from(u16::MAX)).contains(&self.members.len()) {
-            return Err(JobProblem::Members(self.members.len()));
+        match self.members.len() {
+            2..=MOST_RANKS => Ok(()),
+            members => {
+                let message = format!(
+                    "{members} members; a job has 2 to {MOST_RANKS}: list their hosts in rank order, such as [h1, h2]"
+                );
+                Err(Refusal::invalid("members", message))
+            }
         }
-        Ok(())
     }
 }
 
 /// Checks a job's name.
-pub(super) fn check_name(name: &str) -> Result<(), JobProblem> {
-    match ultima_api::is_name(name) {
-        true => Ok(()),
-        false => Err(JobProblem::Name(name.to_owned())),
-    }
+pub(super) fn check_name(name: &str) -> Result<(), Refusal> {
+    yaml::check_name(name).map_err(|problem| Refusal::invalid("name", problem))
 }
 
-/// Assigns each member of `spec` its host and a UDP port that no rank in `taken` (those of all
-/// other jobs) has there. The first job on a host gets ports from the host's `udp_port` up.
-///
-/// # Errors
-/// The first member that cannot be placed.
-pub fn place(
-    fabric: &Fabric,
-    spec: &JobSpec,
-    taken: &HashSet<Member>,
-) -> Result<Vec<Member>, PlacementError> {
-    place_in(fabric, (spec, Epoch(1)), taken)
-}
+/// The most members of a job.
+const MOST_RANKS: usize = u16::MAX as usize;
 
 /// The number of epochs before a job may reuse its UDP ports on a host. By then the sockets of its
 /// old epochs, which still send repairs, are closed.
 const EPOCHS_APART: u16 = 8;
 
-/// Like [`place`], for another epoch of a job.
+/// Assigns each member of an epoch its host and a UDP port that no rank in `taken` (those of all
+/// other jobs and epochs) has there. The first job on a host gets ports from the host's `udp_port`
+/// up.
 ///
 /// # Errors
-/// As [`place`].
-pub fn place_in(
+/// The first member that cannot be placed.
+pub fn place(
     fabric: &Fabric,
     (spec, epoch): (&JobSpec, Epoch),
     taken: &HashSet<Member>,
-) -> Result<Vec<Member>, PlacementError> {
+) -> Result<Vec<Member>, Refusal> {
     spec.check()?;
     let turn = epoch.0.saturating_sub(1) % EPOCHS_APART;
     let mut seated: HashMap<HostId, Seated> = HashMap::new();
@@ -78,20 +75,24 @@ pub fn place_in(
             ports: (from..=u16::MAX).chain(first..from),
         });
         if seated.ranks == host.ranks {
-            return Err(PlacementError::NoRoom {
+            let room = counted(host.ranks, "rank");
+            return Err(of_member(
+                RefusalKind::Invalid,
                 index,
-                host: name.clone(),
-                ranks: host.ranks,
-            });
+                format!(
+                    "host {name} has room for {room} of a job (`ranks` in the fabric's file); list another host"
+                ),
+            ));
         }
         seated.ranks += 1;
         let member = (&mut seated.ports)
             .map(|udp_port| Member { host: id, udp_port })
             .find(|member| !taken.contains(member))
-            .ok_or_else(|| PlacementError::NoPort {
-                index,
-                host: name.clone(),
-                first: host.udp_port,
+            .ok_or_else(|| {
+                let problem = format!(
+                    "host {name} has no free UDP port from {first} up; delete a job, or lower the host's udp_port in the fabric's file"
+                );
+                of_member(RefusalKind::NoRoom, index, problem)
             })?;
         members.push(member);
     }
@@ -102,13 +103,19 @@ pub fn place_in(
 ///
 /// # Errors
 /// The fabric has no host of that name.
-pub fn host_of(fabric: &Fabric, index: usize, name: &str) -> Result<HostId, PlacementError> {
-    let id = fabric.host_named(name);
-    id.ok_or_else(|| PlacementError::UnknownHost {
-        index,
-        host: name.to_owned(),
-        known: some_of(fabric.hosts().iter().map(|host| &host.name)),
+pub fn host_of(fabric: &Fabric, index: usize, name: &str) -> Result<HostId, Refusal> {
+    fabric.host_named(name).ok_or_else(|| {
+        let known = some_of(fabric.hosts().iter().map(|host| &host.name));
+        let problem = format!("unknown host {name:?} (the fabric has {known})");
+        of_member(RefusalKind::UnknownHost, index, problem)
     })
+}
+
+/// A problem with the member at an index in the list.
+fn of_member(kind: RefusalKind, index: usize, problem: String) -> Refusal {
+    let field = format!("members[{index}]");
+    let message = format!("{field}: {problem}");
+    Refusal::of_field(kind, field, message)
 }
 
 /// The ranks of the job on a host so far.

@@ -127,6 +127,10 @@ fn files_without_a_job_are_rejected() {
     assert_eq!(parse_all(both, "j.yaml").unwrap().len(), 2);
 }
 
+fn place(fabric: &Fabric, spec: &JobSpec, taken: &HashSet<Member>) -> Result<Vec<Member>, Refusal> {
+    super::place(fabric, (spec, Epoch(1)), taken)
+}
+
 #[test]
 fn ranks_of_one_host_get_consecutive_ports() {
     let fabric = two_switches();

@@ -1,13 +1,10 @@
-//! Jobs with the places of their fields in the file, so that a controller's rejection names the
-//! place.
+//! Jobs with their text, so that a controller's rejection names the place in the file.
 
-use serde_yaml::{Location, Spanned};
 use ultima_api::Line;
 use ultima_api::v1::FieldProblem;
 
-use super::file::{self, JobFile};
-use super::{JobError, JobProblem, JobRequest};
-use crate::yaml::{self, Place};
+use super::{JobRequest, file};
+use crate::yaml::{LoadError, Place, Text};
 
 /// A job of a file.
 #[derive(Debug)]
@@ -17,44 +14,14 @@ pub struct WrittenJob {
     text: Text,
 }
 
-/// The content of the file.
-#[derive(Debug)]
-struct Text {
-    file: Spanned<JobFile>,
-    source: String,
-}
-
-impl Text {
-    /// The place of the job.
-    fn place(&self) -> Place {
-        Place::new(&self.source, self.file.referenced)
-    }
-
-    fn place_of(&self, field: &str) -> Place {
-        match self.file.value.location(field) {
-            Location::UNKNOWN => self.place(),
-            location => Place::new(&self.source, location),
-        }
-    }
-
-    fn invalid(&self, problem: JobProblem) -> JobError {
-        let field = problem.field();
-        JobError::Invalid {
-            place: self.place_of(field),
-            field: field.into(),
-            problem: Box::new(problem),
-        }
-    }
-}
-
 impl WrittenJob {
-    pub(super) fn parse(text: &str, source: &str) -> Result<Self, JobError> {
-        let text = Text {
-            file: yaml::parse(text, source)?,
-            source: source.to_owned(),
-        };
-        let request = file::check(&text.file.value);
-        let request = request.map_err(|problem| text.invalid(problem))?;
+    pub(super) fn parse(text: &str, source: &str) -> Result<Self, LoadError> {
+        let text = Text::new(text, source);
+        let request = file::check(text.parse()?);
+        let request = request.map_err(|refusal| {
+            let field = refusal.field.as_deref().unwrap_or_default();
+            text.fail(field, &refusal)
+        })?;
         Ok(WrittenJob { request, text })
     }
 
@@ -67,23 +34,23 @@ impl WrittenJob {
                 let field = self.field(job, field);
                 format!("{}: {field}: {problem}", self.place_of(&field))
             }
-            None => format!("{}: {said}", self.text.place()),
+            None => format!("{}: {said}", self.place()),
         }
     }
 
     /// The place of the job.
     pub fn place(&self) -> Place {
-        self.text.place()
+        self.text.place("")
     }
 
     /// True if the file has the field.
     pub fn has(&self, field: &str) -> bool {
-        self.text.file.value.location(field) != Location::UNKNOWN
+        self.text.find(field).is_some()
     }
 
     /// The place of a field, or of the job if the file does not have the field.
     pub fn place_of(&self, field: &str) -> Place {
-        self.text.place_of(field)
+        self.text.place(field)
     }
 
     /// The name of a job's field in the file. The members of a grid's jobs are in another order

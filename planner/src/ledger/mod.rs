@@ -7,7 +7,6 @@
 mod fill;
 mod numbers;
 mod refit;
-mod refusal;
 mod restore;
 #[cfg(test)]
 mod tests;
@@ -17,14 +16,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 pub use fill::{Fill, GROUPS, NODES};
 pub use refit::Refitted;
-pub use refusal::Refusal;
 use ultima_p4runtime::names::Names;
 
 use self::numbers::Numbers;
 use crate::fabric::{Fabric, HostId, SwitchId, SwitchPort};
 use crate::job::{
-    CounterIndex, Epoch, Gather, GroupId, Job, JobId, JobSpec, Member, Multicast, Rank, ShareIndex,
-    SourceIndex, by_rank, key, place_in,
+    CounterIndex, Epoch, Gather, GroupId, Job, JobId, JobSpec, Member, Multicast, Rank, Refusal,
+    RefusalKind, ShareIndex, SourceIndex, by_rank, key, place,
 };
 use crate::plan::{self, JobPaths, JobPlan, Usage};
 use crate::routing::Routes;
@@ -74,8 +72,12 @@ impl Ledger {
         }
     }
 
-    /// Plans a new job and its entries. Nothing is taken until the job is [added](Self::add).
-    /// `seed` is for a job without one.
+    /// Plans a job or another epoch of one, and its entries. Nothing is taken until it is
+    /// [added](Self::add). `seed` is for a job without one.
+    ///
+    /// An epoch has an id, indices and UDP ports of its own, so that two of them can be on the
+    /// switches at the same time. The program knows a job's group and its ranks' addresses only by
+    /// the job's id.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -84,27 +86,10 @@ impl Ledger {
         fabric: &Fabric,
         routes: &Routes,
         names: &Names,
-        spec: &JobSpec,
-        seed: u64,
-    ) -> Result<(Job, JobPlan), Refusal> {
-        self.propose_epoch(fabric, routes, names, (spec, Epoch(1)), seed)
-    }
-
-    /// Plans another epoch of a job with its own id, indices and UDP ports, so that both epochs can
-    /// be on the switches at the same time. The program knows a job's group and its ranks'
-    /// addresses only by the job's id.
-    ///
-    /// # Errors
-    /// See [`Refusal`].
-    pub fn propose_epoch(
-        &self,
-        fabric: &Fabric,
-        routes: &Routes,
-        names: &Names,
         (spec, epoch): (&JobSpec, Epoch),
         seed: u64,
     ) -> Result<(Job, JobPlan), Refusal> {
-        let members = place_in(fabric, (spec, epoch), &self.members)?;
+        let members = place(fabric, (spec, epoch), &self.members)?;
         let homes = homes(fabric, &members);
         reach_each_other(fabric, routes, &members)?;
 
@@ -131,7 +116,7 @@ impl Ledger {
                 Some(Multicast {
                     group: GroupId(group),
                     // The members reach each other only through other members' switches.
-                    tree: tree.ok_or_else(|| unreachable(fabric, &members))?,
+                    tree: tree.ok_or_else(|| no_tree(fabric, &members))?,
                 })
             }
         };
@@ -210,15 +195,9 @@ impl Ledger {
     }
 
     fn too_many(&self) -> Refusal {
-        Refusal::TooManyJobs {
-            jobs: self.jobs.len(),
-        }
-    }
-
-    /// Takes the resources of a [proposed](Self::propose) job.
-    pub fn add(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
-        self.take(fabric, job, plan);
-        self.last = job.id;
+        let jobs = self.jobs.len();
+        let message = format!("the fabric has {jobs} jobs and no free job id; delete a job");
+        Refusal::no_room(None, message)
     }
 
     /// Counts the id of a job, whose resources are [taken](Self::take), as given out.
@@ -244,26 +223,18 @@ impl Ledger {
         }
     }
 
-    /// Takes the resources of a proposed job. Its id is given out again if they are returned.
+    /// Takes the resources of a [proposed](Self::propose) job. Its id is given out again if they are
+    /// returned before it is [given out](Self::give_out).
     pub fn take(&mut self, fabric: &Fabric, job: &Job, plan: &JobPlan) {
         self.jobs.insert(job.id);
         self.members.extend(&job.members);
-        self.counters.take(job.counter.0);
-        if let Some(Multicast { group, tree }) = &job.multicast {
-            self.groups.take(group.0);
+        self.each_number(fabric, job, Numbers::take);
+        if let Some(tree) = job.tree() {
             self.load.add(tree, job.weight);
         }
-        for (at, share) in &job.shares {
-            self.switches[at.switch.0].shares.take(share.0);
-        }
-        for (member, source) in job.members.iter().zip(&job.sources) {
-            let switch = fabric.host(member.host).attached.switch;
-            self.switches[switch.0].sources.take(source.0);
-        }
         for (switch, plan) in plan {
-            self.switches[switch.0]
-                .usage
-                .add(&Usage::of(plan.entities()));
+            let usage = &mut self.switches[switch.0].usage;
+            usage.add(&Usage::of(plan.entities()));
         }
     }
 
@@ -273,21 +244,28 @@ impl Ledger {
         for member in &job.members {
             self.members.remove(member);
         }
-        self.counters.give_back(job.counter.0);
-        if let Some(Multicast { group, tree }) = &job.multicast {
-            self.groups.give_back(group.0);
+        self.each_number(fabric, job, Numbers::give_back);
+        if let Some(tree) = job.tree() {
             self.load.remove(tree, job.weight);
-        }
-        for (at, share) in &job.shares {
-            self.switches[at.switch.0].shares.give_back(share.0);
-        }
-        for (member, source) in job.members.iter().zip(&job.sources) {
-            let switch = fabric.host(member.host).attached.switch;
-            self.switches[switch.0].sources.give_back(source.0);
         }
         for (switch, plan) in plan {
             let usage = &mut self.switches[switch.0].usage;
             usage.remove(&Usage::of(plan.entities()));
+        }
+    }
+
+    /// Takes or gives back all numbers of a job.
+    fn each_number(&mut self, fabric: &Fabric, job: &Job, change: fn(&mut Numbers, u16)) {
+        change(&mut self.counters, job.counter.0);
+        if let Some(group) = job.group() {
+            change(&mut self.groups, group.0);
+        }
+        for (at, share) in &job.shares {
+            change(&mut self.switches[at.switch.0].shares, share.0);
+        }
+        for (member, source) in job.members.iter().zip(&job.sources) {
+            let switch = fabric.host(member.host).attached.switch;
+            change(&mut self.switches[switch.0].sources, source.0);
         }
     }
 }
@@ -337,10 +315,7 @@ pub fn homes(fabric: &Fabric, members: &[Member]) -> BTreeSet<SwitchId> {
 fn reach_each_other(fabric: &Fabric, routes: &Routes, members: &[Member]) -> Result<(), Refusal> {
     match cut_off(fabric, routes, members).first() {
         None => Ok(()),
-        Some((rank, from)) => Err(Refusal::Unreachable {
-            host: fabric.host(members[usize::from(rank.0)].host).name.clone(),
-            switch: fabric.switch(*from).name.clone(),
-        }),
+        Some((rank, from)) => Err(unreachable(fabric, members[usize::from(rank.0)], *from)),
     }
 }
 
@@ -365,16 +340,19 @@ pub fn cut_off(fabric: &Fabric, routes: &Routes, members: &[Member]) -> Vec<(Ran
         .collect()
 }
 
-/// The error that no tree leads from the first member to the last.
-fn unreachable(fabric: &Fabric, members: &[Member]) -> Refusal {
-    let host = |member: Option<&Member>| member.map(|member| fabric.host(member.host));
-    let (first, last) = (host(members.first()), host(members.last()));
-    Refusal::Unreachable {
-        host: last.map_or_else(String::new, |host| host.name.clone()),
-        switch: first.map_or_else(String::new, |host| {
-            fabric.switch(host.attached.switch).name.clone()
-        }),
-    }
+/// The reason that no path leads from a switch to a member.
+fn unreachable(fabric: &Fabric, member: Member, from: SwitchId) -> Refusal {
+    let (switch, host) = (&fabric.switch(from).name, &fabric.host(member.host).name);
+    let message = format!(
+        "no path leads from switch {switch} to host {host} while elements are down or drained; repair or undrain them, or leave the host out"
+    );
+    Refusal::of_field(RefusalKind::Unreachable, "members", message)
+}
+
+/// The reason that no tree joins the members.
+fn no_tree(fabric: &Fabric, members: &[Member]) -> Refusal {
+    let (first, last) = (members[0], members[members.len() - 1]);
+    unreachable(fabric, last, fabric.host(first.host).attached.switch)
 }
 
 /// The members' switches that most members reach.

@@ -2,9 +2,9 @@
 
 use ultima_p4runtime::names::Names;
 
-use super::{Ledger, Refusal, cut_off, largest_part, unreachable};
+use super::{Ledger, cut_off, largest_part, no_tree};
 use crate::fabric::{Fabric, Health};
-use crate::job::{Job, JobId, Multicast, Rank};
+use crate::job::{Job, JobId, Multicast, Rank, Refusal};
 use crate::plan::{JobPaths, JobPlan};
 use crate::routing::Routes;
 use crate::tree::JobTree;
@@ -61,17 +61,6 @@ impl Ledger {
         self.moving.clear();
     }
 
-    /// Replaces the plan of a job without checking for room, because the switches already have it.
-    pub fn replace(
-        &mut self,
-        fabric: &Fabric,
-        (job, plan): (&Job, &JobPlan),
-        (new_job, new_plan): (&Job, &JobPlan),
-    ) {
-        self.remove(fabric, job, plan);
-        self.take(fabric, new_job, new_plan);
-    }
-
     fn fitting(
         &self,
         fabric: &Fabric,
@@ -106,7 +95,7 @@ impl Ledger {
         names: &Names,
         job: Job,
     ) -> Result<(Job, JobPlan), Refusal> {
-        let ways = JobPaths::held(fabric, routes, &job.members, job.tree());
+        let ways = JobPaths::new(fabric, routes, &job.members, job.tree());
         self.plan(fabric, names, job, &ways)
     }
 
@@ -146,7 +135,7 @@ impl Ledger {
             };
             if !is_good {
                 let other = JobTree::choose(fabric, routes, &self.load, job.weight, &homes);
-                *tree = other.ok_or_else(|| unreachable(fabric, &job.members))?;
+                *tree = other.ok_or_else(|| no_tree(fabric, &job.members))?;
             }
         }
         Ok(job)

@@ -21,7 +21,7 @@ struct Trace {
 fn sources(plan: &SwitchPlan) -> impl Iterator<Item = &table::Source> {
     plan.admit.iter().map(|entity| match entity {
         Entity::Source(source) => source,
-        other => panic!("{other} admits nobody"),
+        other => panic!("{other:?} admits no rank"),
     })
 }
 

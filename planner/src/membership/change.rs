@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ultima_api::turns::PLEDGED;
 
-use super::{Succession, Timers};
+use super::{Origin, Succession, Timers};
 use crate::job::Rank;
 
 /// Extra time per member in the notification: some 60 bytes, which a 1 Gbit/s link carries in half
@@ -127,30 +127,23 @@ pub struct Change {
 }
 
 impl Change {
-    /// Starts a change `now`. New members get time to join only if operations have begun; otherwise
-    /// all members are awaited anyway.
-    pub fn new(succession: Arc<Succession>, terms: Terms, has_begun: bool, now: Instant) -> Self {
-        let gathers = has_begun && succession.newcomers().next().is_some();
-        let phase = match gathers {
-            true => Phase::Gathering,
-            false => Phase::Asking,
+    /// Starts a change `now`, or resumes one that was decided before the controller restarted. New
+    /// members get time to join only if operations have begun; otherwise all members are awaited
+    /// anyway.
+    pub fn new(origin: &Origin, timers: Timers, now: Instant) -> Self {
+        let succession = Arc::clone(&origin.succession);
+        let phase = match origin.first {
+            Some(first) => Phase::Decided(first),
+            None if origin.has_begun && succession.newcomers().next().is_some() => Phase::Gathering,
+            None => Phase::Asking,
         };
-        Change::at(phase, succession, terms, now)
-    }
-
-    /// Resumes a change that was decided before the controller restarted.
-    pub fn resumed(succession: Arc<Succession>, terms: Terms, first: u32, now: Instant) -> Self {
-        Change::at(Phase::Decided(first), succession, terms, now)
-    }
-
-    fn at(phase: Phase, succession: Arc<Succession>, terms: Terms, now: Instant) -> Self {
         Change {
-            asking: Duration::ZERO,
+            asking: asking(&succession, timers.answer),
             succession,
-            terms,
+            terms: origin.terms,
             phase,
             since: now,
-            timers: Timers::default(),
+            timers,
             pledges: BTreeMap::new(),
             refusals: BTreeMap::new(),
             prepared: BTreeMap::new(),
@@ -159,16 +152,6 @@ impl Change {
             told_new: BTreeMap::new(),
             unwanted: None,
             is_known: false,
-        }
-        .with_timers(Timers::default())
-    }
-
-    /// The change with other timers.
-    pub(crate) fn with_timers(self, timers: Timers) -> Self {
-        Change {
-            asking: asking(&self.succession, timers.answer),
-            timers,
-            ..self
         }
     }
 

@@ -1,9 +1,8 @@
 //! The origin of an epoch.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use super::{Change, Succession, Terms, Timers};
+use super::{Succession, Terms};
 use crate::job::JobId;
 
 /// The committed part of a change: the origin of an epoch.
@@ -19,16 +18,4 @@ pub struct Origin {
     pub has_begun: bool,
     /// The epoch's first operation, once it is decided.
     pub first: Option<u32>,
-}
-
-impl Origin {
-    /// Starts or resumes the change.
-    pub fn change(&self, timers: Timers, now: Instant) -> Change {
-        let succession = Arc::clone(&self.succession);
-        let change = match self.first {
-            None => Change::new(succession, self.terms, self.has_begun, now),
-            Some(first) => Change::resumed(succession, self.terms, first, now),
-        };
-        change.with_timers(timers)
-    }
 }

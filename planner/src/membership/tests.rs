@@ -11,7 +11,7 @@ use ultima_api::turns::{PLEDGED, Turn, Turns};
 use super::change::LONGEST;
 use super::*;
 use crate::fabric::HostId;
-use crate::job::Rank;
+use crate::job::{JobId, Rank};
 
 /// A message to a member, which it answers.
 #[derive(Clone, Copy, Debug)]
@@ -119,9 +119,15 @@ impl World {
     /// The work of a restarted controller.
     fn resume(&mut self) {
         self.withdrawal = None;
-        self.change = self.kept.clone().map(|kept| match kept.first {
-            None => Change::new(kept.succession.into(), self.terms, self.has_begun, self.now),
-            Some(first) => Change::resumed(kept.succession.into(), self.terms, first, self.now),
+        self.change = self.kept.clone().map(|kept| {
+            let origin = Origin {
+                of: JobId(1),
+                succession: kept.succession.into(),
+                terms: self.terms,
+                has_begun: self.has_begun,
+                first: kept.first,
+            };
+            Change::new(&origin, Timers::default(), self.now)
         });
     }
 
@@ -486,6 +492,18 @@ proptest! {
     }
 }
 
+/// A change after operations have begun.
+fn begun(succession: Succession, terms: Terms, first: Option<u32>, now: Instant) -> Change {
+    let origin = Origin {
+        of: JobId(1),
+        succession: succession.into(),
+        terms,
+        has_begun: true,
+        first,
+    };
+    Change::new(&origin, Timers::default(), now)
+}
+
 /// A change in which three members stay, after operations have begun. It is cancelled if one of
 /// them is lost.
 fn of_three(now: Instant) -> Change {
@@ -495,7 +513,7 @@ fn of_three(now: Instant) -> Change {
         join: Duration::ZERO,
         lost: Lost::Cancel,
     };
-    Change::new(succession.into(), terms, true, now)
+    begun(succession, terms, None, now)
 }
 
 #[test]
@@ -522,7 +540,7 @@ fn slow_members_get_more_time_than_absent_ones() {
         lost: Lost::Cancel,
     };
     let now = Instant::now();
-    let mut change = Change::resumed(succession.into(), terms, 7, now);
+    let mut change = begun(succession, terms, Some(7), now);
     let of = |rank: u16| View {
         old: [(Rank(rank), Attendance(1))].into(),
         ..View::default()
@@ -597,7 +615,7 @@ fn more_members_get_more_time() {
     let takes = |members: usize| {
         let hosts: Vec<HostId> = (0..members).map(HostId).collect();
         let succession = Succession::new(&hosts, |_| true, &hosts, |_| String::new());
-        let mut change = Change::new(succession.into(), terms, true, now);
+        let mut change = begun(succession, terms, None, now);
         let due = change.due(now);
         let [Step::Cancel(reason)] = &change.steps(due, &View::default())[..] else {
             panic!("nobody has pledged");
@@ -631,7 +649,7 @@ fn members_are_not_lost_for_unsent_notifications() {
         let hosts = [0, 1, 2].map(HostId);
         let succession = Succession::new(&hosts, |_| true, &hosts, |_| String::new());
         let join = Duration::ZERO;
-        let mut change = Change::new(succession.into(), Terms { join, lost }, true, now);
+        let mut change = begun(succession, Terms { join, lost }, None, now);
         assert_eq!(change.steps(now, &here(&[0, 1, 2])).len(), 3);
         change.pledged(Rank(0), 5);
         change.waits(Rank(2));

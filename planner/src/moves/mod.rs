@@ -109,16 +109,14 @@ impl Change {
     /// # Errors
     /// The program does not support the entity.
     pub fn update(&self, names: &Names) -> Result<Option<Update>, Untranslatable> {
-        let (Change::Put(entity) | Change::Set(entity) | Change::Drop(entity)) = self;
-        let update = match self {
-            Change::Put(_) => entity.creation(names).map(Some),
-            Change::Set(_) => entity.creation(names).map(|creation| {
-                let whole = creation.entity.unwrap_or_default();
+        Ok(match self {
+            Change::Put(entity) => Some(entity.creation(names)?),
+            Change::Set(entity) => {
+                let whole = entity.creation(names)?.entity.unwrap_or_default();
                 Some(Update::modify(whole))
-            }),
-            Change::Drop(_) => entity.removal(names),
-        };
-        update.map_err(|error| Untranslatable::new(entity, error))
+            }
+            Change::Drop(entity) => entity.removal(names)?,
+        })
     }
 }
 

@@ -1,11 +1,12 @@
 //! A step of a rerouting.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::discriminant;
 
 use super::{Change, Round};
 use crate::fabric::SwitchId;
-use crate::job::{GroupId, JobId};
-use crate::plan::{Entity, JobPlan, Stage};
+use crate::job::JobId;
+use crate::plan::{Entity, JobPlan, Stage, SwitchPlan};
 
 /// Writes that happen at the same time, for jobs or for routes.
 #[derive(Clone, Debug, Default)]
@@ -88,59 +89,29 @@ pub fn applied<'a>(
 ) -> JobPlan {
     for (switch, changes) in round {
         let here = plan.entry(*switch).or_default();
-        for (stage, entities) in [
-            (Stage::Prepare, &mut here.prepare),
-            (Stage::Announce, &mut here.announce),
-            (Stage::Admit, &mut here.admit),
-        ] {
-            apply(entities, changes, stage);
-        }
+        changes.iter().for_each(|change| apply(here, change));
     }
     plan.retain(|_, plan| plan.entities().next().is_some());
     plan
 }
 
-/// The identity of an entity that a change replaces.
-#[derive(PartialEq, Eq, Hash)]
-enum Place {
-    Job(JobId),
-    Group(GroupId),
-    Same(Entity),
-}
-
-impl Place {
-    fn of(entity: &Entity) -> Self {
-        match entity {
-            Entity::Job(job) => Place::Job(job.job),
-            Entity::Group(group) => Place::Group(group.id),
-            other => Place::Same(other.clone()),
+/// Applies a change to a job's entities on a switch, of which one at most is its row, and one its
+/// group.
+fn apply(plan: &mut SwitchPlan, change: &Change) {
+    let (Change::Put(entity) | Change::Set(entity) | Change::Drop(entity)) = change;
+    let entities = match entity.stage() {
+        Stage::Prepare => &mut plan.prepare,
+        Stage::Announce => &mut plan.announce,
+        Stage::Admit => &mut plan.admit,
+    };
+    match change {
+        Change::Put(_) => entities.push(entity.clone()),
+        Change::Set(_) => {
+            let mut held = entities.iter_mut();
+            let held = held.find(|held| discriminant(*held) == discriminant(entity));
+            held.expect("only present entities change")
+                .clone_from(entity);
         }
+        Change::Drop(_) => entities.retain(|held| held != entity),
     }
-}
-
-/// Applies the changes of a stage to the entities of that stage.
-fn apply(entities: &mut Vec<Entity>, changes: &[Change], stage: Stage) {
-    let mut held: Vec<Option<Entity>> = entities.drain(..).map(Some).collect();
-    let places = held.iter().flatten().map(Place::of).zip(0..);
-    let mut places: HashMap<Place, usize> = places.collect();
-    for change in changes {
-        match change {
-            Change::Put(entity) | Change::Set(entity) if entity.stage() == stage => {
-                let at = *places.entry(Place::of(entity)).or_insert(held.len());
-                match held.get_mut(at) {
-                    Some(place) => *place = Some(entity.clone()),
-                    None => held.push(Some(entity.clone())),
-                }
-            }
-            Change::Drop(entity) if entity.stage() == stage => {
-                let at = places.get(&Place::of(entity));
-                let place = at.and_then(|at| held.get_mut(*at));
-                if let Some(place) = place.filter(|held| held.as_ref() == Some(entity)) {
-                    *place = None;
-                }
-            }
-            _ => {}
-        }
-    }
-    entities.extend(held.into_iter().flatten());
 }

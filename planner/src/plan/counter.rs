@@ -1,10 +1,12 @@
 //! A job's counters. They are reset when the job is created, because an earlier job may have used
 //! the same indices.
 
-use std::fmt;
-
 use ultima_p4::names::counter;
+use ultima_p4runtime::names::Names;
+use ultima_p4runtime::v1::{self, CounterData, Update};
 
+use super::SchemaError;
+use super::entity::Kind;
 use crate::job::{CounterIndex, ShareIndex, SourceIndex};
 
 /// A cell of a counter array.
@@ -47,8 +49,19 @@ impl CounterCell {
     }
 }
 
-impl fmt::Display for CounterCell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[{}]", self.counter, self.index)
+impl Kind for CounterCell {
+    /// The cell with the value zero.
+    fn entity(&self, names: &Names) -> Result<v1::Entity, SchemaError> {
+        let mut cell = names.counter(self.counter)?.cell(self.index.into())?;
+        cell.data = Some(CounterData::default());
+        Ok(cell.into())
+    }
+
+    fn creation(&self, names: &Names) -> Result<Update, SchemaError> {
+        Ok(Update::modify(self.entity(names)?))
+    }
+
+    fn removal(&self, _: &Names) -> Result<Option<Update>, SchemaError> {
+        Ok(None)
     }
 }

@@ -1,13 +1,12 @@
 //! Mirror sessions for trimmed packets, on chips that can only trim what they mirror. Each port has
 //! two sessions back out of it, which keep a header, or a header with digest and tag.
 
-use std::fmt;
-
 use ultima_p4::names::cut;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::replication::{Replica, clone_session};
-use ultima_p4runtime::v1::CloneSessionEntry;
+use ultima_p4runtime::v1::{self, CloneSessionEntry};
 
+use super::entity::Kind;
 use super::{Entity, SchemaError, table};
 use crate::fabric::{Fabric, SwitchId};
 use crate::target::PortNumber;
@@ -26,23 +25,17 @@ pub struct CutSession {
     pub bytes: u16,
 }
 
-impl CutSession {
-    /// The session's P4Runtime entry.
-    pub(super) fn entry(self) -> Result<CloneSessionEntry, SchemaError> {
+impl Kind for CutSession {
+    fn entity(&self, _: &Names) -> Result<v1::Entity, SchemaError> {
         let back = Replica {
             port: self.port.0.into(),
             instance: 0,
         };
-        Ok(CloneSessionEntry {
+        let session = CloneSessionEntry {
             packet_length_bytes: self.bytes.into(),
             ..clone_session(self.id, [back])?
-        })
-    }
-}
-
-impl fmt::Display for CutSession {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "clone session {} to port {}", self.id, self.port)
+        };
+        Ok(session.into())
     }
 }
 

@@ -1,10 +1,8 @@
 //! The entities that the controller writes.
 
-use std::fmt;
-
 use ultima_p4runtime::names::{EntryError, IndexError, NameError, Names};
-use ultima_p4runtime::replication::{self, ReplicationError, multicast_group};
-use ultima_p4runtime::v1::{CounterData, Update};
+use ultima_p4runtime::replication::ReplicationError;
+use ultima_p4runtime::v1::{self, Update};
 
 use super::table::{
     Cut, Destination, JobRow, Neighbor, QueueTime, Replica, Route, Row, Share, Source,
@@ -74,65 +72,65 @@ pub enum SchemaError {
     Group(#[from] ReplicationError),
 }
 
-/// The parts of an entity that inserting and deleting need.
-enum Form<'a> {
-    Row(&'a dyn DynRow),
-    Group(&'a Group),
-    Counter(&'a CounterCell),
-    Meter(MeterCell),
-    LossSession(LossSession),
-    LossDigest(LossDigest),
-    CutSession(CutSession),
-}
-
-/// [`Row`] without its constant, as a trait object.
-trait DynRow: fmt::Display {
-    fn table(&self) -> &'static str;
-    fn insert(&self, names: &Names) -> Result<Update, SchemaError>;
-    fn delete(&self, names: &Names) -> Result<Update, SchemaError>;
-}
-
-impl<R: Row + fmt::Display> DynRow for R {
-    fn table(&self) -> &'static str {
-        R::TABLE
+/// A kind of entity.
+pub(super) trait Kind {
+    /// The full name of the table, if it is a table entry.
+    fn table(&self) -> Option<&'static str> {
+        None
     }
 
-    fn insert(&self, names: &Names) -> Result<Update, SchemaError> {
-        Ok(Update::insert(self.entry(names)?))
+    /// Its P4Runtime entity.
+    fn entity(&self, names: &Names) -> Result<v1::Entity, SchemaError>;
+
+    /// The update that writes it.
+    fn creation(&self, names: &Names) -> Result<Update, SchemaError> {
+        Ok(Update::insert(self.entity(names)?))
     }
 
-    fn delete(&self, names: &Names) -> Result<Update, SchemaError> {
-        Ok(Update::delete(self.bare_key(names)?))
+    /// The update that removes it, if it can be removed.
+    fn removal(&self, names: &Names) -> Result<Option<Update>, SchemaError> {
+        Ok(Some(Update::delete(self.entity(names)?)))
+    }
+}
+
+impl<R: Row> Kind for R {
+    fn table(&self) -> Option<&'static str> {
+        Some(R::TABLE)
+    }
+
+    fn entity(&self, names: &Names) -> Result<v1::Entity, SchemaError> {
+        Ok(self.entry(names)?.into())
+    }
+
+    fn removal(&self, names: &Names) -> Result<Option<Update>, SchemaError> {
+        Ok(Some(Update::delete(self.bare_key(names)?)))
     }
 }
 
 impl Entity {
-    fn form(&self) -> Form<'_> {
+    fn kind(&self) -> &dyn Kind {
         match self {
-            Entity::Route(row) => Form::Row(row),
-            Entity::Neighbor(row) => Form::Row(row),
-            Entity::Job(row) => Form::Row(row),
-            Entity::Source(row) => Form::Row(row),
-            Entity::Destination(row) => Form::Row(row),
-            Entity::Replica(row) => Form::Row(row),
-            Entity::Share(row) => Form::Row(row),
-            Entity::QueueTime(row) => Form::Row(row),
-            Entity::Group(group) => Form::Group(group),
-            Entity::Counter(counter) => Form::Counter(counter),
-            Entity::Meter(meter) => Form::Meter(*meter),
-            Entity::LossSession(session) => Form::LossSession(*session),
-            Entity::LossDigest(digest) => Form::LossDigest(*digest),
-            Entity::Cut(row) => Form::Row(row),
-            Entity::CutSession(session) => Form::CutSession(*session),
+            Entity::Route(row) => row,
+            Entity::Neighbor(row) => row,
+            Entity::Job(row) => row,
+            Entity::Source(row) => row,
+            Entity::Destination(row) => row,
+            Entity::Replica(row) => row,
+            Entity::Share(row) => row,
+            Entity::QueueTime(row) => row,
+            Entity::Group(group) => group,
+            Entity::Counter(cell) => cell,
+            Entity::Meter(cell) => cell,
+            Entity::LossSession(session) => session,
+            Entity::LossDigest(digest) => digest,
+            Entity::Cut(row) => row,
+            Entity::CutSession(session) => session,
         }
     }
 
     /// The full name of the entity's table, if it is a table entry.
     pub fn table(&self) -> Option<&'static str> {
-        match self.form() {
-            Form::Row(row) => Some(row.table()),
-            _ => None,
-        }
+        self.kind().table()
     }
 
     /// The stage in which the entity is written.
@@ -145,25 +143,7 @@ impl Entity {
     /// # Errors
     /// The program does not support the entity.
     pub fn creation(&self, names: &Names) -> Result<Update, SchemaError> {
-        match self.form() {
-            Form::Row(row) => row.insert(names),
-            Form::Group(group) => {
-                let copies = group.copies.iter().map(|copy| replication::Replica {
-                    port: copy.port.0.into(),
-                    instance: copy.rid.into(),
-                });
-                Ok(Update::insert(multicast_group(group.id.0.into(), copies)?))
-            }
-            Form::Counter(reset) => {
-                let mut cell = names.counter(reset.counter)?.cell(reset.index.into())?;
-                cell.data = Some(CounterData::default());
-                Ok(Update::modify(cell))
-            }
-            Form::Meter(meter) => Ok(Update::modify(meter.entry(names)?)),
-            Form::LossSession(session) => Ok(Update::insert(session.entry()?)),
-            Form::LossDigest(digest) => Ok(Update::insert(digest.entry(names)?)),
-            Form::CutSession(session) => Ok(Update::insert(session.entry()?)),
-        }
+        self.kind().creation(names)
     }
 
     /// The update that removes the entity; none for a counter, which stays.
@@ -171,32 +151,6 @@ impl Entity {
     /// # Errors
     /// The program does not support the entity.
     pub fn removal(&self, names: &Names) -> Result<Option<Update>, SchemaError> {
-        match self.form() {
-            Form::Row(row) => row.delete(names).map(Some),
-            Form::Group(group) => Ok(Some(Update::delete(multicast_group(
-                group.id.0.into(),
-                [],
-            )?))),
-            Form::Counter(_) => Ok(None),
-            Form::Meter(meter) => Ok(Some(Update::modify(meter.cleared().entry(names)?))),
-            Form::LossSession(session) => Ok(Some(Update::delete(session.entry()?))),
-            Form::LossDigest(digest) => Ok(Some(Update::delete(digest.entry(names)?))),
-            Form::CutSession(session) => Ok(Some(Update::delete(session.entry()?))),
-        }
-    }
-}
-
-/// The table and key, as in errors.
-impl fmt::Display for Entity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.form() {
-            Form::Row(row) => fmt::Display::fmt(row, f),
-            Form::Group(group) => fmt::Display::fmt(group, f),
-            Form::Counter(counter) => fmt::Display::fmt(counter, f),
-            Form::Meter(meter) => fmt::Display::fmt(&meter, f),
-            Form::LossSession(session) => fmt::Display::fmt(&session, f),
-            Form::LossDigest(digest) => fmt::Display::fmt(&digest, f),
-            Form::CutSession(session) => fmt::Display::fmt(&session, f),
-        }
+        self.kind().removal(names)
     }
 }

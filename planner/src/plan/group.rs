@@ -1,9 +1,12 @@
 //! A job's multicast group on one switch.
 
-use std::fmt;
-
 use ultima_p4::names::replica::TRUNK_RID;
+use ultima_p4runtime::names::Names;
+use ultima_p4runtime::replication::{Replica, multicast_group};
+use ultima_p4runtime::v1::{self, Update};
 
+use super::SchemaError;
+use super::entity::Kind;
 use crate::job::{GroupId, Rank};
 use crate::target::PortNumber;
 
@@ -54,13 +57,17 @@ impl Group {
     }
 }
 
-impl fmt::Display for Group {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "multicast group {} with {} replicas",
-            self.id.0,
-            self.copies.len()
-        )
+impl Kind for Group {
+    fn entity(&self, _: &Names) -> Result<v1::Entity, SchemaError> {
+        let copies = self.copies.iter().map(|copy| Replica {
+            port: copy.port.0.into(),
+            instance: copy.rid.into(),
+        });
+        Ok(multicast_group(self.id.0.into(), copies)?.into())
+    }
+
+    fn removal(&self, _: &Names) -> Result<Option<Update>, SchemaError> {
+        let key = multicast_group(self.id.0.into(), [])?;
+        Ok(Some(Update::delete(key)))
     }
 }

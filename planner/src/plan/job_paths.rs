@@ -50,7 +50,7 @@ type Pass<'a> = dyn FnMut(Passage) + 'a;
 pub struct JobPaths(BTreeMap<SwitchId, Through>);
 
 impl JobPaths {
-    /// The paths between `members`.
+    /// The paths between `members`, including those to unreachable members.
     pub fn new(
         fabric: &Fabric,
         routes: &Routes,
@@ -59,20 +59,6 @@ impl JobPaths {
     ) -> Self {
         let way = |from, to, pass: &mut Pass| {
             routes.way(fabric, from, to).for_each(pass);
-        };
-        JobPaths::along(fabric, members, tree, way)
-    }
-
-    /// The paths between `members` on [held](Routes::held) routes, including those to unreachable
-    /// members.
-    pub fn held(
-        fabric: &Fabric,
-        routes: &Routes,
-        members: &[Member],
-        tree: Option<&JobTree>,
-    ) -> Self {
-        let way = |from, to, pass: &mut Pass| {
-            routes.held_way(fabric, from, to).for_each(pass);
         };
         JobPaths::along(fabric, members, tree, way)
     }
@@ -87,12 +73,10 @@ impl JobPaths {
         trees: [Option<&JobTree>; 2],
     ) -> Self {
         let way = |from, to, pass: &mut Pass| {
-            after.held_way(fabric, from, to).for_each(&mut *pass);
-            for passage in before.held_way(fabric, from, to) {
+            after.way(fabric, from, to).for_each(&mut *pass);
+            for passage in before.way(fabric, from, to) {
                 pass(passage);
-                after
-                    .held_way(fabric, passage.ingress, to)
-                    .for_each(&mut *pass);
+                after.way(fabric, passage.ingress, to).for_each(&mut *pass);
             }
         };
         JobPaths::along(fabric, members, trees.into_iter().flatten(), way)

@@ -2,142 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::fmt::Display;
 
 use ultima_p4::names::{counter, loss, share};
-use ultima_p4runtime::names::{NameError, Names};
+use ultima_p4runtime::names::Names;
 
-use super::{CounterCell, Entity, SwitchPlan, cuts, meter, of_fabric, table};
+use super::{Entity, SwitchPlan, cuts, meter, of_fabric, table};
 use crate::fabric::{Fabric, Switch, SwitchId};
+use crate::job::Refusal;
 use crate::program::Program;
 use crate::routing::Routes;
-use crate::target::ProgramForm;
-
-/// A limit of a switch that is exceeded, with the numbers.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LimitError {
-    /// The program lacks a table, counter or meter.
-    #[error("{0}; use Ultima's program and P4Info, or a program derived from it")]
-    Name(#[from] NameError),
-    /// Too many entries in a table.
-    #[error(
-        "switch {switch}: table {table} needs {needed} entries, but its size in the program is {size}"
-    )]
-    Table {
-        /// The switch's name.
-        switch: String,
-        /// The table's name.
-        table: &'static str,
-        /// The entries, including the new job's.
-        needed: usize,
-        /// The table's size.
-        size: u64,
-    },
-    /// Too many replicas in a job's group.
-    #[error(
-        "switch {switch}: the group needs {needed} replicas, but the limit is {limit} (group_replicas); use fewer members there, or `gather: unicast`"
-    )]
-    Replicas {
-        /// The switch's name.
-        switch: String,
-        /// The replicas of the job's group.
-        needed: usize,
-        /// The limit of replicas of a group.
-        limit: u32,
-    },
-    /// Too many groups.
-    #[error(
-        "switch {switch}: {needed} multicast groups are needed, but the limit is {limit} (groups); delete a job, or use `gather: unicast`"
-    )]
-    Groups {
-        /// The switch's name.
-        switch: String,
-        /// The groups, including the new job's.
-        needed: usize,
-        /// The limit of groups.
-        limit: u32,
-    },
-    /// Too many nodes over all groups.
-    #[error(
-        "switch {switch}: the groups need {needed} replication nodes, but the limit is {limit} (nodes); delete a job, or use `gather: unicast`"
-    )]
-    Nodes {
-        /// The switch's name.
-        switch: String,
-        /// The nodes, including the new job's.
-        needed: usize,
-        /// The limit of nodes.
-        limit: u32,
-    },
-    /// The program is for other targets.
-    #[error(
-        "switch {switch}: target {target} cannot run the controller's program, which is for {program}; pass the program for {target} with --program (all switches of a fabric must be of one kind)"
-    )]
-    Program {
-        /// The switch's name.
-        switch: String,
-        /// Its target.
-        target: &'static str,
-        /// The program's target.
-        program: ProgramForm,
-    },
-    /// The program's digest is too long for the target.
-    #[error(
-        "switch {switch}: the program's digest has {needed} bits (its members take whole bytes), but target {target} supports at most {limit}; use the program for {target}"
-    )]
-    Digest {
-        /// The switch's name.
-        switch: String,
-        /// Its target.
-        target: &'static str,
-        /// The bits of the digest's members, each in whole bytes.
-        needed: usize,
-        /// The limit of bits.
-        limit: u32,
-    },
-    /// Too many ports with mirror sessions.
-    #[error(
-        "switch {switch}: {needed} mirror sessions are needed (one for loss reports and two for each port), but the target has {limit}; use fewer ports"
-    )]
-    Sessions {
-        /// The switch's name.
-        switch: String,
-        /// The highest session id needed.
-        needed: u32,
-        /// The target's highest session id.
-        limit: u32,
-    },
-    /// A counter or meter array of the program is full.
-    #[error(
-        "switch {switch}: {array} has {size} indices, but index {index} is needed; delete a job"
-    )]
-    Index {
-        /// The switch's name.
-        switch: String,
-        /// The array's name.
-        array: &'static str,
-        /// The index needed.
-        index: u32,
-        /// The array's size; indices start at 0.
-        size: u64,
-    },
-}
-
-impl LimitError {
-    /// The name of the switch; none if the program lacks something.
-    pub fn switch(&self) -> Option<&str> {
-        match self {
-            LimitError::Name(_) => None,
-            LimitError::Table { switch, .. }
-            | LimitError::Replicas { switch, .. }
-            | LimitError::Groups { switch, .. }
-            | LimitError::Nodes { switch, .. }
-            | LimitError::Program { switch, .. }
-            | LimitError::Digest { switch, .. }
-            | LimitError::Sessions { switch, .. }
-            | LimitError::Index { switch, .. } => Some(switch),
-        }
-    }
-}
 
 /// Checks that the program has all tables, counters and meters, and that the fabric's own entities
 /// fit on `switch`. A warning of [`uncut`](super::uncut) is not an error.
@@ -149,15 +23,15 @@ pub fn check_fabric(
     routes: &Routes,
     program: &Program,
     switch: SwitchId,
-) -> Result<(), LimitError> {
+) -> Result<(), Refusal> {
     let names = program.names();
-    let Switch { name, target, .. } = fabric.switch(switch);
-    if target.program != program.form() {
-        return Err(LimitError::Program {
-            switch: name.clone(),
-            target: target.name,
-            program: program.form(),
-        });
+    let here = fabric.switch(switch);
+    if here.target.program != program.form() {
+        let target = here.target.name;
+        return Err(here.refuses(format!(
+            "target {target} cannot run the controller's program, which is for {}; pass the program for {target} with --program (all switches of a fabric must be of one kind)",
+            program.form()
+        )));
     }
     table::NAMES
         .into_iter()
@@ -170,15 +44,23 @@ pub fn check_fabric(
     meter::NAMES
         .into_iter()
         .try_for_each(|meter| names.meter(meter).map(|_| ()))?;
-    fits_digest(fabric.switch(switch), names)?;
+    fits_digest(here, names)?;
     let cuts = cuts(fabric, names, switch);
-    fits_sessions(fabric.switch(switch), &cuts)?;
+    fits_sessions(here, &cuts)?;
     let all = of_fabric(fabric, routes, switch);
-    Usage::of(all.iter().chain(&cuts)).check(fabric.switch(switch), names)
+    Usage::of(all.iter().chain(&cuts)).check(here, names)
+}
+
+impl Switch {
+    /// An exceeded limit of this switch.
+    fn refuses(&self, reason: impl Display) -> Refusal {
+        let name = &self.name;
+        Refusal::no_room(Some(name), format!("switch {name}: {reason}"))
+    }
 }
 
 /// Checks that the target has a session for each way of trimming.
-fn fits_sessions(switch: &Switch, cuts: &[Entity]) -> Result<(), LimitError> {
+fn fits_sessions(switch: &Switch, cuts: &[Entity]) -> Result<(), Refusal> {
     let highest = cuts.iter().filter_map(|entity| match entity {
         Entity::CutSession(session) => Some(session.id),
         _ => None,
@@ -186,27 +68,25 @@ fn fits_sessions(switch: &Switch, cuts: &[Entity]) -> Result<(), LimitError> {
     let (needed, limit) = (highest.max().unwrap_or(0), switch.target.sessions);
     match needed > limit {
         false => Ok(()),
-        true => Err(LimitError::Sessions {
-            switch: switch.name.clone(),
-            needed,
-            limit,
-        }),
+        true => Err(switch.refuses(format!(
+            "{needed} mirror sessions are needed (one for loss reports and two for each port), but the target has {limit}; use fewer ports"
+        ))),
     }
 }
 
 /// Checks that the target can carry the program's loss reports.
-fn fits_digest(switch: &Switch, names: &Names) -> Result<(), LimitError> {
+fn fits_digest(switch: &Switch, names: &Names) -> Result<(), Refusal> {
     let digest = names.digest(loss::DIGEST)?;
     let bits = |bitwidth: usize| bitwidth.next_multiple_of(8);
     let members = digest.members.iter();
     let needed: usize = members.map(|member| bits(member.bitwidth)).sum();
     match switch.target.digests.max_bits {
-        Some(limit) if needed > limit as usize => Err(LimitError::Digest {
-            switch: switch.name.clone(),
-            target: switch.target.name,
-            needed,
-            limit,
-        }),
+        Some(limit) if needed > limit as usize => {
+            let target = switch.target.name;
+            Err(switch.refuses(format!(
+                "the program's digest has {needed} bits (its members take whole bytes), but target {target} supports at most {limit}; use the program for {target}"
+            )))
+        }
         _ => Ok(()),
     }
 }
@@ -278,7 +158,7 @@ impl Usage {
         switch: &Switch,
         names: &Names,
         plan: &SwitchPlan,
-    ) -> Result<(), LimitError> {
+    ) -> Result<(), Refusal> {
         let mut all = Usage::of(plan.entities());
         all.add(self);
         all.check(switch, names)?;
@@ -287,74 +167,56 @@ impl Usage {
     }
 
     /// Checks that `switch` has room for these resources.
-    pub(crate) fn check(&self, switch: &Switch, names: &Names) -> Result<(), LimitError> {
+    pub(crate) fn check(&self, switch: &Switch, names: &Names) -> Result<(), Refusal> {
         for (&table, &needed) in &self.entries {
             let size = names.table(table)?.size;
             if needed as u64 > size {
-                return Err(LimitError::Table {
-                    switch: switch.name.clone(),
-                    table,
-                    needed,
-                    size,
-                });
+                return Err(switch.refuses(format!(
+                    "table {table} needs {needed} entries, but its size in the program is {size}"
+                )));
             }
         }
-        let name = || switch.name.clone();
-        if self.groups > switch.limits.groups as usize {
-            let limit = switch.limits.groups;
-            return Err(LimitError::Groups {
-                switch: name(),
-                needed: self.groups,
-                limit,
-            });
+        let (groups, nodes) = (switch.limits.groups, switch.limits.nodes);
+        if self.groups > groups as usize {
+            return Err(switch.refuses(format!(
+                "{} multicast groups are needed, but the limit is {groups} (groups); delete a job, or use `gather: unicast`",
+                self.groups
+            )));
         }
-        if self.nodes > switch.limits.nodes as usize {
-            let limit = switch.limits.nodes;
-            return Err(LimitError::Nodes {
-                switch: name(),
-                needed: self.nodes,
-                limit,
-            });
+        if self.nodes > nodes as usize {
+            return Err(switch.refuses(format!(
+                "the groups need {} replication nodes, but the limit is {nodes} (nodes); delete a job, or use `gather: unicast`",
+                self.nodes
+            )));
         }
         Ok(())
     }
 }
 
 /// Checks the limits of a single entity.
-fn fits(entity: &Entity, switch: &Switch, names: &Names) -> Result<(), LimitError> {
-    match entity {
-        Entity::Group(group) if group.copies.len() > switch.limits.group_replicas as usize => {
-            Err(LimitError::Replicas {
-                switch: switch.name.clone(),
-                needed: group.copies.len(),
-                limit: switch.limits.group_replicas,
-            })
+fn fits(entity: &Entity, switch: &Switch, names: &Names) -> Result<(), Refusal> {
+    let (array, index, size) = match entity {
+        Entity::Group(group) => {
+            let (needed, limit) = (group.copies.len(), switch.limits.group_replicas);
+            return match needed > limit as usize {
+                false => Ok(()),
+                true => Err(switch.refuses(format!(
+                    "the group needs {needed} replicas, but the limit is {limit} (group_replicas); use fewer members there, or `gather: unicast`"
+                ))),
+            };
         }
-        Entity::Counter(CounterCell { counter, index }) => {
-            has_place(switch, counter, *index, names.counter(counter)?.size)
-        }
+        Entity::Counter(cell) => (cell.counter, cell.index, names.counter(cell.counter)?.size),
         // The share's meter is configured when ports are divided.
         Entity::Share(row) => {
             let size = names.meter(share::METER)?.size;
-            has_place(switch, share::METER, row.index.0.into(), size)
+            (share::METER, row.index.0.into(), size)
         }
-        _ => Ok(()),
-    }
-}
-
-fn has_place(
-    switch: &Switch,
-    array: &'static str,
-    index: u32,
-    size: u64,
-) -> Result<(), LimitError> {
+        _ => return Ok(()),
+    };
     match u64::from(index) < size {
         true => Ok(()),
-        false => Err(LimitError::Index {
-            switch: switch.name.clone(),
-            array,
-            index,
-            size,
-        }),
+        false => Err(switch.refuses(format!(
+            "{array} has {size} indices, but index {index} is needed; delete a job"
+        ))),
     }
 }

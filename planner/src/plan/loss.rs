@@ -1,14 +1,14 @@
 //! The loss reports of a switch: a digest, and a clone session for losses that egress detects.
 
-use std::fmt;
 use std::time::Duration;
 
 use ultima_p4::names::loss;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::replication::{Replica, clone_session};
-use ultima_p4runtime::v1::{CloneSessionEntry, DigestEntry, digest_entry};
+use ultima_p4runtime::v1::{self, CloneSessionEntry, digest_entry};
 
 use super::SchemaError;
+use super::entity::Kind;
 use crate::target::{PortNumber, Target};
 
 /// The longest time for which a loss report waits for others to share a list.
@@ -29,18 +29,6 @@ pub struct LossSession {
     pub port: PortNumber,
     /// The bytes that are kept of a packet; none for all.
     pub bytes: Option<u16>,
-}
-
-impl LossDigest {
-    /// The digest's P4Runtime entry.
-    pub(super) fn entry(self, names: &Names) -> Result<DigestEntry, SchemaError> {
-        let nanoseconds = |time: Duration| time.as_nanos() as i64;
-        Ok(names.digest(loss::DIGEST)?.entry(digest_entry::Config {
-            max_timeout_ns: nanoseconds(MAX_WAIT),
-            max_list_size: MAX_LIST,
-            ack_timeout_ns: nanoseconds(ACK_WAIT),
-        }))
-    }
 }
 
 impl LossSession {
@@ -65,14 +53,20 @@ impl LossSession {
     }
 }
 
-impl fmt::Display for LossDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "digest {}", loss::DIGEST)
+impl Kind for LossDigest {
+    fn entity(&self, names: &Names) -> Result<v1::Entity, SchemaError> {
+        let nanoseconds = |time: Duration| time.as_nanos() as i64;
+        let entry = names.digest(loss::DIGEST)?.entry(digest_entry::Config {
+            max_timeout_ns: nanoseconds(MAX_WAIT),
+            max_list_size: MAX_LIST,
+            ack_timeout_ns: nanoseconds(ACK_WAIT),
+        });
+        Ok(entry.into())
     }
 }
 
-impl fmt::Display for LossSession {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "clone session {}", loss::SESSION)
+impl Kind for LossSession {
+    fn entity(&self, _: &Names) -> Result<v1::Entity, SchemaError> {
+        Ok(self.entry()?.into())
     }
 }

@@ -1,11 +1,10 @@
 //! Virtual queues as meter cells.
 
-use std::fmt;
-
 use ultima_p4::names::{queue, share};
 use ultima_p4runtime::names::Names;
-use ultima_p4runtime::v1::MeterEntry;
+use ultima_p4runtime::v1::{self, Update};
 
+use super::entity::Kind;
 use super::{SchemaError, VirtualQueue};
 use crate::job::ShareIndex;
 use crate::target::PortNumber;
@@ -39,30 +38,26 @@ impl MeterCell {
             queue,
         }
     }
-
-    /// The same cell without a queue, as it is left behind.
-    pub(super) fn cleared(self) -> Self {
-        MeterCell {
-            queue: None,
-            ..self
-        }
-    }
-
-    /// The cell's P4Runtime entry. A cell without a configuration has the meter's default (§9.4),
-    /// also on BMv2.
-    pub(super) fn entry(self, names: &Names) -> Result<MeterEntry, SchemaError> {
-        let mut cell = names.meter(self.meter)?.cell(self.index.into())?;
-        cell.config = self.queue.map(VirtualQueue::meter);
-        Ok(cell)
-    }
 }
 
-impl fmt::Display for MeterCell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[{}]", self.meter, self.index)?;
-        match self.queue {
-            Some(queue) => write!(f, " ({queue})"),
-            None => Ok(()),
-        }
+impl Kind for MeterCell {
+    /// A cell without a configuration has the meter's default (§9.4), also on BMv2.
+    fn entity(&self, names: &Names) -> Result<v1::Entity, SchemaError> {
+        let mut cell = names.meter(self.meter)?.cell(self.index.into())?;
+        cell.config = self.queue.map(VirtualQueue::meter);
+        Ok(cell.into())
+    }
+
+    fn creation(&self, names: &Names) -> Result<Update, SchemaError> {
+        Ok(Update::modify(self.entity(names)?))
+    }
+
+    /// Leaves the cell without a queue.
+    fn removal(&self, names: &Names) -> Result<Option<Update>, SchemaError> {
+        let cleared = MeterCell {
+            queue: None,
+            ..*self
+        };
+        cleared.creation(names).map(Some)
     }
 }

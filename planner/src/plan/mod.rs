@@ -28,7 +28,7 @@ pub use division::{Division, divide};
 pub use entity::{Entity, SchemaError, Stage};
 pub use group::{Copy, Group};
 pub use job_paths::{JobPaths, Through};
-pub use limits::{LimitError, Usage, check_fabric};
+pub use limits::{Usage, check_fabric};
 pub use loss::{LossDigest, LossSession};
 pub use meter::MeterCell;
 pub use virtual_queue::VirtualQueue;

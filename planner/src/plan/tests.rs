@@ -5,8 +5,7 @@ use ultima_p4runtime::tofino::{Packing, TofinoProgram};
 
 use super::*;
 use crate::fabric::{self, Health, HostId, SwitchPort};
-use crate::job::{Gather, JobSpec, Rank, Weight};
-use crate::ledger::Refusal;
+use crate::job::{Gather, JobSpec, Rank, RefusalKind, Weight};
 use crate::program::Program;
 use crate::target::{ProgramForm, Target};
 use crate::testing::{Planned, Site, spec};
@@ -37,7 +36,7 @@ fn group(plan: &SwitchPlan) -> &Group {
 fn sources(plan: &SwitchPlan) -> impl Iterator<Item = &table::Source> {
     plan.admit.iter().map(|entity| match entity {
         Entity::Source(source) => source,
-        other => panic!("{other} admits nobody"),
+        other => panic!("{other:?} admits no rank"),
     })
 }
 
@@ -202,7 +201,7 @@ fn the_program_supports_every_entity() {
         assert_eq!(
             entity.removal(program.names()).unwrap().is_none(),
             stays,
-            "{entity}"
+            "{entity:?}"
         );
     }
 }
@@ -348,7 +347,7 @@ fn table_and_counter_sizes_come_from_the_program() {
         let refusal = site
             .propose(&spec("train", &["h1", "h2", "h1"]))
             .unwrap_err();
-        assert!(matches!(refusal, Refusal::Limit(_)));
+        assert_eq!(refusal.kind, RefusalKind::NoRoom);
         refusal.to_string()
     };
     assert_eq!(

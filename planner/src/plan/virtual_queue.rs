@@ -1,7 +1,5 @@
 //! The virtual queue of a port: its link's rate and queue as a meter.
 
-use std::fmt;
-
 use ultima_link::{EcnThreshold, WireConfig, product};
 use ultima_p4runtime::v1::MeterConfig;
 
@@ -119,16 +117,6 @@ fn scaled(bytes: u64, by: u64, of: u64) -> u64 {
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-/// The rate and the bounds in bytes.
-impl fmt::Display for VirtualQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let VirtualQueue {
-            rate, mark, trim, ..
-        } = self;
-        write!(f, "{rate} bytes/s, marks over {mark}, trims over {trim}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -214,9 +202,9 @@ mod tests {
                 let frame = u64::from(mtu) + 14;
                 assert!(queue.trim < wire.queue_bytes + frame, "{settings}");
                 for queue in [queue, queue.part(1, 10_000), queue.part(100, 101)] {
-                    assert!(frame <= queue.mark, "{settings}: {queue}");
-                    assert!(queue.mark <= queue.trim, "{settings}: {queue}");
-                    assert!(queue.rate > 0, "{settings}: {queue}");
+                    assert!(frame <= queue.mark, "{settings}: {queue:?}");
+                    assert!(queue.mark <= queue.trim, "{settings}: {queue:?}");
+                    assert!(queue.rate > 0, "{settings}: {queue:?}");
                 }
             }
         }

@@ -35,9 +35,7 @@ impl Held {
         // Counters are not reconciled, and most of a job's entities are counters.
         let kept = |entity: &&Entity| !matches!(entity, Entity::Counter(_));
         for entity in entities.into_iter().filter(kept) {
-            let creation = entity.creation(names);
-            let creation = creation.map_err(|error| Untranslatable::new(entity, error))?;
-            held.insert(creation.entity.unwrap_or_default());
+            held.insert(entity.creation(names)?.entity.unwrap_or_default());
         }
         Ok(held)
     }

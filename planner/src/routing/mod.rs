@@ -125,39 +125,20 @@ impl Routes {
         self.distances.get(from, to)
     }
 
-    /// The path of a packet from port `from` to `to`, switch by switch; empty if no path exists.
+    /// The path of a packet from port `from` to `to`, switch by switch, by [held](Self::held) ports,
+    /// whether or not they are up.
     pub fn way(
         &self,
         fabric: &Fabric,
         from: SwitchPort,
         to: HostId,
     ) -> impl Iterator<Item = Passage> {
-        along(fabric, from, move |switch| self.port(switch, to))
+        let pass = move |ingress: SwitchPort| {
+            let egress = self.held(ingress.switch, to)?;
+            Some(Passage { ingress, egress })
+        };
+        iter::successors(pass(from), move |passage| {
+            fabric.across(passage.leaving()).and_then(pass)
+        })
     }
-
-    /// Like [`way`](Self::way), by [held](Self::held) ports, whether or not they are up.
-    pub fn held_way(
-        &self,
-        fabric: &Fabric,
-        from: SwitchPort,
-        to: HostId,
-    ) -> impl Iterator<Item = Passage> {
-        along(fabric, from, move |switch| self.held(switch, to))
-    }
-}
-
-/// The path of a packet from port `from`, if switches send it out of these ports.
-fn along(
-    fabric: &Fabric,
-    from: SwitchPort,
-    port: impl Fn(SwitchId) -> Option<PortNumber>,
-) -> impl Iterator<Item = Passage> {
-    let pass = move |ingress: SwitchPort| {
-        let egress = port(ingress.switch)?;
-        Some(Passage { ingress, egress })
-    };
-    let first = pass(from);
-    iter::successors(first, move |passage| {
-        fabric.across(passage.leaving()).and_then(&pass)
-    })
 }

@@ -3,64 +3,40 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A port's speed.
+/// A port's speed in Gbit/s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Speed(u16);
+
 #[allow(missing_docs)] // The names are the documentation.
-pub enum Speed {
-    G1,
-    G10,
-    G25,
-    G40,
-    G50,
-    G100,
-    G200,
-    G400,
+impl Speed {
+    pub const G1: Speed = Speed(1);
+    pub const G10: Speed = Speed(10);
+    pub const G25: Speed = Speed(25);
+    pub const G40: Speed = Speed(40);
+    pub const G50: Speed = Speed(50);
+    pub const G100: Speed = Speed(100);
+    pub const G200: Speed = Speed(200);
+    pub const G400: Speed = Speed(400);
 }
 
 impl Speed {
-    /// All speeds, slowest first.
-    pub const ALL: [Speed; 8] = [
-        Speed::G1,
-        Speed::G10,
-        Speed::G25,
-        Speed::G40,
-        Speed::G50,
-        Speed::G100,
-        Speed::G200,
-        Speed::G400,
-    ];
-
-    /// The speed in Gbit/s.
-    pub(crate) const fn gigabits(self) -> u64 {
-        match self {
-            Speed::G1 => 1,
-            Speed::G10 => 10,
-            Speed::G25 => 25,
-            Speed::G40 => 40,
-            Speed::G50 => 50,
-            Speed::G100 => 100,
-            Speed::G200 => 200,
-            Speed::G400 => 400,
-        }
-    }
-
     /// The lane speed of a port with this many lanes, with its modulation: NRZ up to 25G, PAM4
     /// above.
     pub(crate) fn of_lanes(self, lanes: u8) -> String {
-        let lane = self.gigabits() / u64::from(lanes.max(1));
+        let lane = self.0 / u16::from(lanes.max(1));
         let levels = if lane <= 25 { "NRZ" } else { "PAM4" };
         format!("{lane}G ({levels})")
     }
 
     /// The speed in bit/s.
     pub const fn bits_per_second(self) -> u64 {
-        self.gigabits() * 1_000_000_000
+        self.0 as u64 * 1_000_000_000
     }
 }
 
 impl fmt::Display for Speed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}G", self.gigabits())
+        write!(f, "{}G", self.0)
     }
 }
 
@@ -68,7 +44,8 @@ impl FromStr for Speed {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let speed = Speed::ALL.into_iter().find(|it| it.to_string() == text);
+        let speed = text.strip_suffix('G').and_then(|it| it.parse().ok());
+        let speed = speed.map(Speed).filter(|it| it.to_string() == text);
         speed.ok_or(())
     }
 }

@@ -1,7 +1,7 @@
-//! Names the field at a place of a YAML text.
+//! The places of the fields of a YAML text.
 //!
-//! Only a text that does not have the expected form is read this way. The alternative, to follow the path in the
-//! deserializer of each form (`serde_path_to_error`), adds 0.35 MB to the binary.
+//! Only a text with an error is read this way. The alternatives, to follow the path in the deserializer of each form
+//! (`serde_path_to_error`) or to keep the place of each value, add to the binary and to every form.
 
 use std::fmt;
 
@@ -11,11 +11,20 @@ use serde_yaml::{DuplicateKeyPolicy, Location, Spanned};
 /// Returns the path, such as `hosts[2].ranks`, of the value that begins at `place`, or of the map that has a key there.
 /// Returns an empty path for the whole text, and if the text is not YAML.
 pub(super) fn field_at(text: &str, place: Location) -> String {
-    let options = serde_yaml::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
-    let node = serde_yaml::from_str_with_options::<Node>(text, options);
-    node.ok()
+    outline(text)
         .and_then(|node| node.field_at(place))
         .unwrap_or_default()
+}
+
+/// Returns the place of the value of a field, or of the whole text for an empty path. None if the text does not have the
+/// field.
+pub(super) fn place_of(text: &str, field: &str) -> Option<Location> {
+    outline(text)?.place_of(field)
+}
+
+fn outline(text: &str) -> Option<Node> {
+    let options = serde_yaml::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+    serde_yaml::from_str_with_options(text, options).ok()
 }
 
 /// A value without its content.
@@ -28,6 +37,19 @@ struct Node {
 struct Children(Vec<(String, Option<Location>, Node)>);
 
 impl Node {
+    fn place_of(&self, field: &str) -> Option<Location> {
+        let field = field.strip_prefix('.').unwrap_or(field);
+        if field.is_empty() {
+            return Some(self.begin);
+        }
+        // An index begins with a bracket, and ends the name before it.
+        let end = field[1..].find(['.', '[']).map_or(field.len(), |at| at + 1);
+        let (segment, rest) = field.split_at(end);
+        let Children(children) = &self.children;
+        let child = children.iter().find(|(known, ..)| known == segment);
+        child.and_then(|(_, _, child)| child.place_of(rest))
+    }
+
     fn field_at(&self, place: Location) -> Option<String> {
         let is_here = |it: &Location| it.line() == place.line() && it.column() == place.column();
         let Children(children) = &self.children;

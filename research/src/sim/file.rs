@@ -253,7 +253,7 @@ struct Chosen {
 ///
 /// # Errors
 /// With the place in the file.
-pub fn parse(text: &str, source: &str) -> Result<File, LoadError<Problem>> {
+pub fn parse(text: &str, source: &str) -> Result<File, LoadError> {
     let form: Form = yaml::parse(text, source)?;
     if form.experiments.value.is_empty() {
         let problem = Problem::Nothing;
@@ -293,28 +293,15 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn error(&self, at: Location, setting: Option<&str>, problem: Problem) -> LoadError<Problem> {
+    fn error(&self, at: Location, setting: Option<&str>, problem: Problem) -> LoadError {
         let field = match setting {
             Some(setting) => format!("{}.{setting}", self.field),
             None => self.field.clone(),
         };
-        LoadError::Invalid {
-            place: Place {
-                source: self.source.to_owned(),
-                line: at.line(),
-                column: at.column(),
-            },
-            field,
-            problem: Box::new(problem),
-        }
+        LoadError::at(&Place::new(self.source, at), &field, problem)
     }
 
-    fn grid(
-        &self,
-        name: String,
-        mut settings: Settings,
-        room: usize,
-    ) -> Result<Grid, LoadError<Problem>> {
+    fn grid(&self, name: String, mut settings: Settings, room: usize) -> Result<Grid, LoadError> {
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         if name.is_empty() || name.len() > 63 || !name.chars().all(is_name) {
             return Err(self.error(self.whole, None, Problem::Name));
@@ -392,7 +379,7 @@ impl Reader<'_> {
         })
     }
 
-    fn axis(&self, x: Option<Spanned<Values>>) -> Result<Axis, LoadError<Problem>> {
+    fn axis(&self, x: Option<Spanned<Values>>) -> Result<Axis, LoadError> {
         let Some(x) = x else {
             return Err(self.error(self.whole, None, Problem::NoAxis));
         };
@@ -409,7 +396,7 @@ impl Reader<'_> {
         ordered
     }
 
-    fn experiment(&self, combination: &[Chosen]) -> Result<Experiment, LoadError<Problem>> {
+    fn experiment(&self, combination: &[Chosen]) -> Result<Experiment, LoadError> {
         let arguments = combination
             .iter()
             .map(|chosen| format!("--{}={}", chosen.name, chosen.value));

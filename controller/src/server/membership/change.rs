@@ -8,7 +8,7 @@ use tracing::Span;
 use ultima_api::Line;
 
 use ultima_planner::fabric::HostId;
-use ultima_planner::job::{Job, JobId, PlacementError, Rank, host_of};
+use ultima_planner::job::{Job, JobId, Rank, Refusal, host_of};
 use ultima_planner::membership::{Lost, Origin, Succession, Terms};
 
 use super::super::controller::{Controller, JobState};
@@ -85,7 +85,7 @@ fn hosts_named(
 ) -> Result<Vec<HostId>, JobRequestError> {
     let hosts = members.iter().enumerate();
     let hosts = hosts.map(|(index, host)| host_of(&controller.fabric, index, host));
-    let hosts: Result<Vec<HostId>, PlacementError> = hosts.collect();
+    let hosts: Result<Vec<HostId>, Refusal> = hosts.collect();
     hosts.map_err(|error| JobRequestError::Refused {
         name: job.to_owned(),
         refusal: Box::new(error.into()),

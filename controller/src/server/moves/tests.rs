@@ -485,7 +485,7 @@ impl World {
         let mut jobs: BTreeMap<SwitchId, Vec<Entity>> = BTreeMap::new();
         for record in self.registry.iter() {
             let job = &record.job;
-            let ways = plan::JobPaths::held(&self.fabric, &routes, &job.members, job.tree());
+            let ways = plan::JobPaths::new(&self.fabric, &routes, &job.members, job.tree());
             let plan = plan::of_ways(&self.fabric, job, &ways);
             for (id, plan) in plan {
                 jobs.entry(id).or_default().extend(plan.entities().cloned());

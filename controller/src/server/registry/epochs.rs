@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use ultima_p4runtime::names::Names;
 use ultima_planner::fabric::{Fabric, HostId};
-use ultima_planner::job::{Epoch, Job, JobId, JobSpec, Rank};
-use ultima_planner::ledger::Refusal;
+use ultima_planner::job::{Epoch, Job, JobId, JobSpec, Rank, Refusal};
 use ultima_planner::membership::{Attendance, Origin, Seen, View};
 use ultima_planner::plan::JobPlan;
 
@@ -29,7 +28,7 @@ impl Registry {
     ) -> Result<(Job, JobPlan), JobRequestError> {
         let next = next_spec(fabric, job, hosts)?;
         let (ledger, routes) = (&self.ledger, &self.routes);
-        let proposed = ledger.propose_epoch(fabric, routes, names, (&next.0, next.1), job.seed);
+        let proposed = ledger.propose(fabric, routes, names, (&next.0, next.1), job.seed);
         proposed.map_err(|refusal: Refusal| JobRequestError::Refused {
             name: job.name.clone(),
             refusal: Box::new(refusal),

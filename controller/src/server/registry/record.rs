@@ -6,8 +6,8 @@ use std::time::{Instant, SystemTime};
 
 use ultima_api::Line;
 use ultima_planner::fabric::{HostId, SwitchId};
-use ultima_planner::job::{Job, JobId, Rank};
-use ultima_planner::ledger::{Refitted, Refusal};
+use ultima_planner::job::{Job, JobId, Rank, Refusal};
+use ultima_planner::ledger::Refitted;
 use ultima_planner::membership::{Change, Origin, Suspicion};
 use ultima_planner::moves::Planned;
 use ultima_planner::plan::JobPlan;

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use ultima_p4runtime::names::Names;
 use ultima_planner::fabric::{Fabric, Health, SwitchId};
-use ultima_planner::job::{Job, JobId};
-use ultima_planner::ledger::{Ledger, Refusal};
+use ultima_planner::job::{Job, JobId, Refusal};
+use ultima_planner::ledger::Ledger;
 use ultima_planner::moves::Moved;
 use ultima_planner::plan::JobPlan;
 use ultima_planner::routing::Routes;
@@ -142,8 +142,9 @@ impl Registry {
         let Some(record) = self.jobs.get_mut(&job.id) else {
             return;
         };
-        let had = (&*record.job, &*record.plan);
-        self.ledger.replace(fabric, had, (&job, &plan));
+        // There may be no room, but the switches have it.
+        self.ledger.remove(fabric, &record.job, &record.plan);
+        self.ledger.take(fabric, &job, &plan);
         (record.job, record.plan) = (Arc::new(job), Arc::new(plan));
         record.planned_at = SystemTime::now();
         record.lingers = switches;

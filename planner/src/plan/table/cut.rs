@@ -1,7 +1,5 @@
 //! Table `mirrors.session`: the mirror sessions of trimmed packets.
 
-use std::fmt;
-
 use ultima_p4::names::cut;
 use ultima_p4runtime::names::{EntryBuilder, EntryError};
 
@@ -30,12 +28,5 @@ impl Row for Cut {
 
     fn action<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
         entry.action(cut::SET_SESSION, &[(cut::SESSION, self.session.into())])
-    }
-}
-
-impl fmt::Display for Cut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sealed = u8::from(self.sealed);
-        write!(f, "{}[port {}, sealed {sealed}]", cut::TABLE, self.egress)
     }
 }

@@ -1,6 +1,5 @@
 //! Table `admission.destination`: the destinations of a job's unicast packets.
 
-use std::fmt;
 use std::net::Ipv4Addr;
 
 use ultima_p4::names::destination;
@@ -32,12 +31,5 @@ impl Row for Destination {
 
     fn action<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
         entry.action(destination::ADMIT, &[])
-    }
-}
-
-impl fmt::Display for Destination {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Destination { job, ip, udp_port } = self;
-        write!(f, "{}[job {job}, {ip}:{udp_port}]", destination::TABLE)
     }
 }

@@ -1,7 +1,5 @@
 //! Table `jobs.job`: the jobs that the switch knows.
 
-use std::fmt;
-
 use ultima_p4::names::job;
 use ultima_p4runtime::names::{EntryBuilder, EntryError};
 
@@ -36,11 +34,5 @@ impl Row for JobRow {
             (job::LOSS_THRESHOLD, self.loss_threshold.into()),
         ];
         entry.action(job::SET_JOB, &values)
-    }
-}
-
-impl fmt::Display for JobRow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[job {}]", job::TABLE, self.job)
     }
 }

@@ -1,6 +1,5 @@
 //! Table `arp.neighbor`: hosts for which the switch answers ARP.
 
-use std::fmt;
 use std::net::Ipv4Addr;
 
 use ultima_api::MacAddr;
@@ -27,11 +26,5 @@ impl Row for Neighbor {
 
     fn action<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
         entry.action(neighbor::ANSWER, &[(neighbor::MAC, self.mac.0.into())])
-    }
-}
-
-impl fmt::Display for Neighbor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[{}]", neighbor::TABLE, self.ip)
     }
 }

@@ -1,7 +1,5 @@
 //! Table `queue.queue_time`: bounds of the queueing time at a port.
 
-use std::fmt;
-
 use ultima_p4::names::queue;
 use ultima_p4runtime::names::{EntryBuilder, EntryError};
 
@@ -32,11 +30,5 @@ impl Row for QueueTime {
             (queue::TRIM, self.queue.trim_time().into()),
         ];
         entry.action(queue::LIMIT, &values)
-    }
-}
-
-impl fmt::Display for QueueTime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[port {}]", queue::TABLE, self.egress)
     }
 }

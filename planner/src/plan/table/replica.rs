@@ -1,6 +1,5 @@
 //! Table `delivery.replica`: the addresses of a replica.
 
-use std::fmt;
 use std::net::Ipv4Addr;
 
 use ultima_api::MacAddr;
@@ -41,17 +40,5 @@ impl Row for Replica {
             (replica::DST_PORT, self.udp_port.into()),
         ];
         entry.action(replica::READDRESS, &values)
-    }
-}
-
-impl fmt::Display for Replica {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}[job {}, rank {}]",
-            replica::TABLE,
-            self.job,
-            self.rank
-        )
     }
 }

@@ -1,6 +1,5 @@
 //! Table `routing.route`: IPv4 routes to hosts.
 
-use std::fmt;
 use std::net::Ipv4Addr;
 
 use ultima_api::MacAddr;
@@ -34,11 +33,5 @@ impl Row for Route {
             (route::DST_MAC, self.mac.0.into()),
         ];
         entry.action(route::FORWARD, &values)
-    }
-}
-
-impl fmt::Display for Route {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[{}/32]", route::TABLE, self.to)
     }
 }

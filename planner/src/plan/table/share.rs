@@ -1,7 +1,5 @@
 //! Table `shares.share`: the index of a job's counters at an egress port.
 
-use std::fmt;
-
 use ultima_p4::names::share;
 use ultima_p4runtime::names::{EntryBuilder, EntryError};
 
@@ -31,12 +29,5 @@ impl Row for Share {
 
     fn action<'a>(&self, entry: EntryBuilder<'a>) -> Result<EntryBuilder<'a>, EntryError> {
         entry.action(share::SET_SHARE, &[(share::INDEX, self.index.0.into())])
-    }
-}
-
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Share { job, egress, .. } = self;
-        write!(f, "{}[job {job}, port {egress}]", share::TABLE)
     }
 }

@@ -1,6 +1,5 @@
 //! Table `admission.source`: the admitted senders of a job, and their ingress ports.
 
-use std::fmt;
 use std::net::Ipv4Addr;
 
 use ultima_p4::names::source;
@@ -47,24 +46,5 @@ impl Row for Source {
             ),
             None => entry.action(source::ADMIT, &[]),
         }
-    }
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Source {
-            ingress,
-            job,
-            epoch,
-            rank,
-            ip,
-            ..
-        } = self;
-        let table = source::TABLE;
-        write!(
-            f,
-            "{table}[port {ingress}, job {job}, epoch {}, rank {rank}, {ip}]",
-            epoch.0
-        )
     }
 }

@@ -47,8 +47,8 @@ enum Command {
 
 /// Run a controller: it programs the switches of a fabric and serves the control API
 ///
-/// Connecting to a switch replaces the P4 program that runs there. The controller prints `listening on ADDR` when the
-/// fabric is ready, and runs until SIGINT or SIGTERM.
+/// The controller installs Ultima's P4 program on every switch. It leaves a switch alone that runs another program, unless
+/// --replace-pipeline is given. It prints `listening on ADDR` when the fabric is ready, and runs until SIGINT or SIGTERM.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ultima controller serve --fabric topologies/star4.yaml --state star4.redb
@@ -86,6 +86,9 @@ struct Serve {
     /// these jobs may be running
     #[arg(long)]
     take_over: bool,
+    /// Replace the P4 program of a switch that runs another one than Ultima's. Its traffic stops
+    #[arg(long)]
+    replace_pipeline: bool,
     /// How long to retry switches that do not answer at startup [default: 5s]. With etcd the controller starts without them
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     startup_timeout: Option<Duration>,
@@ -218,6 +221,7 @@ fn serve(serve: Serve) -> Result<()> {
     config.audit_every = serve.audit_every;
     config.repair = !serve.no_repair;
     config.take_over = serve.take_over;
+    config.replace_pipeline = serve.replace_pipeline;
     config.agent_rate = serve.agent_rate;
     config.jobs_per_client = serve.jobs_per_client;
     let cluster = match serve.state.clone() {

@@ -171,7 +171,9 @@ impl PlannedSwitch<'_> {
             (_, true, _) => {
                 format!("{switch}: removed from the fabric; its entries stay on the switch\n")
             }
-            (true, ..) => format!("{switch}: added to the fabric\n"),
+            (true, ..) => format!(
+                "{switch}: added to the fabric; the controller installs Ultima's P4 program there, or leaves it alone if it runs another (--replace-pipeline)\n"
+            ),
             (_, _, 0) => format!("{switch}: no changes\n"),
             (_, _, count) => format!("{switch}: {}\n", counted(count, "change")),
         };

@@ -13,12 +13,14 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 use ultima_p4runtime::batch;
+use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{
     self, CapabilitiesRequest, DigestList, Entity, ForwardingPipelineConfig,
     GetForwardingPipelineConfigRequest, ReadRequest, SetForwardingPipelineConfigRequest, Uint128,
-    Update, WriteRequest, forwarding_pipeline_config, get_forwarding_pipeline_config_request,
-    set_forwarding_pipeline_config_request, write_request,
+    Update, WriteRequest, forwarding_pipeline_config,
+    get_forwarding_pipeline_config_request::ResponseType, set_forwarding_pipeline_config_request,
+    write_request,
 };
 use ultima_planner::program::Program;
 
@@ -316,19 +318,32 @@ impl SwitchClient {
     /// # Errors
     /// The call fails.
     pub async fn pipeline_cookie(&self) -> Result<Option<u64>, RpcError> {
-        use get_forwarding_pipeline_config_request::ResponseType;
+        let config = self.pipeline(ResponseType::CookieOnly).await?;
+        Ok(config.and_then(|it| it.cookie).map(|it| it.cookie))
+    }
+
+    /// The P4Info of the switch's program; none without a program.
+    ///
+    /// # Errors
+    /// The switch does not answer.
+    pub async fn pipeline_p4info(&self) -> Result<Option<P4Info>, RpcError> {
+        let config = self.pipeline(ResponseType::P4infoAndCookie).await?;
+        Ok(config.and_then(|it| it.p4info))
+    }
+
+    async fn pipeline(
+        &self,
+        parts: ResponseType,
+    ) -> Result<Option<ForwardingPipelineConfig>, RpcError> {
         let request = GetForwardingPipelineConfigRequest {
             device_id: self.device.device_id,
-            response_type: ResponseType::CookieOnly.into(),
+            response_type: parts.into(),
         };
         match self
             .answered(self.rpc.clone().get_forwarding_pipeline_config(request))
             .await
         {
-            Ok(response) => Ok(response
-                .config
-                .and_then(|config| config.cookie)
-                .map(|it| it.cookie)),
+            Ok(response) => Ok(response.config),
             // P4Runtime's code for a switch without a program (§7.4).
             Err(RpcError::Status(status)) if status.code() == Code::FailedPrecondition => Ok(None),
             Err(error) => Err(error),

@@ -32,6 +32,8 @@ pub struct Config {
     pub state: Option<PathBuf>,
     /// True to remove the jobs of another store from the switches. Otherwise a switch with such jobs is left alone.
     pub take_over: bool,
+    /// True to replace another P4 program on a switch. Otherwise a switch that runs one is left alone.
+    pub replace_pipeline: bool,
     /// The longest interval between two comparisons of a switch with the desired state.
     pub audit_every: Duration,
     /// True to repair drift when it is found; false to only log it until a client requests a sync.
@@ -72,6 +74,7 @@ impl Config {
             patience: Duration::from_secs(5),
             state: None,
             take_over: false,
+            replace_pipeline: false,
             audit_every: AUDIT_EVERY,
             repair: true,
             agent_rate: None,

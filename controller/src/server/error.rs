@@ -125,6 +125,16 @@ pub enum BringUpError {
         /// The switch's name.
         switch: String,
     },
+    /// Another client uses the switch with a program that is not Ultima's.
+    #[error(
+        "switch {switch} runs another P4 program (with table {table}), which is left alone; start the controller with --replace-pipeline to replace it"
+    )]
+    ForeignProgram {
+        /// The switch's name.
+        switch: String,
+        /// The first table of the program.
+        table: String,
+    },
     /// Its entries cannot be read.
     #[error("cannot read the entries of switch {switch}: {error}")]
     Read {
@@ -161,6 +171,7 @@ impl BringUpError {
             BringUpError::Write { cause, .. } => cause.is_given_up(),
             BringUpError::Connect(_)
             | BringUpError::OtherProgram { .. }
+            | BringUpError::ForeignProgram { .. }
             | BringUpError::Untranslatable(_) => false,
         }
     }
@@ -189,7 +200,7 @@ impl BringUpError {
                 error.is_uncertain()
             }
             BringUpError::OtherProgram { .. } => true,
-            BringUpError::Untranslatable(_) => false,
+            BringUpError::Untranslatable(_) | BringUpError::ForeignProgram { .. } => false,
             BringUpError::Write { cause, .. } => cause.may_pass(),
         }
     }
@@ -209,12 +220,14 @@ impl BringUpError {
         matches!(self, BringUpError::Write { cause, .. } if cause.is_outdated())
     }
 
-    /// True if the switch works, and another controller is its primary or has jobs there.
+    /// True if the switch works, and another controller is its primary, or has jobs or a program
+    /// there.
     pub fn is_anothers(&self) -> bool {
         use ConnectError::{Foreign, NotPrimary, Superseded};
         matches!(
             self,
             BringUpError::Connect(Foreign { .. } | NotPrimary { .. } | Superseded { .. })
+                | BringUpError::ForeignProgram { .. }
         )
     }
 

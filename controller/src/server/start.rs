@@ -62,6 +62,7 @@ pub async fn start(
         terms,
         timers,
         take_over,
+        replace_pipeline,
         ..
     } = config;
     let stored = store.load().await?;
@@ -86,7 +87,10 @@ pub async fn start(
     let switches_changed = watch::Sender::default();
     let shared = (&metrics, &switches_changed);
     let switches: Arc<[ManagedSwitch]> = (fabric.switch_ids())
-        .map(|id| ManagedSwitch::new(&fabric, id, election_id, owner, shared, timers))
+        .map(|id| {
+            let replaces = replace_pipeline;
+            ManagedSwitch::new(&fabric, id, election_id, (owner, replaces), shared, timers)
+        })
         .collect();
     let needs = match lead {
         Lead::Elected(_) => Needs::Prompt,

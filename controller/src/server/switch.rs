@@ -35,6 +35,8 @@ pub struct ManagedSwitch {
     election_id: u128,
     /// The store of its jobs; none for a store without an id.
     owner: Option<Owner>,
+    /// True to replace another P4 program.
+    replaces_pipeline: bool,
     metrics: Metrics,
     state: Mutex<State>,
     /// Held by its writer; see [`super::changes`].
@@ -252,7 +254,7 @@ impl ManagedSwitch {
         fabric: &Fabric,
         id: SwitchId,
         election_id: u128,
-        owner: Option<Owner>,
+        (owner, replaces_pipeline): (Option<Owner>, bool),
         (metrics, changed): (&Metrics, &watch::Sender<()>),
         timers: Timers,
     ) -> Self {
@@ -264,6 +266,7 @@ impl ManagedSwitch {
             limits: switch.limits,
             election_id,
             owner,
+            replaces_pipeline,
             metrics: metrics.clone(),
             state: Mutex::new(State {
                 connection: Err("not connected yet".into()),
@@ -627,7 +630,7 @@ mod tests {
         let (metrics, changed) = (Metrics::default(), watch::Sender::new(()));
         let before = SystemTime::now();
         let (shared, timers) = ((&metrics, &changed), Timers::default());
-        let switch = ManagedSwitch::new(&fabric, SwitchId(0), 1, None, shared, timers);
+        let switch = ManagedSwitch::new(&fabric, SwitchId(0), 1, (None, false), shared, timers);
         let plan = Arc::default();
         let since = |planned| switch.condition(JobId(1), &plan, planned).unwrap().since;
         assert!(since(SystemTime::UNIX_EPOCH) >= before);

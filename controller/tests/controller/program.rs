@@ -3,7 +3,7 @@
 use ultima_controller::server::{self, Config};
 use ultima_planner::fabric;
 use ultima_planner::program::Program;
-use ultima_switch::{Switch, SwitchConfig};
+use ultima_switch::{ProgramFiles, Switch, SwitchConfig};
 
 /// The error of a controller that starts with this program and one switch.
 async fn refusal(program: Program) -> String {
@@ -21,6 +21,47 @@ async fn refusal(program: Program) -> String {
     };
     let served = server::serve(config).await;
     served.map(|_| ()).unwrap_err().to_string()
+}
+
+/// A switch may serve others; only the operator knows. It runs Ultima's program under other names here.
+#[tokio::test]
+async fn another_program_is_replaced_only_if_the_operator_allows_it() {
+    let own = ultima_p4::v1model();
+    let renamed = |text: &str| text.replace("UltimaIngress", "OtherIngress");
+    let json = String::from_utf8(own.device_config.to_vec()).unwrap();
+    let switch = Switch::start(SwitchConfig {
+        grpc: "127.0.0.1:0".parse().unwrap(),
+        program: Some(ProgramFiles {
+            json: renamed(&json).into_bytes(),
+            p4info: Some(renamed(own.p4info)),
+        }),
+        ..SwitchConfig::default()
+    });
+    let switch = switch.await.unwrap();
+    let grpc = switch.grpc_addr().to_string();
+    let text = include_str!("../../../topologies/star4.yaml").replace("127.0.0.1:9559", &grpc);
+    let serve = async |replace_pipeline| {
+        server::serve(Config {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            replace_pipeline,
+            ..Config::new(fabric::parse(&text, "star.yaml").unwrap()).unwrap()
+        })
+        .await
+    };
+    let refusal = serve(false).await.map(|_| ()).unwrap_err().to_string();
+    let [start, end] = [
+        "switch s1 runs another P4 program (with table OtherIngress.",
+        "), which is left alone; start the controller with --replace-pipeline to replace it",
+    ];
+    assert!(
+        refusal.starts_with(start) && refusal.ends_with(end),
+        "{refusal}"
+    );
+    // The other program is still there.
+    assert!(serve(false).await.is_err());
+    serve(true).await.unwrap().stop().await;
+    // Now it has Ultima's program.
+    serve(false).await.unwrap().stop().await;
 }
 
 #[tokio::test]

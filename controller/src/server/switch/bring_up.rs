@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use ultima_p4::names::job;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{
     Entity, MulticastGroupEntry, PacketReplicationEngineEntry, Update, entity,
@@ -102,7 +103,8 @@ impl ManagedSwitch {
     }
 
     /// Installs the program unless the switch has it. That may take a minute, because a chip is
-    /// reset with all its ports; the desired state may change meanwhile.
+    /// reset with all its ports; the desired state may change meanwhile. Another version of Ultima's
+    /// program is replaced, any other program only if the operator allows it.
     #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
     pub async fn load(
         &self,
@@ -116,6 +118,9 @@ impl ManagedSwitch {
         }
         // Translated first: a program without our tables is refused before it is installed.
         desired.on(self.id)?;
+        if !self.replaces_pipeline {
+            self.refuse_foreign_program(client).await?;
+        }
         self.mark_dirty();
         let names = desired.program.names();
         self.clear_replication(client, names, cookie.is_some())
@@ -126,6 +131,26 @@ impl ManagedSwitch {
             error,
         })?;
         Ok(Found::Another)
+    }
+
+    /// Checks that the switch runs no program, or a version of Ultima's.
+    async fn refuse_foreign_program(&self, client: &SwitchClient) -> Result<(), BringUpError> {
+        let p4info = client.pipeline_p4info().await;
+        let p4info = p4info.map_err(|error| self.unreadable(error))?;
+        let tables = p4info.unwrap_or_default().tables;
+        let mut names = tables
+            .iter()
+            .filter_map(|it| Some(&it.preamble.as_ref()?.name));
+        if names.clone().any(|name| name == job::TABLE) {
+            return Ok(());
+        }
+        match names.next() {
+            None => Ok(()),
+            Some(table) => Err(BringUpError::ForeignProgram {
+                switch: self.name().to_owned(),
+                table: table.clone(),
+            }),
+        }
     }
 
     /// Makes a switch with the right program match the desired state, which must not change

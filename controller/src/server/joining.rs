@@ -291,12 +291,12 @@ impl Controller {
             };
         };
         let host = |rank: Rank| &self.fabric.host(job.members[usize::from(rank.0)].host).name;
-        let missing = (seats.free()).map(|rank| format!("rank {rank} on {}", host(rank)));
+        let missing = (seats.awaited()).map(|rank| format!("rank {rank} on {}", host(rank)));
         JobRequestError::Missing {
             name: name.to_owned(),
             waited,
             members: job.members.len(),
-            count: seats.free().count(),
+            count: seats.awaited().count(),
             missing: some_of(missing),
         }
     }

@@ -1,5 +1,7 @@
 //! A job's ranks as seats on its hosts, each given out once per epoch.
 
+use std::time::{Duration, Instant};
+
 use tokio::sync::watch;
 use ultima_planner::fabric::HostId;
 use ultima_planner::job::{Job, Rank, by_rank};
@@ -42,6 +44,9 @@ impl From<Seat> for SeatRecord {
     }
 }
 
+/// The longest time between the ends of the waits of members that were started together.
+const TOGETHER: Duration = Duration::from_secs(5);
+
 /// A random number that identifies a member's join over all retries; 0 if the member sends none. With it
 /// the member shows later that it has the seat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,16 +74,18 @@ struct Place {
     attempt: Attempt,
     /// The call that is taking it.
     call: Option<Call>,
+    /// When its last member gave up to wait for others.
+    gave_up: Option<Instant>,
 }
 
 impl Place {
     fn new(host: HostId, seat: Seat, attempt: Attempt) -> Self {
-        let call = None;
         Place {
             host,
             seat,
             attempt,
-            call,
+            call: None,
+            gave_up: None,
         }
     }
 }
@@ -222,6 +229,19 @@ impl Seats {
     /// Frees the seat of a member that does not know that it has it.
     pub fn withdraw(&mut self, rank: Rank) {
         self.vacate(rank, Seat::Free);
+        if let Some(place) = self.seats.get_mut(usize::from(rank.0)) {
+            place.gave_up = Some(Instant::now());
+        }
+    }
+
+    /// The free ranks for which no member has waited until now. Members that start together also give
+    /// up together, and none of them is the cause.
+    pub fn awaited(&self) -> impl Iterator<Item = Rank> + '_ {
+        let now = Instant::now();
+        self.free().filter(move |rank| {
+            let gave_up = self.seats[usize::from(rank.0)].gave_up;
+            gave_up.is_none_or(|then| now.duration_since(then) >= TOGETHER)
+        })
     }
 
     /// Gives up a joined `rank`. If its epoch `has_begun`, no other member gets it there, and none with the same key if its

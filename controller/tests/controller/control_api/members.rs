@@ -138,6 +138,27 @@ async fn members_of_a_sealed_job_receive_its_key_and_the_path_limits() {
     }
 }
 
+/// The member that never came is the cause, not one that gave up a moment earlier.
+#[tokio::test]
+async fn a_time_out_names_no_member_that_timed_out_itself() {
+    let (_switch, _handle, client) = start(Target::of_run()).await;
+    let job = spec("train", &["h1", "h2", "h3"]);
+    client.create_job(&job).await.unwrap();
+    let second = {
+        let client = client.clone();
+        tokio::spawn(async move { client.join("train", "h2", Duration::from_secs(1)).await })
+    };
+    while client.job("train").await.unwrap().members[1].state() != MemberState::Joined {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let first = client.join("train", "h1", Duration::from_millis(20)).await;
+    for (joined, after) in [(first, "0.02"), (second.await.unwrap(), "1")] {
+        let (_, said) = refusal(joined);
+        let missing = "1 of 3 members had not joined: rank 2 on h3";
+        assert_eq!(said, format!("job train: after {after} s {missing}"));
+    }
+}
+
 #[tokio::test]
 async fn a_member_that_stops_waiting_has_not_joined() {
     let (_switch, _handle, client) = start(Target::of_run()).await;

@@ -11,6 +11,7 @@ use ultima_grpc::tls::{ClientTls, IdentityFiles};
 use ultima_console::units;
 
 use crate::context::{self, Context};
+use crate::exit::Exit;
 
 /// The environment variable for `--controller`; `ultima lab exec` sets it.
 pub const VARIABLE: &str = "ULTIMA_CONTROLLER";
@@ -129,7 +130,21 @@ impl ControllerAddress {
     /// # Errors
     /// As [`Self::tls`]; no controller answers, or none leads in time.
     pub async fn connect(&self) -> Result<Client> {
-        Ok(Client::connect_with(&self.address()?, self.tls()?).await?)
+        let connected = Client::connect_with(&self.address()?, self.tls()?).await;
+        let error = match connected {
+            Ok(client) => return Ok(client),
+            Err(error) => anyhow::Error::from(error),
+        };
+        // The user may mean the controller of a lab.
+        let labs = ultima_lab::names().unwrap_or_default();
+        match (labs.first(), self.given()?, Exit::of(&error)) {
+            (Some(lab), None, Exit::Unavailable) => {
+                let at = ultima_lab::controller_address(lab);
+                let hint = format!("{error:#}; for lab {lab}: export {VARIABLE}={at}");
+                Err(Exit::Unavailable.because(hint).into())
+            }
+            _ => Err(error),
+        }
     }
 }
 

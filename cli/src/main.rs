@@ -26,6 +26,7 @@ mod demo;
 mod document;
 mod exit;
 mod names;
+mod objects;
 mod process;
 mod runtime;
 mod view;
@@ -157,7 +158,7 @@ mod tests {
     }
 
     /// Commands without `-o`: their output has a format of its own, or is one status line.
-    const WITHOUT_OUTPUT: [&str; 16] = [
+    const WITHOUT_OUTPUT: [&str; 17] = [
         "bench",
         "switch",
         "switch port add",
@@ -173,6 +174,7 @@ mod tests {
         "trace",
         "completions",
         "man",
+        "explain",
         "schema",
     ];
 

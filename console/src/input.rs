@@ -2,12 +2,36 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 
 /// The largest text file, in bytes. A longer one is a mistake, or endless (`/dev/zero`).
 const MAX_TEXT: usize = 64 << 20;
+
+/// A file as a word of its own, or after `-f`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct File {
+    /// YAML file; `-` reads standard input. `-f FILE` is the same
+    #[arg(value_name = "FILE", required_unless_present = "option")]
+    word: Option<PathBuf>,
+    #[arg(
+        short = 'f',
+        long = "file",
+        value_name = "FILE",
+        hide = true,
+        conflicts_with = "word"
+    )]
+    option: Option<PathBuf>,
+}
+
+impl File {
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        let path = self.word.as_deref().or(self.option.as_deref());
+        path.expect("one of both is required")
+    }
+}
 
 /// Reads a text file; `-` is standard input.
 pub fn read_text(path: &Path) -> Result<String> {

@@ -4,11 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::get::{self, Kind, Which};
+use super::get::{self, Kind};
 use crate::controller_address::ControllerAddress;
 use crate::names;
+use crate::objects::Which;
 use crate::runtime::run_beside;
-use crate::view::View;
+use crate::view::{Row, View};
 
 /// List recent events: members that join, leave or are suspected, reroutes, lost switches, drains
 ///
@@ -32,22 +33,21 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     run_beside(async {
         let client = arguments.at.connect().await?;
-        let of = match &arguments.of {
-            Some(of) => of.with(None)?,
-            None => (Kind::Events, None),
-        };
-        let list = async || match of {
-            (kind, Some(name)) => {
+        let list = async || match &arguments.of {
+            Some(Which::One(kind, name)) => {
                 get::events(&client, &format!("{}/{name}", kind.singular())).await
             }
-            (Kind::Events, None) => get::events(&client, "").await,
-            (kind, None) => {
+            Some(Which::All(kinds)) if !kinds.contains(&Kind::Events) => {
                 let mut events = get::events(&client, "").await?;
-                let of_kind = format!("{}/", kind.singular());
-                events.rows.retain(|row| row.cells[2].starts_with(&of_kind));
+                let is_of = |row: &Row| {
+                    let of = row.cells[2].split_once('/').map(|(kind, _)| kind);
+                    kinds.iter().any(|kind| of == Some(kind.singular()))
+                };
+                events.rows.retain(is_of);
                 Ok(events)
             }
+            Some(Which::All(_)) | None => get::events(&client, "").await,
         };
-        get::show_all(None, &arguments.view, list).await
+        get::show_all(&[], &arguments.view, list).await
     })
 }

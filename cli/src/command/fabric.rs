@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use ultima_console::input;
+use ultima_console::input::{self, File};
 
 use anyhow::{Result, anyhow, bail};
 use serde::Deserialize;
@@ -48,11 +48,10 @@ enum Command {
     /// Validate a fabric file without a controller
     ///
     /// Checks the file's form, and that the routes and hosts fit into the tables of every switch.
-    #[command(after_help = "Example: ultima fabric check -f topologies/leaf-spine.yaml")]
+    #[command(after_help = "Example: ultima fabric check topologies/leaf-spine.yaml")]
     Check {
-        /// YAML file of the fabric; `-` reads standard input
-        #[arg(short, long, value_name = "FILE")]
-        file: PathBuf,
+        #[command(flatten)]
+        file: File,
         /// P4 program for the switches: the JSON file of p4c's BMv2 backend, or the output folder of another compiler [default:
         /// Ultima's program for the switch's target]
         #[arg(long, value_name = "PATH")]
@@ -98,12 +97,11 @@ enum Command {
     /// current jobs. Prints for each job the action and the tree, and for each switch the entries that are removed (-) and
     /// added (+) and the table usage. If the change would be rejected, the exit code is that of the real command.
     #[command(after_help = "Examples:\n  \
-        ultima fabric plan -f job.yaml --without old\n  \
-        ultima fabric plan -f new-fabric.yaml")]
+        ultima fabric plan job.yaml --without old\n  \
+        ultima fabric plan new-fabric.yaml")]
     Plan {
-        /// YAML file of one or more jobs, or of a fabric; `-` reads standard input
-        #[arg(short, long, value_name = "FILE")]
-        file: PathBuf,
+        #[command(flatten)]
+        file: File,
         /// Assume that this job is deleted first. Repeatable
         #[arg(long, value_name = "JOB", value_parser = crate::names::job)]
         without: Vec<String>,
@@ -182,10 +180,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     {
         let program = program.as_deref();
         let load = |program| Program::load(program, p4info.as_deref());
-        return check(file, program.map(load).transpose()?, *output);
+        return check(file.path(), program.map(load).transpose()?, *output);
     }
     let planned = match &arguments.command {
-        Command::Plan { file, without, .. } => Some(Planned::read(file, without)?),
+        Command::Plan { file, without, .. } => Some(Planned::read(file.path(), without)?),
         _ => None,
     };
     crate::runtime::runtime()?.block_on(async {

@@ -1,11 +1,9 @@
 //! `ultima get`: lists jobs, switches, hosts, links, ports and events.
 
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
 use serde_json::json;
 use ultima_api::client::Client;
 use ultima_api::v1 as api;
@@ -14,10 +12,10 @@ use super::resume::asked;
 use crate::controller_address::ControllerAddress;
 use crate::document;
 use crate::exit::Exit;
-use crate::names;
+use crate::objects::Objects;
 use crate::runtime::run_beside;
 use crate::view::{Listing, Row, View, age};
-use ultima_console::output::Json;
+use ultima_console::output::{self, Json};
 
 /// List jobs, switches, hosts, links, ports or events
 #[derive(clap::Args)]
@@ -25,15 +23,12 @@ use ultima_console::output::Json;
     ultima get jobs\n  \
     ultima get switches -o wide\n  \
     ultima get job train --watch\n  \
-    ultima get job/train -o yaml\n  \
+    ultima get job/train switch/s1 -o yaml\n  \
+    ultima get jobs,switches\n  \
     ultima get hosts -o jsonpath='{[*].ip}'")]
 pub struct Arguments {
-    /// Kind of object: jobs, switches, hosts, links, ports or events; or an object as `-o name` prints it, such as job/train
-    #[arg(value_name = "KIND[/NAME]", add = names::kinds())]
-    which: Which,
-    /// Only the object of this name
-    #[arg(add = names::of_kind())]
-    name: Option<String>,
+    #[command(flatten)]
+    objects: Objects,
     #[command(flatten)]
     at: ControllerAddress,
     #[command(flatten)]
@@ -41,7 +36,7 @@ pub struct Arguments {
 }
 
 /// Kinds of objects.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
     /// Jobs: their ranks, the switches that have them, and their state
     #[value(alias = "job")]
@@ -64,6 +59,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The kinds of `get all`.
+    pub const ALL: [Kind; 4] = [Kind::Jobs, Kind::Switches, Kind::Hosts, Kind::Links];
+
     /// What an object is called, as in `job/train`.
     pub fn singular(self) -> &'static str {
         match self {
@@ -77,79 +75,48 @@ impl Kind {
     }
 }
 
-/// A kind of object, or one object.
-#[derive(Clone, Debug)]
-pub struct Which {
-    kind: Kind,
-    name: Option<String>,
-}
-
-impl FromStr for Which {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // The name of a link has slashes, too.
-        let (kind, name) = match text.split_once('/') {
-            Some((kind, name)) if !name.is_empty() => (kind, Some(name.to_owned())),
-            _ => (text, None),
-        };
-        match <Kind as ValueEnum>::from_str(kind, false) {
-            Ok(kind) => Ok(Which { kind, name }),
-            Err(_) => Err(
-                "expected jobs, switches, hosts, links, ports or events, or an object such as job/train",
-            ),
-        }
-    }
-}
-
-impl Which {
-    /// The kind, and the object's name, which may also be an argument of its own.
-    ///
-    /// # Errors
-    /// There are two names.
-    pub fn with<'a>(&'a self, name: Option<&'a str>) -> Result<(Kind, Option<&'a str>)> {
-        match (self.name.as_deref(), name) {
-            (Some(one), Some(other)) => {
-                bail!("{other}: expected one name, but there is {one}, too")
-            }
-            (one, other) => Ok((self.kind, one.or(other))),
-        }
-    }
-}
-
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     run_beside(async {
-        let (kind, name) = arguments.which.with(arguments.name.as_deref())?;
+        let wanted = arguments.objects.by_kind()?;
+        let view = &arguments.view;
         let client = arguments.at.connect().await?;
-        show(&client, kind, name, &arguments.view).await
+        if let [(kind, names)] = &wanted[..] {
+            return show(&client, *kind, names, view).await;
+        }
+        if view.is_watch() {
+            bail!("--watch: needs objects of one kind");
+        }
+        let mut listings = Vec::new();
+        for (kind, names) in &wanted {
+            let mut listing = listing(&client, *kind).await?;
+            listing.keep(names)?;
+            listings.push(listing);
+        }
+        output::print(&view.text_of_all(listings)?)?;
+        Ok(ExitCode::SUCCESS)
     })
 }
 
-/// Prints the objects of a kind, until interrupted if they are watched.
+/// Prints the objects of a kind, or those of these names, until interrupted if they are watched.
 ///
 /// # Errors
-/// The controller does not answer; no object has that name.
-pub async fn show(
-    client: &Client,
-    kind: Kind,
-    name: Option<&str>,
-    view: &View,
-) -> Result<ExitCode> {
-    show_all(name, view, async || listing(client, kind).await).await
+/// The controller does not answer; no object has one of the names.
+pub async fn show(client: &Client, kind: Kind, names: &[String], view: &View) -> Result<ExitCode> {
+    show_all(names, view, async || listing(client, kind).await).await
 }
 
-/// Prints what `list` returns, until interrupted if it is watched.
+/// Prints what `list` returns, or the objects of these names, until interrupted if they are watched.
 ///
 /// # Errors
-/// Those of `list`; no object has that name.
+/// Those of `list`; no object has one of the names.
 pub async fn show_all(
-    name: Option<&str>,
+    names: &[String],
     view: &View,
     list: impl AsyncFn() -> Result<Listing>,
 ) -> Result<ExitCode> {
     tokio::select! {
-        shown = view.show(name, list) => shown.map(|()| ExitCode::SUCCESS),
+        shown = view.show(names, list) => shown.map(|()| ExitCode::SUCCESS),
         () = crate::runtime::interrupted() => Ok(Exit::Interrupted.into()),
     }
 }
@@ -321,13 +288,16 @@ async fn ports(client: &Client) -> Result<Listing> {
     let state = |name: &str| {
         let mut all = switches.iter().flat_map(|switch| &switch.elements);
         let state = all.find(|it| it.element == name);
+        let state = state.filter(|it| !it.state.is_empty());
         state.map_or("up", |it| &it.state)
     };
     let row = |(name, peer): (&String, &String)| {
         let state = state(name);
+        let mut status = state.to_owned();
+        status[..1].make_ascii_uppercase();
         Ok(Row {
             name: name.clone(),
-            cells: vec![name.clone(), state.to_owned(), peer.clone()],
+            cells: vec![name.clone(), status, peer.clone()],
             aging: &[],
             document: Json::of(&json!({ "name": name, "state": state, "peer": peer }))?,
         })

@@ -132,12 +132,12 @@ enum Command {
         ultima job watch train\n  \
         ultima job watch train -o json | jq -r 'select(.kind == \"decided\").first_operation'")]
     Watch(membership::Watch),
-    /// Delete a job, or all jobs of a grid
+    /// Delete jobs, or all jobs of grids
     #[command(after_help = "Example: ultima job delete train --wait 10s")]
     Delete {
-        /// Name of the job, or of a grid for all its jobs
-        #[arg(add = names::jobs(), value_parser = names::job)]
-        name: String,
+        /// Names of the jobs, or of grids for all their jobs
+        #[arg(value_name = "NAME", required = true, add = names::jobs(), value_parser = names::job)]
+        names: Vec<String>,
         /// Wait at most TIME, such as 10s, until disconnected switches have removed the job, too [default: do not wait]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
         wait: Option<Duration>,
@@ -184,7 +184,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 output.print(&one_or_all(&jobs), || summary(&jobs))?
             }
             Command::List { view } => {
-                return get::show(&client, get::Kind::Jobs, None, &view).await;
+                return get::show(&client, get::Kind::Jobs, &[], &view).await;
             }
             Command::Show { name, output } => {
                 let mut jobs = Vec::new();
@@ -224,9 +224,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 let done = membership::watch(&client, &arguments.at, &watch).await;
                 return of_no_grid(&client, &watch.name, done).await;
             }
-            Command::Delete { name, output, .. } => {
-                let names = jobs_of(&client, &name).await?;
-                let deleted = deletion::delete(&client, &names, bound).await?;
+            Command::Delete { names, output, .. } => {
+                let deleted = delete(&client, &names, bound).await?;
                 let text = deleted.iter().map(document::Deleted::text).collect();
                 output.print(&OneOrAll::of(deleted), || text)?
             }
@@ -234,6 +233,31 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         output::print(&text)?;
         Ok(exit.into())
     })
+}
+
+/// Deletes the jobs that these names stand for, after a check that there are such jobs.
+///
+/// # Errors
+/// As [`deletion::delete`]; a name stands for no job.
+pub async fn delete(
+    client: &Client,
+    names: &[String],
+    bound: Option<Bound>,
+) -> Result<Vec<document::Deleted>> {
+    let mut all = Vec::new();
+    for name in names {
+        let jobs = jobs_of(client, name).await?;
+        if names.len() > 1 {
+            // Reports an unknown name before any job is deleted.
+            client.job(&jobs[0]).await?;
+        }
+        all.extend(
+            jobs.into_iter()
+                .filter(|job| !all.contains(job))
+                .collect::<Vec<_>>(),
+        );
+    }
+    deletion::delete(client, &all, bound).await
 }
 
 /// Reads a file that must have exactly one job.

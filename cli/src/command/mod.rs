@@ -12,11 +12,13 @@ mod controller;
 mod controller_state;
 mod controller_status;
 mod creation;
+mod delete;
 mod deletion;
 mod describe;
 mod desired;
 mod dot;
 mod events;
+mod explain;
 mod fabric;
 pub mod get;
 mod job;
@@ -51,6 +53,7 @@ pub enum Command {
     Get(get::Arguments),
     Describe(describe::Arguments),
     Events(events::Arguments),
+    Delete(delete::Arguments),
     Fabric(fabric::Arguments),
     Job(job::Arguments),
     Apply(apply::Arguments),
@@ -62,6 +65,7 @@ pub enum Command {
     Trace(trace::Arguments),
     Completions(completions::Arguments),
     Man(completions::ManArguments),
+    Explain(explain::Arguments),
     Schema(schema::Arguments),
     #[command(hide = true)]
     DemoWorker(crate::demo::WorkerArguments),
@@ -86,6 +90,7 @@ impl Command {
             Command::Describe(arguments) => return describe::run(&arguments),
             Command::Get(arguments) => return get::run(&arguments),
             Command::Events(arguments) => return events::run(&arguments),
+            Command::Delete(arguments) => return delete::run(&arguments),
             Command::Fabric(arguments) => return fabric::run(arguments),
             Command::Job(arguments) => return job::run(arguments),
             Command::Apply(arguments) => return apply::run(&arguments),
@@ -96,6 +101,7 @@ impl Command {
             Command::Trace(arguments) => trace::run(&arguments),
             Command::Completions(arguments) => completions::run(&arguments),
             Command::Man(arguments) => completions::write_man_pages(&arguments),
+            Command::Explain(arguments) => explain::run(&arguments),
             Command::Schema(arguments) => schema::run(&arguments),
             Command::DemoWorker(arguments) => return crate::demo::work(arguments),
         }?;

@@ -18,8 +18,9 @@ pub struct Arguments {
     kind: Kind,
 }
 
+/// A kind of YAML file.
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Kind {
+pub enum Kind {
     /// A fabric, for `ultima controller serve --fabric` and `ultima lab up`
     Fabric,
     /// Jobs, for `ultima job create -f` and `ultima apply -f`
@@ -29,7 +30,8 @@ enum Kind {
 }
 
 impl Kind {
-    fn schema(self) -> Value {
+    /// The JSON schema.
+    pub fn schema(self) -> Value {
         match self {
             Kind::Fabric => fabric::schema(),
             Kind::Job => job::schema(),

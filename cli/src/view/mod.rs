@@ -87,21 +87,20 @@ impl Listing {
         view.text(self, &mut Printed::default(), false)
     }
 
-    /// Keeps only the object of this name, if one is given.
+    /// Keeps only the objects of these names, if there are any, in their order.
     ///
     /// # Errors
-    /// There is none: [`Exit::NotFound`].
-    pub fn keep(&mut self, name: Option<&str>) -> Result<()> {
-        let Some(name) = name else {
+    /// There is none of a name: [`Exit::NotFound`].
+    pub fn keep(&mut self, names: &[String]) -> Result<()> {
+        if names.is_empty() {
             return Ok(());
-        };
-        self.rows.retain(|row| row.name == name);
-        match self.rows.is_empty() {
-            true => Err(Exit::NotFound
-                .because(format!("no {} is named {name}", self.kind))
-                .into()),
-            false => Ok(()),
         }
+        let row = |name: &String| {
+            let row = self.rows.iter().find(|row| row.name == *name).cloned();
+            row.ok_or_else(|| Exit::NotFound.because(format!("no {} is named {name}", self.kind)))
+        };
+        self.rows = names.iter().map(row).collect::<Result<_, _>>()?;
+        Ok(())
     }
 }
 
@@ -131,21 +130,56 @@ impl Row {
 }
 
 impl View {
-    /// Prints the objects that `list` returns, or only the one with this name. With `--watch`, then prints what changes, until
-    /// that object is deleted or the reader closes the pipe.
+    /// True if changes are watched.
+    pub fn is_watch(&self) -> bool {
+        self.watch
+    }
+
+    /// Formats objects of several kinds: a table for each kind, or one list of documents.
     ///
     /// # Errors
-    /// No object has the name; errors of `list`.
+    /// None.
+    pub fn text_of_all(&self, listings: Vec<Listing>) -> Result<String> {
+        match self.format {
+            Format::Document(_) | Format::Path(_) => {
+                let rows = listings.into_iter().flat_map(|it| it.rows).collect();
+                let all = Listing {
+                    kind: "object",
+                    header: &[],
+                    wide: &[],
+                    rows,
+                };
+                self.text(&all, &mut Printed::default(), false)
+            }
+            Format::Table { .. } | Format::Name => {
+                let text = |it: &Listing| self.text(it, &mut Printed::default(), false);
+                let mut texts: Vec<String> = listings.iter().map(text).collect::<Result<_>>()?;
+                texts.retain(|text| !text.is_empty());
+                let gap = if self.format == Format::Name {
+                    ""
+                } else {
+                    "\n"
+                };
+                Ok(texts.join(gap))
+            }
+        }
+    }
+
+    /// Prints the objects that `list` returns, or only those with these names. With `--watch`, then prints what changes, until
+    /// these objects are deleted or the reader closes the pipe.
+    ///
+    /// # Errors
+    /// No object has one of the names; errors of `list`.
     pub async fn show(
         &self,
-        name: Option<&str>,
+        names: &[String],
         list: impl AsyncFn() -> Result<Listing>,
     ) -> Result<()> {
         let mut listing = list().await?;
-        listing.keep(name)?;
+        listing.keep(names)?;
         let mut printed = Printed::default();
         if !self.watch {
-            output::print(&self.text(&listing, &mut printed, name.is_some())?)?;
+            output::print(&self.text(&listing, &mut printed, names.len() == 1)?)?;
             return Ok(());
         }
         let mut known: BTreeMap<String, Row> = BTreeMap::new();
@@ -161,16 +195,16 @@ impl View {
             }
             let is_read = text.is_empty()
                 || crate::runtime::print_beside(text).await? == ControlFlow::Continue(());
-            // The watched object is deleted.
-            let is_gone = name.is_some() && all.is_empty();
+            // The watched objects are deleted.
+            let is_gone = !names.is_empty() && all.is_empty();
             if !is_read || is_gone {
                 return Ok(());
             }
             known = all.into_iter().map(|row| (row.name.clone(), row)).collect();
             sleep(LOOK).await;
             listing = list().await?;
-            if let Some(name) = name {
-                listing.rows.retain(|row| row.name == name);
+            if !names.is_empty() {
+                listing.rows.retain(|row| names.contains(&row.name));
             }
         }
     }

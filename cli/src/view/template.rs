@@ -93,6 +93,13 @@ impl Template {
         let text = |part: &Part| match part {
             Part::Text(text) => text.clone(),
             Part::Path(steps) => {
+                // A list of kubectl is an object with `items`.
+                let steps = match &steps[..] {
+                    [Step::Field(items), rest @ ..] if items == "items" && document.is_array() => {
+                        rest
+                    }
+                    steps => steps,
+                };
                 let found = steps.iter().fold(vec![document], |at, step| {
                     at.into_iter().flat_map(|value| step.of(value)).collect()
                 });
@@ -135,6 +142,7 @@ mod tests {
             ("{[*].name}", "a b"),
             ("{$[0].id}", "1"),
             ("{.[1].name}", "b"),
+            ("{.items[*].name}", "a b"),
             ("{[*].members[*].host}", "h1 h2"),
             ("{[0].members[1].host}{\"\\n\"}", "h2\n"),
             ("first={[0].name}, {\"{}\"}", "first=a, {}"),

@@ -88,10 +88,71 @@ fn get_lists_each_kind_in_each_format() {
 
         let at = ["--controller", &address];
         refused_with(4, &[&["get", "job/none"], &at[..]].concat());
-        assert!(refused(&["get", "job/a", "b"]).contains("expected one name"));
-        assert!(refused(&["describe", "job"]).contains("expected a name"));
+        assert!(refused(&["get", "job/a", "b"]).contains("such as job/b"));
         assert!(refused(&["get", "pods"]).contains("switches"));
         assert!(refused(&["get", "jobs", "-o", "jsonpath={..name}"]).contains("{[*].name}"));
+    });
+}
+
+#[test]
+fn several_objects_and_kinds_may_be_named() {
+    with_job(|stage, printed| {
+        assert_eq!(
+            printed("get switches s2 s1 -o name"),
+            "switch/s2\nswitch/s1\n"
+        );
+        assert_eq!(
+            printed("get job/train switch/s1 -o name"),
+            "job/train\nswitch/s1\n"
+        );
+        let all: Value = serde_json::from_str(&printed("get jobs,hosts -o json")).expect("JSON");
+        assert_eq!(
+            (&all[0]["name"], &all[1]["name"]),
+            (&"train".into(), &"h1".into())
+        );
+        let tables = printed("get all");
+        for header in ["NAME   RANKS", "HEALTH", "ADDRESS"] {
+            assert!(tables.contains(header), "{tables}");
+        }
+        let described = printed("describe switches");
+        assert_eq!(described.matches("DEVICE-ID:").count(), 2, "{described}");
+        assert_eq!(
+            printed("get switches -o jsonpath={.items[*].name}"),
+            "s1 s2\n"
+        );
+        assert!(printed("get ports").contains(" Up "));
+
+        let at = ["--controller", &stage.controller.address()];
+        let missing = refused_with(4, &[&["get", "switch", "s1", "s9"], &at[..]].concat());
+        assert_eq!(missing, "error: no switch is named s9\n");
+        let watch = [&["get", "jobs,hosts", "-w"], &at[..]].concat();
+        assert!(refused(&watch).contains("one kind"));
+    });
+}
+
+#[test]
+fn jobs_are_deleted_by_name_and_by_file() {
+    with_job(|stage, printed| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("jobs.yaml");
+        let jobs = ["a", "b", "c"].map(|name| format!("{{ name: {name}, members: [h1, h3] }}"));
+        fs::write(&file, jobs.join("\n---\n")).expect("written");
+        let file = file.display();
+        printed(&format!("apply -f {file}"));
+
+        let at = ["--controller", &stage.controller.address()];
+        let delete = |words: &[&str], code| refused_with(code, &[&["delete"], words, &at].concat());
+        // Nothing is deleted if a name is wrong.
+        assert!(delete(&["job", "a", "nosuch"], 4).contains("nosuch"));
+        assert!(delete(&["switch", "s1"], 2).contains("fabric file"));
+        assert!(delete(&["jobs"], 2).contains("names of jobs"));
+        assert_eq!(printed("get jobs -o jsonpath={[*].name}"), "train a b c\n");
+        printed("delete job/train job/a");
+        assert_eq!(printed("get jobs -o jsonpath={[*].name}"), "b c\n");
+        printed("job delete b");
+        printed(&format!("apply -f {file}"));
+        printed(&format!("delete -f {file}"));
+        assert_eq!(printed("get jobs -o name"), "");
     });
 }
 

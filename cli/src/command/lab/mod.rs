@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command as Process, ExitCode};
 use std::{env, io};
-use ultima_console::input;
+use ultima_console::input::{self, File};
 
 use anyhow::{Context, Result};
 use ultima_lab::{Cancel, LabError, LabName, Plan, Programs, SwitchKind};
@@ -57,8 +57,8 @@ enum Command {
     /// The table lists the hosts and the impaired links; JSON and YAML contain everything.
     #[command(after_help = "Example: ultima lab plan topologies/star4.yaml -o json")]
     Plan {
-        /// YAML file of the fabric; `-` reads standard input
-        file: PathBuf,
+        #[command(flatten)]
+        file: File,
         #[command(flatten)]
         output: Output,
     },
@@ -72,8 +72,8 @@ enum Command {
     ultima lab up topologies/star4.yaml\n  \
     ultima lab up topologies/dumbbell.yaml --switch bmv2 --name slow")]
 struct Up {
-    /// YAML file of the fabric; `-` reads standard input
-    file: PathBuf,
+    #[command(flatten)]
+    file: File,
     /// Switch to run: embedded (this program) or bmv2 (simple_switch_grpc, which must be on the PATH)
     #[arg(long, value_name = "KIND", default_value_t = SwitchKind::Embedded)]
     switch: SwitchKind,
@@ -113,7 +113,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             output::print(&show::removed(&name, removed))?;
         }
         Command::Plan { file, output } => {
-            let fabric = fabric::parse(&input::read_text(&file)?, &input::name_of(&file))?;
+            let fabric = fabric::parse(
+                &input::read_text(file.path())?,
+                &input::name_of(file.path()),
+            )?;
             let plan = Plan::new(&"lab".parse()?, &fabric)?;
             output::print(&output.print(&plan, || show::plan(&plan))?)?;
         }
@@ -124,15 +127,19 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 fn up(arguments: &Up) -> Result<ExitCode> {
     let name = match &arguments.name {
         Some(name) => name.clone(),
-        None => name_of(&arguments.file)?,
+        None => name_of(arguments.file.path())?,
     };
-    let text = input::read_text(&arguments.file)?;
+    let text = input::read_text(arguments.file.path())?;
     let programs = Programs {
         ultima: std::env::current_exe().context("cannot determine the path of this program")?,
         switch: arguments.switch,
     };
     let cancel = Cancel::default();
-    let (file, making, cancelled) = (arguments.file.clone(), name.clone(), cancel.clone());
+    let (file, making, cancelled) = (
+        arguments.file.path().to_owned(),
+        name.clone(),
+        cancel.clone(),
+    );
     let make = move || ultima_lab::up(&making, &file, &text, &programs, &cancelled);
     let made = crate::runtime::runtime()?.block_on(async {
         let mut made = tokio::task::spawn_blocking(make);

@@ -1,0 +1,85 @@
+//! `ultima delete`: deletes jobs, named as for `ultima get`, or those of files.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use ultima_console::input;
+use ultima_console::output::{self, Output};
+use ultima_console::units;
+use ultima_planner::job;
+
+use super::get::Kind;
+use super::job::delete;
+use super::wait::Bound;
+use crate::controller_address::ControllerAddress;
+use crate::document::{Deleted, OneOrAll};
+use crate::names;
+use crate::objects::Objects;
+use crate::runtime::run_beside;
+
+/// Delete jobs
+///
+/// Switches, hosts and links are in the fabric file of the controller.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    ultima delete job train\n  \
+    ultima delete job/train job/other --wait 10s\n  \
+    ultima delete -f jobs.yaml")]
+pub struct Arguments {
+    /// The jobs, such as `job train` or job/train
+    #[arg(value_name = "OBJECT", required_unless_present = "files", add = names::kinds())]
+    words: Vec<String>,
+    /// YAML file with the jobs to delete; `-` reads standard input. Repeatable
+    #[arg(short, long = "file", value_name = "FILE", conflicts_with = "words")]
+    files: Vec<PathBuf>,
+    /// Wait at most TIME, such as 10s, until disconnected switches have removed the jobs, too [default: do not wait]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    wait: Option<Duration>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    at: ControllerAddress,
+}
+
+impl Arguments {
+    /// The names of the jobs and grids.
+    fn names(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for file in &self.files {
+            let jobs = job::parse_all(&input::read_text(file)?, &input::name_of(file))?;
+            names.extend(jobs.iter().flat_map(|it| it.request.names()));
+        }
+        let Some((which, others)) = self.words.split_first() else {
+            return Ok(names);
+        };
+        for (kind, of_kind) in Objects::of(which, others)?.by_kind()? {
+            match kind {
+                Kind::Jobs if of_kind.is_empty() => {
+                    bail!("expected the names of jobs, such as job/train")
+                }
+                Kind::Jobs => names.extend(of_kind),
+                other => bail!(
+                    "only jobs can be deleted; a {} is removed from the controller's fabric file",
+                    other.singular()
+                ),
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let bound = arguments.wait.map(Bound::from);
+    let names = arguments.names()?;
+    run_beside(async {
+        let client = arguments.at.connect().await?;
+        let deleted = delete(&client, &names, bound).await?;
+        let text = deleted.iter().map(Deleted::text).collect();
+        let text = (arguments.output).print(&OneOrAll::of(deleted), || text)?;
+        output::print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    })
+}

@@ -1,0 +1,137 @@
+//! The objects that a command line names, as kubectl's users write them.
+
+use std::str::FromStr;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use crate::command::get::Kind;
+use crate::names;
+
+/// Objects: all of some kinds, or those with these names.
+#[derive(clap::Args)]
+pub struct Objects {
+    /// Kind of object: jobs, switches, hosts, links, ports or events; several kinds, such as jobs,switches; all, which are the
+    /// first four; or an object as `-o name` prints it, such as job/train
+    #[arg(value_name = "KIND[/NAME]", add = names::kinds())]
+    which: Which,
+    /// Only the objects of these names; after an object, more objects with their kinds
+    #[arg(value_name = "NAME", add = names::of_kind())]
+    names: Vec<String>,
+}
+
+/// Kinds of objects, or one object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Which {
+    /// All objects of these kinds.
+    All(Vec<Kind>),
+    /// The object of this kind and name.
+    One(Kind, String),
+}
+
+impl FromStr for Which {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let kind = |text| {
+            let kind = <Kind as ValueEnum>::from_str(text, false);
+            kind.map_err(|_| {
+                "expected jobs, switches, hosts, links, ports or events, or an object such as job/train"
+            })
+        };
+        // The name of a link has slashes, too.
+        match text.split_once('/') {
+            Some((of, name)) if !name.is_empty() => Ok(Which::One(kind(of)?, name.to_owned())),
+            _ if text == "all" => Ok(Which::All(Kind::ALL.to_vec())),
+            _ => text
+                .split(',')
+                .map(kind)
+                .collect::<Result<_, _>>()
+                .map(Which::All),
+        }
+    }
+}
+
+impl Objects {
+    /// The objects of these words.
+    ///
+    /// # Errors
+    /// The first word is neither a kind nor an object.
+    pub fn of(which: &str, names: &[String]) -> Result<Self> {
+        Ok(Objects {
+            which: which.parse().map_err(anyhow::Error::msg)?,
+            names: names.to_vec(),
+        })
+    }
+
+    /// The kinds with the names of the objects, in the order of the command line. No name stands for all.
+    ///
+    /// # Errors
+    /// The words do not fit together.
+    pub fn by_kind(&self) -> Result<Vec<(Kind, Vec<String>)>> {
+        match (&self.which, &self.names[..]) {
+            (Which::All(kinds), []) => Ok(kinds.iter().map(|kind| (*kind, Vec::new())).collect()),
+            (Which::All(kinds), names) => match &kinds[..] {
+                [kind] => Ok(vec![(*kind, names.to_vec())]),
+                _ => bail!("{}: names need one kind, such as `job train`", names[0]),
+            },
+            (Which::One(kind, name), others) => {
+                let mut all = vec![(*kind, vec![name.clone()])];
+                for other in others {
+                    let Ok(Which::One(kind, name)) = other.parse() else {
+                        bail!(
+                            "{other}: expected another object with its kind, such as job/{other}"
+                        );
+                    };
+                    match all.iter_mut().find(|(known, _)| *known == kind) {
+                        Some((_, names)) => names.push(name),
+                        None => all.push((kind, vec![name])),
+                    }
+                }
+                Ok(all)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn objects(words: &str) -> Result<Vec<(Kind, Vec<String>)>> {
+        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        Objects::of(&words[0], &words[1..])?.by_kind()
+    }
+
+    #[test]
+    fn objects_are_named_as_with_kubectl() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        for (words, expected) in [
+            ("jobs", vec![(Kind::Jobs, names(&[]))]),
+            ("job a b", vec![(Kind::Jobs, names(&["a", "b"]))]),
+            (
+                "jobs,switches",
+                vec![(Kind::Jobs, names(&[])), (Kind::Switches, names(&[]))],
+            ),
+            (
+                "job/a switch/s1 job/b",
+                vec![
+                    (Kind::Jobs, names(&["a", "b"])),
+                    (Kind::Switches, names(&["s1"])),
+                ],
+            ),
+            ("link/s1/9-s2/9", vec![(Kind::Links, names(&["s1/9-s2/9"]))]),
+        ] {
+            assert_eq!(objects(words).expect(words), expected, "{words}");
+        }
+        assert_eq!(objects("all").expect("all").len(), Kind::ALL.len());
+        for (words, said) in [
+            ("pods", "expected jobs, switches"),
+            ("job/a b", "b: expected another object with its kind"),
+            ("jobs,hosts a", "a: names need one kind"),
+        ] {
+            let error = objects(words).expect_err(words).to_string();
+            assert!(error.starts_with(said), "{error}");
+        }
+    }
+}

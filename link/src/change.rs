@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::background::{Background, BackgroundError};
 use crate::ecn::{EcnError, EcnThreshold};
 use crate::jitter::{Jitter, JitterError};
 use crate::loss::{Loss, LossError};
@@ -25,6 +26,7 @@ use crate::wire::WireConfig;
 pub struct WireChange {
     rate: Option<Option<u64>>,
     packet_rate: Option<Option<u64>>,
+    background: Option<Option<Background>>,
     delay: Option<Duration>,
     jitter: Option<Option<Jitter>>,
     reorder: Option<bool>,
@@ -35,9 +37,10 @@ pub struct WireChange {
 }
 
 /// The names of the settings in text.
-const SETTINGS: [&str; 9] = [
+const SETTINGS: [&str; 10] = [
     "rate",
     "packet-rate",
+    "background",
     "delay",
     "jitter",
     "reorder",
@@ -65,6 +68,9 @@ pub enum ChangeError {
     /// Not a quantity of the expected kind.
     #[error(transparent)]
     Unit(#[from] UnitError),
+    /// Not background flows.
+    #[error(transparent)]
+    Background(#[from] BackgroundError),
     /// Not a jitter.
     #[error(transparent)]
     Jitter(#[from] JitterError),
@@ -94,6 +100,7 @@ impl WireChange {
         match name.replace('_', "-").as_str() {
             "rate" => self.rate = Some(unless_none(value, units::bit_rate)?),
             "packet-rate" => self.packet_rate = Some(unless_none(value, units::packet_rate)?),
+            "background" => self.background = Some(unless_none(value, str::parse)?),
             "delay" => self.delay = Some(unless_none(value, units::duration)?.unwrap_or_default()),
             "jitter" => self.jitter = Some(unless_none(value, str::parse)?),
             "reorder" => self.reorder = Some(value.parse().map_err(|_| ChangeError::Bool)?),
@@ -126,6 +133,7 @@ impl WireChange {
         }
         put(&self.rate, &mut wire.rate);
         put(&self.packet_rate, &mut wire.packet_rate);
+        put(&self.background, &mut wire.background);
         put(&self.delay, &mut wire.delay);
         put(&self.jitter, &mut wire.jitter);
         put(&self.reorder, &mut wire.reorder);
@@ -170,6 +178,7 @@ impl fmt::Display for WireChange {
                     .map(|rate| or_none(rate.map(units::show_bit_rate))),
             ),
             ("packet-rate", self.packet_rate.map(packet_rate)),
+            ("background", self.background.map(or_none)),
             ("delay", self.delay.map(units::show_duration)),
             ("jitter", self.jitter.map(or_none)),
             ("reorder", self.reorder.map(|reorder| reorder.to_string())),
@@ -200,6 +209,7 @@ impl fmt::Display for WireConfig {
         let all = WireChange {
             rate: Some(self.rate),
             packet_rate: Some(self.packet_rate),
+            background: Some(self.background),
             delay: Some(self.delay),
             jitter: Some(self.jitter),
             reorder: Some(self.reorder),
@@ -216,7 +226,7 @@ impl fmt::Display for WireConfig {
 mod tests {
     use super::*;
 
-    const FULL: &str = "rate=1G,packet-rate=2.5k,delay=50us,jitter=pareto:10us:3,reorder=true,loss=0.01,\
+    const FULL: &str = "rate=1G,packet-rate=2.5k,background=0.02:1M:fixed,delay=50us,jitter=pareto:10us:3,reorder=true,loss=0.01,\
                         loss=0.02:8,queue=64k,queue-packets=65,ecn=time:500us";
 
     fn applied(text: &str, mut wire: WireConfig) -> WireConfig {
@@ -231,7 +241,7 @@ mod tests {
         let perfect = WireConfig::default();
         assert_eq!(
             perfect.to_string(),
-            "rate=none,packet-rate=none,delay=0s,jitter=none,reorder=false,loss=none,queue=1M,queue-packets=none,\
+            "rate=none,packet-rate=none,background=none,delay=0s,jitter=none,reorder=false,loss=none,queue=1M,queue-packets=none,\
              ecn=none"
         );
         assert_eq!(applied(&perfect.to_string(), wire), perfect);
@@ -243,6 +253,7 @@ mod tests {
         for (name, value) in [
             ("rate", "none"),
             ("packet_rate", "none"),
+            ("background", "none"),
             ("delay", "none"),
             ("jitter", "none"),
             ("reorder", "false"),
@@ -279,7 +290,7 @@ mod tests {
         for (wrong, said) in [
             (
                 "speed=1G",
-                "unknown setting `speed`: expected one of rate, packet-rate, delay,",
+                "unknown setting `speed`: expected one of rate, packet-rate, background, delay,",
             ),
             ("rate", "`rate`: expected NAME=VALUE"),
             ("", "``: expected NAME=VALUE"),
@@ -289,6 +300,7 @@ mod tests {
             ("reorder=maybe", "expected true or false"),
             ("queue-packets=-1", "expected a number of packets"),
             ("queue=none", "expected bytes"),
+            ("background=0.5", "background flows `0.5`: expected"),
             ("jitter=normal", "jitter `normal`: expected"),
             ("loss=2", "loss probability 2"),
             ("ecn=5", "ECN threshold `5`"),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::background::{Background, BackgroundError};
 use crate::ecn::EcnThreshold;
 use crate::jitter::{Jitter, JitterError};
 use crate::loss::{Loss, LossError};
@@ -27,6 +28,8 @@ pub struct WireConfig {
     /// Frames per second, whatever their length: the time from one frame's start to the next is at least its inverse.
     /// `None`: only `rate` spaces frames.
     pub packet_rate: Option<u64>,
+    /// Flows of other jobs that share the rate. They need one.
+    pub background: Option<Background>,
     /// From the end of a frame's serialization to its arrival, at most a minute.
     pub delay: Duration,
     /// How the delay varies from frame to frame.
@@ -50,6 +53,7 @@ impl Default for WireConfig {
         WireConfig {
             rate: None,
             packet_rate: None,
+            background: None,
             delay: Duration::ZERO,
             jitter: None,
             reorder: false,
@@ -70,6 +74,9 @@ pub enum WireError {
     /// A packet rate of zero.
     #[error("packet rate 0: expected at least 1 packet per second, or none for no such limit")]
     PacketRate,
+    /// Background flows on a wire without a rate.
+    #[error("background flows on a wire without a rate: expected a rate to share")]
+    Unrated,
     /// A delay that needs too much memory.
     #[error("delay {0:?}: expected at most {MAX_DELAY:?}")]
     Delay(Duration),
@@ -93,6 +100,9 @@ pub enum WireError {
     /// A queue of zero packets.
     #[error("queue of 0 packets: expected at least 1, or none to limit its bytes alone")]
     QueuePackets,
+    /// Invalid background flows.
+    #[error(transparent)]
+    Background(#[from] BackgroundError),
     /// An invalid jitter.
     #[error(transparent)]
     Jitter(#[from] JitterError),
@@ -126,6 +136,12 @@ impl WireConfig {
         if self.packet_rate == Some(0) {
             return Err(WireError::PacketRate);
         }
+        if let Some(background) = &self.background {
+            background.validate()?;
+            if self.rate.is_none() {
+                return Err(WireError::Unrated);
+            }
+        }
         if !(MIN_CHARGE..=MAX_QUEUE).contains(&self.queue_bytes) {
             return Err(WireError::Queue(self.queue_bytes));
         }
@@ -153,6 +169,7 @@ pub fn product(rate: u64, time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FlowLengths;
 
     #[test]
     fn impossible_wires_are_rejected() {
@@ -172,6 +189,28 @@ mod tests {
                     ..perfect()
                 },
                 "packet rate 0: expected at least 1",
+            ),
+            (
+                WireConfig {
+                    background: Some(Background {
+                        share: 0.1,
+                        flow: 1_000,
+                        lengths: FlowLengths::Fixed,
+                    }),
+                    ..perfect()
+                },
+                "background flows on a wire without a rate",
+            ),
+            (
+                WireConfig {
+                    background: Some(Background {
+                        share: 1.0,
+                        flow: 1_000,
+                        lengths: FlowLengths::Fixed,
+                    }),
+                    ..perfect()
+                },
+                "background flows with a share of 1: expected",
             ),
             (
                 WireConfig {

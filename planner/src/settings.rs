@@ -14,10 +14,11 @@ use ultima_link::WireChange;
 use crate::yaml::{self, LoadError};
 
 /// The names of a link's settings, as in `ultima wire`; YAML also allows `_` for `-`.
-pub(crate) const NAMES: [&str; 11] = [
+pub(crate) const NAMES: [&str; 12] = [
     "rate",
     "packet-rate",
     "packet_rate",
+    "background",
     "delay",
     "jitter",
     "reorder",

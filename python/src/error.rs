@@ -22,6 +22,7 @@ pub fn of(py: Python<'_>, error: &JobError) -> PyErr {
     let class = match error {
         JobError::Variable { .. }
         | JobError::NoRendezvous
+        | JobError::NoGroup
         | JobError::Rank { .. }
         | JobError::Ipv6 { .. }
         | JobError::Interface { .. }

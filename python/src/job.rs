@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use ultima_agent::job::{self, Addresses, JobBuilder, JobError};
-use ultima_host::{Element, Timeouts};
+use ultima_host::{Element, Gather, Timeouts};
 
 use crate::memory::Memory;
 use crate::pending::Pending;
@@ -252,6 +252,23 @@ impl Job {
         }
         self.open(py)?.set_loss_scale(scale);
         Ok(())
+    }
+
+    /// Sets the deadline from the next AllReduce on, at most that of the start.
+    fn set_deadline(&self, py: Python<'_>, deadline: f64) -> PyResult<()> {
+        let deadline = seconds(py, "deadline", deadline)?;
+        self.open(py)?.set_deadline(deadline);
+        Ok(())
+    }
+
+    /// Sets how this rank sends its results from the next operation on: by multicast, or in a packet for each rank.
+    fn set_multicast(&self, py: Python<'_>, multicast: bool) -> PyResult<()> {
+        let gather = match multicast {
+            true => Gather::Multicast,
+            false => Gather::Unicast,
+        };
+        let set = self.open(py)?.set_gather(gather);
+        set.map_err(|failed| error::of(py, &failed))
     }
 
     /// Waits until all operations have ended, sends what other ranks still need, and ends the job.

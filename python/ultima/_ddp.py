@@ -130,6 +130,22 @@ class State:
             self._thread = None
         self._staging = None
 
+    def set_deadline(self, seconds: float) -> None:
+        """Set the deadline from the next step on, at most the one that the state was created with.
+
+        Every rank calls this between the same two steps. `stats` shows the time that a step usually takes.
+        """
+        if self._native is not None:
+            self._native.set_deadline(seconds)
+
+    def set_multicast(self, multicast: bool) -> None:
+        """Choose how this rank sends its results from the next step on: by the switch's multicast, or to each rank.
+
+        The first is the default where the controller's job has it. Raises SettingError where it does not.
+        """
+        if self._native is not None:
+            self._native.set_multicast(multicast)
+
     def average(self, tensors: "Iterable[torch.Tensor]") -> None:
         """Replace tensors, such as a model's parameters, by their exact mean over all ranks, in 32 bits.
 

@@ -179,6 +179,10 @@ class Job:
         """Set the factor by which gradients are multiplied from the next call on. Matters with recycling only."""
         self._native.set_loss_scale(scale)
 
+    def set_deadline(self, seconds: float) -> None:
+        """Set the deadline from the next `all_reduce` on, at most that of the start, on every rank before the same call."""
+        self._native.set_deadline(seconds)
+
     def close(self) -> None:
         """End the job when its operations have ended, and send what other ranks still need."""
         self._native.close()

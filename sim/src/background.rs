@@ -1,16 +1,10 @@
-//! Background flows: transfers of other jobs that share links with the simulated one.
+//! The calibration of background flows ([`ultima_link::Flows`]), which share links with the simulated job.
 //!
 //! The load is calibrated as OptiReduce does it (Warraich et al., NSDI 2025, section 5): with it a ring AllReduce has
 //! the requested p99/p50.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-use rand_distr::{Distribution, Exp, Exp1};
-use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
-use crate::clock::Ps;
 use crate::experiment::{Algorithm, Experiment, ExperimentError};
 
 /// Ranks of the calibrating ring, as many as in OptiReduce's evaluation.
@@ -25,8 +19,6 @@ const FIRST_LOAD: f64 = 0.001;
 const MAX_LOAD: f64 = 0.9;
 /// Number of bisections of the step in which the ratio is reached.
 const BISECTIONS: u32 = 5;
-/// Connections of a flow, as an incast from eight hosts has: beside one flow the job has a ninth of the link.
-const CONNECTIONS: u64 = 8;
 
 /// Background flows on every link from a switch to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -150,142 +142,5 @@ impl Experiment {
                 .min_by(|one, other| off(one).total_cmp(&off(other)));
         }
         Ok(best)
-    }
-}
-
-/// The flows on one link: a Poisson process of exponentially distributed lengths. All connections share the link
-/// equally (processor sharing), as those of TCP do: beside *k* flows the job has 1/(8·*k* + 1) of its rate.
-///
-/// The state is that at the end of the job's last packet. The flows since then are added when the next packet arrives,
-/// so they cost no events.
-pub(crate) struct Flows {
-    /// The state's time.
-    at: Ps,
-    next_arrival: Ps,
-    gaps: Exp<f64>,
-    /// Mean time of a flow alone on the link, in seconds.
-    mean: f64,
-    /// What a connection that never ended would have got so far, as time of the whole link.
-    service: Ps,
-    /// By flow: `service` at its end.
-    ends: BinaryHeap<Reverse<Ps>>,
-    random: Xoshiro256PlusPlus,
-}
-
-impl Flows {
-    /// Creates flows that need `load` of a link, over 0 and under 1, and `mean` of its time each.
-    pub(crate) fn new(load: f64, mean: Ps, random: Xoshiro256PlusPlus) -> Self {
-        let mean = mean.as_secs();
-        let mut flows = Self {
-            at: Ps::ZERO,
-            next_arrival: Ps::ZERO,
-            gaps: Exp::new(load / mean).expect("a positive rate"),
-            mean,
-            service: Ps::ZERO,
-            ends: BinaryHeap::new(),
-            random,
-        };
-        flows.next_arrival = flows.gap();
-        flows
-    }
-
-    fn gap(&mut self) -> Ps {
-        Ps::from_secs_f64(self.gaps.sample(&mut self.random))
-    }
-
-    /// When a packet leaves that is first in line at `start` and takes `alone` on an idle link.
-    pub(crate) fn transmit(&mut self, start: Ps, alone: Ps) -> Ps {
-        self.advance(start, None);
-        self.advance(Ps::NEVER, Some(alone))
-    }
-
-    /// Advances to `until`, or to the end of the job's packet, which needs `work`. Returns the time.
-    fn advance(&mut self, until: Ps, mut work: Option<Ps>) -> Ps {
-        let until = until.max(self.at);
-        loop {
-            let sharing = CONNECTIONS * self.ends.len() as u64 + u64::from(work.is_some());
-            let first_end = self.ends.peek().map(|Reverse(end)| end.since(self.service));
-            // What each gets until the first one ends.
-            let each = first_end.into_iter().chain(work).min();
-            let end = each.map_or(Ps::NEVER, |each| {
-                self.at + Ps(each.0.saturating_mul(sharing))
-            });
-            let stop = end.min(self.next_arrival).min(until);
-            let got = match each {
-                Some(each) if stop == end => each,
-                _ => Ps(stop.since(self.at).0 / sharing.max(1)),
-            };
-            self.at = stop;
-            if sharing > 0 {
-                self.service += got;
-            }
-            work = work.map(|work| work.since(got));
-            if work == Some(Ps::ZERO) {
-                return stop;
-            }
-            while self.ends.peek().is_some_and(|end| end.0 <= self.service) {
-                self.ends.pop();
-            }
-            if stop == self.next_arrival {
-                let length: f64 = Exp1.sample(&mut self.random);
-                let length = Ps::from_secs_f64(length * self.mean / CONNECTIONS as f64);
-                self.ends.push(Reverse(self.service + length));
-                let gap = self.gap();
-                self.next_arrival += gap;
-            } else if stop == until {
-                return stop;
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rand_xoshiro::rand_core::SeedableRng;
-
-    use super::*;
-
-    const MS: u64 = 1_000_000_000;
-
-    fn flows(load: f64, mean: Ps) -> Flows {
-        Flows::new(load, mean, Xoshiro256PlusPlus::seed_from_u64(1))
-    }
-
-    #[test]
-    fn a_packet_shares_with_the_flows_of_its_time() {
-        let mut flows = flows(0.5, Ps(MS));
-        // Two flows of eight times 3 and 8 ms at the start, and none later.
-        flows
-            .ends
-            .extend([Reverse(Ps(3 * MS)), Reverse(Ps(8 * MS))]);
-        flows.next_arrival = Ps(10_000 * MS);
-        // 1 ms beside both: 17 ms. All 17 connections get 1 ms.
-        assert_eq!(flows.transmit(Ps(0), Ps(MS)), Ps(17 * MS));
-        // The shorter one ends after 16 · 2 ms, at 49 ms; 8 ms later the other has 4 ms left for each connection.
-        assert_eq!(flows.advance(Ps(57 * MS), None), Ps(57 * MS));
-        assert_eq!(flows.ends.len(), 1);
-        // 4 ms beside one: 36 ms; it ends then too.
-        assert_eq!(flows.transmit(Ps(57 * MS), Ps(4 * MS)), Ps(93 * MS));
-        assert_eq!(flows.transmit(Ps(93 * MS), Ps(MS)), Ps(94 * MS));
-        assert_eq!(flows.transmit(Ps(100 * MS), Ps(MS)), Ps(101 * MS));
-    }
-
-    #[test]
-    fn flows_take_their_load() {
-        let mut flows = flows(0.3, Ps(MS));
-        let (mut busy, steps) = (0, 200_000);
-        for step in 0..steps {
-            flows.advance(Ps(step * MS / 4), None);
-            busy += u64::from(!flows.ends.is_empty());
-        }
-        let share = busy as f64 / steps as f64;
-        assert!((share - 0.3).abs() < 0.02, "{share}");
-        // A job that always sends has 1 − load of the link, and flows stay as many as that allows.
-        let start = flows.at;
-        for _ in 0..100_000 {
-            flows.transmit(flows.at, Ps(MS / 4));
-        }
-        let share = 100_000.0 * (MS / 4) as f64 / flows.at.since(start).0 as f64;
-        assert!((share - 0.7).abs() < 0.02, "{share}");
     }
 }

@@ -1,10 +1,9 @@
 //! One direction of a link: the queue before it, the wire, and the packets on it.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
-use ultima_link::{JitterSampler, LossProcess};
+use ultima_link::{Flows, JitterSampler, LossProcess};
 use ultima_wire::Ticks;
 
-use crate::background::Flows;
 use crate::clock::Ps;
 use crate::cross::Bursts;
 use crate::line::Line;
@@ -29,7 +28,7 @@ pub(crate) struct Link {
     /// When the last packet so far arrives, if the wire does not lose it.
     last: Ps,
     bursts: Option<Bursts>,
-    flows: Option<Flows>,
+    flows: Option<(Flows, Xoshiro256PlusPlus)>,
     flights: Line<Flight>,
     newest_wait: Ps,
     longest_wait: Ps,
@@ -108,8 +107,8 @@ impl Link {
     }
 
     /// Sets the background flows that share the link.
-    pub(crate) fn set_flows(&mut self, flows: Flows) {
-        self.flows = Some(flows);
+    pub(crate) fn set_flows(&mut self, flows: Flows, random: Xoshiro256PlusPlus) {
+        self.flows = Some((flows, random));
     }
 
     /// When all packets so far are transmitted.
@@ -158,7 +157,7 @@ impl Link {
         let leaves = frame(packet, cut);
         let (start, alone) = (self.free_at.max(now), Ps::to_send(leaves.into(), self.rate));
         self.free_at = match &mut self.flows {
-            Some(flows) => flows.transmit(start, alone),
+            Some((flows, random)) => Ps(flows.transmit(start.0, alone.0, random)),
             None => start + alone,
         };
         flight.arrives = (self.free_at + self.next_delay()).max(self.last);

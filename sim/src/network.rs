@@ -4,11 +4,11 @@ use hdrhistogram::Histogram;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use serde::Serialize;
-use ultima_link::{Jitter, JitterSampler, Loss, LossProcess};
+use ultima_link::{FlowLengths, Flows, Jitter, JitterSampler, Loss, LossProcess};
 use ultima_wire::Ticks;
 
 use crate::agenda::Agenda;
-use crate::background::{Background, Flows};
+use crate::background::Background;
 use crate::clock::Ps;
 use crate::cross::Bursts;
 use crate::link::{Cut, Fate, Link, Port};
@@ -401,8 +401,15 @@ fn link(config: &NetworkConfig, fabric: &Fabric, seed: u64, number: u32) -> Link
             ..
         }) = config.background
         {
-            let mean = Ps::to_send(flow, rate);
-            link.set_flows(Flows::new(calibration.load, mean, random(3)));
+            let background = ultima_link::Background {
+                share: calibration.load,
+                flow,
+                lengths: FlowLengths::Exponential,
+            };
+            let (byte_time, mut random) = (8e12 / rate as f64, random(3));
+            if let Some(flows) = Flows::new(background, byte_time, 0, &mut random) {
+                link.set_flows(flows, random);
+            }
         }
     }
     link

@@ -206,7 +206,7 @@ impl JobBuilder {
                 error,
             })?;
         Ok(Job {
-            sequence: Mutex::new(Sequence::new(first)),
+            sequence: Mutex::new(Sequence::new(first, &config)),
             messages,
             thread: Some(thread),
             config,

@@ -25,6 +25,11 @@ pub enum JobError {
         "the job has no rendezvous: call JobBuilder::rendezvous, or Job::from_env under torchrun"
     )]
     NoRendezvous,
+    /// Multicast in a job without a group.
+    #[error(
+        "the job has no multicast group: expected unicast, or a controller's job that gathers by multicast"
+    )]
+    NoGroup,
     /// The number of ranks, or this rank, is out of range.
     #[error(
         "rank {rank} of a job with {ranks} ranks: expected 2 to 65535 ranks and a rank below that"

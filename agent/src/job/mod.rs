@@ -52,7 +52,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ultima_host::{Config, Exact, ExactOutcome, Observer, OperationId, Report, Taken};
+use ultima_host::{Config, Exact, ExactOutcome, Gather, Observer, OperationId, Report, Taken};
 
 use sequence::Sequence;
 use worker::{Kind, Message, Operation};
@@ -171,6 +171,25 @@ impl Job {
         self.lock().loss_scale = scale;
     }
 
+    /// Sets the deadline from the next AllReduce on, such as a multiple of the usual time. It is at most that of the start; a
+    /// longer one is that. Every rank sets it before the same call.
+    pub fn set_deadline(&self, deadline: Duration) {
+        self.lock().deadline = deadline.min(self.config.t_b);
+    }
+
+    /// Sets how this rank sends its results from the next call on: by the switch's multicast, or in a packet for each rank.
+    /// Ranks may differ.
+    ///
+    /// # Errors
+    /// [`JobError::NoGroup`].
+    pub fn set_gather(&self, gather: Gather) -> Result<(), JobError> {
+        if gather == Gather::Multicast && self.config.gather == Gather::Unicast {
+            return Err(JobError::NoGroup);
+        }
+        self.lock().gather = gather;
+        Ok(())
+    }
+
     /// Returns a handle that reads the job's counters, also during an operation and after the job.
     pub fn observer(&self) -> Observer {
         self.observer.clone()
@@ -214,11 +233,13 @@ impl Job {
 
     fn start(&self, id: impl FnOnce(&mut Sequence) -> OperationId, values: Taken, kind: Kind) {
         let mut sequence = self.lock();
-        let (id, loss_scale) = (id(&mut sequence), sequence.loss_scale);
+        let id = id(&mut sequence);
         let operation = Operation {
             id,
             values,
-            loss_scale,
+            loss_scale: sequence.loss_scale,
+            gather: sequence.gather,
+            deadline: sequence.deadline,
             kind,
         };
         // A thread that has stopped drops the operation, which ends its `Pending` with an error.

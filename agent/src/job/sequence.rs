@@ -1,8 +1,9 @@
 //! Ids and loss scales of a job's operations, from the order of calls.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use ultima_host::OperationId;
+use ultima_host::{Config, Gather, OperationId};
 
 /// Assigns ids. Ranks that make the same calls in the same order assign the same ids.
 #[derive(Debug)]
@@ -13,15 +14,21 @@ pub(super) struct Sequence {
     buckets: BTreeSet<u16>,
     /// The factor of gradients from the next operation on.
     pub(super) loss_scale: f32,
+    /// How this rank sends its results from the next operation on.
+    pub(super) gather: Gather,
+    /// The deadline of bounded operations from the next one on.
+    pub(super) deadline: Duration,
 }
 
 impl Sequence {
     /// Begins at step `first`.
-    pub(super) fn new(first: u32) -> Self {
+    pub(super) fn new(first: u32, config: &Config) -> Self {
         Self {
             next: first,
             buckets: BTreeSet::new(),
             loss_scale: 1.0,
+            gather: config.gather,
+            deadline: config.t_b,
         }
     }
 
@@ -55,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_bucket_that_returns_begins_the_next_step() {
-        let mut sequence = Sequence::new(5);
+        let mut sequence = Sequence::new(5, &Config::new(0, 2));
         let id = |step, bucket| OperationId { step, bucket };
         assert_eq!(sequence.step(), id(5, 0));
         assert_eq!(sequence.step(), id(6, 0));

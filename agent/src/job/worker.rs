@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use ultima_host::{Exact, ExactOutcome, OperationId, Outcome, Report, Taken};
+use ultima_host::{Exact, ExactOutcome, Gather, OperationId, Outcome, Report, Taken};
 
 use super::JobError;
 use super::pending::{Completer, Reduced};
@@ -31,6 +31,8 @@ pub(super) struct Operation {
     pub(super) id: OperationId,
     pub(super) values: Taken,
     pub(super) loss_scale: f32,
+    pub(super) gather: Gather,
+    pub(super) deadline: Duration,
     pub(super) kind: Kind,
 }
 
@@ -195,8 +197,12 @@ impl Worker {
             id,
             values,
             loss_scale,
+            gather,
+            deadline,
             kind,
         } = operation;
+        collective.set_gather(gather);
+        collective.set_deadline(deadline);
         let started = match &kind {
             Kind::Bounded(_) => {
                 collective.set_loss_scale(loss_scale);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use tokio::sync::{mpsc, oneshot};
@@ -10,21 +11,19 @@ use tonic::transport::Channel;
 use ultima_api::client::Client;
 use ultima_grpc::transport::endpoint;
 use ultima_lab::{Cancel, LabName, Programs, SwitchKind};
-use ultima_planner::job::{Gather, JobSpec};
+use ultima_planner::job::JobSpec;
+use ultima_switch::link::PORT_A;
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
 use ultima_switch::proto::{Change, Count, GetRequest, SetSettingsRequest};
-use ultima_switch::tm::WireChange;
+use ultima_switch::tm::{Background, WireChange};
+use ultima_switch::units::show_duration;
 
 use super::method::Method;
-use super::plan::{Condition, LabPlan};
+use super::plan::LabPlan;
 
 /// The switch's name in the fabric.
 const SWITCH: &str = "s1";
-/// The mean of a link's random delay.
-pub const MEAN_DELAY: &str = "2ms";
-/// The 99th percentile of the standard normal distribution.
-const Z99: f64 = 2.326;
 
 /// Lost packets by place and cause.
 pub type Losses = BTreeMap<String, u64>;
@@ -85,12 +84,23 @@ pub fn up(
     Ok(made)
 }
 
+/// The state of all links.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Links {
+    /// One-way delay.
+    pub delay: Duration,
+    /// Background flows toward the hosts.
+    pub background: Option<Background>,
+    /// Share of packets lost, 0 to 1.
+    pub loss: f64,
+}
+
 /// A running lab.
 pub struct Bed {
     client: Client,
     network: mpsc::Sender<Request>,
-    /// Ultima's jobs that exist.
-    jobs: Vec<(Method, String)>,
+    /// Ultima's job, if it exists.
+    job: Option<String>,
     /// Numbers jobs, so that no name is used twice.
     numbers: u32,
     ranks: u16,
@@ -98,7 +108,7 @@ pub struct Bed {
 
 /// A request to the thread in the switches' namespace, with the channel for its answer.
 enum Request {
-    Set(WireChange, oneshot::Sender<Result<()>>),
+    Set([WireChange; 2], oneshot::Sender<Result<()>>),
     Count(oneshot::Sender<Result<Losses>>),
 }
 
@@ -143,8 +153,8 @@ impl Bed {
                 // The receiver of an answer is gone after an interrupt.
                 while let Some(request) = requests.recv().await {
                     match request {
-                        Request::Set(change, answer) => {
-                            drop(answer.send(set(&servers, &change).await));
+                        Request::Set(changes, answer) => {
+                            drop(answer.send(set(&servers, &changes).await));
                         }
                         Request::Count(answer) => drop(answer.send(count(&servers).await)),
                     }
@@ -156,44 +166,47 @@ impl Bed {
         Ok(Bed {
             client,
             network,
-            jobs: Vec::new(),
+            job: None,
             numbers: 0,
             ranks,
         })
     }
 
-    /// Sets delay and loss of all links.
+    /// Sets the state of all links.
     ///
     /// # Errors
-    /// A link does not take them.
-    pub async fn set(&self, condition: Condition) -> Result<()> {
-        let mut change = WireChange::default();
-        let jitter = match condition.tail > 1.0 {
-            true => format!("lognormal:{MEAN_DELAY}:{:.4}", condition.tail.ln() / Z99),
-            false => "none".to_owned(),
+    /// A link does not take it.
+    pub async fn set(&self, links: Links) -> Result<()> {
+        let none = || "none".to_owned();
+        let loss = match links.loss > 0.0 {
+            true => links.loss.to_string(),
+            false => none(),
         };
-        let loss = match condition.loss > 0.0 {
-            true => condition.loss.to_string(),
-            false => "none".to_owned(),
-        };
-        change.set("jitter", &jitter)?;
-        change.set("loss", &loss)?;
+        let (mut both, mut to_host) = (WireChange::default(), WireChange::default());
+        both.set("delay", &show_duration(links.delay))?;
+        both.set("loss", &loss)?;
+        let background = links.background.map_or_else(none, |it| it.to_string());
+        to_host.set("background", &background)?;
         let (answer, answered) = oneshot::channel();
-        let sent = self.network.send(Request::Set(change, answer)).await;
+        let sent = self
+            .network
+            .send(Request::Set([both, to_host], answer))
+            .await;
         sent.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     }
 
-    /// The packets lost in the lab so far, and those that the switch trimmed or dropped of a method's job.
+    /// The packets lost in the lab so far, and those that the switch trimmed or dropped of Ultima's job.
     ///
     /// # Errors
     /// A link, the switch or the controller does not answer.
     pub async fn losses(&self, method: Method) -> Result<Losses> {
+        let job = self.job.as_ref().filter(|_| method.is_ultima());
         let (answer, answered) = oneshot::channel();
         let sent = self.network.send(Request::Count(answer)).await;
         sent.map_err(|_| gone())?;
         let mut losses = answered.await.map_err(|_| gone())??;
-        if let Some((_, job)) = self.jobs.iter().find(|(of, _)| *of == method) {
+        if let Some(job) = job {
             for switch in self.client.counters(job).await? {
                 for (cause, count) in [
                     ("trimmed", switch.trimmed),
@@ -213,27 +226,21 @@ impl Bed {
     ///
     /// # Errors
     /// The controller rejects it.
-    pub async fn create_job(&mut self, method: Method) -> Result<String> {
+    pub async fn create_job(&mut self) -> Result<String> {
         self.numbers += 1;
         let name = format!("bench{}", self.numbers);
-        let spec = JobSpec {
-            gather: match method {
-                Method::UltimaUnicast => Gather::Unicast,
-                _ => Gather::Multicast,
-            },
-            ..JobSpec::new(&name, (0..self.ranks).map(host))
-        };
+        let spec = JobSpec::new(&name, (0..self.ranks).map(host));
         self.client.create_job(&spec).await?;
-        self.jobs.push((method, name.clone()));
+        self.job = Some(name.clone());
         Ok(name)
     }
 
-    /// Deletes all jobs.
+    /// Deletes the job.
     ///
     /// # Errors
     /// The controller does not answer.
-    pub async fn delete_jobs(&mut self) -> Result<()> {
-        for (_, job) in self.jobs.drain(..) {
+    pub async fn delete_job(&mut self) -> Result<()> {
+        if let Some(job) = self.job.take() {
             self.client.delete_job(&job).await?;
         }
         Ok(())
@@ -249,14 +256,20 @@ async fn connect(address: &str) -> Result<Channel> {
     channel.with_context(|| format!("nothing answers at {address} in the lab"))
 }
 
-async fn set(servers: &[(&str, Channel)], change: &WireChange) -> Result<()> {
+/// Applies the first change to both directions of all links, and the second one to those toward hosts.
+async fn set(servers: &[(&str, Channel)], [both, to_host]: &[WireChange; 2]) -> Result<()> {
     for (_, channel) in servers.iter().filter(|(kind, _)| *kind == "link") {
+        let change = |change: &WireChange, ports| Change {
+            ports,
+            settings: change.to_string(),
+        };
+        let changes = vec![
+            change(both, Vec::new()),
+            change(to_host, vec![u32::from(PORT_A)]),
+        ];
         let request = SetSettingsRequest {
             device_id: 0,
-            changes: vec![Change {
-                ports: Vec::new(),
-                settings: change.to_string(),
-            }],
+            changes,
         };
         let mut client = TrafficManagerClient::new(channel.clone());
         client.set(request).await.context("cannot set a link")?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 pub enum Method {
     /// Ultima; the switch copies results to all ranks
     UltimaMulticast,
-    /// Ultima without the switch's help
+    /// Ultima; each rank sends its results to all others
     UltimaUnicast,
     /// PyTorch's all_reduce with Gloo
     GlooRing,

@@ -1,7 +1,7 @@
 //! `ultima bench`: compares collectives in one interleaved run in labs, and writes a report.
 //!
-//! [`options`] parses, `plan` lists the measurements, `bed` has the lab and its links, `workers` the ranks' processes, `run` takes the
-//! measurements in turns, `statistics` reduces them, and `report` writes them.
+//! [`options`] parses, `plan` lists the measurements, `bed` has the lab and its links, `workers` the ranks' processes, `tail` calibrates
+//! tails, `run` takes the measurements in turns, `statistics` reduces them, and `report` writes them.
 
 mod bed;
 mod method;
@@ -10,6 +10,7 @@ mod plan;
 mod report;
 mod run;
 mod statistics;
+mod tail;
 mod workers;
 
 pub use options::Options;

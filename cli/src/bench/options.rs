@@ -31,17 +31,22 @@ pub struct Options {
     /// Sizes of the gradient, 4KB to 1GB [default: 4KB,400KB,4MB; unlimited links also 25MB,100MB; quick: 4KB,400KB; unlimited links 400KB,4MB]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
     pub sizes: Vec<u64>,
-    /// Tails of links with a rate: p99 ÷ p50 of a packet's log-normal delay with a mean of 2 ms; 1 is none
+    /// Tails of links with a rate: p99 ÷ p50 of Gloo's AllReduce, reached by calibrated bursts of background traffic; 1 is none
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = tail, default_value = "1,1.5,3")]
     pub tails: Vec<f64>,
+    /// One-way delay of links with a tail
+    #[arg(long, value_name = "TIME", value_parser = delay, default_value = "2ms")]
+    pub delay: Duration,
+    /// Ultima's deadline on links with a tail, as a multiple of its median time there; elsewhere it has its default. 0: there, too
+    #[arg(long, value_name = "FACTOR", value_parser = factor, default_value = "1.3")]
+    pub deadline: f64,
     /// Shares of packets lost on each link, without a tail [default: 0,0.001,0.01,0.05; quick: 0]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = units::share_under_one)]
     pub loss: Vec<f64>,
     /// Rate of the limited links in bits per second [default: 100M; with BMv2: 10M]
     #[arg(long, value_name = "BITS/S", value_parser = units::bit_rate)]
     pub rate: Option<u64>,
-    /// Methods that take turns [default: all that are installed but ultima-unicast]. The two of Ultima are two jobs, and the
-    /// controller gives each half of the links' rate: to compare both with others, run the bench twice
+    /// Methods that take turns [default: all that are installed]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     pub methods: Vec<Method>,
     /// Time for all measurements, at least 1s; a few operations take place in any case [default: 22m; quick: 165s]
@@ -74,6 +79,20 @@ fn tail(text: &str) -> Result<f64, String> {
     let tail = text.parse().ok();
     tail.filter(|tail| (1.0..=10.0).contains(tail))
         .ok_or_else(|| "expected p99 ÷ p50, 1 to 10".to_owned())
+}
+
+fn delay(text: &str) -> Result<Duration, String> {
+    let delay = units::duration(text).map_err(|error| error.to_string())?;
+    (delay <= Duration::from_secs(1))
+        .then_some(delay)
+        .ok_or_else(|| "expected 0s to 1s".to_owned())
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok();
+    factor
+        .filter(|factor| *factor == 0.0 || (1.0..=100.0).contains(factor))
+        .ok_or_else(|| "expected a multiple of the usual time, 1 to 100, or 0".to_owned())
 }
 
 fn time(text: &str) -> Result<Duration, String> {

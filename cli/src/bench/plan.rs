@@ -11,7 +11,7 @@ use ultima_lab::SwitchKind;
 /// The state of a lab's links.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Condition {
-    /// p99 ÷ p50 of a packet's delay on a link; 1 for no delay.
+    /// p99 ÷ p50 of Gloo's AllReduce to reach; 1 for links without delay and background traffic.
     pub tail: f64,
     /// Share of packets lost on each link, 0 to 1.
     pub loss: f64,
@@ -37,6 +37,10 @@ pub struct Plan {
     pub time: Duration,
     /// Turns of each method in a cell.
     pub rounds: u32,
+    /// The size of the AllReduces that calibrate tails.
+    pub calibrated: u64,
+    /// Measurements that calibrate a tail, at most.
+    pub calibrations: u32,
     /// Most operations of a method in a cell.
     pub operations: u32,
     /// Trainings for each tail and method.
@@ -132,14 +136,13 @@ impl Plan {
         Plan {
             labs,
             methods: match &options.methods[..] {
-                // The controller would give each of two jobs half of the links' rate.
-                [] => (Method::ALL.into_iter())
-                    .filter(|it| *it != Method::UltimaUnicast)
-                    .collect(),
+                [] => Method::ALL.to_vec(),
                 given => given.to_vec(),
             },
             time: options.time.unwrap_or(time),
             rounds: if quick { 3 } else { 5 },
+            calibrated: main(&limited),
+            calibrations: if quick { 1 } else { 4 },
             operations: if quick { 60 } else { 200 },
             seeds: if quick { 1 } else { 3 },
             steps: if quick { 100 } else { 150 },
@@ -156,8 +159,27 @@ impl Plan {
         };
         labs.iter().map(lab).sum()
     }
+
+    /// The weight of the calibration of all tails.
+    pub fn calibration_weight(&self) -> u32 {
+        self.tails().len() as u32 * CALIBRATION_WEIGHT
+    }
+
+    /// The tails over 1 of all labs.
+    pub fn tails(&self) -> Vec<f64> {
+        let conditions = self.labs.iter().flat_map(|lab| &lab.conditions);
+        let mut tails: Vec<f64> = conditions
+            .map(|(condition, _)| condition.tail)
+            .filter(|tail| *tail > 1.0)
+            .collect();
+        tails.sort_by(f64::total_cmp);
+        tails.dedup();
+        tails
+    }
 }
 
+/// The weight of a tail's calibration.
+pub const CALIBRATION_WEIGHT: u32 = 2;
 /// The weight of a training.
 pub const TRAINING_WEIGHT: u32 = 2;
 

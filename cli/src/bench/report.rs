@@ -10,11 +10,12 @@ use anyhow::Result;
 use serde::Serialize;
 use ultima_switch::units::show_bit_rate;
 
-use super::bed::{Losses, MEAN_DELAY};
+use super::bed::{Links, Losses};
 use super::method::Method;
 use super::options::Options;
 use super::plan::{Condition, LabPlan, Plan};
-use super::statistics::{Interval, interval, mean, p50, p95, p99, ratio};
+use super::statistics::{Interval, interval, mean, p50, p95, p99, p99_over_p50, ratio};
+use super::tail::Tail;
 use ultima_console::output;
 
 /// The test accuracy that a training has to reach.
@@ -46,6 +47,8 @@ pub struct Report {
     notes: Vec<String>,
     /// True if a lab ended early.
     failed: bool,
+    /// The calibrated tails.
+    pub tails: Vec<Tail>,
     /// The results to reach.
     pub targets: Vec<Target>,
     pub cells: Vec<Cell>,
@@ -66,7 +69,8 @@ struct Machine {
 #[derive(Serialize)]
 struct Settings {
     switch: String,
-    mean_delay: &'static str,
+    /// Ultima's deadline on links with a tail, as a multiple of its median time; 0 for the default.
+    deadline_factor: f64,
     time_s: u64,
     rounds: u32,
     operations: u32,
@@ -115,6 +119,8 @@ pub struct Measured {
     pub lost: Losses,
     /// The largest difference from the exact result, relative to the largest value.
     pub largest_error: f64,
+    /// Ultima's deadline, unless it is the default.
+    pub deadline_s: Option<f64>,
     summary: Option<Summary>,
 }
 
@@ -123,6 +129,7 @@ struct Summary {
     p50_ms: Interval,
     p95_ms: Interval,
     p99_ms: Interval,
+    p99_over_p50: Interval,
     /// Bits of gradient per second, at p50.
     goodput_bps: f64,
     /// The time that links and headers need at least, divided by p50.
@@ -140,6 +147,9 @@ pub struct Training {
     rate_bps: Option<u64>,
     tail: f64,
     pub seed: u32,
+    /// As in the settings.
+    #[serde(skip)]
+    pub deadline: f64,
     /// Size of the gradient.
     pub bytes: u64,
     pub methods: Vec<Trained>,
@@ -175,6 +185,7 @@ impl Measured {
             not_in_time: 0,
             lost: Losses::new(),
             largest_error: 0.0,
+            deadline_s: None,
             summary: None,
         }
     }
@@ -185,7 +196,9 @@ impl Measured {
         let own = self.seconds.get(skip..).unwrap_or_default();
         let gloo = gloo.get(skip..).unwrap_or_default();
         let ms = |statistic| interval(own, statistic).map(|it| scaled(it, 1e3));
-        let (Some(p50_ms), Some(p95_ms), Some(p99_ms)) = (ms(p50), ms(p95), ms(p99)) else {
+        let (Some(p50_ms), Some(p95_ms), Some(p99_ms), Some(p99_over_p50)) =
+            (ms(p50), ms(p95), ms(p99), interval(own, p99_over_p50))
+        else {
             return;
         };
         let p50_s = p50_ms.value / 1e3;
@@ -197,6 +210,7 @@ impl Measured {
             p50_ms,
             p95_ms,
             p99_ms,
+            p99_over_p50,
             goodput_bps: 8.0 * bytes as f64 / p50_s,
             share_of_bound: bound_s.map(|bound| bound / p50_s),
             cpu_s_per_gb: self.cpu_s / (self.seconds.len() as f64 * bytes as f64 / 1e9),
@@ -270,12 +284,13 @@ fn size(bytes: u64) -> String {
 }
 
 impl Training {
-    pub fn new(lab: &LabPlan, tail: f64, seed: u32) -> Training {
+    pub fn new(lab: &LabPlan, tail: f64, seed: u32, deadline: f64) -> Training {
         Training {
             ranks: lab.ranks,
             rate_bps: lab.rate,
             tail,
             seed,
+            deadline,
             bytes: 0,
             methods: Vec::new(),
         }
@@ -343,7 +358,7 @@ impl Report {
             versions,
             settings: Settings {
                 switch: options.switch.to_string(),
-                mean_delay: MEAN_DELAY,
+                deadline_factor: options.deadline,
                 time_s: plan.time.as_secs(),
                 rounds: plan.rounds,
                 operations: plan.operations,
@@ -353,10 +368,20 @@ impl Report {
             },
             notes,
             failed: false,
+            tails: Vec::new(),
             targets: Vec::new(),
             cells: Vec::new(),
             trainings: Vec::new(),
             clock: Instant::now(),
+        }
+    }
+
+    /// The links of a condition. A tail is calibrated before.
+    pub fn links(&self, condition: Condition) -> Links {
+        let tail = self.tails.iter().find(|it| it.tail == condition.tail);
+        Links {
+            loss: condition.loss,
+            ..tail.map(Tail::links).unwrap_or_default()
         }
     }
 
@@ -482,6 +507,32 @@ impl Report {
     /// The results as tables for a terminal, and for docs/results.md.
     pub fn summary(&self, out: &Path) -> String {
         let mut text = String::new();
+        if !self.tails.is_empty() {
+            let header = [
+                "TAIL",
+                "DELAY-MS",
+                "BURST-KB",
+                "EVERY-S",
+                "N",
+                "GLOO-P50-MS",
+                "GLOO-P99-MS",
+                "GLOO-P99÷P50",
+            ];
+            let rows = self.tails.iter().map(|it| {
+                [
+                    it.tail.to_string(),
+                    (1e3 * it.delay.as_secs_f64()).to_string(),
+                    format!("{:.0}", it.burst_bytes as f64 / 1e3),
+                    format!("{:.1}", it.interval_s),
+                    it.operations.to_string(),
+                    format!("{:.1}", it.p50_ms),
+                    format!("{:.1}", it.p99_ms),
+                    it.measured.to_string(),
+                ]
+            });
+            text += &output::table(header, rows);
+            text.push('\n');
+        }
         let mut add = |of: &str, seventh: &str, rows: Vec<[String; 10]>| {
             let header = [
                 of,
@@ -546,9 +597,9 @@ impl Report {
     fn csv(&self) -> String {
         let mut text = String::from(
             "kind,ranks,rate_bps,tail,loss,bytes,seed,method,operations,p50_ms,p50_low,p50_high,p95_ms,p95_low,p95_high,p99_ms,p99_low,\
-             p99_high,goodput_bps,share_of_bound,cpu_s_per_gb,gloo_ratio_p50,gloo_ratio_p50_low,gloo_ratio_p50_high,gloo_ratio_p99,\
-             gloo_ratio_p99_low,gloo_ratio_p99_high,packets_owed,packets_not_in_time,packets_lost,lost_where,largest_error,accuracy,\
-             seconds_to_accuracy\n",
+             p99_high,p99_over_p50,p99_over_p50_low,p99_over_p50_high,goodput_bps,share_of_bound,cpu_s_per_gb,gloo_ratio_p50,gloo_ratio_p50_low,gloo_ratio_p50_high,gloo_ratio_p99,\
+             gloo_ratio_p99_low,gloo_ratio_p99_high,packets_owed,packets_not_in_time,packets_lost,lost_where,largest_error,\
+             deadline_s,accuracy,seconds_to_accuracy\n",
         );
         for cell in &self.cells {
             let Condition { tail, loss } = cell.condition;
@@ -627,6 +678,7 @@ impl Measured {
         fields.extend(of(|it| it.p50_ms));
         fields.extend(of(|it| it.p95_ms));
         fields.extend(of(|it| it.p99_ms));
+        fields.extend(of(|it| it.p99_over_p50));
         fields.push(number(summary.map(|it| it.goodput_bps)));
         fields.push(number(summary.and_then(|it| it.share_of_bound)));
         fields.push(number(summary.map(|it| it.cpu_s_per_gb)));
@@ -637,6 +689,7 @@ impl Measured {
         let places = self.lost.iter().map(|(place, it)| format!("{place} {it}"));
         fields.push(places.collect::<Vec<_>>().join("; "));
         fields.push(format!("{:e}", self.largest_error));
+        fields.push(number(self.deadline_s));
         fields.join(",")
     }
 }

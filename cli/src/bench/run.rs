@@ -15,8 +15,10 @@ use ultima_lab::{Cancel, LabError, LabName};
 use super::bed::{self, Bed, Losses};
 use super::method::Method;
 use super::options::Options;
-use super::plan::{Condition, LabPlan, Plan, TRAINING_WEIGHT, weight};
+use super::plan::{CALIBRATION_WEIGHT, Condition, LabPlan, Plan, TRAINING_WEIGHT, weight};
 use super::report::{self, Cell, Measured, Report, Trained, Training};
+use super::statistics::p50;
+use super::tail::Calibration;
 use super::workers::{Stage, Workers};
 use crate::exit::Exit;
 use ultima_console::output;
@@ -25,6 +27,10 @@ use ultima_console::output;
 const WARM_UP: u32 = 10;
 /// One part in so many of a cell's time is for them.
 const WARM_UP_SHARE: u32 = 4;
+/// Ultima's default deadline, in seconds.
+const DEFAULT_DEADLINE: f64 = 5.0;
+/// Operations and training steps that show Ultima's usual time, for its deadline.
+const USUAL: u32 = 10;
 /// Turns of a method even if there is no time.
 const LEAST_ROUNDS: u32 = 2;
 /// Time to start a lab and its ranks.
@@ -107,7 +113,7 @@ print(json.dumps(v))";
 
 fn progress_bar(plan: &Plan) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:24} {pos}/{len}, {elapsed}: {msg}");
-    let weight = u64::from(plan.weight(&plan.labs));
+    let weight = u64::from(plan.weight(&plan.labs) + plan.calibration_weight());
     let bar = ProgressBar::new(weight).with_style(style.expect("a valid template"));
     bar.enable_steady_tick(Duration::from_secs(1));
     bar
@@ -160,8 +166,10 @@ impl Scene {
 
 /// A rank's answer to a run of operations or of training steps.
 #[derive(Deserialize)]
-struct Ran {
+pub(super) struct Ran {
     seconds: Vec<f64>,
+    /// Ultima's only: the time of each step's AllReduces.
+    steps: Vec<f64>,
     /// CPU seconds.
     cpu: f64,
     /// Packets that other ranks owed it, and those lost, by cause. Ultima's only.
@@ -194,7 +202,7 @@ async fn measure(
     let mut budget = Budget {
         end: Instant::now() + plan.time,
         labs: u32::try_from(plan.labs.len())?,
-        weight: plan.weight(&plan.labs),
+        weight: plan.weight(&plan.labs) + plan.calibration_weight(),
     };
     for lab in &plan.labs {
         budget.labs -= 1;
@@ -268,29 +276,58 @@ async fn measure_lab(
         report.note(&format!("No method was measured with {} ranks.", lab.ranks));
         return Ok(());
     }
+    if let Some(rate) = lab.rate {
+        for tail in plan.tails() {
+            if report.tails.iter().any(|it| it.tail == tail) {
+                continue;
+            }
+            say(bar, &format!("calibrating tail {tail}"));
+            let calibration = Calibration {
+                delay: options.delay,
+                rate,
+                ranks: lab.ranks,
+                bytes: plan.calibrated,
+                measurements: plan.calibrations,
+                time: budget.take(CALIBRATION_WEIGHT),
+            };
+            let found = calibration.find(tail, &bed, &mut scene.workers).await?;
+            report.tails.push(found);
+            bar.inc(u64::from(CALIBRATION_WEIGHT));
+        }
+    }
     for (condition, sizes) in &lab.conditions {
-        bed.set(*condition).await?;
-        for method in methods.iter().filter(|method| method.is_ultima()) {
-            join(&mut bed, &mut scene.workers[0], *method).await?;
+        bed.set(report.links(*condition)).await?;
+        let deadline = if condition.tail > 1.0 {
+            options.deadline
+        } else {
+            0.0
+        };
+        if methods.iter().any(|method| method.is_ultima()) {
+            join(&mut bed, &mut scene.workers[0]).await?;
         }
         for &bytes in sizes {
             let cell = Cell::new(lab, *condition, bytes);
             say(bar, &cell.to_string());
             let weight = weight(*condition, bytes);
             let time = budget.take(weight);
-            let measured = cell_of(plan, time, bytes, &methods, &bed, &mut scene.workers).await?;
+            let subject = Subject {
+                bytes,
+                methods: &methods,
+                deadline,
+            };
+            let measured = cell_of(plan, time, &subject, &bed, &mut scene.workers).await?;
             report.cells.push(cell.with(measured));
             bar.inc(u64::from(weight));
         }
         leave(&mut bed, &mut scene.workers[0]).await?;
     }
     for &tail in &lab.trainings {
-        bed.set(Condition { tail, loss: 0.0 }).await?;
+        bed.set(report.links(Condition { tail, loss: 0.0 })).await?;
         for seed in 1..=plan.seeds {
             say(bar, &format!("training, tail {tail}, seed {seed}"));
             let digits = scene.stage.file("digits.csv.gz");
             let digits = digits.to_string_lossy().into_owned();
-            let mut training = Training::new(lab, tail, seed);
+            let mut training = Training::new(lab, tail, seed, options.deadline);
             let time = budget.take(TRAINING_WEIGHT);
             let workers = &mut scene.workers[0];
             train(plan, time, &mut training, &digits, &mut bed, workers).await?;
@@ -308,9 +345,17 @@ fn say(bar: &ProgressBar, text: &str) {
     }
 }
 
-async fn join(bed: &mut Bed, workers: &mut Workers, method: Method) -> Result<()> {
-    let job = bed.create_job(method).await?;
-    let request = json!({ "do": "join", "method": method.name(), "job": job });
+/// Starts Ultima's part in a new job, which serves all its methods.
+async fn join(bed: &mut Bed, workers: &mut Workers) -> Result<()> {
+    let job = bed.create_job().await?;
+    let request = json!({ "do": "join", "job": job });
+    workers.ask::<Done>(&request, SILENCE).await?;
+    Ok(())
+}
+
+/// Sets the deadline of a method of Ultima, in seconds.
+async fn set_deadline(workers: &mut Workers, method: Method, seconds: f64) -> Result<()> {
+    let request = json!({ "do": "deadline", "method": method.name(), "seconds": seconds });
     workers.ask::<Done>(&request, SILENCE).await?;
     Ok(())
 }
@@ -318,11 +363,11 @@ async fn join(bed: &mut Bed, workers: &mut Workers, method: Method) -> Result<()
 async fn leave(bed: &mut Bed, workers: &mut Workers) -> Result<()> {
     let request = json!({ "do": "leave" });
     workers.ask::<Done>(&request, SILENCE).await?;
-    bed.delete_jobs().await
+    bed.delete_job().await
 }
 
 /// Runs operations of a method; returns its ranks' answers.
-async fn operations(
+pub(super) async fn operations(
     workers: &mut [Workers],
     method: Method,
     bytes: u64,
@@ -338,29 +383,48 @@ async fn operations(
 }
 
 /// Times of operations: each is that of its slowest rank, in seconds.
-fn slowest(ranks: &[Ran]) -> Vec<f64> {
-    let count = ranks.iter().map(|rank| rank.seconds.len()).min();
+pub(super) fn slowest(ranks: &[Ran]) -> Vec<f64> {
+    slowest_of(ranks, |rank| &rank.seconds)
+}
+
+fn slowest_of(ranks: &[Ran], times: impl Fn(&Ran) -> &[f64]) -> Vec<f64> {
+    let count = ranks.iter().map(|rank| times(rank).len()).min();
     let of = |index: usize| {
-        ranks
-            .iter()
-            .map(|rank| rank.seconds[index])
-            .fold(0.0, f64::max)
+        let times = ranks.iter().map(|rank| times(rank)[index]);
+        times.fold(0.0, f64::max)
     };
     (0..count.unwrap_or_default()).map(of).collect()
+}
+
+/// What a cell measures.
+struct Subject<'a> {
+    bytes: u64,
+    methods: &'a [Method],
+    /// Ultima's deadline as a multiple of its median time; 0 for its default.
+    deadline: f64,
 }
 
 async fn cell_of(
     plan: &Plan,
     time: Duration,
-    bytes: u64,
-    methods: &[Method],
+    subject: &Subject<'_>,
     bed: &Bed,
     workers: &mut [Workers],
 ) -> Result<Vec<Measured>> {
+    let Subject { bytes, methods, .. } = *subject;
     let each = time / u32::try_from(methods.len())?;
     let (warm_up_time, measured_time) = (each / WARM_UP_SHARE, each - each / WARM_UP_SHARE);
     let mut means = Vec::new();
-    for &method in methods {
+    let mut measured: Vec<Measured> = methods.iter().map(|it| Measured::new(*it)).collect();
+    for (index, &method) in methods.iter().enumerate() {
+        if method.is_ultima() && subject.deadline > 0.0 {
+            // The last cell's deadline ends.
+            set_deadline(&mut workers[0], method, DEFAULT_DEADLINE).await?;
+            let usual = operations(workers, method, bytes, USUAL, Duration::ZERO).await?;
+            let deadline = subject.deadline * p50(&mut slowest(&usual));
+            set_deadline(&mut workers[0], method, deadline).await?;
+            measured[index].deadline_s = Some(deadline);
+        }
         let first = operations(workers, method, bytes, 1, Duration::ZERO).await?;
         let mut mean = slowest(&first)[0];
         let warm_up = fitting(warm_up_time, mean).min(WARM_UP);
@@ -376,7 +440,6 @@ async fn cell_of(
     let rounds = fitting(measured_time, longest).clamp(LEAST_ROUNDS, plan.rounds);
     let most = plan.operations / rounds;
     let count = |mean| fitting(measured_time / rounds, mean).clamp(1, most);
-    let mut measured: Vec<Measured> = methods.iter().map(|it| Measured::new(*it)).collect();
     for round in 0..rounds {
         // Every other round in the opposite order.
         let mut order: Vec<usize> = (0..methods.len()).collect();
@@ -395,7 +458,7 @@ async fn cell_of(
 }
 
 /// How often `each`, in seconds, fits into `time`.
-fn fitting(time: Duration, each: f64) -> u32 {
+pub(super) fn fitting(time: Duration, each: f64) -> u32 {
     let count = time.as_secs_f64() / each.max(1e-9);
     // Saturates.
     count as u32
@@ -423,6 +486,19 @@ fn add(measured: &mut Measured, ranks: &[Ran], lost: &Losses) {
     }
 }
 
+/// Makes a new model for a method; returns the bytes of its gradient.
+async fn model(
+    method: Method,
+    training: &Training,
+    digits: &str,
+    workers: &mut Workers,
+) -> Result<u64> {
+    let request =
+        json!({ "do": "model", "method": method.name(), "seed": training.seed, "digits": digits });
+    let made: Vec<Made> = workers.ask(&request, SILENCE).await?;
+    Ok(made[0].bytes)
+}
+
 async fn train(
     plan: &Plan,
     time: Duration,
@@ -432,14 +508,29 @@ async fn train(
     workers: &mut Workers,
 ) -> Result<()> {
     let end = Instant::now() + time;
-    if plan.methods.contains(&Method::UltimaMulticast) {
-        join(bed, workers, Method::UltimaMulticast).await?;
+    let ultima = Method::UltimaMulticast;
+    let mut deadline_s = None;
+    if plan.methods.contains(&ultima) {
+        join(bed, workers).await?;
+        if training.deadline > 0.0 {
+            model(ultima, training, digits, workers).await?;
+            let request = json!({ "do": "train", "method": ultima.name(), "count": USUAL });
+            let ranks: Vec<Ran> = workers.ask(&request, SILENCE).await?;
+            let mut usual = slowest_of(&ranks, |rank| &rank.steps);
+            anyhow::ensure!(
+                !usual.is_empty(),
+                "internal error: a training without steps"
+            );
+            let deadline = training.deadline * p50(&mut usual);
+            set_deadline(workers, ultima, deadline).await?;
+            deadline_s = Some(deadline);
+        }
     }
     for method in plan.methods.iter().copied().filter(|it| it.trains()) {
-        let request = json!({ "do": "model", "method": method.name(), "seed": training.seed, "digits": digits });
-        let made: Vec<Made> = workers.ask(&request, SILENCE).await?;
-        training.bytes = made[0].bytes;
-        training.methods.push(Trained::new(method));
+        training.bytes = model(method, training, digits, workers).await?;
+        let mut trained = Trained::new(method);
+        trained.measured.deadline_s = deadline_s.filter(|_| method.is_ultima());
+        training.methods.push(trained);
     }
     for turn in 0..plan.steps / TURN {
         if turn >= LEAST_TURNS && Instant::now() > end {
@@ -458,7 +549,8 @@ async fn train(
             let ranks: Vec<Ran> = workers.ask(&request, SILENCE).await?;
             let lost = since(&bed.losses(method).await?, &before);
             add(&mut trained.measured, &ranks, &lost);
-            trained.tested(ranks[0].accuracy);
+            let accuracies = ranks.iter().map(|rank| rank.accuracy);
+            trained.tested(accuracies.fold(1.0, f64::min));
         }
     }
     leave(bed, workers).await

@@ -10,7 +10,7 @@ use serde::Serialize;
 const RESAMPLES: usize = 1_000;
 
 /// A value with its 95 % interval by percentile bootstrap.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Interval {
     pub value: f64,
     pub low: f64,
@@ -40,6 +40,11 @@ pub fn p95(values: &mut [f64]) -> f64 {
 /// The 99th percentile.
 pub fn p99(values: &mut [f64]) -> f64 {
     quantile(values, 0.99)
+}
+
+/// The 99th percentile divided by the median.
+pub fn p99_over_p50(values: &mut [f64]) -> f64 {
+    p99(values) / p50(values)
 }
 
 /// The arithmetic mean.
@@ -91,6 +96,7 @@ mod tests {
         let mut values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
         assert_eq!(p50(&mut values), 50.0);
         assert_eq!(p99(&mut values), 99.0);
+        assert_eq!(p99_over_p50(&mut values), 99.0 / 50.0);
         assert_eq!(p99(&mut [7.0]), 7.0);
         assert_eq!(mean(&mut [1.0, 2.0, 6.0]), 3.0);
     }

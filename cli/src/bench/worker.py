@@ -16,6 +16,7 @@ from datetime import timedelta
 TIMEOUT = timedelta(minutes=10)
 TESTED = 360
 BATCH = 32
+ULTIMA = ["ultima-multicast", "ultima-unicast"]
 
 
 def cpu():
@@ -39,23 +40,39 @@ class Torch:
         dist.init_process_group("gloo", init_method=method, rank=rank, world_size=ranks, timeout=TIMEOUT)
         # Connects all pairs of ranks.
         dist.all_reduce(torch.ones(1))
-        self.states = {}
+        self.state = None
+        self.deadlines = {}
         self.models = {}
 
-    def join(self, method, job):
-        """Start Ultima's part in a job of the controller."""
+    def join(self, job):
+        """Start Ultima's part in a job of the controller, for all its methods."""
         import ultima
 
         os.environ["ULTIMA_JOB"] = job
-        self.states[method] = ultima.State()
+        self.state = ultima.State()
         return {}
 
+    def deadline(self, method, seconds):
+        """Set the deadline of one of Ultima's methods."""
+        self.deadlines[method] = seconds
+        return {}
+
+    def state_of(self, method):
+        """Return Ultima's state, set for this method, or None for a method of others."""
+        if method not in ULTIMA:
+            return None
+        self.state.set_multicast(method == "ultima-multicast")
+        if method in self.deadlines:
+            self.state.set_deadline(self.deadlines[method])
+        return self.state
+
     def leave(self):
-        """End all of Ultima's jobs."""
+        """End Ultima's job."""
         self.models.clear()
-        for state in self.states.values():
-            state.close()
-        self.states.clear()
+        self.deadlines.clear()
+        if self.state is not None:
+            self.state.close()
+        self.state = None
         return {}
 
     def fill(self, elements):
@@ -65,8 +82,11 @@ class Torch:
 
     def reduce(self, method, values, scratch):
         """Replace `values` by the sum over all ranks; Ultima by the mean."""
-        if method in self.states:
-            self.states[method].reduce(0, values, True).wait()
+        if method in ULTIMA:
+            from ultima._ddp import _Place
+
+            # A bucket for each method, because each learns its own times.
+            self.state._reduce(_Place(ULTIMA.index(method), True, True), values).wait()
         elif method == "gloo-ring":
             self.dist.all_reduce(values)
         elif method == "halving-doubling":
@@ -113,7 +133,7 @@ class Torch:
         """Time operations, and compare the last result with the exact one."""
         source, mean = self.fill(bytes // 4)
         values, scratch = self.torch.empty_like(source), self.torch.empty_like(source)
-        state = self.states.get(method)
+        state = self.state_of(method)
         seen = last_step(state)
         seconds, used = [], 0.0
         for _ in range(count):
@@ -144,10 +164,10 @@ class Torch:
             nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
             nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, 10))  # fmt: skip
         model = DistributedDataParallel(net)
-        if method in self.states:
+        if method in ULTIMA:
             import ultima
 
-            model.register_comm_hook(self.states[method], ultima.allreduce_hook)
+            model.register_comm_hook(self.state, ultima.allreduce_hook)
         self.models[method] = {
             "images": rows[:, :64].reshape(-1, 1, 8, 8) / 16,
             "digits": rows[:, 64].long(),
@@ -162,7 +182,7 @@ class Torch:
         torch = self.torch
         parts = self.models[method]
         images, digits, model, optimizer = (parts[name] for name in ("images", "digits", "model", "optimizer"))
-        state = self.states.get(method)
+        state = self.state_of(method)
         seen = last_step(state)
         seconds, used = [], 0.0
         for _ in range(count):
@@ -189,12 +209,13 @@ def last_step(state):
 
 
 def lost(steps):
-    """What became of the packets of Ultima's steps at this rank."""
+    """The times of Ultima's steps at this rank, and what became of their packets."""
     causes = {}
     for step in steps:
         for cause, packets in step.lost.items():
             causes[cause] = causes.get(cause, 0) + packets
-    return {"owed": sum(step.owed for step in steps), "lost": causes}
+    seconds = [step.seconds for step in steps]
+    return {"steps": seconds, "owed": sum(step.owed for step in steps), "lost": causes}
 
 
 class Mpi:

@@ -13,6 +13,10 @@ pub struct WireOptions {
     /// Rate in packets per second, such as 100 or 10k, for frames of any length [default: none, unlimited]
     #[arg(long, value_name = "PACKETS/S", help_heading = HEADING)]
     packet_rate: Option<String>,
+    /// Flows of other jobs that share --rate, as SHARE:BYTES[:fixed]: the share of the rate that they need, and the mean size of one
+    /// [default: none]
+    #[arg(long, value_name = "MODEL", help_heading = HEADING)]
+    background: Option<String>,
     /// One-way delay, such as 500us [default: 0s]
     #[arg(long, value_name = "TIME", help_heading = HEADING)]
     delay: Option<String>,
@@ -65,6 +69,7 @@ impl WireOptions {
         let settings = [
             ("rate", &self.rate),
             ("packet-rate", &self.packet_rate),
+            ("background", &self.background),
             ("delay", &self.delay),
             ("jitter", &self.jitter),
             ("reorder", &self.reorder),

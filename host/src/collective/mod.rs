@@ -8,7 +8,7 @@ mod observer;
 use std::time::Duration;
 
 use crate::codec::{Codec, Coding};
-use crate::config::{Config, ReceiveBuffer};
+use crate::config::{Config, Gather, ReceiveBuffer};
 use crate::core::{Core, StartError};
 use crate::driver::port::{PortConfig, PortLink};
 use crate::driver::thread::{Command, Handle, Prober, Reply, Report};
@@ -46,6 +46,8 @@ pub struct Collective {
     spare: Vec<Vec<f32>>,
     history: SharedHistory,
     config: Config,
+    /// The deadline of later operations.
+    deadline: Duration,
 }
 
 struct UnderWay {
@@ -150,6 +152,7 @@ impl Collective {
             under_way: Vec::new(),
             spare: Vec::new(),
             history: SharedHistory::default(),
+            deadline: config.t_b,
             config,
         })
     }
@@ -473,6 +476,24 @@ impl Collective {
     pub fn set_loss_scale(&mut self, scale: f32) {
         if let Some(carry) = &mut self.carry {
             carry.set_scale(scale);
+        }
+    }
+
+    /// Sets the deadline of operations from the next [`Collective::start`] on, at most [`Config::t_b`]; [`Config::t_s`] becomes the
+    /// same share of it. Every rank sets it before the same operation.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        if self.deadline != deadline {
+            self.deadline = deadline;
+            self.data.command(Command::Deadline(deadline));
+        }
+    }
+
+    /// Sets how this rank delivers aggregates from the next [`Collective::start`] on. Multicast needs a group, so a job that was
+    /// configured without one keeps [`Gather::Unicast`].
+    pub fn set_gather(&mut self, gather: Gather) {
+        if self.config.gather != gather {
+            self.config.gather = gather;
+            self.data.command(Command::Gather(gather));
         }
     }
 

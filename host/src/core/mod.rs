@@ -72,13 +72,14 @@ mod waits;
 mod weights;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use ultima_wire::{Header, Sealer};
 
 use crate::bits::Bits;
 use crate::cause::{Cause, SlotGone};
 use crate::codec::Coding;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Gather};
 use crate::exact::{ExactOutcome, Incomplete};
 use crate::incast::{Incast, lost_on_the_way};
 use crate::operation::{OperationId, Part};
@@ -174,6 +175,8 @@ pub struct Core {
     started_buckets: Vec<u16>,
     early: Early,
     timeouts: Box<dyn Policy>,
+    /// The deadline of operations that start now, if it is shorter than the configured one.
+    deadline: Option<Duration>,
     /// The last operations that started.
     started: VecDeque<Started>,
     members: Members,
@@ -207,6 +210,7 @@ impl Core {
             started_buckets: Vec::new(),
             early: Early::new(config.early),
             timeouts: config.timeouts.policy(&config),
+            deadline: None,
             started: VecDeque::new(),
             members: Members::new(config.ranks),
             weights: Weights::default(),
@@ -335,6 +339,16 @@ impl Core {
     /// it between the same two operations.
     pub fn set_coding(&mut self, coding: Coding) {
         self.config.coding = coding;
+    }
+
+    /// Sets the deadline of operations that start later: at most the configured t_B. Their t_S is the same share of it.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.deadline = (!deadline.is_zero() && deadline < self.config.t_b).then_some(deadline);
+    }
+
+    /// Sets how this rank delivers aggregates of operations that start later. Ranks may differ.
+    pub fn set_gather(&mut self, gather: Gather) {
+        self.config.gather = gather;
     }
 
     /// With [`Config::recycling`]: notes that every rank's parameters were replaced by their mean.

@@ -200,7 +200,10 @@ impl Core {
         self.enter_step(id, now)?;
         let buffers = self.spare_buffers.pop().unwrap_or_default();
         let spare = self.spare_values.pop().unwrap_or_default();
-        let bounds = self.timeouts.start(now, id.bucket, contributions.len());
+        let mut bounds = self.timeouts.start(now, id.bucket, contributions.len());
+        if let Some(deadline) = self.deadline {
+            bounds = bounds.at_most(deadline, &self.config);
+        }
         self.note_start(id, contributions.len(), now);
         self.tracer.record(now, id, || Happened::Started {
             values: contributions.len() as u64,

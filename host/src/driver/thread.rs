@@ -14,6 +14,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
 use crate::codec::Coding;
+use crate::config::Gather;
 use crate::core::{Batch, CheckPacket, Core, Event, HeardInRound, StartError};
 use crate::exact::{Exact, ExactOutcome, Incomplete};
 use crate::operation::{OperationId, Piece};
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     /// All ranks' parameters were replaced by their mean.
     Healed,
     Coding(Coding),
+    Gather(Gather),
+    Deadline(Duration),
     Report,
     /// Record events.
     Trace(Box<dyn Sink>),
@@ -347,6 +350,8 @@ impl<L: Link> DataThread<L> {
                 }
                 Ok(Command::Healed) => self.core.healed(),
                 Ok(Command::Coding(coding)) => self.core.set_coding(coding),
+                Ok(Command::Gather(gather)) => self.core.set_gather(gather),
+                Ok(Command::Deadline(deadline)) => self.core.set_deadline(deadline),
                 Ok(Command::Report) => self.answer(Reply::Report(Box::new(self.report()))),
                 Ok(Command::Trace(sink)) => self.core.trace(sink),
                 Ok(Command::Check(packets)) => {

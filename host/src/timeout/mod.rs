@@ -199,6 +199,16 @@ fn percentile(values: &mut [Duration], percent: usize) -> Duration {
 }
 
 impl Bounds {
+    /// These bounds, but t_B is at most `deadline`, and t_S at most the share of it that the configuration has.
+    pub(crate) fn at_most(self, deadline: Duration, config: &Config) -> Self {
+        let share = config.t_s.as_secs_f64() / config.t_b.as_secs_f64();
+        Bounds {
+            t_s: self.t_s.min(deadline.mul_f64(share)),
+            t_b: self.t_b.min(deadline),
+            ..self
+        }
+    }
+
     /// The given bounds, limited to `limits`. t_B exceeds t_S by at least a sixteenth: aggregates of a later
     /// flush would be late. A duration equal to a bound is in time.
     fn within(t_s: Duration, t_b: Duration, grace: [Option<Duration>; 2], limits: Bounds) -> Self {

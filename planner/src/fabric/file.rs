@@ -146,6 +146,9 @@ pub(super) struct LinkFile {
     #[serde(alias = "packet-rate")]
     #[schemars(with = "Option<Values>")]
     packet_rate: Option<Spanned<Values>>,
+    /// Flows of other jobs that share the rate: their share of it, and their mean size in bytes.
+    #[schemars(with = "Option<Values>")]
+    background: Option<Spanned<Values>>,
     /// Random extra delay.
     #[schemars(with = "Option<Values>")]
     jitter: Option<Spanned<Values>>,
@@ -215,6 +218,7 @@ impl LinkFile {
         let all = [
             ("rate", &self.rate),
             ("packet-rate", &self.packet_rate),
+            ("background", &self.background),
             ("delay", &self.delay),
             ("jitter", &self.jitter),
             ("reorder", &self.reorder),

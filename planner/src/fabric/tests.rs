@@ -105,13 +105,13 @@ fn a_link_has_a_wire_for_each_direction() {
     assert_eq!(
         wire(port(0, 9)).unwrap(),
         format!(
-            "rate=500M,packet-rate=none,delay=50us,{rest},loss=0.001,loss=0.01:8,queue=1M,queue-packets=65,ecn=none"
+            "rate=500M,packet-rate=none,background=none,delay=50us,{rest},loss=0.001,loss=0.01:8,queue=1M,queue-packets=65,ecn=none"
         )
     );
     assert_eq!(
         wire(port(1, 8)).unwrap(),
         format!(
-            "rate=1G,packet-rate=none,delay=50us,{rest},loss=none,queue=1M,queue-packets=none,ecn=packets:20"
+            "rate=1G,packet-rate=none,background=none,delay=50us,{rest},loss=none,queue=1M,queue-packets=none,ecn=packets:20"
         )
     );
     assert_eq!(
@@ -159,7 +159,7 @@ const LINK_CASES: [(&str, &str, &str); 6] = [
     (
         TRUNK,
         "[s1/9, s2/8], a_to_b: { speed: 1G }",
-        "f.yaml:11:44: links[2].a_to_b.speed: unknown setting `speed`: expected one of rate, packet-rate, delay, jitter, reorder, loss, queue, queue-packets, ecn",
+        "f.yaml:11:44: links[2].a_to_b.speed: unknown setting `speed`: expected one of rate, packet-rate, background, delay, jitter, reorder, loss, queue, queue-packets, ecn",
     ),
     (
         TRUNK,

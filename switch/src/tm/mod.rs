@@ -25,8 +25,8 @@ mod queue;
 mod wire;
 
 pub use ultima_link::{
-    ChangeError, EcnError, EcnThreshold, Jitter, JitterError, Loss, LossError, WireChange,
-    WireConfig, WireError,
+    Background, BackgroundError, ChangeError, EcnError, EcnThreshold, FlowLengths, Jitter,
+    JitterError, Loss, LossError, WireChange, WireConfig, WireError,
 };
 
 pub use queue::{Occupancy, PRIORITIES};

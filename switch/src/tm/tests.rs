@@ -142,6 +142,44 @@ fn times(arrivals: &[(Nanos, Vec<u8>)]) -> Vec<Nanos> {
     arrivals.iter().map(|(at, _)| *at).collect()
 }
 
+/// Frames of 1,000 bytes at 8 Mbit/s take 1 ms alone, and nine beside a flow.
+#[test]
+fn background_flows_share_the_rate() {
+    let config = WireConfig {
+        rate: Some(8_000_000),
+        background: Some("0.2:50k:fixed".parse().expect("valid")),
+        queue_bytes: 1 << 30,
+        ..WireConfig::default()
+    };
+    let frames = 2_000;
+    let mut bench = Bench::new(config.clone(), 7);
+    for _ in 0..frames {
+        bench.order(vec![0; 1000], 0);
+    }
+    let arrivals = bench.run(0);
+    assert_eq!(arrivals.len(), frames);
+    let times: Vec<Nanos> = arrivals.iter().map(|(at, _)| *at).collect();
+    let gaps: Vec<Nanos> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let ms = 1_000_000;
+    let alone = gaps.iter().filter(|gap| **gap == ms).count();
+    let shared = gaps.iter().filter(|gap| **gap == 9 * ms).count();
+    assert!(alone > frames / 2 && shared > 20, "{alone} {shared}");
+    // Over long times the frames get what the flows leave.
+    let rate = frames as f64 * ms as f64 / times[frames - 1] as f64;
+    assert!((rate - 0.8).abs() < 0.1, "{rate}");
+    // Without the flows, later frames have the whole rate again.
+    let now = times[frames - 1];
+    bench.port.configure(
+        WireConfig {
+            background: None,
+            ..config
+        },
+        now,
+    );
+    bench.order(vec![0; 1000], now);
+    assert_eq!(bench.run(now)[0].0, now + ms);
+}
+
 #[test]
 fn rate_and_delay_space_the_frames() {
     // 1000 bytes at 8 Mbit/s take 1 ms; then 5 ms of delay.
@@ -667,6 +705,7 @@ proptest! {
             .map(|(rate, delay, jitter, reorder, probability, queue_bytes, queue_packets)| WireConfig {
                 rate,
                 packet_rate: queue_packets.map(|packets| u64::from(packets) * 1000),
+                background: rate.map(|_| "0.3:10k".parse().expect("valid")),
                 delay: Duration::from_micros(delay),
                 jitter,
                 reorder,

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use ultima_link::{JitterSampler, LossProcess, MAX_DELAY, MAX_LINE, WireConfig, product};
+use ultima_link::{
+    Background, Flows, JitterSampler, LossProcess, MAX_DELAY, MAX_LINE, WireConfig, product,
+};
 
 use super::Nanos;
 use super::queue::charge;
@@ -41,15 +43,19 @@ pub(super) enum Carried {
 #[derive(Debug)]
 pub(super) struct Wire {
     rate: Option<u64>,
+    background: Option<Background>,
+    /// The background flows in operation.
+    flows: Option<Flows>,
     /// The least time between the starts of two frames.
     gap: Nanos,
     delay: Nanos,
     jitter: Option<JitterSampler>,
     reorder: bool,
     losses: Vec<LossProcess>,
-    // Apart, so that a jitter does not change which frames are lost.
+    // Apart, so that one setting does not change what others draw.
     loss_rng: Xoshiro256PlusPlus,
     jitter_rng: Xoshiro256PlusPlus,
+    flows_rng: Xoshiro256PlusPlus,
     /// End of the last frame's serialization.
     free_at: Nanos,
     /// The earliest start of the next frame at the packet rate.
@@ -68,8 +74,12 @@ impl Wire {
         let loss_rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut jitter_rng = loss_rng.clone();
         jitter_rng.jump();
+        let mut flows_rng = jitter_rng.clone();
+        flows_rng.jump();
         let mut wire = Wire {
             rate: config.rate,
+            background: None,
+            flows: None,
             gap: 0,
             delay: 0,
             jitter: None,
@@ -77,6 +87,7 @@ impl Wire {
             losses: Vec::new(),
             loss_rng,
             jitter_rng,
+            flows_rng,
             free_at: 0,
             next_start: 0,
             last_due: None,
@@ -90,7 +101,7 @@ impl Wire {
     }
 
     /// Sets the configuration for later frames. Frames in flight arrive at their old times. The rest of the current serialization
-    /// uses the new rate. An unchanged loss model keeps its state.
+    /// uses the new rate. An unchanged loss model and unchanged background flows keep their state.
     pub(super) fn configure(&mut self, config: &WireConfig, now: Nanos) {
         self.delay = nanos(config.delay);
         self.jitter = config.jitter.and_then(JitterSampler::new);
@@ -117,6 +128,14 @@ impl Wire {
         if let Some(before) = self.rate.filter(|_| self.rate != config.rate) {
             self.change_rate(before, config.rate, now);
         }
+        if (self.rate, self.background) != (config.rate, config.background) {
+            let flows = config.background.zip(config.rate);
+            self.flows = flows.and_then(|(background, rate)| {
+                let byte_time = 8e9 / rate as f64;
+                Flows::new(background, byte_time, now, &mut self.flows_rng)
+            });
+        }
+        self.background = config.background;
         self.rate = config.rate;
         self.gap = config
             .packet_rate
@@ -160,7 +179,11 @@ impl Wire {
 
     /// Carries a frame whose first bit is sent at `start`.
     pub(super) fn carry(&mut self, frame: Vec<u8>, key: Key, start: Nanos) -> Carried {
-        self.free_at = start.saturating_add(self.serialization(frame.len()));
+        let alone = self.serialization(frame.len());
+        self.free_at = match &mut self.flows {
+            Some(flows) => flows.transmit(start, alone, &mut self.flows_rng),
+            None => start.saturating_add(alone),
+        };
         self.next_start = start.saturating_add(self.gap);
         // Every process sees every frame: one model's draws do not depend on another's outcome.
         let delay = self.draw_delay();

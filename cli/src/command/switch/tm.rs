@@ -158,10 +158,9 @@ fn row((port, attachment, wire): &Wire) -> [String; 8] {
     });
     let bits = wire.rate.map(show_bit_rate);
     let packets = (wire.packet_rate).map(|rate| format!("{} packets/s", show_packet_rate(rate)));
-    let rate = match (bits, packets) {
-        (Some(bits), Some(packets)) => format!("{bits}, {packets}"),
-        (one, other) => or_none(one.or(other)),
-    };
+    let flows = (wire.background).map(|flows| format!("background {flows}"));
+    let rates: Vec<String> = [bits, packets, flows].into_iter().flatten().collect();
+    let rate = or_none((!rates.is_empty()).then(|| rates.join(", ")));
     let bytes = show_bytes(wire.queue_bytes);
     let queue = match wire.queue_packets {
         Some(packets) => format!("{bytes}, {}", counted(packets, "packet")),
@@ -187,6 +186,7 @@ fn object((port, attachment, wire): &Wire) -> serde_json::Value {
         "attachment": attachment,
         "rate_bps": wire.rate,
         "packets_per_second": wire.packet_rate,
+        "background": wire.background.map(|flows| flows.to_string()),
         "delay_ns": u64::try_from(wire.delay.as_nanos()).unwrap_or(u64::MAX),
         "jitter": wire.jitter.map(|jitter| jitter.to_string()),
         "reorder": wire.reorder,

@@ -192,6 +192,12 @@ def hook():
         assert mean is values and mean.dtype == dtype
         expected = torch.linspace(-1, 1, 3000, dtype=dtype, device=DEVICE).float() + (RANKS - 1) / 2
         report[name] = [float((mean.float() - expected).abs().max()), True]
+    # Without a controller there is no group to send to.
+    state.set_multicast(False)
+    try:
+        state.set_multicast(True)
+    except ultima.SettingError as error:
+        report["multicast"] = str(error)
     # Gradients that cannot be averaged are refused before the network sees them.
     try:
         state.reduce(0, torch.zeros(3, dtype=torch.complex64, device=DEVICE), True)

@@ -43,6 +43,11 @@ def child_of(job: ultima.Job) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def floats_of(rank: int) -> Any:
+    """Return a thousand values that depend on the rank."""
+    return np.full(1000, rank, np.float32)
+
+
 def operations() -> dict[str, Any]:
     """Run every operation, and return what was wrong."""
     report: dict[str, Any] = {"wrong": []}
@@ -70,10 +75,17 @@ def operations() -> dict[str, Any]:
         check("one step", len({p.outcome.step for p in pending}) == 1)
         check("outcome", pending[0].outcome.closed_by == "complete" and pending[0].outcome.lost_share == 0)
         check("again", np.allclose(pending[0].wait(), MEAN, atol=1e-3))
-        later = job.all_reduce_async(np.full(1000, RANK, np.float32))
+        later = job.all_reduce_async(floats_of(RANK))
         while (polled := later.try_wait(0.01)) is None:
             pass
         check("try_wait", np.allclose(polled, MEAN, atol=1e-3))
+
+        # A deadline far away, and one above that of the start.
+        for deadline, expected in ((30.0, 30.0), (90.0, 60.0)):
+            job.set_deadline(deadline)
+            bounded = job.all_reduce_async(floats_of(RANK))
+            check(f"deadline {deadline}", np.allclose(bounded.wait(), MEAN, atol=1e-3))
+            check(f"deadline {deadline} of the outcome", bounded.outcome.deadline == expected)
 
         random = np.random.default_rng(RANK)
         floats = random.standard_normal(3001).astype(np.float32)
@@ -102,6 +114,7 @@ def operations() -> dict[str, Any]:
             "root": raised(lambda: job.broadcast(floats, root=RANKS)),
             "setting": raised(lambda: ultima.Job(deadlin=1.0)),
             "deadline": raised(lambda: ultima.Job(deadline=-1.0)),
+            "no deadline": raised(lambda: job.set_deadline(0.0)),
             "wire": raised(lambda: ultima.Job(wire="f8")),
         }
         report["fork"] = child_of(job)

@@ -75,6 +75,7 @@ class Training(unittest.TestCase):
                     self.assertTrue(report[name][1])
             self.assertLess(report["group"], 1e-4)
             self.assertTrue(report["spreads"])
+            self.assertIn("no multicast group", report["multicast"])
             self.assertIn("complex64", report["dtype"])
             self.assertTrue(report["closed"])
             self.assertEqual("3 ranks; rank 0 sends from 127.0.0.1:" in ended.errors, rank == 0)

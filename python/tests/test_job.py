@@ -26,6 +26,7 @@ class Jobs(unittest.TestCase):
                     "root": setting,
                     "setting": setting,
                     "deadline": setting,
+                    "no deadline": setting,
                     "wire": setting,
                 },
             )

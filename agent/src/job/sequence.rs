@@ -62,7 +62,8 @@ mod tests {
 
     #[test]
     fn a_bucket_that_returns_begins_the_next_step() {
-        let mut sequence = Sequence::new(5, &Config::new(0, 2));
+        let config = Config::new(1, 0, 0, 2, 42, Duration::from_secs(1));
+        let mut sequence = Sequence::new(5, &config);
         let id = |step, bucket| OperationId { step, bucket };
         assert_eq!(sequence.step(), id(5, 0));
         assert_eq!(sequence.step(), id(6, 0));

@@ -76,6 +76,46 @@ fn slack_extends_the_learned_bounds() {
     }
 }
 
+/// A deadline that a running job gets bounds its next operations, and never exceeds the configured one.
+#[test]
+fn a_deadline_set_later_ends_operations() {
+    let mut network = network(Timeouts::CauseAware);
+    let stops = |_, rank| if rank == 1 { 300 * MS } else { Duration::ZERO };
+    let mut bounds = |step: u32, deadline: Duration| {
+        for core in &mut network.cores {
+            core.set_deadline(deadline);
+        }
+        let outcomes = run(&mut network, step..step + 1, stops);
+        let first = &outcomes[0][0];
+        (first.t_s, first.t_b, missing(&outcomes) > 0.0)
+    };
+    assert_eq!(bounds(0, 5000 * MS), (600 * MS, 1000 * MS, false));
+    assert_eq!(bounds(1, 100 * MS), (60 * MS, 100 * MS, true));
+    assert_eq!(bounds(2, 1000 * MS), (600 * MS, 1000 * MS, false));
+}
+
+/// A job with a group sends its results to each rank after `set_gather`, and to the group again.
+#[test]
+fn the_gather_of_a_running_job_changes() {
+    let mut network = Network::new(&Config {
+        gather: Gather::Multicast,
+        ..config(RANKS)
+    });
+    let others = u64::from(RANKS - 1);
+    let order = [Gather::Multicast, Gather::Unicast, Gather::Multicast];
+    for (step, gather) in (0..).zip(order) {
+        for core in &mut network.cores {
+            core.set_gather(gather);
+        }
+        let outcomes = run(&mut network, step..step + 1, |_, _| Duration::ZERO);
+        assert_eq!(missing(&outcomes), 0.0);
+        let sent = outcomes[0][0].phases.gather;
+        let each = if gather == Gather::Unicast { 1 } else { others };
+        assert_eq!(sent.copies, sent.sent * each, "{gather:?}");
+        assert!(sent.sent > 0);
+    }
+}
+
 #[test]
 fn bounds_shrink_to_the_duration_of_operations() {
     for timeouts in [Timeouts::Published, Timeouts::CauseAware] {

@@ -473,12 +473,12 @@ macro_rules! objects {
                 self.$ids.values().map(|at| &self.$($list).+[*at])
             }
 
-            #[doc = concat!("Returns the ", $kind, " with this P4Info id.\n\n# Errors\nThere is none.")]
+            #[doc = concat!("Returns the ", $kind, " with this P4Info id.\n\n# Errors\nThe program has no such object.")]
             pub fn $one(&self, id: u32) -> Result<&$type, ControlError> {
                 Ok(&self.$($list).+[find($kind, &self.$ids, id)?])
             }
 
-            #[doc = concat!("Returns the ", $kind, " with this P4Info id for writing.\n\n# Errors\nThere is none.")]
+            #[doc = concat!("Returns the ", $kind, " with this P4Info id for writing.\n\n# Errors\nThe program has no such object.")]
             pub fn $one_mut(&mut self, id: u32) -> Result<&mut $type, ControlError> {
                 Ok(&mut self.$($list).+[find($kind, &self.$ids, id)?])
             }

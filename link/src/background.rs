@@ -1,6 +1,6 @@
 //! Background flows: transfers of other jobs that share a link's rate.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::str::FromStr;
@@ -14,6 +14,10 @@ use crate::units::{self, UnitError, show_bytes};
 const CONNECTIONS: u64 = 8;
 /// The largest share of a link for background flows.
 const MAX_SHARE: f64 = 0.9;
+/// The least mean bytes of a flow: shorter ones are packets, and each costs the forwarding thread an event.
+const MIN_FLOW: u64 = 1_000;
+/// The least mean time of a flow, in the caller's unit: arrivals are rounded to it.
+const MIN_TIME: f64 = 100.0;
 /// After an idle time of more than this number of flows, only the last ones are simulated.
 const HISTORY: f64 = 100.0;
 
@@ -23,7 +27,7 @@ const HISTORY: f64 = 100.0;
 pub struct Background {
     /// The share of the link's rate that the flows need, over 0 and at most 0.9.
     pub share: f64,
-    /// Mean bytes of a flow.
+    /// Mean bytes of a flow, at least 1,000.
     pub flow: u64,
     /// How the lengths vary.
     pub lengths: FlowLengths,
@@ -56,14 +60,20 @@ pub enum BackgroundError {
     /// A share that no link has room for.
     #[error("background flows with a share of {0}: expected more than 0 and at most {MAX_SHARE}")]
     Share(f64),
+    /// Flows of less than a packet.
+    #[error("background flows of {0} bytes: expected at least {MIN_FLOW}")]
+    Length(u64),
 }
 
 impl Background {
-    /// Checks the share.
+    /// Checks the share and the length.
     pub fn validate(&self) -> Result<(), BackgroundError> {
-        match self.share > 0.0 && self.share <= MAX_SHARE {
-            true => Ok(()),
-            false => Err(BackgroundError::Share(self.share)),
+        if !(self.share > 0.0 && self.share <= MAX_SHARE) {
+            Err(BackgroundError::Share(self.share))
+        } else if self.flow < MIN_FLOW {
+            Err(BackgroundError::Length(self.flow))
+        } else {
+            Ok(())
         }
     }
 }
@@ -105,6 +115,24 @@ impl fmt::Display for Background {
     }
 }
 
+/// A value of [`Flows::service`], which is finite.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct End(f64);
+
+impl Eq for End {}
+
+impl PartialOrd for End {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for End {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
 /// Background flows in operation on one wire. All connections share the link equally (processor sharing), as those of
 /// TCP do: beside *k* flows the job has 1/(8·*k* + 1) of its rate.
 ///
@@ -122,24 +150,23 @@ pub struct Flows {
     mean: f64,
     lengths: FlowLengths,
     /// The time on the whole link that a connection without end would have had so far.
-    service: u64,
+    service: f64,
     /// By flow: `service` at its end.
-    ends: BinaryHeap<Reverse<u64>>,
+    ends: BinaryHeap<Reverse<End>>,
 }
 
 impl Flows {
-    /// Starts flows at `now` on a link that takes `byte_time` for a byte. Returns `None` for flows that
-    /// [`Background::validate`] rejects, or that take less than one unit of time.
+    /// Starts flows at `now` on a link that takes `byte_time` for a byte. A flow takes 100 units of time or more on average:
+    /// on a faster link flows are longer and rarer. Returns `None` for flows that
+    /// [`Background::validate`] rejects.
     pub fn new(
         background: Background,
         byte_time: f64,
         now: u64,
         rng: &mut impl Rng,
     ) -> Option<Self> {
-        let mean = background.flow as f64 * byte_time;
-        if background.validate().is_err() || !(1.0..=u64::MAX as f64).contains(&mean) {
-            return None;
-        }
+        background.validate().ok()?;
+        let mean = (background.flow as f64 * byte_time).max(MIN_TIME);
         let gaps = Exp::new(background.share / mean).ok()?;
         Some(Flows {
             at: now,
@@ -149,7 +176,7 @@ impl Flows {
             history: (HISTORY * mean / background.share) as u64,
             mean,
             lengths: background.lengths,
-            service: 0,
+            service: 0.0,
             ends: BinaryHeap::new(),
         })
     }
@@ -167,40 +194,44 @@ impl Flows {
     }
 
     /// Advances to `until`, or to the end of the job's packet, which needs `work`. Returns the time.
-    fn advance(&mut self, until: u64, mut work: Option<u64>, rng: &mut impl Rng) -> u64 {
+    fn advance(&mut self, until: u64, work: Option<u64>, rng: &mut impl Rng) -> u64 {
         let until = until.max(self.at);
+        let mut work = work.map(|work| work as f64);
         loop {
-            let sharing = CONNECTIONS * self.ends.len() as u64 + u64::from(work.is_some());
+            let sharing = CONNECTIONS as f64 * self.ends.len() as f64 + f64::from(work.is_some());
             let first_end = self.ends.peek();
-            let first_end = first_end.map(|Reverse(end)| end.saturating_sub(self.service));
-            // What each gets until the first one ends.
-            let each = first_end.into_iter().chain(work).min();
+            let first_end = first_end.map(|Reverse(end)| (end.0 - self.service).max(0.0));
+            // The service of each connection until the first one ends.
+            let each = first_end.into_iter().chain(work).min_by(f64::total_cmp);
             let end = each.map_or(u64::MAX, |each| {
-                self.at.saturating_add(each.saturating_mul(sharing))
+                self.at.saturating_add((each * sharing).ceil() as u64)
             });
             let stop = end.min(self.next_arrival).min(until);
             let got = match each {
                 Some(each) if stop == end => each,
-                _ => (stop - self.at) / sharing.max(1),
+                Some(_) => (stop - self.at) as f64 / sharing,
+                None => 0.0,
             };
             self.at = stop;
-            if sharing > 0 {
-                self.service += got;
-            }
+            self.service += got;
             work = work.map(|work| work - got);
-            if work == Some(0) {
+            if work.is_some_and(|work| work <= 0.0) {
                 return stop;
             }
-            while self.ends.peek().is_some_and(|end| end.0 <= self.service) {
+            while self.ends.peek().is_some_and(|end| end.0.0 <= self.service) {
                 self.ends.pop();
+            }
+            if self.ends.is_empty() {
+                // Small numbers stay exact.
+                self.service = 0.0;
             }
             if stop == self.next_arrival {
                 let length: f64 = match self.lengths {
                     FlowLengths::Exponential => Exp1.sample(rng),
                     FlowLengths::Fixed => 1.0,
                 };
-                let length = (length * self.mean) as u64 / CONNECTIONS;
-                self.ends.push(Reverse(self.service + length));
+                let length = length * self.mean / CONNECTIONS as f64;
+                self.ends.push(Reverse(End(self.service + length)));
                 let gap = self.gaps.sample(rng) as u64;
                 self.next_arrival = self.next_arrival.saturating_add(gap);
             } else if stop == until {
@@ -246,6 +277,7 @@ mod tests {
             "0.02:0",
             "a:1M",
             "0.1:1M:any",
+            "0.1:999",
         ] {
             assert!(wrong.parse::<Background>().is_err(), "{wrong}");
         }
@@ -255,7 +287,9 @@ mod tests {
     fn a_packet_shares_with_the_flows_of_its_time() {
         let (mut flows, mut rng) = flows(0.5, FlowLengths::Fixed);
         // Two flows of eight times 3 and 8 ms at the start, and none later.
-        flows.ends.extend([Reverse(3 * MS), Reverse(8 * MS)]);
+        flows
+            .ends
+            .extend([3, 8].map(|ms| Reverse(End((ms * MS) as f64))));
         flows.next_arrival = 10_000 * MS;
         // 1 ms beside both: 17 ms. All 17 connections get 1 ms.
         assert_eq!(flows.transmit(0, MS, &mut rng), 17 * MS);
@@ -290,6 +324,32 @@ mod tests {
         }
         let share = 100_000.0 * (MS / 4) as f64 / (flows.at - start) as f64;
         assert!((share - 0.7).abs() < 0.02, "{share}");
+    }
+
+    /// With more connections than nanoseconds between two arrivals, the packet and the flows still end.
+    #[test]
+    fn short_flows_end_on_any_link() {
+        for gigabits in [1.0, 10.0, 100.0, 10_000.0] {
+            for lengths in [FlowLengths::Exponential, FlowLengths::Fixed] {
+                let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+                let background = Background {
+                    share: MAX_SHARE,
+                    flow: MIN_FLOW,
+                    lengths,
+                };
+                let flows = Flows::new(background, 8.0 / gigabits, 0, &mut rng);
+                let mut flows = flows.expect("possible flows");
+                let (mut now, packets) = (0, 1_000);
+                let alone = (12_000.0 / gigabits).ceil() as u64;
+                for _ in 0..packets {
+                    now = flows.transmit(now, alone, &mut rng);
+                }
+                // A tenth of the link is left on average.
+                let share = (packets * alone) as f64 / now as f64;
+                assert!((0.05..0.2).contains(&share), "{gigabits} Gbit/s: {share}");
+                assert!(flows.ends.len() < 10_000);
+            }
+        }
     }
 
     #[test]

@@ -160,7 +160,7 @@ impl FromStr for WireChange {
     }
 }
 
-/// The changed settings, as they are parsed.
+/// The changed settings, as they are parsed; empty if there are none.
 impl fmt::Display for WireChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fn or_none(setting: Option<impl fmt::Display>) -> String {

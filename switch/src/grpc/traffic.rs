@@ -32,6 +32,14 @@ impl TrafficManager for Service {
     ) -> Result<Response<SetSettingsResponse>, Status> {
         let SetSettingsRequest { device_id, changes } = request.into_inner();
         self.check_device_or_only(device_id)?;
+        let changes = (changes.into_iter().enumerate())
+            .map(|(at, Change { ports, settings })| {
+                let settings = settings.parse().map_err(|error: ChangeError| {
+                    Status::invalid_argument(format!("changes[{at}].settings: {error}"))
+                })?;
+                Ok((ports, settings))
+            })
+            .collect::<Result<Vec<_>, Status>>()?;
         let change = move |datapath: &mut Datapath| change(datapath, &changes);
         let ports = self.forwarder.call(change).await??;
         Ok(Response::new(SetSettingsResponse { ports }))
@@ -53,12 +61,15 @@ fn port_settings(datapath: &Datapath, wanted: impl Fn(u16) -> bool) -> Vec<PortS
 const MAX_CHANGES: usize = 4096;
 
 /// Computes all new configurations, then applies them.
-fn change(datapath: &mut Datapath, changes: &[Change]) -> Result<Vec<PortSettings>, Status> {
+fn change(
+    datapath: &mut Datapath,
+    changes: &[(Vec<u32>, WireChange)],
+) -> Result<Vec<PortSettings>, Status> {
     let present: BTreeMap<u16, &WireConfig> = datapath
         .wires()
         .map(|(number, _, wire)| (number, wire))
         .collect();
-    let named = |change: &Change| match change.ports.len() {
+    let named = |(ports, _): &(Vec<u32>, _)| match ports.len() {
         0 => present.len(),
         named => named,
     };
@@ -68,13 +79,11 @@ fn change(datapath: &mut Datapath, changes: &[Change]) -> Result<Vec<PortSetting
         )));
     }
     let mut new: BTreeMap<u16, WireConfig> = BTreeMap::new();
-    for change in changes {
-        let numbers = match change.ports[..] {
+    for (ports, settings) in changes {
+        let numbers = match ports[..] {
             [] => present.keys().copied().collect(),
             ref ports => known(&present, ports)?,
         };
-        let settings: WireChange = (change.settings.parse())
-            .map_err(|error: ChangeError| Status::invalid_argument(error.to_string()))?;
         for number in numbers {
             let wire = new.get(&number).or(present.get(&number).copied());
             let Some(mut wire) = wire.cloned() else {

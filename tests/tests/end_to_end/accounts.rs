@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use ultima_p4::names::counter;
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
-use ultima_switch::proto::{Change, SetSettingsRequest, Settings};
+use ultima_switch::proto::{Change, SetSettingsRequest};
 use ultima_tests::counters::Count;
 use ultima_tests::fabric::{Fabric, HostId, device_id, switch_name};
 use ultima_tests::job::Job;
@@ -294,14 +294,11 @@ fn late_on_the_way(target: &Target, slow: impl Fn(&Stage) + Sync) -> u64 {
 /// Sets the rate and the queue of a port of an embedded switch; `None` is no limit.
 fn set(stage: &Stage, at: usize, port: u16, rate_bps: Option<u64>, queue_packets: Option<u32>) {
     let grpc: SocketAddr = stage.testbed.grpc()[at];
+    let rate = rate_bps.map_or("none".to_owned(), |rate| rate.to_string());
+    let queue = queue_packets.map_or("none".to_owned(), |packets| packets.to_string());
     let change = Change {
         ports: vec![port.into()],
-        settings: Some(Settings {
-            rate_bps,
-            queue_packets,
-            ..Settings::default()
-        }),
-        mask: None,
+        settings: format!("rate={rate},queue-packets={queue}"),
     };
     stage.testbed.runtime.block_on(async {
         let client = TrafficManagerClient::connect(format!("http://{grpc}")).await;

@@ -1,11 +1,13 @@
 //! The P4 program's parser and `ultima-wire` agree on every field of the header, as docs/packet.md defines them.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Deserialize;
 use ultima_p4runtime::{config::v1::P4Info, text};
+use ultima_switch::engine::trace::{Event, Recorder, Step};
 use ultima_switch::engine::{Engine, Limits};
 use ultima_wire::frame::{Endpoints, FRAME_OVERHEAD};
 use ultima_wire::{Dtype, HEADER_LEN, Header, HostFlags, Kind, Report, SwitchFlags, Ticks};
@@ -36,28 +38,38 @@ fn program() -> Engine {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The fields that the program's parser reads from the Ultima header of a frame.
+/// The fields that the program's parser reads from the Ultima header of a frame, as a trace shows them.
 fn read(program: &mut Engine, frame: &[u8]) -> Fields {
-    let parsed = program
-        .parse(frame)
-        .expect("the program sets the parser no limit");
-    assert_eq!(parsed.error, "NoError");
-    let report = if parsed.is_valid("report") {
-        Report::LEN
-    } else {
-        0
-    };
-    assert_eq!(parsed.bytes, FRAME_OVERHEAD + HEADER_LEN + report);
-    let header = parsed.headers.iter().find(|header| header.name == ULTIMA);
-    let fields = &header.expect("an Ultima packet").fields;
-    (fields.iter().filter(|(name, _)| !name.starts_with('$')))
-        .map(|(name, value)| {
-            (
-                name.clone(),
-                u32::try_from(value).expect("no field is longer"),
-            )
-        })
-        .collect()
+    program.record(Box::new(Recorder::new(NonZeroU16::MIN)));
+    program.ingress(0, frame, 0, &mut Vec::new());
+    let recorder = program.recorded().expect("it has just been started");
+    let (steps, _) = recorder.into_steps();
+    let mut extracted = BTreeMap::new();
+    for Step { event, .. } in steps {
+        match event {
+            Event::Extract { header, fields, .. } => _ = extracted.insert(header, fields),
+            Event::ParserError { error, .. } => panic!("{error}"),
+            Event::Parsed { bytes, .. } => {
+                let report = match extracted.contains_key("report") {
+                    true => Report::LEN,
+                    false => 0,
+                };
+                assert_eq!(bytes, FRAME_OVERHEAD + HEADER_LEN + report);
+                break;
+            }
+            _ => (),
+        }
+    }
+    let fields = extracted.remove(ULTIMA).expect("an Ultima packet");
+    (fields
+        .into_iter()
+        .filter(|field| !field.name.starts_with('$')))
+    .map(|field| {
+        let value = field.value.to_string();
+        let value = u32::from_str_radix(&value[2..], 16).expect("no field is longer");
+        (field.name, value)
+    })
+    .collect()
 }
 
 /// Adds the fields that a [`Header`] does not have.

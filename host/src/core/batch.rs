@@ -12,6 +12,8 @@ const BATCH: usize = 2 * 65_000;
 pub struct Batch {
     /// The datagrams one after the other, without the values that are in the core.
     bytes: Vec<u8>,
+    /// As long as `bytes` once [`Batch::detach`] has copied.
+    spare: Vec<u8>,
     /// Bytes in use.
     end: usize,
     /// Bytes of all datagrams, with their values.
@@ -45,6 +47,7 @@ impl Batch {
     pub fn new(max_datagram: usize) -> Self {
         Self {
             bytes: vec![0; BATCH.max(max_datagram)],
+            spare: Vec::new(),
             end: 0,
             total: 0,
             datagrams: Vec::new(),
@@ -131,19 +134,24 @@ impl Batch {
 
     /// Copies the unsent datagrams' values from the core, which may then go on.
     pub(crate) fn detach(&mut self, core: &Core) {
-        let mut whole = vec![0; self.bytes.len()];
+        let unsent = &mut self.datagrams[self.sent..];
+        if unsent.iter().all(|datagram| datagram.values.is_none()) {
+            return;
+        }
+        self.spare.resize(self.bytes.len(), 0);
         let mut end = 0;
-        for datagram in &mut self.datagrams[self.sent..] {
+        for datagram in unsent {
             let start = end;
             let values = datagram.values.take();
             let values = values.map_or(&[][..], |values| core.values(&values));
             for part in [&self.bytes[datagram.bytes.clone()], values] {
-                whole[end..end + part.len()].copy_from_slice(part);
+                self.spare[end..end + part.len()].copy_from_slice(part);
                 end += part.len();
             }
             datagram.bytes = start..end;
         }
-        (self.bytes, self.end) = (whole, end);
+        std::mem::swap(&mut self.bytes, &mut self.spare);
+        self.end = end;
     }
 }
 
@@ -207,7 +215,10 @@ mod tests {
                     // The rest waits.
                     batch.detach(&core);
                     assert_eq!(bytes(&batch, &core), all);
-                    assert_eq!(batch.end, all.len());
+                    assert!(batch.unsent().iter().all(|one| one.values.is_none()));
+                    let at = batch.bytes.as_ptr();
+                    batch.detach(&core);
+                    assert_eq!(batch.bytes.as_ptr(), at, "nothing to copy again");
                 }
                 let (to, len) = (batch.unsent()[0].to, batch.unsent()[0].len);
                 let sent = other.next_datagram(Time::ZERO, &mut buf).expect("the same");

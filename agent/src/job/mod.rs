@@ -178,7 +178,7 @@ impl Job {
     }
 
     /// Sets how this rank sends its results from the next call on: by the switch's multicast, or in a packet for each rank.
-    /// Ranks may differ.
+    /// Ranks on different hosts may differ; those of one host set it before the same call.
     ///
     /// # Errors
     /// [`JobError::NoGroup`].

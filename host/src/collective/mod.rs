@@ -489,7 +489,8 @@ impl Collective {
     }
 
     /// Sets how this rank delivers aggregates from the next [`Collective::start`] on. Multicast needs a group, so a job that was
-    /// configured without one keeps [`Gather::Unicast`].
+    /// configured without one keeps [`Gather::Unicast`]. Ranks may differ, but [`Config::colocated`] ones change it between
+    /// the same two operations.
     pub fn set_gather(&mut self, gather: Gather) {
         if self.config.gather != gather {
             self.config.gather = gather;

@@ -98,6 +98,11 @@ impl Congestion {
         self.monitor.next_report()
     }
 
+    /// Notes that [`Config::gather`] changed.
+    pub(super) fn gather_changed(&mut self, gather: Gather) {
+        self.monitor.gather = gather;
+    }
+
     /// True if [`Congestion::next_report`] has a report.
     pub(super) fn has_report(&self) -> bool {
         self.monitor.has_report()

@@ -103,6 +103,16 @@ fn share(packets: u32, sources: u16) -> u16 {
     (packets / u32::from(sources)).min(LARGEST_WINDOW.into()) as u16
 }
 
+/// Packets to one rank that grants wait for. 0 if they do not wait.
+fn run(config: &Config) -> u32 {
+    // A rate delays data, and would delay grants.
+    let waits = config.gather == Gather::Unicast && config.pacing.is_none();
+    match config.send_run {
+        run if waits && run > 1 => run.into(),
+        _ => 0,
+    }
+}
+
 impl Credit {
     pub(super) fn new(config: &Config) -> Self {
         let others = config.ranks - 1;
@@ -111,8 +121,6 @@ impl Credit {
         // Until a receiver grants more, it may not have sized its socket; or it has as little room as this rank.
         let first = own.min(ReceiveBuffer::unsized_socket(config).packets);
         let first = share(first, others).max(1);
-        // A rate delays data, and would delay grants.
-        let waits = config.gather == Gather::Unicast && config.pacing.is_none();
         let receiver = |_| Receiver {
             window: first,
             outstanding: VecDeque::new(),
@@ -130,12 +138,14 @@ impl Credit {
             sources: vec![Source::default(); ranks.into()],
             window: share(own, others).max(SMALLEST_WINDOW),
             owed: VecDeque::new(),
-            run: match config.send_run {
-                run if waits && run > 1 => run.into(),
-                _ => 0,
-            },
+            run: run(config),
             last_run: (config.rank, 0),
         }
+    }
+
+    /// Notes that [`Config::gather`] changed.
+    pub(super) fn gather_changed(&mut self, config: &Config) {
+        self.run = run(config);
     }
 
     /// Whether a packet may be sent to `rank` now. A receiver that has been without credit for `patience` is

@@ -168,6 +168,8 @@ pub struct Core {
     config: Config,
     /// With [`Config::key`].
     sealer: Option<Sealer>,
+    /// True if aggregates were ever delivered with multicast.
+    used_group: bool,
     /// In the order of their start.
     operations: VecDeque<Operation>,
     newest_step: Option<u32>,
@@ -205,6 +207,7 @@ impl Core {
         config.validate()?;
         Ok(Self {
             sealer: config.key.as_ref().map(Sealer::new),
+            used_group: config.gather == Gather::Multicast,
             operations: VecDeque::new(),
             newest_step: None,
             started_buckets: Vec::new(),
@@ -346,9 +349,15 @@ impl Core {
         self.deadline = (!deadline.is_zero() && deadline < self.config.t_b).then_some(deadline);
     }
 
-    /// Sets how this rank delivers aggregates of operations that start later. Ranks may differ.
+    /// Sets how this rank delivers aggregates of operations that start later. Ranks may differ, but [`Config::colocated`]
+    /// ones change it between the same two operations.
     pub fn set_gather(&mut self, gather: Gather) {
         self.config.gather = gather;
+        self.used_group |= gather == Gather::Multicast;
+        self.credit.gather_changed(&self.config);
+        if let Some(congestion) = &mut self.congestion {
+            congestion.gather_changed(gather);
+        }
     }
 
     /// With [`Config::recycling`]: notes that every rank's parameters were replaced by their mean.

@@ -78,15 +78,15 @@ impl Core {
     }
 
     /// True if all earlier packets of this packet's source have arrived or are lost. False for a packet that
-    /// passed the host itself while GATHER passes the switch, and for a congestion report, which is sent
+    /// passed the host itself if earlier ones may have passed the switch, and for a congestion report, which is sent
     /// ahead of paced packets.
     pub(super) fn keeps_order(&self, header: &Header, payload: Payload<'_>) -> bool {
         if header.kind == Kind::Feedback && !packet::is_notice(payload) {
             return false;
         }
-        let by_host =
-            header.kind == Kind::Scatter && self.config.colocated.contains(&header.source);
-        !by_host || self.config.gather == Gather::Unicast
+        let by_host = self.config.colocated.contains(&header.source)
+            && (header.kind == Kind::Scatter || self.config.gather == Gather::Unicast);
+        !by_host || !self.used_group
     }
 
     pub(super) fn receive_control(&mut self, now: Time, header: &Header, payload: &[u8]) {

@@ -30,8 +30,9 @@ fn deliver(core: &mut Core, datagrams: &[Vec<u8>]) {
     }
 }
 
-/// How rank 1's operation ends if rank 0's next contributions overtake rank 0's aggregates.
-fn overtaken(colocated: [&[u16]; 2], gather: Gather) -> Option<ClosedBy> {
+/// How rank 1's operation ends if what rank 0 sends next by the host overtakes rank 0's aggregates. `next` is how the next
+/// operation's are delivered.
+fn overtaken(colocated: [&[u16]; 2], gather: Gather, next: Gather) -> Option<ClosedBy> {
     let [mut zero, mut one] = [0, 1].map(|rank| core(rank, colocated[usize::from(rank)], gather));
     start(&mut zero, 1);
     start(&mut one, 1);
@@ -45,9 +46,13 @@ fn overtaken(colocated: [&[u16]; 2], gather: Gather) -> Option<ClosedBy> {
     deliver(&mut zero, &sent(&mut one));
     assert!(matches!(zero.poll_event(), Some(Event::Done { .. })));
 
+    zero.set_gather(next);
+    one.set_gather(next);
     start(&mut zero, 2);
-    let (next, _): (Vec<_>, Vec<_>) = sent(&mut zero).into_iter().partition(is_scatter);
-    deliver(&mut one, &next);
+    let mut later = sent(&mut zero);
+    assert!(!later.iter().all(is_scatter), "a notice follows");
+    later.retain(|datagram| next == Gather::Unicast || is_scatter(datagram));
+    deliver(&mut one, &later);
     deliver(&mut one, &aggregates);
     match one.poll_event() {
         Some(Event::Done { outcome, .. }) => Some(outcome.closed_by),
@@ -57,10 +62,12 @@ fn overtaken(colocated: [&[u16]; 2], gather: Gather) -> Option<ClosedBy> {
 
 #[test]
 fn aggregates_of_a_colocated_rank_are_awaited() {
-    assert_eq!(
-        overtaken([&[1], &[0]], Gather::Multicast),
-        Some(ClosedBy::Complete)
-    );
+    for next in [Gather::Multicast, Gather::Unicast] {
+        assert_eq!(
+            overtaken([&[1], &[0]], Gather::Multicast, next),
+            Some(ClosedBy::Complete)
+        );
+    }
 }
 
 #[test]
@@ -69,6 +76,9 @@ fn on_a_single_path_overtaken_packets_are_lost() {
         ([&[][..], &[]], Gather::Multicast),
         ([&[1], &[0]], Gather::Unicast),
     ] {
-        assert_eq!(overtaken(colocated, gather), Some(ClosedBy::KnownLoss));
+        assert_eq!(
+            overtaken(colocated, gather, gather),
+            Some(ClosedBy::KnownLoss)
+        );
     }
 }

@@ -129,17 +129,22 @@ fn id(step: u32) -> OperationId {
     OperationId { step, bucket: 0 }
 }
 
-/// So that they leave in one system call.
+/// So that they leave in one system call, also in a job that had multicast before.
 #[test]
 fn grants_follow_runs_to_their_source() {
+    GATHERS.into_iter().for_each(grants_follow_runs);
+}
+
+fn grants_follow_runs(before: Gather) {
     let mut cores = [0, 1, 2].map(|rank| {
         let config = Config {
             rank,
-            gather: Gather::Unicast,
+            gather: before,
             send_run: 2,
             ..buffered(3, 30)
         };
         let mut core = Core::new(config).expect("valid");
+        core.set_gather(Gather::Unicast);
         core.start(Time::ZERO, id(0), vec![1.0; 600])
             .expect("starts");
         core

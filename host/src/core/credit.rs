@@ -63,6 +63,8 @@ pub(super) struct Credit {
     run: u32,
     /// The rank that the last packet was sent to, and how many of the same run.
     last_run: (u16, u32),
+    /// True if another rank's messages may be replayed, but not forged.
+    is_sealed: bool,
 }
 
 /// Another rank as a receiver.
@@ -140,6 +142,7 @@ impl Credit {
             owed: VecDeque::new(),
             run: run(config),
             last_run: (config.rank, 0),
+            is_sealed: config.key.is_some(),
         }
     }
 
@@ -255,9 +258,14 @@ impl Credit {
         match message {
             Message::Grant { taken, window } => return self.granted(rank, taken, window),
             Message::Request { last } => {
+                let taken = &mut self.sources[usize::from(rank)].taken;
+                // Its sender has sent more since: it came late, or is replayed.
+                if self.is_sealed && *taken != 0 && is_newer(*taken, last) {
+                    return false;
+                }
                 // Whatever precedes the request on its path has arrived or is lost. It also corrects a forged
                 // number, which no grant of this rank would be accepted with.
-                self.sources[usize::from(rank)].taken = last;
+                *taken = last;
                 self.owe(rank);
             }
         }

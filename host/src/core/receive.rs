@@ -32,7 +32,9 @@ impl Core {
             Ok(admitted) => admitted,
             Err(reason) => return self.totals.rejected.count(reason),
         };
-        // Replayed headers of other operations must not change the rate, measure a round trip or cause grants.
+        // Replayed headers of other operations must not change the rate, measure a round trip or cause grants. Not so
+        // two requests, which need no operation in progress: the last one for credit is granted again, and one for
+        // repair measures a round trip for t_B.
         let id = operation_of(&header);
         let is_current = self.operations.iter().any(|o| o.id == id) || self.exact.contains(id);
         self.credit.received(&header, is_current);

@@ -8,7 +8,7 @@ use ultima_host::{
     ClosedBy, Collective, Config, Core, Destination, Exact, Gather, IncastPolicy, OperationId,
     ReceiveBuffer, Recycling, Report, Time, UdpConfig,
 };
-use ultima_wire::{Credit, Header, Kind, Ticks, UDP_PORT, group_address};
+use ultima_wire::{Credit, Header, Key, Kind, Ticks, UDP_PORT, group_address};
 
 use crate::common::{GATHERS, Network, Random, at_once, lossy, powers};
 
@@ -313,6 +313,7 @@ fn replayed_packets_of_an_ended_operation_cause_no_grants() {
         let config = Config {
             rank,
             gather: Gather::Unicast,
+            key: Some(Key([7; 16])),
             ..buffered(2, 8)
         };
         let mut core = Core::new(config).expect("valid");
@@ -323,6 +324,7 @@ fn replayed_packets_of_an_ended_operation_cause_no_grants() {
     let mut seen = Vec::new();
     let mut buf = vec![0; cores[0].max_datagram()];
     let mut now = Time::ZERO;
+    let mut asked = 0;
     // Until the last notice has left.
     while let Some(due) = cores[0].poll_timeout() {
         let mut idle = false;
@@ -331,9 +333,17 @@ fn replayed_packets_of_an_ended_operation_cause_no_grants() {
                 while let Some(sent) = cores[from].next_datagram(now, &mut buf) {
                     idle = false;
                     let datagram = &buf[..sent.len];
-                    cores[1 - from].handle_datagram(now, datagram);
+                    let (header, payload) = Header::parse(datagram).expect("a packet");
+                    let is_control = header.kind == Kind::Control;
+                    let credit = Credit::parse(payload).filter(|_| is_control);
+                    let is_request = matches!(credit, Some(Credit::Request { .. }));
+                    // Grants are lost until a request is repeated.
+                    if from == 1 || asked == 2 || !is_control {
+                        cores[1 - from].handle_datagram(now, datagram);
+                    }
                     if from == 1 {
                         seen.push(datagram.to_vec());
+                        asked += u32::from(is_request);
                     }
                 }
             }
@@ -342,6 +352,7 @@ fn replayed_packets_of_an_ended_operation_cause_no_grants() {
         now = next.unwrap_or(due).min(due);
     }
     assert_eq!(cores[0].totals().operations, 1);
+    assert_eq!(asked, 2, "the repeated request was answered");
     let before = cores[0].totals().control_sent;
     assert!(before > 0);
     for datagram in &seen {

@@ -5,20 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use futures_util::stream;
+use futures_util::{StreamExt as _, TryFutureExt as _};
 use prost::Message as _;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 use ultima_p4runtime::batch;
-use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{
-    self, CapabilitiesRequest, DigestList, Entity, ForwardingPipelineConfig,
-    GetForwardingPipelineConfigRequest, ReadRequest, SetForwardingPipelineConfigRequest, Uint128,
-    Update, WriteRequest, forwarding_pipeline_config,
+    self, CapabilitiesRequest, DigestList, Entity, ForwardingPipelineConfig, ReadRequest,
+    SetForwardingPipelineConfigRequest, Uint128, Update, WriteRequest, forwarding_pipeline_config,
     get_forwarding_pipeline_config_request::ResponseType, set_forwarding_pipeline_config_request,
     write_request,
 };
@@ -31,6 +29,7 @@ use super::dial::{self, ARBITRATION, READ, RETRY, is_later};
 use super::error::{ConnectError, RpcError, WriteError, failed};
 use super::heartbeat::{BEAT, MISSES, silence};
 use super::owner::Owner;
+use super::program;
 use super::session::{Mastership, Session};
 use super::unanswered::Unanswered;
 use crate::metrics::WriteMetrics;
@@ -118,18 +117,30 @@ impl SwitchClient {
         patience: Duration,
     ) -> Result<Self, ConnectError> {
         let deadline = Instant::now() + patience;
-        Self::connect_by(device, election_id, None, (deadline, patience)).await
+        Self::connect_by(device, election_id, (None, None), (deadline, patience)).await
     }
 
-    /// Like [`connect`](Self::connect) until a deadline; errors name `patience` as the timeout. A switch with jobs that are
-    /// not those of `owner` is left to its primary.
+    /// Like [`connect`](Self::connect) until a deadline; errors name `patience` as the timeout. A switch with jobs that
+    /// are not those of `owner` is left to its primary, and so is one with a [foreign](program::foreign) program if the
+    /// cookie of our `own` is given.
     pub(crate) async fn connect_by(
         device: Device,
         election_id: u128,
-        owner: Option<Owner>,
+        (owner, own): (Option<Owner>, Option<u64>),
         (deadline, patience): (Instant, Duration),
     ) -> Result<Self, ConnectError> {
         let mut rpc = dial::connect(&device, deadline, patience).await?;
+        if let Some(own) = own {
+            let program = program::foreign(&mut rpc, device.device_id, own);
+            match timeout_at(deadline, program).await {
+                Ok(Ok(Some(program))) => {
+                    return Err(ConnectError::foreign_program(&device, program));
+                }
+                // Arbitration reports a broken connection, and a later read any other error.
+                Ok(Ok(None) | Err(_)) => {}
+                Err(_) => return Err(dial::no_answer(&device, patience, READ.into())),
+            }
+        }
         if let Some(owner) = owner {
             let count = owner.count_foreign(&mut rpc, device.device_id);
             match timeout_at(deadline, count).await {
@@ -318,36 +329,20 @@ impl SwitchClient {
     /// # Errors
     /// The call fails.
     pub async fn pipeline_cookie(&self) -> Result<Option<u64>, RpcError> {
-        let config = self.pipeline(ResponseType::CookieOnly).await?;
+        let (mut rpc, id) = (self.rpc.clone(), self.device.device_id);
+        let config = program::read(&mut rpc, id, ResponseType::CookieOnly);
+        let config = self.answered(config.map_ok(Response::new)).await?;
         Ok(config.and_then(|it| it.cookie).map(|it| it.cookie))
     }
 
-    /// The P4Info of the switch's program; none without a program.
+    /// See [`program::foreign`].
     ///
     /// # Errors
-    /// The switch does not answer.
-    pub async fn pipeline_p4info(&self) -> Result<Option<P4Info>, RpcError> {
-        let config = self.pipeline(ResponseType::P4infoAndCookie).await?;
-        Ok(config.and_then(|it| it.p4info))
-    }
-
-    async fn pipeline(
-        &self,
-        parts: ResponseType,
-    ) -> Result<Option<ForwardingPipelineConfig>, RpcError> {
-        let request = GetForwardingPipelineConfigRequest {
-            device_id: self.device.device_id,
-            response_type: parts.into(),
-        };
-        match self
-            .answered(self.rpc.clone().get_forwarding_pipeline_config(request))
-            .await
-        {
-            Ok(response) => Ok(response.config),
-            // P4Runtime's code for a switch without a program (§7.4).
-            Err(RpcError::Status(status)) if status.code() == Code::FailedPrecondition => Ok(None),
-            Err(error) => Err(error),
-        }
+    /// The call fails.
+    pub async fn foreign_program(&self, own: u64) -> Result<Option<String>, RpcError> {
+        let (mut rpc, id) = (self.rpc.clone(), self.device.device_id);
+        let foreign = program::foreign(&mut rpc, id, own);
+        self.answered(foreign.map_ok(Response::new)).await
     }
 
     /// Writes `updates` in as many batches as needed. Each update is tried, whatever the others'

@@ -22,8 +22,8 @@ pub(super) const RETRY: Duration = Duration::from_millis(100);
 const MAX_RESPONSE: usize = 64 << 20;
 /// The error of a switch that accepts the connection but does not answer.
 pub(super) const ARBITRATION: &str = "no answer to arbitration";
-/// The error of a switch that does not answer a read.
-pub(super) const READ: &str = "no answer to a read of its jobs";
+/// The error of a switch that does not answer the reads before arbitration.
+pub(super) const READ: &str = "no answer to a read of its program or jobs";
 
 /// Connects to a switch. Retries until the deadline, because it may just be starting.
 pub(super) async fn connect(

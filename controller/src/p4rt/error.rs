@@ -85,6 +85,16 @@ pub enum ConnectError {
         /// The number of these jobs.
         jobs: usize,
     },
+    /// The switch runs a program that is not Ultima's.
+    #[error(
+        "switch {switch} runs another P4 program ({program}), which is left alone; start the controller with --replace-pipeline to replace it"
+    )]
+    ForeignProgram {
+        /// The switch's name.
+        switch: String,
+        /// What is known of the program.
+        program: String,
+    },
     /// The server rejected arbitration.
     #[error("switch {switch} at {grpc} refused arbitration: {message}")]
     Refused {
@@ -104,6 +114,14 @@ impl ConnectError {
             switch: device.name.clone(),
             grpc: device.grpc.clone(),
             jobs,
+        }
+    }
+
+    /// The error for a switch with a program that is not Ultima's.
+    pub(crate) fn foreign_program(device: &Device, program: String) -> Self {
+        ConnectError::ForeignProgram {
+            switch: device.name.clone(),
+            program,
         }
     }
 

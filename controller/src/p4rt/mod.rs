@@ -10,6 +10,7 @@ mod election;
 mod error;
 mod heartbeat;
 mod owner;
+mod program;
 mod read;
 mod session;
 mod unanswered;

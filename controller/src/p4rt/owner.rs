@@ -1,13 +1,15 @@
 //! The store that a switch's jobs belong to. A controller writes its store's id into the field `metadata` of each entry of the
 //! table of jobs, which a P4Runtime server keeps and returns unread (§9.1), and leaves jobs of another store alone.
 
+use tonic::Status;
 use tonic::transport::Channel;
-use tonic::{Code, Status};
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{
-    Entity, GetForwardingPipelineConfigRequest, ReadRequest, TableEntry, Update, entity,
+    Entity, ReadRequest, TableEntry, Update, entity,
     get_forwarding_pipeline_config_request::ResponseType, update,
 };
+
+use super::program;
 
 /// The most jobs that a switch can have: their ids have 16 bits.
 const MOST: usize = 1 << 16;
@@ -62,16 +64,7 @@ impl Owner {
         rpc: &mut P4RuntimeClient<Channel>,
         device_id: u64,
     ) -> Result<usize, Status> {
-        let request = GetForwardingPipelineConfigRequest {
-            device_id,
-            response_type: ResponseType::CookieOnly.into(),
-        };
-        let config = match rpc.get_forwarding_pipeline_config(request).await {
-            Ok(answer) => answer.into_inner().config,
-            // No program (§7.4).
-            Err(status) if status.code() == Code::FailedPrecondition => return Ok(0),
-            Err(status) => return Err(status),
-        };
+        let config = program::read(rpc, device_id, ResponseType::CookieOnly).await?;
         let cookie = config.and_then(|config| config.cookie);
         if cookie.is_none_or(|it| it.cookie != self.cookie) {
             return Ok(0);

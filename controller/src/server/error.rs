@@ -120,20 +120,10 @@ pub enum BringUpError {
         error: RpcError,
     },
     /// Another client has installed another program.
-    #[error("switch {switch} runs another program; the controller installs its own again")]
+    #[error("switch {switch} runs another program; reconnecting")]
     OtherProgram {
         /// The switch's name.
         switch: String,
-    },
-    /// Another client uses the switch with a program that is not Ultima's.
-    #[error(
-        "switch {switch} runs another P4 program (with table {table}), which is left alone; start the controller with --replace-pipeline to replace it"
-    )]
-    ForeignProgram {
-        /// The switch's name.
-        switch: String,
-        /// The first table of the program.
-        table: String,
     },
     /// Its entries cannot be read.
     #[error("cannot read the entries of switch {switch}: {error}")]
@@ -171,7 +161,6 @@ impl BringUpError {
             BringUpError::Write { cause, .. } => cause.is_given_up(),
             BringUpError::Connect(_)
             | BringUpError::OtherProgram { .. }
-            | BringUpError::ForeignProgram { .. }
             | BringUpError::Untranslatable(_) => false,
         }
     }
@@ -200,7 +189,7 @@ impl BringUpError {
                 error.is_uncertain()
             }
             BringUpError::OtherProgram { .. } => true,
-            BringUpError::Untranslatable(_) | BringUpError::ForeignProgram { .. } => false,
+            BringUpError::Untranslatable(_) => false,
             BringUpError::Write { cause, .. } => cause.may_pass(),
         }
     }
@@ -223,17 +212,21 @@ impl BringUpError {
     /// True if the switch works, and another controller is its primary, or has jobs or a program
     /// there.
     pub fn is_anothers(&self) -> bool {
-        use ConnectError::{Foreign, NotPrimary, Superseded};
-        matches!(
+        use ConnectError::{NotPrimary, Superseded};
+        let primary = matches!(
             self,
-            BringUpError::Connect(Foreign { .. } | NotPrimary { .. } | Superseded { .. })
-                | BringUpError::ForeignProgram { .. }
-        )
+            BringUpError::Connect(NotPrimary { .. } | Superseded { .. })
+        );
+        primary || self.is_foreign()
     }
 
-    /// True if the switch has jobs of another store.
+    /// True if the switch has jobs of another store, or a program that is not Ultima's.
     pub fn is_foreign(&self) -> bool {
-        matches!(self, BringUpError::Connect(ConnectError::Foreign { .. }))
+        use ConnectError::{Foreign, ForeignProgram};
+        matches!(
+            self,
+            BringUpError::Connect(Foreign { .. } | ForeignProgram { .. })
+        )
     }
 }
 

@@ -88,8 +88,9 @@ pub async fn start(
     let shared = (&metrics, &switches_changed);
     let switches: Arc<[ManagedSwitch]> = (fabric.switch_ids())
         .map(|id| {
-            let replaces = replace_pipeline;
-            ManagedSwitch::new(&fabric, id, election_id, (owner, replaces), shared, timers)
+            let spares_unless = (!replace_pipeline).then(|| program.cookie());
+            let owner = (owner, spares_unless);
+            ManagedSwitch::new(&fabric, id, election_id, owner, shared, timers)
         })
         .collect();
     let needs = match lead {

@@ -35,8 +35,9 @@ pub struct ManagedSwitch {
     election_id: u128,
     /// The store of its jobs; none for a store without an id.
     owner: Option<Owner>,
-    /// True to replace another P4 program.
-    replaces_pipeline: bool,
+    /// The cookie of the controller's program, if programs that are not Ultima's are left alone; none if they are
+    /// replaced.
+    spares_unless: Option<u64>,
     metrics: Metrics,
     state: Mutex<State>,
     /// Held by its writer; see [`super::changes`].
@@ -254,7 +255,7 @@ impl ManagedSwitch {
         fabric: &Fabric,
         id: SwitchId,
         election_id: u128,
-        (owner, replaces_pipeline): (Option<Owner>, bool),
+        (owner, spares_unless): (Option<Owner>, Option<u64>),
         (metrics, changed): (&Metrics, &watch::Sender<()>),
         timers: Timers,
     ) -> Self {
@@ -266,7 +267,7 @@ impl ManagedSwitch {
             limits: switch.limits,
             election_id,
             owner,
-            replaces_pipeline,
+            spares_unless,
             metrics: metrics.clone(),
             state: Mutex::new(State {
                 connection: Err("not connected yet".into()),
@@ -630,7 +631,7 @@ mod tests {
         let (metrics, changed) = (Metrics::default(), watch::Sender::new(()));
         let before = SystemTime::now();
         let (shared, timers) = ((&metrics, &changed), Timers::default());
-        let switch = ManagedSwitch::new(&fabric, SwitchId(0), 1, (None, false), shared, timers);
+        let switch = ManagedSwitch::new(&fabric, SwitchId(0), 1, (None, None), shared, timers);
         let plan = Arc::default();
         let since = |planned| switch.condition(JobId(1), &plan, planned).unwrap().since;
         assert!(since(SystemTime::UNIX_EPOCH) >= before);

@@ -863,7 +863,7 @@ async fn each_unusable_switch_is_reported_in_one_line() {
     assert_eq!(
         line(config(Target::of_run().fabric(&text, "f"))).await,
         format!(
-            "switch s1 at {address} does not answer within 0.3 s: no answer to arbitration; start it, or correct its `grpc` or `tls` in the fabric file"
+            "switch s1 at {address} does not answer within 0.3 s: no answer to a read of its program or jobs; start it, or correct its `grpc` or `tls` in the fabric file"
         )
     );
 

@@ -1,5 +1,8 @@
 //! Rejects foreign programs, and fabrics that a program is not for.
 
+use std::time::Duration;
+
+use ultima_controller::p4rt::{Device, Mastership, SwitchClient};
 use ultima_controller::server::{self, Config};
 use ultima_planner::fabric;
 use ultima_planner::program::Program;
@@ -48,7 +51,19 @@ async fn another_program_is_replaced_only_if_the_operator_allows_it() {
         })
         .await
     };
+    // The controller does not even ask for the primary role, which its higher election id would get.
+    let device = Device {
+        name: "s1".into(),
+        grpc,
+        device_id: 1,
+        tls: None,
+        packing: Default::default(),
+    };
+    let other = SwitchClient::connect(device, 1, Duration::from_secs(5)).await;
+    let other = other.unwrap();
+    let role = other.mastership();
     let refusal = serve(false).await.map(|_| ()).unwrap_err().to_string();
+    assert!(*role.borrow() == Mastership::Primary && !role.has_changed().unwrap());
     let [start, end] = [
         "switch s1 runs another P4 program (with table OtherIngress.",
         "), which is left alone; start the controller with --replace-pipeline to replace it",

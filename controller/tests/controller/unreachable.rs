@@ -230,10 +230,7 @@ async fn a_replaced_program_is_noticed_and_installed_again() {
     let diff = client.diff_fabric().await.unwrap();
     assert_eq!(
         (diff[0].problem.as_str(), diff[1].problem.as_str()),
-        (
-            "switch s1 runs another program; the controller installs its own again",
-            ""
-        )
+        ("switch s1 runs another program; reconnecting", "")
     );
     while s1.held() != held || !client.switches().await.unwrap()[0].connected {
         sleep(TICK).await;

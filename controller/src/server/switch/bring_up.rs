@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use ultima_p4::names::job;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{
     Entity, MulticastGroupEntry, PacketReplicationEngineEntry, Update, entity,
@@ -13,7 +12,7 @@ use ultima_planner::plan::LossSession;
 use ultima_planner::reconcile::Held;
 
 use super::super::switch::{Desired, Found, ManagedSwitch};
-use crate::p4rt::{Order, SwitchClient, WriteError, is_gone};
+use crate::p4rt::{ConnectError, Order, SwitchClient, WriteError, is_gone};
 use crate::server::error::BringUpError;
 
 /// Timeout of an attempt to reconnect.
@@ -31,6 +30,7 @@ impl ManagedSwitch {
         let device = self.device.clone();
         let is_checked = self.with_state(|state| state.may_be_foreign);
         let checked = self.owner.filter(|it| is_checked && !it.takes_over);
+        let checked = (checked, self.spares_unless);
         let client = SwitchClient::connect_by(device, self.election_id, checked, by).await?;
         let client = client.marking(self.owner);
         let client = client.recording_unanswered(self.unanswered.clone());
@@ -118,8 +118,12 @@ impl ManagedSwitch {
         }
         // Translated first: a program without our tables is refused before it is installed.
         desired.on(self.id)?;
-        if !self.replaces_pipeline {
-            self.refuse_foreign_program(client).await?;
+        // It was checked before the connection became primary, which may have taken long.
+        if let Some(own) = self.spares_unless {
+            let foreign = client.foreign_program(own).await;
+            if let Some(program) = foreign.map_err(|error| self.unreadable(error))? {
+                return Err(ConnectError::foreign_program(&self.device, program).into());
+            }
         }
         self.mark_dirty();
         let names = desired.program.names();
@@ -131,26 +135,6 @@ impl ManagedSwitch {
             error,
         })?;
         Ok(Found::Another)
-    }
-
-    /// Checks that the switch runs no program, or a version of Ultima's.
-    async fn refuse_foreign_program(&self, client: &SwitchClient) -> Result<(), BringUpError> {
-        let p4info = client.pipeline_p4info().await;
-        let p4info = p4info.map_err(|error| self.unreadable(error))?;
-        let tables = p4info.unwrap_or_default().tables;
-        let mut names = tables
-            .iter()
-            .filter_map(|it| Some(&it.preamble.as_ref()?.name));
-        if names.clone().any(|name| name == job::TABLE) {
-            return Ok(());
-        }
-        match names.next() {
-            None => Ok(()),
-            Some(table) => Err(BringUpError::ForeignProgram {
-                switch: self.name().to_owned(),
-                table: table.clone(),
-            }),
-        }
     }
 
     /// Makes a switch with the right program match the desired state, which must not change

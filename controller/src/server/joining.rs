@@ -22,14 +22,15 @@ use super::registry::record::{Record, Stage};
 use super::report::{record_key, report_member};
 use super::seats::{Attempt, NoSeat, Taken};
 
-/// How long a join waits for the switches at least: most epochs are on them within milliseconds.
+/// How long a join waits at least for the switches, or for an epoch in the place of another one: most take
+/// milliseconds.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
 
 impl Controller {
     /// Takes the next free rank of a job on a host, or the rank that the same `attempt` (0 for
-    /// none) was given before. If all members have left, or a former member knows the key of the only free rank, the job gets
-    /// another epoch, and so a new key. With `wait` it waits that long for all others to join; a member that stops waiting has not
-    /// joined. Returns the rank, the job, and the token of the seat.
+    /// none) was given before. If all members have left, or a former member knows the key of the only free rank, the
+    /// job gets another epoch, and so a new key. With `wait` it waits that long for all others to join; a member that
+    /// stops waiting has not joined. Returns the rank, the job, and the token of the seat.
     ///
     /// # Errors
     /// See [`JobRequestError`].
@@ -63,14 +64,17 @@ impl Controller {
                 Ok(Err(_)) => {
                     self.open()?;
                     // The job may go on in another epoch, because a member left while others waited.
-                    let registry = self.registry();
-                    let goes_on =
-                        |now: &Record| now.job.epoch > job.epoch && now.job.seed == job.seed;
-                    if !registry.named(name).is_ok_and(goes_on) {
+                    let goes_on = |now: &Record| {
+                        let is_of = |it: &Job| (it.seed, it.created_at);
+                        is_of(&now.job) == is_of(&job)
+                    };
+                    if !self.registry().named(name).is_ok_and(goes_on) {
                         return Err(JobRequestError::Deleted {
                             name: name.to_owned(),
                         });
                     }
+                    self.until_replaced(&job, wait.saturating_sub(begun.elapsed()))
+                        .await;
                 }
                 // The last member may have joined just now.
                 Err(_) if *complete.borrow() => break joining,
@@ -94,7 +98,8 @@ impl Controller {
         Ok((rank, state, attempt))
     }
 
-    /// Takes a rank on a host, in the next epoch if it must have another key. Waits at most `limit` for an epoch that is ready.
+    /// Takes a rank on a host, in the next epoch if it must have another key. Waits at most `limit` for an epoch that is
+    /// ready.
     async fn take_open_rank(
         self: &Arc<Self>,
         name: &str,
@@ -112,14 +117,7 @@ impl Controller {
                 taken => return taken,
             }
             match self.renew_next_epoch(name, who.0) {
-                Some(known) => {
-                    let is_another = |registry: &Registry| {
-                        let next = registry.named(name).ok();
-                        let next = next.and_then(|now| registry.next_of(now.job.id));
-                        next.is_some_and(|next| next.job.id != known)
-                    };
-                    self.wait(rest(), is_another).await;
-                }
+                Some(known) => self.until_replaced(&known, rest()).await,
                 None => match begin_next_epoch(self, name, who.0).await {
                     Err(JobRequestError::Changing { .. }) => {
                         let is_over = |registry: &Registry| {
@@ -135,16 +133,34 @@ impl Controller {
         }
     }
 
-    /// Replaces a job's next epoch by another one, with another key, for a member on a host: the one that had its rank knows
-    /// the key. Returns the id of the replaced epoch; none if the job has no such epoch.
-    fn renew_next_epoch(&self, name: &str, host: HostId) -> Option<JobId> {
+    /// Replaces a job's next epoch by another one, with another key, for a member on a host: the one that had its rank
+    /// knows the key. Returns the replaced epoch; none if the job has no such epoch.
+    fn renew_next_epoch(&self, name: &str, host: HostId) -> Option<Arc<Job>> {
         let mut registry = self.registry();
         let next = registry.next_of(registry.named(name).ok()?.job.id)?;
-        let id = (next.stage == Stage::Coming && next.may_rejoin(host)).then_some(next.job.id)?;
-        registry.get_mut(id)?.change.as_mut()?.renew();
+        let is_known = next.stage == Stage::Coming && next.may_rejoin(host);
+        let next = is_known.then(|| Arc::clone(&next.job))?;
+        registry.get_mut(next.id)?.change.as_mut()?.renew();
         drop(registry);
-        self.sessions.notify(id);
-        Some(id)
+        self.sessions.notify(next.id);
+        Some(next)
+    }
+
+    /// Waits at most `limit` until an epoch has begun or is gone, and then briefly for the one that may come in its
+    /// place.
+    async fn until_replaced(&self, known: &Job, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let is_waiting = |registry: &Registry| {
+            (registry.get(known.id)).is_some_and(|it| it.stage == Stage::Coming)
+        };
+        self.wait(limit, |registry| !is_waiting(registry)).await;
+        let goes_on = |registry: &Registry| {
+            registry.named(&known.name).map_or(true, |now| {
+                now.job.epoch >= known.epoch || registry.next_of(now.job.id).is_some()
+            })
+        };
+        let rest = deadline.saturating_duration_since(Instant::now());
+        self.wait(rest.min(LEAST_WAIT), goes_on).await;
     }
 
     /// Waits at most `limit` until the epoch that a member would join is ready.
@@ -188,6 +204,7 @@ impl Controller {
             controller: self,
             job: record.job.id,
             taken,
+            attempt,
         };
         let span = Span::current();
         span.record("epoch", record.job.epoch.0)
@@ -308,15 +325,16 @@ struct Joining<'a> {
     controller: &'a Controller,
     job: JobId,
     taken: Taken,
+    attempt: Attempt,
 }
 
 impl Joining<'_> {
-    /// Confirms the rank for its member. Returns false if another call gives it, or has given it.
+    /// Confirms the rank for its member. Returns false if another call has given it.
     fn done(mut self) -> bool {
-        let (rank, call) = (self.taken.rank, self.taken.call.take());
+        self.taken.call = None;
         let mut registry = self.controller.registry();
-        let record = registry.get_mut(self.job).zip(call);
-        record.is_some_and(|(record, call)| record.seats.end_call(rank, call))
+        let record = registry.get_mut(self.job);
+        record.is_some_and(|record| record.seats.answer(self.taken.rank, self.attempt))
     }
 }
 

@@ -29,6 +29,7 @@ impl From<SeatRecord> for Seat {
             SeatRecord::Free => Seat::Free,
             SeatRecord::Joined => Seat::Joined,
             SeatRecord::Left => Seat::Left,
+            SeatRecord::Vacated => Seat::Vacated,
         }
     }
 }
@@ -39,7 +40,8 @@ impl From<Seat> for SeatRecord {
             // Not committed yet.
             Seat::Free | Seat::Joining => SeatRecord::Free,
             Seat::Joined => SeatRecord::Joined,
-            Seat::Left | Seat::Vacated => SeatRecord::Left,
+            Seat::Left => SeatRecord::Left,
+            Seat::Vacated => SeatRecord::Vacated,
         }
     }
 }
@@ -136,14 +138,11 @@ impl Seats {
     /// Restored seats, by rank.
     pub fn restored(job: &Job, states: impl Iterator<Item = (Seat, Attempt)>) -> Self {
         let hosts = job.members.iter().map(|member| member.host);
-        let mut seats: Vec<Place> = (hosts.zip(states))
+        let seats: Vec<Place> = (hosts.zip(states))
             .map(|(host, (seat, attempt))| Place::new(host, seat, attempt))
             .collect();
-        if seats.iter().any(|place| place.seat == Seat::Free) {
-            let left = seats.iter_mut().filter(|place| place.seat == Seat::Left);
-            left.for_each(|place| place.seat = Seat::Vacated);
-        }
-        let complete = seats.iter().all(|place| place.seat != Seat::Free);
+        let is_free = |place: &Place| matches!(place.seat, Seat::Free | Seat::Vacated);
+        let complete = !seats.iter().any(is_free);
         Seats {
             seats,
             calls: 0,
@@ -205,6 +204,14 @@ impl Seats {
         self.index_of(host, attempt).is_some()
     }
 
+    /// Ends the call of this attempt that is taking `rank`, because the member is told its rank. Returns false if it is
+    /// told by another call.
+    pub fn answer(&mut self, rank: Rank, attempt: Attempt) -> bool {
+        let place = self.seats.get_mut(usize::from(rank.0));
+        let place = place.filter(|place| place.attempt == attempt);
+        place.is_some_and(|place| place.call.take().is_some())
+    }
+
     /// Ends a call. Returns false if another call has replaced it.
     pub fn end_call(&mut self, rank: Rank, call: Call) -> bool {
         match self.seats.get_mut(usize::from(rank.0)) {
@@ -244,8 +251,8 @@ impl Seats {
         })
     }
 
-    /// Gives up a joined `rank`. If its epoch `has_begun`, no other member gets it there, and none with the same key if its
-    /// member `knows_key`. Returns false if it has not joined.
+    /// Gives up a joined `rank`. If its epoch `has_begun`, no other member gets it there, and none with the same key
+    /// if its member `knows_key`. Returns false if it has not joined.
     pub fn leave(&mut self, rank: Rank, knows_key: bool, has_begun: bool) -> bool {
         let has = self.state(rank) == Some(Seat::Joined);
         if has {
@@ -363,5 +370,58 @@ impl Seats {
     /// Becomes true when all have joined; closes when the job is deleted.
     pub fn complete(&self) -> watch::Receiver<bool> {
         self.complete.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ultima_planner::fabric::{self, Health};
+    use ultima_planner::job::JobSpec;
+    use ultima_planner::program::Program;
+    use ultima_planner::routing::Routes;
+
+    use super::*;
+    use crate::server::registry::Registry;
+
+    /// A job with members on the first two hosts.
+    fn job() -> Job {
+        let text = include_str!("../../../topologies/star4.yaml");
+        let fabric = fabric::parse(text, "star4.yaml").unwrap();
+        let registry = Registry::new(&fabric, Routes::new(&fabric, Health::default()));
+        let program = Program::v1model().unwrap();
+        let spec = JobSpec::new("train", ["h1", "h2"]);
+        let (job, _) = registry.propose(&fabric, program.names(), &spec).unwrap();
+        job
+    }
+
+    #[test]
+    fn a_vacated_seat_is_restored_as_such() {
+        let job = job();
+        let [first, second] = [0, 1].map(|rank: usize| job.members[rank].host);
+        let mut seats = Seats::new(&job);
+        for (host, attempt) in [(first, 7), (second, 8)] {
+            let taken = seats.take(host, Attempt(attempt)).unwrap();
+            seats.join(taken.rank);
+            if host == first {
+                assert!(seats.leave(taken.rank, true, false));
+            }
+        }
+        let stored: Vec<(SeatRecord, u64)> = seats.records().collect();
+        let states = (stored.iter()).map(|(seat, attempt)| (Seat::from(*seat), Attempt(*attempt)));
+        let restored = Seats::restored(&job, states);
+        assert!(restored.states().eq([Seat::Vacated, Seat::Joined]));
+        assert!(restored.is_vacated_on(first) && !restored.is_complete());
+    }
+
+    #[test]
+    fn a_repeated_call_frees_no_rank_that_the_first_one_has_returned() {
+        let job = job();
+        let (host, attempt) = (job.members[0].host, Attempt(7));
+        let mut seats = Seats::new(&job);
+        let [first, again] = [0, 1].map(|_| seats.take(host, attempt).unwrap());
+        seats.join(first.rank);
+        assert!(seats.answer(first.rank, attempt));
+        assert!(!seats.end_call(again.rank, again.call.unwrap()));
+        assert!(!seats.answer(again.rank, attempt));
     }
 }

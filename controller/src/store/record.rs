@@ -84,6 +84,8 @@ pub enum SeatRecord {
     Joined,
     /// The member left after all had joined.
     Left,
+    /// The member left before, and knows the epoch's key.
+    Vacated,
 }
 
 /// A job's share of a port.

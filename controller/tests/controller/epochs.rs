@@ -924,3 +924,46 @@ async fn a_newcomer_that_leaves_before_its_epoch_begins_takes_no_valid_key() {
     let known = newcomers.keys();
     assert!(known[&2].is_disjoint(&crew.keys()[&2]), "{known:?}");
 }
+
+#[tokio::test]
+async fn a_waiting_join_goes_on_in_the_epoch_that_replaces_its_own() {
+    let site = Site::start().await;
+    let mut crew = site.run(&["h1", "h2"], Eviction::Never).await;
+    crew.leave("h2").await;
+    let hosts = ["h1", "h2", "h3", "h4"];
+    site.resize(&hosts, WAIT).await.unwrap();
+    let waiting = tokio::spawn({
+        let client = site.client.clone();
+        async move { client.join("train", "h3", WAIT).await.unwrap() }
+    });
+    let state = async || site.job().await.next.map(|next| next.members[2].state());
+    until(async || state().await == Some(MemberState::Joined)).await;
+    let mut newcomer = Crew::default();
+    newcomer.join(&site.client, "h4").await;
+    newcomer.leave("h4").await;
+    for host in ["h4", "h2"] {
+        crew.join(&site.client, host).await;
+    }
+    let seat = waiting.await.unwrap();
+    assert_eq!((seat.epoch, seat.rank), (2, 2));
+    assert!(crew.keys()[&2].contains(&seat.key));
+    assert!(newcomer.keys()[&2].is_disjoint(&crew.keys()[&2]));
+}
+
+#[tokio::test]
+async fn a_join_that_waited_in_a_cancelled_epoch_names_the_job_that_goes_on() {
+    let site = Site::start().await;
+    let crew = site.run(&["h1", "h2"], Eviction::Never).await;
+    site.resize(&["h1", "h2", "h3", "h4"], WAIT).await.unwrap();
+    let waiting = tokio::spawn({
+        let client = site.client.clone();
+        async move { client.join("train", "h3", WAIT).await }
+    });
+    let state = async || site.job().await.next.map(|next| next.members[2].state());
+    until(async || state().await == Some(MemberState::Joined)).await;
+    site.client.cancel_change("train", 2).await.unwrap();
+    let (code, says) = refusal(waiting.await.unwrap());
+    assert_eq!(code, Code::NotFound);
+    assert!(says.contains("has no member on host h3"), "{says}");
+    drop(crew);
+}

@@ -9,8 +9,8 @@ use ultima_api::v1::membership_event::Kind;
 
 use super::super::controller::{Controller, JobState};
 use super::super::error::JobRequestError;
-use super::super::membership::events::Event;
 use super::super::registry::record::Stage;
+use super::events::Event;
 
 /// How long a request waits for the cancellation: a decision in progress and the store need time.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);

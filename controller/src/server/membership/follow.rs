@@ -15,11 +15,11 @@ use ultima_planner::membership::{Phase, Step, Terms};
 use super::super::controller::Controller;
 use super::super::error::JobRequestError;
 use super::super::jobs::epoch_in_span;
-use super::super::membership::member_messages::{Unmade, beginning, meet, prepare};
-use super::super::membership::preparation::Preparation;
 use super::super::notify::pause_after_scan;
 use super::super::registry::record::Record;
 use super::super::report::{report, report_epoch, report_member};
+use super::member_messages::{Unmade, beginning, meet, prepare};
+use super::preparation::Preparation;
 use crate::store::StoreError;
 
 /// A change that begins again, after its epoch was removed.
@@ -206,7 +206,7 @@ async fn decide(controller: &Arc<Controller>, id: JobId, first: u32) -> Then {
     let mut may_be_kept = false;
     loop {
         match controller.seats.decide(id, first).await {
-            Ok(()) => break,
+            Ok(()) => break controller.switches_changed.send_replace(()),
             Err(error) if error.is_final() && !may_be_kept => {
                 cancel(
                     controller,
@@ -382,6 +382,8 @@ async fn try_to_fence(controller: &Controller, id: JobId) -> Result<(), JobReque
         None => None,
     };
     controller.registry().end_change(id);
+    // Joins may wait for this end.
+    controller.switches_changed.send_replace(());
     drop(changes);
     if let Some((of, switches)) = removed {
         controller.until_removed(&[of], switches).await;

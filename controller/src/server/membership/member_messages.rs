@@ -13,13 +13,13 @@ use ultima_planner::membership::Succession;
 
 use super::super::controller::{Controller, JobState, state_alone};
 use super::super::error::JobRequestError;
-use super::super::membership::preparation::Preparation;
 use super::super::messages::{any_seat, seat_of};
 use super::super::proof::{Proof, check_member};
 use super::super::registry::record::{Record, Stage};
 use super::super::report::record_key;
 use super::super::seats::Seat;
 use super::super::sessions::{Attributes, Order};
+use super::preparation::Preparation;
 
 /// A message from a member.
 #[derive(Debug)]

@@ -13,13 +13,13 @@ use ultima_planner::names::some_of;
 use super::super::controller::Controller;
 use super::super::error::JobRequestError;
 use super::super::lock::lock;
-use super::super::membership::change::{JOIN_WAIT, evict_all};
-use super::super::membership::follow::in_span;
 use super::super::notify::pause_after_scan;
 use super::super::registry::Registry;
 use super::super::registry::record::Stage;
 use super::super::report::report_member;
 use super::super::sessions::Sessions;
+use super::change::{JOIN_WAIT, evict_all};
+use super::follow::in_span;
 
 /// The result of a scan of a job.
 #[derive(Debug, Default)]

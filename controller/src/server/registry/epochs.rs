@@ -181,8 +181,9 @@ impl Registry {
         };
         let left = self.jobs.get(&origin.of).map(|before| {
             let seats = before.seats.by_rank();
+            // A change keeps only members that have joined.
             seats
-                .filter(|(_, seat)| *seat == Seat::Left)
+                .filter(|(_, seat)| *seat != Seat::Joined)
                 .map(|(rank, _)| rank)
                 .collect()
         });

@@ -168,7 +168,11 @@ impl Bound {
                 async move |request: axum::extract::Request| match admit(&rates, &request) {
                     Ok(_) => answer(metrics).await,
                     Err(refused) => {
-                        (StatusCode::FORBIDDEN, refused.message().to_owned()).into_response()
+                        let code = match refused.code() {
+                            tonic::Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+                            _ => StatusCode::FORBIDDEN,
+                        };
+                        (code, refused.message().to_owned()).into_response()
                     }
                 },
             );

@@ -88,7 +88,7 @@ fn hosts_named(
     let hosts: Result<Vec<HostId>, Refusal> = hosts.collect();
     hosts.map_err(|error| JobRequestError::Refused {
         name: job.to_owned(),
-        refusal: Box::new(error.into()),
+        refusal: Box::new(error),
     })
 }
 

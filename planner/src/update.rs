@@ -35,4 +35,10 @@ pub fn removals<'a>(
 #[error(
     "the program lacks a part that the controller needs: {0}; use Ultima's program and P4Info, or a program derived from it"
 )]
-pub struct Untranslatable(#[from] SchemaError);
+pub struct Untranslatable(Box<SchemaError>);
+
+impl From<SchemaError> for Untranslatable {
+    fn from(error: SchemaError) -> Self {
+        Untranslatable(Box::new(error))
+    }
+}

@@ -108,7 +108,7 @@ pub struct Bed {
 
 /// A request to the thread in the switches' namespace, with the channel for its answer.
 enum Request {
-    Set([WireChange; 2], oneshot::Sender<Result<()>>),
+    Set(Box<[WireChange; 2]>, oneshot::Sender<Result<()>>),
     Count(oneshot::Sender<Result<Losses>>),
 }
 
@@ -190,7 +190,7 @@ impl Bed {
         let (answer, answered) = oneshot::channel();
         let sent = self
             .network
-            .send(Request::Set([both, to_host], answer))
+            .send(Request::Set(Box::new([both, to_host]), answer))
             .await;
         sent.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?

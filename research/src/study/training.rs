@@ -177,7 +177,13 @@ mod tests {
             (0.0, 0.0, 0.0)
         );
         let plain = with_losses(&job, Variant::new(false, false), &mut |_, _| false);
-        assert_eq!(plain.expect("trains"), exact);
+        let plain = plain.expect("trains");
+        assert_eq!((plain.accuracy, plain.spread), (exact.accuracy, 0.0));
+        // Owners add in an order of their own, so the last bits differ from those of sums in the order of ranks.
+        assert!(
+            plain.run_error < 1e-12 && plain.step_error < 1e-12,
+            "{plain:?}"
+        );
     }
 
     #[test]

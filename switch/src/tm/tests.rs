@@ -151,7 +151,8 @@ fn background_flows_share_the_rate() {
         queue_bytes: 1 << 30,
         ..WireConfig::default()
     };
-    let frames = 2_000;
+    // About eighty flows.
+    let frames = 20_000;
     let mut bench = Bench::new(config.clone(), 7);
     for _ in 0..frames {
         bench.order(vec![0; 1000], 0);
@@ -163,7 +164,7 @@ fn background_flows_share_the_rate() {
     let ms = 1_000_000;
     let alone = gaps.iter().filter(|gap| **gap == ms).count();
     let shared = gaps.iter().filter(|gap| **gap == 9 * ms).count();
-    assert!(alone > frames / 2 && shared > 20, "{alone} {shared}");
+    assert!(alone > frames / 2 && shared > 200, "{alone} {shared}");
     // Over long times the frames get what the flows leave.
     let rate = frames as f64 * ms as f64 / times[frames - 1] as f64;
     assert!((rate - 0.8).abs() < 0.1, "{rate}");

@@ -152,6 +152,9 @@ async fn a_new_primary_hears_what_its_predecessor_was_told() {
     bed.peers[&1].send(&frame(SOURCE));
     let list = controller.digest_list().await;
     let mut successor = Controller::primary(bed.switch.grpc_addr(), 2).await;
+    // A frame that arrives during the change of the primary may count as sent to the predecessor, so wait for the change.
+    let read = successor.read(vec![DigestEntry::default().into()]).await;
+    read.expect("a wildcard");
     bed.peers[&1].send(&frame(SOURCE));
     assert_eq!(successor.digest_list().await.data, list.data);
 }

@@ -103,9 +103,13 @@ async fn invalid_settings_change_nothing() {
         (
             change(&[2], "speed=1M"),
             Code::InvalidArgument,
-            "unknown setting `speed`",
+            "changes[1].settings: unknown setting `speed`",
         ),
-        (change(&[2], ""), Code::InvalidArgument, "``: expected"),
+        (
+            change(&[2], ""),
+            Code::InvalidArgument,
+            "changes[1].settings: ``: expected",
+        ),
         // Possible, but not together with the delay that the change before it set.
         (
             change(&[1], "rate=100G"),

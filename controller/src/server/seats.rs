@@ -204,7 +204,7 @@ impl Seats {
         self.index_of(host, attempt).is_some()
     }
 
-    /// Ends the call of this attempt that is taking `rank`, because the member is told its rank. Returns false if it is
+    /// Ends the call of this attempt that is taking `rank`, because the member gets its rank. Returns false if it is
     /// told by another call.
     pub fn answer(&mut self, rank: Rank, attempt: Attempt) -> bool {
         let place = self.seats.get_mut(usize::from(rank.0));

@@ -176,7 +176,7 @@ impl Compiler<'_> {
         count <= MAX_RESULTS
     }
 
-    /// The word that holds a number, of which the lowest `need` bits matter.
+    /// The word that holds the lowest `need` bits of a number.
     pub fn number(&mut self, num: &Num, need: u32) -> At {
         let [at] = self.numbers([(num, need)]);
         at

@@ -43,7 +43,7 @@ enum Kind {
 }
 
 impl Scope<'_> {
-    /// A number of which all bits matter: an index, amount or id.
+    /// A number that is used whole: an index, amount or id.
     pub fn number(&self, term: &Term) -> Result<Num, LoadError> {
         self.checked(self.value(term)?, EXACT)
     }
@@ -77,7 +77,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Checks that evaluation of a number, of which the lowest `need` bits matter, takes little memory.
+    /// Checks that evaluating the lowest `need` bits of a number takes little memory.
     fn checked(&self, num: Num, need: u32) -> Result<Num, LoadError> {
         let mut widest = 0;
         num.bound_for(need, &mut widest);

@@ -117,7 +117,7 @@ impl Lowering {
         })
     }
 
-    /// A tree of which the lowest `need` bits matter, at most 64.
+    /// A tree whose lowest `need` bits, at most 64, are used.
     pub fn num(&mut self, num: &Num, need: u32) -> Option<At> {
         match num {
             Num::Const(value) => self.push(Op::Const(low_word(value))),

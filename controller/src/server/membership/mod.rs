@@ -1,7 +1,7 @@
 //! Changes of a job's members while it runs.
 //!
 //! `change` has the requests to resize and evict, and commits the next epoch; `follow` carries it out; `member_messages`
-//! exchanges messages with members, of which a `preparation` is the longest; `suspects` evicts failed members; `cancel`
+//! exchanges messages with members; `preparation` is the longest exchange; `suspects` evicts failed members; `cancel`
 //! cancels changes; `events` notifies watchers.
 
 pub mod cancel;

@@ -30,6 +30,8 @@ pub struct Settings {
     pub element: Element,
     /// The rate to send at, in bits per second over whole frames; `None` for the controller's limit, if it has one.
     pub rate: Option<u64>,
+    /// True if ranks of one host exchange packets in shared memory.
+    pub shared_memory: bool,
     /// How the rank waits, sends and averages.
     pub policies: Policies,
 }
@@ -45,6 +47,7 @@ impl Settings {
             recycling: false,
             element: Element::default(),
             rate: None,
+            shared_memory: true,
             policies: Policies::default(),
         }
     }
@@ -67,6 +70,7 @@ impl Settings {
             element: self.element,
             recycling: self.recycling.then(Recycling::default),
             pacing: pacing.or(config.pacing),
+            shared_memory: self.shared_memory,
             early: EarlyBounds {
                 operations: EARLY_OPERATIONS,
                 ..config.early

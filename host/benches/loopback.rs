@@ -42,6 +42,9 @@ struct Options {
     /// Sealed packets.
     #[arg(long)]
     sealed: bool,
+    /// All packets through the kernel, none through shared memory.
+    #[arg(long)]
+    udp: bool,
     /// Hostile packets per second to each rank of a sealed job.
     #[arg(long, requires = "sealed")]
     attack: Option<u32>,
@@ -127,6 +130,7 @@ fn config(options: &Options, rank: u16) -> Config {
         gather: Gather::Unicast,
         key: options.sealed.then_some(Key([7; 16])),
         slot_bytes: options.slot,
+        shared_memory: !options.udp,
         coding: match options.uncoded {
             true => Coding::Identity,
             false => Coding::default(),

@@ -81,6 +81,9 @@ pub struct Config {
     /// incomplete aggregate is then one bit per rank longer, which must fit the path MTU. The same on every
     /// rank.
     pub recycling: Option<Recycling>,
+    /// True if packets to ranks with this rank's address go through shared memory, where they can; else through the
+    /// kernel's loopback interface.
+    pub shared_memory: bool,
     /// The other ranks on this rank's host. The kernel delivers packets between them, so these overtake
     /// packets to the group, which pass the switch.
     pub colocated: Vec<u16>,
@@ -285,6 +288,7 @@ impl Config {
             reorder: 0,
             early: EarlyBounds::default(),
             recycling: None,
+            shared_memory: true,
             colocated: Vec::new(),
         }
     }

@@ -72,6 +72,7 @@ impl JobBuilder {
     /// | `ULTIMA_DEADLINE`, `ULTIMA_TIMEOUT` | seconds, see [`JobBuilder::deadline`] and [`JobBuilder::timeout`] |
     /// | `ULTIMA_SEED` | [`JobBuilder::seed`] |
     /// | `ULTIMA_SEAL` | 0 or 1, see [`JobBuilder::seal`] |
+    /// | `ULTIMA_SHARED_MEMORY` | 0 or 1, see [`Settings::shared_memory`] |
     /// | `ULTIMA_INTERFACE` | [`JobBuilder::interface`] |
     ///
     /// # Errors
@@ -112,6 +113,9 @@ impl JobBuilder {
         }
         if let Some(seal) = variables.flag("ULTIMA_SEAL")? {
             builder = builder.seal(seal);
+        }
+        if let Some(shared_memory) = variables.flag("ULTIMA_SHARED_MEMORY")? {
+            builder.settings_mut().shared_memory = shared_memory;
         }
         if let Some(interface) = variables.get("ULTIMA_INTERFACE") {
             builder = builder.interface(interface);
@@ -265,6 +269,7 @@ mod tests {
                 ("ULTIMA_TIMEOUT", "7"),
                 ("ULTIMA_SEED", "42"),
                 ("ULTIMA_SEAL", "0"),
+                ("ULTIMA_SHARED_MEMORY", "0"),
                 ("ULTIMA_INTERFACE", "eth1"),
             ][..],
             &TORCHRUN,
@@ -278,7 +283,7 @@ mod tests {
             local,
             timeout,
         } = builder.request;
-        assert!(!seal);
+        assert!(!seal && !settings.shared_memory);
         assert_eq!(settings.t_b, Duration::from_millis(500));
         assert_eq!((seed, timeout), (Some(42), Duration::from_secs(7)));
         assert_eq!(local, Local::Interface("eth1".into()));

@@ -100,7 +100,6 @@ impl Options {
     /// The settings of this agent's ranks.
     pub fn settings(&self) -> Settings {
         Settings {
-            t_b: self.deadline,
             t_s: self.flush,
             slot_bytes: self.slot_bytes,
             hadamard: !self.no_hadamard,
@@ -108,6 +107,7 @@ impl Options {
             element: self.element,
             rate: self.rate,
             policies: self.policies.policies(),
+            ..Settings::new(self.deadline)
         }
     }
 

@@ -108,7 +108,8 @@ impl Collective {
         config.receive_buffer = Some(ReceiveBuffer::of_socket(buffer, &config));
         config.send_run = udp::send_run(&config);
         let threads = codec_threads(udp.local_ranks()?);
-        let mut collective = Self::new(config, peers, move |_| UdpLink::new(udp))?;
+        let link = config.clone();
+        let mut collective = Self::new(config, peers, move |_| UdpLink::new(udp, &link))?;
         collective.codec = collective.codec.with_threads(threads);
         Ok(collective)
     }

@@ -1,8 +1,10 @@
 //! Drivers: links that carry the core's datagrams, and the thread that runs core and link.
 
+mod colocated;
 mod inbox;
 mod numbers;
 pub(crate) mod port;
+mod queue;
 pub(crate) mod thread;
 pub(crate) mod udp;
 
@@ -24,6 +26,11 @@ pub(crate) trait Link {
 
     /// Receives a batch. Returns false if there was none.
     fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError>;
+
+    /// Prepares for a wait for [`Link::fd`]. Returns false if datagrams have arrived, which then may not show there.
+    fn sleep(&mut self) -> bool {
+        true
+    }
 
     /// Counters of datagrams that never reached the core.
     fn counters(&self) -> LinkCounters;

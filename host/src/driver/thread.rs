@@ -388,6 +388,9 @@ impl<L: Link> DataThread<L> {
 
     /// Sleeps until there is something to do, at most until `stop_at`.
     fn wait(&mut self, blocked: bool, stop_at: Option<Time>) -> Result<(), LinkError> {
+        if !self.link.sleep() {
+            return Ok(());
+        }
         let timer = self.core.poll_timeout();
         let transmit = self.core.poll_transmit_at().filter(|_| !blocked);
         let timeout = timer

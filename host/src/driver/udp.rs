@@ -12,6 +12,7 @@ use ultima_wire::frame::TTL;
 use crate::config::Config;
 use crate::core::{Batch, Core, Destination, Queued};
 
+use super::colocated::Colocated;
 use super::inbox::{self, Inbox};
 use super::numbers::PacketNumbers;
 use super::{Link, LinkCounters, LinkError};
@@ -59,6 +60,8 @@ impl UdpConfig {
 
 pub(crate) struct UdpLink {
     inbox: Inbox,
+    /// None if no other rank is on this host, or none may share memory.
+    pub(super) colocated: Option<Colocated>,
     /// By rank, then the group.
     destinations: Vec<Target>,
     numbers: PacketNumbers,
@@ -87,13 +90,13 @@ pub(crate) fn send_run(config: &Config) -> u16 {
 }
 
 impl UdpLink {
-    pub(crate) fn new(config: UdpConfig) -> Result<Self, LinkError> {
+    pub(crate) fn new(udp: UdpConfig, config: &Config) -> Result<Self, LinkError> {
         let fail = |what| move |error: io::Error| LinkError::io(what, error);
         let UdpConfig {
             socket,
             peers,
             group,
-        } = config;
+        } = udp;
         let options = SockRef::from(&socket);
         options
             .set_multicast_ttl_v4(u32::from(TTL))
@@ -115,10 +118,16 @@ impl UdpLink {
             address,
             colocated: Some(*address.ip()) == local,
         };
+        let own = socket.local_addr();
         let inbox = Inbox::open(socket, &peers)?;
+        let colocated = match own {
+            Ok(SocketAddr::V4(own)) => Colocated::of(own, &peers, config, inbox.fd()),
+            _ => None,
+        };
         Ok(Self {
             segments: inbox.main().max_gso_segments().clamp(1, MOST_SEGMENTS),
             inbox,
+            colocated,
             destinations: peers.into_iter().chain([group]).map(destination).collect(),
             numbers: PacketNumbers::default(),
             counters: LinkCounters::default(),
@@ -142,6 +151,30 @@ impl UdpLink {
             }
         }
         count
+    }
+
+    /// Sends the next datagram through shared memory. Returns false if its receiver has none.
+    fn share(&mut self, batch: &mut Batch, core: &Core) -> bool {
+        let (Some(colocated), Destination::Rank(rank)) =
+            (&mut self.colocated, batch.unsent()[0].to)
+        else {
+            return false;
+        };
+        if !colocated.reaches(rank) {
+            return false;
+        }
+        let (mut parts, mut used) = ([&[][..]; 2], 0);
+        batch.slices(1, core, |part| {
+            parts[used] = part;
+            used += 1;
+        });
+        // Full only if the rank does not run: credit bounds all but short packets. A socket would drop them, too.
+        if colocated.send(rank, &parts) == Some(false) {
+            self.counters.send_errors += 1;
+            self.counters.last_send_error = Some(Errno::ENOBUFS as i32);
+        }
+        batch.note_sent(1);
+        true
     }
 
     /// Sends the next `count` datagrams.
@@ -176,7 +209,10 @@ impl UdpLink {
 
 impl Link for UdpLink {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.inbox.fd()
+        match &self.colocated {
+            Some(colocated) => colocated.fd(),
+            None => self.inbox.fd(),
+        }
     }
 
     fn out_fd(&self) -> BorrowedFd<'_> {
@@ -185,6 +221,9 @@ impl Link for UdpLink {
 
     fn send(&mut self, batch: &mut Batch, core: &Core) -> Result<bool, LinkError> {
         while !batch.is_empty() {
+            if self.share(batch, core) {
+                continue;
+            }
             let count = self.run_len(batch.unsent());
             match self.send_run(batch, count, core) {
                 Ok(()) => {}
@@ -214,7 +253,14 @@ impl Link for UdpLink {
     }
 
     fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError> {
-        self.inbox.receive(handle)
+        match &mut self.colocated {
+            Some(colocated) => colocated.receive(&mut self.inbox, handle),
+            None => self.inbox.receive(handle),
+        }
+    }
+
+    fn sleep(&mut self) -> bool {
+        self.colocated.as_ref().is_none_or(Colocated::sleep)
     }
 
     fn counters(&self) -> LinkCounters {
@@ -244,8 +290,8 @@ mod tests {
             peers: vec![broadcast],
             group: broadcast,
         };
-        let mut link = UdpLink::new(config).expect("sets up");
         let (core, mut batch) = (core(), Batch::new(100));
+        let mut link = UdpLink::new(config, core.config()).expect("sets up");
         batch.add(Destination::Rank(0), &[0; 100]);
         assert!(link.send(&mut batch, &core).expect("goes on"));
         let counters = link.counters();
@@ -266,12 +312,13 @@ mod tests {
         let (receiver, other) = (on(Ipv4Addr::new(127, 0, 0, 2)), socket());
         let peers = vec![address(&other), address(&receiver), address(&receiver)];
         let group = address(&receiver);
-        let mut link = UdpLink::new(UdpConfig {
+        let udp = UdpConfig {
             socket: socket(),
             peers,
             group,
-        })
-        .expect("sets up");
+        };
+        let (core, mut batch) = (core(), Batch::new(100));
+        let mut link = UdpLink::new(udp, core.config()).expect("sets up");
         // Datagrams by destination (0 is elsewhere, 3 the group) and length. The first byte numbers them.
         let (one, all) = (Destination::Rank(1), Destination::Group);
         let queued = [
@@ -288,7 +335,6 @@ mod tests {
             (one, 80),
             (Destination::Rank(0), 9),
         ];
-        let (core, mut batch) = (core(), Batch::new(100));
         for (number, (to, len)) in (0u8..).zip(queued) {
             let mut datagram = vec![0; len];
             datagram[0] = number;

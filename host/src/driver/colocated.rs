@@ -1,0 +1,406 @@
+//! Ranks on this host, whose datagrams come through shared memory instead of the kernel's network.
+//!
+//! Each rank listens on a Unix socket that is named like its UDP socket. A rank connects to that of each colocated rank and
+//! offers it a queue ([`super::queue`]), as a receive buffer for that rank's datagrams; the connection then only wakes its
+//! reader, and shows when a process has ended. The rank that starts later is the first to connect, and the other
+//! connects back. Until then, and if anything fails, datagrams go through UDP. Both ends are of the same user.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{
+    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
+    UnixAddr, accept4, bind, connect, getsockopt, listen, recv, recvmsg, send, sendmsg, socket,
+};
+use nix::unistd::geteuid;
+
+use super::LinkError;
+use super::inbox::Inbox;
+use super::queue::{self, Reader, Writer};
+use crate::config::{Config, Gather};
+
+/// Events of the listener and of UDP sockets. All others carry the descriptor of a connection.
+const LISTENER: u64 = u64::MAX;
+const INBOX: u64 = u64::MAX - 1;
+/// Events handled per call.
+const EVENTS: usize = 16;
+/// While queues have datagrams, sockets are looked at once in so many calls.
+const CALLS: u32 = 16;
+/// UDP batches of a source that are handled before its queue.
+const OLDER: usize = 64;
+
+/// Connections of one rank.
+pub(super) struct Colocated {
+    own: SocketAddrV4,
+    /// Bytes of a queue.
+    capacity: usize,
+    /// Readable when a datagram, a connection or the end of one has come.
+    ready: Epoll,
+    listener: OwnedFd,
+    /// By rank.
+    ranks: Vec<Rank>,
+    /// Connections whose offers have not come.
+    strangers: Vec<OwnedFd>,
+    /// Calls of [`Colocated::receive`].
+    calls: u32,
+}
+
+/// Another rank.
+#[derive(Default)]
+struct Rank {
+    /// Its UDP address, if it is colocated.
+    address: Option<SocketAddrV4>,
+    incoming: Option<Incoming>,
+    outgoing: Option<Outgoing>,
+}
+
+/// A queue that this rank reads.
+struct Incoming {
+    connection: OwnedFd,
+    reader: Reader,
+    /// True until it has been read: datagrams that came before over UDP are older.
+    is_new: bool,
+    has_ended: bool,
+}
+
+/// A queue that this rank writes.
+struct Outgoing {
+    connection: OwnedFd,
+    writer: Writer,
+}
+
+/// The first message of a connection, with the queue's file.
+#[derive(Debug, PartialEq)]
+struct Offer {
+    /// The reader's UDP address.
+    reader: SocketAddrV4,
+    capacity: u32,
+}
+
+impl Offer {
+    const LEN: usize = 18;
+    const VERSION: [u8; 8] = *b"ultima 1";
+
+    fn to_bytes(&self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&Self::VERSION);
+        bytes[8..12].copy_from_slice(&self.reader.ip().octets());
+        bytes[12..14].copy_from_slice(&self.reader.port().to_be_bytes());
+        bytes[14..].copy_from_slice(&self.capacity.to_be_bytes());
+        bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::LEN] = bytes.try_into().ok()?;
+        let rest = bytes.strip_prefix(&Self::VERSION)?;
+        let (ip, rest) = rest.split_first_chunk::<4>()?;
+        let (port, capacity) = rest.split_first_chunk::<2>()?;
+        Some(Self {
+            reader: SocketAddrV4::new(Ipv4Addr::from(*ip), u16::from_be_bytes(*port)),
+            capacity: u32::from_be_bytes(capacity.try_into().ok()?),
+        })
+    }
+}
+
+/// The name of a rank's Unix socket, in the namespace of its network.
+fn name(rank: SocketAddrV4) -> nix::Result<UnixAddr> {
+    UnixAddr::new_abstract(format!("ultima-{rank}").as_bytes())
+}
+
+fn unix_socket() -> nix::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
+}
+
+/// True if the other end is a process of this user.
+fn is_own(connection: &OwnedFd) -> bool {
+    getsockopt(connection, PeerCredentials).is_ok_and(|peer| peer.uid() == geteuid().as_raw())
+}
+
+impl Colocated {
+    /// Shares memory with the colocated ranks, if there are any, [`Config::shared_memory`] allows it, and the kernel, too.
+    pub(super) fn of(
+        own: SocketAddrV4,
+        peers: &[SocketAddrV4],
+        config: &Config,
+        inbox: BorrowedFd<'_>,
+    ) -> Option<Self> {
+        let is_colocated = |rank: u16| {
+            let peer = peers[usize::from(rank)];
+            // Packets to the group take another path than those to one rank: the core has to know that.
+            let is_known = config.gather == Gather::Unicast || config.colocated.contains(&rank);
+            peer.ip() == own.ip() && peer != own && is_known
+        };
+        if !config.shared_memory || !(0..peers.len() as u16).any(is_colocated) {
+            return None;
+        }
+        let window = config.receive_buffer?.packets / u32::from(config.ranks - 1);
+        let capacity = queue::capacity(window as usize, config.header_len() + config.slot_bytes);
+        Self::open(own, peers, is_colocated, capacity, inbox)
+            .inspect_err(|error| tracing::debug!(%error, "no shared memory with colocated ranks"))
+            .ok()
+    }
+
+    /// Listens for the colocated ranks among `peers`, and connects to those that do so already. `inbox` is readable when
+    /// UDP datagrams have come.
+    fn open(
+        own: SocketAddrV4,
+        peers: &[SocketAddrV4],
+        is_colocated: impl Fn(u16) -> bool,
+        capacity: usize,
+        inbox: BorrowedFd<'_>,
+    ) -> nix::Result<Self> {
+        let listener = unix_socket()?;
+        bind(listener.as_raw_fd(), &name(own)?)?;
+        listen(&listener, Backlog::MAXCONN)?;
+        let ready = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        ready.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
+        ready.add(inbox, EpollEvent::new(EpollFlags::EPOLLIN, INBOX))?;
+        let ranks = (0u16..).zip(peers).map(|(rank, address)| Rank {
+            address: is_colocated(rank).then_some(*address),
+            ..Rank::default()
+        });
+        let mut colocated = Self {
+            own,
+            capacity,
+            ready,
+            listener,
+            ranks: ranks.collect(),
+            strangers: Vec::new(),
+            calls: 0,
+        };
+        (0..peers.len()).for_each(|rank| colocated.offer(rank));
+        Ok(colocated)
+    }
+
+    /// Readable when something has come.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.ready.0.as_fd()
+    }
+
+    /// Offers a queue to a colocated rank, if it listens.
+    fn offer(&mut self, rank: usize) {
+        let Some(address) = self.ranks[rank].address else {
+            return;
+        };
+        match self.connect(address) {
+            Ok(incoming) => self.ranks[rank].incoming = Some(incoming),
+            Err(error) => tracing::debug!(%address, %error, "no shared memory with this rank yet"),
+        }
+    }
+
+    fn connect(&self, address: SocketAddrV4) -> nix::Result<Incoming> {
+        let connection = unix_socket()?;
+        connect(connection.as_raw_fd(), &name(address)?)?;
+        if !is_own(&connection) {
+            return Err(Errno::EACCES);
+        }
+        let (reader, file) = Reader::create(self.capacity)?;
+        let offer = Offer {
+            reader: self.own,
+            capacity: reader.capacity() as u32,
+        };
+        let files = [file.as_raw_fd()];
+        sendmsg::<()>(
+            connection.as_raw_fd(),
+            &[IoSlice::new(&offer.to_bytes())],
+            &[ControlMessage::ScmRights(&files)],
+            MsgFlags::MSG_NOSIGNAL,
+            None,
+        )?;
+        self.watch(&connection)?;
+        Ok(Incoming {
+            connection,
+            reader,
+            is_new: true,
+            has_ended: false,
+        })
+    }
+
+    fn watch(&self, connection: &OwnedFd) -> nix::Result<()> {
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, connection.as_raw_fd() as u64);
+        self.ready.add(connection, event)
+    }
+
+    /// Sends a datagram that consists of `parts` to a rank. None if it shares no memory with this one; false if its queue
+    /// is full.
+    pub(super) fn send(&mut self, rank: u16, parts: &[&[u8]]) -> Option<bool> {
+        let outgoing = self.ranks.get_mut(usize::from(rank))?.outgoing.as_mut()?;
+        let sent = outgoing.writer.push(parts);
+        if outgoing.writer.must_wake() {
+            // An error shows that its process has ended, or that it has not read earlier ones, and will.
+            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+            let _ = send(outgoing.connection.as_raw_fd(), &[0], flags);
+        }
+        Some(sent)
+    }
+
+    /// True if this rank sends to `rank` through shared memory.
+    pub(super) fn reaches(&self, rank: u16) -> bool {
+        (self.ranks.get(usize::from(rank))).is_some_and(|rank| rank.outgoing.is_some())
+    }
+
+    /// Receives a batch from each queue and from `inbox`. Returns false if nothing has come.
+    pub(super) fn receive(
+        &mut self,
+        inbox: &mut Inbox,
+        handle: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, LinkError> {
+        let mut came = false;
+        for rank in &mut self.ranks {
+            came |= rank.receive(inbox, handle)?;
+        }
+        self.calls = self.calls.wrapping_add(1);
+        if came && !self.calls.is_multiple_of(CALLS) {
+            return Ok(true);
+        }
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let count = match self.ready.wait(&mut events, EpollTimeout::ZERO) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(error) => return Err(LinkError::io("wait for the sockets", error)),
+        };
+        for event in &events[..count] {
+            match event.data() {
+                INBOX => came |= inbox.receive(handle)?,
+                LISTENER => self.accept(),
+                connection => self.hear(connection as i32),
+            }
+        }
+        Ok(came)
+    }
+
+    /// Has every queue wake this rank from now on. Returns false if it must not sleep, because datagrams have come.
+    pub(super) fn sleep(&self) -> bool {
+        let mut incoming = self.ranks.iter().filter_map(|rank| rank.incoming.as_ref());
+        incoming.all(|incoming| incoming.reader.sleep())
+    }
+
+    fn accept(&mut self) {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        while let Ok(connection) = accept4(self.listener.as_raw_fd(), flags) {
+            // SAFETY: new, and owned by nothing else.
+            let connection = unsafe { OwnedFd::from_raw_fd(connection) };
+            if is_own(&connection) && self.watch(&connection).is_ok() {
+                self.greet(connection);
+            }
+        }
+    }
+
+    /// Takes the offer of a new connection, or waits for it.
+    fn greet(&mut self, connection: OwnedFd) {
+        match read_offer(&connection) {
+            Ok((offer, file)) => {
+                if let Err(error) = self.take(connection, &offer, &file) {
+                    tracing::debug!(?offer, %error, "an offer of shared memory is refused");
+                }
+            }
+            Err(Errno::EAGAIN) => self.strangers.push(connection),
+            Err(error) => tracing::debug!(%error, "not an offer of shared memory"),
+        }
+    }
+
+    /// Handles a message on a connection, or its end.
+    fn hear(&mut self, connection: i32) {
+        if let Some(at) = (self.strangers.iter()).position(|it| it.as_raw_fd() == connection) {
+            let stranger = self.strangers.swap_remove(at);
+            return self.greet(stranger);
+        }
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let has_ended = loop {
+            match recv(connection, &mut [0; 64], flags) {
+                Ok(0) => break true,
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => break error != Errno::EAGAIN,
+            }
+        };
+        if !has_ended {
+            return;
+        }
+        for rank in &mut self.ranks {
+            if let Some(incoming) = &mut rank.incoming
+                && incoming.connection.as_raw_fd() == connection
+            {
+                incoming.has_ended = true;
+            }
+            (rank.outgoing).take_if(|it| it.connection.as_raw_fd() == connection);
+        }
+    }
+
+    /// Takes an offer, and offers its sender a queue in return.
+    fn take(&mut self, connection: OwnedFd, offer: &Offer, file: &OwnedFd) -> nix::Result<()> {
+        let mut ranks = self.ranks.iter();
+        let rank = ranks.position(|rank| rank.address == Some(offer.reader));
+        let rank = rank.ok_or(Errno::EADDRNOTAVAIL)?;
+        let writer = Writer::open(file, offer.capacity as usize)?;
+        self.ranks[rank].outgoing = Some(Outgoing { connection, writer });
+        if self.ranks[rank].incoming.is_none() {
+            self.offer(rank);
+        }
+        Ok(())
+    }
+}
+
+/// Reads the offer that comes first on a connection, and the queue's file.
+fn read_offer(connection: &OwnedFd) -> nix::Result<(Offer, OwnedFd)> {
+    // One more, so that a longer message is not taken for an offer.
+    let mut bytes = [0; Offer::LEN + 1];
+    let mut slices = [IoSliceMut::new(&mut bytes)];
+    let mut space = nix::cmsg_space!([i32; 1]);
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+    let fd = connection.as_raw_fd();
+    let message = recvmsg::<()>(fd, &mut slices, Some(&mut space), flags)?;
+    let mut file = None;
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(files) = control {
+            // SAFETY: received just now, and owned by nothing else.
+            let mut files = (files.into_iter()).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+            file = files.next();
+        }
+    }
+    let len = message.bytes;
+    match (Offer::parse(&bytes[..len]), file) {
+        (Some(offer), Some(file)) => Ok((offer, file)),
+        _ => Err(Errno::EPROTO),
+    }
+}
+
+impl Rank {
+    /// Receives a batch from its queue.
+    fn receive(
+        &mut self,
+        inbox: &mut Inbox,
+        handle: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, LinkError> {
+        let Some(incoming) = &mut self.incoming else {
+            return Ok(false);
+        };
+        incoming.reader.wake();
+        if incoming.reader.is_empty() {
+            if incoming.has_ended {
+                self.incoming = None;
+            }
+            return Ok(false);
+        }
+        if std::mem::take(&mut incoming.is_new) {
+            for _ in 0..OLDER {
+                if !inbox.receive(handle)? {
+                    break;
+                }
+            }
+        }
+        let came = incoming.reader.read(handle);
+        Ok(came.unwrap_or_else(|_| {
+            tracing::warn!(address = ?self.address, "a colocated rank wrote nonsense to shared memory");
+            self.incoming = None;
+            false
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

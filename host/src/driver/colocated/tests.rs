@@ -1,0 +1,167 @@
+//! Links of ranks on one host.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use super::*;
+use crate::config::ReceiveBuffer;
+use crate::core::{Batch, Core, Destination};
+use crate::driver::udp::{UdpConfig, UdpLink};
+use crate::driver::{Link, LinkCounters};
+
+/// Two ranks' links, one of which starts later.
+struct Pair {
+    sockets: [Option<UdpSocket>; 2],
+    peers: Vec<SocketAddrV4>,
+    batch: Batch,
+    core: Core,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let sockets = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("binds"));
+        let peers = sockets.iter().map(|socket| match socket.local_addr() {
+            Ok(SocketAddr::V4(address)) => address,
+            other => panic!("an IPv4 socket: {other:?}"),
+        });
+        let config = Config::new(1, 1, 0, 2, 7, Duration::from_secs(1));
+        Self {
+            peers: peers.collect(),
+            sockets: sockets.map(Some),
+            batch: Batch::new(100),
+            core: Core::new(config).expect("valid"),
+        }
+    }
+
+    fn open(&mut self, rank: usize) -> UdpLink {
+        let udp = UdpConfig {
+            socket: self.sockets[rank].take().expect("once"),
+            group: self.peers[0],
+            peers: self.peers.clone(),
+        };
+        let config = Config {
+            gather: Gather::Unicast,
+            receive_buffer: Some(ReceiveBuffer { packets: 4 }),
+            ..self.core.config().clone()
+        };
+        UdpLink::new(udp, &config).expect("sets up")
+    }
+
+    fn send(&mut self, link: &mut UdpLink, to: u16, datagram: &[u8]) {
+        self.batch.add(Destination::Rank(to), datagram);
+        assert!(link.send(&mut self.batch, &self.core).expect("sends"));
+    }
+}
+
+/// First bytes of the datagrams that have come.
+fn arrived(link: &mut UdpLink) -> Vec<u8> {
+    let mut all = Vec::new();
+    while link.receive(&mut |it| all.push(it[0])).expect("receives") {}
+    all
+}
+
+fn shares(link: &UdpLink, rank: u16) -> bool {
+    link.colocated.as_ref().is_some_and(|it| it.reaches(rank))
+}
+
+#[test]
+fn colocated_ranks_change_to_shared_memory_in_order() {
+    let mut pair = Pair::new();
+    let mut first = pair.open(0);
+    pair.send(&mut first, 1, &[1; 100]);
+    assert!(!shares(&first, 1), "not there yet");
+    let mut second = pair.open(1);
+    assert!(arrived(&mut first).is_empty());
+    assert!(shares(&first, 1));
+    pair.send(&mut first, 1, &[2; 90]);
+    // The datagram from before, too, which came over UDP.
+    assert_eq!(arrived(&mut second), [1, 2]);
+    assert!(shares(&second, 0));
+    assert!(first.sleep() && second.sleep());
+    pair.send(&mut second, 0, &[3; 80]);
+    assert!(!first.sleep(), "a datagram is there");
+    assert_eq!(arrived(&mut first), [3]);
+
+    // What a rank has sent before its end arrives.
+    pair.send(&mut second, 0, &[4; 80]);
+    drop(second);
+    assert_eq!(arrived(&mut first), [4]);
+    assert!(arrived(&mut first).is_empty());
+    assert!(!shares(&first, 1));
+    let again = UdpSocket::bind(pair.peers[1]).expect("binds");
+    pair.send(&mut first, 1, &[5; 70]);
+    let mut buf = [0; 100];
+    assert_eq!(again.recv(&mut buf).expect("over UDP"), 70);
+    // And another process takes its place.
+    pair.sockets[1] = Some(again);
+    let mut second = pair.open(1);
+    assert!(arrived(&mut first).is_empty());
+    pair.send(&mut first, 1, &[6; 60]);
+    assert_eq!(arrived(&mut second), [6]);
+    assert!(shares(&first, 1));
+    assert_eq!(first.counters(), LinkCounters::default());
+}
+
+#[test]
+fn a_colocated_rank_that_does_not_read_loses_packets_alone() {
+    let mut pair = Pair::new();
+    let (mut first, mut second) = (pair.open(0), pair.open(1));
+    arrived(&mut first);
+    for _ in 0..10_000 {
+        pair.send(&mut first, 1, &[1; 100]);
+    }
+    let counters = first.counters();
+    assert_eq!(counters.last_send_error, Some(nix::libc::ENOBUFS));
+    let arrived = arrived(&mut second).len() as u64;
+    assert!(arrived > 100, "{arrived}");
+    assert_eq!(arrived + counters.send_errors, 10_000);
+}
+
+/// Without [`Config::colocated`] the core does not expect that packets to the group are overtaken.
+#[test]
+fn memory_is_shared_only_with_ranks_that_the_core_knows() {
+    let mut pair = Pair::new();
+    let ask = |gather, colocated, shared_memory| {
+        let config = Config {
+            gather,
+            colocated,
+            shared_memory,
+            receive_buffer: Some(ReceiveBuffer { packets: 4 }),
+            ..pair.core.config().clone()
+        };
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("binds");
+        let Ok(SocketAddr::V4(own)) = socket.local_addr() else {
+            panic!("an IPv4 socket");
+        };
+        let inbox = Inbox::open(socket, &[own, pair.peers[1]]).expect("opens");
+        Colocated::of(own, &[own, pair.peers[1]], &config, inbox.fd()).is_some()
+    };
+    assert!(ask(Gather::Unicast, vec![], true));
+    assert!(!ask(Gather::Unicast, vec![1], false));
+    assert!(!ask(Gather::Multicast, vec![], true));
+    assert!(ask(Gather::Multicast, vec![1], true));
+    drop(pair.sockets[0].take());
+}
+
+/// Whoever connects, a rank goes on.
+#[test]
+fn offers_that_make_no_sense_are_refused() {
+    let mut pair = Pair::new();
+    let (mut first, mut second) = (pair.open(0), pair.open(1));
+    let name = name(pair.peers[0]).expect("short");
+    let connections = [&b""[..], b"?", b"ultima 1", &[b'u'; 18], &[0; 19]].map(|message| {
+        let connection = unix_socket().expect("opens");
+        connect(connection.as_raw_fd(), &name).expect("connects");
+        send(connection.as_raw_fd(), message, MsgFlags::empty()).expect("sends");
+        connection
+    });
+    arrived(&mut first);
+    drop(connections);
+    pair.send(&mut first, 1, &[1; 100]);
+    pair.send(&mut second, 0, &[2; 100]);
+    assert_eq!(
+        (arrived(&mut first), arrived(&mut second)),
+        (vec![2], vec![1])
+    );
+    assert!(shares(&first, 1) && shares(&second, 0));
+}

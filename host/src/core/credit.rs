@@ -122,7 +122,7 @@ impl Credit {
         let own = config.receive_buffer.map_or(0, |buffer| buffer.packets);
         // Until a receiver grants more, it may not have sized its socket; or it has as little room as this rank.
         let first = own.min(ReceiveBuffer::unsized_socket(config).packets);
-        let first = share(first, others).max(1);
+        let first = share(first, others);
         let receiver = |_| Receiver {
             window: first,
             outstanding: VecDeque::new(),
@@ -330,11 +330,11 @@ impl Credit {
         }
         for &rank in self.blocked.iter().filter(|_| asks) {
             let receiver = &mut self.receivers[usize::from(rank)];
-            // One of them is outstanding, or the receiver would have room.
             let last = match (receiver.outstanding.back(), self.group.back()) {
                 (Some(alone), Some(group)) if is_newer(*group, *alone) => *group,
                 (Some(last), _) | (None, Some(last)) => *last,
-                (None, None) => continue,
+                // It has room for none yet: many ranks send long packets.
+                (None, None) => self.sequence,
             };
             if let Some(blocked) = &mut receiver.blocked
                 && blocked.ask_at <= now

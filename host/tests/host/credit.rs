@@ -1,120 +1,14 @@
-//! Flow control: no receiver gets more packets than it has room for, and over kernel UDP nothing is lost.
+//! Flow control: no receiver gets more packets than it has room for. Over kernel UDP: `tests/receive_buffers.rs`.
 
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
-use std::thread;
 use std::time::Duration;
 
 use ultima_host::{
-    ClosedBy, Collective, Config, Core, Destination, Exact, Gather, IncastPolicy, OperationId,
-    ReceiveBuffer, Recycling, Report, Time, UdpConfig,
+    ClosedBy, Config, Core, Destination, Exact, Gather, IncastPolicy, OperationId, ReceiveBuffer,
+    Recycling, Time,
 };
-use ultima_wire::{Credit, Header, Key, Kind, Ticks, UDP_PORT, group_address};
+use ultima_wire::{Credit, Header, Key, Kind, Ticks};
 
 use crate::common::{GATHERS, Network, Random, at_once, lossy, powers};
-
-const JOB: u16 = 1;
-
-/// Runs `steps` steps of some buckets on all ranks; the last rank starts after `late`. Returns the ranks' reports.
-fn run(config: &Config, steps: u32, buckets: &[usize], late: Duration) -> Vec<Report> {
-    let bind = |_| UdpSocket::bind("127.0.0.1:0").expect("binds");
-    let sockets: Vec<UdpSocket> = (0..config.ranks).map(bind).collect();
-    let address = |socket: &UdpSocket| match socket.local_addr() {
-        Ok(SocketAddr::V4(address)) => address,
-        other => panic!("an IPv4 socket: {other:?}"),
-    };
-    let peers: Vec<SocketAddrV4> = sockets.iter().map(address).collect();
-    let mean = f32::from(config.ranks - 1) / 2.0;
-    let rank = |(rank, socket)| {
-        let udp = UdpConfig {
-            socket,
-            peers: peers.clone(),
-            group: SocketAddrV4::new(group_address(JOB), UDP_PORT),
-        };
-        let config = Config {
-            rank,
-            ..config.clone()
-        };
-        let buckets = buckets.to_vec();
-        thread::spawn(move || {
-            if rank == config.ranks - 1 {
-                thread::sleep(late);
-            }
-            let mut collective = Collective::over_udp(config, udp).expect("opens");
-            let own = f32::from(rank);
-            let mut gradients: Vec<Vec<f32>> = buckets.iter().map(|len| vec![own; *len]).collect();
-            for step in 0..steps {
-                let id = |bucket| OperationId { step, bucket };
-                for (bucket, gradient) in (0..).zip(&mut gradients) {
-                    gradient.fill(own);
-                    collective.start(id(bucket), gradient).expect("starts");
-                }
-                for (bucket, gradient) in (0..).zip(&mut gradients) {
-                    collective.wait(id(bucket), gradient).expect("ends");
-                    let error = |value: &f32| (value - mean).abs();
-                    let error = gradient.iter().map(error).fold(0.0, f32::max);
-                    assert!(error < 1e-3, "step {step}: error {error}");
-                }
-            }
-            collective
-                .finish(Duration::from_millis(50))
-                .expect("finishes")
-        })
-    };
-    let ranks: Vec<_> = (0..).zip(sockets).map(rank).collect();
-    let join = |rank: thread::JoinHandle<Report>| rank.join().expect("a rank panicked");
-    ranks.into_iter().map(join).collect()
-}
-
-fn config(ranks: u16) -> Config {
-    Config {
-        gather: Gather::Unicast,
-        ..Config::new(JOB, 1, 0, ranks, 7, Duration::from_secs(20))
-    }
-}
-
-/// Every packet that was sent counts, and was sent once.
-fn assert_nothing_lost(reports: &[Report]) {
-    for report in reports {
-        let phases = report.totals.phases;
-        let lost = report.totals.lost;
-        assert_eq!(lost.scatter.total() + lost.gather.total(), 0, "{report:?}");
-        for phase in [phases.scatter, phases.gather] {
-            let not = (
-                phase.never_sent,
-                phase.late,
-                phase.duplicates,
-                phase.refused,
-            );
-            assert_eq!(not, (0, 0, 0, 0), "{report:?}");
-            assert_eq!(phase.sent, phase.slots, "{report:?}");
-        }
-    }
-}
-
-#[test]
-fn nothing_is_lost_without_a_rate() {
-    // Ten thousand operations in a full run.
-    for (ranks, few, many, buckets) in [
-        (2, 50, 6000, &[1000][..]),
-        (2, 4, 400, &[500_000][..]),
-        (2, 0, 20, &[25_000_000][..]),
-        (4, 4, 500, &[300_000, 5, 70_000][..]),
-        (9, 3, 500, &[100_000, 100_000][..]),
-        (16, 1, 1000, &[20_000][..]),
-    ] {
-        let steps = ultima_testing::per_run(few, many);
-        assert_nothing_lost(&run(&config(ranks), steps, buckets, Duration::ZERO));
-    }
-}
-
-/// Its socket has the buffer of a process that has not started, half of what the others' limit allows.
-#[test]
-fn nothing_is_lost_if_a_rank_starts_late() {
-    for (ranks, bucket) in [(2, 500_000), (9, 300_000), (16, 300_000)] {
-        let late = Duration::from_millis(50);
-        assert_nothing_lost(&run(&config(ranks), 2, &[bucket], late));
-    }
-}
 
 /// A job whose ranks have room for `packets` packets.
 fn buffered(ranks: u16, packets: u32) -> Config {

@@ -1,0 +1,125 @@
+//! The end of an operation: its outcome.
+
+use crate::cause::Losses;
+use crate::core::recycler::Recycler;
+use crate::operation::Part;
+use crate::recycling;
+use crate::stats::{ClosedBy, FromRank, Outcome};
+use crate::time::Time;
+use crate::timeout::{Ended, Policy, Stage};
+use crate::values::Values;
+
+use super::{Buffers, Operation, Waiting};
+
+impl Operation {
+    /// Ends the operation because `bound` passed or nothing is outstanding. None if it had ended. Closed
+    /// slots may still be sent, unless the outbox was told to abandon them.
+    pub(in crate::core) fn end(
+        &mut self,
+        rank: u16,
+        now: Time,
+        bound: Option<ClosedBy>,
+        recycler: Option<&mut Recycler>,
+        timeouts: &mut dyn Policy,
+    ) -> Option<(Outcome, Values, Buffers)> {
+        let Waiting {
+            reduce,
+            collect,
+            shard_duration,
+        } = self.waiting.take()?;
+        if let Some(recycler) = recycler {
+            let ended = recycling::Ended {
+                id: self.id,
+                layout: &self.layout,
+                coding: self.coding,
+                own: self.bucket.own(),
+                result: self.bucket.result(),
+                t_b: self.bounds.t_b,
+                lapsed: reduce.is_lapsed(),
+                rounding: reduce.rounding(),
+                known: &|owner, slot| collect.known(owner, slot),
+            };
+            recycler.ledger.operation_ended(&ended, now);
+            if !reduce.is_lapsed() && reduce.open() == 0 {
+                let shard = self.bucket.aggregates(self.layout.shard(rank));
+                let counted = |slot, rank| reduce.counts(slot, rank);
+                let bucket = (&self.layout, self.coding);
+                recycler.store.keep(self.id, bucket, shard, counted);
+            }
+        }
+        self.outbox.stop_scatter(now);
+        self.outbox.release();
+        let unsent = self.outbox.unsent();
+        let mut result = (self.bucket).end(unsent.map(|slot| self.layout.slot(rank, slot)));
+        let missing = collect.zero_missing(&self.layout, rank, &mut result);
+        if self.part == Part::Scatter {
+            let shard = self.layout.shard(rank);
+            for others in [0..shard.start, shard.end..self.layout.len()] {
+                if let Some(values) = result.get_mut(others) {
+                    values.fill(0.0);
+                }
+            }
+        }
+        let duration = now.since(self.started);
+        let closed_by = match (bound, missing.slots) {
+            (Some(ClosedBy::Deadline), _) => ClosedBy::Deadline,
+            (_, 0) => reduce.closed_by(),
+            (bound, _) => reduce.closed_by().max(bound.unwrap_or(ClosedBy::KnownLoss)),
+        };
+        let shard_duration = shard_duration.unwrap_or(duration);
+        let (scatter, gather) = (reduce.lost(), missing.causes);
+        let phases = *self.outbox.counters();
+        timeouts.ended(&Ended {
+            step: self.id.step,
+            bucket: self.id.bucket,
+            stages: [
+                Stage {
+                    after: shard_duration,
+                    closed_by: reduce.closed_by(),
+                    owed: reduce.owed(),
+                    missing: scatter,
+                },
+                Stage {
+                    after: duration,
+                    closed_by,
+                    owed: collect.owed(),
+                    missing: gather,
+                },
+            ],
+            never_sent: [phases.scatter.never_sent, phases.gather.never_sent],
+            overdue: &|rank| reduce.is_overdue(rank),
+        });
+        let arrived = |(other, contributions)| match other == rank {
+            true => FromRank::default(),
+            false => FromRank {
+                contributions,
+                aggregates: collect.came(other),
+            },
+        };
+        let outcome = Outcome {
+            id: self.id,
+            closed_by,
+            shard_closed_by: reduce.closed_by(),
+            duration,
+            shard_duration,
+            last: self.last,
+            t_s: self.bounds.t_s,
+            t_b: self.bounds.t_b,
+            contributions: reduce.histogram(),
+            layout: self.layout,
+            arrived: (0..).zip(reduce.came()).map(arrived).collect(),
+            missed_aggregates: missing.slots,
+            missed_values: missing.values,
+            incomplete_aggregates: collect.incomplete(),
+            suspected: Vec::new(),
+            newest_step: None,
+            coded_otherwise: self.coded_otherwise.count,
+            weights: Vec::new(),
+            owed: reduce.owed() + collect.owed(),
+            lost: Losses { scatter, gather },
+            cut: self.ways.take(),
+            phases,
+        };
+        Some((outcome, result, Buffers { reduce, collect }))
+    }
+}

@@ -1,0 +1,370 @@
+//! One AllReduce at one rank: both phases, from its start until its last packet is sent.
+
+mod end;
+mod receive;
+mod transmit;
+
+use std::time::Duration;
+
+use crate::cause::{Phase, SlotGone, Ways};
+use crate::codec::Coding;
+use crate::config::Config;
+use crate::layout::Layout;
+use crate::operation::{OperationId, Part, Piece};
+use crate::rotation::Rotations;
+use crate::stats::{ClosedBy, LastPackets, Phases};
+use crate::time::Time;
+use crate::timeout::Bounds;
+use crate::trace::{Happened, Timer};
+use crate::values::{Bucket, Spare, Values};
+
+use super::collect::Collect;
+use super::outbox::{Held, Outbox};
+use super::overtaking::{DelayedNotices, Notice};
+use super::reduce::{Closed, Reduce};
+use super::tracer::Tracer;
+use super::waits::Waits;
+
+use receive::CodedOtherwise;
+pub(super) use receive::Received;
+pub(super) use transmit::Outgoing;
+
+/// An operation that was started and has not sent its last packet.
+pub(super) struct Operation {
+    pub(super) id: OperationId,
+    pub(super) layout: Layout,
+    part: Part,
+    /// Maximum of the contribution count in its aggregates: one less than the ranks if this rank's input was
+    /// incomplete.
+    most: u16,
+    coding: Coding,
+    pub(super) started: Time,
+    /// See [`Members::operation_starts`](super::members::Members::operation_starts).
+    pub(super) number: u32,
+    bounds: Bounds,
+    flush_at: Time,
+    flushed: bool,
+    /// By stage: when the time for missing packets ends, once every rank's last packets have begun to arrive.
+    early_at: [Option<Time>; 2],
+    pub(super) deadline: Time,
+    bucket: Bucket,
+    outbox: Outbox,
+    ways: Ways,
+    waits: Waits,
+    last: LastPackets,
+    coded_otherwise: CodedOtherwise,
+    delayed: DelayedNotices,
+    /// None after the operation has ended. Unsent aggregates are in `bucket`.
+    waiting: Option<Waiting>,
+}
+
+/// Records that a slot of the own shard closed.
+fn record_closed(tracer: &mut Tracer, now: Time, id: OperationId, closed: &Closed) {
+    tracer.record(now, id, || Happened::SlotClosed {
+        slot: closed.slot,
+        contributions: closed.contributions,
+        by: closed.by,
+    });
+}
+
+/// The state that an operation needs until it ends.
+struct Waiting {
+    reduce: Reduce,
+    collect: Collect,
+    shard_duration: Option<Duration>,
+}
+
+impl Waiting {
+    /// True if packets overtake each other that senders expect to stay in order.
+    fn learned_reordering(&self) -> bool {
+        self.reduce.order.is_learned() || self.collect.order.is_learned()
+    }
+
+    /// Gives up what is outstanding of the packets that are all sent.
+    fn noticed(&mut self, Notice { source, gather }: Notice) {
+        self.reduce.give_up(source);
+        if gather {
+            self.collect.give_up(source);
+        }
+    }
+
+    /// Notes that a switch reported a slot as dropped. Returns false if the slot is here or the loss was
+    /// known.
+    fn slot_gone(&mut self, gone: &SlotGone, last: bool) -> bool {
+        match gone.phase {
+            Phase::Scatter => self.reduce.cut(gone.source, (gone.slot, last), gone.cause),
+            Phase::Gather => {
+                self.reduce.sent_after(gone.source);
+                if last {
+                    self.collect.ending(gone.owner);
+                }
+                self.collect.cut(gone.owner, gone.slot, gone.cause)
+            }
+        }
+    }
+}
+
+/// The phases' buffers, which are passed from one operation to the next.
+#[derive(Default)]
+pub(super) struct Buffers {
+    pub(super) reduce: Reduce,
+    pub(super) collect: Collect,
+}
+
+impl Operation {
+    pub(super) fn new(
+        config: &Config,
+        (id, Piece { part, lacks }): (OperationId, Piece),
+        own: Values,
+        (mut buffers, spare): (Buffers, Spare),
+        (number, incast, bounds): (u32, u16, Bounds),
+        now: Time,
+    ) -> Self {
+        let layout = Layout::new(own.len(), config.ranks, config.slot_len());
+        let who = (config.rank, config.ranks);
+        let rotations = Rotations::new(config.seed, id);
+        let stored = own.is_stored();
+        buffers
+            .reduce
+            .reset(&layout, part, who, config, stored, rotations);
+        buffers.collect.reset(&layout, part, who, config);
+        let mut operation = Self {
+            id,
+            layout,
+            part,
+            most: config.ranks - u16::from(lacks),
+            coding: config.coding,
+            started: now,
+            number,
+            bounds,
+            flush_at: now + bounds.t_s,
+            flushed: false,
+            early_at: [None; 2],
+            deadline: now + bounds.t_b,
+            outbox: Outbox::new(config, &layout, (id, part), (incast, bounds), now),
+            waits: Waits::new(config.ranks, now, bounds.t_b),
+            ways: Ways::default(),
+            last: LastPackets::default(),
+            coded_otherwise: CodedOtherwise::new(config.ranks),
+            delayed: DelayedNotices::new(config.ranks),
+            bucket: Bucket::new(
+                own,
+                layout.shard(config.rank),
+                config.recycling.is_some(),
+                spare,
+            ),
+            waiting: Some(Waiting {
+                reduce: buffers.reduce,
+                collect: buffers.collect,
+                shard_duration: None,
+            }),
+        };
+        if part == Part::Gather {
+            operation.give(config, now);
+        }
+        operation
+    }
+
+    /// Makes this rank's given shard, rounded as others will read it, ready to send.
+    fn give(&mut self, config: &Config, now: Time) {
+        let Config { rank, ranks, .. } = *config;
+        let shard = self.layout.shard(rank);
+        if let Some(given) = self.bucket.own_mut().get_mut(shard.clone()) {
+            config.element.round(given);
+        }
+        self.bucket.close(shard);
+        for slot in 0..self.layout.slots(rank) {
+            let given = Closed {
+                slot,
+                contributions: ranks,
+                by: ClosedBy::Complete,
+            };
+            self.outbox.push(given, now);
+        }
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    pub(super) fn counters(&self) -> &Phases {
+        self.outbox.counters()
+    }
+
+    /// Gives up this rank's shard, because all others are too far ahead to wait for it or to use its
+    /// contributions. The shard becomes zero, nothing is sent, and the others' aggregates are still accepted.
+    pub(super) fn lapse(&mut self, rank: u16, now: Time) {
+        self.outbox.abandon(now);
+        if let Some(waiting) = &mut self.waiting {
+            waiting.reduce.lapse();
+            let shard = self.layout.shard(rank);
+            if let Some(values) = self.bucket.result_mut().get_mut(shard) {
+                values.fill(0.0);
+            }
+        }
+    }
+
+    /// Lets as many `later` packets overtake one before it counts as lost.
+    pub(super) fn tolerate(&mut self, later: u32) {
+        if let Some(Waiting {
+            reduce, collect, ..
+        }) = &mut self.waiting
+        {
+            reduce.order.tolerate(later);
+            collect.order.tolerate(later);
+        }
+    }
+
+    /// Notes a packet of a later step from `source`: it has sent all of this operation.
+    pub(super) fn source_is_past(&mut self, source: u16) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.reduce.sent_after(source);
+            waiting.collect.sent_after(source);
+        }
+    }
+
+    /// Notes that `source` has sent all of this operation.
+    pub(super) fn give_up(&mut self, source: u16) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.reduce.give_up(source);
+            waiting.collect.give_up(source);
+        }
+    }
+
+    /// Gives up `source` because it was silent for too long.
+    pub(super) fn give_up_silent(&mut self, source: u16) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.reduce.give_up_silent(source);
+            waiting.collect.give_up_silent(source);
+        }
+    }
+
+    /// Closes slots with nothing outstanding. Returns true if nothing else is outstanding either.
+    pub(super) fn settle(&mut self, now: Time, tracer: &mut Tracer) -> bool {
+        let Some(Waiting {
+            reduce,
+            collect,
+            shard_duration,
+        }) = &mut self.waiting
+        else {
+            return false;
+        };
+        let (id, part, outbox) = (self.id, self.part, &mut self.outbox);
+        reduce.close_ready(&self.layout, &mut self.bucket, |closed| {
+            record_closed(tracer, now, id, &closed);
+            if part == Part::Whole {
+                outbox.push(closed, now);
+            }
+        });
+        if reduce.open() > 0 {
+            if reduce.is_ending() {
+                self.arm(Phase::Scatter, now);
+            }
+            return false;
+        }
+        shard_duration.get_or_insert(now.since(self.started));
+        if part == Part::Scatter {
+            // The next step waits until the link is free.
+            return self.outbox.scatter_is_out();
+        }
+        if collect.awaited() > 0 {
+            if collect.is_ending() {
+                self.arm(Phase::Gather, now);
+            }
+            return false;
+        }
+        true
+    }
+
+    /// Starts t_C for a stage: every rank's last packets have begun to arrive.
+    fn arm(&mut self, stage: Phase, now: Time) {
+        if let Some(grace) = self.bounds.grace[stage as usize] {
+            self.early_at[stage as usize].get_or_insert(now + grace);
+        }
+    }
+
+    /// Handles passed timers other than t_B: a delayed notice takes effect; a bound closes this rank's shard with
+    /// the contributions that arrived. Returns true if the operation ends.
+    pub(super) fn expire(&mut self, now: Time, tracer: &mut Tracer) -> bool {
+        while let Some(notice) = self.delayed.take(now) {
+            if let Some(waiting) = &mut self.waiting {
+                waiting.noticed(notice);
+            }
+        }
+        let id = self.id;
+        let mut passed = |timer| tracer.record(now, id, || Happened::Timer { timer });
+        let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        if !self.flushed && self.flush_at <= now {
+            self.flushed = true;
+            self.early_at[Phase::Scatter as usize] = None;
+            self.outbox.stop_scatter(now);
+            passed(Timer::Flush);
+            self.close_shard(now, ClosedBy::Flush, tracer);
+        } else if is_due(self.early_at[Phase::Scatter as usize]) {
+            self.early_at[Phase::Scatter as usize] = None;
+            passed(Timer::EarlyScatter);
+            self.close_shard(now, ClosedBy::Early, tracer);
+        }
+        let closed = (self.waiting.as_ref()).is_some_and(|waiting| waiting.reduce.open() == 0);
+        let early = closed && is_due(self.early_at[Phase::Gather as usize]);
+        if early {
+            let timer = Timer::EarlyGather;
+            tracer.record(now, id, || Happened::Timer { timer });
+        }
+        early
+    }
+
+    /// Closes the open slots of this rank's shard with the contributions that arrived.
+    pub(super) fn close_shard(&mut self, now: Time, bound: ClosedBy, tracer: &mut Tracer) {
+        let (id, part) = (self.id, self.part);
+        if let Some(Waiting { reduce, .. }) = &mut self.waiting {
+            let (layout, bucket, outbox) = (&self.layout, &mut self.bucket, &mut self.outbox);
+            reduce.flush(layout, bucket, bound, |closed| {
+                record_closed(tracer, now, id, &closed);
+                if part == Part::Whole {
+                    outbox.push(closed, now);
+                }
+            });
+        }
+    }
+
+    /// When [`Operation::expire`] or the end is due.
+    pub(super) fn due(&self) -> Time {
+        if !self.is_waiting() {
+            return self.deadline;
+        }
+        let flush = (!self.flushed).then_some(self.flush_at);
+        let early = self.early_at.into_iter().flatten();
+        let timers = early.chain(flush).chain(self.delayed.due());
+        timers.fold(self.deadline, Time::min)
+    }
+
+    pub(super) fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    pub(super) fn outbox_mut(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    /// True if nothing is left to receive or to send.
+    pub(super) fn is_over(&self) -> bool {
+        self.waiting.is_none() && self.outbox.is_empty()
+    }
+
+    /// After the end, drops packets to ranks that have had no room for long.
+    pub(super) fn abandon_stalled(&mut self, now: Time) {
+        if self.waiting.is_none() && self.outbox.held() == Some(Held::Stalled) {
+            self.outbox.abandon(now);
+        }
+    }
+
+    pub(super) fn part(&self) -> Part {
+        self.part
+    }
+
+    /// The counters and the memory of an operation that is over.
+    pub(super) fn into_remains(self) -> (Phases, Spare) {
+        (*self.outbox.counters(), self.bucket.into_spare())
+    }
+}

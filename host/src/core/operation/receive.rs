@@ -1,0 +1,188 @@
+//! Packets that an operation receives.
+
+use ultima_wire::{Feedback, Header, Kind};
+
+use crate::bits::Bits;
+use crate::cause::{Cause, SlotGone};
+use crate::config::Config;
+use crate::core::early::count;
+use crate::core::overtaking::Notice;
+use crate::core::packet::{self, Payload};
+use crate::core::reduce::Acceptance;
+use crate::operation::Part;
+use crate::stats::{PhaseCounters, Rejection};
+use crate::time::Time;
+use crate::trace::Fate;
+
+use super::Operation;
+
+/// The fate of a received packet.
+pub(in crate::core) struct Received {
+    pub(in crate::core) fate: Fate,
+    /// A loss that it reports, if new.
+    pub(in crate::core) gone: Option<SlotGone>,
+}
+
+impl From<Fate> for Received {
+    fn from(fate: Fate) -> Self {
+        Self { fate, gone: None }
+    }
+}
+
+impl From<Acceptance> for Fate {
+    fn from(acceptance: Acceptance) -> Self {
+        match acceptance {
+            Acceptance::InTime => Fate::InTime,
+            Acceptance::Late => Fate::Late,
+            Acceptance::Duplicate => Fate::Duplicate,
+        }
+    }
+}
+
+/// Ranks whose values were coded differently from this rank's.
+pub(super) struct CodedOtherwise {
+    ranks: u16,
+    /// Allocated at the first one.
+    heard: Bits,
+    pub(super) count: u16,
+}
+
+impl CodedOtherwise {
+    pub(super) fn new(ranks: u16) -> Self {
+        Self {
+            ranks,
+            heard: Bits::default(),
+            count: 0,
+        }
+    }
+
+    fn note(&mut self, source: u16) {
+        if self.count == 0 {
+            self.heard.reset(self.ranks.into());
+        }
+        self.count += u16::from(self.heard.insert(source.into()));
+    }
+}
+
+impl Operation {
+    /// Checks a packet that arrived at `arrival` against the bucket's layout, and gives it to its phase. A
+    /// rejected packet changes nothing.
+    pub(in crate::core) fn receive(
+        &mut self,
+        arrival: Time,
+        config: &Config,
+        header: &Header,
+        payload: Payload<'_>,
+    ) -> Result<Received, Rejection> {
+        if header.kind == Kind::Feedback {
+            // Without its payload it says nothing.
+            let Some(feedback) = Feedback::parse(payload.bytes()) else {
+                return Ok(Fate::Heard.into());
+            };
+            self.waits
+                .advertised(header.source, arrival + feedback.wait.into());
+            if !feedback.notice {
+                return Ok(Fate::Heard.into());
+            }
+        }
+        let Some(waiting) = &mut self.waiting else {
+            count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
+                phase.late += n
+            });
+            return Ok(match header.kind {
+                Kind::Feedback => Fate::Heard.into(),
+                _ => Fate::Late.into(),
+            });
+        };
+        let source = header.source;
+        if header.kind != Kind::Feedback {
+            let checked = packet::check(config, (&self.layout, self.coding), header, payload);
+            if checked == Err(Rejection::Coding) {
+                self.coded_otherwise.note(source);
+            }
+            checked?;
+            match (self.part, header.kind) {
+                (Part::Whole, _)
+                | (Part::Scatter, Kind::Scatter)
+                | (Part::Gather, Kind::Gather) => {}
+                _ => return Err(Rejection::Part),
+            }
+            if self.bucket.is_stored() && !payload.is_whole() {
+                return Err(Rejection::Length);
+            }
+            if let Some(cause) = packet::cause_of(header.switch_flags) {
+                let gone = packet::slot_gone(header, self.id, cause);
+                count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
+                    phase.cut += n
+                });
+                let news = waiting.slot_gone(&gone, header.host_flags.last);
+                if news {
+                    self.ways.count(&gone);
+                }
+                return Ok(Received {
+                    fate: match cause {
+                        Cause::Late => Fate::CutLate,
+                        _ => Fate::CutTrimmed,
+                    },
+                    gone: news.then_some(gone),
+                });
+            }
+        }
+        let last = header.host_flags.last;
+        let acceptance = match header.kind {
+            Kind::Scatter => {
+                let (slot, bucket) = ((header.slot, last), &mut self.bucket);
+                (waiting.reduce).contribute(&self.layout, source, slot, payload, bucket)
+            }
+            Kind::Gather => {
+                waiting.reduce.sent_after(source);
+                let collect = &mut waiting.collect;
+                if last {
+                    collect.ending(source);
+                }
+                let counted = packet::counts_us(config, header, payload);
+                let aggregate = (header.slot, header.contributions, counted);
+                let result = self.bucket.result_mut();
+                collect.store(&self.layout, source, aggregate, payload, result)
+            }
+            _ => {
+                let notice = Notice {
+                    source,
+                    gather: last,
+                };
+                match waiting.learned_reordering() {
+                    true => self
+                        .delayed
+                        .add(arrival + self.bounds.notice_spacing(), notice),
+                    false => waiting.noticed(notice),
+                }
+                return Ok(Fate::Heard.into());
+            }
+        };
+        if acceptance == Acceptance::InTime {
+            let came = Some(arrival.since(self.started));
+            match header.kind {
+                Kind::Scatter => {
+                    let last = &mut self.last;
+                    if last.contribution_from != Some(source) {
+                        last.others_came = last.contribution_came;
+                        last.contribution_from = Some(source);
+                    }
+                    last.contribution_came = came;
+                }
+                _ => self.last.aggregate_came = came,
+            }
+        }
+        count(
+            header.kind,
+            self.outbox.counters_mut(),
+            1,
+            |phase: &mut PhaseCounters, n| match acceptance {
+                Acceptance::InTime => phase.in_time += n,
+                Acceptance::Late => phase.late += n,
+                Acceptance::Duplicate => phase.duplicates += n,
+            },
+        );
+        Ok(Fate::from(acceptance).into())
+    }
+}

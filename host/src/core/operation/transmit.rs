@@ -1,0 +1,122 @@
+//! Packets that an operation sends.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use ultima_wire::Kind;
+
+use crate::cause::Phase;
+use crate::codec::Coding;
+use crate::core::Destination;
+use crate::core::batch::InCore;
+use crate::core::credit::Credit;
+use crate::core::outbox::Packet;
+use crate::core::reduce::Reduce;
+use crate::element::Element;
+use crate::time::Time;
+use crate::timeout::Policy;
+
+use super::Operation;
+
+/// A packet and its contents.
+pub(in crate::core) struct Outgoing<'a> {
+    pub(in crate::core) packet: Packet,
+    /// None if values are only counted.
+    pub(in crate::core) values: Option<&'a [f32]>,
+    /// The place of its values in the bucket.
+    pub(in crate::core) range: Range<usize>,
+    pub(in crate::core) coding: Coding,
+    /// The ranks that its aggregate counts. None after the operation has ended.
+    pub(in crate::core) reduce: Option<&'a Reduce>,
+    /// Slots of the owner's shard.
+    pub(in crate::core) slots: u32,
+    /// How long its receivers will still wait for it.
+    pub(in crate::core) budget: Duration,
+    /// How long this rank will still wait.
+    pub(in crate::core) remaining: Duration,
+    /// This rank's t_C; zero for none.
+    pub(in crate::core) t_c: Duration,
+}
+
+impl Operation {
+    /// The next packet to send.
+    pub(in crate::core) fn transmit(
+        &mut self,
+        now: Time,
+        timeouts: &mut dyn Policy,
+        credit: &mut Credit,
+    ) -> Option<Outgoing<'_>> {
+        let mut packet = self.outbox.next(&self.layout, now, credit)?;
+        if packet.kind == Kind::Gather {
+            packet.contributions = packet.contributions.min(self.most);
+        }
+        if packet.kind == Kind::Scatter && self.outbox.scatter_is_out() {
+            self.last.contribution_sent = Some(now.since(self.started));
+        }
+        let bucket = self.id.bucket;
+        let stage = match packet.kind {
+            Kind::Scatter => Phase::Scatter,
+            Kind::Feedback if !packet.last => Phase::Scatter,
+            _ => Phase::Gather,
+        };
+        if packet.kind != Kind::Feedback {
+            timeouts.passed(bucket, stage, None, now.since(self.started), 1);
+        }
+        let range = match packet.kind {
+            Kind::Feedback => 0..0,
+            _ => self.layout.slot(packet.owner, packet.slot),
+        };
+        Some(Outgoing {
+            coding: self.coding,
+            values: match packet.kind {
+                Kind::Gather => self.bucket.aggregates(range.clone()),
+                _ => self.bucket.own().get(range.clone()),
+            },
+            range,
+            reduce: self.waiting.as_ref().map(|waiting| &waiting.reduce),
+            slots: self.layout.slots(packet.owner),
+            budget: self.waits.until(packet.to).since(now),
+            remaining: self.deadline.since(now),
+            t_c: timeouts.t_c(bucket, stage),
+            packet,
+        })
+    }
+
+    /// The values of a packet in a batch.
+    pub(in crate::core) fn values(&self, values: &InCore) -> Option<&[f32]> {
+        match values.aggregates {
+            true => self.bucket.aggregates(values.range.clone()),
+            false => self.bucket.own().get(values.range.clone()),
+        }
+    }
+
+    /// Bytes of the longest slot of `rank`'s shard.
+    pub(in crate::core) fn longest_slot(&self, rank: u16, element: Element) -> usize {
+        match self.layout.slots(rank) {
+            0 => 0,
+            _ => self.layout.slot(rank, 0).len() * element.size(),
+        }
+    }
+
+    /// A FEEDBACK that is not a notice.
+    pub(in crate::core) fn feedback(&self, rank: u16, to: Destination, now: Time) -> Outgoing<'_> {
+        Outgoing {
+            packet: Packet {
+                kind: Kind::Feedback,
+                owner: rank,
+                slot: 0,
+                contributions: 0,
+                last: false,
+                to,
+            },
+            range: 0..0,
+            coding: self.coding,
+            values: None,
+            reduce: None,
+            slots: self.layout.slots(rank),
+            budget: self.waits.until(to).since(now),
+            remaining: self.deadline.since(now),
+            t_c: Duration::ZERO,
+        }
+    }
+}

@@ -170,6 +170,12 @@ mod tests {
         assert!(with(|c| c.coding = Coding::Identity).contains("coding none"));
         let recycles = with(|c| c.recycling = Some(Recycling { keep: 5 }));
         assert!(recycles.contains("recycling for 5 steps, rank 0 has off"));
+        // An earlier version, of another coding: the version is the reason.
+        let mut earlier = of(&config(), Some(7));
+        earlier.0.insert("protocol".to_owned(), "1.1".to_owned());
+        let refusal = zero.check(2, &earlier).unwrap_err().to_string();
+        let versions = format!("protocol 1.1, rank 0 has {VERSION}.{RENDEZVOUS_VERSION}");
+        assert!(refusal.contains(&versions), "{refusal}");
     }
 
     #[test]

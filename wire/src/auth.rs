@@ -260,6 +260,25 @@ mod tests {
         assert_eq!(digests.len(), 100);
     }
 
+    /// A digest of bytes that a member chose must never be the tag of a header.
+    #[test]
+    fn a_digest_of_what_a_tag_covers_is_not_the_tag() {
+        let mut header = Header::new(Kind::Scatter, 7, 1, 2, 3);
+        header.seal(&mut sealer(), b"payload");
+        let sealed = datagram(&header, b"payload");
+        let auth = header.auth.expect("sealed");
+        // The digest and the header as sent, and each alone, cover what the tag covers: no other field is set.
+        let digest = auth.payload_digest.to_be_bytes();
+        let fields = &sealed[..HEADER_LEN];
+        for values in [[&digest, fields].concat(), fields.to_vec(), digest.to_vec()] {
+            let forged = sealer().digest(&values);
+            assert_ne!(forged, auth.tag);
+            assert_ne!(forged, sealer().tagger.hash(&values));
+        }
+        // They are what the tag covers.
+        assert_eq!(sealer().tagger.hash(&[&digest, fields].concat()), auth.tag);
+    }
+
     #[test]
     fn datagrams_are_sealed_where_they_lie() {
         let payload = b"payload";

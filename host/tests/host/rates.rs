@@ -1,6 +1,6 @@
 //! Rates, incast and turns, between cores.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::common::*;
 use ultima_host::{
     Coding, Config, Exact, GatherStart, IncastPolicy, OperationId, Pacing, RatePolicy,
 };
-use ultima_wire::{Header, Kind, Ticks};
+use ultima_wire::{Header, Key, Kind, Ticks};
 
 const RANKS: u16 = 6;
 const SLOT: usize = 16;
@@ -87,6 +87,61 @@ fn late_and_lost_packets_leave_the_rate_alone() {
     network.faults = lossy(0.2, 1);
     network.allreduce(ID, &powers(RANKS, usize::from(RANKS) * SLOTS * SLOT));
     assert!(network.cores.iter().all(|core| core.rate() == Some(RATE)));
+}
+
+/// An attacker without the key sets TRIMMED, which switches write, in headers of operations that have ended. Neither the rate
+/// nor the time of an operation changes.
+#[test]
+fn replayed_headers_of_ended_operations_leave_the_rate_alone() {
+    for key in [None, Some(Key([7; 16]))] {
+        let config = Config {
+            key,
+            ..paced(RatePolicy::InBand)
+        };
+        let run = |attacked: bool| {
+            let mut network = Network::new(&config);
+            network.switch = Some(full_at(&[]));
+            let buckets = powers(RANKS, usize::from(RANKS) * SLOTS * SLOT);
+            let (seen, replayed) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(0)));
+            let (all, count) = (seen.clone(), replayed.clone());
+            network.attacker = Some(Box::new(move |datagram, to| {
+                let (mut header, _) = Header::parse(datagram).expect("a core sent it");
+                let mut all = all.borrow_mut();
+                if header.step == 0 {
+                    header.switch_flags.trimmed = true;
+                    let mut trimmed = vec![0; header.len()];
+                    header.emit(&mut trimmed);
+                    all.push((to, trimmed));
+                    return Vec::new();
+                }
+                if !attacked {
+                    return Vec::new();
+                }
+                let at = count.replace(count.get() + 1);
+                let of_receiver = all.iter().filter(|(receiver, _)| *receiver == to);
+                of_receiver
+                    .map(|(_, old)| old.clone())
+                    .cycle()
+                    .skip(at % 97)
+                    .take(2)
+                    .collect()
+            }));
+            let durations: Vec<Vec<Duration>> = (0..3)
+                .map(|step| {
+                    let id = OperationId { step, bucket: 0 };
+                    let outcomes = network.allreduce(id, &buckets);
+                    outcomes
+                        .iter()
+                        .map(|(outcome, _)| outcome.duration)
+                        .collect()
+                })
+                .collect();
+            assert_eq!(replayed.get() > 5000, attacked);
+            assert!(network.cores.iter().all(|core| core.rate() == Some(RATE)));
+            durations
+        };
+        assert_eq!(run(true), run(false), "{key:?}");
+    }
 }
 
 /// TIMELY's samples: one answer per source and interval, and none if the rate does not use them.

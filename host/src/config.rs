@@ -17,7 +17,7 @@ use crate::timeout::Timeouts;
 /// The longest UDP payload over IPv4.
 const MAX_DATAGRAM: usize = 65_507;
 
-/// A rank's configuration. Only `rank` and `colocated` may differ between ranks.
+/// A rank's configuration. Only `rank`, `colocated` and `shared_memory` may differ between ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The job's id in its fabric.

@@ -166,7 +166,11 @@ impl Credit {
             let pause = FIRST_ASK.min(patience / (1 << ASKS));
             Blocked {
                 since: now,
-                ask_at: now + pause,
+                // Without a window no grant is on its way.
+                ask_at: match receiver.window {
+                    0 => now,
+                    _ => now + pause,
+                },
                 pause,
             }
         });

@@ -358,8 +358,9 @@ fn read_offer(connection: &OwnedFd) -> nix::Result<(Offer, OwnedFd)> {
     for control in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(files) = control {
             // SAFETY: received just now, and owned by nothing else.
-            let mut files = (files.into_iter()).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-            file = files.next();
+            let files = (files.into_iter()).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+            // All are owned, and closed but for the first.
+            file = files.collect::<Vec<_>>().into_iter().next();
         }
     }
     let len = message.bytes;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
 
@@ -117,6 +117,7 @@ impl Connections {
                 longest: Box::pin(sleep(FIRST_REQUEST)),
                 ended,
             }),
+            _server: None,
             _place: Place {
                 connections: self.clone(),
                 serial,
@@ -159,6 +160,8 @@ pub struct Connection {
     peer: Peer,
     /// None after the first request.
     silence: Option<Silence>,
+    /// Dropped with the connection.
+    _server: Option<mpsc::Sender<Infallible>>,
     _place: Place,
 }
 
@@ -180,6 +183,14 @@ impl Drop for Place {
 }
 
 impl Connection {
+    /// Keeps a sender of the server that has the connection, which shows that until it is closed.
+    pub fn of_server(self, server: mpsc::Sender<Infallible>) -> Self {
+        Connection {
+            _server: Some(server),
+            ..self
+        }
+    }
+
     /// Fails when the connection has been silent for too long.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         if self.peer.has_asked.load(Ordering::Relaxed) {

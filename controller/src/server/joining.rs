@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tracing::Span;
 use ultima_api::v1::membership_event::Kind;
@@ -118,17 +118,30 @@ impl Controller {
             }
             match self.renew_next_epoch(name, who.0) {
                 Some(known) => self.until_replaced(&known, rest()).await,
-                None => match begin_next_epoch(self, name, who.0).await {
-                    Err(JobRequestError::Changing { .. }) => {
-                        let is_over = |registry: &Registry| {
-                            registry.named(name).map_or(true, |now| {
-                                now.change.is_none() && registry.next_of(now.job.id).is_none()
-                            })
-                        };
-                        self.wait(rest(), is_over).await;
+                None => {
+                    let pause = self.registry().named(name)?.pause_before_next_epoch();
+                    if pause > rest() {
+                        return Err(JobRequestError::NotReady {
+                            name: name.to_owned(),
+                            missing: format!(
+                                "the next epoch begins in {} s, because members left often",
+                                pause.as_secs() + 1
+                            ),
+                        });
                     }
-                    begun => begun?,
-                },
+                    sleep(pause).await;
+                    match begin_next_epoch(self, name, who.0).await {
+                        Err(JobRequestError::Changing { .. }) => {
+                            let is_over = |registry: &Registry| {
+                                registry.named(name).map_or(true, |now| {
+                                    now.change.is_none() && registry.next_of(now.job.id).is_none()
+                                })
+                            };
+                            self.wait(rest(), is_over).await;
+                        }
+                        begun => begun?,
+                    }
+                }
             }
         }
     }

@@ -8,10 +8,11 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, ready as is_ready};
 use std::time::Duration;
 
-use futures_util::stream::{Stream, StreamExt as _, pending, unfold};
+use futures_util::future::ready;
+use futures_util::stream::{Stream, StreamExt as _, once, unfold};
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, watch};
@@ -172,19 +173,24 @@ impl Listener {
         let mut running = JoinSet::new();
         let mut begin = |server: &mut Server| {
             let (connections, incoming) = mpsc::channel(1);
+            let (in_use, mut all_closed) = mpsc::channel::<Infallible>(1);
             // A server whose stream ends closes its connections.
-            let incoming = ReceiverStream::new(incoming).chain(pending());
+            let until_closed = once(async move { all_closed.recv().await });
+            let incoming = ReceiverStream::new(incoming)
+                .chain(until_closed.filter_map(|_: Option<Infallible>| ready(None)));
             let mut stopped = stop.subscribe();
             let router = server.add_routes(routes.clone());
+            // The servers of earlier certificates, without a connection.
+            while running.try_join_next().is_some() {}
             running.spawn(router.serve_with_incoming_shutdown(incoming, async move {
                 let _ = stopped.changed().await;
             }));
-            connections
+            (connections, in_use)
         };
         let (accept, _file): (Accept, _) = match self.socket {
             Socket::Tcp(listener) => {
                 let accept = move |context: &mut Context<'_>| {
-                    let (stream, from) = ready!(listener.poll_accept(context))?;
+                    let (stream, from) = is_ready!(listener.poll_accept(context))?;
                     // The server's own option of this name applies only to listeners that it
                     // binds itself.
                     // It fails if the client is gone, which the first read reports.
@@ -196,7 +202,7 @@ impl Listener {
             }
             Socket::Unix(listener, file) => {
                 let accept = move |context: &mut Context<'_>| {
-                    let (stream, _) = ready!(listener.poll_accept(context))?;
+                    let (stream, _) = is_ready!(listener.poll_accept(context))?;
                     let stream: Box<dyn Io> = Box::new(stream);
                     Poll::Ready(Ok((stream, None)))
                 };
@@ -215,12 +221,14 @@ impl Listener {
                 server = begin(&mut secured.server);
             }
             let Some(connection) = connection else { break };
+            let (connections, in_use) = &server;
+            let connection = connection.map(|it| it.of_server(in_use.clone()));
             // It fails if the server has panicked.
-            if server.send(connection).await.is_err() {
+            if connections.send(connection).await.is_err() {
                 break;
             }
         }
-        drop((incoming, stop));
+        drop((incoming, server, stop));
         while running.join_next().await.is_some() {}
     }
 }

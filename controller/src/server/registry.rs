@@ -169,6 +169,7 @@ impl Registry {
             job,
             plan,
             planned_at: SystemTime::now(),
+            begun: Instant::now(),
             // Members have joined an epoch that was ready.
             is_ready: !is_coming && seats.states().any(|seat| seat != Seat::Free),
             seats,

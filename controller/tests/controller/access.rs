@@ -20,7 +20,7 @@ use ultima_api::client::{self, Client, ClientError};
 use ultima_api::identity::{Identity, Role};
 use ultima_api::v1::leadership_client::LeadershipClient;
 use ultima_api::v1::{FILE_DESCRIPTOR_SET, GetStandingRequest, JoinResponse};
-use ultima_controller::server::{self, CALLS, CandidateHandle, Config, ServeError};
+use ultima_controller::server::{self, CALLS, CandidateHandle, Config, Handle, ServeError};
 use ultima_grpc::tls::{ClientTls, IdentityFiles, ServerTls};
 use ultima_planner::job::JobSpec;
 
@@ -121,6 +121,27 @@ async fn call(address: &str, tls: &ClientTls, path: &str) -> Code {
     }
 }
 
+const STAR: &str = include_str!("../../../topologies/star4.yaml");
+
+/// A controller of [`STAR`] on a free port of loopback.
+fn config(tls: Option<ServerTls>) -> Config {
+    Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        tls,
+        ..Target::of_run().config_for(STAR, "star.yaml")
+    }
+}
+
+/// Starts a controller with a switch.
+async fn serve(config: Config) -> (ChaosSwitch, Handle) {
+    let target = Target::of_run();
+    let switch = ChaosSwitch::start_as(target).await;
+    let text = STAR.replace("127.0.0.1:9559", &switch.address().to_string());
+    let fabric = target.fabric(&text, "star.yaml");
+    let handle = server::serve(Config { fabric, ..config }).await;
+    (switch, handle.unwrap())
+}
+
 /// A controller that stands by forever: its etcd does not answer.
 async fn standby(config: Config) -> Result<CandidateHandle, ServeError> {
     let store = group::cluster(vec!["127.0.0.1:1".into()], "ultima");
@@ -132,12 +153,7 @@ async fn standby(config: Config) -> Result<CandidateHandle, ServeError> {
 async fn certificates_are_replaced_while_the_controller_serves() {
     let [old, new] = [Authority::new(), Authority::new()];
     let tls = old.server();
-    let config = Config {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        tls: Some(tls.clone()),
-        ..Target::of_run().config_for(include_str!("../../../topologies/star4.yaml"), "star.yaml")
-    };
-    let handle = standby(config).await.unwrap();
+    let handle = standby(config(Some(tls.clone()))).await.unwrap();
     let address = handle.address().to_string();
     let [of_old, of_new] = [&old, &new].map(|it| it.holder(Role::Viewer, "v"));
     let connect = async |tls: &ClientTls| {
@@ -165,13 +181,8 @@ async fn certificates_are_replaced_while_the_controller_serves() {
 async fn every_role_makes_its_calls_and_no_others() {
     let calls = calls();
     let authority = Authority::new();
-    let config = Config {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        tls: Some(authority.server()),
-        ..Target::of_run().config_for(include_str!("../../../topologies/star4.yaml"), "star.yaml")
-    };
     // A standby: it refuses all calls that it may answer, and needs no switch.
-    let handle = standby(config).await.unwrap();
+    let handle = standby(config(Some(authority.server()))).await.unwrap();
     let address = handle.address().to_string();
     assert_eq!(calls.len(), CALLS.len(), "each call has one entry");
     for role in Role::ALL {
@@ -206,18 +217,11 @@ fn is_denied<T>(answer: Result<T, ClientError>) -> bool {
 #[tokio::test]
 async fn an_agent_acts_only_for_its_own_host() {
     let authority = Authority::new();
-    let target = Target::of_run();
-    let switch = ChaosSwitch::start_as(target).await;
-    let text = include_str!("../../../topologies/star4.yaml")
-        .replace("127.0.0.1:9559", &switch.address().to_string());
-    let handle = server::serve(Config {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        tls: Some(authority.server()),
+    let (_switch, handle) = serve(Config {
         jobs_per_client: Some(2),
-        ..target.config_for(&text, "star.yaml")
+        ..config(Some(authority.server()))
     })
-    .await
-    .unwrap();
+    .await;
     let address = handle.address().to_string();
     let connect = async |tls| Client::connect_with(&address, Some(tls)).await.unwrap();
     let operator = connect(authority.holder(Role::Operator, "a")).await;
@@ -260,7 +264,7 @@ async fn an_agent_acts_only_for_its_own_host() {
 async fn other_addresses_than_loopback_need_tls() {
     let config = |listen: &str| Config {
         listen: listen.parse().unwrap(),
-        ..Target::of_run().config_for(include_str!("../../../topologies/star4.yaml"), "star.yaml")
+        ..config(None)
     };
     for listen in [
         "0.0.0.0:0",
@@ -295,16 +299,7 @@ async fn other_addresses_than_loopback_need_tls() {
 /// Also a stranger that knows everything that the API shows.
 #[tokio::test]
 async fn a_member_cannot_attend_or_leave_as_another() {
-    let target = Target::of_run();
-    let switch = ChaosSwitch::start_as(target).await;
-    let text = include_str!("../../../topologies/star4.yaml")
-        .replace("127.0.0.1:9559", &switch.address().to_string());
-    let handle = server::serve(Config {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        ..target.config_for(&text, "star.yaml")
-    })
-    .await
-    .unwrap();
+    let (_switch, handle) = serve(config(None)).await;
     let client = Client::connect(&handle.address().to_string())
         .await
         .unwrap();
@@ -336,12 +331,7 @@ async fn a_member_cannot_attend_or_leave_as_another() {
 #[tokio::test]
 async fn metrics_are_for_operators_and_viewers() {
     let authority = Authority::new();
-    let config = Config {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        tls: Some(authority.server()),
-        ..Target::of_run().config_for(include_str!("../../../topologies/star4.yaml"), "star.yaml")
-    };
-    let handle = standby(config).await.unwrap();
+    let handle = standby(config(Some(authority.server()))).await.unwrap();
     let address = handle.address().to_string();
     for (role, expected) in [
         (Role::Operator, StatusCode::OK),

@@ -346,12 +346,6 @@ fn succeed<'r>(
 ) -> Result<(&'r Record, Vec<HostId>, Succession), JobRequestError> {
     let record = registry.named(name)?;
     let of = &record.job;
-    if let Some((grid, _)) = Line::of(name)
-        && (registry.iter()).any(|it| it.job.name != name && is_of(grid, &it.job.name))
-    {
-        let (name, grid) = (name.to_owned(), grid.to_owned());
-        return Err(JobRequestError::Grid { name, grid });
-    }
     let coming = registry.next_of(of.id).map(|next| next.job.epoch.0);
     let changing = record.change.as_ref().map(|_| of.epoch.0);
     if let Some(epoch) = coming.or(changing) {
@@ -364,6 +358,14 @@ fn succeed<'r>(
         reasons,
     } = want(registry, record)?;
     let from: Vec<HostId> = of.members.iter().map(|member| member.host).collect();
+    // Members of a grid do not change over to another epoch.
+    let changes = hosts != from || !stay.is_empty();
+    if let Some((grid, _)) = Line::of(name).filter(|_| changes)
+        && (registry.iter()).any(|it| it.job.name != name && is_of(grid, &it.job.name))
+    {
+        let (name, grid) = (name.to_owned(), grid.to_owned());
+        return Err(JobRequestError::Grid { name, grid });
+    }
     let free: BTreeSet<Rank> = record.seats.free().collect();
     // If a rank has several reasons the first counts.
     let reasons: BTreeMap<Rank, String> = reasons.into_iter().rev().collect();

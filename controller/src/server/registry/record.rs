@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use ultima_api::Line;
 use ultima_planner::fabric::{HostId, SwitchId};
-use ultima_planner::job::{Job, JobId, Rank, Refusal};
+use ultima_planner::job::{Epoch, Job, JobId, Rank, Refusal};
 use ultima_planner::ledger::Refitted;
 use ultima_planner::membership::{Change, Origin, Suspicion};
 use ultima_planner::moves::Planned;
@@ -15,7 +15,7 @@ use ultima_planner::routing::Routes;
 
 use crate::server::losses::Losses;
 use crate::server::sample::Sample;
-use crate::server::seats::Seats;
+use crate::server::seats::{Seat, Seats};
 use crate::server::tail_drops::TailDrops;
 
 /// One epoch of an installed job.
@@ -25,6 +25,8 @@ pub struct Record {
     pub plan: Arc<JobPlan>,
     /// When this controller began to desire the plan.
     pub planned_at: SystemTime,
+    /// When this controller took up the epoch.
+    pub begun: Instant,
     pub seats: Seats,
     /// True once all its switches have had all its entries: members may begin.
     pub is_ready: bool,
@@ -85,11 +87,24 @@ impl Record {
     }
 
     /// True if a member on a host gets a rank in another epoch only: all members have left, or the one that had it knows the
-    /// key. The rows and columns of a grid do not change one by one.
+    /// key. Members of a grid do not change over to another epoch, so its rows and columns get one only when they have none.
     pub fn may_rejoin(&self, host: HostId) -> bool {
         let (job, seats) = (&self.job, &self.seats);
-        (seats.all_left() || seats.is_vacated_on(host)) && Line::of(&job.name).is_none()
+        let changes_over = || seats.states().any(|seat| seat == Seat::Joined);
+        (seats.all_left() || seats.is_vacated_on(host))
+            && (Line::of(&job.name).is_none() || !changes_over())
     }
+
+    /// How long joins do not begin another epoch yet.
+    pub fn pause_before_next_epoch(&self) -> Duration {
+        pace(self.job.epoch).saturating_sub(self.begun.elapsed())
+    }
+}
+
+/// The shortest time between two epochs that joins begin: at first none that a member notices. With 16 bits for epochs, a
+/// member that joins and leaves again and again needs a month to use them up.
+fn pace(epoch: Epoch) -> Duration {
+    (Duration::from_millis(10) * u32::from(epoch.0)).min(Duration::from_secs(60))
 }
 
 /// A job's plan and the reasons why it is not better.
@@ -141,5 +156,17 @@ impl Standing {
             stays: record.stays.clone(),
             lingers: record.lingers.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joins_do_not_use_up_a_jobs_epochs_within_a_month() {
+        assert!(pace(Epoch(1)) <= Duration::from_millis(10));
+        let all: Duration = (1..u16::MAX).map(|epoch| pace(Epoch(epoch))).sum();
+        assert!(all > Duration::from_secs(30 * 86_400), "{all:?}");
     }
 }

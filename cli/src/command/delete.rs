@@ -2,19 +2,15 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 use ultima_console::input;
-use ultima_console::output::{self, Output};
-use ultima_console::units;
 use ultima_planner::job;
 
+use super::deletion::Options;
 use super::get::Kind;
 use super::job::delete;
-use super::wait::Bound;
 use crate::controller_address::ControllerAddress;
-use crate::document::{Deleted, OneOrAll};
 use crate::names;
 use crate::objects::Objects;
 use crate::runtime::run_beside;
@@ -34,11 +30,8 @@ pub struct Arguments {
     /// YAML file with the jobs to delete; `-` reads standard input. Repeatable
     #[arg(short, long = "file", value_name = "FILE", conflicts_with = "words")]
     files: Vec<PathBuf>,
-    /// Wait at most TIME, such as 10s, until disconnected switches have removed the jobs, too [default: do not wait]
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
-    wait: Option<Duration>,
     #[command(flatten)]
-    output: Output,
+    options: Options,
     #[command(flatten)]
     at: ControllerAddress,
 }
@@ -72,14 +65,10 @@ impl Arguments {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let bound = arguments.wait.map(Bound::from);
     let names = arguments.names()?;
     run_beside(async {
         let client = arguments.at.connect().await?;
-        let deleted = delete(&client, &names, bound).await?;
-        let text = deleted.iter().map(Deleted::text).collect();
-        let text = (arguments.output).print(&OneOrAll::of(deleted), || text)?;
-        output::print(&text)?;
+        delete(&client, &names, &arguments.options).await?;
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -1,12 +1,30 @@
 //! Deletes the jobs that a name stands for, and waits until all switches have removed them.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use tonic::Code;
 use ultima_api::client::{Client, ClientError};
+use ultima_console::output::Output;
+use ultima_console::units;
 
 use super::wait::{self, Bound};
 use crate::document::{Deleted, pending};
 use crate::exit::HalfDone;
+
+/// The options of commands that delete jobs.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Wait at most TIME, such as 10s, until disconnected switches have removed the jobs, too [default: do not wait]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub wait: Option<Duration>,
+    /// Succeed also if no job has one of the names
+    #[arg(long)]
+    pub ignore_not_found: bool,
+    /// The format of the result.
+    #[command(flatten)]
+    pub output: Output,
+}
 
 /// Deletes jobs one after the other. With a `bound` it then waits, in all at most that long, until no switch holds anything of them.
 ///

@@ -33,15 +33,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let wanted = arguments.objects.by_kind()?;
         let client = arguments.at.connect().await?;
         let mut texts = Vec::new();
+        let mut found = Ok(());
         for (kind, names) in wanted {
             let mut listing = get::listing(&client, kind).await?;
-            listing.keep(&names)?;
+            found = found.and(listing.keep(&names));
             for row in &listing.rows {
                 texts.push(about(&client, kind, &listing, row).await?);
             }
         }
         output::print(&texts.join("\n\n"))?;
-        Ok(ExitCode::SUCCESS)
+        found.map(|()| ExitCode::SUCCESS)
     })
 }
 

@@ -79,65 +79,72 @@ struct Schema<'a> {
 }
 
 impl<'a> Schema<'a> {
-    /// The definition behind references, alternatives to `null`, and lists.
-    fn value(self) -> &'a Value {
-        let mut at = self.own;
-        loop {
-            let alternatives = at["anyOf"].as_array().or(at["allOf"].as_array());
-            let mut alternatives = alternatives.into_iter().flatten();
-            at = match (
-                at["$ref"].as_str(),
-                alternatives.find(|it| it["type"] != "null"),
-            ) {
-                (Some(name), _) => self.root.pointer(&name[1..]).unwrap_or(&Value::Null),
-                (None, Some(other)) => other,
-                (None, None) => return at,
-            };
-        }
-    }
-
     fn of(self, own: &'a Value) -> Self {
         Schema { own, ..self }
     }
 
-    /// The elements of a list, or the value itself.
-    fn element(self) -> Self {
-        match self.value().get("items") {
-            Some(Value::Array(items)) => self.of(items.first().unwrap_or(&Value::Null)),
-            Some(items) => self.of(items),
-            None => self,
+    /// The definitions behind references and alternatives, without `null`.
+    fn values(self) -> Vec<&'a Value> {
+        let own = self.own;
+        if let Some(name) = own["$ref"].as_str() {
+            let definition = self.root.pointer(&name[1..]);
+            return definition.map_or_else(Vec::new, |it| self.of(it).values());
         }
+        let alternatives = own["anyOf"].as_array().or(own["allOf"].as_array());
+        let Some(alternatives) = alternatives else {
+            return vec![own];
+        };
+        let alternatives = alternatives.iter().filter(|it| it["type"] != "null");
+        alternatives.flat_map(|it| self.of(it).values()).collect()
+    }
+
+    /// The values, and in place of lists their elements.
+    fn elements(self) -> impl Iterator<Item = &'a Value> {
+        let values = self.values().into_iter();
+        values.flat_map(move |value| match items(value) {
+            Some(items) => self.of(items).values(),
+            None => vec![value],
+        })
     }
 
     fn kind(self) -> String {
-        let value = self.value();
-        let word = |kind: &Value| kind.as_str().filter(|it| *it != "null").map(str::to_owned);
+        let kinds = self.values().into_iter().map(|it| self.kind_of(it));
+        kinds.collect::<Vec<_>>().join("|")
+    }
+
+    fn kind_of(self, value: &'a Value) -> String {
         if let Some(values) = value["enum"].as_array() {
             let words: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
             return words.join("|");
         }
-        match &value["type"] {
-            Value::String(kind) if kind == "array" => format!("[]{}", self.element().kind()),
-            Value::Array(kinds) => {
-                let words: Vec<String> = kinds.iter().filter_map(word).collect();
-                match &words[..] {
-                    [list] if list == "array" => format!("[]{}", self.element().kind()),
-                    words => words.join("|"),
-                }
+        let kinds = value["type"].as_array().map(Vec::as_slice);
+        let kinds = kinds.unwrap_or(std::slice::from_ref(&value["type"]));
+        let kinds = kinds.iter().filter_map(Value::as_str);
+        let words = kinds.filter(|it| *it != "null").map(|kind| match kind {
+            "array" => {
+                let element = items(value).map(|it| self.of(it).kind());
+                format!("[]{}", element.unwrap_or_default())
             }
-            kind => word(kind).unwrap_or_else(|| "value".to_owned()),
+            kind => kind.to_owned(),
+        });
+        match words.collect::<Vec<_>>() {
+            none if none.is_empty() => "value".to_owned(),
+            words => words.join("|"),
         }
     }
 
     fn description(self) -> &'a str {
         let own = self.own["description"].as_str();
-        own.or(self.value()["description"].as_str())
+        let mut behind = self.values().into_iter();
+        own.or_else(|| behind.find_map(|it| it["description"].as_str()))
             .unwrap_or_default()
     }
 
     fn fields(self) -> impl Iterator<Item = (&'a str, Schema<'a>)> {
-        let fields = self.element().value()["properties"].as_object();
-        let fields = fields.into_iter().flatten();
+        let fields = self
+            .elements()
+            .filter_map(|it| it["properties"].as_object());
+        let fields = fields.flatten();
         fields.map(move |(name, own)| (name.as_str(), self.of(own)))
     }
 
@@ -148,12 +155,17 @@ impl<'a> Schema<'a> {
     }
 
     fn required(self) -> Vec<&'a str> {
-        let names = self.element().value()["required"].as_array();
-        names
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect()
+        let names = self.elements().filter_map(|it| it["required"].as_array());
+        names.flatten().filter_map(Value::as_str).collect()
+    }
+}
+
+/// The schema of a list's elements.
+fn items(value: &Value) -> Option<&Value> {
+    match &value["items"] {
+        Value::Null => None,
+        Value::Array(items) => items.first(),
+        items => Some(items),
     }
 }
 
@@ -182,6 +194,10 @@ mod tests {
             ranks.starts_with("fabric.hosts.ranks <integer>\n"),
             "{ranks}"
         );
+        // Alternatives are all named.
+        let ports = explain("fabric.switches.port_map").expect("a field");
+        let expected = "fabric.switches.port_map <string|object>\n";
+        assert!(ports.starts_with(expected), "{ports}");
         for (path, said) in [
             (
                 "pod",

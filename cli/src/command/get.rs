@@ -88,13 +88,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             bail!("--watch: needs objects of one kind");
         }
         let mut listings = Vec::new();
+        let mut found = Ok(());
         for (kind, names) in &wanted {
             let mut listing = listing(&client, *kind).await?;
-            listing.keep(names)?;
+            found = found.and(listing.keep(names));
             listings.push(listing);
         }
         output::print(&view.text_of_all(listings)?)?;
-        Ok(ExitCode::SUCCESS)
+        found.map(|()| ExitCode::SUCCESS)
     })
 }
 

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ultima_console::input;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
+use tonic::Code;
 use ultima_api::Line;
 use ultima_api::client::{Client, ClientError};
 use ultima_api::v1 as api;
@@ -20,7 +21,7 @@ use super::telemetry::{UNREACHABLE, unreachable};
 use super::wait::{self, Bound};
 use crate::controller_address::ControllerAddress;
 use crate::document::{self, OneOrAll, state};
-use crate::exit::Exit;
+use crate::exit::{Exit, HalfDone};
 use crate::names;
 use crate::view::View;
 use ultima_console::output::{self, Format, Output, table};
@@ -138,11 +139,8 @@ enum Command {
         /// Names of the jobs, or of grids for all their jobs
         #[arg(value_name = "NAME", required = true, add = names::jobs(), value_parser = names::job)]
         names: Vec<String>,
-        /// Wait at most TIME, such as 10s, until disconnected switches have removed the job, too [default: do not wait]
-        #[arg(long, value_name = "TIME", value_parser = units::duration)]
-        wait: Option<Duration>,
         #[command(flatten)]
-        output: Output,
+        options: deletion::Options,
     },
 }
 
@@ -155,7 +153,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     };
     // For the whole command.
     let bound = match &arguments.command {
-        Command::Create { wait, .. } | Command::Delete { wait, .. } => wait.map(Bound::from),
+        Command::Create { wait, .. } => wait.map(Bound::from),
         _ => None,
     };
     run_beside(async {
@@ -224,10 +222,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 let done = membership::watch(&client, &arguments.at, &watch).await;
                 return of_no_grid(&client, &watch.name, done).await;
             }
-            Command::Delete { names, output, .. } => {
-                let deleted = delete(&client, &names, bound).await?;
-                let text = deleted.iter().map(document::Deleted::text).collect();
-                output.print(&OneOrAll::of(deleted), || text)?
+            Command::Delete { names, options } => {
+                delete(&client, &names, &options).await?;
+                return Ok(exit.into());
             }
         };
         output::print(&text)?;
@@ -235,29 +232,42 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     })
 }
 
-/// Deletes the jobs that these names stand for, after a check that there are such jobs.
+/// Deletes the jobs that these names stand for, also if other names stand for none, and prints the deleted jobs.
 ///
 /// # Errors
-/// As [`deletion::delete`]; a name stands for no job.
-pub async fn delete(
-    client: &Client,
-    names: &[String],
-    bound: Option<Bound>,
-) -> Result<Vec<document::Deleted>> {
-    let mut all = Vec::new();
+/// As [`deletion::delete`]; [`Exit::NotFound`] if no name stands for a job, else [`Exit::Failure`] with the unknown names.
+pub async fn delete(client: &Client, names: &[String], options: &deletion::Options) -> Result<()> {
+    let bound = options.wait.map(Bound::from);
+    let (mut all, mut unknown) = (Vec::new(), Vec::new());
     for name in names {
-        let jobs = jobs_of(client, name).await?;
-        if names.len() > 1 {
-            // Reports an unknown name before any job is deleted.
-            client.job(&jobs[0]).await?;
+        for job in jobs_of(client, name).await? {
+            match client.job(&job).await {
+                Ok(_) if all.contains(&job) => {}
+                Ok(_) => all.push(job),
+                Err(ClientError::Refused {
+                    code: Code::NotFound,
+                    message,
+                    ..
+                }) if !options.ignore_not_found => unknown.push(message),
+                Err(ClientError::Refused {
+                    code: Code::NotFound,
+                    ..
+                }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
-        all.extend(
-            jobs.into_iter()
-                .filter(|job| !all.contains(job))
-                .collect::<Vec<_>>(),
-        );
     }
-    deletion::delete(client, &all, bound).await
+    let found = match unknown.is_empty() {
+        true => Ok(()),
+        false => Err(Exit::NotFound.because(unknown.join("; "))),
+    };
+    if all.is_empty() {
+        return Ok(found?);
+    }
+    let deleted = deletion::delete(client, &all, bound).await?;
+    let text = deleted.iter().map(document::Deleted::text).collect();
+    output::print(&options.output.print(&OneOrAll::of(deleted), || text)?)?;
+    found.context(HalfDone("not all jobs were deleted".to_owned()))
 }
 
 /// Reads a file that must have exactly one job.

@@ -90,17 +90,24 @@ impl Listing {
     /// Keeps only the objects of these names, if there are any, in their order.
     ///
     /// # Errors
-    /// There is none of a name: [`Exit::NotFound`].
+    /// There is none of some names: [`Exit::NotFound`]. The others are kept.
     pub fn keep(&mut self, names: &[String]) -> Result<()> {
         if names.is_empty() {
             return Ok(());
         }
-        let row = |name: &String| {
-            let row = self.rows.iter().find(|row| row.name == *name).cloned();
-            row.ok_or_else(|| Exit::NotFound.because(format!("no {} is named {name}", self.kind)))
+        let row = |name: &&String| self.rows.iter().find(|row| row.name == **name).cloned();
+        let unknown: Vec<&str> = (names.iter().filter(|name| row(name).is_none()))
+            .map(String::as_str)
+            .collect();
+        let found = match &unknown[..] {
+            [] => Ok(()),
+            unknown => {
+                let unknown = unknown.join(", ");
+                Err(Exit::NotFound.because(format!("no {} is named {unknown}", self.kind)))
+            }
         };
-        self.rows = names.iter().map(row).collect::<Result<_, _>>()?;
-        Ok(())
+        self.rows = names.iter().filter_map(|name| row(&name)).collect();
+        Ok(found?)
     }
 }
 
@@ -169,18 +176,21 @@ impl View {
     /// these objects are deleted or the reader closes the pipe.
     ///
     /// # Errors
-    /// No object has one of the names; errors of `list`.
+    /// No object has one of the names, after the others are printed; errors of `list`.
     pub async fn show(
         &self,
         names: &[String],
         list: impl AsyncFn() -> Result<Listing>,
     ) -> Result<()> {
         let mut listing = list().await?;
-        listing.keep(names)?;
+        let found = listing.keep(names);
+        if found.is_err() && (self.watch || listing.rows.is_empty()) {
+            return found;
+        }
         let mut printed = Printed::default();
         if !self.watch {
             output::print(&self.text(&listing, &mut printed, names.len() == 1)?)?;
-            return Ok(());
+            return found;
         }
         let mut known: BTreeMap<String, Row> = BTreeMap::new();
         loop {

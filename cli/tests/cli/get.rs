@@ -123,8 +123,22 @@ fn several_objects_and_kinds_may_be_named() {
         assert!(printed("get ports").contains(" Up "));
 
         let at = ["--controller", &stage.controller.address()];
-        let missing = refused_with(4, &[&["get", "switch", "s1", "s9"], &at[..]].concat());
-        assert_eq!(missing, "error: no switch is named s9\n");
+        for words in [
+            "get switch s9 s1 -o name",
+            "get switch/s1 job/none switch/s9 -o name",
+            "describe switch s1 s9",
+        ] {
+            let words: Vec<&str> = words.split(' ').collect();
+            let found = output(&[&words[..], &at].concat());
+            assert_eq!(found.status.code(), Some(4), "{found:?}");
+            let [printed, said] =
+                [found.stdout, found.stderr].map(|it| String::from_utf8(it).expect("text"));
+            assert!(
+                printed.contains("s1") && !said.contains("s1"),
+                "{printed}{said}"
+            );
+            assert!(said.starts_with("error: no switch is named s9"), "{said}");
+        }
         let watch = [&["get", "jobs,hosts", "-w"], &at[..]].concat();
         assert!(refused(&watch).contains("one kind"));
     });
@@ -142,14 +156,22 @@ fn jobs_are_deleted_by_name_and_by_file() {
 
         let at = ["--controller", &stage.controller.address()];
         let delete = |words: &[&str], code| refused_with(code, &[&["delete"], words, &at].concat());
-        // Nothing is deleted if a name is wrong.
-        assert!(delete(&["job", "a", "nosuch"], 4).contains("nosuch"));
+        assert!(delete(&["job", "nosuch"], 4).contains("nosuch"));
         assert!(delete(&["switch", "s1"], 2).contains("fabric file"));
         assert!(delete(&["jobs"], 2).contains("names of jobs"));
         assert_eq!(printed("get jobs -o jsonpath={[*].name}"), "train a b c\n");
         printed("delete job/train job/a");
         assert_eq!(printed("get jobs -o jsonpath={[*].name}"), "b c\n");
-        printed("job delete b");
+        // An unknown name keeps no other job.
+        let half = output(&[&["delete", "job", "nosuch", "b"], &at[..]].concat());
+        assert_eq!(half.status.code(), Some(1), "{half:?}");
+        assert_eq!(half.stdout, b"deleted b\n");
+        let said = String::from_utf8(half.stderr).expect("text");
+        let expected =
+            "error: not all jobs were deleted: there is no job \"nosuch\"; there are b, c\n";
+        assert_eq!(said, expected);
+        assert_eq!(printed("get jobs -o name"), "job/c\n");
+        printed("job delete nosuch --ignore-not-found");
         printed(&format!("apply -f {file}"));
         printed(&format!("delete -f {file}"));
         assert_eq!(printed("get jobs -o name"), "");

@@ -30,6 +30,9 @@ pub struct Arguments {
     /// YAML file with the jobs to delete; `-` reads standard input. Repeatable
     #[arg(short, long = "file", value_name = "FILE", conflicts_with = "words")]
     files: Vec<PathBuf>,
+    /// With `jobs`: delete all jobs
+    #[arg(long, conflicts_with = "files")]
+    all: bool,
     #[command(flatten)]
     options: Options,
     #[command(flatten)]
@@ -49,8 +52,8 @@ impl Arguments {
         };
         for (kind, of_kind) in Objects::of(which, others)?.by_kind()? {
             match kind {
-                Kind::Jobs if of_kind.is_empty() => {
-                    bail!("expected the names of jobs, such as job/train")
+                Kind::Jobs if of_kind.is_empty() != self.all => {
+                    bail!("expected the names of jobs, such as job/train, or jobs --all")
                 }
                 Kind::Jobs => names.extend(of_kind),
                 other => bail!(
@@ -65,9 +68,12 @@ impl Arguments {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let names = arguments.names()?;
+    let mut names = arguments.names()?;
     run_beside(async {
         let client = arguments.at.connect().await?;
+        if arguments.all {
+            names.extend(client.jobs().await?.into_iter().map(|job| job.name));
+        }
         delete(&client, &names, &arguments.options).await?;
         Ok(ExitCode::SUCCESS)
     })

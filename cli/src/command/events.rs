@@ -23,6 +23,9 @@ pub struct Arguments {
     /// Only events of this object, such as job/train, or of this kind, such as jobs
     #[arg(value_name = "KIND[/NAME]", add = names::kinds())]
     of: Option<Which>,
+    /// The same, as kubectl has it
+    #[arg(long = "for", value_name = "KIND/NAME", conflicts_with = "of")]
+    about: Option<Which>,
     #[command(flatten)]
     at: ControllerAddress,
     #[command(flatten)]
@@ -33,7 +36,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     run_beside(async {
         let client = arguments.at.connect().await?;
-        let list = async || match &arguments.of {
+        let list = async || match arguments.of.as_ref().or(arguments.about.as_ref()) {
             Some(Which::One(kind, name)) => {
                 get::events(&client, &format!("{}/{name}", kind.singular())).await
             }

@@ -174,6 +174,11 @@ fn jobs_are_deleted_by_name_and_by_file() {
         printed("job delete nosuch --ignore-not-found");
         printed(&format!("apply -f {file}"));
         printed(&format!("delete -f {file}"));
+        printed("delete jobs --all");
+        printed(&format!("apply -f {file}"));
+        let [one, other] = ["events --for job/a -o name", "events job/a -o name"].map(printed);
+        assert!(one == other && !one.is_empty(), "{one}");
+        printed("delete jobs --all");
         assert_eq!(printed("get jobs -o name"), "");
     });
 }

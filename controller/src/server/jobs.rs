@@ -112,7 +112,7 @@ impl<'a> Reserved<'a> {
             let Some(record) = registry.add(first.id, origin) else {
                 return Vec::new();
             };
-            (Arc::clone(&record.job), Arc::clone(&record.plan))
+            record.planned()
         };
         if !Arc::ptr_eq(&job, first) {
             self.controller.store_trees([job.id]).await;

@@ -315,11 +315,12 @@ impl Controller {
     /// The error that names the members that have not joined.
     fn missing(&self, name: &str, waited: Duration) -> JobRequestError {
         let registry = self.registry();
-        let Ok(Record { job, seats, .. }) = registry.named(name) else {
+        let Ok(record) = registry.named(name) else {
             return JobRequestError::Deleted {
                 name: name.to_owned(),
             };
         };
+        let (job, seats) = (&record.job, &record.seats);
         let host = |rank: Rank| &self.fabric.host(job.members[usize::from(rank.0)].host).name;
         let missing = (seats.awaited()).map(|rank| format!("rank {rank} on {}", host(rank)));
         JobRequestError::Missing {

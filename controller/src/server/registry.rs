@@ -92,7 +92,7 @@ impl Registry {
         };
         for record in self.jobs.values() {
             let seats = Seats::new(&record.job);
-            trial.insert(Standing::of(record), seats, record.origin.clone());
+            trial.insert(record.standing.clone(), seats, record.origin.clone());
         }
         trial.find_leaving();
         trial
@@ -153,21 +153,13 @@ impl Registry {
     }
 
     fn insert(&mut self, standing: Standing, seats: Seats, origin: Option<Origin>) -> &Record {
-        let Standing {
-            job,
-            plan,
-            cut_off,
-            stays,
-            lingers,
-        } = standing;
-        let id = job.id;
+        let id = standing.job.id;
         let is_coming = origin.as_ref().is_some_and(|origin| origin.first.is_none());
         if let Some(origin) = &origin {
             self.following.insert(origin.of, id);
         }
         let record = Record {
-            job,
-            plan,
+            standing,
             planned_at: SystemTime::now(),
             begun: Instant::now(),
             // Members have joined an epoch that was ready.
@@ -176,9 +168,6 @@ impl Registry {
             losses: Losses::default(),
             sample: Arc::default(),
             tail_drops: Arc::default(),
-            cut_off,
-            stays,
-            lingers,
             stage: match is_coming {
                 true => Stage::Coming,
                 false => Stage::Current,
@@ -280,19 +269,18 @@ impl Registry {
 
     /// The store's record of a job; none if the job is gone.
     pub fn record(&self, fabric: &Fabric, id: JobId) -> Option<JobRecord> {
-        let Record {
-            job, seats, origin, ..
-        } = self.jobs.get(&id)?;
+        let record = self.jobs.get(&id)?;
         Some(JobRecord {
-            origin: origin.as_ref().map(OriginRecord::from),
-            ..JobRecord::new(fabric, job, seats.records())
+            origin: record.origin.as_ref().map(OriginRecord::from),
+            ..JobRecord::new(fabric, &record.job, record.seats.records())
         })
     }
 
     /// Removes an epoch of a job. Members that wait for others receive an error.
     pub fn remove(&mut self, fabric: &Fabric, id: JobId) {
         self.end_change(id);
-        if let Some(Record { job, plan, .. }) = self.jobs.remove(&id) {
+        if let Some(record) = self.jobs.remove(&id) {
+            let Standing { job, plan, .. } = record.standing;
             if let Some(epochs) = self.epochs.get_mut(&job.name) {
                 epochs.remove(&id);
                 if epochs.is_empty() {
@@ -377,10 +365,9 @@ impl Registry {
     /// The desired state of all switches.
     pub fn wanted(&self) -> Wanted {
         let jobs = self.jobs.values();
-        let jobs = jobs.map(|record| (Arc::clone(&record.job), Arc::clone(&record.plan)));
         Wanted {
             routes: Arc::clone(&self.routes),
-            jobs: jobs.collect(),
+            jobs: jobs.map(|record| record.planned()).collect(),
         }
     }
 }

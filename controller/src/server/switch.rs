@@ -96,6 +96,23 @@ enum Contents {
 }
 
 impl State {
+    fn new(may_be_foreign: bool) -> Self {
+        State {
+            connection: Err("not connected yet".into()),
+            reported: None,
+            may_be_foreign,
+            contents: Contents::Unknown,
+            jobs: JobPlans::new(),
+            failure: None,
+            refused: None,
+            since: SystemTime::now(),
+            asked: 0,
+            attempted: 0,
+            known_drift: BTreeSet::new(),
+            shares: BTreeMap::new(),
+        }
+    }
+
     fn mark_dirty(&mut self) {
         if !self.is_dirty() {
             self.since = SystemTime::now();
@@ -269,20 +286,7 @@ impl ManagedSwitch {
             owner,
             spares_unless,
             metrics: metrics.clone(),
-            state: Mutex::new(State {
-                connection: Err("not connected yet".into()),
-                reported: None,
-                may_be_foreign: owner.is_some_and(|owner| owner.is_new),
-                contents: Contents::Unknown,
-                jobs: JobPlans::new(),
-                failure: None,
-                refused: None,
-                since: SystemTime::now(),
-                asked: 0,
-                attempted: 0,
-                known_drift: BTreeSet::new(),
-                shares: BTreeMap::new(),
-            }),
+            state: Mutex::new(State::new(owner.is_some_and(|owner| owner.is_new))),
             turn: AsyncMutex::default(),
             wake: Notify::new(),
             changed: changed.clone(),
@@ -639,30 +643,14 @@ mod tests {
         assert_eq!(since(later), later);
     }
 
-    fn state(contents: Contents) -> State {
-        State {
-            connection: Err(String::new()),
-            reported: None,
-            may_be_foreign: false,
-            contents,
-            jobs: JobPlans::new(),
-            failure: None,
-            refused: None,
-            since: SystemTime::now(),
-            asked: 0,
-            attempted: 0,
-            known_drift: BTreeSet::new(),
-            shares: BTreeMap::new(),
-        }
-    }
-
     #[test]
     fn a_refusal_is_reported_for_its_jobs_only() {
         let [refused, other] = [1, 2].map(JobId);
-        let mut switch = state(Contents::AllBut {
+        let mut switch = State::new(false);
+        switch.contents = Contents::AllBut {
             jobs: [refused].into(),
             has_leftovers: false,
-        });
+        };
         switch.failed("table full".into());
         // As while the switch is compared.
         switch.mark_dirty();

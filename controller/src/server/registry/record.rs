@@ -1,6 +1,7 @@
 //! The record of one epoch of a job, and the desired state that records add up to.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -21,8 +22,7 @@ use crate::server::tail_drops::TailDrops;
 /// One epoch of an installed job.
 #[derive(Debug)]
 pub struct Record {
-    pub job: Arc<Job>,
-    pub plan: Arc<JobPlan>,
+    pub standing: Standing,
     /// When this controller began to desire the plan.
     pub planned_at: SystemTime,
     /// When this controller took up the epoch.
@@ -36,14 +36,6 @@ pub struct Record {
     pub sample: Arc<Sample>,
     /// Drops in its switches' queues.
     pub tail_drops: Arc<TailDrops>,
-    /// Members that cannot reach some others while elements are down, in rank order. Their paths
-    /// are kept.
-    pub cut_off: Vec<Rank>,
-    /// Why it was not rerouted around elements that are down or drained.
-    pub stays: Option<Refusal>,
-    /// Switches that are not known to have the new paths: its plan keeps the old ones until they
-    /// do.
-    pub lingers: BTreeSet<SwitchId>,
     /// The relation of this epoch to the job's current one.
     pub stage: Stage,
     /// The origin of this epoch; none for a job's first.
@@ -79,6 +71,14 @@ pub struct Wanted {
     pub jobs: Vec<Planned>,
 }
 
+impl Deref for Record {
+    type Target = Standing;
+
+    fn deref(&self) -> &Standing {
+        &self.standing
+    }
+}
+
 impl Record {
     /// True if it keeps old paths, and all switches that it waits for have the new ones: of those `is_sure`.
     pub fn may_finish(&self, is_sure: impl Fn(&SwitchId, JobId) -> bool) -> bool {
@@ -112,8 +112,13 @@ fn pace(epoch: Epoch) -> Duration {
 pub struct Standing {
     pub job: Arc<Job>,
     pub plan: Arc<JobPlan>,
+    /// Members that cannot reach some others while elements are down, in rank order. Their paths
+    /// are kept.
     pub cut_off: Vec<Rank>,
+    /// Why it was not rerouted around elements that are down or drained.
     pub stays: Option<Refusal>,
+    /// Switches that are not known to have the new paths: its plan keeps the old ones until they
+    /// do.
     pub lingers: BTreeSet<SwitchId>,
 }
 
@@ -136,6 +141,11 @@ impl From<Refitted> for Standing {
 }
 
 impl Standing {
+    /// The job and its plan.
+    pub fn planned(&self) -> Planned {
+        (Arc::clone(&self.job), Arc::clone(&self.plan))
+    }
+
     /// A new job's plan.
     pub fn new((job, plan): &Planned) -> Self {
         Standing {
@@ -144,17 +154,6 @@ impl Standing {
             cut_off: Vec::new(),
             stays: None,
             lingers: BTreeSet::new(),
-        }
-    }
-
-    /// A record's plan.
-    pub fn of(record: &Record) -> Self {
-        Standing {
-            job: Arc::clone(&record.job),
-            plan: Arc::clone(&record.plan),
-            cut_off: record.cut_off.clone(),
-            stays: record.stays.clone(),
-            lingers: record.lingers.clone(),
         }
     }
 }

@@ -83,7 +83,7 @@ impl Registry {
             },
             ledger: self.ledger.clone(),
             jobs: (self.jobs.iter())
-                .map(|(id, record)| (*id, Standing::of(record)))
+                .map(|(id, record)| (*id, record.standing.clone()))
                 .chain(self.reserved.clone())
                 .collect(),
         };
@@ -113,12 +113,9 @@ impl Registry {
                 self.reserved.insert(id, standing);
                 continue;
             };
-            (record.cut_off, record.stays) = (standing.cut_off, standing.stays);
-            record.lingers = standing.lingers;
-            if (&record.job, &record.plan) != (&standing.job, &standing.plan) {
-                let after = (standing.job, standing.plan);
-                let before = (Arc::clone(&record.job), Arc::clone(&record.plan));
-                (record.job, record.plan) = after.clone();
+            let before = std::mem::replace(&mut record.standing, standing).planned();
+            let after = record.planned();
+            if before != after {
                 record.planned_at = SystemTime::now();
                 moved.push(Moved { before, after });
             }
@@ -145,9 +142,10 @@ impl Registry {
         // There may be no room, but the switches have it.
         self.ledger.remove(fabric, &record.job, &record.plan);
         self.ledger.take(fabric, &job, &plan);
-        (record.job, record.plan) = (Arc::new(job), Arc::new(plan));
+        record.standing.job = Arc::new(job);
+        record.standing.plan = Arc::new(plan);
+        record.standing.lingers = switches;
         record.planned_at = SystemTime::now();
-        record.lingers = switches;
     }
 
     /// The switches for which jobs keep their old paths.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use tokio::time::{Instant, sleep};
+use backon::{ConstantBuilder, Retryable as _};
+use tokio::time::Instant;
 use ultima_api::client::{Client, ClientError};
 
 use crate::controller_address::ControllerAddress;
@@ -62,12 +63,11 @@ async fn again<T>(
     }
     eprintln!("warning: lost the connection to the controller; looking for the current leader");
     let end = Instant::now() + BOUND;
-    loop {
-        match begin().await.map_err(anyhow::Error::from) {
-            Err(error) if is_lost(&error) && Instant::now() < end => sleep(PAUSE).await,
-            begun => return begun,
-        }
-    }
+    let pauses = ConstantBuilder::new().with_delay(PAUSE).without_max_times();
+    let begun = (|| async { begin().await.map_err(anyhow::Error::from) }).retry(pauses);
+    begun
+        .when(|error| is_lost(error) && Instant::now() < end)
+        .await
 }
 
 /// True if the controller is gone or leads no more. One that refuses a request because a switch or etcd is away answers.

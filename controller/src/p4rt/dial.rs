@@ -3,7 +3,8 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout_at};
+use backon::{ConstantBuilder, Retryable as _};
+use tokio::time::{Instant, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use ultima_grpc::transport::{self, one_line, root_cause};
@@ -38,17 +39,16 @@ pub(super) async fn connect(
         .tcp_keepalive(Some(CALL_TIMEOUT))
         // A failed batch reports each of its updates in a trailer.
         .http2_max_header_list_size(batch::header_list_size(BATCH));
-    let channel = loop {
-        let reason = match timeout_at(deadline, endpoint.connect()).await {
-            Ok(Ok(channel)) => break channel,
-            Ok(Err(error)) => root_cause(&error),
-            Err(_) => return Err(no_answer("no connection".into())),
-        };
-        if Instant::now() + RETRY >= deadline {
-            return Err(no_answer(reason));
+    let connect = || async {
+        match timeout_at(deadline, endpoint.connect()).await {
+            Ok(connected) => connected.map_err(|error| root_cause(&error)),
+            Err(_) => Err("no connection".to_owned()),
         }
-        sleep(RETRY).await;
     };
+    let pauses = ConstantBuilder::new().with_delay(RETRY).without_max_times();
+    let is_early = |_: &String| Instant::now() + RETRY < deadline;
+    let channel = connect.retry(pauses).when(is_early);
+    let channel = channel.await.map_err(no_answer)?;
     Ok(P4RuntimeClient::new(channel).max_decoding_message_size(MAX_RESPONSE))
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use tokio::sync::watch;
 use tonic::Status;
 use ultima_api::v1::control_server::ControlServer;
@@ -26,10 +27,6 @@ use crate::store::etcd::{self, Election, Leadership, Shared};
 
 /// How long a switch may take to accept a new primary before the others are used without it.
 const TAKE_OVER: Duration = Duration::from_secs(1);
-/// The pause after the first failed start, in which another controller may succeed. It doubles with each further one.
-const PAUSE: Duration = Duration::from_secs(1);
-/// The longest such pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The present role of a controller.
 enum Role {
@@ -51,19 +48,29 @@ pub(super) struct Candidate {
 }
 
 /// Failed starts in sequence.
-#[derive(Default)]
 struct Failures {
-    pause: Duration,
+    /// The pauses after them, in which another controller may succeed.
+    pauses: ExponentialBackoff,
     problem: String,
 }
 
 impl Failures {
+    fn none() -> Self {
+        let pauses = ExponentialBuilder::new()
+            .with_min_delay(Duration::from_secs(1))
+            .with_max_delay(Duration::from_secs(30))
+            .without_max_times();
+        Failures {
+            pauses: pauses.build(),
+            problem: String::new(),
+        }
+    }
+
     /// Adds one. Returns the pause before the next attempt, and true if the problem is another than before.
     fn add(&mut self, problem: &str) -> (Duration, bool) {
-        self.pause = (2 * self.pause).clamp(PAUSE, LONGEST_PAUSE);
         let is_new = self.problem != problem;
         self.problem = problem.to_owned();
-        (self.pause, is_new)
+        (self.pauses.next().unwrap_or_default(), is_new)
     }
 }
 
@@ -85,13 +92,13 @@ impl Candidate {
 
     /// Alternates between standby and leader, forever.
     pub async fn work(self: Arc<Self>) {
-        let mut failures = Failures::default();
+        let mut failures = Failures::none();
         loop {
             let leadership = self.election.win().await;
             let revision = leadership.revision();
             tracing::debug!(revision, "elected; taking over");
             match self.lead(&leadership).await {
-                Ok(()) => failures = Failures::default(),
+                Ok(()) => failures = Failures::none(),
                 Err(error) => {
                     let problem = format!("cannot lead: {error}");
                     let (pause, is_new) = failures.add(&problem);
@@ -101,7 +108,7 @@ impl Candidate {
                     *lock(&self.problem) = Some(problem);
                     leadership.resign().await;
                     if self.election.pause(pause).await {
-                        failures = Failures::default();
+                        failures = Failures::none();
                         *lock(&self.problem) = None;
                     }
                 }
@@ -238,7 +245,7 @@ mod tests {
 
     #[test]
     fn failed_starts_become_rare_and_are_reported_once() {
-        let mut failures = Failures::default();
+        let mut failures = Failures::none();
         let added = ["a"; 7].map(|problem| failures.add(problem));
         assert_eq!(
             added.map(|(pause, _)| pause.as_secs()),

@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures_util::FutureExt as _;
 use tokio::time::{Instant, sleep, sleep_until};
 use ultima_planner::fabric::{Element, SwitchId};
@@ -17,6 +18,9 @@ use super::report::record_switch;
 use super::switch::{Found, Lost, ManagedSwitch};
 use super::telemetry::listen;
 use crate::p4rt::SwitchClient;
+
+/// The pause after a first failed attempt to write to a switch.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Takes a switch's reports of losses, port states and port counters while the controller is connected to it.
 pub fn hear(controller: &Arc<Controller>, switch: &ManagedSwitch) {
@@ -55,12 +59,23 @@ async fn keep_up(controller: &Arc<Controller>, id: SwitchId) {
                 .audit_every
                 .mul_f64(rand::random_range(0.5..=1.0))
     };
-    let (mut audit, mut retry) = (next_audit(), Retry::default());
+    // After a failed attempt to write.
+    let pauses = ExponentialBuilder::new()
+        .with_min_delay(FIRST_PAUSE)
+        .with_max_delay(10 * controller.timers.retry)
+        .without_max_times();
+    let (mut audit, mut retries, mut pause) = (next_audit(), pauses.build(), None);
     loop {
+        let retry = async {
+            match pause {
+                Some(pause) => sleep(pause).await,
+                None => std::future::pending().await,
+            }
+        };
         let work = async {
             tokio::select! {
                 () = switch.woken() => {}
-                () = retry.due() => {}
+                () = retry => {}
                 () = sleep_until(audit) => return controller.audit_one(switch).await,
                 () = switch.needs_read() => return controller.audit_one(switch).await,
             }
@@ -76,7 +91,13 @@ async fn keep_up(controller: &Arc<Controller>, id: SwitchId) {
                 }
             }
             is_current = work => {
-                retry = retry.after(is_current, 10 * controller.timers.retry);
+                pause = match is_current {
+                    true => {
+                        retries = pauses.build();
+                        None
+                    }
+                    false => retries.next(),
+                };
                 if audit <= Instant::now() {
                     audit = next_audit();
                 }
@@ -171,28 +192,4 @@ async fn restore(
     controller.note_ready();
     controller.retry_waiting();
     Ok(())
-}
-
-/// When a failed attempt to write to a switch is repeated.
-#[derive(Clone, Copy, Default)]
-struct Retry(Option<(Instant, Duration)>);
-
-impl Retry {
-    /// The first pause. It doubles with each failure in sequence.
-    const FIRST: Duration = Duration::from_millis(20);
-
-    /// Returns when an attempt is due; never after a success.
-    async fn due(self) {
-        match self.0 {
-            Some((at, _)) => sleep_until(at).await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// After an attempt; `most` is the longest pause.
-    fn after(self, is_current: bool, most: Duration) -> Self {
-        let pause = self.0.map_or(Self::FIRST, |(_, pause)| 2 * pause);
-        let pause = pause.min(most);
-        Retry((!is_current).then(|| (Instant::now() + pause, pause)))
-    }
 }

@@ -3,6 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use petgraph::graphmap::DiGraphMap;
+use petgraph::visit::{Control, DfsEvent, depth_first_search};
+
 use super::group;
 use crate::fabric::{Fabric, SwitchId, SwitchPort};
 use crate::job::{Member, Rank};
@@ -39,55 +42,27 @@ pub(super) fn goes_round(
     });
     let admitted: BTreeSet<(Rank, SwitchId, PortNumber)> = sources.collect();
     homes.into_iter().any(|(home, rank)| {
-        let mut flood = Flood {
-            fabric,
-            branches: &branches,
-            admitted: &admitted,
-            rank,
-            come: BTreeMap::new(),
+        // The ports at which the member's packets arrive from a switch. They do not leave by the port by which they came.
+        let onward = |switch: SwitchId, came_by: Option<PortNumber>| {
+            let ports = branches.range((switch, PortNumber(0))..=(switch, PortNumber(u16::MAX)));
+            let others = ports.filter(move |(_, port)| Some(*port) != came_by);
+            let far =
+                others.filter_map(|&(switch, port)| fabric.across(SwitchPort { switch, port }));
+            far.filter(|far| admitted.contains(&(rank, far.switch, far.port)))
         };
-        flood.from(home, None)
+        let ports = admitted.iter().filter(|(of, ..)| *of == rank);
+        let ports: DiGraphMap<SwitchPort, ()> = ports
+            .flat_map(|&(_, switch, port)| {
+                let from = SwitchPort { switch, port };
+                onward(switch, Some(port)).map(move |far| (from, far))
+            })
+            .collect();
+        let loops = depth_first_search(&ports, onward(home, None), |event| match event {
+            DfsEvent::BackEdge(..) => Control::Break(()),
+            _ => Control::Continue,
+        });
+        loops.break_value().is_some()
     })
-}
-
-/// The packets of one member.
-struct Flood<'a> {
-    fabric: &'a Fabric,
-    /// The ports by which switches forward them to others.
-    branches: &'a BTreeSet<(SwitchId, PortNumber)>,
-    admitted: &'a BTreeSet<(Rank, SwitchId, PortNumber)>,
-    rank: Rank,
-    /// Ports at which they arrive; true while the search follows them from there.
-    come: BTreeMap<SwitchPort, bool>,
-}
-
-impl Flood<'_> {
-    /// Follows the packets from a switch and its ingress port. Returns true if they come back to a
-    /// port on their way.
-    fn from(&mut self, switch: SwitchId, ingress: Option<SwitchPort>) -> bool {
-        let here = (switch, PortNumber(0))..=(switch, PortNumber(u16::MAX));
-        for &(_, port) in self.branches.range(here) {
-            let far = self.fabric.across(SwitchPort { switch, port });
-            let is_back = ingress.is_some_and(|ingress| ingress.port == port);
-            let Some(far) = far.filter(|_| !is_back) else {
-                continue;
-            };
-            if !self.admitted.contains(&(self.rank, far.switch, far.port)) {
-                continue;
-            }
-            match self.come.get(&far) {
-                Some(true) => return true,
-                Some(false) => continue,
-                None => {}
-            }
-            self.come.insert(far, true);
-            if self.from(far.switch, Some(far)) {
-                return true;
-            }
-            self.come.insert(far, false);
-        }
-        false
-    }
 }
 
 #[cfg(test)]

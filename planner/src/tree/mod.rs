@@ -13,6 +13,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use load::Load;
+use petgraph::unionfind::UnionFind;
 
 use crate::fabric::{Fabric, Health, SwitchId, SwitchPort, TrunkEnd, TrunkId};
 use crate::routing::Passage;
@@ -49,26 +50,12 @@ impl JobTree {
         trunks: &BTreeSet<TrunkId>,
         members: &BTreeSet<SwitchId>,
     ) -> Option<Self> {
-        let mut joined: BTreeMap<SwitchId, Vec<TrunkId>> = BTreeMap::new();
-        for trunk in trunks {
-            for end in fabric.trunk(*trunk).ends {
-                joined.entry(end.switch).or_default().push(*trunk);
-            }
-        }
-        for switch in members {
-            joined.entry(*switch).or_default();
-        }
-        let mut reached = BTreeSet::new();
-        let mut stack: Vec<SwitchId> = members.first().copied().into_iter().collect();
-        while let Some(switch) = stack.pop() {
-            if reached.insert(switch) {
-                let ends = joined[&switch]
-                    .iter()
-                    .flat_map(|trunk| fabric.trunk(*trunk).ends);
-                stack.extend(ends.map(|end| end.switch));
-            }
-        }
-        let is_tree = reached.len() == joined.len() && trunks.len() + 1 == joined.len();
+        let ends = trunks.iter().map(|trunk| fabric.trunk(*trunk).ends);
+        let ends: Vec<[SwitchId; 2]> = ends.map(|ends| ends.map(|end| end.switch)).collect();
+        let joined: BTreeSet<&SwitchId> = ends.iter().flatten().chain(members).collect();
+        let mut parts = UnionFind::new(fabric.switches().len());
+        let mut joins = |[one, other]: &[SwitchId; 2]| parts.union(one.0, other.0);
+        let is_tree = ends.iter().all(&mut joins) && ends.len() + 1 == joined.len();
         is_tree.then(|| JobTree::of(fabric, trunks, members))
     }
 

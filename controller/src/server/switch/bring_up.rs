@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use backon::{ExponentialBuilder, Retryable as _};
 use tokio::time::{Instant, sleep};
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{
@@ -89,17 +90,16 @@ impl ManagedSwitch {
         passes: impl Fn(&BringUpError) -> bool,
         attempt: impl Fn() -> F,
     ) -> Result<T, BringUpError> {
-        let mut pause = self.reconnect_pause;
-        loop {
-            match attempt().await {
-                Err(error) if passes(&error) && Instant::now() + pause < deadline => {
-                    tracing::debug!(switch = self.name(), %error, "attempt failed; retrying");
-                    sleep(pause).await;
-                    pause = (2 * pause).min(LONGEST_PAUSE);
-                }
-                done => return done,
-            }
-        }
+        let pauses = ExponentialBuilder::new()
+            .with_min_delay(self.reconnect_pause)
+            .with_max_delay(LONGEST_PAUSE)
+            .without_max_times();
+        let retried = attempt.retry(pauses).when(passes);
+        let retried = retried.adjust(|error, pause| {
+            tracing::debug!(switch = self.name(), %error, "attempt failed");
+            pause.filter(|pause| Instant::now() + *pause < deadline)
+        });
+        retried.await
     }
 
     /// Installs the program unless the switch has it. That may take a minute, because a chip is

@@ -1,7 +1,7 @@
 //! The controller's state, and the operations on it that all requests and tasks share. It knows none of these.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
@@ -145,7 +145,7 @@ pub struct SwitchState {
 impl Controller {
     /// Runs `work` until it or the controller ends.
     pub(super) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keepers = lock(&self.keepers);
         keepers.retain(|keeper| !keeper.is_finished());
         if !*self.closed.borrow() {
             keepers.push(tokio::spawn(work));
@@ -178,7 +178,7 @@ impl Controller {
     pub(super) fn close(&self) {
         // First, because running tasks check it before each step.
         self.closed.send_replace(true);
-        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keepers = lock(&self.keepers);
         keepers.drain(..).for_each(|keeper| keeper.abort());
         self.journal.close();
         for switch in self.switches.iter() {
@@ -412,10 +412,7 @@ impl Controller {
     }
 
     pub(super) fn condition(&self) -> MutexGuard<'_, Condition> {
-        // No thread panics while it holds the lock, and every change is complete.
-        self.condition
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.condition)
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {

@@ -1,6 +1,6 @@
 //! Storing the seats of jobs' members.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Mutex as AsyncMutex;
 use ultima_planner::fabric::Fabric;
@@ -8,6 +8,7 @@ use ultima_planner::job::JobId;
 
 use super::error::JobRequestError;
 use super::journal::Journal;
+use super::lock::lock;
 use super::registry::Registry;
 use crate::store::{Change, StoreError};
 
@@ -110,7 +111,6 @@ impl SeatKeeper {
     }
 
     fn with_registry<T>(&self, look: impl FnOnce(&mut Registry) -> T) -> T {
-        // No thread panics while it holds the lock, and every change is complete.
-        look(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut lock(&self.registry))
     }
 }

@@ -1,12 +1,14 @@
 //! Notifications that something has happened to a job's members.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::sleep;
 use ultima_planner::job::JobId;
+
+use super::lock::lock;
 
 /// Pauses after a scan that has taken `looked`. Every event of a member triggers a scan of its
 /// whole job, so a burst of events would otherwise trigger mostly useless scans.
@@ -95,11 +97,6 @@ impl Listener {
         }
         false
     }
-}
-
-fn lock(last: &Mutex<Last>) -> MutexGuard<'_, Last> {
-    // No thread panics while it holds the lock.
-    last.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Members' sessions with the controller: who has one, and orders and rounds of checks for them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -12,6 +12,7 @@ use ultima_api::v1::{AllHere, CheckRound, RoundReport};
 use ultima_planner::job::{JobId, Rank};
 use ultima_planner::membership::Attendance;
 
+use super::lock::lock;
 use super::membership::preparation::Preparation;
 use super::notify::{Listener, Notifier};
 
@@ -280,7 +281,6 @@ impl Sessions {
     }
 
     fn lock(&self) -> MutexGuard<'_, Here> {
-        // No thread panics while it holds the lock.
-        self.here.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.here)
     }
 }

@@ -5,7 +5,7 @@ mod bring_up;
 mod repair;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, watch};
@@ -21,6 +21,7 @@ use ultima_planner::target::{Limits, Target};
 use ultima_planner::update;
 
 use super::error::BringUpError;
+use super::lock::lock;
 use super::registry::record::Wanted;
 use super::timers::Timers;
 use crate::metrics::Metrics;
@@ -619,8 +620,7 @@ impl ManagedSwitch {
     }
 
     fn with_state<T>(&self, use_it: impl FnOnce(&mut State) -> T) -> T {
-        // No thread panics while it holds the lock, and every change is complete.
-        use_it(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        use_it(&mut lock(&self.state))
     }
 }
 

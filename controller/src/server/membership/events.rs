@@ -1,9 +1,11 @@
 //! Events of jobs' members, for watchers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::broadcast;
 use ultima_api::v1::MembershipEvent;
+
+use super::super::lock::lock;
 
 /// Events that wait for a slow watcher. One that misses some receives the present state instead.
 const WAITING: usize = 64;
@@ -24,17 +26,17 @@ impl Default for Events {
 impl Events {
     /// Subscribes to events from now on; none if the controller is stopping.
     pub fn listen(&self) -> Option<broadcast::Receiver<Event>> {
-        let events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let events = lock(&self.0);
         events.as_ref().map(broadcast::Sender::subscribe)
     }
 
     /// Ends all subscriptions.
     pub fn end(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        lock(&self.0).take();
     }
 
     pub fn tell(&self, event: Event) {
-        if let Some(events) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(events) = &*lock(&self.0) {
             // An error means that nobody is subscribed.
             let _ = events.send(event);
         }

@@ -94,7 +94,8 @@ impl ManagedSwitch {
             .with_min_delay(self.reconnect_pause)
             .with_max_delay(LONGEST_PAUSE)
             .without_max_times();
-        let retried = attempt.retry(pauses).when(passes);
+        // Boxed: an attempt is too large to be moved on the stack.
+        let retried = (|| Box::pin(attempt())).retry(pauses).when(passes);
         let retried = retried.adjust(|error, pause| {
             tracing::debug!(switch = self.name(), %error, "attempt failed");
             pause.filter(|pause| Instant::now() + *pause < deadline)

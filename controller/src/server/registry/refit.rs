@@ -113,9 +113,12 @@ impl Registry {
                 self.reserved.insert(id, standing);
                 continue;
             };
-            let before = std::mem::replace(&mut record.standing, standing).planned();
-            let after = record.planned();
-            if before != after {
+            let (before, after) = (record.planned(), standing.planned());
+            record.standing = standing;
+            if before == after {
+                // The tasks of switches compare plans by address.
+                (record.standing.job, record.standing.plan) = before;
+            } else {
                 record.planned_at = SystemTime::now();
                 moved.push(Moved { before, after });
             }

@@ -76,6 +76,34 @@ fn slack_extends_the_learned_bounds() {
     }
 }
 
+/// A share of late packets removes delays that fewer packets have, and no others.
+#[test]
+fn operations_end_without_the_share_of_late_packets() {
+    let run_with = |late_share, every: u32| {
+        let mut network = Network::new(&Config {
+            t_s: 600 * MS,
+            t_b: 1000 * MS,
+            timeouts: Timeouts::CauseAware,
+            late_share,
+            ..config(RANKS)
+        });
+        // Rank 1's contributions, a third of each stage's packets.
+        let stops = |step: u32, rank| match (step % every, rank) {
+            (0, 1) => 2 * MS,
+            _ => Duration::ZERO,
+        };
+        let outcomes = run(&mut network, 0..200, stops);
+        let waits = outcomes[199].iter().all(|outcome| outcome.t_s > 2 * MS);
+        (waits, missing(&outcomes[100..]))
+    };
+    assert_eq!(run_with(0.0, 20), (true, 0.0));
+    let (waits, late) = run_with(0.05, 20);
+    assert!(!waits && (0.001..0.05).contains(&late), "{late}");
+    // One in four is more than the share.
+    let (waits, late) = run_with(0.05, 4);
+    assert!(waits && late < 0.05, "{late}");
+}
+
 /// A deadline that a running job gets bounds its next operations, and never exceeds the configured one.
 #[test]
 fn a_deadline_set_later_ends_operations() {

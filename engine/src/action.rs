@@ -16,7 +16,6 @@ use super::parser::{Errors, Parsed};
 use super::phv::Phv;
 use super::register::Register;
 use super::standard::DROP_PORT;
-use super::table::Lookup;
 use super::trace::Recorder;
 use super::value_set::ValueSet;
 
@@ -256,6 +255,8 @@ pub(super) struct Machine<'a> {
     pub parsed: Parsed,
     /// True unless a checksum is wrong.
     pub correct: bool,
+    /// Where the code goes on behind the action that runs.
+    pub back: Option<u32>,
     /// Parser states that the packet has visited.
     pub visited: u32,
     pub now_us: u64,
@@ -264,22 +265,6 @@ pub(super) struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// What a table needs to know of the packet.
-    #[inline]
-    pub fn lookup(&mut self) -> Lookup<'_> {
-        let state = &mut *self.state;
-        Lookup {
-            phv: self.phv,
-            layout: self.layout,
-            payload: self.payload,
-            length: self.verdict.ingress_length,
-            now_us: self.now_us,
-            key: &mut state.key,
-            masked: &mut state.masked,
-            scratch: &mut state.scratch,
-        }
-    }
-
     pub fn jump(&mut self, to: u32) -> Result<u32, DropCause> {
         self.verdict.jumps += 1;
         if self.verdict.jumps > self.max_jumps {

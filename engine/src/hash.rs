@@ -81,7 +81,12 @@ pub(super) fn sum16(bytes: &[u8]) -> u64 {
     let whole = whole
         .iter()
         .map(|word| u64::from(u32::from_be_bytes(*word)));
-    whole.sum::<u64>() + words::<4>(rest).sum::<u64>()
+    let rest = match *rest {
+        [] => 0,
+        [a, b] => u64::from(u32::from_be_bytes([a, b, 0, 0])),
+        _ => words::<4>(rest).sum(),
+    };
+    whole.sum::<u64>() + rest
 }
 
 /// The Internet checksum with this sum (RFC 1071).

@@ -298,6 +298,7 @@ impl Engine {
                 error: program.parser.errors.no_error,
             },
             correct: true,
+            back: None,
             visited: 0,
             max_jumps: limits.action_jumps,
             max_states: limits.parser_states,

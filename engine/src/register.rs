@@ -2,7 +2,7 @@
 
 use num_bigint::{BigInt, Sign};
 
-use super::bits::{SLACK, Slot};
+use super::bits::{SLACK, Slot, mask};
 use super::error::ControlError;
 
 /// A register array; every cell starts at zero.
@@ -13,21 +13,27 @@ pub struct Register {
     size: usize,
     /// True if the control plane reads and writes the cells as signed numbers.
     signed: bool,
-    /// Cell 0; the others follow at the same distance.
+    /// Cell 0; a machine word if that has enough bits.
     first: Slot,
+    /// Bytes from one cell to the next.
+    stride: usize,
     bytes: Vec<u8>,
 }
 
 impl Register {
     pub(super) fn new(id: u32, name: String, size: usize, width: u32, signed: bool) -> Register {
-        let first = Slot::new(0, width, false);
+        let (first, stride) = match Slot::new(0, width, false) {
+            cell if (1..=64).contains(&width) => (cell.in_word(), size_of::<u64>()),
+            cell => (cell, cell.bytes()),
+        };
         Register {
             id,
             name,
             size,
             signed,
             first,
-            bytes: vec![0; size * first.bytes() + SLACK],
+            stride,
+            bytes: vec![0; size * stride + SLACK],
         }
     }
 
@@ -125,34 +131,47 @@ impl Register {
 
     /// The bytes of some cells; none for cells outside the array.
     pub(super) fn save(&self, cells: std::ops::Range<usize>) -> Vec<u8> {
-        let bytes = self.first.bytes();
-        let found = self.bytes.get(cells.start * bytes..cells.end * bytes);
+        let stride = self.stride;
+        let found = self.bytes.get(cells.start * stride..cells.end * stride);
         found.unwrap_or_default().to_vec()
     }
 
     /// Puts the bytes of cells back, from the first of them on.
     pub(super) fn restore(&mut self, from: usize, cells: &[u8]) {
-        let at = from * self.first.bytes();
+        let at = from * self.stride;
         self.bytes[at..at + cells.len()].copy_from_slice(cells);
     }
 
-    #[inline]
-    fn cell(&self, index: u64) -> Option<Slot> {
+    /// The first byte of a cell.
+    #[inline(always)]
+    fn start(&self, index: u64) -> Option<usize> {
         let index = usize::try_from(index).ok().filter(|i| *i < self.size)?;
-        Some(self.first.at(index * self.first.bytes()))
+        Some(index * self.stride)
+    }
+
+    fn cell(&self, index: u64) -> Option<Slot> {
+        Some(self.first.at(self.start(index)?))
     }
 
     /// A cell's low 64 bits; `None` outside the array.
-    #[inline]
+    #[inline(always)]
     pub(super) fn load_word(&self, index: u64) -> Option<u64> {
-        Some(self.cell(index)?.load_word(&self.bytes))
+        let at = self.start(index)?;
+        Some(match self.bytes[at..].first_chunk() {
+            Some(word) if self.first.is_word() => u64::from_ne_bytes(*word),
+            _ => self.first.at(at).load_word(&self.bytes),
+        })
     }
 
     /// Stores the low bits of a word; an index outside the array stores nothing, as in BMv2.
-    #[inline]
+    #[inline(always)]
     pub(super) fn store_word(&mut self, index: u64, value: u64) {
-        if let Some(cell) = self.cell(index) {
-            cell.store_word(&mut self.bytes, value);
+        let Some(at) = self.start(index) else { return };
+        match self.bytes[at..].first_chunk_mut() {
+            Some(word) if self.first.is_word() => {
+                *word = (value & mask(self.first.width)).to_ne_bytes();
+            }
+            _ => self.first.at(at).store_word(&mut self.bytes, value),
         }
     }
 

@@ -38,7 +38,7 @@ impl Field {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn set(self, phv: &mut Phv, value: u64) {
         match self {
             Field::Absent => {}
@@ -48,7 +48,7 @@ impl Field {
     }
 
     /// Zero if the program does not have it.
-    #[inline]
+    #[inline(always)]
     pub fn get(self, phv: &Phv) -> u64 {
         match self {
             Field::Absent => 0,

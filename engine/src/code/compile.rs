@@ -28,6 +28,8 @@ pub(super) type Label = Address;
 
 /// How often one node is compiled with knowledge.
 const MAX_VERSIONS: usize = 32;
+/// Jumps to jumps that are followed when a program is loaded.
+const MAX_GOTOS: usize = 4;
 /// The operations from which on no node is compiled with knowledge.
 const MAX_OPERATIONS: usize = 1 << 14;
 
@@ -42,6 +44,8 @@ pub(in super::super) struct Source<'a> {
     pub deparser: &'a Deparser,
     pub checksums: &'a [Checksum],
     pub layout: &'a Layout,
+    /// Parser states that a packet may visit.
+    pub max_states: u32,
 }
 
 impl Code {
@@ -67,7 +71,8 @@ impl Code {
             arrivals: HashMap::new(),
             dead: true,
             fresh: None,
-            last_once: false,
+            before: None,
+            once: [false; 2],
         };
         let [ingress, egress] = roots.map(|root| match root {
             Some(root) => compiler.general(root),
@@ -129,8 +134,10 @@ pub(super) struct Compiler<'a> {
     pub dead: bool,
     /// The last operation, if no operation has used its result in the working memory yet.
     pub fresh: Option<word::Op>,
-    /// Whether the operation at hand is the only one of its number that uses its second operand.
-    pub last_once: bool,
+    /// The operation before that, if its result was as fresh when the last one was compiled.
+    pub before: Option<word::Op>,
+    /// Whether the operation at hand is the only one of its number that uses its first and its second operand.
+    pub once: [bool; 2],
 }
 
 /// The compiled forms of a node.
@@ -537,6 +544,17 @@ impl Compiler<'_> {
         };
         for to in self.ops.iter_mut().filter_map(Op::target) {
             *to = address(*to);
+        }
+        // Jumps to a jump go where that goes, unless a trace notes its place.
+        let (ops, sites) = (&self.ops, &self.sites);
+        let goes = |from: Address| match ops[from as usize] {
+            Op::Goto(to) if sites.binary_search_by_key(&from, |site| site.0).is_err() => to,
+            _ => from,
+        };
+        let goes: Vec<_> = (0..ops.len() as Address).map(goes).collect();
+        for to in self.ops.iter_mut().filter_map(Op::target) {
+            // A label may stand at the end of the code if no packet comes there.
+            *to = (0..MAX_GOTOS).fold(*to, |to, _| goes.get(to as usize).copied().unwrap_or(to));
         }
         let general = |node: &Versions| node.general.map(&address).unwrap_or_default();
         Code {

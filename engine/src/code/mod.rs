@@ -56,12 +56,11 @@ enum Op {
         a: At,
         value: u64,
     },
-    /// Adds a field of a header. Cut to the lowest 64 - `spare` bits.
-    AddField {
+    /// Adds fields of headers to a word. Cut to the lowest 64 - `spare` bits.
+    Sum {
         spare: u8,
         to: At,
-        a: At,
-        wire: Wire,
+        sum: Box<(At, Vec<Wire>)>,
     },
     Sub {
         to: At,
@@ -226,9 +225,9 @@ impl Op {
             | Op::Find(to, _)
             | Op::Wide(to, _)
             | Op::Set(to, _)
-            | Op::AddField { to, .. }
             | Op::Or(to, ..)
             | Op::OrField(to, ..)
+            | Op::Sum { to, .. }
             | Op::Limit(to, ..)
             | Op::XorConst(to, ..) => Some(to),
             _ => None,
@@ -243,7 +242,7 @@ impl Op {
             | Op::ShlConst { mask, .. }
             | Op::ShrConst { mask, .. }
             | Op::AndConst(_, _, mask) => *mask &= u64::MAX >> (64 - bits),
-            Op::AddConst { spare, .. } | Op::AddField { spare, .. } => {
+            Op::AddConst { spare, .. } | Op::Sum { spare, .. } => {
                 *spare = (*spare).max(64 - bits as u8)
             }
             _ => return false,
@@ -347,8 +346,6 @@ impl Code {
         let ops = self.ops.as_slice();
         let from = |address: Address| ops[address as usize..].iter();
         let mut next = from(start);
-        // What follows the action that runs.
-        let mut back = None;
         let mut unfinished = None;
         loop {
             if TRACED {
@@ -395,9 +392,13 @@ impl Code {
                         let difference = word!(a).wrapping_sub(word!(b));
                         set!(to, difference & mask);
                     }
-                    Op::AddField { spare, to, a, wire } => {
-                        let sum = word!(a).wrapping_add(wire.load(words));
-                        set!(to, sum & u64::MAX >> (spare % 64));
+                    Op::Sum { spare, to, sum } => {
+                        let (first, fields) = &**sum;
+                        let mut total = word!(first);
+                        for wire in fields {
+                            total = total.wrapping_add(wire.load(words));
+                        }
+                        set!(to, total & u64::MAX >> (spare % 64));
                     }
                     Op::Or(to, a, b) => set!(to, word!(a) | word!(b)),
                     Op::OrField(to, a, wire) => set!(to, word!(a) | wire.load(words)),
@@ -497,62 +498,37 @@ impl Code {
                             next = from(*to);
                         }
                     }
-                    op => break op,
+                    Op::End if !TRACED => match machine.back.take() {
+                        Some(to) => next = from(to),
+                        None => return Ok(()),
+                    },
+                    // All are listed, so that one table of jumps has them all.
+                    op @ (Op::Find(..)
+                    | Op::Wide(..)
+                    | Op::StoreFar(..)
+                    | Op::Need(_)
+                    | Op::Stop(_)
+                    | Op::Key { .. }
+                    | Op::IfMember { .. }
+                    | Op::Verify(_)
+                    | Op::Update(_)
+                    | Op::IfTest { .. }
+                    | Op::Jump(_)
+                    | Op::Apply(_)
+                    | Op::ApplyAndGo(_)
+                    | Op::Call(_)
+                    | Op::Step { .. }
+                    | Op::Exit
+                    | Op::Fail
+                    | Op::End) => break op,
                 }
                 if TRACED {
                     break &Op::Goto(0);
                 }
             };
-            macro_rules! stop {
-                ($error:expr) => {{
-                    machine.parsed.error = $error;
-                    unfinished = None;
-                    next = from(self.accept);
-                }};
-            }
-            match op {
-                Op::Find(to, op) => {
-                    let value = op.find(|at| machine.phv.word(at), machine.env());
-                    set_word_at(machine.phv.near(), *to, value);
-                }
-                Op::Wide(to, wide) => {
-                    let value = match wide.exact {
-                        true => wide.num.eval_amount(machine.env()),
-                        false => wide.num.eval_low(machine.env()),
-                    };
-                    set_word_at(machine.phv.near(), *to, value);
-                }
-                Op::StoreFar(at, slot) => {
-                    let value = machine.phv.word(*at);
-                    slot.store_word(&mut machine.phv.bytes, value);
-                }
-                Op::IfTest { test, holds, to } if test.eval(machine.env()) == *holds => {
-                    next = from(*to);
-                }
-                Op::Need(bytes) => {
-                    if let Err(error) = machine.check_ahead(*bytes as usize) {
-                        stop!(error);
-                    }
-                }
-                Op::Stop(error) => stop!(machine.phv.word(*error) as u32),
-                Op::Key { first, at } => {
-                    let word = machine.phv.word(*at);
-                    if *first {
-                        machine.state.key.clear();
-                    }
-                    machine.state.key.push(word);
-                }
-                Op::IfMember { set, to } => {
-                    let state = &mut *machine.state;
-                    if state.value_sets[*set as usize].holds(&state.key, &mut state.masked) {
-                        next = from(*to);
-                    }
-                }
-                Op::Verify(at) => machine.verify(*at as usize, shared.checksums),
-                Op::Update(at) => machine.update(*at as usize, shared.checksums),
-                Op::Jump(to) => next = from(machine.jump(*to)?),
+            let then = match op {
                 Op::Apply(table) | Op::ApplyAndGo(table) => {
-                    let found = tables[*table as usize].apply(shared.profiles, machine.lookup());
+                    let found = tables[*table as usize].apply(shared.profiles, machine);
                     if let Some((slot, color)) = found.color {
                         slot.store_word(&mut machine.phv.bytes, color as u64);
                         if TRACED {
@@ -560,53 +536,121 @@ impl Code {
                         }
                     }
                     let then = match (op, found.next) {
-                        (Op::Apply(_), _) => next,
-                        (_, Some(node)) => from(self.nodes[node]),
-                        (_, None) => from(self.end),
+                        (Op::Apply(_), _) => (ops.len() - next.len()) as Address,
+                        (_, Some(node)) => self.nodes[node],
+                        (_, None) => self.end,
                     };
-                    next = match found.action {
+                    Then::Go(match found.action {
                         Some(action) => {
                             // Nothing reads the arguments of an action without parameters.
                             if found.args.len() > SLACK {
                                 machine.state.args.clear();
                                 machine.state.args.extend_from_slice(found.args);
                             }
-                            back = Some(then);
-                            from(self.actions[action.action])
+                            machine.back = Some(then);
+                            self.actions[action.action]
                         }
                         None => then,
-                    };
+                    })
                 }
                 Op::Call(call) => {
                     let (action, args) = &**call;
                     machine.state.args.clear();
                     machine.state.args.extend_from_slice(args);
-                    back = Some(next);
-                    next = from(self.actions[*action]);
-                }
-                Op::Step { action, index } => {
-                    let action = &shared.actions[*action as usize];
-                    if let Err(error) = machine.step(&action.code[*index as usize]) {
-                        stop!(error);
-                    }
+                    machine.back = Some((ops.len() - next.len()) as Address);
+                    Then::Go(self.actions[*action])
                 }
                 Op::Exit => {
                     machine.verdict.exit = true;
                     return Ok(());
                 }
-                Op::Fail => return Err(DropCause::Assertion),
                 Op::End => {
                     if TRACED {
                         finish(&mut unfinished, shared, machine);
                     }
-                    match back.take() {
-                        Some(then) => next = then,
+                    match machine.back.take() {
+                        Some(to) => Then::Go(to),
                         None => return Ok(()),
                     }
                 }
-                // A condition that does not hold, or done above.
-                _ => {}
+                op => op.execute(shared, machine)?,
+            };
+            match then {
+                Then::On => {}
+                Then::Go(to) => next = from(to),
+                Then::Stop(error) => {
+                    machine.parsed.error = error;
+                    unfinished = None;
+                    next = from(self.accept);
+                }
             }
         }
+    }
+}
+
+/// What follows an operation.
+enum Then {
+    /// The next one.
+    On,
+    Go(Address),
+    /// The end of the parser, with an error by the program's number.
+    Stop(u32),
+}
+
+impl Op {
+    /// Executes an operation that needs more of the machine than words.
+    fn execute(&self, shared: Shared, machine: &mut Machine) -> Result<Then, DropCause> {
+        match self {
+            Op::Find(to, op) => {
+                let value = op.find(|at| machine.phv.word(at), machine.env());
+                set_word_at(machine.phv.near(), *to, value);
+            }
+            Op::Wide(to, wide) => {
+                let value = match wide.exact {
+                    true => wide.num.eval_amount(machine.env()),
+                    false => wide.num.eval_low(machine.env()),
+                };
+                set_word_at(machine.phv.near(), *to, value);
+            }
+            Op::StoreFar(at, slot) => {
+                let value = machine.phv.word(*at);
+                slot.store_word(&mut machine.phv.bytes, value);
+            }
+            Op::IfTest { test, holds, to } if test.eval(machine.env()) == *holds => {
+                return Ok(Then::Go(*to));
+            }
+            Op::Need(bytes) => {
+                if let Err(error) = machine.check_ahead(*bytes as usize) {
+                    return Ok(Then::Stop(error));
+                }
+            }
+            Op::Stop(error) => return Ok(Then::Stop(machine.phv.word(*error) as u32)),
+            Op::Key { first, at } => {
+                let word = machine.phv.word(*at);
+                if *first {
+                    machine.state.key.clear();
+                }
+                machine.state.key.push(word);
+            }
+            Op::IfMember { set, to } => {
+                let state = &mut *machine.state;
+                if state.value_sets[*set as usize].holds(&state.key, &mut state.masked) {
+                    return Ok(Then::Go(*to));
+                }
+            }
+            Op::Verify(at) => machine.verify(*at as usize, shared.checksums),
+            Op::Update(at) => machine.update(*at as usize, shared.checksums),
+            Op::Jump(to) => return Ok(Then::Go(machine.jump(*to)?)),
+            Op::Step { action, index } => {
+                let action = &shared.actions[*action as usize];
+                if let Err(error) = machine.step(&action.code[*index as usize]) {
+                    return Ok(Then::Stop(error));
+                }
+            }
+            Op::Fail => return Err(DropCause::Assertion),
+            // A condition that does not hold, or done before.
+            _ => {}
+        }
+        Ok(Then::On)
     }
 }

@@ -1,7 +1,7 @@
 //! Compiles numbers: assignments, and the words that hold results.
 
 use super::super::action::{Instruction, Target};
-use super::super::bits::{Place, Slot};
+use super::super::bits::{Place, Slot, Wire};
 use super::super::compile;
 use super::super::expression::{EXACT, Num};
 use super::super::layout::{Layout, validity};
@@ -233,7 +233,7 @@ impl Compiler<'_> {
 
     /// The word that holds the result of an operation on words.
     pub fn value(&mut self, op: word::Op) -> At {
-        let fresh = self.fresh.take();
+        let (fresh, before) = (self.fresh.take(), self.before.take());
         let place = match op {
             word::Op::Field(slot) if !slot.signed => slot.place(),
             word::Op::Valid(header) => validity(header).place(),
@@ -247,19 +247,23 @@ impl Compiler<'_> {
             return *at;
         }
         let bits = op.bits(|at| self.known.bits(at));
-        let last = self.fused(op, fresh);
+        let once = std::mem::take(&mut self.once);
+        if let word::Op::AndConst(a, mask) = op
+            && once[0]
+            && self.cut(a, mask, fresh)
+        {
+            return a;
+        }
+        let last = self.fused(op, fresh, once);
         let (to, mask) = (self.known.add(op, bits), u64::MAX);
         let argument = match op {
             word::Op::Arg(slot) if !slot.signed => slot.place(),
             _ => None,
         };
-        self.push(match (op, place.or(argument).or(last)) {
-            (word::Op::Add(a, _), Some(Place::Wire(wire))) => Op::AddField {
-                spare: 0,
-                to,
-                a,
-                wire,
-            },
+        let compiled = match (op, place.or(argument).or(last)) {
+            (word::Op::Add(a, _), Some(Place::Wire(wire))) => {
+                self.sum(to, a, wire, before.filter(|_| once[0]))
+            }
             (word::Op::Or(a, _), Some(Place::Wire(wire))) => Op::OrField(to, a, wire),
             (word::Op::Clamp(a, 0, high @ 0..), _) => Op::Limit(to, a, high as u64),
             (word::Op::Arg(_), Some(Place::Wire(wire))) => Op::LoadArg(to, wire),
@@ -284,13 +288,48 @@ impl Compiler<'_> {
             (word::Op::ShrConst(a, by), _) => Op::ShrConst { by, to, a, mask },
             (op, _) if op.reads_packet() => Op::Find(to, Box::new(op)),
             (op, _) => Op::Compute(to, Box::new(op)),
-        });
-        self.fresh = Some(op);
+        };
+        self.push(compiled);
+        (self.fresh, self.before) = (Some(op), fresh);
         to
     }
 
+    /// Cuts the result of the last operation where it is, if its lowest bits are all that is used of it.
+    fn cut(&mut self, a: At, mask: u64, fresh: Option<word::Op>) -> bool {
+        let bits = mask.trailing_ones();
+        let (Some(uncut), Some(last)) = (fresh, self.ops.last_mut()) else {
+            return false;
+        };
+        let low = bits > 0 && mask.count_ones() == bits;
+        if self.dead || !low || last.result() != Some(&mut { a }) {
+            return false;
+        }
+        let cut = last.cut(bits);
+        if cut {
+            self.known.results.remove(&uncut);
+            self.known.read(a, bits);
+            // No operation finds the result again: its operand is nowhere.
+            self.fresh = Some(word::Op::AndConst(At::MAX, mask));
+        }
+        cut
+    }
+
+    /// Adds a field of a header to a word; to the sum of others if the last operation, `before`, computes it for this one alone.
+    fn sum(&mut self, to: At, a: At, wire: Wire, before: Option<word::Op>) -> Op {
+        let is_sum = |op: &mut Op| matches!(op, Op::Sum { spare: 0, to, .. } if *to == a);
+        let mut sum = match (before, self.ops.pop_if(|op| before.is_some() && is_sum(op))) {
+            (Some(before), Some(Op::Sum { sum, .. })) => {
+                self.known.results.remove(&before);
+                sum
+            }
+            _ => Box::new((a, Vec::new())),
+        };
+        sum.1.push(wire);
+        Op::Sum { spare: 0, to, sum }
+    }
+
     /// Takes back the last operation if it loaded a field for this one alone.
-    fn fused(&mut self, op: word::Op, fresh: Option<word::Op>) -> Option<Place> {
+    fn fused(&mut self, op: word::Op, fresh: Option<word::Op>, once: [bool; 2]) -> Option<Place> {
         let (word::Op::Add(a, b) | word::Op::Or(a, b)) = op else {
             return None;
         };
@@ -298,7 +337,7 @@ impl Compiler<'_> {
             return None;
         };
         let wire = *wire;
-        if self.dead || !self.last_once || *to != b || a == b {
+        if self.dead || !once[1] || *to != b || a == b {
             return None;
         }
         self.ops.pop();
@@ -316,11 +355,11 @@ impl Compiler<'_> {
         for operand in ops[at].operands() {
             self.part(ops, operand.into(), results);
         }
-        self.last_once = match ops[at] {
-            word::Op::Add(_, b) | word::Op::Or(_, b) => {
-                ops.iter().filter(|op| op.uses(b)).count() == 1
-            }
-            _ => false,
+        let once = |at: At| ops.iter().filter(|op| op.uses(at)).count() == 1;
+        self.once = match ops[at] {
+            word::Op::Add(a, b) | word::Op::Or(a, b) => [once(a), once(b)],
+            word::Op::AndConst(a, _) => [once(a), false],
+            _ => [false; 2],
         };
         ops[at].moved(|at| results[usize::from(at)].unwrap_or_default())
     }
@@ -343,4 +382,49 @@ fn extraction(header: usize, layout: &Layout) -> Option<Op> {
     base.checked_add(bytes)?;
     let valid = u16::try_from(WORK + header).ok()?;
     Some(Op::Extract { base, valid, bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::super::{Engine, Limits, P4Info, QueueInfo};
+
+    fn sum(left: Value, right: Value) -> Value {
+        json!({"type": "expression", "value": {"op": "+", "left": left, "right": right}})
+    }
+
+    /// `tmp = a + b; sum = tmp + n; difference = tmp`: the second sum begins with the result of the first.
+    #[test]
+    fn a_sum_that_is_stored_does_not_become_a_part_of_the_next() {
+        let program = include_bytes!("../../../switch/tests/programs/arithmetic.json");
+        let mut program: Value = serde_json::from_slice(program).unwrap();
+        let field = |header: &str, field: &str| json!({"type": "field", "value": [header, field]});
+        let assign = |to: Value, value: Value| json!({"op": "assign", "parameters": [to, value]});
+        let [a, b, n] = ["a", "b", "n"].map(|name| field("operands", name));
+        let tmp = field("scalars", "tmp");
+        program["header_types"][0]["fields"] = json!([["tmp", 64, false]]);
+        let narrow = &mut program["actions"][0]["primitives"];
+        *narrow = json!([
+            narrow[0],
+            assign(tmp.clone(), sum(a, b)),
+            assign(field("narrow", "sum"), sum(tmp.clone(), n)),
+            assign(field("narrow", "difference"), tmp),
+        ]);
+        let program = serde_json::to_vec(&program).unwrap();
+        let p4info = P4Info::of_program(&program).unwrap();
+        let mut engine = Engine::load(&program, &p4info, Limits::default()).unwrap();
+        let mut frame = [0; 97];
+        (frame[3], frame[7], frame[96]) = (1, 2, 3);
+        let (mut copies, mut out) = (Vec::new(), Vec::new());
+        engine.ingress(1, &frame, 0, &mut copies);
+        engine.egress(
+            copies.remove(0),
+            QueueInfo::default(),
+            0,
+            &mut out,
+            &mut copies,
+        );
+        assert_eq!(out[97..105], [0, 0, 0, 6, 0, 0, 0, 3]);
+    }
 }

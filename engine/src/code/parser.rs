@@ -14,6 +14,7 @@ impl Compiler<'_> {
     pub fn parser(&mut self) -> (Label, Label) {
         let parser = self.source.parser;
         let labels: Vec<_> = parser.states.iter().map(|_| self.label()).collect();
+        let is_short = parser.is_short(self.source.max_states);
         let accept = self.label();
         for (at, state) in parser.states.iter().enumerate() {
             self.bind_open(labels[at]);
@@ -24,7 +25,9 @@ impl Compiler<'_> {
                 let facts = headers.map(|(header, _)| (word::Op::Valid(header), Fact::Is(0)));
                 self.known.facts.extend(facts);
             }
-            self.push(Op::Enter);
+            if !is_short {
+                self.push(Op::Enter);
+            }
             self.site(Site::State(at));
             self.action(state.block);
             self.site(Site::Select(at));

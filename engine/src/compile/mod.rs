@@ -168,6 +168,10 @@ impl Scope<'_> {
                 })?;
                 Ok(Num::Arg(*slot))
             }
+            Term::Field(header, field) if field == "$valid$" => {
+                let header = HeaderRef::Fixed(self.layout.find(header, self.at)?);
+                Ok(Num::FromTest(Box::new(Test::Valid(header))))
+            }
             Term::Field(..) | Term::StackField(..) | Term::UnionStackField(..) => {
                 Ok(self.field(term)?.value())
             }

@@ -98,6 +98,7 @@ impl Engine {
             deparser: &deparser,
             checksums: &checksums,
             layout: &layout,
+            max_states: limits.parser_states,
         });
         let program = Program {
             standard,

@@ -56,13 +56,36 @@ pub(super) struct Parsed {
     pub error: u32,
 }
 
+/// The most states of a parser that is searched for loops.
+const MAX_SHORT: usize = 256;
+
 impl Parser {
+    /// Whether no packet can visit more states than this.
+    pub fn is_short(&self, max_states: u32) -> bool {
+        let mut ends = vec![false; self.states.len()];
+        if ends.len() > MAX_SHORT.min(max_states as usize) {
+            return false;
+        }
+        // In each round, the states whose successors all lead to the end.
+        for _ in 0..ends.len() {
+            for (at, state) in self.states.iter().enumerate() {
+                ends[at] = state.nexts().flatten().all(|next| ends[next]);
+            }
+        }
+        ends.iter().all(|ends| *ends)
+    }
+
     /// Whether packets start in a state, and none comes back to it.
     pub fn starts_once_at(&self, at: usize) -> bool {
-        let nexts = |state: &State| {
-            let transitions = state.transitions.iter().map(|transition| transition.next);
-            transitions.chain([state.default]).any(|to| to == Some(at))
-        };
-        self.start == Some(at) && !self.states.iter().any(nexts)
+        let leads = |state: &State| state.nexts().any(|to| to == Some(at));
+        self.start == Some(at) && !self.states.iter().any(leads)
+    }
+}
+
+impl State {
+    /// The states that may follow; `None` is the end.
+    fn nexts(&self) -> impl Iterator<Item = Option<usize>> {
+        let transitions = self.transitions.iter().map(|transition| transition.next);
+        transitions.chain([self.default])
     }
 }

@@ -1,10 +1,11 @@
 //! Describes a table lookup in terms of entries, for traces.
 
+use super::super::action::Machine;
 use super::super::counter::CounterCell;
 use super::super::key::word_count;
 use super::super::profile::Profile;
 use super::super::trace::{KeyField, Matched, Value, Via};
-use super::{EntryAction, Lookup, Match, Matcher, Table, TableAction, Target};
+use super::{EntryAction, Match, Matcher, Table, TableAction, Target};
 
 /// The result of a lookup, for a trace.
 pub(crate) struct Explained<'a> {
@@ -24,15 +25,16 @@ impl Table {
     pub(crate) fn explain<'a>(
         &'a self,
         profiles: &'a [Profile],
-        lookup: Lookup<'_>,
+        machine: &mut Machine,
     ) -> Explained<'a> {
-        self.declared.key.build(lookup.phv, lookup.key);
+        let mut key = Vec::new();
+        self.declared.key.build(machine.phv, &mut key);
         let hit = match &self.matcher {
             Matcher::Keyless => None,
-            matcher => matcher.lookup(lookup.key, lookup.masked),
+            matcher => matcher.lookup(&key, &mut machine.state.masked),
         };
         let entry = hit.map_or(&self.default, |at| self.live(at));
-        let mut rest = lookup.key.as_slice();
+        let mut rest = key.as_slice();
         let fields = self.declared.key.fields.iter().map(|field| {
             let words;
             (words, rest) = rest.split_at(word_count(field.slot.width));
@@ -48,7 +50,7 @@ impl Table {
         let fields = fields.collect();
         let (action, args) = match &entry.target {
             Target::Own { action, args } => (Some(*action), &args[..]),
-            target => self.declared.shared(target, profiles, lookup),
+            target => self.declared.shared(target, profiles, machine),
         };
         Explained {
             hit: hit.is_some(),

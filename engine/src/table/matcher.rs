@@ -106,6 +106,8 @@ impl Matcher {
             first_bit: field.end as u32 * 64 - width,
             exact: (0..words).map(ones).collect(),
             tries: WordMap::default(),
+            longest: WordMap::default(),
+            width,
         })
     }
 
@@ -116,6 +118,9 @@ impl Matcher {
             Matcher::Keyless => None,
             Matcher::Exact(exact) => exact.get(key).copied(),
             Matcher::Lpm(lpm) => {
+                if let Some(entry) = lpm.longest.get(key) {
+                    return Some(*entry);
+                }
                 let trie = lpm.tries.get_masked(key, &lpm.exact, scratch)?;
                 trie.lookup(key, lpm.first_bit)
             }
@@ -128,6 +133,7 @@ impl Matcher {
         match self {
             Matcher::Keyless => None,
             Matcher::Exact(exact) => exact.get(&key.value).copied(),
+            Matcher::Lpm(lpm) if lpm.is_longest(key) => lpm.longest.get(&key.value).copied(),
             Matcher::Lpm(lpm) => {
                 let trie = lpm.tries.get(&lpm.exact_part(key))?;
                 trie.find(&key.value, lpm.first_bit, key.prefix_len)
@@ -141,6 +147,7 @@ impl Matcher {
         match self {
             Matcher::Keyless => {}
             Matcher::Exact(exact) => *exact.entry(&key.value) = entry,
+            Matcher::Lpm(lpm) if lpm.is_longest(key) => *lpm.longest.entry(&key.value) = entry,
             Matcher::Lpm(lpm) => {
                 let trie = lpm.tries.entry(&lpm.exact_part(key));
                 trie.insert(&key.value, lpm.first_bit, key.prefix_len, entry);
@@ -156,6 +163,9 @@ impl Matcher {
             Matcher::Exact(exact) => {
                 exact.remove(&key.value);
             }
+            Matcher::Lpm(lpm) if lpm.is_longest(key) => {
+                lpm.longest.remove(&key.value);
+            }
             Matcher::Lpm(lpm) => lpm.remove(key),
             Matcher::Ternary(ternary) => ternary.remove(key),
         }
@@ -165,17 +175,25 @@ impl Matcher {
 /// Widest field for a trie, in bits. Wider fields are matched as ternary.
 const MAX_TRIE_BITS: u32 = 256;
 
-/// Longest prefix match: a trie for each value of the exact fields.
+/// Longest prefix match: a trie for each value of the exact fields, and a hash table for prefixes of all bits, which need no steps.
 #[derive(Debug)]
 pub(crate) struct Lpm {
+    /// Bits of the field.
+    width: u32,
     /// Where the field starts in the key, the most significant bit of the first word being 0.
     first_bit: u32,
     /// The words of the exact fields.
     exact: Words,
     tries: WordMap<Trie>,
+    /// Entries whose prefix has all bits, by the whole key.
+    longest: WordMap<u32>,
 }
 
 impl Lpm {
+    fn is_longest(&self, key: &EntryKey) -> bool {
+        key.prefix_len == self.width
+    }
+
     fn exact_part(&self, key: &EntryKey) -> Vec<u64> {
         let words = key.value.iter().zip(&self.exact);
         words.map(|(value, exact)| value & exact).collect()

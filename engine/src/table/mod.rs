@@ -26,13 +26,12 @@ pub(super) use signature::{Signature, TableParam};
 pub(super) use undo::{SavedDefault, SavedEntry};
 pub use write::TableMut;
 
+use super::action::Machine;
 use super::bits::Slot;
 use super::checksum::Calculation;
 use super::counter::CounterCell;
 use super::error::ControlError;
-use super::layout::Layout;
 use super::meter::{Color, MeterCell, MeterUnit};
-use super::phv::Phv;
 use super::pipeline::Node;
 use super::profile::{Choice, Profile};
 use idle::{Age, Alarms};
@@ -156,19 +155,6 @@ pub struct Table {
     alarms: Alarms,
 }
 
-/// A packet's input to a lookup, with working memory.
-pub(super) struct Lookup<'a> {
-    pub phv: &'a Phv,
-    pub layout: &'a Layout,
-    pub payload: &'a [u8],
-    /// Length in bytes, for counters and meters.
-    pub length: u32,
-    pub now_us: u64,
-    pub key: &'a mut Vec<u64>,
-    pub masked: &'a mut Vec<u64>,
-    pub scratch: &'a mut Vec<u8>,
-}
-
 /// The result of a lookup.
 pub(super) struct Found<'a> {
     /// `None` in a table with an action profile on a miss, and for a group without a live member.
@@ -241,18 +227,19 @@ impl Table {
     pub(super) fn apply<'a>(
         &'a mut self,
         profiles: &'a [Profile],
-        lookup: Lookup<'_>,
+        machine: &mut Machine,
     ) -> Found<'a> {
-        let key = &self.declared.key;
-        let hit = match (&self.matcher, key.short(lookup.phv)) {
+        let (key, state) = (&self.declared.key, &mut *machine.state);
+        let hit = match (&self.matcher, key.short(machine.phv)) {
             (Matcher::Keyless, _) => None,
             (Matcher::Exact(exact), Some(key)) => exact.get_short(&key).copied(),
-            (matcher, Some(short)) => matcher.lookup(key.cut(&short), lookup.masked),
+            (matcher, Some(short)) => matcher.lookup(key.cut(&short), &mut state.masked),
             (matcher, None) => {
-                key.build(lookup.phv, lookup.key);
-                matcher.lookup(lookup.key, lookup.masked)
+                key.build(machine.phv, &mut state.key);
+                matcher.lookup(&state.key, &mut state.masked)
             }
         };
+        let length = machine.verdict.ingress_length;
         let entry = match hit {
             Some(at) => self.entries[at as usize]
                 .as_mut()
@@ -260,15 +247,15 @@ impl Table {
             None => &mut self.default,
         };
         if self.declared.has_counter {
-            entry.counter.count(lookup.length);
+            entry.counter.count(length);
         }
         if self.declared.idle_timeouts {
-            entry.age.last_hit_us = lookup.now_us;
+            entry.age.last_hit_us = machine.now_us;
         }
         let color = match self.declared.meter {
             Some(meter) if hit.is_some() || entry.meter.config().is_some() => {
                 let meter_cell = &mut entry.meter;
-                let color = meter_cell.execute(meter.unit, lookup.length, lookup.now_us);
+                let color = meter_cell.execute(meter.unit, length, machine.now_us);
                 Some((meter.color, color))
             }
             _ => None,
@@ -276,7 +263,7 @@ impl Table {
         let hit = hit.is_some();
         let (action, args) = match &entry.target {
             Target::Own { action, args } => (Some(*action), &args[..]),
-            target => self.declared.shared(target, profiles, lookup),
+            target => self.declared.shared(target, profiles, machine),
         };
         let action = action.map(|action| &self.declared.actions[action]);
         let next = match (action, &self.declared.indirect) {
@@ -490,19 +477,15 @@ impl Declaration {
         &self,
         target: &Target,
         profiles: &'a [Profile],
-        lookup: Lookup<'_>,
+        machine: &mut Machine,
     ) -> (Option<usize>, &'a [u8]) {
         let (Target::Shared { choice, .. }, Some(indirect)) = (target, &self.indirect) else {
             return (None, &[]);
         };
-        let Lookup {
-            phv,
-            layout,
-            payload,
-            scratch,
-            ..
-        } = lookup;
-        let hash = |hash: &Calculation| hash.compute(phv, layout, payload, scratch);
+        let scratch = &mut machine.state.scratch;
+        let hash = |hash: &Calculation| {
+            hash.compute(machine.phv, machine.layout, machine.payload, scratch)
+        };
         match profiles[indirect.profile].choose(*choice, hash) {
             Some((action, args)) => (Some(indirect.actions[action]), args),
             None => (None, &[]),

@@ -17,7 +17,7 @@ impl Machine<'_> {
         profiles: &[Profile],
         actions: &[Action],
     ) {
-        let found = table.explain(profiles, self.lookup());
+        let found = table.explain(profiles, self);
         let length = self.verdict.ingress_length;
         let Some(recorder) = &mut self.state.trace else {
             return;

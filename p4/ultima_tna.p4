@@ -1,7 +1,7 @@
 // Ultima's data plane for Tofino (TNA) 1 and 2.
 //
-// This file knows the chip's intrinsic metadata; the control blocks that it calls, one for each task of the pipeline, know
-// only headers_t and metadata_t, but for Telling, which is the chip's own.
+// This file knows the chip's intrinsic metadata. The control blocks that it calls, one for each task, know only headers_t and
+// metadata_t; Mirrors and LossAlarm exist on this target only.
 
 #include <core.p4>
 #include "target_tna.p4"
@@ -32,7 +32,7 @@
 #include "trim.p4"
 #include "stamps.p4"
 
-// What is in front of a frame inside the chip, and the frame.
+// The headers in front of a frame inside the chip, and the frame.
 struct frame_t {
     bridge_h  bridge;
     loss_h    cut;
@@ -40,9 +40,9 @@ struct frame_t {
     headers_t headers;
 }
 
-// What no parser and no control has written is 0, as on v1model.
+// Metadata that is never written is 0, as on v1model.
 @pa_auto_init_metadata
-// A register's output has to be in one container, however few of its bits are looked at.
+// A register's output needs one container, also if few of its bits are read.
 @pa_container_size("ingress", "meta.source.bucket", 32)
 @pa_container_size("ingress", "meta.source.step", 32)
 parser UltimaIngressParser(packet_in packet, out frame_t frame, out metadata_t meta,
@@ -84,19 +84,22 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
     Routing() routing;
     AddressResolution() arp;
 
-    COUNTER(MAX_PORTS) malformed;   // bad IPv4 checksum, version, options, fragment or a cut frame, by ingress port
-    COUNTER(MAX_PORTS) unrouted;    // no route, group or neighbor, no protocol of ours, or no time to live left
-    COUNTER(MAX_JOBS) undeliverable;   // those of a job's admitted packets that `unrouted` counts, by job index
+    // By ingress port: bad IPv4 checksum or version, options, fragments that hide an Ultima header, cut frames.
+    COUNTER(MAX_PORTS) malformed;
+    // By ingress port: no route, group or neighbor, neither ARP nor IPv4, or time to live exceeded.
+    COUNTER(MAX_PORTS) unrouted;
+    // By job index: the job's admitted packets among `unrouted`.
+    COUNTER(MAX_JOBS) undeliverable;
 
-    // It was sent on when it came in first, and only brings what egress found.
+    // A copy of a packet that left before: it carries the losses that egress found.
     action take_losses() {
         meta.drop = 1;
-        meta.tell = 1;
-        meta.told_step = frame.headers.ultima.step;
-        meta.told_bucket = frame.headers.ultima.bucket;
-        meta.told_port = frame.loss.port;
-        meta.told_trimmed = frame.loss.trimmed;
-        meta.told_late = frame.loss.late;
+        meta.notify = 1;
+        meta.notify_step = frame.headers.ultima.step;
+        meta.notify_bucket = frame.headers.ultima.bucket;
+        meta.notify_port = frame.loss.port;
+        meta.notify_trimmed = frame.loss.trimmed;
+        meta.notify_late = frame.loss.late;
     }
 
     action leave_unrouted() {
@@ -124,12 +127,10 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
         } else if (!frame.headers.ipv4.isValid()) {
             leave_unrouted();
         } else {
-            // Conditions are short and beside each other: what is under one has to be done before what follows it can
-            // begin.
+            // Conditions are short and in sequence: on the chip, a nested block must end before the code after it begins.
             if (meta.bad_checksum == 1 || frame.headers.ipv4.version != 4 || frame.headers.ipv4.ihl != 5
                     || parsed.parser_err != PARSER_ERROR_OK) {
-                // Options would hide a UDP header from admission, and so would a frame that ends within its headers, and some
-                // fragments.
+                // Options, a cut frame and some fragments would hide a UDP header from admission.
                 meta.malformed = 1;
             } else {
                 fragments.apply(frame.headers, meta);
@@ -137,18 +138,18 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
             if (meta.malformed == 1) {
                 meta.drop = 1;
                 COUNT(malformed, meta.ingress_port);
-            } else if (meta.claims_ultima == 1) {
+            } else if (meta.is_ultima == 1) {
                 jobs.apply(frame.headers, meta);
                 admission.apply(frame.headers, meta);
             }
-            // Also of what admission has refused a known source: it has come, and was not lost on its way.
+            // Rejected packets of a known source are not lost either.
             upstream.apply(frame.headers, meta);
-            // Before the counts of where a packet goes: one without time left goes nowhere.
+            // Before the counts by direction: an expired packet goes nowhere.
             time_to_live.apply(frame.headers, meta);
-            if (meta.drop == 0 && meta.claims_ultima == 1 && frame.headers.ultima.kind == KIND_PROBE) {
+            if (meta.drop == 0 && meta.is_ultima == 1 && frame.headers.ultima.kind == KIND_PROBE) {
                 reflection.apply(frame.headers, meta);
             }
-            if (meta.drop == 0 && meta.claims_ultima == 1 && meta.reflected == 0) {
+            if (meta.drop == 0 && meta.is_ultima == 1 && meta.reflected == 0) {
                 replication.apply(frame.headers, meta);
             }
             if (meta.drop == 0 && meta.replicated == 0 && meta.reflected == 0) {
@@ -159,10 +160,10 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
         if (meta.unrouted == 1) {
             COUNT(unrouted, meta.ingress_port);
         }
-        if (meta.unrouted == 1 && meta.claims_ultima == 1) {
+        if (meta.unrouted == 1 && meta.is_ultima == 1) {
             COUNT(undeliverable, meta.job_index);
         }
-        if (meta.tell == 1) {
+        if (meta.notify == 1) {
             to_deparser.digest_type = DIGEST_LOSS;
         }
         if (meta.drop == 1) {
@@ -182,16 +183,16 @@ control UltimaIngressDeparser(packet_out packet, inout frame_t frame, in metadat
                               in ingress_intrinsic_metadata_for_deparser_t to_deparser) {
     PacketDeparser() packet_deparser;
     Checksum() ipv4_sum;
-    // As v1model's digest is called, which has the name of its type.
+    // The name of v1model's digest, which is that of its type.
     @name(".operation_loss_t")
     Digest<operation_loss_t>(DIGEST_LOSS) loss;
 
     apply {
         frame.headers.ipv4.checksum = ipv4_sum.update(IPV4_SUMMED(frame.headers.ipv4));
         if (to_deparser.digest_type == DIGEST_LOSS) {
-            loss.pack({ frame.headers.ultima.job, frame.headers.ultima.epoch, meta.told_step,
-                meta.told_bucket, frame.headers.ultima.source_rank, meta.told_port, meta.told_trimmed,
-                meta.told_late, meta.told_upstream });
+            loss.pack({ frame.headers.ultima.job, frame.headers.ultima.epoch, meta.notify_step,
+                meta.notify_bucket, frame.headers.ultima.source_rank, meta.notify_port, meta.notify_trimmed,
+                meta.notify_late, meta.notify_upstream });
         }
         packet.emit(frame.bridge);
         packet_deparser.apply(packet, frame.headers);
@@ -225,7 +226,7 @@ parser UltimaEgressParser(packet_in packet, out frame_t frame, out metadata_t me
         transition accept;
     }
 
-    // Of a mirrored packet only what is in front of it is looked at again.
+    // Only the header in front of a mirrored packet is parsed.
     state cut {
         packet.extract(frame.cut);
         transition accept;
@@ -251,9 +252,9 @@ control UltimaEgress(inout frame_t frame, inout metadata_t meta, in egress_intri
     Trim() trim;
     Mirrors() mirrors;
     Stamps() stamps;
-    Telling() telling;
+    LossAlarm() loss_alarm;
 
-    // Nanoseconds; they wrap after 4 s, which no queue takes.
+    // Nanoseconds, which wrap after 4 s; no queue takes that long.
     action measure() {
         meta.residence = parsed.global_tstamp[31:0] - frame.bridge.came_in;
         meta.queue_time = QUEUED(intrinsic, parsed.global_tstamp[31:0] - frame.bridge.came_in);
@@ -264,16 +265,16 @@ control UltimaEgress(inout frame_t frame, inout metadata_t meta, in egress_intri
         meta.queue_time = meta.queue_time >> 10;
     }
 
-    // What goes on is the mirrored copy: the chip cuts only those.
+    // The mirrored copy goes on in the packet's place: the chip truncates only copies.
     action cut() {
         meta.mirrored_as = CUT;
-        meta.told_port = (bit<16>)meta.egress_port;
+        meta.notify_port = (bit<16>)meta.egress_port;
         to_deparser.mirror_type = MIRROR_CUT;
         MIRROR_AS_IT_LEAVES(to_deparser);
         to_deparser.drop_ctl = 1;
     }
 
-    action tell() {
+    action notify_controller() {
         meta.mirrored_as = LOSS;
         meta.session = LOSS_SESSION;
         to_deparser.mirror_type = MIRROR_LOSS;
@@ -283,36 +284,40 @@ control UltimaEgress(inout frame_t frame, inout metadata_t meta, in egress_intri
     apply {
         if (frame.bridge.isValid()) {
             measure();
-            if (meta.claims_ultima == 1) {
+            if (meta.is_ultima == 1) {
                 delivery.apply(frame.headers, meta);
             }
             if (meta.drop == 1) {
                 to_deparser.drop_ctl = 1;
             } else {
                 count_ticks();
-                // These run for all packets, and ask whether one is Ultima's only where they write headers, in whose place the
-                // chip may keep those of another packet.
+                // These run for all packets. Blocks that write headers have a condition, because the chip may keep another
+                // packet's headers in the same containers.
                 mirrors.apply(frame.headers, meta);
                 payload.apply(frame.headers, meta);
-                if (meta.claims_ultima == 1) {
+                if (meta.is_ultima == 1) {
                     shares.apply(frame.headers, meta);
                 }
                 budget.apply(frame.headers, meta);
                 queue.apply(frame.headers, meta);
                 operations.apply(frame.headers, meta);
-                if (meta.claims_ultima == 1) {
+                if (meta.is_ultima == 1) {
                     share_counts.apply(frame.headers, meta);
                 }
                 stamps.apply(frame.headers, meta);
+                // A checksum of 0 means that there is none.
+                if (meta.is_ultima == 1 && frame.headers.udp.checksum != 0 && meta.cause == CAUSE_NONE) {
+                    meta.summed = 1;
+                }
                 trim.apply(frame.headers, meta);
                 if (meta.cause != CAUSE_NONE) {
                     cut();
                 }
             }
         } else if (frame.cut.isValid()) {
-            telling.apply(frame.cut, meta);
-            if (meta.tell == 1) {
-                tell();
+            loss_alarm.apply(frame.cut, meta);
+            if (meta.notify == 1) {
+                notify_controller();
             }
         }
     }
@@ -338,8 +343,8 @@ control UltimaEgressDeparser(packet_out packet, inout frame_t frame, in metadata
                 frame.headers.report.upstream_lost, meta.rest_of_sum }, zeros_as_ones = true);
         }
         if (to_deparser.mirror_type == MIRROR_CUT) {
-            cut.emit<loss_h>(meta.session, { meta.mirrored_as, meta.told_port, meta.trimmed_now, meta.late_now,
-                meta.told_threshold });
+            cut.emit<loss_h>(meta.session, { meta.mirrored_as, meta.notify_port, meta.trimmed_now, meta.late_now,
+                meta.notify_threshold });
         }
         if (to_deparser.mirror_type == MIRROR_LOSS) {
             loss.emit<loss_h>(meta.session, { meta.mirrored_as, frame.cut.port, frame.cut.trimmed,

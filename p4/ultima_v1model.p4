@@ -70,9 +70,9 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         if (standard.instance_type == INSTANCE_RECIRCULATED) {
             // A copy of a packet that left before: it carries the losses that egress found.
             meta.drop = 1;
-            meta.tell = 1;
-            meta.told_step = hdr.ultima.step;
-            meta.told_bucket = hdr.ultima.bucket;
+            meta.notify = 1;
+            meta.notify_step = hdr.ultima.step;
+            meta.notify_bucket = hdr.ultima.bucket;
         } else if (hdr.arp.isValid()) {
             arp.apply(hdr, meta);
         } else if (!hdr.ipv4.isValid()) {
@@ -89,7 +89,7 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             if (meta.malformed == 1) {
                 meta.drop = 1;
                 malformed.count((bit<32>)meta.ingress_port);
-            } else if (meta.claims_ultima == 1) {
+            } else if (meta.is_ultima == 1) {
                 jobs.apply(hdr, meta);
                 admission.apply(hdr, meta);
                 // Rejected packets of a known source are not lost either.
@@ -99,7 +99,7 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             }
             // Before the counts by direction: an expired packet goes nowhere.
             time_to_live.apply(hdr, meta);
-            if (meta.drop == 0 && meta.claims_ultima == 1) {
+            if (meta.drop == 0 && meta.is_ultima == 1) {
                 if (hdr.ultima.kind == KIND_PROBE) {
                     reflection.apply(hdr, meta);
                 } else {
@@ -113,17 +113,17 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 
         if (meta.unrouted == 1) {
             unrouted.count((bit<32>)meta.ingress_port);
-            if (meta.claims_ultima == 1) {
+            if (meta.is_ultima == 1) {
                 undeliverable.count((bit<32>)meta.job_index);
             }
         }
-        if (meta.tell == 1) {
+        if (meta.notify == 1) {
             operation_loss_t loss = {
-                hdr.ultima.job, hdr.ultima.epoch, meta.told_step, meta.told_bucket,
-                hdr.ultima.source_rank, meta.told_port, meta.told_trimmed, meta.told_late, meta.told_upstream };
+                hdr.ultima.job, hdr.ultima.epoch, meta.notify_step, meta.notify_bucket,
+                hdr.ultima.source_rank, meta.notify_port, meta.notify_trimmed, meta.notify_late, meta.notify_upstream };
             digest(1, loss);
             // Egress may have losses of its own to report.
-            meta.tell = 0;
+            meta.notify = 0;
         }
         if (meta.drop == 1) {
             mark_to_drop(standard);
@@ -159,25 +159,25 @@ control UltimaEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
             meta.queue_time = standard.deq_timedelta;
 
             bit<32> before = 0;
-            if (meta.claims_ultima == 1) {
+            if (meta.is_ultima == 1) {
                 words_before.apply(hdr, meta, before);
                 delivery.apply(hdr, meta);
             }
             if (meta.drop == 1) {
                 mark_to_drop(standard);
             } else {
-                if (meta.claims_ultima == 1) {
+                if (meta.is_ultima == 1) {
                     payload.apply(hdr, meta);
                     shares.apply(hdr, meta);
                     budget.apply(hdr, meta);
                 }
                 queue.apply(hdr, meta);
-                if (meta.claims_ultima == 1) {
+                if (meta.is_ultima == 1) {
                     share_counts.apply(hdr, meta);
                     operations.apply(hdr, meta);
                     stamps.apply(hdr, meta);
                     trim.apply(hdr, meta);
-                    if (meta.tell == 1) {
+                    if (meta.notify == 1) {
                         clone_preserving_field_list(CloneType.E2E, LOSS_SESSION, LOSS_FIELDS);
                     }
                     if (meta.cause != CAUSE_NONE) {

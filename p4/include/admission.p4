@@ -1,4 +1,4 @@
-// Who may send what: a packet that claims to be Ultima passes only if a rule knows its port, job,
+// Admission: an Ultima packet passes only if an entry has its port, job,
 // epoch, rank and address, and, unless it goes to the job's group, if its destination is a member.
 //
 // Each such packet is counted here once. What is received then takes one way, and for each job

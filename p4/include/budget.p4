@@ -3,9 +3,8 @@
 
 control Budget(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        if (meta.claims_ultima == 1 && hdr.ultima.budget != NO_LIMIT) {
+        if (meta.is_ultima == 1 && hdr.ultima.budget != NO_LIMIT) {
             bit<32> left = hdr.ultima.budget |-| meta.residence;
-            UDP_CHANGED(replaced_addr(hdr.ultima.budget, left));
             hdr.ultima.budget = left;
         }
         // What an earlier switch cut was lost there, and says why.

@@ -12,9 +12,6 @@ control Delivery(inout headers_t hdr, inout metadata_t meta) {
     // The UDP checksum covers the addresses of the pseudo-header (RFC 768).
     action readdress(bit<48> dst_mac, bit<32> dst_addr, bit<16> dst_port) {
         hdr.ethernet.dst_mac = dst_mac;
-
-        IPV4_CHANGED(replaced_addr(hdr.ipv4.dst_addr, dst_addr));
-        UDP_CHANGED(replaced_addr(hdr.ipv4.dst_addr, dst_addr) + replaced(hdr.udp.dst_port, dst_port));
         hdr.ipv4.dst_addr = dst_addr;
         hdr.udp.dst_port = dst_port;
     }

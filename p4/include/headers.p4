@@ -93,7 +93,7 @@ header report_h {
     bit<32> upstream_lost;   // packets of the one who asks that were lost on the way to here
 }
 
-// What the controller is told of an operation that lost too much, once for each place where it did.
+// The digest about an operation that lost too much, sent once for each place of the loss.
 struct operation_loss_t {
     bit<16> job;
     bit<16> epoch;
@@ -129,7 +129,7 @@ struct metadata_t {
     bit<1>  unrouted;       // ingress: it has no way to go
     bit<16> group;          // the multicast group to copy to, or NO_GROUP
 
-    bit<1>  claims_ultima;  // magic and version match, whether or not the whole header is there
+    bit<1>  is_ultima;      // magic and version match, whether or not the whole header is there
     bit<1>  is_data;        // of a kind that carries a slot's values: only such a packet can be late, and be cut
     bit<1>  names_operation;   // its step and bucket are those of an operation that is under way
     bit<16> header_length;  // of data: bytes of the datagram up to its payload, UDP header included
@@ -140,7 +140,7 @@ struct metadata_t {
     bit<16> share;          // egress: where the counts of job and port stand; 0: this switch has none
     bit<32> gap;            // packets of this source that its number shows to be missing
     bit<32> upstream_lost;  // packets of this source that were lost before this switch
-    bit<32> loss_threshold; // losses of an operation at which the controller is told; 0: never
+    bit<32> loss_threshold; // losses of an operation at which the controller gets a digest; 0: never
     bit<2>  cause;          // egress: CAUSE_LATE or CAUSE_TRIMMED if the packet's values are lost here
     METER_COLOR share_color;   // egress
     METER_COLOR port_color;
@@ -148,14 +148,14 @@ struct metadata_t {
     bit<1>  late;           // egress: nobody waits for it, and no switch before has cut it
     bit<1>  marked;         // egress: a queue is over its marking threshold
 
-    // What the controller is told: of a source's losses by ingress itself, of a port's on the way from egress through ingress again.
-    bit<1>  tell;
-    bit<32> told_upstream;
-    bit<32> told_step;
-    bit<16> told_bucket;
-    LOSS_FIELD bit<16> told_port;
-    LOSS_FIELD bit<32> told_trimmed;
-    LOSS_FIELD bit<32> told_late;
+    // The digest for the controller. Ingress finds a source's losses itself; those of a port come from egress.
+    bit<1>  notify;
+    bit<32> notify_upstream;
+    bit<32> notify_step;
+    bit<16> notify_bucket;
+    LOSS_FIELD bit<16> notify_port;
+    LOSS_FIELD bit<32> notify_trimmed;
+    LOSS_FIELD bit<32> notify_late;
 
     TARGET_METADATA
 }

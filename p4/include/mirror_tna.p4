@@ -1,5 +1,5 @@
-// Where a packet that is cut goes on: Tofino cuts only what it mirrors. Each port that may cut has two sessions, which lead out of
-// it again: one keeps a header, the other one a header with digest and tag, both with what is in front of it in the chip (loss_h).
+// The mirror sessions of trimmed packets: Tofino truncates only mirrored copies. Each port that trims has two sessions, which lead
+// out of the same port: one keeps the header, the other also digest and tag. Both also keep the loss_h in front of the frame.
 
 control Mirrors(inout headers_t hdr, inout metadata_t meta) {
     // By port, and by whether the header is sealed with digest and tag.
@@ -22,9 +22,9 @@ control Mirrors(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// Whether an operation's losses have just met the job's threshold. Looked at when the packet whose loss it was passes
-// without its payload: there is time for it there, and it has nothing else to be mirrored for.
-control Telling(in loss_h cut, inout metadata_t meta) {
+// Decides whether an operation's losses have just reached the job's threshold. The mirrored copy of a lost packet, which has
+// no payload, carries the counts: in the first pass no stage is left to compare them, and the copy can be mirrored again.
+control LossAlarm(in loss_h cut, inout metadata_t meta) {
     bit<32> lost = 0;
     bit<32> left = 0;
 
@@ -39,9 +39,9 @@ control Telling(in loss_h cut, inout metadata_t meta) {
     apply {
         add();
         compare();
-        // Losses grow by one: a threshold is met once. One of 0 is met never.
+        // Losses grow by one, so they reach a threshold once. A threshold of 0 means no digest.
         if (cut.threshold != 0 && left == 0) {
-            meta.tell = 1;
+            meta.notify = 1;
         }
     }
 }

@@ -1,18 +1,18 @@
-// What each operation lost at each port that its job uses, as operations_v1model.p4 has it, in registers of Tofino: each
-// is touched once by a packet, in the order of the stages, and each such step cannot be interrupted.
+// The losses of each operation at each port, as in operations_v1model.p4, in registers of Tofino: a packet accesses each
+// register once, in the order of the stages, and each access is atomic.
 //
-// An operation is known by the lower 16 bits of its step, and its bucket. Which of two is the newer is decided by these numbers without
-// a sign, and does not wrap: where the step passes a multiple of 65,536 the newer one is taken for much older, and takes
-// the cell; but so does what comes late of the older one then.
+// An operation is known by the lower 16 bits of its step, and its bucket. The chip compares the difference of two such numbers
+// without wrapping. So where the step passes a multiple of 65,536, the newer operation counts as much older and takes the cell, and
+// late packets of the older one do the same.
 
-// The operation's cell in the window of its share.
+// The operation's cell.
 #define CELL (meta.share[11:0] ++ (hdr.ultima.step[3:0] ^ hdr.ultima.bucket[3:0]))
 
 control Operations(inout headers_t hdr, inout metadata_t meta) {
     // By share and slot.
-    REGISTER(bit<32>, MAX_SHARES << WINDOW_BITS) membership;   // job and epoch whose operation is counted
+    REGISTER(bit<32>, MAX_SHARES << WINDOW_BITS) membership;   // job and epoch of the counted operation
     REGISTER(int<32>, MAX_SHARES << WINDOW_BITS) operation;    // its step and bucket
-    REGISTER(bit<32>, MAX_SHARES << WINDOW_BITS) sent;         // data packets that left, cut ones too
+    REGISTER(bit<32>, MAX_SHARES << WINDOW_BITS) sent;         // data packets that left, whole or cut
     REGISTER(bit<32>, MAX_SHARES << WINDOW_BITS) trimmed;
     REGISTER(bit<32>, MAX_SHARES << WINDOW_BITS) late;
 
@@ -20,7 +20,7 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
     int<32> ahead = 0;
     bit<32> sent_now = 0;
 
-    // Of a PROBE, as of all that is no data, nothing is kept.
+    // Only data changes the cell; a PROBE does not.
     RegisterAction<bit<32>, bit<16>, bit<1>>(membership) take_membership = {
         void apply(inout bit<32> value, out bit<1> other) {
             if (value != meta.member) {
@@ -34,7 +34,7 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
         }
     };
 
-    // What they say is how far it is ahead of the one that stands there, which is a number that wraps.
+    // These return how far the packet's operation is ahead of the counted one, a number that wraps.
     RegisterAction<int<32>, bit<16>, int<32>>(operation) look_at_operation = {
         void apply(inout int<32> value, out int<32> beyond) {
             beyond = meta.named - value;
@@ -46,7 +46,7 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
             value = meta.named;
         }
     };
-    // One that is no more than a window of steps older leaves the cell as it is.
+    // An operation that is at most a window of steps older does not change the cell.
     RegisterAction<int<32>, bit<16>, int<32>>(operation) take_operation = {
         void apply(inout int<32> value, out int<32> beyond) {
             beyond = meta.named - value;
@@ -122,7 +122,7 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        // The window of share 0 is nobody's: what is counted there no one reads, and it saves each step's asking.
+        // No program reads the window of share 0, and counting there saves a condition for each step.
         name_operation();
         other_member = take_membership.execute(CELL);
         if (meta.is_data == 0) {
@@ -153,7 +153,7 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
             meta.late_now = begin_late.execute(CELL);
         }
         if (meta.share != 0 && (meta.counted == 1 || meta.begun == 1)) {
-            meta.told_threshold = meta.loss_threshold;
+            meta.notify_threshold = meta.loss_threshold;
         }
         if (meta.reflected == 1) {
             if (meta.share != 0 && meta.counted == 1) {

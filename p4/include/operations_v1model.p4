@@ -59,10 +59,10 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
                 }
                 // Losses grow by one, so they meet the threshold once.
                 if (meta.cause != CAUSE_NONE && packets_trimmed + packets_late == meta.loss_threshold) {
-                    meta.tell = 1;
-                    meta.told_port = (bit<16>)meta.egress_port;
-                    meta.told_trimmed = packets_trimmed;
-                    meta.told_late = packets_late;
+                    meta.notify = 1;
+                    meta.notify_port = (bit<16>)meta.egress_port;
+                    meta.notify_trimmed = packets_trimmed;
+                    meta.notify_late = packets_late;
                 }
             }
         } else if (meta.reflected == 1) {

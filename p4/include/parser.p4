@@ -41,7 +41,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
 
     // The mark is set first: a header that is cut short must not pass as another protocol's.
     state ultima {
-        meta.claims_ultima = 1;
+        meta.is_ultima = 1;
         packet.extract(hdr.ultima);
         CHECKSUM_OF_ULTIMA
         transition select(hdr.ultima.kind, hdr.ultima.auth) {

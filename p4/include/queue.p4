@@ -68,7 +68,6 @@ control Queue(inout headers_t hdr, inout metadata_t meta) {
         }
 
         if (meta.marked == 1 && hdr.ipv4.isValid() && hdr.ipv4.tos[1:0] != ECN_NOT_CAPABLE) {
-            IPV4_CHANGED(replaced((bit<16>)hdr.ipv4.tos, (bit<16>)(hdr.ipv4.tos[7:2] ++ ECN_CONGESTION)));
             hdr.ipv4.tos[1:0] = ECN_CONGESTION;
         }
     }

@@ -11,7 +11,6 @@ control TimeToLive(inout headers_t hdr, inout metadata_t meta) {
         if (meta.drop == 0 && hdr.ipv4.ttl <= 1) {
             expire();
         } else {
-            IPV4_CHANGED(replaced(hdr.ipv4.ttl ++ hdr.ipv4.protocol, (hdr.ipv4.ttl - 1) ++ hdr.ipv4.protocol));
             hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
         }
     }
@@ -39,7 +38,7 @@ control Routing(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         route.apply();
-        if (meta.drop == 0 && meta.claims_ultima == 1) {
+        if (meta.drop == 0 && meta.is_ultima == 1) {
             COUNT(unicast, meta.job_index);
         }
     }

@@ -1,4 +1,5 @@
-// How Tofino spells what control blocks use, and its numbers. What differs between Tofino 1 and 2 is here, and nowhere else.
+// Tofino's names for externs that shared control blocks use, its constants and its metadata. All differences between Tofino 1
+// and 2 are in this file.
 
 #if __TARGET_TOFINO__ == 1
 #include <tna.p4>
@@ -6,8 +7,8 @@
 #include <t2na.p4>
 #endif
 
-// Bytes of the frame check sequence, which the chip counts and v1model's frames do not have. BYTES_BESIDE_FRAME, which the top file
-// sets for ingress and for egress, is what is not to be counted: in egress also what ingress has put in front.
+// Bytes of the frame check sequence, which the chip counts and v1model's frames do not have. The top file sets BYTES_BESIDE_FRAME,
+// the bytes to subtract: in egress also those of the header that ingress put in front.
 #define FCS_LENGTH 4
 
 #define COUNTER(SIZE) Counter<bit<64>, bit<16>>(SIZE, CounterType_t.PACKETS_AND_BYTES)
@@ -16,7 +17,7 @@
 #define COUNTER_OF_PACKETS(SIZE) Counter<bit<32>, bit<16>>(SIZE, CounterType_t.PACKETS)
 #define COUNT_PACKET(NAME, INDEX) NAME.count(INDEX)
 
-// Two-rate, three-colour, colour-blind (RFC 2698). One that nobody configured says green.
+// Two-rate, three-colour, colour-blind (RFC 2698). A cell without a configuration returns green.
 #define METER_COLOR bit<8>
 #define METER(SIZE) Meter<bit<16>>(SIZE, MeterType_t.BYTES)
 #define METER_EXECUTE(NAME, INDEX, COLOR) \
@@ -29,12 +30,8 @@ const bit<8> METER_RED   = 3;
 
 #define LARGER(A, B) max(A, B)
 
-// Checksums are the parser's and the deparser's: what the parser subtracted of a datagram's words the deparser adds
-// again as they have become. So what was not changed stays covered.
-#define IPV4_CHANGED(WORDS)
-#define UDP_CHANGED(WORDS)
-#define UDP_CHECKSUM_AFTER_CHANGES meta.summed = 1
-
+// Parser and deparser update checksums: the parser subtracts the words that egress may rewrite, and the deparser adds their new
+// values. The other words stay covered.
 #define CHECKSUMS Checksum() ipv4_sum; Checksum() udp_sum;
 #define CHECKSUM_OF_IPV4 \
     ipv4_sum.add(hdr.ipv4); \
@@ -50,33 +47,33 @@ const bit<8> METER_RED   = 3;
     udp_sum.subtract_all_and_deposit(meta.rest_of_sum);
 #define CHECKSUM_WITHOUT_REPORT udp_sum.subtract_all_and_deposit(meta.rest_of_sum);
 
-// What register actions take of upstream_tna.p4.
+// Inputs of register actions in upstream_tna.p4.
 struct source_numbers_t {
     int<32> number;    // the packet's
-    bit<32> round;     // those of the same remainder modulo 64 that were before it
-    bit<32> settled;   // numbers that are missing for good
-    bit<32> shows;     // 2^16 and its bucket if it is of an operation, else 0
-    bit<32> step;      // of the operation whose packet showed the latest gap
-    bit<32> bucket;    // as `shows`
-    bit<32> tag;       // of the operation that they count for
+    bit<32> round;     // number / 64
+    bit<32> settled;   // numbers that are lost for good
+    bit<32> shows;     // 2^16 and the packet's bucket if it belongs to an operation, else 0
+    bit<32> step;      // of the packet behind the latest gap
+    bit<32> bucket;    // as `shows`, of that packet
+    bit<32> tag;       // digest of the operation that `settled` counts for
 }
 
 #define LOSS_FIELD
 #define TARGET_METADATA \
-    bit<1>  summed;        /* egress: the datagram has a checksum, which the deparser writes anew */ \
-    bit<16> rest_of_sum;   /* egress: the sum of what is not changed here */ \
+    bit<1>  summed;        /* egress: the datagram has a checksum, which the deparser updates */ \
+    bit<16> rest_of_sum;   /* egress: the sum of the words that egress does not rewrite */ \
     bit<32> member;        /* job and epoch */ \
     source_numbers_t source;    /* ingress */ \
-    int<32> named;         /* egress: its operation: the lower half of its step, and its bucket */ \
-    bit<1>  counted;       /* egress: its operation's counts stand in the cell */ \
-    bit<1>  begun;         /* egress: they begin with it */ \
-    bit<32> trimmed_now;   /* egress: what the operation lost here until now */ \
+    int<32> named;         /* egress: the operation: the lower half of the step, and the bucket */ \
+    bit<1>  counted;       /* egress: the cell has this operation's counts */ \
+    bit<1>  begun;         /* egress: this packet is the first that the cell counts */ \
+    bit<32> trimmed_now;   /* egress: the operation's losses here so far */ \
     bit<32> late_now; \
-    bit<32> told_threshold; \
+    bit<32> notify_threshold; \
     bit<8>  mirrored_as;   /* egress: CUT or LOSS */ \
-    MirrorId_t session;    /* egress: where to */
+    MirrorId_t session;    /* egress: the mirror session */
 
-// What ingress tells egress: nothing else of metadata_t goes from one to the other.
+// The metadata that egress gets from ingress; metadata_t itself does not cross.
 header bridge_h {
     bit<8>  what;            // PACKET
     bit<1>  replicated;
@@ -91,46 +88,46 @@ header bridge_h {
 
 #define BRIDGE_LENGTH 17
 
-// In front of a mirrored packet: what its operation lost at the port that it left by.
+// In front of a mirrored packet: its operation's losses at the egress port.
 header loss_h {
     bit<8>  what;            // CUT or LOSS
     bit<16> port;
     bit<32> trimmed;
     bit<32> late;
-    bit<32> threshold;       // the job's; 0: no loss to tell of
+    bit<32> threshold;       // the job's; 0: no digest
 }
 
-// What comes to egress: the first byte in front of the frame.
+// Kinds of packets in egress: the first byte in front of the frame.
 const bit<8> PACKET = 1;   // from ingress
-const bit<8> CUT    = 2;   // mirrored, without its payload: its own way out
-const bit<8> LOSS   = 3;   // mirrored once more, on its way to ingress, which tells the controller
+const bit<8> CUT    = 2;   // mirrored without its payload, on its way out
+const bit<8> LOSS   = 3;   // mirrored again, on its way to ingress, which sends the digest
 
 const MirrorType_t MIRROR_CUT  = 1;
 const MirrorType_t MIRROR_LOSS = 2;
 const DigestType_t DIGEST_LOSS = 1;
 
-// For how many nanoseconds a packet was queued. Tofino 1's own count of them wraps after 262 us: there it is all of the time between
-// the parsers of ingress and egress.
+// The queue time of a packet in nanoseconds. Tofino 1's own value wraps after 262 us, so there it is the whole time between the
+// parsers of ingress and egress.
 #if __TARGET_TOFINO__ == 1
 #define QUEUED(INTRINSIC, BETWEEN_PARSERS) BETWEEN_PARSERS
 #else
 #define QUEUED(INTRINSIC, BETWEEN_PARSERS) INTRINSIC.deq_timedelta
 #endif
 
-// What is mirrored is the packet as egress leaves it: Tofino 1 does no other, Tofino 2 has to be told.
+// Mirrors the packet as egress leaves it. Tofino 1 always does; Tofino 2 needs a flag.
 #if __TARGET_TOFINO__ == 1
 #define MIRROR_AS_IT_LEAVES(TO_DEPARSER)
 #else
 #define MIRROR_AS_IT_LEAVES(TO_DEPARSER) TO_DEPARSER.mirror_io_select = 1
 #endif
 
-// A packet is cut where its port has a session for it.
+// A port without a session trims nothing.
 #define CUT_HAS_A_WAY (meta.session != 0)
 
-// The mirror session of packets that tell the controller of a loss. The controller gives it a recirculating port.
+// The mirror session of packets that report a loss. The controller gives it a recirculating port.
 const MirrorId_t LOSS_SESSION = 1;
 
-// Of each pipe's ports, the one that brings losses back into ingress.
+// The port of each pipe that brings loss reports back into ingress.
 #if __TARGET_TOFINO__ == 1
 const bit<7> RECIRCULATING_PORT = 68;
 #else

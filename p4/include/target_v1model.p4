@@ -17,11 +17,6 @@ const bit<2> METER_RED   = 2;
 
 #define LARGER(A, B) ((A) > (B) ? (A) : (B))
 
-// The top file updates the UDP checksum of a packet, and IPv4's after egress.
-#define IPV4_CHANGED(WORDS)
-#define UDP_CHANGED(WORDS)
-#define UDP_CHECKSUM_AFTER_CHANGES
-
 // standard_metadata.instance_type of simple_switch.
 const bit<32> INSTANCE_EGRESS_CLONE = 2;
 const bit<32> INSTANCE_RECIRCULATED = 4;

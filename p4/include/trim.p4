@@ -37,7 +37,6 @@ control Trim(inout headers_t hdr, inout metadata_t meta) {
         if (meta.cause != CAUSE_NONE) {
             hdr.udp.length = meta.header_length;
             hdr.udp.checksum = 0;
-            IPV4_CHANGED(replaced(hdr.ipv4.total_length, IPV4_LENGTH + meta.header_length));
             hdr.ipv4.total_length = IPV4_LENGTH + meta.header_length;
         }
     }

@@ -1,8 +1,8 @@
-// Loss before the switch, as upstream_v1model.p4 has it, in registers of Tofino: each is touched once by a packet, in the
-// order of the stages, and each such step cannot be interrupted.
+// Losses before the switch, as in upstream_v1model.p4, in registers of Tofino: a packet accesses each register once, in the order
+// of the stages, and each access is atomic.
 //
-// Which of the latest numbers have come is known by the latest of each remainder modulo 64: a number that stands there
-// has come before; numbers of that remainder between it and this one never came, and are lost for good.
+// The switch keeps the latest number of each remainder modulo 64. A number that equals it has come before. Numbers of that remainder
+// between it and a later one are lost for good.
 
 const bit<3> IN_TURN    = 0;
 const bit<3> BEGINS     = 1;
@@ -10,9 +10,9 @@ const bit<3> RENUMBERED = 2;
 const bit<3> OVERTAKEN  = 3;
 const bit<3> AGAIN      = 4;
 
-// The round that a remainder's first is compared with: far from those of the multiples of 2^20, at which numbers begin.
+// The initial round of a remainder, far from those of the multiples of 2^20, at which numberings begin.
 const int<16> NEVER = 0x2000;
-// Rounds that a packet may be late and leaves the latest as it is. A number that is further behind is of another numbering.
+// A packet that is at most so many rounds late does not replace a later one. One further behind belongs to another numbering.
 const int<16> LATE_ROUNDS = 8;
 
 struct operation_losses_t {
@@ -22,22 +22,22 @@ struct operation_losses_t {
 
 control Upstream(inout headers_t hdr, inout metadata_t meta) {
     // By source index.
-    REGISTER(bit<32>, MAX_HOST_SOURCES) membership;    // the job and epoch whose source it is
-    REGISTER(int<32>, MAX_HOST_SOURCES) expected;      // the number that it sends next
+    REGISTER(bit<32>, MAX_HOST_SOURCES) membership;    // job and epoch of the source
+    REGISTER(int<32>, MAX_HOST_SOURCES) expected;      // the next packet number
     REGISTER(bit<32>, MAX_HOST_SOURCES) lost;
-    // Whose packet showed the latest gap: its step; 2^16 and its bucket, or 0 if it is of no operation.
+    // Of the packet behind the latest gap: the step; 2^16 and the bucket, or 0 if it belongs to no operation.
     REGISTER(bit<32>, MAX_HOST_SOURCES) shown_step;
     REGISTER(bit<32>, MAX_HOST_SOURCES) shown_bucket;
-    // By source index and the number's remainder modulo 64: the 16 bits above that.
+    // By source index and number modulo 64: the round of the latest such number.
     Register<int<16>, bit<32>>(MAX_HOST_SOURCES << SEEN_BITS, NEVER) latest;
-    // By source index and slot of the operation that losses count for: a digest of job, epoch, step and bucket, and
-    // the losses.
+    // By source index and slot: a digest of an operation's job, epoch, step and bucket, and its losses.
     Register<operation_losses_t, bit<16>>(MAX_HOST_SOURCES << WINDOW_BITS) lost_of_operation;
 
     Gaps() gaps;
-    COUNTER(MAX_HOST_SOURCES) overtaken;    // by source index
-    COUNTER(MAX_HOST_SOURCES) duplicated;   // by source index: came a second time
-    COUNTER(MAX_HOST_SOURCES) renumbered;   // by source index: the numbering began anew
+    // By source index.
+    COUNTER(MAX_HOST_SOURCES) overtaken;
+    COUNTER(MAX_HOST_SOURCES) duplicated;
+    COUNTER(MAX_HOST_SOURCES) renumbered;
 
     Hash<bit<32>>(HashAlgorithm_t.CRC32) digest_of_operation;
 
@@ -68,7 +68,7 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
             value = meta.source.number + 1;
         }
     };
-    // One that is a little behind was overtaken: it changes nothing.
+    // An overtaken packet, which is a little behind, changes nothing.
     RegisterAction<int<32>, bit<16>, int<32>>(expected) go_on = {
         void apply(inout int<32> value, out int<32> gap) {
             gap = meta.source.number - value;
@@ -155,8 +155,8 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
     }
 
     action name_operation() {
-        meta.told_step = meta.source.step;
-        meta.told_bucket = meta.source.bucket[15:0];
+        meta.notify_step = meta.source.step;
+        meta.notify_bucket = meta.source.bucket[15:0];
         limit = meta.loss_threshold + meta.source.settled;
         counts = 1;
     }
@@ -171,13 +171,13 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        // What stands at index 0 is nobody's: what is kept there no one reads, and it saves each step's asking.
+        // No program reads index 0, and counting there saves a condition for each step.
         prepare();
         if (hdr.ultima.packet_number[19:12] != 0) {
             start_gap = 0;
         }
         other_member = take_membership.execute(meta.source_index);
-        // Of a source that begins nobody's packet has shown a gap, unless this one does.
+        // A new source has no gap, unless this packet shows one.
         if (meta.names_operation == 1 && (other_member == 0 || start_gap != 0)) {
             meta.source.shows = 15w0 ++ 1w1 ++ hdr.ultima.bucket;
         }
@@ -243,11 +243,11 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
             lost_now = add_loss.execute(meta.source_index[11:0] ++ (meta.source.step[3:0] ^ meta.source.bucket[3:0]));
         }
         compare();
-        // It was below before: so a threshold is met once.
+        // The losses were below the threshold before, so they reach it once.
         if (counts == 1 && below_limit != 0 && below_threshold == 0) {
-            meta.tell = 1;
-            meta.told_port = (bit<16>)meta.ingress_port;
-            meta.told_upstream = lost_now;
+            meta.notify = 1;
+            meta.notify_port = (bit<16>)meta.ingress_port;
+            meta.notify_upstream = lost_now;
         }
     }
 }

@@ -119,11 +119,11 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
                 bit<32> lost_now = lost_before + settled;
                 lost_of_operation.write(slot, lost_now);
                 if (lost_before < meta.loss_threshold && lost_now >= meta.loss_threshold) {
-                    meta.tell = 1;
-                    meta.told_step = operation[47:16];
-                    meta.told_bucket = operation[15:0];
-                    meta.told_port = (bit<16>)meta.ingress_port;
-                    meta.told_upstream = lost_now;
+                    meta.notify = 1;
+                    meta.notify_step = operation[47:16];
+                    meta.notify_bucket = operation[15:0];
+                    meta.notify_port = (bit<16>)meta.ingress_port;
+                    meta.notify_upstream = lost_now;
                 }
             }
         }

@@ -102,11 +102,11 @@ class Switch:
         answer = next(self.stream)
         if answer.arbitration.status.code != 0:
             raise AssertionError(f"another controller is primary: {answer}")
-        self.told = queue.SimpleQueue()
+        self.digests = queue.SimpleQueue()
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self):
-        """Takes what the switch tells, until the stream ends."""
+        """Collects and acknowledges digests until the stream ends."""
         try:
             for message in self.stream:
                 if not message.HasField("digest"):
@@ -116,15 +116,15 @@ class Switch:
                 ack.digest_ack.list_id = message.digest.list_id
                 self.requests.put(ack)
                 for data in message.digest.data:
-                    self.told.put((message.digest.digest_id, data))
+                    self.digests.put((message.digest.digest_id, data))
         except grpc.RpcError:
             # We have ended it; a switch that has is noticed when it is asked.
             pass
 
-    def tells(self, patience):
-        """What the switch tells next, by members' names; None where nothing comes."""
+    def next_digest(self, patience):
+        """Returns the next digest by members' names, or None if there is none in time."""
         try:
-            digest_id, data = self.told.get(timeout=patience)
+            digest_id, data = self.digests.get(timeout=patience)
         except queue.Empty:
             return None
         digest = next(it for it in self.p4info.digests if it.preamble.id == digest_id)
@@ -267,12 +267,12 @@ class Vectors(BaseTest):
             testutils.send_packet(self, step["port"], bytes(pattern(step["frame"], number)))
             for expected in step["out"]:
                 self.expect(name, expected["port"], pattern(expected["frame"], number))
-        for members in step.get("tells", []):
+        for members in step.get("digests", []):
             members = {member: self.ports[it] if member in PORTS else it for member, it in members.items()}
-            told = self.switch.tells(PATIENCE)
-            assert told == members, f"{name}: the switch tells {told}, not {members}"
-        told = self.switch.tells(0.1)
-        assert told is None, f"{name}: the switch tells {told}, too"
+            digest = self.switch.next_digest(PATIENCE)
+            assert digest == members, f"{name}: digest {digest}, expected {members}"
+        digest = self.switch.next_digest(0.1)
+        assert digest is None, f"{name}: unexpected digest {digest}"
         result = self.dataplane.poll(device_number=0, timeout=0.2)
         if isinstance(result, self.dataplane.PollSuccess):
             raise AssertionError(f"{name}: out of port {result.port} comes {result.packet.hex()}, too")

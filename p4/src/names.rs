@@ -13,7 +13,7 @@ pub mod job {
     pub const INDEX: &str = "index";
     /// Parameter of [`SET_JOB`]: the multicast group of its GATHER packets; 0 for none.
     pub const GROUP: &str = "group";
-    /// Parameter of [`SET_JOB`]: losses of one operation at one place of which the controller is told; 0 for never.
+    /// Parameter of [`SET_JOB`]: losses of one operation at one place at which the controller gets a digest; 0 for never.
     pub const LOSS_THRESHOLD: &str = "loss_threshold";
 }
 
@@ -131,7 +131,7 @@ pub mod queue {
     pub const METER: &str = "UltimaEgress.queue.port_rate";
 }
 
-/// What tells the controller that an operation lost too much: `operation_loss_t` in `headers.p4`.
+/// The digest about an operation that lost too much: `operation_loss_t` in `headers.p4`.
 pub mod loss {
     /// The digest.
     pub const DIGEST: &str = "operation_loss_t";
@@ -163,14 +163,14 @@ pub mod loss {
 /// index, 0 standing for jobs that the switch does not know; the second by ingress port; the third by a job's
 /// share of an egress port, 0 standing for none; the fourth by a source that sends from a host at this switch.
 ///
-/// Every packet that claims to be Ultima's in an intact IPv4 packet is one of `RECEIVED` and `REJECTED`. For
+/// Every packet with Ultima's magic and version in an intact IPv4 packet is one of `RECEIVED` and `REJECTED`. For
 /// each job `RECEIVED` is `REPLICATED` + `UNICAST` + `REFLECTED` + `UNDELIVERABLE`, and
 /// `REPLICATED` × the replicas of its group + `UNICAST` + `REFLECTED` is `DELIVERED` + `OWN_COPY` + `UNKNOWN_RANK` +
 /// what queues between ingress and egress dropped. Of `DELIVERED`, `LATE` and `TRIMMED` have lost their payload here.
 pub mod counter {
     /// Admitted packets of the job.
     pub const RECEIVED: &str = "UltimaIngress.admission.received";
-    /// Packets that claim to be the job's and were refused and dropped.
+    /// Rejected and dropped packets with the job's id.
     pub const REJECTED: &str = "UltimaIngress.admission.rejected";
     /// Admitted packets handed to the job's group.
     pub const REPLICATED: &str = "UltimaIngress.replication.replicated";
@@ -227,9 +227,9 @@ pub mod counter {
 
     /// Gaps in a source's packet numbers, an array for each hexadecimal digit of a gap, the lowest first: [`gap_cells`].
     pub const GAPS: [&str; 3] = [
-        "UltimaIngress.upstream.gaps.of_1",
-        "UltimaIngress.upstream.gaps.of_16",
-        "UltimaIngress.upstream.gaps.of_256",
+        "UltimaIngress.upstream.gaps.weight_1",
+        "UltimaIngress.upstream.gaps.weight_16",
+        "UltimaIngress.upstream.gaps.weight_256",
     ];
 
     /// Where the gaps of a source are counted: the array, the index in it, and how many numbers are missing in each gap that

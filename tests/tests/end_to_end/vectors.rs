@@ -18,7 +18,7 @@ use ultima_tests::fabric::{Fabric, HostId, device_id, switch_name};
 use ultima_tests::stage::Target;
 use ultima_tests::testbed::Testbed;
 
-use self::files::{Counted, Told, Vectors};
+use self::files::{Counted, LossDigest, Vectors};
 
 /// The deadline for a switch to report a loss.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -54,10 +54,10 @@ impl<'a> Listener<'a> {
     }
 
     /// The next operation with losses.
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> LossDigest {
         while self.waiting.is_empty() {
             let list = timeout(PATIENCE, self.digests.recv()).await;
-            let list = list.expect("the switch tells of losses");
+            let list = list.expect("a digest in time");
             let list = list.expect("the stream lasts as long as the client");
             let losses = list.data.iter().map(|message| {
                 OperationLoss::read(self.digest, message).unwrap_or_else(|error| panic!("{error}"))
@@ -65,7 +65,7 @@ impl<'a> Listener<'a> {
             self.waiting.extend(losses);
         }
         let loss = self.waiting.pop_front().expect("there is one");
-        Told {
+        LossDigest {
             job: loss.job.0,
             epoch: loss.epoch.0,
             step: loss.step,
@@ -122,10 +122,10 @@ fn run(testbed: &mut Testbed, name: &str, vectors: &Vectors) {
             let checked = step.check(number, &arrivals);
             checked.unwrap_or_else(|why| panic!("{name}, {}, {number}: {why}", step.name));
         }
-        for told in &step.tells {
+        for digest in &step.digests {
             // A report of another step would come first, and differ.
             let next = testbed.runtime.block_on(listener.next());
-            assert_eq!(&next, told, "{name}, {}", step.name);
+            assert_eq!(&next, digest, "{name}, {}", step.name);
         }
     }
 

@@ -129,16 +129,16 @@ pub struct Step {
     numbers: Option<Numbers>,
     frame: String,
     out: Vec<Expected>,
-    /// The expected reports to the controller.
+    /// The expected digests.
     #[serde(default)]
-    pub tells: Vec<Told>,
+    pub digests: Vec<LossDigest>,
 }
 
 /// The losses of an operation in the program's digest.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // `headers.p4` has the fields.
-pub struct Told {
+pub struct LossDigest {
     pub job: u16,
     pub epoch: u16,
     pub step: u32,

@@ -26,9 +26,6 @@ pub struct Settings {
     pub hadamard: bool,
     /// True if later operations deliver what an earlier one lost.
     pub recycling: bool,
-    /// The share of packets that may arrive late: [`Config::late_share`].
-    #[serde(default)]
-    pub late_share: f64,
     /// The type of values on the wire.
     pub element: Element,
     /// The rate to send at, in bits per second over whole frames; `None` for the controller's limit, if it has one.
@@ -48,7 +45,6 @@ impl Settings {
             slot_bytes: None,
             hadamard: true,
             recycling: false,
-            late_share: 0.0,
             element: Element::default(),
             rate: None,
             shared_memory: true,
@@ -70,7 +66,6 @@ impl Settings {
                 false => Coding::Identity,
             },
             t_s: self.t_s.unwrap_or(config.t_s),
-            late_share: self.late_share,
             slack: config.t_b / SLACK_SHARE,
             element: self.element,
             recycling: self.recycling.then(Recycling::default),

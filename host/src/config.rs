@@ -56,10 +56,6 @@ pub struct Config {
     pub t_b: Duration,
     /// How t_S and t_B adapt to the network. Learned times never exceed the two above.
     pub timeouts: Timeouts,
-    /// The share of packets that [`Timeouts::CauseAware`] may let arrive late in each stage. Bursts of other traffic that
-    /// delay fewer packets then do not delay operations. 0, and all below 0.07 %, is for as few as operations without
-    /// bursts allow.
-    pub late_share: f64,
     /// Time that [`Timeouts::CauseAware`] waits in addition to the learned bounds: t_S gets it once, t_B twice, the wait
     /// after everyone's last packets once. A host's scheduler may stop a rank for milliseconds, too rarely to be
     /// learned. Zero in simulations.
@@ -284,7 +280,6 @@ impl Config {
             t_s: t_b * 3 / 5,
             t_b,
             timeouts: Timeouts::default(),
-            late_share: 0.0,
             slack: Duration::ZERO,
             pacing: None,
             incast: IncastPolicy::All,

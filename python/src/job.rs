@@ -14,10 +14,6 @@ use crate::pending::Pending;
 use crate::store::AtStore;
 use crate::{error, signals};
 
-/// The share of packets that may be late with recycling, which delivers them later: the largest share that docs/transport.md
-/// shows no effect of.
-const LATE_RECYCLED: f64 = 0.05;
-
 /// A rank's part in a job.
 #[pyclass(frozen, weakref, module = "ultima._native")]
 pub struct Job {
@@ -51,7 +47,6 @@ pub struct Settings {
     seed: Option<u64>,
     interface: Option<String>,
     recycling: Option<bool>,
-    late: Option<f64>,
     hadamard: Option<bool>,
     learning: Option<bool>,
     wire: Option<String>,
@@ -103,17 +98,7 @@ impl Settings {
         if let Some(interface) = self.interface {
             builder = builder.interface(interface);
         }
-        let usual = match self.recycling {
-            Some(true) => LATE_RECYCLED,
-            _ => 0.0,
-        };
-        let late = self.late.unwrap_or(usual);
-        if !(0.0..=0.5).contains(&late) {
-            let message = format!("late is {late}: expected a share of 0 to 0.5");
-            return Err(setting(py, message));
-        }
         let settings = builder.settings_mut();
-        settings.late_share = late;
         settings.recycling = self.recycling.unwrap_or(settings.recycling);
         settings.hadamard = self.hadamard.unwrap_or(settings.hadamard);
         settings.rate = self.rate.or(settings.rate);

@@ -23,10 +23,6 @@ class Settings(TypedDict, total=False):
     """Interface for packets, such as "eth0". Default: chosen by routes, or ULTIMA_INTERFACE."""
     recycling: bool
     """True if later steps deliver what an earlier one lost. Default: False."""
-    late: float
-    """The share of the gradient that may come too late, 0 to 0.5. An AllReduce waits no longer for the rest, once `learning` has
-    measured some: so bursts of other traffic and stragglers that delay less do not delay it. 0 waits for all but rare ones.
-    Default: 0, and with `recycling`, which delivers it later, 0.05."""
     hadamard: bool
     """True if a transform spreads each loss over many values. Default: True."""
     learning: bool

@@ -104,7 +104,6 @@ impl Options {
             slot_bytes: self.slot_bytes,
             hadamard: !self.no_hadamard,
             recycling: self.recycle,
-            late_share: 0.0,
             element: self.element,
             rate: self.rate,
             policies: self.policies.policies(),

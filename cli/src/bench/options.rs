@@ -37,9 +37,9 @@ pub struct Options {
     /// One-way delay of links with a tail
     #[arg(long, value_name = "TIME", value_parser = delay, default_value = "2ms")]
     pub delay: Duration,
-    /// Share of Ultima's packets that may arrive too late, 0 to 0.5 [default: that of ultima.State, which recycles on links with a tail]
-    #[arg(long, value_name = "SHARE", value_parser = late)]
-    pub late: Option<f64>,
+    /// Ultima's deadline on links with a tail, as a multiple of its median time there; 0 for its default. Other links always have the default
+    #[arg(long, value_name = "FACTOR", value_parser = factor, default_value = "1.3")]
+    pub deadline: f64,
     /// Shares of packets lost on each link, without a tail [default: 0,0.001,0.01,0.05; quick: 0]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = units::share_under_one)]
     pub loss: Vec<f64>,
@@ -88,10 +88,11 @@ fn delay(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected 0s to 1s".to_owned())
 }
 
-fn late(text: &str) -> Result<f64, String> {
-    let late = text.parse().ok();
-    late.filter(|late| (0.0..=0.5).contains(late))
-        .ok_or_else(|| "expected a share, 0 to 0.5".to_owned())
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok();
+    factor
+        .filter(|factor| *factor == 0.0 || (1.0..=100.0).contains(factor))
+        .ok_or_else(|| "expected a multiple of the usual time, 1 to 100, or 0".to_owned())
 }
 
 fn time(text: &str) -> Result<Duration, String> {

@@ -69,8 +69,8 @@ struct Machine {
 #[derive(Serialize)]
 struct Settings {
     switch: String,
-    /// Share of Ultima's packets that may arrive too late; `None` for the defaults.
-    late: Option<f64>,
+    /// Ultima's deadline on links with a tail, as a multiple of its median time; 0 for the default.
+    deadline_factor: f64,
     time_s: u64,
     rounds: u32,
     operations: u32,
@@ -119,7 +119,7 @@ pub struct Measured {
     pub lost: Losses,
     /// The largest difference from the exact result, relative to the largest value.
     pub largest_error: f64,
-    /// The deadline that Ultima had learned at the end.
+    /// Ultima's deadline, unless it is the default.
     pub deadline_s: Option<f64>,
     summary: Option<Summary>,
 }
@@ -147,6 +147,9 @@ pub struct Training {
     rate_bps: Option<u64>,
     tail: f64,
     pub seed: u32,
+    /// As in the settings.
+    #[serde(skip)]
+    pub deadline: f64,
     /// Size of the gradient.
     pub bytes: u64,
     pub methods: Vec<Trained>,
@@ -281,12 +284,13 @@ fn size(bytes: u64) -> String {
 }
 
 impl Training {
-    pub fn new(lab: &LabPlan, tail: f64, seed: u32) -> Training {
+    pub fn new(lab: &LabPlan, tail: f64, seed: u32, deadline: f64) -> Training {
         Training {
             ranks: lab.ranks,
             rate_bps: lab.rate,
             tail,
             seed,
+            deadline,
             bytes: 0,
             methods: Vec::new(),
         }
@@ -354,7 +358,7 @@ impl Report {
             versions,
             settings: Settings {
                 switch: options.switch.to_string(),
-                late: options.late,
+                deadline_factor: options.deadline,
                 time_s: plan.time.as_secs(),
                 rounds: plan.rounds,
                 operations: plan.operations,

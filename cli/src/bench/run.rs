@@ -17,6 +17,7 @@ use super::method::Method;
 use super::options::Options;
 use super::plan::{CALIBRATION_WEIGHT, Condition, LabPlan, Plan, TRAINING_WEIGHT, weight};
 use super::report::{self, Cell, Measured, Report, Trained, Training};
+use super::statistics::p50;
 use super::tail::Calibration;
 use super::workers::{Stage, Workers};
 use crate::exit::Exit;
@@ -26,9 +27,10 @@ use ultima_console::output;
 const WARM_UP: u32 = 10;
 /// One part in so many of a cell's time is for them.
 const WARM_UP_SHARE: u32 = 4;
-/// Operations and training steps in which Ultima learns its deadlines: 20, and as many until 1 % of the packets is what one
-/// of three sources sends once.
-const LEARNED: u32 = 40;
+/// Ultima's default deadline, in seconds.
+const DEFAULT_DEADLINE: f64 = 5.0;
+/// Operations and training steps that show Ultima's usual time, for its deadline.
+const USUAL: u32 = 10;
 /// Turns of a method even if there is no time.
 const LEAST_ROUNDS: u32 = 2;
 /// Time to start a lab and its ranks.
@@ -166,13 +168,13 @@ impl Scene {
 #[derive(Deserialize)]
 pub(super) struct Ran {
     seconds: Vec<f64>,
+    /// Ultima's only: the time of each step's AllReduces.
+    steps: Vec<f64>,
     /// CPU seconds.
     cpu: f64,
     /// Packets that other ranks owed it, and those lost, by cause. Ultima's only.
     owed: u64,
     lost: Losses,
-    /// The last step's deadline in seconds. Ultima's only.
-    deadline: Option<f64>,
     /// The largest error of the last result, relative to its largest value.
     #[serde(default)]
     error: f64,
@@ -295,17 +297,25 @@ async fn measure_lab(
     }
     for (condition, sizes) in &lab.conditions {
         bed.set(report.links(*condition)).await?;
+        let deadline = if condition.tail > 1.0 {
+            options.deadline
+        } else {
+            0.0
+        };
         if methods.iter().any(|method| method.is_ultima()) {
-            let has_tail = condition.tail > 1.0;
-            join(options, has_tail, &mut bed, &mut scene.workers[0]).await?;
+            join(&mut bed, &mut scene.workers[0]).await?;
         }
         for &bytes in sizes {
             let cell = Cell::new(lab, *condition, bytes);
             say(bar, &cell.to_string());
             let weight = weight(*condition, bytes);
             let time = budget.take(weight);
-            let workers = &mut scene.workers;
-            let measured = cell_of(plan, time, bytes, &methods, &bed, workers).await?;
+            let subject = Subject {
+                bytes,
+                methods: &methods,
+                deadline,
+            };
+            let measured = cell_of(plan, time, &subject, &bed, &mut scene.workers).await?;
             report.cells.push(cell.with(measured));
             bar.inc(u64::from(weight));
         }
@@ -317,14 +327,10 @@ async fn measure_lab(
             say(bar, &format!("training, tail {tail}, seed {seed}"));
             let digits = scene.stage.file("digits.csv.gz");
             let digits = digits.to_string_lossy().into_owned();
-            let mut training = Training::new(lab, tail, seed);
-            let end = Instant::now() + budget.take(TRAINING_WEIGHT);
+            let mut training = Training::new(lab, tail, seed, options.deadline);
+            let time = budget.take(TRAINING_WEIGHT);
             let workers = &mut scene.workers[0];
-            if plan.methods.contains(&Method::UltimaMulticast) {
-                join(options, true, &mut bed, workers).await?;
-            }
-            train(plan, end, &mut training, &digits, &bed, workers).await?;
-            leave(&mut bed, workers).await?;
+            train(plan, time, &mut training, &digits, &mut bed, workers).await?;
             report.trainings.push(training);
             bar.inc(u64::from(TRAINING_WEIGHT));
         }
@@ -339,20 +345,17 @@ fn say(bar: &ProgressBar, text: &str) {
     }
 }
 
-/// Starts Ultima's part in a new job, which serves all its methods: with recycling on links with a tail, so that operations do
-/// not wait for what comes late.
-async fn join(
-    options: &Options,
-    has_tail: bool,
-    bed: &mut Bed,
-    workers: &mut Workers,
-) -> Result<()> {
+/// Starts Ultima's part in a new job, which serves all its methods.
+async fn join(bed: &mut Bed, workers: &mut Workers) -> Result<()> {
     let job = bed.create_job().await?;
-    let mut settings = json!({ "recycling": has_tail });
-    if let Some(late) = options.late {
-        settings["late"] = late.into();
-    }
-    let request = json!({ "do": "join", "job": job, "settings": settings });
+    let request = json!({ "do": "join", "job": job });
+    workers.ask::<Done>(&request, SILENCE).await?;
+    Ok(())
+}
+
+/// Sets the deadline of a method of Ultima, in seconds.
+async fn set_deadline(workers: &mut Workers, method: Method, seconds: f64) -> Result<()> {
+    let request = json!({ "do": "deadline", "method": method.name(), "seconds": seconds });
     workers.ask::<Done>(&request, SILENCE).await?;
     Ok(())
 }
@@ -381,31 +384,50 @@ pub(super) async fn operations(
 
 /// Times of operations: each is that of its slowest rank, in seconds.
 pub(super) fn slowest(ranks: &[Ran]) -> Vec<f64> {
-    let count = ranks.iter().map(|rank| rank.seconds.len()).min();
+    slowest_of(ranks, |rank| &rank.seconds)
+}
+
+fn slowest_of(ranks: &[Ran], times: impl Fn(&Ran) -> &[f64]) -> Vec<f64> {
+    let count = ranks.iter().map(|rank| times(rank).len()).min();
     let of = |index: usize| {
-        let times = ranks.iter().map(|rank| rank.seconds[index]);
+        let times = ranks.iter().map(|rank| times(rank)[index]);
         times.fold(0.0, f64::max)
     };
     (0..count.unwrap_or_default()).map(of).collect()
 }
 
+/// What a cell measures.
+struct Subject<'a> {
+    bytes: u64,
+    methods: &'a [Method],
+    /// Ultima's deadline as a multiple of its median time; 0 for its default.
+    deadline: f64,
+}
+
 async fn cell_of(
     plan: &Plan,
     time: Duration,
-    bytes: u64,
-    methods: &[Method],
+    subject: &Subject<'_>,
     bed: &Bed,
     workers: &mut [Workers],
 ) -> Result<Vec<Measured>> {
+    let Subject { bytes, methods, .. } = *subject;
     let each = time / u32::try_from(methods.len())?;
     let (warm_up_time, measured_time) = (each / WARM_UP_SHARE, each - each / WARM_UP_SHARE);
     let mut means = Vec::new();
     let mut measured: Vec<Measured> = methods.iter().map(|it| Measured::new(*it)).collect();
-    for &method in methods {
+    for (index, &method) in methods.iter().enumerate() {
+        if method.is_ultima() && subject.deadline > 0.0 {
+            // The last cell's deadline ends.
+            set_deadline(&mut workers[0], method, DEFAULT_DEADLINE).await?;
+            let usual = operations(workers, method, bytes, USUAL, Duration::ZERO).await?;
+            let deadline = subject.deadline * p50(&mut slowest(&usual));
+            set_deadline(&mut workers[0], method, deadline).await?;
+            measured[index].deadline_s = Some(deadline);
+        }
         let first = operations(workers, method, bytes, 1, Duration::ZERO).await?;
         let mut mean = slowest(&first)[0];
-        let most = if method.is_ultima() { LEARNED } else { WARM_UP };
-        let warm_up = fitting(warm_up_time, mean).min(most);
+        let warm_up = fitting(warm_up_time, mean).min(WARM_UP);
         if warm_up > 0 {
             let expected = Duration::from_secs_f64(mean);
             let times = slowest(&operations(workers, method, bytes, warm_up, expected).await?);
@@ -458,7 +480,6 @@ fn add(measured: &mut Measured, ranks: &[Ran], lost: &Losses) {
         measured.owed += rank.owed;
         measured.not_in_time += rank.lost.values().sum::<u64>();
         measured.largest_error = measured.largest_error.max(rank.error);
-        measured.deadline_s = rank.deadline.or(measured.deadline_s);
     }
     for (place, packets) in lost {
         *measured.lost.entry(place.clone()).or_default() += packets;
@@ -480,21 +501,36 @@ async fn model(
 
 async fn train(
     plan: &Plan,
-    end: Instant,
+    time: Duration,
     training: &mut Training,
     digits: &str,
-    bed: &Bed,
+    bed: &mut Bed,
     workers: &mut Workers,
 ) -> Result<()> {
-    for method in plan.methods.iter().copied().filter(|it| it.trains()) {
-        if method.is_ultima() {
-            // A model that is not measured.
-            model(method, training, digits, workers).await?;
-            let request = json!({ "do": "train", "method": method.name(), "count": LEARNED });
-            workers.ask::<Ran>(&request, SILENCE).await?;
+    let end = Instant::now() + time;
+    let ultima = Method::UltimaMulticast;
+    let mut deadline_s = None;
+    if plan.methods.contains(&ultima) {
+        join(bed, workers).await?;
+        if training.deadline > 0.0 {
+            model(ultima, training, digits, workers).await?;
+            let request = json!({ "do": "train", "method": ultima.name(), "count": USUAL });
+            let ranks: Vec<Ran> = workers.ask(&request, SILENCE).await?;
+            let mut usual = slowest_of(&ranks, |rank| &rank.steps);
+            anyhow::ensure!(
+                !usual.is_empty(),
+                "internal error: a training without steps"
+            );
+            let deadline = training.deadline * p50(&mut usual);
+            set_deadline(workers, ultima, deadline).await?;
+            deadline_s = Some(deadline);
         }
+    }
+    for method in plan.methods.iter().copied().filter(|it| it.trains()) {
         training.bytes = model(method, training, digits, workers).await?;
-        training.methods.push(Trained::new(method));
+        let mut trained = Trained::new(method);
+        trained.measured.deadline_s = deadline_s.filter(|_| method.is_ultima());
+        training.methods.push(trained);
     }
     for turn in 0..plan.steps / TURN {
         if turn >= LEAST_TURNS && Instant::now() > end {
@@ -517,5 +553,5 @@ async fn train(
             trained.tested(accuracies.fold(1.0, f64::min));
         }
     }
-    Ok(())
+    leave(bed, workers).await
 }

@@ -41,14 +41,20 @@ class Torch:
         # Connects all pairs of ranks.
         dist.all_reduce(torch.ones(1))
         self.state = None
+        self.deadlines = {}
         self.models = {}
 
-    def join(self, job, settings):
+    def join(self, job):
         """Start Ultima's part in a job of the controller, for all its methods."""
         import ultima
 
         os.environ["ULTIMA_JOB"] = job
-        self.state = ultima.State(**settings)
+        self.state = ultima.State()
+        return {}
+
+    def deadline(self, method, seconds):
+        """Set the deadline of one of Ultima's methods."""
+        self.deadlines[method] = seconds
         return {}
 
     def state_of(self, method):
@@ -56,11 +62,14 @@ class Torch:
         if method not in ULTIMA:
             return None
         self.state.set_multicast(method == "ultima-multicast")
+        if method in self.deadlines:
+            self.state.set_deadline(self.deadlines[method])
         return self.state
 
     def leave(self):
         """End Ultima's job."""
         self.models.clear()
+        self.deadlines.clear()
         if self.state is not None:
             self.state.close()
         self.state = None
@@ -200,13 +209,13 @@ def last_step(state):
 
 
 def lost(steps):
-    """What became of the packets of Ultima's steps at this rank, and the last deadline."""
+    """The times of Ultima's steps at this rank, and what became of their packets."""
     causes = {}
     for step in steps:
         for cause, packets in step.lost.items():
             causes[cause] = causes.get(cause, 0) + packets
-    deadline = steps[-1].deadline if steps else None
-    return {"owed": sum(step.owed for step in steps), "lost": causes, "deadline": deadline}
+    seconds = [step.seconds for step in steps]
+    return {"steps": seconds, "owed": sum(step.owed for step in steps), "lost": causes}
 
 
 class Mpi:

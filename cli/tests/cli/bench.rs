@@ -169,7 +169,7 @@ fn bad_options_are_rejected() {
         ("--sizes", "4MBB3", "such as 400KB"),
         ("--tails", "0.5", "1 to 10"),
         ("--delay", "2s", "0s to 1s"),
-        ("--late", "0.6", "0 to 0.5"),
+        ("--deadline", "0.5", "1 to 100, or 0"),
         ("--loss", "1", "--loss"),
         ("--time", "10ms", "1s to 24h"),
         ("--switch", "tofino", "embedded or bmv2"),

@@ -8,8 +8,7 @@
 //! never sent.
 //!
 //! A host's scheduler may stop a rank for longer than an operation takes. That is too rare to be learned and costs whole
-//! operations, so bounds have the configured slack beyond the learned times. With a larger share of late packets than
-//! [`LATE_SHARE`] they are part of it, and the slack covers only what varies from one operation to the next.
+//! operations, so bounds have the configured slack beyond the learned times.
 //!
 //! Waits for stragglers are bounded: by [`STRETCH`] times the usual duration, or [`PERIOD_SHARE`] of the time
 //! from one operation to the next. A source that was overdue in most of the last operations does not count.
@@ -28,9 +27,6 @@ use super::{Bounds, Ended, Policy, WARM_UP};
 /// The share of packets that may be late in each stage: slightly below the 0.1 % that OptiReduce considers
 /// high (§3.2.1), because it is an estimate.
 const LATE_SHARE: f64 = 7e-4;
-/// The slack is divided by this if more packets than [`LATE_SHARE`] may be late. With a deadline of 5 s and a slack of
-/// 313 ms, 20 ms are left.
-const SLACK_LESS: u32 = 16;
 /// A rank waits as long as it takes to send all but this share itself. In most operations that is enough: a
 /// tail in its own sending that others see is part of their measurements.
 const SENT_LATE: f64 = 0.05;
@@ -50,9 +46,7 @@ const OVERDUE_OFTEN: f32 = 0.5;
 
 pub(super) struct CauseAware {
     limits: Bounds,
-    /// The share of packets that may be late.
-    late: f64,
-    /// Time beyond the learned bounds.
+    /// See [`Config::slack`](crate::Config::slack).
     slack: Duration,
     ranks: u16,
     buckets: Buckets<Bucket>,
@@ -65,7 +59,6 @@ pub(super) struct CauseAware {
 
 struct Bucket {
     sources: u16,
-    late: f64,
     operations: usize,
     /// How often to reset the measurements when enough would be known.
     start_over: u8,
@@ -85,25 +78,20 @@ struct Times {
 }
 
 impl Times {
-    fn new(late: f64, sources: u16) -> Self {
+    fn new(sources: u16) -> Self {
         Self {
-            came: Arrivals::new(late, sources),
-            sent: Arrivals::new(late, sources),
+            came: Arrivals::new(LATE_SHARE, sources),
+            sent: Arrivals::new(LATE_SHARE, sources),
         }
     }
 }
 
 impl CauseAware {
-    pub(super) fn new(limits: Bounds, late: f64, slack: Duration, ranks: u16) -> Self {
+    pub(super) fn new(limits: Bounds, slack: Duration, ranks: u16) -> Self {
         let mut now = Bits::default();
         now.reset(ranks.into());
-        let (late, slack) = match late > LATE_SHARE {
-            true => (late, slack / SLACK_LESS),
-            false => (LATE_SHARE, slack),
-        };
         Self {
             limits,
-            late,
             slack,
             ranks,
             buckets: Buckets::default(),
@@ -115,17 +103,16 @@ impl CauseAware {
 }
 
 impl Bucket {
-    fn new(ranks: u16, late: f64, limits: Bounds) -> Self {
+    fn new(ranks: u16, limits: Bounds) -> Self {
         let sources = ranks - 1;
         Self {
             sources,
-            late,
             operations: 0,
             start_over: 0,
             started: None,
             period: Duration::ZERO,
             bounds: limits,
-            stages: [Times::new(late, sources), Times::new(late, sources)],
+            stages: [Times::new(sources), Times::new(sources)],
             early: EarlyClose::new(ranks),
         }
     }
@@ -144,7 +131,7 @@ impl Bucket {
     fn forget(&mut self) {
         self.operations = 0;
         for times in &mut self.stages {
-            *times = Times::new(self.late, self.sources);
+            *times = Times::new(self.sources);
         }
     }
 
@@ -181,7 +168,7 @@ impl CauseAware {
 
 impl Policy for CauseAware {
     fn start(&mut self, now: Time, bucket: u16, values: usize) -> Bounds {
-        let new = || Bucket::new(self.ranks, self.late, self.limits);
+        let new = || Bucket::new(self.ranks, self.limits);
         let bucket = self.buckets.start(bucket, values, new);
         bucket.starts(now);
         bucket.bounds

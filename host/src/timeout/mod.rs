@@ -73,7 +73,6 @@ impl Timeouts {
             Timeouts::Published => Box::new(published::Published::new(limits, config.ranks)),
             Timeouts::CauseAware => Box::new(cause_aware::CauseAware::new(
                 limits,
-                config.late_share,
                 config.slack,
                 config.ranks,
             )),

@@ -76,31 +76,6 @@ fn slack_extends_the_learned_bounds() {
     }
 }
 
-/// A share of late packets removes delays that fewer packets have: here a third of the contributions in each 20th step.
-#[test]
-fn operations_end_without_the_share_of_late_packets() {
-    const DELAY: Duration = Duration::from_micros(500);
-    let run_with = |late_share| {
-        let mut network = Network::new(&Config {
-            t_s: 600 * MS,
-            t_b: 1000 * MS,
-            timeouts: Timeouts::CauseAware,
-            late_share,
-            ..config(RANKS)
-        });
-        let stops = |step: u32, rank| match (step % 20, rank) {
-            (0, 1) => DELAY,
-            _ => Duration::ZERO,
-        };
-        let outcomes = run(&mut network, 0..200, stops);
-        (outcomes[199][0].t_s > DELAY, missing(&outcomes[100..]))
-    };
-    let results = [0.0, 0.05].map(run_with);
-    let [(waits, few), (waits_with_share, late)] = results;
-    assert!(waits && !waits_with_share, "{results:?}");
-    assert!(few < late && late < 0.05, "{results:?}");
-}
-
 /// A deadline that a running job gets bounds its next operations, and never exceeds the configured one.
 #[test]
 fn a_deadline_set_later_ends_operations() {

@@ -8,13 +8,15 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
-    UnixAddr, accept4, bind, connect, getsockopt, listen, recv, recvmsg, send, sendmsg, socket,
+    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag,
+    SockType, UnixAddr, accept4, bind, connect, getsockopt, listen, recv, recvmsg, send, sendmsg,
+    shutdown, socket,
 };
 use nix::unistd::geteuid;
 
@@ -23,9 +25,10 @@ use super::inbox::Inbox;
 use super::queue::{self, Reader, Writer};
 use crate::config::{Config, Gather};
 
-/// Events of the listener and of UDP sockets. All others carry the descriptor of a connection.
-const LISTENER: u64 = u64::MAX;
-const INBOX: u64 = u64::MAX - 1;
+/// Tokens of the listener, of UDP sockets and of the first connection.
+const LISTENER: u64 = 0;
+const INBOX: u64 = 1;
+const FIRST_CONNECTION: u64 = 2;
 /// Events handled per call.
 const EVENTS: usize = 16;
 /// While queues have datagrams, sockets are looked at once in so many calls.
@@ -39,14 +42,43 @@ pub(super) struct Colocated {
     /// Bytes of a queue.
     capacity: usize,
     /// Readable when a datagram, a connection or the end of one has come.
-    ready: Epoll,
-    listener: OwnedFd,
+    ready: Arc<Epoll>,
+    /// None after the kernel refused to accept a connection.
+    listener: Option<Watched>,
     /// By rank.
     ranks: Vec<Rank>,
     /// Connections whose offers have not come.
-    strangers: Vec<OwnedFd>,
+    pending: Vec<Watched>,
+    next_token: u64,
     /// Calls of [`Colocated::receive`].
     calls: u32,
+}
+
+/// A Unix socket whose events an epoll instance reports with its token. Unlike its descriptor, no later one has the same.
+struct Watched {
+    socket: OwnedFd,
+    token: u64,
+    ready: Arc<Epoll>,
+}
+
+impl Watched {
+    fn new(socket: OwnedFd, token: u64, ready: &Arc<Epoll>) -> nix::Result<Self> {
+        ready.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, token))?;
+        Ok(Self {
+            socket,
+            token,
+            ready: Arc::clone(ready),
+        })
+    }
+}
+
+impl Drop for Watched {
+    /// Ends the connection. A forked child, such as a PyTorch `DataLoader`'s worker, may still have a copy of the descriptor:
+    /// closing alone would neither stop its events nor show the other end anything.
+    fn drop(&mut self) {
+        let _ = self.ready.delete(&self.socket);
+        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
+    }
 }
 
 /// Another rank.
@@ -60,7 +92,7 @@ struct Rank {
 
 /// A queue that this rank reads.
 struct Incoming {
-    connection: OwnedFd,
+    connection: Watched,
     reader: Reader,
     /// True until it has been read: datagrams that came before over UDP are older.
     is_new: bool,
@@ -69,7 +101,7 @@ struct Incoming {
 
 /// A queue that this rank writes.
 struct Outgoing {
-    connection: OwnedFd,
+    connection: Watched,
     writer: Writer,
 }
 
@@ -157,8 +189,7 @@ impl Colocated {
         let listener = unix_socket()?;
         bind(listener.as_raw_fd(), &name(own)?)?;
         listen(&listener, Backlog::MAXCONN)?;
-        let ready = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        ready.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
+        let ready = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
         ready.add(inbox, EpollEvent::new(EpollFlags::EPOLLIN, INBOX))?;
         let ranks = (0u16..).zip(peers).map(|(rank, address)| Rank {
             address: is_colocated(rank).then_some(*address),
@@ -167,10 +198,11 @@ impl Colocated {
         let mut colocated = Self {
             own,
             capacity,
+            listener: Some(Watched::new(listener, LISTENER, &ready)?),
             ready,
-            listener,
             ranks: ranks.collect(),
-            strangers: Vec::new(),
+            pending: Vec::new(),
+            next_token: FIRST_CONNECTION,
             calls: 0,
         };
         (0..peers.len()).for_each(|rank| colocated.offer(rank));
@@ -193,7 +225,7 @@ impl Colocated {
         }
     }
 
-    fn connect(&self, address: SocketAddrV4) -> nix::Result<Incoming> {
+    fn connect(&mut self, address: SocketAddrV4) -> nix::Result<Incoming> {
         let connection = unix_socket()?;
         connect(connection.as_raw_fd(), &name(address)?)?;
         if !is_own(&connection) {
@@ -212,18 +244,18 @@ impl Colocated {
             MsgFlags::MSG_NOSIGNAL,
             None,
         )?;
-        self.watch(&connection)?;
         Ok(Incoming {
-            connection,
+            connection: self.watch(connection)?,
             reader,
             is_new: true,
             has_ended: false,
         })
     }
 
-    fn watch(&self, connection: &OwnedFd) -> nix::Result<()> {
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, connection.as_raw_fd() as u64);
-        self.ready.add(connection, event)
+    fn watch(&mut self, connection: OwnedFd) -> nix::Result<Watched> {
+        let token = self.next_token;
+        self.next_token += 1;
+        Watched::new(connection, token, &self.ready)
     }
 
     /// Sends a datagram that consists of `parts` to a rank. None if it shares no memory with this one; false if its queue
@@ -234,7 +266,7 @@ impl Colocated {
         if outgoing.writer.must_wake() {
             // An error shows that its process has ended, or that it has not read earlier ones, and will.
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-            let _ = send(outgoing.connection.as_raw_fd(), &[0], flags);
+            let _ = send(outgoing.connection.socket.as_raw_fd(), &[0], flags);
         }
         Some(sent)
     }
@@ -268,7 +300,7 @@ impl Colocated {
             match event.data() {
                 INBOX => came |= inbox.receive(handle)?,
                 LISTENER => self.accept(),
-                connection => self.hear(connection as i32),
+                connection => self.on_readable(connection),
             }
         }
         Ok(came)
@@ -282,57 +314,59 @@ impl Colocated {
 
     fn accept(&mut self) {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        while let Ok(connection) = accept4(self.listener.as_raw_fd(), flags) {
-            // SAFETY: new, and owned by nothing else.
-            let connection = unsafe { OwnedFd::from_raw_fd(connection) };
-            if is_own(&connection) && self.watch(&connection).is_ok() {
-                self.greet(connection);
+        while let Some(listener) = &self.listener {
+            match accept4(listener.socket.as_raw_fd(), flags) {
+                Ok(connection) => {
+                    // SAFETY: new, and owned by nothing else.
+                    let connection = unsafe { OwnedFd::from_raw_fd(connection) };
+                    if is_own(&connection)
+                        && let Ok(connection) = self.watch(connection)
+                    {
+                        self.take_offer(connection);
+                    }
+                }
+                Err(Errno::EAGAIN) => return,
+                Err(Errno::EINTR | Errno::ECONNABORTED) => {}
+                // Out of descriptors or memory. The listener would stay readable.
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept connections of colocated ranks; those that start from now on use UDP");
+                    self.listener = None;
+                }
             }
         }
     }
 
     /// Takes the offer of a new connection, or waits for it.
-    fn greet(&mut self, connection: OwnedFd) {
-        match read_offer(&connection) {
+    fn take_offer(&mut self, connection: Watched) {
+        match read_offer(&connection.socket) {
             Ok((offer, file)) => {
                 if let Err(error) = self.take(connection, &offer, &file) {
                     tracing::debug!(?offer, %error, "an offer of shared memory is refused");
                 }
             }
-            Err(Errno::EAGAIN) => self.strangers.push(connection),
+            Err(Errno::EAGAIN) => self.pending.push(connection),
             Err(error) => tracing::debug!(%error, "not an offer of shared memory"),
         }
     }
 
-    /// Handles a message on a connection, or its end.
-    fn hear(&mut self, connection: i32) {
-        if let Some(at) = (self.strangers.iter()).position(|it| it.as_raw_fd() == connection) {
-            let stranger = self.strangers.swap_remove(at);
-            return self.greet(stranger);
-        }
-        let flags = MsgFlags::MSG_DONTWAIT;
-        let has_ended = loop {
-            match recv(connection, &mut [0; 64], flags) {
-                Ok(0) => break true,
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(error) => break error != Errno::EAGAIN,
-            }
-        };
-        if !has_ended {
-            return;
+    /// Handles a message on a connection, or its end. An earlier event of the same batch may have ended it.
+    fn on_readable(&mut self, token: u64) {
+        if let Some(at) = self.pending.iter().position(|it| it.token == token) {
+            let connection = self.pending.swap_remove(at);
+            return self.take_offer(connection);
         }
         for rank in &mut self.ranks {
             if let Some(incoming) = &mut rank.incoming
-                && incoming.connection.as_raw_fd() == connection
+                && incoming.connection.token == token
             {
-                incoming.has_ended = true;
+                incoming.has_ended = has_ended(&incoming.connection);
             }
-            (rank.outgoing).take_if(|it| it.connection.as_raw_fd() == connection);
+            (rank.outgoing).take_if(|it| it.connection.token == token && has_ended(&it.connection));
         }
     }
 
     /// Takes an offer, and offers its sender a queue in return.
-    fn take(&mut self, connection: OwnedFd, offer: &Offer, file: &OwnedFd) -> nix::Result<()> {
+    fn take(&mut self, connection: Watched, offer: &Offer, file: &OwnedFd) -> nix::Result<()> {
         let mut ranks = self.ranks.iter();
         let rank = ranks.position(|rank| rank.address == Some(offer.reader));
         let rank = rank.ok_or(Errno::EADDRNOTAVAIL)?;
@@ -345,12 +379,25 @@ impl Colocated {
     }
 }
 
+/// Reads all messages, which only wake this rank. Returns true if the other end is closed.
+fn has_ended(connection: &Watched) -> bool {
+    let fd = connection.socket.as_raw_fd();
+    loop {
+        match recv(fd, &mut [0; 64], MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => return true,
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return error != Errno::EAGAIN,
+        }
+    }
+}
+
 /// Reads the offer that comes first on a connection, and the queue's file.
 fn read_offer(connection: &OwnedFd) -> nix::Result<(Offer, OwnedFd)> {
     // One more, so that a longer message is not taken for an offer.
     let mut bytes = [0; Offer::LEN + 1];
     let mut slices = [IoSliceMut::new(&mut bytes)];
-    let mut space = nix::cmsg_space!([i32; 1]);
+    // The kernel passes no more at once (SCM_MAX_FD); those without room would stay open in this process.
+    let mut space = nix::cmsg_space!([i32; 253]);
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
     let fd = connection.as_raw_fd();
     let message = recvmsg::<()>(fd, &mut slices, Some(&mut space), flags)?;

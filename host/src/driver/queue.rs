@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
 
@@ -61,10 +61,13 @@ impl Memory {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping, of a file that cannot shrink.
         let start = unsafe { mmap(None, len, access, MapFlags::MAP_SHARED, fd, 0) }?;
-        Ok(Self {
+        let memory = Self {
             start: start.cast(),
             capacity,
-        })
+        };
+        // SAFETY: all of the mapping, which no forked child uses.
+        unsafe { madvise(start, len.get(), MmapAdvise::MADV_DONTFORK) }?;
+        Ok(memory)
     }
 
     fn ends(&self) -> &Ends {
@@ -317,6 +320,20 @@ mod tests {
                 Err(Corrupt),
                 "{written} {len}"
             );
+        }
+    }
+
+    #[test]
+    fn forked_children_have_no_copy() {
+        let (writer, reader) = queue(4096);
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("reads");
+        for memory in [&writer.memory, &reader.memory] {
+            let start = format!("{:x}-", memory.start.as_ptr() as usize);
+            let mut lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+            let flags = lines.find(|line| line.starts_with("VmFlags:"));
+            // Do not copy on fork, see proc_pid_smaps(5).
+            let is_kept = flags.is_some_and(|flags| flags.split(' ').any(|flag| flag == "dc"));
+            assert!(is_kept, "{flags:?}");
         }
     }
 

@@ -3,6 +3,8 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
 use super::*;
 use crate::config::ReceiveBuffer;
 use crate::core::{Batch, Core, Destination};
@@ -58,6 +60,11 @@ fn arrived(link: &mut UdpLink) -> Vec<u8> {
     let mut all = Vec::new();
     while link.receive(&mut |it| all.push(it[0])).expect("receives") {}
     all
+}
+
+fn is_readable(link: &UdpLink) -> bool {
+    let mut events = [PollFd::new(link.fd(), PollFlags::POLLIN)];
+    poll(&mut events, PollTimeout::ZERO).expect("polls") == 1
 }
 
 fn shares(link: &UdpLink, rank: u16) -> bool {
@@ -117,6 +124,44 @@ fn a_colocated_rank_that_does_not_read_loses_packets_alone() {
     assert_eq!(arrived + counters.send_errors, 10_000);
 }
 
+/// A forked child has a copy of each descriptor, as a duplicate is.
+#[test]
+fn a_connection_ends_although_a_forked_child_has_it() {
+    let mut pair = Pair::new();
+    let (mut first, mut second) = (pair.open(0), pair.open(1));
+    arrived(&mut first);
+    arrived(&mut second);
+    let copy = |link: &UdpLink, rank: usize| {
+        let rank = &link.colocated.as_ref().expect("shares").ranks[rank];
+        let (incoming, outgoing) = (rank.incoming.as_ref(), rank.outgoing.as_ref());
+        [
+            &incoming.expect("is there").connection,
+            &outgoing.expect("is there").connection,
+        ]
+        .map(|it| it.socket.try_clone().expect("copies it"))
+    };
+    let _copies = (copy(&first, 1), copy(&second, 0));
+    drop(second);
+    arrived(&mut first);
+    assert!(!shares(&first, 1));
+    arrived(&mut first);
+    assert!(!is_readable(&first));
+}
+
+/// A socket that does not listen accepts nothing and has an event, like the listener of a process without descriptors.
+#[test]
+fn a_listener_that_cannot_accept_is_closed() {
+    let mut pair = Pair::new();
+    let mut first = pair.open(0);
+    let colocated = first.colocated.as_mut().expect("is there");
+    let socket = unix_socket().expect("opens");
+    let faulty = Watched::new(socket, LISTENER, &colocated.ready).expect("is watched");
+    colocated.listener = Some(faulty);
+    assert!(is_readable(&first));
+    arrived(&mut first);
+    assert!(!is_readable(&first));
+}
+
 /// Without [`Config::colocated`] the core does not expect that packets to the group are overtaken.
 #[test]
 fn memory_is_shared_only_with_ranks_that_the_core_knows() {
@@ -143,7 +188,7 @@ fn memory_is_shared_only_with_ranks_that_the_core_knows() {
     drop(pair.sockets[0].take());
 }
 
-/// Whoever connects, a rank goes on.
+/// A connection without a valid offer changes nothing.
 #[test]
 fn offers_that_make_no_sense_are_refused() {
     let mut pair = Pair::new();

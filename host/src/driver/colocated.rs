@@ -258,17 +258,20 @@ impl Colocated {
         Watched::new(connection, token, &self.ready)
     }
 
-    /// Sends a datagram that consists of `parts` to a rank. None if it shares no memory with this one; false if its queue
-    /// is full.
-    pub(super) fn send(&mut self, rank: u16, parts: &[&[u8]]) -> Option<bool> {
-        let outgoing = self.ranks.get_mut(usize::from(rank))?.outgoing.as_mut()?;
-        let sent = outgoing.writer.push(parts);
+    /// Sends a datagram that consists of `parts` to a rank. Returns false if it shares no memory with this one. A full queue
+    /// drops the datagram, as a full receive buffer does.
+    pub(super) fn send(&mut self, rank: u16, parts: &[&[u8]]) -> bool {
+        let rank = self.ranks.get_mut(usize::from(rank));
+        let Some(outgoing) = rank.and_then(|rank| rank.outgoing.as_mut()) else {
+            return false;
+        };
+        outgoing.writer.push(parts);
         if outgoing.writer.must_wake() {
             // An error shows that its process has ended, or that it has not read earlier ones, and will.
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             let _ = send(outgoing.connection.socket.as_raw_fd(), &[0], flags);
         }
-        Some(sent)
+        true
     }
 
     /// True if this rank sends to `rank` through shared memory.

@@ -117,11 +117,10 @@ fn a_colocated_rank_that_does_not_read_loses_packets_alone() {
     for _ in 0..10_000 {
         pair.send(&mut first, 1, &[1; 100]);
     }
-    let counters = first.counters();
-    assert_eq!(counters.last_send_error, Some(nix::libc::ENOBUFS));
-    let arrived = arrived(&mut second).len() as u64;
-    assert!(arrived > 100, "{arrived}");
-    assert_eq!(arrived + counters.send_errors, 10_000);
+    let arrived = arrived(&mut second).len();
+    assert!((101..10_000).contains(&arrived), "{arrived}");
+    // Errors would make jobs fail.
+    assert_eq!(first.counters(), LinkCounters::default());
 }
 
 /// A forked child has a copy of each descriptor, as a duplicate is.

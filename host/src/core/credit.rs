@@ -105,6 +105,12 @@ fn share(packets: u32, sources: u16) -> u16 {
     (packets / u32::from(sources)).min(LARGEST_WINDOW.into()) as u16
 }
 
+/// Packets that each source may have outstanding at this rank.
+pub(crate) fn window(config: &Config) -> u16 {
+    let packets = config.receive_buffer.map_or(0, |buffer| buffer.packets);
+    share(packets, config.ranks - 1).max(SMALLEST_WINDOW)
+}
+
 /// Packets to one rank that grants wait for. 0 if they do not wait.
 fn run(config: &Config) -> u32 {
     // A rate delays data, and would delay grants.
@@ -138,7 +144,7 @@ impl Credit {
             group_room: 0,
             blocked: Vec::new(),
             sources: vec![Source::default(); ranks.into()],
-            window: share(own, others).max(SMALLEST_WINDOW),
+            window: window(config),
             owed: VecDeque::new(),
             run: run(config),
             last_run: (config.rank, 0),

@@ -8,7 +8,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `start.rs`, `receive.rs`, `transmit.rs` | the driver's calls, and the dispatch to the parts below |
-//! | `operation.rs` | one AllReduce: its two phases and its bounds |
+//! | `operation/` | one AllReduce: its two phases and its bounds |
 //! | `reduce.rs` | the own shard: contributions by slot, losses, when a slot closes |
 //! | `collect.rs` | the others' shards: aggregates |
 //! | `congestion.rs` | measurements and reports of queues; the sending rate |
@@ -98,6 +98,7 @@ pub use start::StartError;
 use check::Checks;
 use congestion::Congestion;
 use credit::Credit;
+pub(crate) use credit::window;
 use early::Early;
 use exact::ExactOperations;
 use members::Members;

@@ -24,6 +24,7 @@ use super::LinkError;
 use super::inbox::Inbox;
 use super::queue::{self, Reader, Writer};
 use crate::config::{Config, Gather};
+use crate::core::window;
 
 /// Tokens of the listener, of UDP sockets and of the first connection.
 const LISTENER: u64 = 0;
@@ -170,8 +171,10 @@ impl Colocated {
         if !config.shared_memory || !(0..peers.len() as u16).any(is_colocated) {
             return None;
         }
-        let window = config.receive_buffer?.packets / u32::from(config.ranks - 1);
-        let capacity = queue::capacity(window as usize, config.header_len() + config.slot_bytes);
+        // Without flow control any queue could overflow.
+        config.receive_buffer?;
+        let longest = config.header_len() + config.slot_bytes + config.counted_len();
+        let capacity = queue::capacity(window(config).into(), longest);
         Self::open(own, peers, is_colocated, capacity, inbox)
             .inspect_err(|error| tracing::debug!(%error, "no shared memory with colocated ranks"))
             .ok()

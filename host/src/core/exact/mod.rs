@@ -12,7 +12,7 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `operation.rs` | one operation: states, packets, its end |
+//! | `operation/` | one operation: states, packets, its end |
 //! | `want.rs` | slots that one rank still has to deliver, and when to request them |
 //! | `repeats.rs` | slots that one rank requested, and how often it gets them |
 

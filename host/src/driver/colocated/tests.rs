@@ -10,9 +10,11 @@ use crate::config::ReceiveBuffer;
 use crate::core::{Batch, Core, Destination};
 use crate::driver::udp::{UdpConfig, UdpLink};
 use crate::driver::{Link, LinkCounters};
+use crate::recycling::Recycling;
 
 /// Two ranks' links, one of which starts later.
 struct Pair {
+    config: Config,
     sockets: [Option<UdpSocket>; 2],
     peers: Vec<SocketAddrV4>,
     batch: Batch,
@@ -26,8 +28,13 @@ impl Pair {
             Ok(SocketAddr::V4(address)) => address,
             other => panic!("an IPv4 socket: {other:?}"),
         });
-        let config = Config::new(1, 1, 0, 2, 7, Duration::from_secs(1));
+        let config = Config {
+            gather: Gather::Unicast,
+            receive_buffer: Some(ReceiveBuffer { packets: 4 }),
+            ..Config::new(1, 1, 0, 2, 7, Duration::from_secs(1))
+        };
         Self {
+            config: config.clone(),
             peers: peers.collect(),
             sockets: sockets.map(Some),
             batch: Batch::new(100),
@@ -41,12 +48,7 @@ impl Pair {
             group: self.peers[0],
             peers: self.peers.clone(),
         };
-        let config = Config {
-            gather: Gather::Unicast,
-            receive_buffer: Some(ReceiveBuffer { packets: 4 }),
-            ..self.core.config().clone()
-        };
-        UdpLink::new(udp, &config).expect("sets up")
+        UdpLink::new(udp, &self.config).expect("sets up")
     }
 
     fn send(&mut self, link: &mut UdpLink, to: u16, datagram: &[u8]) {
@@ -121,6 +123,32 @@ fn a_colocated_rank_that_does_not_read_loses_packets_alone() {
     assert!((101..10_000).contains(&arrived), "{arrived}");
     // Errors would make jobs fail.
     assert_eq!(first.counters(), LinkCounters::default());
+}
+
+/// Credit grants two packets at least, and aggregates may name the counted ranks.
+#[test]
+fn the_smallest_windows_have_room() {
+    for packets in [0, 1] {
+        let mut pair = Pair::new();
+        pair.config.receive_buffer = Some(ReceiveBuffer { packets });
+        pair.config.recycling = Some(Recycling::default());
+        pair.config.slot_bytes = 65_440;
+        pair.config.validate().expect("valid");
+        let (mut first, mut second) = (pair.open(0), pair.open(1));
+        arrived(&mut first);
+        let longest = pair.config.header_len() + pair.config.slot_bytes + pair.config.counted_len();
+        pair.batch = Batch::new(longest);
+        for round in 0..50 {
+            let mut sent = Vec::new();
+            for _ in 0..window(&pair.config) {
+                for len in [longest, 60, 100 + round * 70] {
+                    sent.push(len as u8);
+                    pair.send(&mut first, 1, &vec![len as u8; len]);
+                }
+            }
+            assert_eq!(arrived(&mut second), sent, "round {round} of {packets}");
+        }
+    }
 }
 
 /// A forked child has a copy of each descriptor, as a duplicate is.

@@ -32,7 +32,7 @@ const INBOX: u64 = 1;
 const FIRST_CONNECTION: u64 = 2;
 /// Events handled per call.
 const EVENTS: usize = 16;
-/// While queues have datagrams, sockets are looked at once in so many calls.
+/// While queues have datagrams and all ranks send to them, sockets are looked at once in so many calls.
 const CALLS: u32 = 16;
 /// UDP batches of a source that are handled before its queue.
 const OLDER: usize = 64;
@@ -42,6 +42,8 @@ pub(super) struct Colocated {
     own: SocketAddrV4,
     /// Bytes of a queue.
     capacity: usize,
+    /// True if all ranks are colocated, and no packets come from the group.
+    is_alone: bool,
     /// Readable when a datagram, a connection or the end of one has come.
     ready: Arc<Epoll>,
     /// None after the kernel refused to accept a connection.
@@ -104,6 +106,8 @@ struct Incoming {
 struct Outgoing {
     connection: Watched,
     writer: Writer,
+    /// True if it was offered while this rank had an [`Incoming`], perhaps of an earlier process.
+    is_unanswered: bool,
 }
 
 /// The first message of a connection, with the queue's file.
@@ -175,8 +179,15 @@ impl Colocated {
         config.receive_buffer?;
         let longest = config.header_len() + config.slot_bytes + config.counted_len();
         let capacity = queue::capacity(window(config).into(), longest);
+        let has_own_address = |rank: &u16| peers[usize::from(*rank)] == own;
+        let is_alone = config.gather == Gather::Unicast
+            && (0..peers.len() as u16).all(|rank| is_colocated(rank) || has_own_address(&rank));
         Self::open(own, peers, is_colocated, capacity, inbox)
             .inspect_err(|error| tracing::debug!(%error, "no shared memory with colocated ranks"))
+            .map(|colocated| Self {
+                is_alone,
+                ..colocated
+            })
             .ok()
     }
 
@@ -201,6 +212,7 @@ impl Colocated {
         let mut colocated = Self {
             own,
             capacity,
+            is_alone: false,
             listener: Some(Watched::new(listener, LISTENER, &ready)?),
             ready,
             ranks: ranks.collect(),
@@ -293,7 +305,9 @@ impl Colocated {
             came |= rank.receive(inbox, handle)?;
         }
         self.calls = self.calls.wrapping_add(1);
-        if came && !self.calls.is_multiple_of(CALLS) {
+        // Otherwise packets from UDP would seem late, or be overtaken by the grants that cover them.
+        let may_wait = self.is_alone && self.ranks.iter().all(Rank::uses_queue);
+        if came && may_wait && !self.calls.is_multiple_of(CALLS) {
             return Ok(true);
         }
         let mut events = [EpollEvent::empty(); EVENTS];
@@ -307,6 +321,11 @@ impl Colocated {
                 INBOX => came |= inbox.receive(handle)?,
                 LISTENER => self.accept(),
                 connection => self.on_readable(connection),
+            }
+        }
+        for rank in 0..self.ranks.len() {
+            if self.ranks[rank].drop_ended() {
+                self.offer(rank);
             }
         }
         Ok(came)
@@ -377,8 +396,13 @@ impl Colocated {
         let rank = ranks.position(|rank| rank.address == Some(offer.reader));
         let rank = rank.ok_or(Errno::EADDRNOTAVAIL)?;
         let writer = Writer::open(file, offer.capacity as usize)?;
-        self.ranks[rank].outgoing = Some(Outgoing { connection, writer });
-        if self.ranks[rank].incoming.is_none() {
+        let is_unanswered = self.ranks[rank].incoming.is_some();
+        self.ranks[rank].outgoing = Some(Outgoing {
+            connection,
+            writer,
+            is_unanswered,
+        });
+        if !is_unanswered {
             self.offer(rank);
         }
         Ok(())
@@ -424,6 +448,19 @@ fn read_offer(connection: &OwnedFd) -> nix::Result<(Offer, OwnedFd)> {
 }
 
 impl Rank {
+    /// True unless it is colocated and has not sent through its queue yet.
+    fn uses_queue(&self) -> bool {
+        let incoming = self.incoming.as_ref();
+        self.address.is_none() || incoming.is_some_and(|incoming| !incoming.is_new)
+    }
+
+    /// Drops a queue that has ended and is read. Returns true if a process that took the rank's place has to get an offer.
+    fn drop_ended(&mut self) -> bool {
+        let ended = (self.incoming).take_if(|it| it.has_ended && it.reader.is_empty());
+        let outgoing = self.outgoing.as_mut().filter(|_| ended.is_some());
+        outgoing.is_some_and(|it| std::mem::take(&mut it.is_unanswered))
+    }
+
     /// Receives a batch from its queue.
     fn receive(
         &mut self,
@@ -435,9 +472,6 @@ impl Rank {
         };
         incoming.reader.wake();
         if incoming.reader.is_empty() {
-            if incoming.has_ended {
-                self.incoming = None;
-            }
             return Ok(false);
         }
         if std::mem::take(&mut incoming.is_new) {
@@ -449,7 +483,10 @@ impl Rank {
         }
         let came = incoming.reader.read(handle);
         Ok(came.unwrap_or_else(|_| {
-            tracing::warn!(address = ?self.address, "a colocated rank wrote nonsense to shared memory");
+            tracing::warn!(
+                address = ?self.address,
+                "invalid length or position in the queue in shared memory of this rank; it sends by UDP from now on"
+            );
             self.incoming = None;
             false
         }))

@@ -125,6 +125,59 @@ fn a_colocated_rank_that_does_not_read_loses_packets_alone() {
     assert_eq!(first.counters(), LinkCounters::default());
 }
 
+/// The old process's end and the new one's offer come together.
+#[test]
+fn a_restarted_rank_shares_memory_in_both_directions() {
+    let mut pair = Pair::new();
+    let (mut first, mut second) = (pair.open(0), pair.open(1));
+    arrived(&mut first);
+    arrived(&mut second);
+    pair.send(&mut second, 0, &[1; 80]);
+    drop(second);
+    pair.sockets[1] = Some(UdpSocket::bind(pair.peers[1]).expect("binds"));
+    let mut second = pair.open(1);
+    assert_eq!(arrived(&mut first), [1]);
+    arrived(&mut second);
+    assert!(shares(&first, 1) && shares(&second, 0));
+    pair.send(&mut first, 1, &[2; 80]);
+    pair.send(&mut second, 0, &[3; 80]);
+    let all = (arrived(&mut first), arrived(&mut second));
+    assert_eq!(all, (vec![3], vec![2]));
+}
+
+#[test]
+fn packets_from_udp_do_not_wait_for_queues() {
+    // A rank of another host, and a switch that sends packets to the group.
+    for gather in [Gather::Unicast, Gather::Multicast] {
+        let mut pair = Pair::new();
+        let other = UdpSocket::bind((Ipv4Addr::new(127, 0, 0, 2), 0)).expect("binds");
+        pair.config.gather = gather;
+        match (gather, other.local_addr()) {
+            (Gather::Unicast, Ok(SocketAddr::V4(address))) => {
+                pair.peers.push(address);
+                pair.config.ranks = 3;
+            }
+            _ => pair.config.colocated = vec![0, 1],
+        }
+        let (mut first, mut second) = (pair.open(0), pair.open(1));
+        arrived(&mut first);
+        arrived(&mut second);
+        for round in 0..40 {
+            pair.send(&mut second, 0, &[1; 80]);
+            other.send_to(&[2; 80], pair.peers[0]).expect("sends");
+            let mut all = Vec::new();
+            first.receive(&mut |it| all.push(it[0])).expect("receives");
+            assert_eq!(
+                all.contains(&1),
+                all.contains(&2),
+                "{gather:?}, round {round}"
+            );
+            all.extend(arrived(&mut first));
+            assert_eq!(all.len(), 2);
+        }
+    }
+}
+
 /// Credit grants two packets at least, and aggregates may name the counted ranks.
 #[test]
 fn the_smallest_windows_have_room() {

@@ -1,8 +1,9 @@
 //! Over kernel UDP nothing is lost, whatever net.core.rmem_max is. A binary of its own: the limit is the machine's, and cargo
-//! runs no other test meanwhile.
+//! runs no other test meanwhile. A test that is killed (SIGKILL) leaves the limit changed.
 
 use std::fs;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ const JOB: u16 = 1;
 const RMEM_MAX: &str = "/proc/sys/net/core/rmem_max";
 /// The user nobody, who may not exceed the limit.
 const NOBODY: u32 = 65534;
+/// Held by each test, because the limit is of all.
+static MACHINE: Mutex<()> = Mutex::new(());
 
 /// net.core.rmem_max, until it is dropped.
 struct Limit {
@@ -22,9 +25,9 @@ struct Limit {
 }
 
 impl Limit {
-    /// Sets it. None if this process may not.
+    /// Sets it. None if this process may not, or does not see it, as in some containers.
     fn set(bytes: u32) -> Option<Self> {
-        let before = fs::read_to_string(RMEM_MAX).expect("Linux has this limit");
+        let before = fs::read_to_string(RMEM_MAX).ok()?;
         fs::write(RMEM_MAX, bytes.to_string()).ok()?;
         Some(Self { before })
     }
@@ -32,7 +35,10 @@ impl Limit {
 
 impl Drop for Limit {
     fn drop(&mut self) {
-        fs::write(RMEM_MAX, &self.before).expect("was set before");
+        // A panic here, during another one, would hide that one.
+        if let Err(error) = fs::write(RMEM_MAX, &self.before) {
+            eprintln!("cannot set {RMEM_MAX} back to {}: {error}", self.before);
+        }
     }
 }
 
@@ -122,8 +128,12 @@ impl Run<'_> {
                 collective.wait(id(bucket), gradient).expect("ends");
                 let error = |value: &f32| (value - mean).abs();
                 let error = gradient.iter().map(error).fold(0.0, f32::max);
+                let bound = match self.config.element {
+                    Element::F32 => 1e-5,
+                    Element::Bf16 | Element::F16 => 2e-2,
+                };
                 assert!(
-                    error < 2e-2 * mean,
+                    error < bound * mean,
                     "step {step}: error {error} of {:?}",
                     self.config
                 );
@@ -234,10 +244,11 @@ fn all(ordinary: bool, shared_memory: bool) {
 
 #[test]
 fn nothing_is_lost_whatever_the_limit_is() {
+    let _machine = MACHINE.lock();
     // Linux's default, and that of hosts that are set up for it.
     for bytes in [212_992, 4 << 20] {
         let Some(_limit) = Limit::set(bytes) else {
-            return skipped("only root may set net.core.rmem_max");
+            return skipped("only root may set net.core.rmem_max, where it is visible");
         };
         all(true, false);
     }
@@ -245,10 +256,12 @@ fn nothing_is_lost_whatever_the_limit_is() {
 
 #[test]
 fn nothing_is_lost_at_the_machines_limit() {
+    let _machine = MACHINE.lock();
     all(false, false);
 }
 
 #[test]
 fn nothing_is_lost_in_shared_memory() {
+    let _machine = MACHINE.lock();
     all(false, true);
 }

@@ -152,8 +152,8 @@ impl Reader {
                 return Err(Corrupt);
             }
             if len != SKIP {
-                // SAFETY: inside the mapping, checked above. The writer, a process of the same user, writes there again
-                // only when `ends.read` has passed it.
+                // SAFETY: inside the mapping, checked above. The writer writes there again only when `ends.read` has passed it.
+                // It is a process of the same user, which is trusted: a faulty one may change bytes after their check.
                 handle(unsafe { std::slice::from_raw_parts(at.add(PREFIX), len as usize) });
             }
             self.read += taken as u64;

@@ -50,7 +50,9 @@ pub(super) fn goes_round(
                 others.filter_map(|&(switch, port)| fabric.across(SwitchPort { switch, port }));
             far.filter(|far| admitted.contains(&(rank, far.switch, far.port)))
         };
-        let ports = admitted.iter().filter(|(of, ..)| *of == rank);
+        let first = (rank, SwitchId(0), PortNumber(0));
+        let last = (rank, SwitchId(usize::MAX), PortNumber(u16::MAX));
+        let ports = admitted.range(first..=last);
         let ports: DiGraphMap<SwitchPort, ()> = ports
             .flat_map(|&(_, switch, port)| {
                 let from = SwitchPort { switch, port };

@@ -184,7 +184,7 @@ impl Drop for Place {
 }
 
 impl Connection {
-    /// Keeps a sender of the server that has the connection, which shows that until it is closed.
+    /// Holds `server` until the connection closes, so that its server knows when to end.
     pub fn of_server(self, server: mpsc::Sender<Infallible>) -> Self {
         Connection {
             _server: Some(server),

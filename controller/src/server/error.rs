@@ -318,6 +318,19 @@ pub enum JobRequestError {
         /// The switches that do not have it, and why.
         missing: String,
     },
+    /// A rank that a member left is not given out again yet.
+    #[error(
+        "job {name}: a rank on host {host} is given out again in {} s",
+        pause.as_secs() + 1
+    )]
+    Paused {
+        /// The job's name.
+        name: String,
+        /// The host.
+        host: String,
+        /// The remaining time.
+        pause: Duration,
+    },
     /// A member names a host that the fabric lacks.
     #[error("unknown host {host:?} (the fabric has {known})")]
     NoHost {
@@ -566,7 +579,9 @@ fn verdict(error: &StoreError) -> &'static str {
 /// How to free a rank on a host where all are taken.
 pub(super) fn free_a_rank(job: &str) -> String {
     match Line::of(job) {
-        Some((grid, _)) => format!("delete grid {grid} and create it again to start over"),
+        Some((grid, _)) => format!(
+            "stop all members of this row or column and start them again, or delete grid {grid} and create it again"
+        ),
         None => format!(
             "evict a lost member with `ultima job evict {job}`, or free all places of members that left with `ultima job resize {job} --members ...` and all hosts"
         ),

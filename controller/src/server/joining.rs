@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tonic::Status;
 use tracing::Span;
 use ultima_api::v1::membership_event::Kind;
@@ -119,17 +119,27 @@ impl Controller {
             match self.renew_next_epoch(name, who.0) {
                 Some(known) => self.until_replaced(&known, rest()).await,
                 None => {
-                    let pause = self.registry().named(name)?.pause_before_next_epoch();
+                    let (id, pause) = {
+                        let registry = self.registry();
+                        let record = registry.named(name)?;
+                        (record.job.id, record.pause_before_next_epoch())
+                    };
                     if pause > rest() {
-                        return Err(JobRequestError::NotReady {
+                        return Err(JobRequestError::Paused {
                             name: name.to_owned(),
-                            missing: format!(
-                                "the next epoch begins in {} s, because members left often",
-                                pause.as_secs() + 1
-                            ),
+                            host: self.fabric.host(who.0).name.clone(),
+                            pause,
                         });
                     }
-                    sleep(pause).await;
+                    let is_over = |registry: &Registry| {
+                        registry.named(name).map_or(true, |now| now.job.id != id)
+                    };
+                    self.wait(pause, is_over).await;
+                    self.open()?;
+                    // The job may be in another epoch by now, which has a pause of its own.
+                    if self.registry().named(name)?.job.id != id {
+                        continue;
+                    }
                     match begin_next_epoch(self, name, who.0).await {
                         Err(JobRequestError::Changing { .. }) => {
                             let is_over = |registry: &Registry| {

@@ -67,6 +67,7 @@ impl JobRequestError {
                 RefusalKind::Unreachable => Code::Unavailable,
             },
             JobRequestError::NotReady { .. }
+            | JobRequestError::Paused { .. }
             | JobRequestError::CancelPending { .. }
             | JobRequestError::ClientGone
             | JobRequestError::NotLeader

@@ -95,8 +95,11 @@ impl Record {
             && (Line::of(&job.name).is_none() || !changes_over())
     }
 
-    /// How long joins do not begin another epoch yet.
+    /// The remaining time until a join may begin another epoch: none if all members have left, as when a job runs again.
     pub fn pause_before_next_epoch(&self) -> Duration {
+        if self.seats.all_left() {
+            return Duration::ZERO;
+        }
         pace(self.job.epoch).saturating_sub(self.begun.elapsed())
     }
 }

@@ -119,7 +119,7 @@ async fn a_waiting_join_goes_on_in_the_epoch_that_replaces_its_own() {
     assert!(newcomer.keys()[&2].is_disjoint(&crew.keys()[&2]));
 }
 
-/// Members of a grid do not change over, so its rows and columns get another epoch when nobody is in them.
+/// Members of a grid do not change over, so a row or column gets another epoch when it has no member.
 #[tokio::test]
 async fn a_grids_line_that_all_have_left_gets_another_key() {
     let site = Site::start().await;
@@ -155,8 +155,8 @@ async fn a_grids_line_that_all_have_left_gets_another_key() {
 async fn joins_wait_longer_with_each_epoch() {
     let site = Site::start().await;
     let spec = spec(&["h1", "h2"], Eviction::Never);
-    site.client.create_job(&spec).await.unwrap();
     let begun = Instant::now();
+    site.client.create_job(&spec).await.unwrap();
     for epoch in 1..=12 {
         let seat = site.client.join("train", "h1", Duration::ZERO).await;
         let seat = seat.unwrap();

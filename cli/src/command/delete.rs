@@ -68,13 +68,11 @@ impl Arguments {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut names = arguments.names()?;
+    let names = arguments.names()?;
     run_beside(async {
         let client = arguments.at.connect().await?;
-        if arguments.all {
-            names.extend(client.jobs().await?.into_iter().map(|job| job.name));
-        }
-        delete(&client, &names, &arguments.options).await?;
+        let names = (!arguments.all).then_some(&names[..]);
+        delete(&client, names, &arguments.options).await?;
         Ok(ExitCode::SUCCESS)
     })
 }

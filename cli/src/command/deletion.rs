@@ -59,12 +59,12 @@ async fn one_by_one(
                 name: name.clone(),
                 pending_switches,
             }),
-            Err(error) if at == 0 => return Err(error.into()),
             // Another client has deleted it meanwhile.
             Err(ClientError::Refused {
                 code: Code::NotFound,
                 ..
             }) => {}
+            Err(error) if at == 0 => return Err(error.into()),
             // The cause, such as a failing store, stops the other deletions as well.
             Err(error) => {
                 let (done, rest) = names.split_at(at);
@@ -122,9 +122,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_job_that_another_client_deleted_is_no_error() {
-        let names = ["a", "b", "c"].map(String::from);
+        let names = ["a", "b", "c", "d"].map(String::from);
         let delete = async |name: &str| match name {
-            "b" => Err(ClientError::Refused {
+            "a" | "c" => Err(ClientError::Refused {
                 code: Code::NotFound,
                 message: "why".into(),
                 field: None,
@@ -133,21 +133,21 @@ mod tests {
         };
         let deleted = one_by_one(&names, delete).await.unwrap();
         let deleted: Vec<&str> = deleted.iter().map(|it| it.name.as_str()).collect();
-        assert_eq!(deleted, ["a", "c"]);
+        assert_eq!(deleted, ["b", "d"]);
     }
 
     #[tokio::test]
     async fn the_first_failure_is_reported_as_it_is() {
         let delete = async |_: &str| {
             Err(ClientError::Refused {
-                code: Code::NotFound,
-                message: "there is no job \"a\"".into(),
+                code: Code::FailedPrecondition,
+                message: "why".into(),
                 field: None,
             })
         };
         let names = ["a", "b"].map(String::from);
         let error = one_by_one(&names, delete).await.err().expect("it fails");
-        assert_eq!(error.to_string(), "there is no job \"a\"");
-        assert_eq!(Exit::of(&error), Exit::NotFound);
+        assert_eq!(error.to_string(), "why");
+        assert_eq!(Exit::of(&error), Exit::Rejected);
     }
 }

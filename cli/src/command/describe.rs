@@ -11,7 +11,7 @@ use super::job;
 use crate::controller_address::ControllerAddress;
 use crate::objects::Objects;
 use crate::runtime::run_beside;
-use crate::view::{Listing, Row};
+use crate::view::{Listing, Row, all_found};
 
 /// Show everything about jobs, switches, hosts, links or ports
 ///
@@ -33,16 +33,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let wanted = arguments.objects.by_kind()?;
         let client = arguments.at.connect().await?;
         let mut texts = Vec::new();
-        let mut found = Ok(());
+        let mut unknown = Vec::new();
         for (kind, names) in wanted {
             let mut listing = get::listing(&client, kind).await?;
-            found = found.and(listing.keep(&names));
+            unknown.extend(listing.keep(&names));
             for row in &listing.rows {
                 texts.push(about(&client, kind, &listing, row).await?);
             }
         }
         output::print(&texts.join("\n\n"))?;
-        found.map(|()| ExitCode::SUCCESS)
+        all_found(unknown).map(|()| ExitCode::SUCCESS)
     })
 }
 

@@ -23,8 +23,8 @@ pub struct Arguments {
     /// Only events of this object, such as job/train, or of this kind, such as jobs
     #[arg(value_name = "KIND[/NAME]", add = names::kinds())]
     of: Option<Which>,
-    /// The same, as kubectl has it
-    #[arg(long = "for", value_name = "KIND/NAME", conflicts_with = "of")]
+    /// Only events of this object or kind (as `kubectl events --for`)
+    #[arg(long = "for", value_name = "KIND[/NAME]", conflicts_with = "of", add = names::kinds())]
     about: Option<Which>,
     #[command(flatten)]
     at: ControllerAddress,

@@ -14,7 +14,7 @@ use crate::document;
 use crate::exit::Exit;
 use crate::objects::Objects;
 use crate::runtime::run_beside;
-use crate::view::{Listing, Row, View, age};
+use crate::view::{Listing, Row, View, age, all_found};
 use ultima_console::output::{self, Json};
 
 /// List jobs, switches, hosts, links, ports or events
@@ -88,14 +88,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             bail!("--watch: needs objects of one kind");
         }
         let mut listings = Vec::new();
-        let mut found = Ok(());
+        let mut unknown = Vec::new();
         for (kind, names) in &wanted {
             let mut listing = listing(&client, *kind).await?;
-            found = found.and(listing.keep(names));
-            listings.push(listing);
+            unknown.extend(listing.keep(names));
+            if names.is_empty() || !listing.rows.is_empty() {
+                listings.push(listing);
+            }
         }
-        output::print(&view.text_of_all(listings)?)?;
-        found.map(|()| ExitCode::SUCCESS)
+        if !listings.is_empty() {
+            output::print(&view.text_of_all(listings)?)?;
+        }
+        all_found(unknown).map(|()| ExitCode::SUCCESS)
     })
 }
 

@@ -1,13 +1,13 @@
 //! `ultima job`: creates, shows, checks, resizes and deletes jobs at a running controller.
 
 use crate::runtime::run_beside;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ultima_console::input;
 
 use anyhow::{Context as _, Result, anyhow};
-use tonic::Code;
 use ultima_api::Line;
 use ultima_api::client::{Client, ClientError};
 use ultima_api::v1 as api;
@@ -23,7 +23,7 @@ use crate::controller_address::ControllerAddress;
 use crate::document::{self, OneOrAll, state};
 use crate::exit::{Exit, HalfDone};
 use crate::names;
-use crate::view::View;
+use crate::view::{View, all_found, unknown_names};
 use ultima_console::output::{self, Format, Output, table};
 use ultima_console::units;
 
@@ -223,7 +223,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 return of_no_grid(&client, &watch.name, done).await;
             }
             Command::Delete { names, options } => {
-                delete(&client, &names, &options).await?;
+                delete(&client, Some(&names), &options).await?;
                 return Ok(exit.into());
             }
         };
@@ -232,42 +232,44 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     })
 }
 
-/// Deletes the jobs that these names stand for, also if other names stand for none, and prints the deleted jobs.
+/// Deletes the jobs that these names stand for, also if other names stand for none, or all jobs, and prints the deleted jobs.
 ///
 /// # Errors
 /// As [`deletion::delete`]; [`Exit::NotFound`] if no name stands for a job, else [`Exit::Failure`] with the unknown names.
-pub async fn delete(client: &Client, names: &[String], options: &deletion::Options) -> Result<()> {
+pub async fn delete(
+    client: &Client,
+    names: Option<&[String]>,
+    options: &deletion::Options,
+) -> Result<()> {
     let bound = options.wait.map(Bound::from);
-    let (mut all, mut unknown) = (Vec::new(), Vec::new());
-    for name in names {
-        for job in jobs_of(client, name).await? {
-            match client.job(&job).await {
-                Ok(_) if all.contains(&job) => {}
-                Ok(_) => all.push(job),
-                Err(ClientError::Refused {
-                    code: Code::NotFound,
-                    message,
-                    ..
-                }) if !options.ignore_not_found => unknown.push(message),
-                Err(ClientError::Refused {
-                    code: Code::NotFound,
-                    ..
-                }) => {}
-                Err(error) => return Err(error.into()),
+    let present = client.jobs().await?;
+    let (mut jobs, mut unknown) = (Vec::new(), Vec::new());
+    match names {
+        None => jobs.extend(present.into_iter().map(|job| job.name)),
+        Some(names) => {
+            for name in names {
+                let of_name = named(&present, name);
+                if of_name.is_empty() && !options.ignore_not_found {
+                    unknown.push(name.as_str());
+                }
+                jobs.extend(of_name);
             }
+            let mut known = HashSet::new();
+            jobs.retain(|job| known.insert(job.clone()));
         }
     }
-    let found = match unknown.is_empty() {
-        true => Ok(()),
-        false => Err(Exit::NotFound.because(unknown.join("; "))),
-    };
-    if all.is_empty() {
-        return Ok(found?);
+    let unknown = unknown_names("job", &unknown);
+    if jobs.is_empty() && unknown.is_some() {
+        return all_found(unknown);
     }
-    let deleted = deletion::delete(client, &all, bound).await?;
+    let deleted = deletion::delete(client, &jobs, bound).await;
+    let deleted = deleted.map_err(|error| match &unknown {
+        Some(unknown) => error.context(format!("{unknown}; the other jobs")),
+        None => error,
+    })?;
     let text = deleted.iter().map(document::Deleted::text).collect();
     output::print(&options.output.print(&OneOrAll::of(deleted), || text)?)?;
-    found.context(HalfDone("not all jobs were deleted".to_owned()))
+    all_found(unknown).context(HalfDone("not all jobs were deleted".to_owned()))
 }
 
 /// Reads a file that must have exactly one job.
@@ -301,18 +303,26 @@ async fn of_no_grid(client: &Client, name: &str, done: Result<ExitCode>) -> Resu
 
 /// The jobs that a name stands for: one job, or those of a grid, rows first.
 async fn jobs_of(client: &Client, name: &str) -> Result<Vec<String>, ClientError> {
-    let all = client.jobs().await?;
+    let jobs = named(&client.jobs().await?, name);
+    match jobs.is_empty() {
+        // The controller reports an unknown name.
+        true => Ok(vec![name.to_owned()]),
+        false => Ok(jobs),
+    }
+}
+
+/// The jobs among `all` that a name stands for, as [`jobs_of`]; none if it is unknown.
+fn named(all: &[api::Job], name: &str) -> Vec<String> {
+    if all.iter().any(|job| job.name == name) {
+        return vec![name.to_owned()];
+    }
     let of_grid = |job: &api::Job| {
         let (grid, line) = Line::of(&job.name)?;
         (grid == name).then_some(line)
     };
     let mut lines: Vec<Line> = all.iter().filter_map(of_grid).collect();
-    if lines.is_empty() || all.iter().any(|job| job.name == name) {
-        // The controller reports an unknown name.
-        return Ok(vec![name.to_owned()]);
-    }
     lines.sort();
-    Ok(lines.into_iter().map(|line| line.name(name)).collect())
+    lines.into_iter().map(|line| line.name(name)).collect()
 }
 
 /// One document for a job, a list for a grid.

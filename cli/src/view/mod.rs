@@ -87,27 +87,35 @@ impl Listing {
         view.text(self, &mut Printed::default(), false)
     }
 
-    /// Keeps only the objects of these names, if there are any, in their order.
-    ///
-    /// # Errors
-    /// There is none of some names: [`Exit::NotFound`]. The others are kept.
-    pub fn keep(&mut self, names: &[String]) -> Result<()> {
+    /// Keeps only the objects of these names, if there are any, in their order. Returns the [unknown names](unknown_names).
+    pub fn keep(&mut self, names: &[String]) -> Option<String> {
         if names.is_empty() {
-            return Ok(());
+            return None;
         }
         let row = |name: &&String| self.rows.iter().find(|row| row.name == **name).cloned();
         let unknown: Vec<&str> = (names.iter().filter(|name| row(name).is_none()))
             .map(String::as_str)
             .collect();
-        let found = match &unknown[..] {
-            [] => Ok(()),
-            unknown => {
-                let unknown = unknown.join(", ");
-                Err(Exit::NotFound.because(format!("no {} is named {unknown}", self.kind)))
-            }
-        };
+        let unknown = unknown_names(self.kind, &unknown);
         self.rows = names.iter().filter_map(|name| row(&name)).collect();
-        Ok(found?)
+        unknown
+    }
+}
+
+/// The words for names that no object of a kind has; none without names.
+pub fn unknown_names(kind: &str, names: &[&str]) -> Option<String> {
+    (!names.is_empty()).then(|| format!("no {kind} is named {}", names.join(", ")))
+}
+
+/// The result of a request with [unknown names](unknown_names) of some kinds.
+///
+/// # Errors
+/// There are some: [`Exit::NotFound`].
+pub fn all_found(unknown: impl IntoIterator<Item = String>) -> Result<()> {
+    let unknown: Vec<String> = unknown.into_iter().collect();
+    match unknown.is_empty() {
+        true => Ok(()),
+        false => Err(Exit::NotFound.because(unknown.join("; ")).into()),
     }
 }
 
@@ -183,7 +191,7 @@ impl View {
         list: impl AsyncFn() -> Result<Listing>,
     ) -> Result<()> {
         let mut listing = list().await?;
-        let found = listing.keep(names);
+        let found = all_found(listing.keep(names));
         if found.is_err() && (self.watch || listing.rows.is_empty()) {
             return found;
         }

@@ -222,9 +222,10 @@ fn wait_has_a_timeout() {
 
         // Another controller is the primary of the second switch, which keeps its entries.
         stage.operate(1, async |_| {
-            let delete = ["delete", "train", "--wait", "200ms"];
+            let delete = ["delete", "train", "nosuch", "--wait", "200ms"];
             let late = common::refused_with(6, &[&at[..], &delete].concat());
             assert!(late.contains("disconnected: s2"), "{late}");
+            assert!(late.contains("no job is named nosuch; "), "{late}");
         });
         let gone = common::refused_with(4, &[&at[..], &["show", "train"]].concat());
         assert!(gone.contains("no job \"train\""), "{gone}");

@@ -14,9 +14,9 @@ use ultima_wire::{Key, UDP_PORT, group_address};
 
 const JOB: u16 = 1;
 const RMEM_MAX: &str = "/proc/sys/net/core/rmem_max";
-/// The user nobody, who may not exceed the limit.
+/// The user id of `nobody`. The kernel does not let this user exceed the limit.
 const NOBODY: u32 = 65534;
-/// Held by each test, because the limit is of all.
+/// Each test holds it, because the limit is the machine's.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 /// net.core.rmem_max, until it is dropped.

@@ -163,7 +163,7 @@ fn jobs_are_deleted_by_name_and_by_file() {
         assert_eq!(printed("get jobs -o jsonpath={[*].name}"), "train a b c\n");
         printed("delete job/train job/a");
         assert_eq!(printed("get jobs -o jsonpath={[*].name}"), "b c\n");
-        // An unknown name keeps no other job.
+        // An unknown name does not stop the other deletions.
         let half = output(&[&["delete", "job", "nosuch", "b"], &at[..]].concat());
         assert_eq!(half.status.code(), Some(1), "{half:?}");
         assert_eq!(half.stdout, b"deleted b\n");

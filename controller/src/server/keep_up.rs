@@ -64,11 +64,11 @@ async fn keep_up(controller: &Arc<Controller>, id: SwitchId) {
         .with_min_delay(FIRST_PAUSE)
         .with_max_delay(10 * controller.timers.retry)
         .without_max_times();
-    let (mut audit, mut retries, mut pause) = (next_audit(), pauses.build(), None);
+    let (mut audit, mut retries, mut retry_at) = (next_audit(), pauses.build(), None);
     loop {
         let retry = async {
-            match pause {
-                Some(pause) => sleep(pause).await,
+            match retry_at {
+                Some(at) => sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };
@@ -91,12 +91,12 @@ async fn keep_up(controller: &Arc<Controller>, id: SwitchId) {
                 }
             }
             is_current = work => {
-                pause = match is_current {
+                retry_at = match is_current {
                     true => {
                         retries = pauses.build();
                         None
                     }
-                    false => retries.next(),
+                    false => retries.next().map(|pause| Instant::now() + pause),
                 };
                 if audit <= Instant::now() {
                     audit = next_audit();

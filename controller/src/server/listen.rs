@@ -8,10 +8,10 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::task::{Context, Poll, ready as is_ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use futures_util::future::ready;
+use futures_util::future;
 use futures_util::stream::{Stream, StreamExt as _, once, unfold};
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::net::{TcpListener, UnixListener};
@@ -177,7 +177,7 @@ impl Listener {
             // A server whose stream ends closes its connections.
             let until_closed = once(async move { all_closed.recv().await });
             let incoming = ReceiverStream::new(incoming)
-                .chain(until_closed.filter_map(|_: Option<Infallible>| ready(None)));
+                .chain(until_closed.filter_map(|_: Option<Infallible>| future::ready(None)));
             let mut stopped = stop.subscribe();
             let router = server.add_routes(routes.clone());
             // The servers of earlier certificates, without a connection.
@@ -190,7 +190,7 @@ impl Listener {
         let (accept, _file): (Accept, _) = match self.socket {
             Socket::Tcp(listener) => {
                 let accept = move |context: &mut Context<'_>| {
-                    let (stream, from) = is_ready!(listener.poll_accept(context))?;
+                    let (stream, from) = ready!(listener.poll_accept(context))?;
                     // The server's own option of this name applies only to listeners that it
                     // binds itself.
                     // It fails if the client is gone, which the first read reports.
@@ -202,7 +202,7 @@ impl Listener {
             }
             Socket::Unix(listener, file) => {
                 let accept = move |context: &mut Context<'_>| {
-                    let (stream, _) = is_ready!(listener.poll_accept(context))?;
+                    let (stream, _) = ready!(listener.poll_accept(context))?;
                     let stream: Box<dyn Io> = Box::new(stream);
                     Poll::Ready(Ok((stream, None)))
                 };

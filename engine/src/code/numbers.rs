@@ -234,6 +234,8 @@ impl Compiler<'_> {
     /// The word that holds the result of an operation on words.
     pub fn value(&mut self, op: word::Op) -> At {
         let (fresh, before) = (self.fresh.take(), self.before.take());
+        // Also if the result is there: it is of this operation only.
+        let once = std::mem::take(&mut self.once);
         let place = match op {
             word::Op::Field(slot) if !slot.signed => slot.place(),
             word::Op::Valid(header) => validity(header).place(),
@@ -247,7 +249,6 @@ impl Compiler<'_> {
             return *at;
         }
         let bits = op.bits(|at| self.known.bits(at));
-        let once = std::mem::take(&mut self.once);
         if let word::Op::AndConst(a, mask) = op
             && once[0]
             && self.cut(a, mask, fresh)

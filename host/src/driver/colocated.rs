@@ -182,12 +182,8 @@ impl Colocated {
         let has_own_address = |rank: &u16| peers[usize::from(*rank)] == own;
         let is_alone = config.gather == Gather::Unicast
             && (0..peers.len() as u16).all(|rank| is_colocated(rank) || has_own_address(&rank));
-        Self::open(own, peers, is_colocated, capacity, inbox)
+        Self::open(own, peers, is_colocated, is_alone, capacity, inbox)
             .inspect_err(|error| tracing::debug!(%error, "no shared memory with colocated ranks"))
-            .map(|colocated| Self {
-                is_alone,
-                ..colocated
-            })
             .ok()
     }
 
@@ -197,6 +193,7 @@ impl Colocated {
         own: SocketAddrV4,
         peers: &[SocketAddrV4],
         is_colocated: impl Fn(u16) -> bool,
+        is_alone: bool,
         capacity: usize,
         inbox: BorrowedFd<'_>,
     ) -> nix::Result<Self> {
@@ -212,7 +209,7 @@ impl Colocated {
         let mut colocated = Self {
             own,
             capacity,
-            is_alone: false,
+            is_alone,
             listener: Some(Watched::new(listener, LISTENER, &ready)?),
             ready,
             ranks: ranks.collect(),

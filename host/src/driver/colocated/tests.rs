@@ -12,7 +12,7 @@ use crate::driver::udp::{UdpConfig, UdpLink};
 use crate::driver::{Link, LinkCounters};
 use crate::recycling::Recycling;
 
-/// Two ranks' links, one of which starts later.
+/// The parts of two ranks' links. Each test opens the second link after the first.
 struct Pair {
     config: Config,
     sockets: [Option<UdpSocket>; 2],

@@ -127,6 +127,9 @@ impl Drop for Reserved<'_> {
         for id in &self.ids {
             registry.release(&self.controller.fabric, *id);
         }
+        drop(registry);
+        // A waiting join may go on.
+        self.controller.switches_changed.send_replace(());
     }
 }
 

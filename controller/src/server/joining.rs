@@ -186,10 +186,11 @@ impl Controller {
         self.wait(rest.min(LEAST_WAIT), goes_on).await;
     }
 
-    /// Waits at most `limit` until the epoch that a member would join is ready.
+    /// Waits at most `limit` until the epoch that a member would join gives out ranks.
     async fn until_open(&self, name: &str, who: (HostId, Attempt), limit: Duration) {
-        let is_over =
-            |registry: &Registry| (registry.open_to(name, who)).map_or(true, |it| it.is_ready);
+        let is_over = |registry: &Registry| {
+            (registry.open_to(name, who)).map_or(true, |it| registry.gives_ranks(it, who))
+        };
         self.wait(limit, is_over).await;
     }
 
@@ -201,11 +202,13 @@ impl Controller {
     ) -> Result<(Joining<'_>, Arc<Job>, watch::Receiver<bool>), JobRequestError> {
         let mut registry = self.registry();
         let record = registry.open_to(name, (host, attempt))?;
-        if !record.is_ready {
-            return Err(JobRequestError::NotReady {
-                name: name.to_owned(),
-                missing: self.unwritten(&self.state_of(&registry, record)),
-            });
+        if !registry.gives_ranks(record, (host, attempt)) {
+            let missing = match record.is_ready {
+                true => "another epoch is being committed".to_owned(),
+                false => self.unwritten(&self.state_of(&registry, record)),
+            };
+            let name = name.to_owned();
+            return Err(JobRequestError::NotReady { name, missing });
         }
         let id = record.job.id;
         let record = registry.get_mut(id).expect("found just now");

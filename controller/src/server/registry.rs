@@ -106,9 +106,8 @@ impl Registry {
         spec: &JobSpec,
     ) -> Result<(Job, JobPlan), JobRequestError> {
         let name = || spec.name.clone();
-        let is_reserved = (self.reserved.values()).any(|it| it.job.name == spec.name);
         let is_stranded = self.stranded.contains_key(&spec.name);
-        if self.named(&spec.name).is_ok() || is_stranded || is_reserved {
+        if self.named(&spec.name).is_ok() || is_stranded || self.is_committing(&spec.name) {
             return Err(JobRequestError::Exists { name: name() });
         }
         let proposed = self.ledger.propose(

@@ -146,6 +146,41 @@ async fn a_reroute_does_not_wait_for_the_store() {
     settle(controller, &client, &["one", "two"], &base, &bed).await;
 }
 
+/// The new epoch keeps the members that had joined before it was planned. A later one would lose the rank of the old epoch.
+#[tokio::test]
+async fn a_join_during_the_commit_of_an_epoch_gets_a_rank_of_that_epoch() {
+    let bed = Bed::new(1, false).await;
+    let (_handle, client, disk) = serve(&bed).await;
+    let spec = JobSpec {
+        sealed: true,
+        ..spec("train")
+    };
+    client.create_job(&spec).await.unwrap();
+    let seat = client.join("train", "h1", Duration::ZERO).await.unwrap();
+    client.leave(seat.leave("train")).await.unwrap();
+    let join = |host: &'static str| {
+        let client = client.clone();
+        tokio::spawn(async move { client.join("train", host, Duration::ZERO).await })
+    };
+    // The member that left knows the key.
+    disk.hangs.send_replace(true);
+    let mut changes = disk.changes.subscribe();
+    let before = *changes.borrow_and_update();
+    let first = join("h1");
+    changes.wait_for(|changes| *changes > before).await.unwrap();
+    let second = join("h3");
+    // Calls of one connection arrive in their order.
+    for _ in 0..3 {
+        client.jobs().await.unwrap();
+    }
+    disk.hangs.send_replace(false);
+    let [first, second] = [first.await, second.await].map(|seat| seat.unwrap().unwrap());
+    assert_eq!(
+        [(first.epoch, first.rank), (second.epoch, second.rank)],
+        [(2, 0), (2, 1)]
+    );
+}
+
 /// The job is deleted in both of its epochs, or in none.
 #[tokio::test]
 async fn a_deletion_that_cannot_be_committed_changes_nothing() {

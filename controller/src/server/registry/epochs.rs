@@ -169,6 +169,18 @@ impl Registry {
         })
     }
 
+    /// True if an epoch of a job is being committed.
+    pub fn is_committing(&self, name: &str) -> bool {
+        (self.reserved.values()).any(|it| it.job.name == name)
+    }
+
+    /// True if a member may get its rank of this epoch now. While another epoch is being committed, the members that it keeps
+    /// are known, so a rank that is taken now would be lost with this one.
+    pub fn gives_ranks(&self, record: &Record, (host, attempt): (HostId, Attempt)) -> bool {
+        let is_known = record.seats.has(host, attempt);
+        record.is_ready && (is_known || !self.is_committing(&record.job.name))
+    }
+
     /// The epochs whose changes are in progress.
     pub fn changing(&self) -> Vec<JobId> {
         self.following.values().copied().collect()

@@ -570,7 +570,9 @@ impl Client {
 
     pub(crate) fn error(&self, status: Status) -> ClientError {
         match ClientError::of(status, &self.address) {
-            ClientError::NoAnswer { address, reason } if self.is_of_several => {
+            ClientError::NoAnswer {
+                address, reason, ..
+            } if self.is_of_several => {
                 let addresses = address;
                 ClientError::LostLeader { addresses, reason }
             }

@@ -1,15 +1,15 @@
 //! Connecting to a controller.
 
 use std::error::Error;
+use std::io;
 use std::time::Duration;
-use std::{io, iter};
 
 use tonic::transport::{Channel, Endpoint};
 use ultima_grpc::tls::ClientTls;
-use ultima_grpc::transport::{self, root_cause};
+use ultima_grpc::transport;
 
 use crate::address::UNIX;
-use crate::error::ClientError;
+use crate::error::{ClientError, sources};
 
 /// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -22,7 +22,7 @@ const ALIVE: Duration = Duration::from_secs(5);
 
 /// True if the system denies this user the connection, as to a socket in another user's folder.
 fn is_denied(error: &(dyn Error + 'static)) -> bool {
-    iter::successors(Some(error), |error| (*error).source())
+    sources(error)
         .filter_map(|error| error.downcast_ref::<io::Error>())
         .any(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
@@ -44,16 +44,13 @@ pub fn endpoint(
 
 /// Connects to the controller at `address`.
 pub(crate) async fn dial(address: &str, tls: Option<&ClientTls>) -> Result<Channel, ClientError> {
-    let no_answer = |error: tonic::transport::Error| {
-        let address = address.to_owned();
-        match address.starts_with(UNIX) && is_denied(&error) {
-            true => ClientError::NotOurs { address },
-            false => ClientError::NoAnswer {
-                address,
-                reason: root_cause(&error),
+    let no_answer =
+        |error: tonic::transport::Error| match address.starts_with(UNIX) && is_denied(&error) {
+            true => ClientError::NotOurs {
+                address: address.to_owned(),
             },
-        }
-    };
+            false => ClientError::no_answer(&error, address),
+        };
     let endpoint = endpoint(address, tls).map_err(no_answer)?;
     let endpoint = endpoint
         .connect_timeout(CONNECT)

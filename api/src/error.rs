@@ -1,7 +1,7 @@
 //! The error of a request to the controllers.
 
-use std::error::Error as _;
-use std::iter;
+use std::error::Error;
+use std::{io, iter};
 
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
@@ -22,13 +22,15 @@ pub enum ClientError {
     /// No server listens at the address, or the connection broke.
     #[error(
         "the controller at {address} does not answer: {reason}; {}",
-        advice(address)
+        advice(address, *.is_handshake)
     )]
     NoAnswer {
         /// The controller's address.
         address: String,
         /// The reason.
         reason: String,
+        /// True if only one side uses TLS, or one does not accept the other's certificate.
+        is_handshake: bool,
     },
     /// None of several controllers answers.
     #[error(
@@ -170,19 +172,32 @@ impl ClientError {
         )
     }
 
+    /// The error for a connection to the controller at `address` that failed or broke.
+    pub(crate) fn no_answer(error: &(dyn Error + 'static), address: &str) -> ClientError {
+        let reason = root_cause(error);
+        let is_tls = |error: &(dyn Error + 'static)| {
+            // As tokio-rustls reports what its peer sends.
+            let error = error.downcast_ref::<io::Error>();
+            error.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
+        };
+        ClientError::NoAnswer {
+            address: address.to_owned(),
+            // HTTP/2 reads the alert of a server that expects TLS as a frame.
+            is_handshake: sources(error).any(is_tls) || reason.contains("frame with invalid size"),
+            reason,
+        }
+    }
+
     /// Converts the status of a call to the controller at `address`.
     pub fn of(status: Status, address: &str) -> ClientError {
-        let sources = || iter::successors(status.source(), |error| (*error).source());
         // No leader was found.
-        if let Some(error) = sources().find_map(|it| it.downcast_ref::<ClientError>()) {
-            return error.clone();
+        let known = |error: &(dyn Error + 'static)| error.downcast_ref::<ClientError>().cloned();
+        if let Some(error) = status.source().and_then(|it| sources(it).find_map(known)) {
+            return error;
         }
         match status.source() {
             // The status has a source, so the transport made it, not the controller.
-            Some(source) => ClientError::NoAnswer {
-                address: address.to_owned(),
-                reason: root_cause(source),
-            },
+            Some(source) => ClientError::no_answer(source, address),
             None => {
                 let is_over = status.metadata().contains_key(EPOCH_OVER);
                 let (code, message) = (status.code(), status.message().to_owned());
@@ -215,9 +230,20 @@ impl ClientError {
     }
 }
 
+/// An error and its causes.
+pub(crate) fn sources<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    iter::successors(Some(error), |error| (*error).source())
+}
+
 /// What to do where no controller answers. A loopback address is the default, and wrong on every machine but the
 /// controller's.
-fn advice(address: &str) -> String {
+fn advice(address: &str, is_handshake: bool) -> String {
+    if is_handshake {
+        return "pass --tls-ca, --tls-cert and --tls-key with certificates of its authority, or none of them if it serves without TLS"
+            .to_owned();
+    }
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
     match host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback()) {

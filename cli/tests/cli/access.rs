@@ -144,7 +144,17 @@ fn certificates_of_the_command_let_each_role_do_its_work() {
     assert_eq!(run("viewer-a", &["job", "list"]).0, Some(0));
     // A controller's certificate is none of a client, and a client without one is not served.
     assert_eq!(run("controller-c1", &["job", "list"]).0, Some(2));
-    refused_with(3, &["job", "list", "--controller", &controller.address]);
+    let list = ["job", "list", "--controller", &controller.address];
+    assert!(refused_with(3, &list).contains("; pass --tls-ca, "));
+    // Nor is one with a certificate of another authority.
+    let strangers = Certs::new();
+    strangers.done(&["issue", "operator", "a"]);
+    let stranger = strangers.client("operator-a");
+    let stranger: Vec<&str> = stranger.iter().map(String::as_str).collect();
+    for authority in [strangers.path("ca.pem"), ca.clone()] {
+        let options = [&["--tls-ca", &authority], &stranger[2..]].concat();
+        assert!(refused_with(3, &[&list, &options[..]].concat()).contains("; pass --tls-ca, "));
+    }
     let half = refused(&["job", "list", "--tls-ca", &ca]);
     assert!(half.contains("--tls-cert"), "{half}");
 }

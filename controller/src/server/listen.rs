@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future;
-use futures_util::stream::{Stream, StreamExt as _, once, unfold};
+use futures_util::stream::{StreamExt as _, once};
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, watch};
@@ -159,6 +159,66 @@ impl Secured {
     }
 }
 
+/// The running servers: the present one, and those of earlier certificates that still have connections.
+struct Servers {
+    routes: Routes,
+    running: JoinSet<Result<(), tonic::transport::Error>>,
+    stop: watch::Sender<()>,
+}
+
+/// The entrance of a running server. Without it the server takes no more connections, and ends with those that it has.
+struct Entrance {
+    connections: mpsc::Sender<Result<Connection, Infallible>>,
+    /// Each connection holds a clone.
+    in_use: mpsc::Sender<Infallible>,
+}
+
+impl Servers {
+    fn new(routes: Routes) -> Self {
+        Servers {
+            routes,
+            running: JoinSet::new(),
+            stop: watch::Sender::default(),
+        }
+    }
+
+    /// Starts a server.
+    fn begin(&mut self, server: &mut Server) -> Entrance {
+        let (connections, incoming) = mpsc::channel(1);
+        let (in_use, mut all_closed) = mpsc::channel::<Infallible>(1);
+        // A server whose stream ends closes its connections.
+        let until_closed = once(async move { all_closed.recv().await });
+        let incoming = ReceiverStream::new(incoming)
+            .chain(until_closed.filter_map(|_: Option<Infallible>| future::ready(None)));
+        let mut stopped = self.stop.subscribe();
+        let router = server.add_routes(self.routes.clone());
+        // Servers that have ended.
+        while self.running.try_join_next().is_some() {}
+        let run = router.serve_with_incoming_shutdown(incoming, async move {
+            let _ = stopped.changed().await;
+        });
+        self.running.spawn(run);
+        Entrance {
+            connections,
+            in_use,
+        }
+    }
+
+    /// Stops all servers, after the requests in progress.
+    async fn end(mut self) {
+        drop(self.stop);
+        while self.running.join_next().await.is_some() {}
+    }
+}
+
+impl Entrance {
+    /// Hands a connection to the server. Returns false if the server has panicked.
+    async fn take(&self, connection: Connection) -> bool {
+        let connection = connection.of_server(self.in_use.clone());
+        self.connections.send(Ok(connection)).await.is_ok()
+    }
+}
+
 impl Listener {
     /// Serves until `stopped`. Connections keep the server that accepted them, also after the certificates have changed.
     pub(super) async fn serve(
@@ -169,24 +229,6 @@ impl Listener {
         let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
         let limits = Limits::of(usize::try_from(files).unwrap_or(usize::MAX));
         let connections = Connections::new(limits);
-        let (stop, _) = watch::channel(());
-        let mut running = JoinSet::new();
-        let mut begin = |server: &mut Server| {
-            let (connections, incoming) = mpsc::channel(1);
-            let (in_use, mut all_closed) = mpsc::channel::<Infallible>(1);
-            // A server whose stream ends closes its connections.
-            let until_closed = once(async move { all_closed.recv().await });
-            let incoming = ReceiverStream::new(incoming)
-                .chain(until_closed.filter_map(|_: Option<Infallible>| future::ready(None)));
-            let mut stopped = stop.subscribe();
-            let router = server.add_routes(routes.clone());
-            // The servers of earlier certificates, without a connection.
-            while running.try_join_next().is_some() {}
-            running.spawn(router.serve_with_incoming_shutdown(incoming, async move {
-                let _ = stopped.changed().await;
-            }));
-            (connections, in_use)
-        };
         let (accept, _file): (Accept, _) = match self.socket {
             Socket::Tcp(listener) => {
                 let accept = move |context: &mut Context<'_>| {
@@ -209,8 +251,13 @@ impl Listener {
                 (Box::new(accept), Some(file))
             }
         };
-        let mut incoming = incoming(connections, accept);
-        let mut server = begin(&mut secured.server);
+        let mut incoming = Incoming {
+            connections,
+            accept,
+            has_failed: false,
+        };
+        let mut servers = Servers::new(routes);
+        let mut present = servers.begin(&mut secured.server);
         let mut stopped = pin!(stopped);
         loop {
             let connection = tokio::select! {
@@ -218,18 +265,14 @@ impl Listener {
                 () = &mut stopped => break,
             };
             if secured.renew() {
-                server = begin(&mut secured.server);
+                present = servers.begin(&mut secured.server);
             }
-            let Some(connection) = connection else { break };
-            let (connections, in_use) = &server;
-            let connection = connection.map(|it| it.of_server(in_use.clone()));
-            // It fails if the server has panicked.
-            if connections.send(connection).await.is_err() {
+            if !present.take(connection).await {
                 break;
             }
         }
-        drop((incoming, server, stop));
-        while running.join_next().await.is_some() {}
+        drop((incoming, present));
+        servers.end().await;
     }
 }
 
@@ -237,40 +280,71 @@ impl Listener {
 type Accept =
     Box<dyn FnMut(&mut Context<'_>) -> Poll<io::Result<(Box<dyn Io>, Option<IpAddr>)>> + Send>;
 
-/// The connections that `accept` returns and that have room. Accepting never fails for good: where files run out, it ends an
-/// idle connection and pauses.
-fn incoming(
+/// The connections that are accepted and have room.
+struct Incoming {
     connections: Connections,
     accept: Accept,
-) -> impl Stream<Item = Result<Connection, Infallible>> + Unpin {
-    let next = |(connections, mut accept, mut has_failed): (Connections, Accept, bool)| async move {
+    has_failed: bool,
+}
+
+impl Incoming {
+    /// Waits for a connection. Accepting never fails for good: where files run out, it ends an idle connection and pauses.
+    async fn next(&mut self) -> Connection {
         loop {
-            match poll_fn(&mut accept).await {
-                Ok((stream, from)) => match connections.admit(stream, from) {
-                    Some(connection) => {
-                        return Some((Ok(connection), (connections, accept, has_failed)));
-                    }
+            match poll_fn(&mut self.accept).await {
+                Ok((stream, from)) => match self.connections.admit(stream, from) {
+                    Some(connection) => return connection,
                     None => tracing::debug!(?from, "no room for another connection"),
                 },
                 // The client is gone already.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     // Once: clients must not fill the log.
-                    if !std::mem::replace(&mut has_failed, true) {
+                    if !std::mem::replace(&mut self.has_failed, true) {
                         tracing::warn!(%error, "cannot accept connections; retrying");
                     }
-                    connections.evict();
+                    self.connections.evict();
                     sleep(PAUSE).await;
                 }
             }
         }
-    };
-    Box::pin(unfold((connections, accept, false), next))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use tonic::Code;
+    use tonic::transport::Endpoint;
+    use ultima_api::v1::ListJobsRequest;
+    use ultima_api::v1::control_client::ControlClient;
+
     use super::*;
+
+    /// A server of earlier certificates.
+    #[tokio::test]
+    async fn a_replaced_server_ends_with_its_last_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let endpoint = Endpoint::from_shared(endpoint).unwrap();
+        let connections = Connections::new(Limits::of(1024));
+        let mut servers = Servers::new(Routes::default());
+        let replaced = servers.begin(&mut Server::builder());
+        let mut clients = Vec::new();
+        for _ in 0..2 {
+            let (channel, accepted) = tokio::join!(endpoint.connect(), listener.accept());
+            let stream = Box::new(accepted.unwrap().0);
+            let connection = connections.admit(stream, None).expect("room");
+            assert!(replaced.take(connection).await);
+            clients.push(ControlClient::new(channel.unwrap()));
+        }
+        drop(replaced);
+        while let Some(mut client) = clients.pop() {
+            let answer = client.list_jobs(ListJobsRequest::default()).await;
+            assert_eq!(answer.unwrap_err().code(), Code::Unimplemented);
+            assert!(servers.running.try_join_next().is_none());
+        }
+        servers.running.join_next().await.unwrap().unwrap().unwrap();
+    }
 
     #[tokio::test]
     async fn only_sockets_are_replaced() {

@@ -14,9 +14,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 /// Interval of heartbeats.
 pub(super) const BEAT: Duration = Duration::from_millis(100);
-/// The missed beats in a row after which a switch counts as silent; detection takes at most half a
-/// second.
-pub(super) const MISSES: u32 = 4;
+/// The missed beats in a row after which a switch counts as silent; detection takes at most 0.7 s.
+pub(super) const MISSES: u32 = 6;
 /// Timeout of an answer, which bounds the number of open calls.
 const LATEST: Duration = Duration::from_secs(1);
 

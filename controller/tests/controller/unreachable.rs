@@ -246,7 +246,7 @@ async fn an_unresponsive_switch_is_disconnected_and_used_again_when_it_answers()
     let diff = client.diff_fabric().await.unwrap();
     assert_eq!(
         diff[0].problem,
-        "cannot read the entries of switch s1: the connection was lost: no answer for 400 ms"
+        "cannot read the entries of switch s1: the connection was lost: no answer for 600 ms"
     );
     while client.switches().await.unwrap()[0].connected {
         sleep(TICK).await;

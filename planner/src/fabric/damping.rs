@@ -9,8 +9,8 @@
 use std::time::{Duration, Instant};
 
 /// Grace period before an element counts as down. Restarting a switch's process takes longer;
-/// reconnecting does not.
-pub const GRACE: Duration = Duration::from_millis(300);
+/// reconnecting does not. Shorter than most deadlines of operations: the next one uses the new paths.
+pub const GRACE: Duration = Duration::from_millis(50);
 /// Hold time after the first failure.
 pub const HOLD_FIRST: Duration = Duration::from_secs(1);
 /// The longest hold time.

@@ -16,5 +16,6 @@ mod mininet;
 mod programs;
 mod shared;
 mod shipped;
+mod spine;
 pub mod stage;
 mod unusual;

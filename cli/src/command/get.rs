@@ -234,6 +234,7 @@ async fn hosts(client: &Client) -> Result<Listing> {
         let shown = document::Host::new(host, &jobs);
         let cells = [
             shown.name.to_owned(),
+            if shown.up { "Up" } else { "Down" }.to_owned(),
             shown.ip.to_owned(),
             shown.port_name.to_owned(),
             list(&shown.jobs),
@@ -249,7 +250,7 @@ async fn hosts(client: &Client) -> Result<Listing> {
     };
     Ok(Listing {
         kind: Kind::Hosts.singular(),
-        header: &["NAME", "ADDRESS", "PORT", "JOBS"],
+        header: &["NAME", "STATUS", "ADDRESS", "PORT", "JOBS"],
         wide: &["MAC", "RANKS"],
         rows: fabric.hosts.iter().map(row).collect::<Result<_>>()?,
     })
@@ -287,6 +288,8 @@ async fn ports(client: &Client) -> Result<Listing> {
     let switches = asked(client, async |client| client.switches().await).await?;
     let (hosts, links) = (fabric.hosts.iter(), fabric.links.iter());
     let hosts = hosts.map(|host| (&host.port_name, &host.name));
+    let is_host_down =
+        |port: &str| (fabric.hosts.iter()).any(|host| host.port_name == port && host.port_down);
     let trunks = links
         .filter_map(|link| link.ends.as_ref())
         .flat_map(|it| [(&it.from_name, &it.to_name), (&it.to_name, &it.from_name)]);
@@ -294,7 +297,11 @@ async fn ports(client: &Client) -> Result<Listing> {
         let mut all = switches.iter().flat_map(|switch| &switch.elements);
         let state = all.find(|it| it.element == name);
         let state = state.filter(|it| !it.state.is_empty());
-        state.map_or("up", |it| &it.state)
+        match state {
+            Some(it) => &it.state,
+            None if is_host_down(name) => "down",
+            None => "up",
+        }
     };
     let row = |(name, peer): (&String, &String)| {
         let state = state(name);

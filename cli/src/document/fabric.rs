@@ -88,6 +88,8 @@ pub struct Host<'a> {
     pub switch: &'a str,
     pub port: u32,
     pub port_name: &'a str,
+    /// False if the switch reports that the port is down.
+    pub up: bool,
     /// Jobs with members there.
     pub jobs: Vec<&'a str>,
 }
@@ -104,6 +106,7 @@ impl<'a> Host<'a> {
             switch: &host.switch,
             port: host.port,
             port_name: &host.port_name,
+            up: !host.port_down,
             jobs: jobs.iter().filter(is_there).map(|job| &*job.name).collect(),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use ultima_planner::fabric::damping::{Damping, Terms};
-use ultima_planner::fabric::{Element, Fabric, Health, SwitchId};
+use ultima_planner::fabric::{Element, Fabric, Health, SwitchId, SwitchPort};
 
 /// The observed state of the fabric's elements, and the operator's drains.
 #[derive(Clone, Debug)]
@@ -20,6 +20,30 @@ pub struct Condition {
     lost: Health,
     /// Elements that lose the packets sent into them.
     lossy: BTreeSet<Element>,
+    /// Host ports that are down. No path avoids them.
+    hosts_down: BTreeSet<SwitchPort>,
+    /// Elements that went down, or came back, since [`news`](Self::news).
+    news: Vec<News>,
+}
+
+/// A change of an element's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct News {
+    /// The element.
+    pub part: Element,
+    /// Its state by now.
+    pub state: State,
+}
+
+/// The state of an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It may be used.
+    Up,
+    /// It is down.
+    Down,
+    /// It reports to be up, and loses packets.
+    Lossy,
 }
 
 impl Condition {
@@ -41,7 +65,31 @@ impl Condition {
             seen: BTreeMap::new(),
             lost: Health::default(),
             lossy: BTreeSet::new(),
+            hosts_down: BTreeSet::new(),
+            news: Vec::new(),
         }
+    }
+
+    /// Records that a host's port was seen up or down.
+    pub fn see_host(&mut self, port: SwitchPort, is_up: bool) {
+        let (has_changed, state) = match is_up {
+            true => (self.hosts_down.remove(&port), State::Up),
+            false => (self.hosts_down.insert(port), State::Down),
+        };
+        if has_changed {
+            let part = Element::Port(port);
+            self.news.push(News { part, state });
+        }
+    }
+
+    /// True if a host's port is down.
+    pub fn is_host_down(&self, port: SwitchPort) -> bool {
+        self.hosts_down.contains(&port)
+    }
+
+    /// The changes since the last call.
+    pub fn news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
     }
 
     /// Records that an element was seen up or down. Returns true if the observation is new, or if
@@ -82,10 +130,16 @@ impl Condition {
     pub fn pass(&mut self, now: Instant) -> bool {
         let mut has_changed = false;
         for (part, damping) in &mut self.seen {
-            has_changed |= match damping.pass(now) {
-                true => self.lost.fail(*part),
-                false => self.lost.mend(*part),
+            let (is_new, state) = match damping.pass(now) {
+                true if self.lossy.contains(part) => (self.lost.fail(*part), State::Lossy),
+                true => (self.lost.fail(*part), State::Down),
+                false => (self.lost.mend(*part), State::Up),
             };
+            if is_new {
+                let part = *part;
+                self.news.push(News { part, state });
+            }
+            has_changed |= is_new;
         }
         self.seen.retain(|_, damping| !damping.is_forgotten(now));
         has_changed
@@ -213,6 +267,9 @@ mod tests {
         assert_eq!(of(&condition), "s1 back, not trusted yet");
         condition.mark_lossy(part, now);
         assert_eq!(of(&condition), "s1 loses packets");
+        let states: Vec<State> = condition.news().iter().map(|it| it.state).collect();
+        assert_eq!(states, [State::Down]);
+        assert_eq!(condition.news(), []);
         condition.see(part, true, now);
         assert_eq!(of(&condition), "s1 back, not trusted yet");
         // A name that is not in the fabric any more is remembered until it is forgotten.

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use ultima_planner::check::Check;
 use ultima_planner::fabric::blackhole::Blackholes;
-use ultima_planner::fabric::{Element, Fabric, Switch, SwitchId};
+use ultima_planner::fabric::{Element, Fabric, Switch, SwitchId, SwitchPort};
 use ultima_planner::job::{Job, JobId, Rank};
 use ultima_planner::names::some_of;
 use ultima_planner::plan::JobPlan;
@@ -370,6 +370,12 @@ impl Controller {
         if self.condition().see(part, is_there, Instant::now()) {
             self.fabric_changed.send_replace(());
         }
+    }
+
+    /// Records that a host's port was seen up or down.
+    pub(super) fn see_host(&self, port: SwitchPort, is_up: bool) {
+        self.condition().see_host(port, is_up);
+        self.fabric_changed.send_replace(());
     }
 
     /// Records that an element loses the packets sent into it.

@@ -318,9 +318,9 @@ fn tree_of(fabric: &Fabric, job: &Job) -> Vec<api::TreeLink> {
     trunks.map(|trunk| link_of(fabric, trunk)).collect()
 }
 
-/// A trunk's two ends.
+/// A trunk's two ends, in the order of its name.
 pub(super) fn link_of(fabric: &Fabric, trunk: TrunkId) -> api::TreeLink {
-    let [from, to] = fabric.trunk(trunk).ends;
+    let [from, to] = fabric.sorted_ends(trunk);
     api::TreeLink {
         from: fabric.switch(from.switch).name.clone(),
         from_port: from.port.0.into(),

@@ -23,7 +23,7 @@ use super::changes::Reroute;
 use super::controller::{Controller, PANIC_PAUSE};
 use super::error::{DrainError, JobRequestError};
 use super::registry::record::Wanted;
-use super::report::record_drain;
+use super::report::{record_drain, record_health};
 use super::switch::ManagedSwitch;
 use super::tail_drops::Rerouting;
 use crate::store;
@@ -165,11 +165,12 @@ impl Controller {
 
     /// True if the routes do not match the health of the fabric.
     fn must_reroute(&self) -> bool {
-        let health = {
+        let (health, news) = {
             let mut condition = self.condition();
             condition.pass(Instant::now());
-            condition.health()
+            (condition.health(), condition.news())
         };
+        record_health(self, news);
         *self.routes().health() != health
     }
 

@@ -1,7 +1,7 @@
 //! Port states over gNMI: a link between switches is down as soon as either end reports so, and is
 //! used again after [damping](ultima_planner::fabric::damping).
 //!
-//! Host ports are ignored: no other path leads to a host, and an absent host is not a failure.
+//! Host ports change no route: no other path leads to a host, and an absent host is not a failure.
 
 use std::collections::BTreeSet;
 
@@ -63,23 +63,21 @@ impl Listener for PortStatus {
 /// Ports that the switch does not report, or no longer reports, count as up.
 fn see_unreported(controller: &Controller, switch: SwitchId, reported: &Interfaces<Status>) {
     let reported: BTreeSet<PortNumber> = reported.ports().collect();
-    let trunks = controller
-        .fabric()
-        .trunks_of(switch)
-        .iter()
-        .map(|end| end.port);
-    for port in trunks.filter(|port| !reported.contains(port)) {
-        controller.see(Element::Port(SwitchPort { switch, port }), true);
+    let ports = controller.fabric().ports_of(switch);
+    for port in ports.filter(|port| !reported.contains(port)) {
+        see_port(controller, SwitchPort { switch, port }, true);
     }
 }
 
 /// Records a reported port state.
 fn see_port(controller: &Controller, port: SwitchPort, is_up: bool) {
-    let is_trunk = controller.fabric().across(port).is_some();
-    if is_trunk {
-        let name = controller.fabric().name_of(Element::Port(port));
-        tracing::debug!(port = name, is_up, "port state reported");
-        controller.see(Element::Port(port), is_up);
+    let fabric = controller.fabric();
+    let name = fabric.name_of(Element::Port(port));
+    tracing::debug!(port = name, is_up, "port state reported");
+    match fabric.across(port) {
+        Some(_) => controller.see(Element::Port(port), is_up),
+        None if fabric.has_link(port) => controller.see_host(port, is_up),
+        None => {}
     }
 }
 

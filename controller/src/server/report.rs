@@ -7,6 +7,7 @@ use ultima_api::v1::membership_event::Kind;
 use ultima_planner::fabric::Element;
 use ultima_planner::job::{Job, JobId, Rank};
 
+use super::condition::{News, State};
 use super::controller::Controller;
 use super::switch::ManagedSwitch;
 
@@ -96,14 +97,41 @@ pub fn record_switch(controller: &Controller, switch: &ManagedSwitch) {
 
 /// Records that an element was drained, or is used again.
 pub fn record_drain(controller: &Controller, part: Element, drained: bool) {
+    let reason = if drained { "Drained" } else { "Undrained" };
+    controller.log.add(object_of(controller, part), reason, "");
+}
+
+/// Records that elements went down or came back: a port also as its link. A switch has [events of its own](record_switch).
+pub fn record_health(controller: &Controller, news: Vec<News>) {
+    for News { part, state } in news {
+        let reason = match state {
+            State::Up => "Up",
+            State::Down => "Down",
+            State::Lossy => "LosesPackets",
+        };
+        let link = match part {
+            Element::Switch(_) | Element::Transit(_) => continue,
+            Element::Port(at) => controller.fabric.trunk_at(at).map(Element::Trunk),
+            Element::Trunk(_) => None,
+        };
+        let object = object_of(controller, part);
+        if let Some(link) = link {
+            controller
+                .log
+                .add(object_of(controller, link), reason, &object);
+        }
+        controller.log.add(object, reason, "");
+    }
+}
+
+/// The object of an element's events.
+fn object_of(controller: &Controller, part: Element) -> String {
     let kind = match part {
         Element::Switch(_) | Element::Transit(_) => "switch",
         Element::Port(_) => "port",
         Element::Trunk(_) => "link",
     };
-    let object = format!("{kind}/{}", controller.fabric().name_of(part));
-    let reason = if drained { "Drained" } else { "Undrained" };
-    controller.log.add(object, reason, "");
+    format!("{kind}/{}", controller.fabric.name_of(part))
 }
 
 /// The reason of an event of members.

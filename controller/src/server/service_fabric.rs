@@ -25,10 +25,8 @@ impl ControlService {
 
     pub(super) fn fabric(&self) -> api::GetFabricResponse {
         let fabric = self.controller.fabric();
-        let (health, drained) = {
-            let condition = self.controller.condition();
-            (condition.health(), condition.drained())
-        };
+        let condition = self.controller.condition().clone();
+        let (health, drained) = (condition.health(), condition.drained());
         let hosts = fabric.hosts().iter().map(|host| api::FabricHost {
             name: host.name.clone(),
             mac: host.mac.to_string(),
@@ -37,6 +35,7 @@ impl ControlService {
             switch: fabric.switch(host.attached.switch).name.clone(),
             port: host.attached.port.0.into(),
             port_name: fabric.port_name(host.attached),
+            port_down: condition.is_host_down(host.attached),
         });
         let links = (0..fabric.trunks().len()).map(TrunkId).map(|trunk| {
             let ends = fabric.trunk(trunk).ends;

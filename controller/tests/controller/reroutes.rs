@@ -713,6 +713,31 @@ async fn a_job_leaves_a_link_whose_port_is_reported_down(target: Target) {
     until(async || is_whole(&handle).await).await;
     leaf.port(to_spine1, true);
     until(async || health(&client, LEAF1).await.is_empty()).await;
+
+    // A host's port changes no route.
+    let has_host_down = async || {
+        let fabric = client.fabric().await.unwrap();
+        let down = (fabric.hosts.iter()).filter(|host| host.port_down);
+        down.map(|host| host.name.clone()).collect::<Vec<_>>()
+    };
+    let to_host = target.port(1);
+    leaf.port(to_host, false);
+    until(async || has_host_down().await == ["h1"]).await;
+    assert!(health(&client, LEAF1).await.is_empty());
+    leaf.port(to_host, true);
+    until(async || has_host_down().await.is_empty()).await;
+    let [port, host_port] = ["leaf1/101", "leaf1/1"].map(|part| target.part(part));
+    for object in [
+        format!("link/{link}"),
+        format!("port/{port}"),
+        format!("port/{host_port}"),
+    ] {
+        let reasons = async || {
+            let events = client.events(&object).await.unwrap();
+            events.into_iter().map(|it| it.reason).collect::<Vec<_>>()
+        };
+        until(async || reasons().await == ["Down", "Up"]).await;
+    }
 }
 
 #[tokio::test]

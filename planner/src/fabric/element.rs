@@ -1,6 +1,6 @@
 //! Names of a fabric's elements, as operators write them and the store keeps them.
 
-use super::{Element, Fabric, LinkEnd, SwitchId, SwitchPort};
+use super::{Element, Fabric, LinkEnd, SwitchId, SwitchPort, TrunkId};
 use crate::names::some_of;
 
 /// A name that no element has, with the names that would be right.
@@ -63,14 +63,16 @@ impl Fabric {
         match part {
             Element::Switch(switch) | Element::Transit(switch) => self.switch(switch).name.clone(),
             Element::Port(at) => port(at),
-            Element::Trunk(trunk) => {
-                let name = |end: &SwitchPort| self.switch(end.switch).name.as_str();
-                let mut ends = self.trunk(trunk).ends;
-                ends.sort_by(|one, other| (name(one), one.port).cmp(&(name(other), other.port)));
-                let [one, other] = ends;
-                format!("{}-{}", port(one), port(other))
-            }
+            Element::Trunk(trunk) => self.sorted_ends(trunk).map(port).join("-"),
         }
+    }
+
+    /// A trunk's two ends by name, independent of the file's order.
+    pub fn sorted_ends(&self, trunk: TrunkId) -> [SwitchPort; 2] {
+        let name = |end: &SwitchPort| self.switch(end.switch).name.as_str();
+        let mut ends = self.trunk(trunk).ends;
+        ends.sort_by(|one, other| (name(one), one.port).cmp(&(name(other), other.port)));
+        ends
     }
 
     /// Finds a port with a link, or returns what is unknown.
@@ -100,7 +102,6 @@ fn seen(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::TrunkId;
     use crate::target::PortNumber;
 
     #[test]
@@ -109,6 +110,10 @@ mod tests {
         for text in [text, &text.replace("[s1/9, s2/9]", "[s2/9, s1/9]")] {
             let fabric = crate::fabric::parse(text, "two.yaml").unwrap();
             assert_eq!(fabric.name_of(Element::Trunk(TrunkId(0))), "s1/9-s2/9");
+            let ends = fabric
+                .sorted_ends(TrunkId(0))
+                .map(|end| fabric.port_name(end));
+            assert_eq!(ends, ["s1/9", "s2/9"]);
         }
     }
 

@@ -152,6 +152,11 @@ impl Fabric {
         Some((&link.wires[end], link.mtu))
     }
 
+    /// True if a port has a link.
+    pub fn has_link(&self, port: SwitchPort) -> bool {
+        self.linked.contains_key(&port)
+    }
+
     /// The wire by which frames enter a port; none if the port has no link.
     pub fn wire_into(&self, port: SwitchPort) -> Option<&WireConfig> {
         let link = &self.links[*self.linked.get(&port)?];

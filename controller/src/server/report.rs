@@ -101,24 +101,31 @@ pub fn record_drain(controller: &Controller, part: Element, drained: bool) {
     controller.log.add(object_of(controller, part), reason, "");
 }
 
-/// Records that elements went down or came back: a port also as its link. A switch has [events of its own](record_switch).
+/// Records that elements went down or came back: a port also as its link or host. A switch has [events of its
+/// own](record_switch).
 pub fn record_health(controller: &Controller, news: Vec<News>) {
+    let fabric = &controller.fabric;
     for News { part, state } in news {
+        let at = match part {
+            Element::Switch(_) | Element::Transit(_) => continue,
+            Element::Port(at) => Some(at),
+            Element::Trunk(_) => None,
+        };
         let reason = match state {
             State::Up => "Up",
             State::Down => "Down",
             State::Lossy => "LosesPackets",
         };
-        let link = match part {
-            Element::Switch(_) | Element::Transit(_) => continue,
-            Element::Port(at) => controller.fabric.trunk_at(at).map(Element::Trunk),
-            Element::Trunk(_) => None,
-        };
         let object = object_of(controller, part);
-        if let Some(link) = link {
-            controller
-                .log
-                .add(object_of(controller, link), reason, &object);
+        let peer = at.and_then(|at| match fabric.trunk_at(at) {
+            Some(trunk) => Some(object_of(controller, Element::Trunk(trunk))),
+            None => {
+                let host = fabric.hosts().iter().find(|host| host.attached == at)?;
+                Some(format!("host/{}", host.name))
+            }
+        });
+        if let Some(peer) = peer {
+            controller.log.add(peer, reason, &object);
         }
         controller.log.add(object, reason, "");
     }

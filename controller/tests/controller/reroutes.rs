@@ -731,6 +731,7 @@ async fn a_job_leaves_a_link_whose_port_is_reported_down(target: Target) {
         format!("link/{link}"),
         format!("port/{port}"),
         format!("port/{host_port}"),
+        "host/h1".to_owned(),
     ] {
         let reasons = async || {
             let events = client.events(&object).await.unwrap();

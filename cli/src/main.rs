@@ -25,6 +25,7 @@ mod controller_address;
 mod demo;
 mod document;
 mod exit;
+mod listing;
 mod names;
 mod objects;
 mod process;

@@ -8,8 +8,8 @@ use clap::{Parser, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use tokio::time::timeout;
 
-use crate::command::get::{self, Kind};
 use crate::controller_address::ControllerAddress;
+use crate::listing::{Kind, listing};
 
 /// A shell waits no longer.
 const BOUND: Duration = Duration::from_millis(500);
@@ -76,7 +76,7 @@ fn of(kind: Kind) -> Vec<CompletionCandidate> {
     let names = || -> Result<Vec<String>> {
         let FromEnvironment { at } = FromEnvironment::try_parse_from(["ultima"])?;
         let asked = async {
-            let listing = async { get::listing(&at.connect().await?, kind).await };
+            let listing = async { listing(&at.connect().await?, kind).await };
             timeout(BOUND, listing).await?
         };
         let listing = crate::runtime::runtime()?.block_on(asked)?;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
-use crate::command::get::Kind;
+use crate::listing::Kind;
 use crate::names;
 
 /// Objects: all of some kinds, or those with these names.

@@ -8,9 +8,9 @@ use ultima_console::input;
 use ultima_planner::job;
 
 use super::deletion::Options;
-use super::get::Kind;
 use super::job::delete;
 use crate::controller_address::ControllerAddress;
+use crate::listing::Kind;
 use crate::names;
 use crate::objects::Objects;
 use crate::runtime::run_beside;

@@ -6,9 +6,9 @@ use anyhow::Result;
 use ultima_api::client::Client;
 use ultima_console::output::{self, columns};
 
-use super::get::{self, Kind};
 use super::job;
 use crate::controller_address::ControllerAddress;
+use crate::listing::{self, Kind};
 use crate::objects::Objects;
 use crate::runtime::run_beside;
 use crate::view::{Listing, Row, all_found};
@@ -35,7 +35,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let mut texts = Vec::new();
         let mut unknown = Vec::new();
         for (kind, names) in wanted {
-            let mut listing = get::listing(&client, kind).await?;
+            let mut listing = listing::listing(&client, kind).await?;
             unknown.extend(listing.keep(&names));
             for row in &listing.rows {
                 texts.push(about(&client, kind, &listing, row).await?);
@@ -58,7 +58,7 @@ async fn about(client: &Client, kind: Kind, listing: &Listing, row: &Row) -> Res
     if let Kind::Jobs = kind {
         text += &job::details(client, name).await?;
     }
-    let events = get::events(client, &format!("{}/{name}", kind.singular())).await?;
+    let events = listing::events(client, &format!("{}/{name}", kind.singular())).await?;
     if !events.rows.is_empty() {
         text += &format!("\nEVENTS:\n{}", events.table(false)?);
     }

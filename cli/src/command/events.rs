@@ -4,14 +4,15 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::get::{self, Kind};
+use super::get;
 use crate::controller_address::ControllerAddress;
+use crate::listing::{self, Kind};
 use crate::names;
 use crate::objects::Which;
 use crate::runtime::run_beside;
 use crate::view::{Row, View};
 
-/// List recent events: members that join, leave or are suspected, reroutes, lost switches, drains
+/// List recent events: members that join, leave or are suspected, reroutes, lost switches, ports and links, drains
 ///
 /// A repeated event is one line with its COUNT. The controller that leads keeps the last 64 events of each object and 2,048 in
 /// all, in memory: they end with its lead.
@@ -38,10 +39,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let client = arguments.at.connect().await?;
         let list = async || match arguments.of.as_ref().or(arguments.about.as_ref()) {
             Some(Which::One(kind, name)) => {
-                get::events(&client, &format!("{}/{name}", kind.singular())).await
+                listing::events(&client, &format!("{}/{name}", kind.singular())).await
             }
             Some(Which::All(kinds)) if !kinds.contains(&Kind::Events) => {
-                let mut events = get::events(&client, "").await?;
+                let mut events = listing::events(&client, "").await?;
                 let is_of = |row: &Row| {
                     let of = row.cells[2].split_once('/').map(|(kind, _)| kind);
                     kinds.iter().any(|kind| of == Some(kind.singular()))
@@ -49,7 +50,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 events.rows.retain(is_of);
                 Ok(events)
             }
-            Some(Which::All(_)) | None => get::events(&client, "").await,
+            Some(Which::All(_)) | None => listing::events(&client, "").await,
         };
         get::show_all(&[], &arguments.view, list).await
     })

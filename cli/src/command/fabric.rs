@@ -18,13 +18,13 @@ use ultima_planner::program::Program;
 use ultima_planner::routing::Routes;
 
 use super::desired::{Resized, check_names, compare};
-use super::get::{self, Kind};
 use super::resume::asked;
 use super::wait::{self, Bound};
 use super::{dot, refusal};
 use crate::controller_address::ControllerAddress;
 use crate::document::{self, Applied};
 use crate::exit::Exit;
+use crate::listing::{Kind, listing};
 use ultima_console::output::{self, Output};
 use ultima_console::units;
 
@@ -201,7 +201,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 (dot::draw(&switches, &fabric, job.as_ref()), Exit::Success)
             }
             Command::Show { output, .. } => {
-                let switches = get::listing(&client, Kind::Switches).await?;
+                let switches = listing(&client, Kind::Switches).await?;
                 let documents: Vec<_> = switches.rows.iter().map(|row| &row.document).collect();
                 let table = switches.table(true)?;
                 let jobs = document::not_rerouted_text(&client.jobs().await?);

@@ -22,6 +22,7 @@ use super::wait::{self, Bound};
 use crate::controller_address::ControllerAddress;
 use crate::document::{self, OneOrAll, state};
 use crate::exit::{Exit, HalfDone};
+use crate::listing::Kind;
 use crate::names;
 use crate::view::{View, all_found, unknown_names};
 use ultima_console::output::{self, Format, Output, table};
@@ -182,7 +183,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 output.print(&one_or_all(&jobs), || summary(&jobs))?
             }
             Command::List { view } => {
-                return get::show(&client, get::Kind::Jobs, &[], &view).await;
+                return get::show(&client, Kind::Jobs, &[], &view).await;
             }
             Command::Show { name, output } => {
                 let mut jobs = Vec::new();

@@ -26,7 +26,7 @@ mod lab;
 mod membership;
 mod ports;
 mod refusal;
-mod resume;
+pub mod resume;
 mod schema;
 mod simple_switch_grpc;
 mod switch;

@@ -15,7 +15,7 @@ use crate::view::{Row, View};
 /// List recent events: members that join, leave or are suspected, reroutes, lost switches, ports and links, drains
 ///
 /// A repeated event is one line with its COUNT. The controller that leads keeps the last 64 events of each object and 2,048 in
-/// all, in memory: they end with its lead.
+/// all, in memory, and stores the latest 256 every 5 s.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     ultima events\n  \

@@ -1,10 +1,11 @@
-//! The recent events of jobs, switches and other elements, for `ultima events`. The leader keeps them in memory: they end with
-//! its lead, and cost the store nothing.
+//! The recent events of jobs, switches and other elements, for `ultima events`. The leader keeps them in memory, and
+//! stores the latest ones now and then, for the next leader.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use prost::Message as _;
 use ultima_api::v1 as api;
 use ultima_grpc::transport::one_line;
 
@@ -14,6 +15,8 @@ use super::lock::lock;
 const OF_ONE: usize = 64;
 /// The most events of all objects.
 const OF_ALL: usize = 2048;
+/// The most events that are stored: some 40 KB.
+const STORED: usize = 256;
 
 /// The events, the latest last. An event that repeats is counted.
 #[derive(Debug, Default)]
@@ -23,15 +26,44 @@ pub struct EventLog(Mutex<Log>);
 struct Log {
     events: VecDeque<api::Event>,
     last_id: u64,
+    /// True if there is an event that is not stored.
+    is_new: bool,
 }
 
 impl EventLog {
+    /// The events that an earlier leader has stored.
+    pub fn restored(stored: &[u8]) -> Self {
+        // They are for people: without them the controller does its work.
+        let events = api::ListEventsResponse::decode(stored).unwrap_or_default();
+        let last_id = events.events.iter().map(|it| it.id).max();
+        EventLog(Mutex::new(Log {
+            events: events.events.into(),
+            last_id: last_id.unwrap_or_default(),
+            is_new: false,
+        }))
+    }
+
+    /// The latest events, for the store; none if nothing has happened since the last call.
+    pub fn to_store(&self) -> Option<Vec<u8>> {
+        let log = &mut *lock(&self.0);
+        let first = log.events.len().saturating_sub(STORED);
+        std::mem::take(&mut log.is_new).then(|| {
+            let events = log.events.range(first..).cloned().collect();
+            api::ListEventsResponse { events }.encode_to_vec()
+        })
+    }
+
     /// Adds an event of an object such as `job/train`.
     pub fn add(&self, object: String, reason: &str, message: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0, |now| now.as_millis() as u64);
         let message = one_line(message);
-        let Log { events, last_id } = &mut *lock(&self.0);
+        let Log {
+            events,
+            last_id,
+            is_new,
+        } = &mut *lock(&self.0);
+        *is_new = true;
         let is_same =
             |it: &api::Event| it.object == object && it.reason == reason && it.message == message;
         let event = match events.iter().rposition(is_same) {
@@ -102,5 +134,27 @@ mod tests {
         let all = log.of("");
         assert_eq!((all.len(), all[0].object.as_str()), (OF_ALL, "job/2"));
         assert!(all[0].message.len() < 512, "a client may have chosen it");
+    }
+
+    #[test]
+    fn the_latest_events_are_stored_once() {
+        let log = EventLog::default();
+        assert_eq!(log.to_store(), None);
+        for number in 0..STORED + 10 {
+            log.add(
+                "job/train".replace("train", &number.to_string()),
+                "Created",
+                "",
+            );
+        }
+        let stored = log.to_store().expect("new events");
+        assert_eq!(log.to_store(), None);
+        let restored = EventLog::restored(&stored);
+        assert_eq!(restored.of(""), log.of("")[10..]);
+        assert_eq!(restored.to_store(), None);
+        restored.add("job/other".to_owned(), "Created", "");
+        let ids = [&log, &restored].map(|log| log.of("").last().map(|it| it.id));
+        assert!(ids[0] < ids[1], "{ids:?}");
+        assert_eq!(EventLog::restored(b"\xff").of(""), []);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::time::sleep;
 use ultima_api::v1::MembershipEvent;
 use ultima_api::v1::membership_event::Kind;
 use ultima_planner::fabric::Element;
@@ -10,6 +11,7 @@ use ultima_planner::job::{Job, JobId, Rank};
 use super::condition::{News, State};
 use super::controller::Controller;
 use super::switch::ManagedSwitch;
+use crate::store::Change;
 
 /// Reports an event of a member in an installed epoch.
 pub fn report_member(controller: &Controller, id: JobId, rank: Rank, kind: Kind, reason: &str) {
@@ -155,5 +157,17 @@ pub fn reason_of(kind: Kind) -> &'static str {
         Kind::Cancelled => "EpochCancelled",
         Kind::Fenced => "EpochFenced",
         Kind::Deleted => "Deleted",
+    }
+}
+
+/// Stores new events, many at once, while the controller leads. What happens just before it ends is lost.
+pub async fn keep_events(controller: Arc<Controller>) {
+    loop {
+        sleep(controller.timers.events).await;
+        if let Some(events) = controller.log.to_store()
+            && let Err(error) = controller.journal.write(Change::Events(events)).await
+        {
+            tracing::debug!(%error, "cannot store the recent events");
+        }
     }
 }

@@ -28,6 +28,7 @@ use super::membership::events::Events;
 use super::membership::suspects::keep_suspecting;
 use super::message_room::MessageRoom;
 use super::registry::Registry;
+use super::report::keep_events;
 use super::streams::{JOB_WATCHES, Places, TELEMETRY_WATCHES};
 use super::switch::ManagedSwitch;
 use crate::metrics::Metrics;
@@ -148,7 +149,7 @@ pub async fn start(
         blackholes: Mutex::new(blackholes),
         keepers: Mutex::default(),
         metrics,
-        log: EventLog::default(),
+        log: EventLog::restored(&stored.events),
     });
     // The jobs as restored on the present fabric are the committed state from now on.
     let kept = controller.journal.write(Change::Update(records)).await;
@@ -162,6 +163,8 @@ pub async fn start(
     }
     let mover = Arc::clone(&controller);
     controller.in_background(async move { mover.keep_rerouting().await });
+    let storing = Arc::clone(&controller);
+    controller.in_background(keep_events(storing));
     let suspecting = Arc::clone(&controller);
     controller.in_background(keep_suspecting(suspecting));
     follow_changes(&controller);

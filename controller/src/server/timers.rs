@@ -24,6 +24,8 @@ pub struct Timers {
     /// Time for members to find a controller that has taken over or restarted, before it suspects
     /// any: they detect the loss of their session only after some seconds, and at different times.
     pub takeover: Duration,
+    /// The pause after which new events are stored.
+    pub events: Duration,
     /// The pause after an eviction that was refused or cancelled.
     pub eviction_retry: Duration,
     /// Time for clients to read pending answers when the controller stops.
@@ -42,6 +44,7 @@ impl Default for Timers {
             unanswered_read: Duration::from_secs(1),
             resubscribe: Duration::from_secs(1),
             takeover: Duration::from_secs(10),
+            events: Duration::from_secs(5),
             eviction_retry: Duration::from_secs(5),
             stop: Duration::from_secs(5),
             members: membership::Timers::default(),

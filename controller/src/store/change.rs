@@ -21,6 +21,8 @@ pub enum Change {
         /// True to drain it, false to end the drain.
         drained: bool,
     },
+    /// Replaces the recent events, which only the controller reads.
+    Events(Vec<u8>),
 }
 
 /// A job's record as JSON.

@@ -19,6 +19,8 @@ use super::{Change, Store, StoreError, Stored, THIS_FORM, damage};
 const JOBS: TableDefinition<u16, &[u8]> = TableDefinition::new("jobs");
 /// The names of the elements that an operator has drained.
 const DRAINED: TableDefinition<&str, ()> = TableDefinition::new("drained");
+/// The recent events.
+const EVENTS: TableDefinition<(), &[u8]> = TableDefinition::new("events");
 /// Numbers by name.
 pub(super) const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 /// In [`NUMBERS`]: the version of the format.
@@ -136,6 +138,7 @@ impl Embedded {
             // Creates the tables, so that reads find them.
             changes.open_table(JOBS)?;
             changes.open_table(DRAINED)?;
+            changes.open_table(EVENTS)?;
             Ok(form.unwrap_or(THIS_FORM))
         })?;
         match form {
@@ -158,7 +161,7 @@ impl Embedded {
     }
 
     pub(super) fn read(&self) -> Result<Stored, StoreError> {
-        let (id, last_id, jobs, drained) = self.with_database(|database| {
+        let (id, last_id, jobs, drained, events) = self.with_database(|database| {
             let now = database.begin_read()?;
             let numbers = now.open_table(NUMBERS)?;
             let id = numbers.get(ID)?.map_or(0, |id| id.value());
@@ -173,7 +176,10 @@ impl Embedded {
             let drained = now.open_table(DRAINED)?;
             let drained = drained.iter()?.map(|row| Ok(row?.0.value().to_owned()));
             let drained: Result<Vec<String>, redb::Error> = drained.collect();
-            Ok((id, last_id.map_or(0, |id| id.value()), jobs, drained?))
+            let events = now.open_table(EVENTS)?.get(())?;
+            let events = events.map(|events| events.value().to_vec());
+            let last_id = last_id.map_or(0, |id| id.value());
+            Ok((id, last_id, jobs, drained?, events.unwrap_or_default()))
         })?;
         let jobs = jobs.into_iter().map(|(id, job)| {
             serde_json::from_slice(&job).map_err(|reason| StoreError::Job {
@@ -188,6 +194,7 @@ impl Embedded {
             last_id: u16::try_from(last_id).unwrap_or(u16::MAX),
             jobs: jobs.collect::<Result<_, _>>()?,
             drained,
+            events,
         })
     }
 
@@ -303,6 +310,10 @@ impl Embedded {
                     true => drop(table.insert(part.as_str(), ())?),
                     false => drop(table.remove(part.as_str())?),
                 }
+            }
+            Change::Events(events) => {
+                let mut table = changes.open_table(EVENTS)?;
+                table.insert((), events.as_slice())?;
             }
         }
         Ok(())

@@ -56,6 +56,8 @@ pub struct Stored {
     pub jobs: Vec<JobRecord>,
     /// The drained elements, by name.
     pub drained: Vec<String>,
+    /// The recent events; empty for none.
+    pub events: Vec<u8>,
 }
 
 impl Stored {

@@ -163,6 +163,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
             let part = part.to_owned();
             Change::Drain { part, drained }
         }),
+        prop::collection::vec(any::<u8>(), 0..4).prop_map(Change::Events),
     ];
     prop::collection::vec(change, 0..16)
 }
@@ -170,6 +171,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 /// What a store must have after these changes.
 fn expected(changes: &[Change]) -> Stored {
     let (mut jobs, mut drained, mut last_id) = (BTreeMap::new(), BTreeSet::new(), 0);
+    let mut events = Vec::new();
     for change in changes {
         match change.clone() {
             Change::Put(all) => {
@@ -187,6 +189,7 @@ fn expected(changes: &[Change]) -> Stored {
                 drained: true,
             } => drop(drained.insert(part)),
             Change::Drain { part, .. } => drop(drained.remove(&part)),
+            Change::Events(recent) => events = recent,
         }
     }
     Stored {
@@ -194,6 +197,7 @@ fn expected(changes: &[Change]) -> Stored {
         last_id,
         jobs: jobs.into_values().collect(),
         drained: drained.into_iter().collect(),
+        events,
     }
 }
 

@@ -57,6 +57,8 @@ pub const TIMERS: Timers = Timers {
     unanswered_read: Duration::from_secs(1),
     resubscribe: Duration::from_millis(200),
     takeover: Duration::from_secs(1),
+    // Tests count the changes of a store.
+    events: Duration::from_secs(600),
     eviction_retry: Duration::from_millis(500),
     stop: Duration::from_secs(1),
     members: membership::Timers {
@@ -196,7 +198,7 @@ impl Bed {
         self.switches[at].port(port, is_up);
     }
 
-    fn config(&self, name: &str) -> Config {
+    pub fn config(&self, name: &str) -> Config {
         Config {
             listen: self.address(name).parse().unwrap(),
             patience: Duration::from_secs(5),

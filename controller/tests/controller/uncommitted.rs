@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use ultima_api::client::{Client, ClientError};
 use ultima_api::v1 as api;
 use ultima_api::v1::membership_event::Kind;
-use ultima_controller::server::Handle;
+use ultima_controller::server::{self, Handle};
 use ultima_controller::store::{Change, Embedded, Store, StoreError, Stored};
 use ultima_planner::job::JobSpec;
 
@@ -51,6 +51,15 @@ impl Store for Disk {
 }
 
 impl Disk {
+    fn new() -> Arc<Self> {
+        Arc::new(Disk {
+            store: Embedded::in_memory().unwrap(),
+            is_full: AtomicBool::new(false),
+            hangs: watch::Sender::new(false),
+            changes: watch::Sender::new(0),
+        })
+    }
+
     fn fill(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::SeqCst);
     }
@@ -58,12 +67,7 @@ impl Disk {
 
 /// A controller with such a store.
 async fn serve(bed: &Bed) -> (Handle, Client, Arc<Disk>) {
-    let disk = Arc::new(Disk {
-        store: Embedded::in_memory().unwrap(),
-        is_full: AtomicBool::new(false),
-        hangs: watch::Sender::new(false),
-        changes: watch::Sender::new(0),
-    });
+    let disk = Disk::new();
     let handle = bed.serve_on("a", Arc::<Disk>::clone(&disk)).await;
     let client = bed.client("a").await;
     (handle, client, disk)
@@ -119,6 +123,29 @@ async fn a_request_whose_client_goes_while_it_waits_is_cancelled() {
     first.await.unwrap().unwrap();
     client.create_job(&spec("three")).await.unwrap();
     assert_eq!(names(&client).await, ["one", "three"]);
+}
+
+/// The leader stores events a little later, and the next one lists them.
+#[tokio::test]
+async fn events_survive_their_leader() {
+    let bed = Bed::new(1, false).await;
+    let disk = Disk::new();
+    let mut config = bed.config("a");
+    config.timers.events = Duration::from_millis(1);
+    let handle = server::serve_on(config, Some(Arc::<Disk>::clone(&disk))).await;
+    let client = bed.client("a").await;
+    client.create_job(&spec("train")).await.unwrap();
+    let is_stored = async || {
+        let events = disk.load().await.unwrap().events;
+        String::from_utf8_lossy(&events).contains("Created")
+    };
+    until(is_stored).await;
+    handle.unwrap().stop().await;
+    let _handle = bed.serve_on("b", disk).await;
+    let client = bed.client("b").await;
+    let events = client.events("job/train").await.unwrap();
+    let reasons = events.iter().map(|it| (&*it.reason, it.count));
+    assert_eq!(reasons.collect::<Vec<_>>(), [("Created", 1)]);
 }
 
 /// The reroute also plans the job that is being committed.

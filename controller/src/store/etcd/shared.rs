@@ -121,6 +121,10 @@ impl Store for Shared {
                 };
                 self.commit(known, Vec::new(), Some(operation)).await
             }
+            Change::Events(events) => {
+                let operation = put_of(self.client.config.key("events"), events.clone(), 0);
+                self.commit(known, Vec::new(), Some(operation)).await
+            }
         }
     }
 }
@@ -287,6 +291,7 @@ async fn load(client: &Client, patience: Duration) -> Result<(Known, Stored), St
                 return Err(StoreError::Form { name, form });
             }
             "id" => stored.id = text().parse().unwrap_or_default(),
+            "events" => stored.events = value,
             "last_id" => stored.last_id = text().parse().unwrap_or(u16::MAX),
             rest => {
                 if let Some(part) = rest.strip_prefix("drained/") {

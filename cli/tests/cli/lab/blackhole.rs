@@ -112,6 +112,9 @@ fn a_job_leaves_a_link_that_drops_every_packet() {
     );
     let said = health(&lab);
     assert!(said.contains("loses packets"), "{said}");
+    let events = lab.controlled(&["events", "links"]).output();
+    let events = printed(&events.expect("it runs"));
+    assert!(events.contains("LosesPackets"), "{events}");
     for agent in agents {
         let output = agent.wait_with_output().expect("it ends");
         let report: Value = serde_json::from_str(&printed(&output)).expect("one JSON object");

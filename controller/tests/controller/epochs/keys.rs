@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use ultima_controller::store::{Change, Embedded, Store as _};
+
 use super::*;
 
 /// The keys of two epochs, which differ; all members of each epoch have received the same one.
@@ -168,4 +170,45 @@ async fn joins_wait_longer_with_each_epoch() {
     }
     // 10 ms after the first epoch, 20 ms after the second, and so on.
     assert!(begun.elapsed() >= Duration::from_millis((1..12).sum::<u64>() * 10));
+}
+
+/// A job in a late epoch, whose next one must wait for some seconds.
+#[tokio::test]
+async fn a_rank_that_was_left_often_is_given_out_later() {
+    let mut site = Site::start().await;
+    let spec = spec(&["h1", "h2"], Eviction::Never);
+    site.client.create_job(&spec).await.unwrap();
+    let join = async |site: &Site, wait| site.client.join("train", "h1", wait).await;
+    let seat = join(&site, Duration::ZERO).await.unwrap();
+    site.client.leave(seat.leave("train")).await.unwrap();
+    site.handle.take().unwrap().stop().await;
+    let store = loop {
+        match Embedded::open(&site.state) {
+            // As in `serve`.
+            Err(StoreError::InUse { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
+            opened => break opened.unwrap(),
+        }
+    };
+    let mut jobs = store.load().await.unwrap().jobs;
+    jobs[0].epoch = 60_000;
+    store.apply(&Change::Update(jobs)).await.unwrap();
+    drop(store);
+    let (handle, client) = serve(&site.text, &site.state, &site.socket).await;
+    (site.handle, site.client) = (Some(handle), client);
+
+    let (code, says) = refusal(join(&site, Duration::ZERO).await);
+    assert_eq!(code, Code::Unavailable);
+    let begins = "job train: a rank on host h1 is given out again in ";
+    assert!(says.starts_with(begins), "{says}");
+    // A join that waits long enough ends with its job.
+    let waiting = tokio::spawn({
+        let client = site.client.clone();
+        async move { client.join("train", "h1", 10 * WAIT).await }
+    });
+    for _ in 0..3 {
+        site.job().await;
+    }
+    assert!(!waiting.is_finished());
+    site.client.delete_job("train").await.unwrap();
+    assert_eq!(refusal(waiting.await.unwrap()).0, Code::NotFound);
 }

@@ -95,6 +95,16 @@ pub struct Links {
     pub loss: f64,
 }
 
+impl Links {
+    /// The same links, with nothing but the job's traffic.
+    pub fn without_traffic(self) -> Links {
+        Links {
+            background: None,
+            ..self
+        }
+    }
+}
+
 /// A running lab.
 pub struct Bed {
     client: Client,

@@ -37,7 +37,7 @@ pub struct Options {
     /// One-way delay of links with a tail
     #[arg(long, value_name = "TIME", value_parser = delay, default_value = "2ms")]
     pub delay: Duration,
-    /// Ultima's deadline on links with a tail, as a multiple of its median time there; 0 for its default. Other links always have the default
+    /// Ultima's deadline on links with a tail, as a multiple of its median time there without background traffic; 0 for its default. Other links always have the default
     #[arg(long, value_name = "FACTOR", value_parser = factor, default_value = "1.3")]
     pub deadline: f64,
     /// Shares of packets lost on each link, without a tail [default: 0,0.001,0.01,0.05; quick: 0]

@@ -142,7 +142,7 @@ impl Plan {
             time: options.time.unwrap_or(time),
             rounds: if quick { 3 } else { 5 },
             calibrated: main(&limited),
-            calibrations: if quick { 1 } else { 4 },
+            calibrations: if quick { 1 } else { 2 },
             operations: if quick { 60 } else { 200 },
             seeds: if quick { 1 } else { 3 },
             steps: if quick { 100 } else { 150 },
@@ -179,7 +179,7 @@ impl Plan {
 }
 
 /// The weight of a tail's calibration.
-pub const CALIBRATION_WEIGHT: u32 = 2;
+pub const CALIBRATION_WEIGHT: u32 = 4;
 /// The weight of a training.
 pub const TRAINING_WEIGHT: u32 = 2;
 

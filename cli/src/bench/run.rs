@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use ultima_lab::{Cancel, LabError, LabName};
 
-use super::bed::{self, Bed, Losses};
+use super::bed::{self, Bed, Links, Losses};
 use super::method::Method;
 use super::options::Options;
 use super::plan::{CALIBRATION_WEIGHT, Condition, LabPlan, Plan, TRAINING_WEIGHT, weight};
@@ -29,8 +29,8 @@ const WARM_UP: u32 = 10;
 const WARM_UP_SHARE: u32 = 4;
 /// Ultima's default deadline, in seconds.
 const DEFAULT_DEADLINE: f64 = 5.0;
-/// Operations and training steps that show Ultima's usual time, for its deadline.
-const USUAL: u32 = 10;
+/// Operations and training steps that show Ultima's usual time, for its deadline: without background traffic.
+const USUAL: u32 = 20;
 /// Turns of a method even if there is no time.
 const LEAST_ROUNDS: u32 = 2;
 /// Time to start a lab and its ranks.
@@ -296,14 +296,15 @@ async fn measure_lab(
         }
     }
     for (condition, sizes) in &lab.conditions {
-        bed.set(report.links(*condition)).await?;
+        let links = report.links(*condition);
+        bed.set(links).await?;
         let deadline = if condition.tail > 1.0 {
             options.deadline
         } else {
             0.0
         };
         if methods.iter().any(|method| method.is_ultima()) {
-            join(&mut bed, &mut scene.workers[0]).await?;
+            join(&mut bed, deadline > 0.0, &mut scene.workers[0]).await?;
         }
         for &bytes in sizes {
             let cell = Cell::new(lab, *condition, bytes);
@@ -313,6 +314,7 @@ async fn measure_lab(
             let subject = Subject {
                 bytes,
                 methods: &methods,
+                links,
                 deadline,
             };
             let measured = cell_of(plan, time, &subject, &bed, &mut scene.workers).await?;
@@ -321,16 +323,20 @@ async fn measure_lab(
         }
         leave(&mut bed, &mut scene.workers[0]).await?;
     }
+    // The same for all trainings, whatever the tail.
+    let mut deadline_s = None;
     for &tail in &lab.trainings {
-        bed.set(report.links(Condition { tail, loss: 0.0 })).await?;
+        let links = report.links(Condition { tail, loss: 0.0 });
+        bed.set(links).await?;
         for seed in 1..=plan.seeds {
             say(bar, &format!("training, tail {tail}, seed {seed}"));
             let digits = scene.stage.file("digits.csv.gz");
             let digits = digits.to_string_lossy().into_owned();
-            let mut training = Training::new(lab, tail, seed, options.deadline);
+            let mut training = Training::new(lab, tail, seed, links, options.deadline);
             let time = budget.take(TRAINING_WEIGHT);
             let workers = &mut scene.workers[0];
-            train(plan, time, &mut training, &digits, &mut bed, workers).await?;
+            let subject = (&mut training, &mut deadline_s);
+            train(plan, time, subject, &digits, &mut bed, workers).await?;
             report.trainings.push(training);
             bar.inc(u64::from(TRAINING_WEIGHT));
         }
@@ -345,10 +351,11 @@ fn say(bar: &ProgressBar, text: &str) {
     }
 }
 
-/// Starts Ultima's part in a new job, which serves all its methods.
-async fn join(bed: &mut Bed, workers: &mut Workers) -> Result<()> {
+/// Starts Ultima's part in a new job, which serves all its methods: with recycling if a short deadline cuts operations, so that
+/// later steps deliver what comes late.
+async fn join(bed: &mut Bed, is_cut: bool, workers: &mut Workers) -> Result<()> {
     let job = bed.create_job().await?;
-    let request = json!({ "do": "join", "job": job });
+    let request = json!({ "do": "join", "job": job, "settings": { "recycling": is_cut } });
     workers.ask::<Done>(&request, SILENCE).await?;
     Ok(())
 }
@@ -400,7 +407,8 @@ fn slowest_of(ranks: &[Ran], times: impl Fn(&Ran) -> &[f64]) -> Vec<f64> {
 struct Subject<'a> {
     bytes: u64,
     methods: &'a [Method],
-    /// Ultima's deadline as a multiple of its median time; 0 for its default.
+    links: Links,
+    /// Ultima's deadline as a multiple of its median time without background traffic; 0 for its default.
     deadline: f64,
 }
 
@@ -420,10 +428,12 @@ async fn cell_of(
         if method.is_ultima() && subject.deadline > 0.0 {
             // The last cell's deadline ends.
             set_deadline(&mut workers[0], method, DEFAULT_DEADLINE).await?;
+            bed.set(subject.links.without_traffic()).await?;
             let usual = operations(workers, method, bytes, USUAL, Duration::ZERO).await?;
             let deadline = subject.deadline * p50(&mut slowest(&usual));
             set_deadline(&mut workers[0], method, deadline).await?;
             measured[index].deadline_s = Some(deadline);
+            bed.set(subject.links).await?;
         }
         let first = operations(workers, method, bytes, 1, Duration::ZERO).await?;
         let mut mean = slowest(&first)[0];
@@ -502,28 +512,30 @@ async fn model(
 async fn train(
     plan: &Plan,
     time: Duration,
-    training: &mut Training,
+    (training, deadline_s): (&mut Training, &mut Option<f64>),
     digits: &str,
     bed: &mut Bed,
     workers: &mut Workers,
 ) -> Result<()> {
     let end = Instant::now() + time;
     let ultima = Method::UltimaMulticast;
-    let mut deadline_s = None;
     if plan.methods.contains(&ultima) {
-        join(bed, workers).await?;
-        if training.deadline > 0.0 {
+        join(bed, training.deadline > 0.0, workers).await?;
+        if training.deadline > 0.0 && deadline_s.is_none() {
             model(ultima, training, digits, workers).await?;
+            bed.set(training.links.without_traffic()).await?;
             let request = json!({ "do": "train", "method": ultima.name(), "count": USUAL });
             let ranks: Vec<Ran> = workers.ask(&request, SILENCE).await?;
+            bed.set(training.links).await?;
             let mut usual = slowest_of(&ranks, |rank| &rank.steps);
             anyhow::ensure!(
                 !usual.is_empty(),
                 "internal error: a training without steps"
             );
-            let deadline = training.deadline * p50(&mut usual);
+            *deadline_s = Some(training.deadline * p50(&mut usual));
+        }
+        if let Some(deadline) = *deadline_s {
             set_deadline(workers, ultima, deadline).await?;
-            deadline_s = Some(deadline);
         }
     }
     for method in plan.methods.iter().copied().filter(|it| it.trains()) {

@@ -44,12 +44,12 @@ class Torch:
         self.deadlines = {}
         self.models = {}
 
-    def join(self, job):
+    def join(self, job, settings):
         """Start Ultima's part in a job of the controller, for all its methods."""
         import ultima
 
         os.environ["ULTIMA_JOB"] = job
-        self.state = ultima.State()
+        self.state = ultima.State(**settings)
         return {}
 
     def deadline(self, method, seconds):

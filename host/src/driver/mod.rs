@@ -27,8 +27,9 @@ pub(crate) trait Link {
     /// Receives a batch. Returns false if there was none.
     fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError>;
 
-    /// Prepares for a wait for [`Link::fd`]. Returns false if datagrams have arrived, which then may not show there.
-    fn sleep(&mut self) -> bool {
+    /// Prepares for a wait for [`Link::fd`]; datagrams may be expected `soon`. Returns false if they have arrived, which then may
+    /// not show there.
+    fn sleep(&mut self, _soon: bool) -> bool {
         true
     }
 

@@ -388,10 +388,11 @@ impl<L: Link> DataThread<L> {
 
     /// Sleeps until there is something to do, at most until `stop_at`.
     fn wait(&mut self, blocked: bool, stop_at: Option<Time>) -> Result<(), LinkError> {
-        if !self.link.sleep() {
+        let timer = self.core.poll_timeout();
+        // Only while an operation is in progress.
+        if !self.link.sleep(timer.is_some()) {
             return Ok(());
         }
-        let timer = self.core.poll_timeout();
         let transmit = self.core.poll_transmit_at().filter(|_| !blocked);
         let timeout = timer
             .into_iter()

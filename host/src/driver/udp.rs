@@ -257,8 +257,8 @@ impl Link for UdpLink {
         }
     }
 
-    fn sleep(&mut self) -> bool {
-        self.colocated.as_ref().is_none_or(Colocated::sleep)
+    fn sleep(&mut self, soon: bool) -> bool {
+        (self.colocated.as_ref()).is_none_or(|colocated| colocated.sleep(soon))
     }
 
     fn counters(&self) -> LinkCounters {

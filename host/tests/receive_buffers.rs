@@ -1,8 +1,10 @@
 //! Over kernel UDP nothing is lost, whatever net.core.rmem_max is. A binary of its own: the limit is the machine's, and cargo
-//! runs no other test meanwhile. A test that is killed (SIGKILL) leaves the limit changed.
+//! runs no other test meanwhile.
 
 use std::fs;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
@@ -19,25 +21,37 @@ const NOBODY: u32 = 65534;
 /// Each test holds it, because the limit is the machine's.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// net.core.rmem_max, until it is dropped.
+/// net.core.rmem_max, until it is dropped or this process ends, even by SIGKILL.
 struct Limit {
-    before: String,
+    /// Sets the limit back when its standard input ends.
+    guard: Child,
 }
 
 impl Limit {
     /// Sets it. None if this process may not, or does not see it, as in some containers.
     fn set(bytes: u32) -> Option<Self> {
         let before = fs::read_to_string(RMEM_MAX).ok()?;
-        fs::write(RMEM_MAX, bytes.to_string()).ok()?;
-        Some(Self { before })
+        fs::write(RMEM_MAX, &before).ok()?;
+        // A group of its own, which a signal to that of the test does not reach.
+        let guard = Command::new("sh")
+            .args(["-c", "cat; echo $1 > $2", "sh", before.trim(), RMEM_MAX])
+            .stdin(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("starts sh");
+        let limit = Self { guard };
+        fs::write(RMEM_MAX, bytes.to_string()).expect("sets the limit");
+        Some(limit)
     }
 }
 
 impl Drop for Limit {
     fn drop(&mut self) {
+        drop(self.guard.stdin.take());
         // A panic here, during another one, would hide that one.
-        if let Err(error) = fs::write(RMEM_MAX, &self.before) {
-            eprintln!("cannot set {RMEM_MAX} back to {}: {error}", self.before);
+        match self.guard.wait() {
+            Ok(status) if status.success() => {}
+            ended => eprintln!("{RMEM_MAX} is not set back: {ended:?}"),
         }
     }
 }

@@ -210,7 +210,7 @@ pub(super) struct State {
     pub rng: Xoshiro256PlusPlus,
     /// Digest messages that no client has taken yet.
     pub learned: Vec<DigestMessage>,
-    /// The arguments of the action that runs.
+    /// The arguments of the action that runs, with room for those of any action.
     pub args: Vec<u8>,
     /// Working memory of calculations and lookaheads.
     pub scratch: Vec<u8>,

@@ -300,6 +300,11 @@ pub(super) struct Wire {
 pub(super) const NEAR: usize = u16::MAX as usize + 9;
 
 impl Wire {
+    /// The first byte, the bits of that byte before the field, and the field's width.
+    pub fn place(self) -> (usize, u8, u8) {
+        (self.byte.into(), self.skip, 64 - self.spare)
+    }
+
     /// The field's value.
     #[inline(always)]
     pub fn load(self, buffer: &[u8; NEAR]) -> u64 {

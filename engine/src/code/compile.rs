@@ -18,7 +18,7 @@ use super::super::register::Register;
 use super::super::table::{Next, Table};
 use super::super::word::{self, At};
 use super::known::{Facts, Known};
-use super::{Address, Code, Op, Site, Starts};
+use super::{Address, Code, Native, Op, Site, Starts};
 
 /// The bytes of a word.
 const WORD: u16 = 8;
@@ -557,7 +557,7 @@ impl Compiler<'_> {
             *to = (0..MAX_GOTOS).fold(*to, |to, _| goes.get(to as usize).copied().unwrap_or(to));
         }
         let general = |node: &Versions| node.general.map(&address).unwrap_or_default();
-        Code {
+        let mut code = Code {
             nodes: self.versions.iter().map(general).collect(),
             starts: Starts {
                 parser: address(starts.parser),
@@ -570,6 +570,9 @@ impl Compiler<'_> {
             end: address(self.end),
             ops: self.ops,
             sites: self.sites,
-        }
+            native: None,
+        };
+        code.native = Native::new(&code);
+        code
     }
 }

@@ -7,9 +7,28 @@
 mod compile;
 mod conditions;
 mod known;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod native;
 mod numbers;
 mod parser;
 mod sites;
+
+/// No machine code for this processor or system.
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+mod native {
+    #[derive(Debug)]
+    pub enum Native {}
+
+    impl Native {
+        pub fn new(_: &super::Code) -> Option<Native> {
+            None
+        }
+
+        pub fn run(&self, _: super::Address, _: &mut [u8], _: &[u8]) -> super::Address {
+            match *self {}
+        }
+    }
+}
 
 use super::DropCause;
 use super::action::{Action, Machine};
@@ -21,6 +40,7 @@ use super::profile::Profile;
 use super::table::Table;
 use super::word::{self, At};
 pub(super) use compile::Source;
+use native::Native;
 use sites::{Site, finish};
 
 /// A position in the code.
@@ -251,6 +271,23 @@ impl Op {
     }
 
     /// Where it may go on, if that is a position in the code.
+    fn destination(&self) -> Option<Address> {
+        match self {
+            Op::Goto(to)
+            | Op::Jump(to)
+            | Op::If { to, .. }
+            | Op::IfEqual { to, .. }
+            | Op::IfDifferent { to, .. }
+            | Op::IfWords { to, .. }
+            | Op::IfWireEqual { to, .. }
+            | Op::IfWireDifferent { to, .. }
+            | Op::IfMember { to, .. }
+            | Op::IfTest { to, .. } => Some(*to),
+            _ => None,
+        }
+    }
+
+    /// The same, to change it.
     fn target(&mut self) -> Option<&mut Address> {
         match self {
             Op::Goto(to)
@@ -297,6 +334,8 @@ pub(super) struct Code {
     end: Address,
     /// Where the program's nodes and primitives start, in ascending order.
     sites: Vec<(Address, Site)>,
+    /// `None` where the system has no such code: then all operations are interpreted.
+    native: Option<Native>,
 }
 
 /// Where the blocks of a program start.
@@ -347,13 +386,22 @@ impl Code {
         let from = |address: Address| ops[address as usize..].iter();
         let mut next = from(start);
         let mut unfinished = None;
-        loop {
+        'machine: loop {
             if TRACED {
                 let at = ops.len() - next.len();
                 self.record(at, tables, shared, machine, &mut unfinished);
             }
-            // Operations on words and headers, until one needs more of the machine.
             let words = machine.phv.near();
+            // Where there is machine code, one operation at a time is left to the interpreter.
+            let mut one = TRACED;
+            if let Some(native) = &self.native
+                && !TRACED
+            {
+                let at = (ops.len() - next.len()) as Address;
+                next = from(native.run(at, words, &machine.state.args));
+                one = true;
+            }
+            // Operations on words and headers, until one needs more of the machine.
             let op = loop {
                 // The last operation is no other than the end, or a jump.
                 let Some(op) = next.next() else {
@@ -522,8 +570,8 @@ impl Code {
                     | Op::Fail
                     | Op::End) => break op,
                 }
-                if TRACED {
-                    break &Op::Goto(0);
+                if one {
+                    continue 'machine;
                 }
             };
             let then = match op {
@@ -544,8 +592,7 @@ impl Code {
                         Some(action) => {
                             // Nothing reads the arguments of an action without parameters.
                             if found.args.len() > SLACK {
-                                machine.state.args.clear();
-                                machine.state.args.extend_from_slice(found.args);
+                                machine.state.args[..found.args.len()].copy_from_slice(found.args);
                             }
                             machine.back = Some(then);
                             self.actions[action.action]
@@ -555,8 +602,7 @@ impl Code {
                 }
                 Op::Call(call) => {
                     let (action, args) = &**call;
-                    machine.state.args.clear();
-                    machine.state.args.extend_from_slice(args);
+                    machine.state.args[..args.len()].copy_from_slice(args);
                     machine.back = Some((ops.len() - next.len()) as Address);
                     Then::Go(self.actions[*action])
                 }

@@ -85,7 +85,9 @@ impl Engine {
         };
         let (flow, tables, profiles) = loader.flow(&limits)?;
         actions.extend(names.blocks.take());
-        let state = arrays::state(&file, p4info, value_sets, &limits)?;
+        let mut state = arrays::state(&file, p4info, value_sets, &limits)?;
+        let longest = actions.iter().map(|action| action.args_bytes).max();
+        state.args = vec![0; longest.unwrap_or_default()];
         check_any_there(&file, p4info)?;
 
         let pre = Pre::new(limits.groups, limits.sessions, limits.replicas);

@@ -6,7 +6,7 @@ use num_bigint::BigInt;
 use serde_json::Value as Json;
 
 use super::action::Machine;
-use super::bits::{MAX_BITS, MAX_KEY_BITS, SLACK, Slot, low_bits};
+use super::bits::{MAX_BITS, MAX_KEY_BITS, Place, SLACK, Slot, Wire, low_bits};
 use super::compile::Scope;
 use super::error::LoadError;
 use super::expression::Test;
@@ -272,6 +272,8 @@ pub(super) struct Checksum {
     pub header: usize,
     pub target: Slot,
     calculation: usize,
+    /// Fields of 16 and 32 bits whose sum an Internet checksum over this header alone folds.
+    pub fields: Option<Vec<Wire>>,
     pub condition: Option<Test>,
     pub update: bool,
     pub verify: bool,
@@ -299,13 +301,18 @@ impl Checksum {
         let found = calculations
             .iter()
             .position(|calculation| calculation.name == *name);
+        let instance = scope.layout.find(header, scope.at)?;
+        let sums = found.and_then(|at| calculations[at].sums.as_ref());
+        let fields = sums.filter(|(of, _)| *of == instance);
+        let fields = fields.and_then(|(_, parts)| wires(parts));
         let condition = match &checksum.if_cond {
             Some(json) => Some(scope.test(&Term::parse(json, scope.at)?)?),
             None => None,
         };
         Ok(Checksum {
-            header: scope.layout.find(header, scope.at)?,
+            header: instance,
             target,
+            fields,
             calculation: found.ok_or_else(|| {
                 LoadError::malformed(format!("there is no calculation {name}"), scope.at)
             })?,
@@ -314,6 +321,24 @@ impl Checksum {
             verify: checksum.verify,
         })
     }
+}
+
+/// The most fields of a sum. The sum of as many fits 38 bits.
+const MAX_FIELDS: usize = 64;
+
+/// Parts of an even number of bytes as fields.
+fn wires(parts: &[Range<usize>]) -> Option<Vec<Wire>> {
+    let mut fields = Vec::new();
+    for part in parts {
+        for at in part.clone().step_by(4) {
+            let bytes = (part.end - at).min(4);
+            match Slot::new(at * 8, bytes as u32 * 8, false).place() {
+                Some(Place::Wire(wire)) if fields.len() < MAX_FIELDS => fields.push(wire),
+                _ => return None,
+            }
+        }
+    }
+    Some(fields)
 }
 
 impl Machine<'_> {

@@ -4,6 +4,7 @@ use super::error::ControlError;
 
 /// What one counter cell holds. BMv2 counts both, whatever the program declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
 pub struct CounterCell {
     /// Packets.
     pub packets: u64,
@@ -23,7 +24,7 @@ impl CounterCell {
 pub struct Counter {
     pub(super) id: u32,
     pub(super) name: String,
-    pub(super) cells: Vec<CounterCell>,
+    pub(super) cells: Box<[CounterCell]>,
 }
 
 impl Counter {
@@ -91,7 +92,7 @@ mod tests {
         let mut counter = Counter {
             id: 1,
             name: "c".into(),
-            cells,
+            cells: cells.into(),
         };
         counter.count(1, 100);
         counter.count(1, 50);

@@ -3,11 +3,11 @@
 use super::bits::{NEAR, word_at};
 use super::layout::{Layout, Shape, Stack};
 
-/// Bytes at the start of the buffer for operands of instructions and intermediate results of operations.
+/// Bytes at the start of the buffer for operands and intermediate results of operations.
 pub(super) const WORK: usize = 320 * 8;
 
-/// The most operands of an instruction: the first words of the buffer.
-pub(super) const OPERANDS: usize = 3;
+/// The first words of the buffer: operands of an instruction, or the key of a lookup.
+pub(super) const OPERANDS: usize = 8;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Phv {

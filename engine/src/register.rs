@@ -11,13 +11,15 @@ pub struct Register {
     id: u32,
     name: String,
     size: usize,
+    /// Cells that are machine words: all or none. Machine code accesses no others.
+    pub(super) words: usize,
     /// True if the control plane reads and writes the cells as signed numbers.
     signed: bool,
     /// Cell 0; a machine word if that has enough bits.
     first: Slot,
     /// Bytes from one cell to the next.
     stride: usize,
-    bytes: Vec<u8>,
+    pub(super) bytes: Box<[u8]>,
 }
 
 impl Register {
@@ -30,10 +32,11 @@ impl Register {
             id,
             name,
             size,
+            words: if first.is_word() { size } else { 0 },
             signed,
             first,
             stride,
-            bytes: vec![0; size * stride + SLACK],
+            bytes: vec![0; size * stride + SLACK].into(),
         }
     }
 

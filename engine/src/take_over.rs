@@ -100,11 +100,11 @@ fn check_room<T>(
 }
 
 /// The cells of one array go to another; a part of them if that is shorter.
-fn hand_over<T: Clone>(from: &mut Vec<T>, to: &mut Vec<T>) {
-    if from.len() == to.len() {
+fn hand_over<T: Clone, C: AsMut<[T]>>(from: &mut C, to: &mut C) {
+    if from.as_mut().len() == to.as_mut().len() {
         return std::mem::swap(from, to);
     }
-    for (to, from) in to.iter_mut().zip(from) {
+    for (to, from) in to.as_mut().iter_mut().zip(from.as_mut()) {
         to.clone_from(from);
     }
 }

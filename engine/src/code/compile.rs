@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use super::super::action::{Action, Instruction};
 use super::super::checksum::Checksum;
 use super::super::compile::Place;
+use super::super::counter::Counter;
 use super::super::deparser::Deparser;
 use super::super::expression::{Comparison, EXACT, HeaderRef, Num};
 use super::super::layout::Layout;
@@ -18,7 +19,7 @@ use super::super::register::Register;
 use super::super::table::{Next, Table};
 use super::super::word::{self, At};
 use super::known::{Facts, Known};
-use super::{Address, Code, Native, Op, Site, Starts};
+use super::{Address, Arrays, Code, Native, Op, Site, Starts};
 
 /// The bytes of a word.
 const WORD: u16 = 8;
@@ -40,6 +41,7 @@ pub(in super::super) struct Source<'a> {
     pub tables: &'a [Table],
     pub actions: &'a [Action],
     pub registers: &'a [Register],
+    pub counters: &'a [Counter],
     pub parser: &'a Parser,
     pub deparser: &'a Deparser,
     pub checksums: &'a [Checksum],
@@ -340,6 +342,7 @@ impl Compiler<'_> {
             Node::Table(table) => {
                 let table = *table;
                 self.site(Site::Table { node, table });
+                self.key_of(table);
                 let nexts = self.source.tables[table].branches();
                 let first = nexts.first().copied();
                 if let Some(next) = first.filter(|first| nexts.iter().all(|next| next == first)) {
@@ -382,6 +385,29 @@ impl Compiler<'_> {
                 }
                 Some(*next)
             }
+        }
+    }
+
+    /// Computes the key of a lookup, filled up with zeros to the size of a hash table's keys.
+    fn key_of(&mut self, table: usize) {
+        let parts = self.source.tables[table].key_parts();
+        for (at, part) in parts.iter().enumerate() {
+            let to = at as At * WORD;
+            let (zero, done) = (self.label(), self.label());
+            self.reserve(2);
+            if let Some(header) = part.header {
+                self.compare(Comparison::Equal, word::Op::Valid(header), 0, zero);
+            }
+            let from = self.number(&Num::Field(part.slot), 64);
+            self.push(Op::AndConst(to, from, part.mask));
+            self.fresh = None;
+            self.jump_always(true, done);
+            self.bind(zero);
+            self.push(Op::Set(to, 0));
+            self.bind(done);
+        }
+        for at in parts.len()..parts.len().next_power_of_two() {
+            self.push(Op::Set(at as At * WORD, 0));
         }
     }
 
@@ -572,7 +598,14 @@ impl Compiler<'_> {
             sites: self.sites,
             native: None,
         };
-        code.native = Native::new(&code);
+        code.native = Native::new(
+            &code,
+            Arrays {
+                registers: self.source.registers,
+                counters: self.source.counters,
+                checksums: self.source.checksums,
+            },
+        );
         code
     }
 }

@@ -7,36 +7,24 @@
 mod compile;
 mod conditions;
 mod known;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg_attr(
+    not(all(target_arch = "x86_64", target_os = "linux")),
+    path = "no_native.rs"
+)]
 mod native;
 mod numbers;
 mod parser;
 mod sites;
 
-/// No machine code for this processor or system.
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-mod native {
-    #[derive(Debug)]
-    pub enum Native {}
-
-    impl Native {
-        pub fn new(_: &super::Code) -> Option<Native> {
-            None
-        }
-
-        pub fn run(&self, _: super::Address, _: &mut [u8], _: &[u8]) -> super::Address {
-            match *self {}
-        }
-    }
-}
-
 use super::DropCause;
 use super::action::{Action, Machine};
 use super::bits::{SLACK, Slot, Wire, set_word_at, word_at};
 use super::checksum::Checksum;
+use super::counter::Counter;
 use super::expression::{Comparison, Num, Test};
 use super::parser::Parser;
 use super::profile::Profile;
+use super::register::Register;
 use super::table::Table;
 use super::word::{self, At};
 pub(super) use compile::Source;
@@ -349,6 +337,18 @@ pub(super) struct Starts {
     pub deparser: Address,
 }
 
+/// The arrays and checksums that machine code has built in.
+#[derive(Clone, Copy)]
+#[cfg_attr(
+    not(all(target_arch = "x86_64", target_os = "linux")),
+    expect(dead_code, reason = "there is no machine code")
+)]
+struct Arrays<'a> {
+    registers: &'a [Register],
+    counters: &'a [Counter],
+    checksums: &'a [Checksum],
+}
+
 /// What code uses beside the packet.
 #[derive(Clone, Copy)]
 pub(super) struct Shared<'a> {
@@ -382,199 +382,148 @@ impl Code {
         shared: Shared,
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
-        let ops = self.ops.as_slice();
-        let from = |address: Address| ops[address as usize..].iter();
-        let mut next = from(start);
+        let native = self.native.as_ref().filter(|_| !TRACED);
+        let mut context = native.map(|native| native.context(machine));
+        let mut next = start;
         let mut unfinished = None;
-        'machine: loop {
+        loop {
             if TRACED {
-                let at = ops.len() - next.len();
-                self.record(at, tables, shared, machine, &mut unfinished);
+                self.record(next as usize, tables, shared, machine, &mut unfinished);
             }
             let words = machine.phv.near();
-            // Where there is machine code, one operation at a time is left to the interpreter.
-            let mut one = TRACED;
-            if let Some(native) = &self.native
-                && !TRACED
-            {
-                let at = (ops.len() - next.len()) as Address;
-                next = from(native.run(at, words, &machine.state.args));
-                one = true;
+            if let (Some(native), Some(context)) = (native, &mut context) {
+                let parsed = &mut machine.parsed.bytes;
+                next = native.run(next, words, &machine.state.args, parsed, context);
             }
-            // Operations on words and headers, until one needs more of the machine.
-            let op = loop {
-                // The last operation is no other than the end, or a jump.
-                let Some(op) = next.next() else {
-                    return Ok(());
+            let op = &self.ops[next as usize];
+            next += 1;
+            macro_rules! word {
+                ($at:expr) => {
+                    word_at(words, *$at)
                 };
-                macro_rules! word {
-                    ($at:expr) => {
-                        word_at(words, *$at)
-                    };
+            }
+            macro_rules! set {
+                ($to:expr, $value:expr) => {{
+                    let value = $value;
+                    set_word_at(words, *$to, value);
+                }};
+            }
+            match op {
+                Op::Load(to, wire) => set!(to, wire.load(words)),
+                Op::LoadArg(to, wire) => set!(to, wire.load_from(&machine.state.args)),
+                Op::Compute(to, op) => set!(to, op.result(|at| word_at(words, at))),
+                Op::Set(to, value) => set!(to, *value),
+                Op::Add { to, a, b, mask } => {
+                    let sum = word!(a).wrapping_add(word!(b));
+                    set!(to, sum & mask);
                 }
-                macro_rules! set {
-                    ($to:expr, $value:expr) => {{
-                        let value = $value;
-                        set_word_at(words, *$to, value);
-                    }};
+                Op::AddConst {
+                    spare,
+                    to,
+                    a,
+                    value,
+                } => {
+                    let sum = word!(a).wrapping_add(*value);
+                    set!(to, sum & u64::MAX >> (spare % 64));
                 }
-                match op {
-                    Op::Load(to, wire) => set!(to, wire.load(words)),
-                    Op::LoadArg(to, wire) => set!(to, wire.load_from(&machine.state.args)),
-                    Op::Compute(to, op) => set!(to, op.result(|at| word_at(words, at))),
-                    Op::Set(to, value) => set!(to, *value),
-                    Op::Add { to, a, b, mask } => {
-                        let sum = word!(a).wrapping_add(word!(b));
-                        set!(to, sum & mask);
-                    }
-                    Op::AddConst {
-                        spare,
-                        to,
-                        a,
-                        value,
-                    } => {
-                        let sum = word!(a).wrapping_add(*value);
-                        set!(to, sum & u64::MAX >> (spare % 64));
-                    }
-                    Op::Sub { to, a, b, mask } => {
-                        let difference = word!(a).wrapping_sub(word!(b));
-                        set!(to, difference & mask);
-                    }
-                    Op::Sum { spare, to, sum } => {
-                        let (first, fields) = &**sum;
-                        let mut total = word!(first);
-                        for wire in fields {
-                            total = total.wrapping_add(wire.load(words));
-                        }
-                        set!(to, total & u64::MAX >> (spare % 64));
-                    }
-                    Op::Or(to, a, b) => set!(to, word!(a) | word!(b)),
-                    Op::OrField(to, a, wire) => set!(to, word!(a) | wire.load(words)),
-                    Op::Limit(to, a, high) => {
-                        let value = word!(a);
-                        let limited = if (value as i64) < 0 { 0 } else { value };
-                        set!(to, limited.min(*high));
-                    }
-                    Op::AndConst(to, a, bits) => set!(to, word!(a) & bits),
-                    Op::XorConst(to, a, bits) => set!(to, word!(a) ^ bits),
-                    Op::ShlConst { by, to, a, mask } => {
-                        set!(to, word!(a) << (by % 64) & mask);
-                    }
-                    Op::ShrConst { by, to, a, mask } => {
-                        set!(to, word!(a) >> (by % 64) & mask);
-                    }
-                    Op::Store(wire, from) => wire.store(words, word!(from)),
-                    Op::Count { counter, index } => {
-                        let length = machine.verdict.ingress_length;
-                        machine.state.counters[*counter as usize].count(word!(index), length);
-                    }
-                    Op::Meter { to, meter, index } => {
-                        let index = word!(index);
-                        let (length, now_us) = (machine.verdict.ingress_length, machine.now_us);
-                        let meter = &mut machine.state.meters[*meter as usize];
-                        if let Some(color) = meter.execute(index, length, now_us) {
-                            set!(to, color as u64);
-                        }
-                    }
-                    Op::ReadRegister {
-                        to,
-                        register,
-                        index,
-                    } => {
-                        let register = &machine.state.registers[*register as usize];
-                        if let Some(value) = register.load_word(word!(index)) {
-                            set!(to, value);
-                        }
-                    }
-                    Op::WriteRegister {
-                        register,
-                        index,
-                        from,
-                    } => {
-                        let (index, value) = (word!(index), word!(from));
-                        machine.state.registers[*register as usize].store_word(index, value);
-                    }
-                    Op::Enter => {
-                        machine.visited += 1;
-                        if machine.visited > machine.max_states {
-                            return Err(DropCause::ParserLimit);
-                        }
-                    }
-                    Op::Extract { base, valid, bytes } => {
-                        let (start, bytes) = (machine.parsed.bytes, usize::from(*bytes));
-                        let Some(wire) = machine.payload.get(start..start + bytes) else {
-                            break &Op::Need(u32::MAX);
-                        };
-                        let base = usize::from(*base);
-                        words[base..base + bytes].copy_from_slice(wire);
-                        words[usize::from(*valid)] = 1;
-                        machine.parsed.bytes = start + bytes;
-                    }
-                    Op::Goto(to) => next = from(*to),
-                    Op::IfEqual { at: a, value, to } => {
-                        if word!(a) == *value {
-                            next = from(*to);
-                        }
-                    }
-                    Op::IfDifferent { at: a, value, to } => {
-                        if word!(a) != *value {
-                            next = from(*to);
-                        }
-                    }
-                    Op::If {
-                        how,
-                        at: a,
-                        value,
-                        to,
-                    } => {
-                        if how.holds_for(word!(a), *value) {
-                            next = from(*to);
-                        }
-                    }
-                    Op::IfWords { how, a, b, to } => {
-                        if how.holds_for(word!(a), word!(b)) {
-                            next = from(*to);
-                        }
-                    }
-                    Op::IfWireEqual { wire, value, to } => {
-                        if wire.load(words) == u64::from(*value) {
-                            next = from(*to);
-                        }
-                    }
-                    Op::IfWireDifferent { wire, value, to } => {
-                        if wire.load(words) != u64::from(*value) {
-                            next = from(*to);
-                        }
-                    }
-                    Op::End if !TRACED => match machine.back.take() {
-                        Some(to) => next = from(to),
-                        None => return Ok(()),
-                    },
-                    // All are listed, so that one table of jumps has them all.
-                    op @ (Op::Find(..)
-                    | Op::Wide(..)
-                    | Op::StoreFar(..)
-                    | Op::Need(_)
-                    | Op::Stop(_)
-                    | Op::Key { .. }
-                    | Op::IfMember { .. }
-                    | Op::Verify(_)
-                    | Op::Update(_)
-                    | Op::IfTest { .. }
-                    | Op::Jump(_)
-                    | Op::Apply(_)
-                    | Op::ApplyAndGo(_)
-                    | Op::Call(_)
-                    | Op::Step { .. }
-                    | Op::Exit
-                    | Op::Fail
-                    | Op::End) => break op,
+                Op::Sub { to, a, b, mask } => {
+                    let difference = word!(a).wrapping_sub(word!(b));
+                    set!(to, difference & mask);
                 }
-                if one {
-                    continue 'machine;
+                Op::Sum { spare, to, sum } => {
+                    let (first, fields) = &**sum;
+                    let mut total = word!(first);
+                    for wire in fields {
+                        total = total.wrapping_add(wire.load(words));
+                    }
+                    set!(to, total & u64::MAX >> (spare % 64));
                 }
-            };
-            let then = match op {
+                Op::Or(to, a, b) => set!(to, word!(a) | word!(b)),
+                Op::OrField(to, a, wire) => set!(to, word!(a) | wire.load(words)),
+                Op::Limit(to, a, high) => {
+                    let value = word!(a);
+                    let limited = if (value as i64) < 0 { 0 } else { value };
+                    set!(to, limited.min(*high));
+                }
+                Op::AndConst(to, a, bits) => set!(to, word!(a) & bits),
+                Op::XorConst(to, a, bits) => set!(to, word!(a) ^ bits),
+                Op::ShlConst { by, to, a, mask } => {
+                    set!(to, word!(a) << (by % 64) & mask);
+                }
+                Op::ShrConst { by, to, a, mask } => {
+                    set!(to, word!(a) >> (by % 64) & mask);
+                }
+                Op::Store(wire, from) => wire.store(words, word!(from)),
+                Op::Count { counter, index } => {
+                    let length = machine.verdict.ingress_length;
+                    machine.state.counters[*counter as usize].count(word!(index), length);
+                }
+                Op::Meter { to, meter, index } => {
+                    let (length, now_us) = (machine.verdict.ingress_length, machine.now_us);
+                    let meter = &mut machine.state.meters[*meter as usize];
+                    if let Some(color) = meter.execute(word!(index), length, now_us) {
+                        set!(to, color as u64);
+                    }
+                }
+                Op::ReadRegister {
+                    to,
+                    register,
+                    index,
+                } => {
+                    let register = &machine.state.registers[*register as usize];
+                    if let Some(value) = register.load_word(word!(index)) {
+                        set!(to, value);
+                    }
+                }
+                Op::WriteRegister {
+                    register,
+                    index,
+                    from,
+                } => {
+                    let (index, value) = (word!(index), word!(from));
+                    machine.state.registers[*register as usize].store_word(index, value);
+                }
+                Op::Enter => {
+                    machine.visited += 1;
+                    if machine.visited > machine.max_states {
+                        return Err(DropCause::ParserLimit);
+                    }
+                }
+                Op::Extract { base, valid, bytes } => {
+                    let (start, bytes) = (machine.parsed.bytes, usize::from(*bytes));
+                    match machine.payload.get(start..start + bytes) {
+                        Some(wire) => {
+                            let base = usize::from(*base);
+                            words[base..base + bytes].copy_from_slice(wire);
+                            words[usize::from(*valid)] = 1;
+                            machine.parsed.bytes = start + bytes;
+                        }
+                        None => {
+                            machine.parsed.error = machine.errors.packet_too_short;
+                            unfinished = None;
+                            next = self.accept;
+                        }
+                    }
+                }
+                Op::Goto(to) => next = *to,
+                Op::IfEqual { at, value, to } if word!(at) == *value => next = *to,
+                Op::IfDifferent { at, value, to } if word!(at) != *value => next = *to,
+                Op::If { how, at, value, to } if how.holds_for(word!(at), *value) => next = *to,
+                Op::IfWords { how, a, b, to } if how.holds_for(word!(a), word!(b)) => next = *to,
+                Op::IfWireEqual { wire, value, to } if wire.load(words) == u64::from(*value) => {
+                    next = *to;
+                }
+                Op::IfWireDifferent { wire, value, to }
+                    if wire.load(words) != u64::from(*value) =>
+                {
+                    next = *to;
+                }
+                Op::IfEqual { .. }
+                | Op::IfDifferent { .. }
+                | Op::If { .. }
+                | Op::IfWords { .. }
+                | Op::IfWireEqual { .. }
+                | Op::IfWireDifferent { .. } => {}
                 Op::Apply(table) | Op::ApplyAndGo(table) => {
                     let found = tables[*table as usize].apply(shared.profiles, machine);
                     if let Some((slot, color)) = found.color {
@@ -583,28 +532,23 @@ impl Code {
                             machine.metered(color);
                         }
                     }
-                    let then = match (op, found.next) {
-                        (Op::Apply(_), _) => (ops.len() - next.len()) as Address,
-                        (_, Some(node)) => self.nodes[node],
-                        (_, None) => self.end,
-                    };
-                    Then::Go(match found.action {
-                        Some(action) => {
-                            // Nothing reads the arguments of an action without parameters.
-                            if found.args.len() > SLACK {
-                                machine.state.args[..found.args.len()].copy_from_slice(found.args);
-                            }
-                            machine.back = Some(then);
-                            self.actions[action.action]
+                    if let Op::ApplyAndGo(_) = op {
+                        next = found.next.map_or(self.end, |node| self.nodes[node]);
+                    }
+                    if let Some(action) = found.action {
+                        // Nothing reads the arguments of an action without parameters.
+                        if found.args.len() > SLACK {
+                            machine.state.args[..found.args.len()].copy_from_slice(found.args);
                         }
-                        None => then,
-                    })
+                        machine.back = Some(next);
+                        next = self.actions[action.action];
+                    }
                 }
                 Op::Call(call) => {
                     let (action, args) = &**call;
                     machine.state.args[..args.len()].copy_from_slice(args);
-                    machine.back = Some((ops.len() - next.len()) as Address);
-                    Then::Go(self.actions[*action])
+                    machine.back = Some(next);
+                    next = self.actions[*action];
                 }
                 Op::Exit => {
                     machine.verdict.exit = true;
@@ -615,20 +559,19 @@ impl Code {
                         finish(&mut unfinished, shared, machine);
                     }
                     match machine.back.take() {
-                        Some(to) => Then::Go(to),
+                        Some(to) => next = to,
                         None => return Ok(()),
                     }
                 }
-                op => op.execute(shared, machine)?,
-            };
-            match then {
-                Then::On => {}
-                Then::Go(to) => next = from(to),
-                Then::Stop(error) => {
-                    machine.parsed.error = error;
-                    unfinished = None;
-                    next = from(self.accept);
-                }
+                op => match op.execute(shared, machine)? {
+                    Then::On => {}
+                    Then::Go(to) => next = to,
+                    Then::Stop(error) => {
+                        machine.parsed.error = error;
+                        unfinished = None;
+                        next = self.accept;
+                    }
+                },
             }
         }
     }

@@ -1,22 +1,27 @@
 //! x86-64 machine code for operations on words and fields.
 //!
-//! [`Native::run`] executes operations until it meets one that needs more of the machine, which
-//! [`Code::execute`](super::Code::execute) interprets. Each operation has its own machine code, and
-//! its result is in memory when the next one starts, so that execution may enter anywhere.
+//! [`Native::run`] executes operations until it meets one that needs more of the machine, which [`Code::run`] interprets. Each
+//! operation has its own machine code, and its result is in memory when the next one starts, so that execution may enter anywhere.
 //!
-//! Operations access memory at constant offsets: words and fields of headers within [`NEAR`] bytes, and
-//! arguments within as many bytes as [`Native::run`] checks. So no packet can lead outside.
+//! The code accesses words and fields of headers at constant offsets within [`NEAR`] bytes, and arguments within as many bytes as
+//! [`Native::run`] checks. It compares indices of cells and positions in the frame with their limits. So no packet leads outside.
 
 use std::ffi::c_void;
+use std::mem::offset_of;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-use super::super::bits::{NEAR, SLACK, Wire};
+use super::super::action::Machine;
+use super::super::bits::{NEAR, Place, SLACK, Wire, mask};
+use super::super::checksum::Checksum;
+use super::super::counter::{Counter, CounterCell};
 use super::super::expression::Comparison;
+use super::super::layout::validity;
+use super::super::register::Register;
 use super::super::word::{self, At};
-use super::{Address, Code, Op};
+use super::{Address, Arrays, Code, Op};
 
 /// The machine code of a program.
 #[derive(Debug)]
@@ -26,11 +31,29 @@ pub(super) struct Native {
     starts: Vec<u32>,
     /// Bytes of arguments that the code may read.
     args: usize,
+    /// The numbers of registers and counters.
+    arrays: [usize; 2],
+}
+
+/// What code accesses beside words and arguments.
+#[repr(C)]
+pub(super) struct Context {
+    registers: *mut Register,
+    counters: *mut Counter,
+    frame: *const u8,
+    frame_bytes: usize,
+    /// How far the parser is.
+    parsed: usize,
+    /// The length that counters count.
+    length: u64,
 }
 
 impl Native {
     /// Compiles operations; `None` if the system permits no new machine code.
-    pub fn new(code: &Code) -> Option<Native> {
+    pub fn new(code: &Code, arrays: Arrays) -> Option<Native> {
+        if !slices_are_pointers_and_lengths() {
+            return None;
+        }
         let mut assembler = Assembler::default();
         let mut entered = vec![false; code.ops.len()];
         let starts = [code.starts.parser, code.starts.ingress, code.starts.egress];
@@ -48,35 +71,74 @@ impl Native {
                 assembler.held = None;
             }
             assembler.starts.push(assembler.code.len() as u32);
-            if assembler.compile(op).is_none() {
-                assembler.leave(address as Address);
+            assembler.address = address as Address;
+            if assembler.compile(op, arrays).is_none() {
+                assembler.leave();
             }
         }
+        // What no packet reaches may jump to the end of the code.
+        let end = assembler.code.len() as u32;
         for (at, to) in assembler.jumps {
-            let distance = assembler.starts[to as usize].wrapping_sub(at as u32 + 4);
+            let start = assembler.starts.get(to as usize).copied();
+            let distance = start.unwrap_or(end).wrapping_sub(at as u32 + 4);
             assembler.code[at..at + 4].copy_from_slice(&distance.to_le_bytes());
         }
+        // An invalid instruction.
+        assembler.code.extend([0x0f, 0x0b]);
         Some(Native {
             memory: Memory::new(&assembler.code)?,
             starts: assembler.starts,
             args: assembler.args,
+            arrays: [arrays.registers.len(), arrays.counters.len()],
         })
+    }
+
+    /// Describes a packet and the program's state, to which nothing may be added while the context is in use.
+    pub fn context(&self, machine: &mut Machine) -> Context {
+        let state = &mut *machine.state;
+        assert_eq!([state.registers.len(), state.counters.len()], self.arrays);
+        Context {
+            registers: state.registers.as_mut_ptr(),
+            counters: state.counters.as_mut_ptr(),
+            frame: machine.payload.as_ptr(),
+            frame_bytes: machine.payload.len(),
+            parsed: 0,
+            length: machine.verdict.ingress_length.into(),
+        }
     }
 
     /// Executes operations from an address on. Returns the address of the first one that has no machine code.
     #[inline(always)]
-    pub fn run(&self, from: Address, words: &mut [u8; NEAR], args: &[u8]) -> Address {
+    pub fn run(
+        &self,
+        from: Address,
+        words: &mut [u8; NEAR],
+        args: &[u8],
+        parsed: &mut usize,
+        context: &mut Context,
+    ) -> Address {
         assert!(args.len() >= self.args);
+        context.parsed = *parsed;
         let start = self.starts[from as usize] as usize;
-        // SAFETY: `start` is where an operation's code begins in `memory`. The code is a function of this type that writes to
-        // `words` within its bounds, reads `args` within `self.args` bytes, and preserves the other registers.
-        unsafe {
+        // SAFETY: `start` is where an operation's code begins in `memory`. The code is a function of this type that accesses `words`
+        // and `args` within their bounds and what `context` describes, and changes only registers that a function may change.
+        let next = unsafe {
             let code = self.memory.at.byte_add(start).as_ptr();
-            let code: extern "sysv64" fn(*mut u8, *const u8) -> Address =
+            let code: extern "sysv64" fn(*mut u8, *const u8, u64, u64, &mut Context) -> Address =
                 std::mem::transmute(code);
-            code(words.as_mut_ptr(), args.as_ptr())
-        }
+            code(words.as_mut_ptr(), args.as_ptr(), 0, 0, context)
+        };
+        *parsed = context.parsed;
+        next
     }
+}
+
+/// True if a boxed slice is its address and its length, as code assumes; Rust does not promise it.
+fn slices_are_pointers_and_lengths() -> bool {
+    let slice: Box<[u64]> = Box::new([0; 3]);
+    // SAFETY: a boxed slice has the size of two words, and any content is valid for those.
+    let words: [usize; 2] = unsafe { std::mem::transmute_copy(&slice) };
+    words == [slice.as_ptr() as usize, 3]
 }
 
 /// Executable memory that is not written any more.
@@ -116,17 +178,19 @@ impl Drop for Memory {
     }
 }
 
-/// A register, by its number in instructions.
-type Register = u8;
+/// A register of the processor, by its number in instructions.
+type Reg = u8;
 /// The result of an operation.
-const RAX: Register = 0;
+const RAX: Reg = 0;
 /// Further values of an operation.
-const RCX: Register = 1;
-const RDX: Register = 2;
+const RCX: Reg = 1;
+const RDX: Reg = 2;
 /// The address of the header vector.
-const WORDS: Register = 7;
+const WORDS: Reg = 7;
 /// The address of the arguments.
-const ARGS: Register = 6;
+const ARGS: Reg = 6;
+/// The address of the [`Context`].
+const CONTEXT: Reg = 8;
 
 // Instructions with two operands of 64 bits: a register, and a register or memory.
 const LOAD: &[u8] = &[0x48, 0x8b];
@@ -152,8 +216,10 @@ const WITH_COMPARE: u8 = 7;
 
 // Conditions of jumps, `setcc` and `cmovcc`.
 const BELOW: u8 = 2;
+const NOT_BELOW: u8 = 3;
 const EQUAL: u8 = 4;
 const NOT_EQUAL: u8 = 5;
+const BELOW_OR_EQUAL: u8 = 6;
 const ABOVE: u8 = 7;
 const NEGATIVE: u8 = 8;
 const LESS: u8 = 12;
@@ -162,12 +228,15 @@ fn condition(how: Comparison) -> u8 {
     match how {
         Comparison::Less => BELOW,
         Comparison::Equal => EQUAL,
-        Comparison::LessOrEqual => 6,
+        Comparison::LessOrEqual => BELOW_OR_EQUAL,
         Comparison::Greater => ABOVE,
         Comparison::NotEqual => NOT_EQUAL,
-        Comparison::GreaterOrEqual => 3,
+        Comparison::GreaterOrEqual => NOT_BELOW,
     }
 }
+
+/// The longest header that is copied piece by piece.
+const MAX_COPY: u16 = 256;
 
 #[derive(Default)]
 struct Assembler {
@@ -178,11 +247,13 @@ struct Assembler {
     /// The word whose number is in `RAX`.
     held: Option<At>,
     args: usize,
+    /// The operation that is compiled.
+    address: Address,
 }
 
 impl Assembler {
-    /// Compiles an operation; `None`, and no code, if it needs more than words and fields.
-    fn compile(&mut self, op: &Op) -> Option<()> {
+    /// Compiles an operation; `None`, and no code, if the interpreter executes it.
+    fn compile(&mut self, op: &Op, arrays: Arrays) -> Option<()> {
         match op {
             Op::Load(to, wire) => {
                 self.field(RAX, WORDS, *wire);
@@ -199,7 +270,7 @@ impl Assembler {
             }
             Op::Set(to, value) => match i32::try_from(*value as i64) {
                 Ok(small) => {
-                    self.memory(&[0x48, 0xc7], 0, WORDS, *to);
+                    self.memory(&[0x48, 0xc7], 0, WORDS, (*to).into());
                     self.code.extend(small.to_le_bytes());
                     self.held = self.held.filter(|held| held != to);
                 }
@@ -209,11 +280,20 @@ impl Assembler {
                 }
             },
             Op::Add { to, a, b, mask } => {
-                let (a, b) = if self.held == Some(*b) { (b, a) } else { (a, b) };
+                let (a, b) = if self.held == Some(*b) {
+                    (b, a)
+                } else {
+                    (a, b)
+                };
                 self.with_word(*a, ADD, *b);
                 self.masked_result(*to, *mask);
             }
-            Op::AddConst { spare, to, a, value } => {
+            Op::AddConst {
+                spare,
+                to,
+                a,
+                value,
+            } => {
                 self.word(RAX, *a);
                 self.with_constant(WITH_ADD, RAX, *value);
                 self.masked_result(*to, u64::MAX >> (spare % 64));
@@ -290,9 +370,190 @@ impl Assembler {
             Op::IfWireDifferent { wire, to, value } => {
                 self.if_field(NOT_EQUAL, *wire, *value, *to);
             }
+            Op::Find(to, op) => match **op {
+                word::Op::Ahead(offset, width) => self.ahead(*to, offset, width)?,
+                _ => return None,
+            },
+            Op::Need(bytes) => {
+                self.position(*bytes);
+                let there = self.jump_ahead(BELOW_OR_EQUAL);
+                self.leave();
+                self.land(there);
+            }
+            Op::Extract { base, valid, bytes } => self.extract(*base, *valid, *bytes)?,
+            Op::Count { index, counter } => {
+                let place = offset_of!(Counter, cells) + *counter as usize * size_of::<Counter>();
+                let (cells, size) = (place, place + size_of::<usize>());
+                self.cell(*index, offset_of!(Context, counters), size)?;
+                self.shift(SHL, RCX, size_of::<CounterCell>().ilog2() as u8);
+                self.memory(ADD, RCX, RDX, cells as u32);
+                self.memory(LOAD, RAX, CONTEXT, offset_of!(Context, length) as u32);
+                let (packets, bytes) = (
+                    offset_of!(CounterCell, packets),
+                    offset_of!(CounterCell, bytes),
+                );
+                self.memory(&[0x48, 0x81], WITH_ADD, RCX, packets as u32);
+                self.code.extend(1_u32.to_le_bytes());
+                self.memory(&[0x48, 0x01], RAX, RCX, bytes as u32);
+                self.held = None;
+            }
+            Op::ReadRegister {
+                to,
+                index,
+                register,
+            } => {
+                self.register_cell(*index, *register)?;
+                self.code.extend([0x48, 0x8b, 0x04, 0xca]);
+                self.result(*to);
+                self.held = None;
+            }
+            Op::WriteRegister {
+                index,
+                from,
+                register,
+            } => {
+                self.memory(LOAD, RAX, WORDS, (*from).into());
+                self.mask(mask(arrays.registers[*register as usize].width()));
+                self.register_cell(*index, *register)?;
+                self.code.extend([0x48, 0x89, 0x04, 0xca]);
+                self.held = None;
+            }
+            Op::Verify(at) => self.checksum(&arrays.checksums[*at as usize], false)?,
+            Op::Update(at) => self.checksum(&arrays.checksums[*at as usize], true)?,
             _ => return None,
         }
         Some(())
+    }
+
+    /// Loads an index to `RCX` and the address of all arrays of a kind to `RDX`. Skips the operation unless the array, whose size
+    /// is at an offset, has such a cell.
+    fn cell(&mut self, index: At, arrays: usize, size: usize) -> Option<()> {
+        let size = i32::try_from(size).ok()?;
+        self.memory(LOAD, RCX, WORDS, index.into());
+        self.memory(LOAD, RDX, CONTEXT, arrays as u32);
+        self.memory(COMPARE, RCX, RDX, size as u32);
+        self.jump_if(NOT_BELOW, self.address + 1);
+        Some(())
+    }
+
+    /// The same for a cell of a register. Then `RDX` has the address of its cells, of a word each.
+    fn register_cell(&mut self, index: At, register: u32) -> Option<()> {
+        let place = register as usize * size_of::<Register>();
+        let size = place + offset_of!(Register, words);
+        let place = place + offset_of!(Register, bytes);
+        self.cell(index, offset_of!(Context, registers), size)?;
+        self.memory(LOAD, RDX, RDX, place as u32);
+        Some(())
+    }
+
+    /// Loads the parser's position to `RCX` and that position `bytes` ahead to `RDX`, and compares the latter with the frame's end.
+    fn position(&mut self, bytes: u32) {
+        self.memory(LOAD, RCX, CONTEXT, offset_of!(Context, parsed) as u32);
+        self.registers(LOAD, RDX, RCX);
+        self.with_constant(WITH_ADD, RDX, bytes.into());
+        let end = offset_of!(Context, frame_bytes);
+        self.memory(COMPARE, RDX, CONTEXT, end as u32);
+    }
+
+    /// Loads bits ahead of the parser. Leaves those at the end of a frame to the interpreter.
+    fn ahead(&mut self, to: At, offset: u32, width: u8) -> Option<()> {
+        let (byte, skip) = (offset / 8, (offset % 8) as u8);
+        if width == 0 || skip + width > 64 || byte > u16::MAX.into() {
+            return None;
+        }
+        self.position(byte + SLACK as u32);
+        let there = self.jump_ahead(BELOW_OR_EQUAL);
+        self.leave();
+        self.land(there);
+        self.memory(ADD, RCX, CONTEXT, offset_of!(Context, frame) as u32);
+        self.memory(LOAD, RAX, RCX, byte);
+        self.code.extend([0x48, 0x0f, 0xc8 | RAX]);
+        self.shift(SHL, RAX, skip);
+        self.shift(SHR, RAX, 64 - width);
+        self.result(to);
+        Some(())
+    }
+
+    /// Extracts a header. Leaves one that is not there to the interpreter.
+    fn extract(&mut self, base: u16, valid: u16, bytes: u16) -> Option<()> {
+        if bytes > MAX_COPY {
+            return None;
+        }
+        self.position(bytes.into());
+        let there = self.jump_ahead(BELOW_OR_EQUAL);
+        self.leave();
+        self.land(there);
+        self.memory(STORE, RDX, CONTEXT, offset_of!(Context, parsed) as u32);
+        self.memory(ADD, RCX, CONTEXT, offset_of!(Context, frame) as u32);
+        let mut done = 0;
+        while done < bytes {
+            let (size, load, store): (u16, &[u8], &[u8]) = match bytes - done {
+                // To and from a vector register.
+                16.. => (16, &[0x0f, 0x10], &[0x0f, 0x11]),
+                8.. => (8, LOAD, STORE),
+                4.. => (4, &[0x8b], &[0x89]),
+                2.. => (2, &[0x66, 0x8b], &[0x66, 0x89]),
+                _ => (1, &[0x8a], &[0x88]),
+            };
+            self.memory(load, RAX, RCX, done.into());
+            self.memory(store, RAX, WORDS, u32::from(base) + u32::from(done));
+            done += size;
+        }
+        self.memory(&[0xc6], 0, WORDS, valid.into());
+        self.code.push(1);
+        Some(())
+    }
+
+    /// Updates a checksum, or verifies one. Leaves a wrong checksum, and one of an invalid header, to the interpreter. `None`, and
+    /// no code, unless it is an Internet checksum over fields of one header.
+    fn checksum(&mut self, checksum: &Checksum, update: bool) -> Option<()> {
+        let fields = checksum.fields.as_ref()?;
+        let place = |place| match place {
+            Some(Place::Wire(wire)) => Some(wire),
+            _ => None,
+        };
+        let target = place(checksum.target.place())?;
+        let valid = place(validity(checksum.header).place())?;
+        self.field(RCX, WORDS, valid);
+        self.registers(TEST, RCX, RCX);
+        let mut exits = vec![self.jump_ahead(EQUAL)];
+        self.constant(RAX, 0);
+        for field in fields {
+            self.field(RCX, WORDS, *field);
+            self.registers(ADD, RAX, RCX);
+        }
+        // The sum has at most 38 bits.
+        for _ in 0..3 {
+            self.registers(LOAD, RCX, RAX);
+            self.shift(SHR, RCX, 16);
+            self.registers(&[0x0f, 0xb7], RAX, RAX);
+            self.registers(ADD, RAX, RCX);
+        }
+        self.with_constant(WITH_XOR, RAX, 0xffff);
+        if update {
+            self.store(target);
+        } else {
+            self.field(RCX, WORDS, target);
+            self.registers(COMPARE, RAX, RCX);
+            exits.push(self.jump_ahead(NOT_EQUAL));
+        }
+        self.jump(&[0xe9], self.address + 1);
+        exits.into_iter().for_each(|exit| self.land(exit));
+        self.leave();
+        Some(())
+    }
+
+    /// Jumps within an operation's code. Returns the place of the distance.
+    fn jump_ahead(&mut self, condition: u8) -> usize {
+        self.code.extend([0x0f, 0x80 | condition, 0, 0, 0, 0]);
+        self.code.len() - 4
+    }
+
+    /// Lets such a jump go here.
+    fn land(&mut self, jump: usize) {
+        let distance = self.code.len() - jump - 4;
+        self.code[jump..jump + 4].copy_from_slice(&(distance as u32).to_le_bytes());
+        self.held = None;
     }
 
     /// Computes the result of an operation on words in `RAX`.
@@ -354,7 +615,7 @@ impl Assembler {
         if self.held == Some(at) {
             self.with_constant(WITH_COMPARE, RAX, value);
         } else if let Ok(small) = i32::try_from(value as i64) {
-            self.memory(&[0x48, 0x81], WITH_COMPARE, WORDS, at);
+            self.memory(&[0x48, 0x81], WITH_COMPARE, WORDS, at.into());
             self.code.extend(small.to_le_bytes());
         } else {
             self.word(RAX, at);
@@ -372,25 +633,31 @@ impl Assembler {
     }
 
     /// Loads a word.
-    fn word(&mut self, to: Register, at: At) {
+    fn word(&mut self, to: Reg, at: At) {
         if to != RAX || self.held != Some(at) {
-            self.memory(LOAD, to, WORDS, at);
+            self.memory(LOAD, to, WORDS, at.into());
         }
     }
 
     /// Loads a word to `RAX` and executes an instruction with another one.
     fn with_word(&mut self, a: At, instruction: &[u8], b: At) {
         self.word(RAX, a);
-        self.memory(instruction, RAX, WORDS, b);
+        self.memory(instruction, RAX, WORDS, b.into());
     }
 
     /// Writes `RAX` to a word.
     fn result(&mut self, to: At) {
-        self.memory(STORE, RAX, WORDS, to);
+        self.memory(STORE, RAX, WORDS, to.into());
         self.held = Some(to);
     }
 
     fn masked_result(&mut self, to: At, mask: u64) {
+        self.mask(mask);
+        self.result(to);
+    }
+
+    /// Cuts `RAX` to a mask.
+    fn mask(&mut self, mask: u64) {
         const LOW: u64 = u32::MAX as u64;
         match mask {
             u64::MAX => {}
@@ -402,14 +669,13 @@ impl Assembler {
             }
             _ => self.with_constant(WITH_AND, RAX, mask),
         }
-        self.result(to);
     }
 
     /// Loads a field.
-    fn field(&mut self, to: Register, base: Register, wire: Wire) {
+    fn field(&mut self, to: Reg, base: Reg, wire: Wire) {
         let (byte, skip, width) = wire.place();
         let end = skip + width;
-        let at = byte as At;
+        let at = byte as u32;
         let bits = match end {
             0..=8 => {
                 self.memory(&[0x0f, 0xb6], to, base, at);
@@ -441,7 +707,7 @@ impl Assembler {
     /// Writes `RAX` to a field.
     fn store(&mut self, wire: Wire) {
         let (byte, skip, width) = wire.place();
-        let at = byte as At;
+        let at = byte as u32;
         match (skip, width) {
             (0, 8) => self.memory(&[0x88], RAX, WORDS, at),
             (0, 16) => {
@@ -470,19 +736,19 @@ impl Assembler {
     }
 
     /// Exchanges the lower two bytes of a register.
-    fn rotate_16(&mut self, register: Register) {
+    fn rotate_16(&mut self, register: Reg) {
         self.registers(&[0x66, 0xc1], 0, register);
         self.code.push(8);
     }
 
-    fn shift(&mut self, how: u8, register: Register, by: u8) {
+    fn shift(&mut self, how: u8, register: Reg, by: u8) {
         if by > 0 {
             self.registers(&[0x48, 0xc1], how, register);
             self.code.push(by);
         }
     }
 
-    fn constant(&mut self, to: Register, value: u64) {
+    fn constant(&mut self, to: Reg, value: u64) {
         match u32::try_from(value) {
             Ok(small) => {
                 self.code.push(0xb8 | to);
@@ -496,7 +762,7 @@ impl Assembler {
     }
 
     /// Executes an instruction with a register and a constant.
-    fn with_constant(&mut self, instruction: u8, register: Register, value: u64) {
+    fn with_constant(&mut self, instruction: u8, register: Reg, value: u64) {
         match i32::try_from(value as i64) {
             Ok(small) => {
                 self.registers(&[0x48, 0x81], instruction, register);
@@ -510,7 +776,7 @@ impl Assembler {
         }
     }
 
-    fn move_if(&mut self, condition: u8, to: Register, from: Register) {
+    fn move_if(&mut self, condition: u8, to: Reg, from: Reg) {
         self.registers(&[0x48, 0x0f, 0x40 | condition], to, from);
     }
 
@@ -524,23 +790,202 @@ impl Assembler {
         self.code.extend([0; 4]);
     }
 
-    /// Returns an operation's address.
-    fn leave(&mut self, address: Address) {
-        self.constant(RAX, address.into());
+    /// Returns the operation's address.
+    fn leave(&mut self) {
+        self.constant(RAX, self.address.into());
         self.code.push(0xc3);
         self.held = None;
     }
 
     /// An instruction on a register and memory at an offset from `base`.
-    fn memory(&mut self, instruction: &[u8], register: Register, base: Register, at: At) {
-        self.code.extend(instruction);
-        self.code.push(0x80 | register << 3 | base);
-        self.code.extend(u32::from(at).to_le_bytes());
+    fn memory(&mut self, instruction: &[u8], register: Reg, base: Reg, at: u32) {
+        // The prefix of operands of 64 bits extends the base to register 8 and above.
+        self.code.push(instruction[0] | base >> 3);
+        self.code.extend(&instruction[1..]);
+        self.code.push(0x80 | register << 3 | base & 7);
+        self.code.extend(at.to_le_bytes());
     }
 
     /// An instruction on two registers.
-    fn registers(&mut self, instruction: &[u8], register: Register, other: Register) {
+    fn registers(&mut self, instruction: &[u8], register: Reg, other: Reg) {
         self.code.extend(instruction);
         self.code.push(0xc0 | register << 3 | other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::super::bits::{Slot, set_word_at, word_at};
+    use super::*;
+
+    const NO_ARRAYS: Arrays = Arrays {
+        registers: &[],
+        counters: &[],
+        checksums: &[],
+    };
+    /// Words of operands and results, before the fields.
+    const A: At = 0;
+    const B: At = 8;
+    const TO: At = 16;
+    const FIELDS: usize = 24;
+
+    /// Runs operations, the last of which leaves the machine code.
+    fn run(ops: Vec<Op>, words: &mut [u8; NEAR], frame: &[u8], parsed: &mut usize) -> Address {
+        let code = Code {
+            ops,
+            ..Code::default()
+        };
+        let native = Native::new(&code, NO_ARRAYS).expect("machine code");
+        let mut context = Context {
+            registers: std::ptr::null_mut(),
+            counters: std::ptr::null_mut(),
+            frame: frame.as_ptr(),
+            frame_bytes: frame.len(),
+            parsed: 0,
+            length: 0,
+        };
+        native.run(0, words, &[], parsed, &mut context)
+    }
+
+    fn memory(content: &[u8]) -> Box<[u8; NEAR]> {
+        let mut memory = vec![0; NEAR];
+        memory[..content.len()].copy_from_slice(content);
+        memory.into_boxed_slice().try_into().expect("its size")
+    }
+
+    fn wire(bit: usize, width: u32) -> Wire {
+        match Slot::new(FIELDS * 8 + bit, width, false).place() {
+            Some(Place::Wire(wire)) => wire,
+            place => panic!("{place:?}"),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn fields_are_read_written_and_compared_in_place(
+            content in prop::collection::vec(any::<u8>(), 64),
+            (bit, width) in (0usize..150, 1u32..=57),
+            value: u64,
+        ) {
+            let wire = wire(bit, width);
+            let mut expected = memory(&content);
+            let field = wire.load(&expected);
+            set_word_at(&mut expected, TO, field);
+            set_word_at(&mut expected, A, value);
+            wire.store(&mut expected, value);
+            let mut words = memory(&content);
+            let ops = vec![
+                Op::Load(TO, wire),
+                Op::IfWireEqual { wire, to: 3, value: field as u32 },
+                Op::End,
+                Op::Set(A, value),
+                Op::Store(wire, A),
+                Op::End,
+            ];
+            let end = run(ops, &mut words, &[], &mut 0);
+            if field <= u32::MAX.into() {
+                prop_assert_eq!(end, 5);
+                prop_assert_eq!(&words[..80], &expected[..80]);
+            } else {
+                prop_assert_eq!(end, 2);
+            }
+        }
+
+        #[test]
+        fn operations_agree_with_the_interpreter(
+            a in prop_oneof![any::<u64>(), 0u64..4],
+            b in prop_oneof![any::<u64>(), 0u64..4],
+            constant in prop_oneof![any::<u64>(), any::<u32>().prop_map(u64::from), 0u64..4],
+            width in 1u8..=64,
+        ) {
+            use word::Op::*;
+            let ops = [
+                Mul(A, B), And(A, B), Xor(A, B), OrConst(A, constant), Not(A), Negate(A),
+                Wrap(A, width), EqualConst(A, constant), Equal(A, B), Less(A, B),
+                LessUnsigned(A, B), Choose(A, B, A),
+            ];
+            let by_op = ops.map(|op| {
+                let words = [a, b];
+                (Op::Compute(TO, Box::new(op)), op.result(|at| words[usize::from(at / 8)]))
+            });
+            let mask = u64::MAX >> (64 - width);
+            let spare = 64 - width;
+            let limited = if (a as i64) < 0 { 0 } else { a.min(constant) };
+            let others = [
+                (Op::Set(TO, constant), constant),
+                (Op::Add { to: TO, a: A, b: B, mask }, a.wrapping_add(b) & mask),
+                (Op::AddConst { spare, to: TO, a: A, value: constant }, a.wrapping_add(constant) & mask),
+                (Op::Sub { to: TO, a: A, b: B, mask }, a.wrapping_sub(b) & mask),
+                (Op::Or(TO, A, B), a | b),
+                (Op::Limit(TO, A, constant), limited),
+                (Op::AndConst(TO, A, constant), a & constant),
+                (Op::XorConst(TO, A, constant), a ^ constant),
+                (Op::ShlConst { by: spare, to: TO, a: A, mask: constant }, a << spare & constant),
+                (Op::ShrConst { by: spare, to: TO, a: A, mask: constant }, a >> spare & constant),
+            ];
+            for (op, expected) in by_op.into_iter().chain(others) {
+                let text = format!("{op:?}");
+                let mut words = memory(&[]);
+                set_word_at(&mut words, A, a);
+                set_word_at(&mut words, B, b);
+                // The second operand is in the register, too.
+                let ops = vec![Op::AndConst(B, B, u64::MAX), op, Op::End];
+                prop_assert_eq!(run(ops, &mut words, &[], &mut 0), 2);
+                prop_assert_eq!(word_at(&words, TO), expected, "{}", text);
+            }
+            for how in [Comparison::Less, Comparison::Equal, Comparison::LessOrEqual,
+                Comparison::Greater, Comparison::NotEqual, Comparison::GreaterOrEqual]
+            {
+                let mut words = memory(&[]);
+                set_word_at(&mut words, A, a);
+                set_word_at(&mut words, B, b);
+                let ops = vec![
+                    Op::If { how, at: A, to: 2, value: constant }, Op::End,
+                    Op::IfWords { how, a: A, b: B, to: 4 }, Op::End,
+                    Op::End,
+                ];
+                let first = how.holds_for(a, constant);
+                let expected = if !first { 1 } else if how.holds_for(a, b) { 4 } else { 3 };
+                prop_assert_eq!(run(ops, &mut words, &[], &mut 0), expected);
+            }
+        }
+
+        #[test]
+        fn headers_are_extracted_unless_the_frame_ends(
+            frame in prop::collection::vec(any::<u8>(), 0..80),
+            start in 0usize..10,
+            bytes in 1u16..70,
+            ahead in (0u32..70, 1u8..=57),
+        ) {
+            let start = start.min(frame.len());
+            let (mut words, mut parsed) = (memory(&[]), start);
+            let op = word::Op::Ahead(ahead.0, ahead.1);
+            let ops = vec![
+                Op::Find(TO, Box::new(op)),
+                Op::Extract { base: 100, valid: 99, bytes },
+                Op::End,
+            ];
+            let mut end = run(ops, &mut words, &frame, &mut parsed);
+            let bits = |bit: usize| u64::from(frame[start + bit / 8] >> (7 - bit % 8) & 1);
+            if start + ahead.0 as usize / 8 + 8 <= frame.len() {
+                let range = ahead.0 as usize..ahead.0 as usize + usize::from(ahead.1);
+                let expected = range.fold(0, |value, bit| value << 1 | bits(bit));
+                prop_assert_eq!(word_at(&words, TO), expected);
+            } else {
+                prop_assert_eq!(end, 0);
+                let ops = vec![Op::Extract { base: 100, valid: 99, bytes }, Op::End];
+                end = run(ops, &mut words, &frame, &mut parsed) + 1;
+            }
+            let behind = start + usize::from(bytes);
+            if behind <= frame.len() {
+                prop_assert_eq!((end, parsed, words[99]), (2, behind, 1));
+                prop_assert_eq!(&words[100..100 + usize::from(bytes)], &frame[start..behind]);
+                prop_assert_eq!(words[100 + usize::from(bytes)], 0);
+            } else {
+                prop_assert_eq!((end, parsed, words[99]), (1, start, 0));
+            }
+        }
     }
 }

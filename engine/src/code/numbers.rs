@@ -395,28 +395,27 @@ mod tests {
         json!({"type": "expression", "value": {"op": "+", "left": left, "right": right}})
     }
 
-    /// `tmp = a + b; sum = tmp + n; difference = tmp`: the second sum begins with the result of the first.
-    #[test]
-    fn a_sum_that_is_stored_does_not_become_a_part_of_the_next() {
+    fn field(header: &str, field: &str) -> Value {
+        json!({"type": "field", "value": [header, field]})
+    }
+
+    fn assign(to: Value, value: Value) -> Value {
+        json!({"op": "assign", "parameters": [to, value]})
+    }
+
+    /// Runs assignments instead of those to the header `narrow`, with `a`, `b` and `n`. Returns its first two fields.
+    fn run(assignments: Vec<Value>, [a, b, n]: [u8; 3]) -> [u32; 2] {
         let program = include_bytes!("../../../switch/tests/programs/arithmetic.json");
         let mut program: Value = serde_json::from_slice(program).unwrap();
-        let field = |header: &str, field: &str| json!({"type": "field", "value": [header, field]});
-        let assign = |to: Value, value: Value| json!({"op": "assign", "parameters": [to, value]});
-        let [a, b, n] = ["a", "b", "n"].map(|name| field("operands", name));
-        let tmp = field("scalars", "tmp");
         program["header_types"][0]["fields"] = json!([["tmp", 64, false]]);
-        let narrow = &mut program["actions"][0]["primitives"];
-        *narrow = json!([
-            narrow[0],
-            assign(tmp.clone(), sum(a, b)),
-            assign(field("narrow", "sum"), sum(tmp.clone(), n)),
-            assign(field("narrow", "difference"), tmp),
-        ]);
+        let narrow = program["actions"][0]["primitives"].as_array_mut().unwrap();
+        narrow.truncate(1);
+        narrow.extend(assignments);
         let program = serde_json::to_vec(&program).unwrap();
         let p4info = P4Info::of_program(&program).unwrap();
         let mut engine = Engine::load(&program, &p4info, Limits::default()).unwrap();
         let mut frame = [0; 97];
-        (frame[3], frame[7], frame[96]) = (1, 2, 3);
+        (frame[3], frame[7], frame[96]) = (a, b, n);
         let (mut copies, mut out) = (Vec::new(), Vec::new());
         engine.ingress(1, &frame, 0, &mut copies);
         engine.egress(
@@ -426,6 +425,36 @@ mod tests {
             &mut out,
             &mut copies,
         );
-        assert_eq!(out[97..105], [0, 0, 0, 6, 0, 0, 0, 3]);
+        [97, 101].map(|at| u32::from_be_bytes(*out[at..].first_chunk().unwrap()))
+    }
+
+    /// `tmp = a + b; sum = tmp + n; difference = tmp`: the second sum begins with the result of the first.
+    #[test]
+    fn a_sum_that_is_stored_does_not_become_a_part_of_the_next() {
+        let [a, b, n] = ["a", "b", "n"].map(|name| field("operands", name));
+        let tmp = field("scalars", "tmp");
+        let assignments = vec![
+            assign(tmp.clone(), sum(a, b)),
+            assign(field("narrow", "sum"), sum(tmp.clone(), n)),
+            assign(field("narrow", "difference"), tmp),
+        ];
+        assert_eq!(run(assignments, [1, 2, 3]), [6, 3]);
+    }
+
+    /// `sum = (a + b) & 0xf; difference = a + b`: the first sum is cut where it is, and is not the result of the second.
+    #[test]
+    fn a_result_that_is_cut_is_not_found_again() {
+        let whole = || {
+            let [a, b] = ["a", "b"].map(|name| field("operands", name));
+            sum(a, b)
+        };
+        let low = json!({"type": "hexstr", "value": "0xf"});
+        let cut =
+            json!({"type": "expression", "value": {"op": "&", "left": whole(), "right": low}});
+        let assignments = vec![
+            assign(field("narrow", "sum"), cut),
+            assign(field("narrow", "difference"), whole()),
+        ];
+        assert_eq!(run(assignments, [9, 9, 0]), [2, 18]);
     }
 }

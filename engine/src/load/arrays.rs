@@ -47,6 +47,7 @@ pub(super) fn state(
         let id = array_id("counter", &counter.name, size, &p4info.counters)?;
         let size = cells.take("counter", &counter.name, size, 1)?;
         let (name, cells) = (counter.name.clone(), vec![CounterCell::default(); size]);
+        let cells = cells.into();
         counters.push(Counter { id, name, cells });
     }
     let mut meters = Vec::new();
@@ -68,6 +69,9 @@ pub(super) fn state(
         let signed = p4info.registers.get(name).is_some_and(|found| found.signed);
         let words = u64::from(width.div_ceil(64).max(1));
         let size = cells.take("register", name, register.size, words)?;
+        // A slot's first byte is a number of 32 bits.
+        let (what, at) = ("size in bytes", format!("register {name}"));
+        LoadError::check(what, size as u64 * words * 8, u32::MAX.into(), &at)?;
         registers.push(Register::new(id, name.clone(), size, width, signed));
     }
     Ok(State {

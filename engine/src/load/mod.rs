@@ -96,6 +96,7 @@ impl Engine {
             tables: &tables,
             actions: &actions,
             registers: &state.registers,
+            counters: &state.counters,
             parser: &parser,
             deparser: &deparser,
             checksums: &checksums,

@@ -89,3 +89,48 @@ impl State {
         transitions.chain([self.default])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A parser whose states go on to these.
+    fn parser(nexts: &[&[Option<usize>]]) -> Parser {
+        let value = || Case::Value {
+            value: vec![],
+            mask: vec![],
+        };
+        let state = |nexts: &&[Option<usize>]| State {
+            block: 0,
+            key: vec![],
+            transitions: (nexts[1..].iter())
+                .map(|next| Transition {
+                    case: value(),
+                    next: *next,
+                })
+                .collect(),
+            default: nexts[0],
+        };
+        Parser {
+            states: nexts.iter().map(state).collect(),
+            start: Some(0),
+            errors: Errors {
+                no_error: 0,
+                packet_too_short: 1,
+                stack_out_of_bounds: 2,
+                header_too_short: 3,
+                parser_invalid_argument: 4,
+            },
+        }
+    }
+
+    #[test]
+    fn a_parser_is_short_without_loops_and_within_the_limit() {
+        let chain: &[&[_]] = &[&[Some(1), Some(2)], &[Some(2), None], &[None]];
+        assert!(parser(chain).is_short(3));
+        assert!(!parser(chain).is_short(2));
+        assert!(parser(&[&[Some(2)], &[None], &[Some(1)]]).is_short(3));
+        assert!(!parser(&[&[Some(1)], &[None, Some(1)]]).is_short(256));
+        assert!(!parser(&[&[Some(1)], &[Some(2)], &[None, Some(0)]]).is_short(256));
+    }
+}

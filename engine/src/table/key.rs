@@ -68,28 +68,26 @@ pub(crate) struct KeyField {
 pub(crate) struct Key {
     pub fields: Vec<KeyField>,
     /// Sources of the key's words.
-    parts: Vec<Part>,
+    pub parts: Vec<Part>,
     words: usize,
 }
 
 /// A word of a packet's key.
 #[derive(Debug)]
-struct Part {
+pub(crate) struct Part {
     /// At most 64 bits, unsigned.
-    slot: Slot,
+    pub slot: Slot,
     /// The header whose invalidity makes the word zero.
-    header: Option<u32>,
-    mask: u64,
+    pub header: Option<usize>,
+    pub mask: u64,
 }
 
 impl Part {
-    #[inline(always)]
     fn load(&self, phv: &Phv) -> u64 {
-        let invalid = |header: u32| !phv.is_valid(header as usize);
-        if self.header.is_some_and(invalid) {
-            return 0;
+        match self.header {
+            Some(header) if !phv.is_valid(header) => 0,
+            _ => self.slot.load_word(&phv.bytes) & self.mask,
         }
-        self.slot.load_word(&phv.bytes) & self.mask
     }
 }
 
@@ -133,30 +131,14 @@ impl Key {
     }
 
     /// The key of a packet.
-    #[inline(always)]
     pub fn build(&self, phv: &Phv, key: &mut Vec<u64>) {
         key.clear();
         key.extend(self.parts.iter().map(|part| part.load(phv)));
     }
 
-    /// The key of a packet if it has at most [`SHORT`] words, filled up with zeros.
-    #[inline(always)]
-    pub fn short(&self, phv: &Phv) -> Option<[u64; SHORT]> {
-        let mut words = [0; SHORT];
-        for (word, part) in words
-            .get_mut(..self.parts.len())?
-            .iter_mut()
-            .zip(&self.parts)
-        {
-            *word = part.load(phv);
-        }
-        Some(words)
-    }
-
-    /// The words of a short key.
-    #[inline(always)]
-    pub fn cut<'a>(&self, key: &'a [u64; SHORT]) -> &'a [u64] {
-        &key[..self.parts.len()]
+    /// True if code computes the key before a lookup.
+    pub fn is_short(&self) -> bool {
+        self.parts.len() <= SHORT
     }
 
     /// Encodes what the control plane writes, and gives it back in canonical form.
@@ -252,7 +234,7 @@ impl KeyField {
             let width = (self.slot.width - low).min(64);
             Part {
                 slot: self.slot.part(low, width),
-                header: self.header.map(|header| header as u32),
+                header: self.header,
                 mask: self.mask.as_ref().map_or(u64::MAX, |mask| mask[word]),
             }
         })

@@ -241,6 +241,32 @@ mod tests {
     }
 
     #[test]
+    fn full_and_shorter_prefixes_are_apart_for_each_value_of_an_exact_field() {
+        let key = |exact: u64, value: u64, prefix_len: u32| EntryKey {
+            value: [exact, value].into(),
+            mask: [u64::MAX, 0xff << (8 - prefix_len) & 0xff].into(),
+            ranges: vec![],
+            prefix_len,
+            priority: 0,
+        };
+        let mut lpm = Matcher::lpm(2, 1, 8);
+        let (full, short, other) = (key(1, 0xab, 8), key(1, 0xa0, 4), key(2, 0xab, 8));
+        for (entry, key) in [&full, &short, &other].into_iter().enumerate() {
+            lpm.insert(key, entry as u32);
+            assert_eq!(lpm.find(key), Some(entry as u32));
+        }
+        let hits = |lpm: &Matcher| {
+            [[1, 0xab], [1, 0xac], [2, 0xab], [2, 0xac]]
+                .map(|key: [u64; 2]| lpm.lookup(&key, &mut Vec::new()))
+        };
+        assert_eq!(hits(&lpm), [Some(0), Some(1), Some(2), None]);
+        lpm.remove(&full);
+        assert_eq!(hits(&lpm), [Some(1), Some(1), Some(2), None]);
+        lpm.remove(&short);
+        assert_eq!(hits(&lpm), [None, None, Some(2), None]);
+    }
+
+    #[test]
     fn ranges_are_checked_over_several_words() {
         let mut range = key(0, 0, 1);
         (range.value, range.mask) = ([0, 0].into(), [0, 0].into());

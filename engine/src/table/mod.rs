@@ -20,10 +20,11 @@ pub use entry::{
     WeightedCall,
 };
 pub use key::MatchKind;
-pub(super) use key::{Key, KeyField, Owner};
+pub(super) use key::{Key, KeyField, Owner, Part};
 pub use signature::ActionScope;
 pub(super) use signature::{Signature, TableParam};
 pub(super) use undo::{SavedDefault, SavedEntry};
+use words::SHORT;
 pub use write::TableMut;
 
 use super::action::Machine;
@@ -230,11 +231,15 @@ impl Table {
         machine: &mut Machine,
     ) -> Found<'a> {
         let (key, state) = (&self.declared.key, &mut *machine.state);
-        let hit = match (&self.matcher, key.short(machine.phv)) {
-            (Matcher::Keyless, _) => None,
-            (Matcher::Exact(exact), Some(key)) => exact.get_short(&key).copied(),
-            (matcher, Some(short)) => matcher.lookup(key.cut(&short), &mut state.masked),
-            (matcher, None) => {
+        let word = |at: usize| machine.phv.word((at * size_of::<u64>()) as u16);
+        let hit = match &self.matcher {
+            Matcher::Keyless => None,
+            Matcher::Exact(exact) if key.is_short() => exact.get_short(word).copied(),
+            matcher if key.is_short() => {
+                let words: [u64; SHORT] = std::array::from_fn(word);
+                matcher.lookup(&words[..key.parts.len()], &mut state.masked)
+            }
+            matcher => {
                 key.build(machine.phv, &mut state.key);
                 matcher.lookup(&state.key, &mut state.masked)
             }
@@ -278,6 +283,12 @@ impl Table {
             next,
             color,
         }
+    }
+
+    /// Returns the sources of the key's words, if code computes them before a lookup.
+    pub(super) fn key_parts(&self) -> &[Part] {
+        let key = &self.declared.key;
+        if key.is_short() { &key.parts } else { &[] }
     }
 
     /// Returns the table's only action, if it has one: p4c adds a table without a key, which P4Info does not have, for each

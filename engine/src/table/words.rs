@@ -8,7 +8,7 @@ use rustc_hash::FxBuildHasher;
 type Map<K, V> = HashMap<K, V, FxBuildHasher>;
 
 /// Words of the longest key that is stored inline.
-pub(super) const SHORT: usize = 8;
+pub(crate) const SHORT: usize = 8;
 
 /// A hash table whose keys all have the same number of words.
 #[derive(Debug, Default)]
@@ -87,18 +87,18 @@ impl<V> WordMap<V> {
         with_map!(self, key.iter().copied(), |map, key| map.get(key), None)
     }
 
-    /// Returns the value of a key that is filled up with zeros.
+    /// Returns the value of a key that is filled up with zeros, by its words.
     #[inline(always)]
-    pub fn get_short(&self, key: &[u64; SHORT]) -> Option<&V> {
-        fn first<const N: usize>(key: &[u64; SHORT]) -> Short<N> {
-            Short(*key.first_chunk().expect("no more than a short key has"))
+    pub fn get_short(&self, word: impl Fn(usize) -> u64) -> Option<&V> {
+        fn first<const N: usize>(word: impl Fn(usize) -> u64) -> Short<N> {
+            Short(std::array::from_fn(word))
         }
         match self {
             WordMap::Empty => None,
-            WordMap::One(map) => map.get(&first(key)),
-            WordMap::Two(map) => map.get(&first(key)),
-            WordMap::Four(map) => map.get(&first(key)),
-            WordMap::Eight(map) => map.get(&first(key)),
+            WordMap::One(map) => map.get(&first(word)),
+            WordMap::Two(map) => map.get(&first(word)),
+            WordMap::Four(map) => map.get(&first(word)),
+            WordMap::Eight(map) => map.get(&first(word)),
             WordMap::Long(_) => unreachable!("the table's keys are longer"),
         }
     }

@@ -73,6 +73,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![cfg_attr(
+    not(all(target_arch = "x86_64", target_os = "linux")),
+    allow(dead_code, reason = "machine code uses more")
+)]
+
 mod action;
 mod bits;
 mod checksum;

@@ -339,10 +339,6 @@ pub(super) struct Starts {
 
 /// The arrays and checksums that machine code has built in.
 #[derive(Clone, Copy)]
-#[cfg_attr(
-    not(all(target_arch = "x86_64", target_os = "linux")),
-    expect(dead_code, reason = "there is no machine code")
-)]
 struct Arrays<'a> {
     registers: &'a [Register],
     counters: &'a [Counter],

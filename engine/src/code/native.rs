@@ -1,7 +1,8 @@
 //! x86-64 machine code for operations on words and fields.
 //!
 //! [`Native::run`] executes operations until it meets one that needs more of the machine, which [`Code::run`] interprets. Each
-//! operation has its own machine code, and its result is in memory when the next one starts, so that execution may enter anywhere.
+//! operation has its own machine code, and its result is in memory when the next one starts. A result is also used from the register
+//! if nothing jumps to the next operation and the interpreter cannot have executed the one before.
 //!
 //! The code accesses words and fields of headers at constant offsets within [`NEAR`] bytes, and arguments within as many bytes as
 //! [`Native::run`] checks. It compares indices of cells and positions in the frame with their limits. So no packet leads outside.
@@ -31,8 +32,9 @@ pub(super) struct Native {
     starts: Vec<u32>,
     /// Bytes of arguments that the code may read.
     args: usize,
-    /// The numbers of registers and counters.
-    arrays: [usize; 2],
+    /// The number of registers.
+    registers: usize,
+    counters: usize,
 }
 
 /// What code accesses beside words and arguments.
@@ -89,14 +91,17 @@ impl Native {
             memory: Memory::new(&assembler.code)?,
             starts: assembler.starts,
             args: assembler.args,
-            arrays: [arrays.registers.len(), arrays.counters.len()],
+            registers: arrays.registers.len(),
+            counters: arrays.counters.len(),
         })
     }
 
     /// Describes a packet and the program's state, to which nothing may be added while the context is in use.
     pub fn context(&self, machine: &mut Machine) -> Context {
         let state = &mut *machine.state;
-        assert_eq!([state.registers.len(), state.counters.len()], self.arrays);
+        // One after the other: together, they are compared as one wide number, which waits until both are in memory.
+        assert_eq!(state.registers.len(), self.registers);
+        assert_eq!(state.counters.len(), self.counters);
         Context {
             registers: state.registers.as_mut_ptr(),
             counters: state.counters.as_mut_ptr(),
@@ -471,6 +476,8 @@ impl Assembler {
         self.shift(SHL, RAX, skip);
         self.shift(SHR, RAX, 64 - width);
         self.result(to);
+        // The next operation may start behind the interpreter.
+        self.held = None;
         Some(())
     }
 
@@ -833,6 +840,16 @@ mod tests {
 
     /// Runs operations, the last of which leaves the machine code.
     fn run(ops: Vec<Op>, words: &mut [u8; NEAR], frame: &[u8], parsed: &mut usize) -> Address {
+        run_from(0, ops, words, frame, parsed)
+    }
+
+    fn run_from(
+        from: Address,
+        ops: Vec<Op>,
+        words: &mut [u8; NEAR],
+        frame: &[u8],
+        parsed: &mut usize,
+    ) -> Address {
         let code = Code {
             ops,
             ..Code::default()
@@ -846,7 +863,7 @@ mod tests {
             parsed: 0,
             length: 0,
         };
-        native.run(0, words, &[], parsed, &mut context)
+        native.run(from, words, &[], parsed, &mut context)
     }
 
     fn memory(content: &[u8]) -> Box<[u8; NEAR]> {
@@ -962,12 +979,13 @@ mod tests {
             let start = start.min(frame.len());
             let (mut words, mut parsed) = (memory(&[]), start);
             let op = word::Op::Ahead(ahead.0, ahead.1);
-            let ops = vec![
+            let ops = || vec![
                 Op::Find(TO, Box::new(op)),
+                Op::AndConst(A, TO, u64::MAX),
                 Op::Extract { base: 100, valid: 99, bytes },
                 Op::End,
             ];
-            let mut end = run(ops, &mut words, &frame, &mut parsed);
+            let mut end = run(ops(), &mut words, &frame, &mut parsed);
             let bits = |bit: usize| u64::from(frame[start + bit / 8] >> (7 - bit % 8) & 1);
             if start + ahead.0 as usize / 8 + 8 <= frame.len() {
                 let range = ahead.0 as usize..ahead.0 as usize + usize::from(ahead.1);
@@ -975,16 +993,18 @@ mod tests {
                 prop_assert_eq!(word_at(&words, TO), expected);
             } else {
                 prop_assert_eq!(end, 0);
-                let ops = vec![Op::Extract { base: 100, valid: 99, bytes }, Op::End];
-                end = run(ops, &mut words, &frame, &mut parsed) + 1;
+                // The interpreter finds the bits.
+                set_word_at(&mut words, TO, 7);
+                end = run_from(1, ops(), &mut words, &frame, &mut parsed);
             }
+            prop_assert_eq!(word_at(&words, A), word_at(&words, TO));
             let behind = start + usize::from(bytes);
             if behind <= frame.len() {
-                prop_assert_eq!((end, parsed, words[99]), (2, behind, 1));
+                prop_assert_eq!((end, parsed, words[99]), (3, behind, 1));
                 prop_assert_eq!(&words[100..100 + usize::from(bytes)], &frame[start..behind]);
                 prop_assert_eq!(words[100 + usize::from(bytes)], 0);
             } else {
-                prop_assert_eq!((end, parsed, words[99]), (1, start, 0));
+                prop_assert_eq!((end, parsed, words[99]), (2, start, 0));
             }
         }
     }

@@ -36,9 +36,9 @@ pub(crate) struct Chosen<'a> {
 impl Fingerprint {
     /// The settings of `config`, and what the user chose of those that rank 0 may decide.
     pub(crate) fn new(config: &Config, chosen: &Chosen<'_>) -> Self {
-        let coding = match config.coding {
-            Coding::Identity => "none".to_owned(),
-            Coding::Hadamard { log2_block } => format!("Hadamard in blocks of 2^{log2_block}"),
+        let (coding, block) = match config.coding {
+            Coding::Identity => ("none", "none".to_owned()),
+            Coding::Hadamard { log2_block } => ("Hadamard", format!("2^{log2_block}")),
         };
         let recycling = match config.recycling {
             None => "off".to_owned(),
@@ -57,7 +57,8 @@ impl Fingerprint {
             ("protocol", format!("{VERSION}.{RENDEZVOUS_VERSION}")),
             (RANKS, config.ranks.to_string()),
             ("element", config.element.name().to_owned()),
-            ("coding", coding),
+            ("coding", coding.to_owned()),
+            ("block size", block),
             ("recycling", recycling),
             ("estimator", config.estimation.name().to_owned()),
             ("timeouts", config.timeouts.name().to_owned()),
@@ -95,7 +96,8 @@ impl Fingerprint {
         let Self(has) = other;
         let mut names: Vec<&String> = expected.keys().chain(has.keys()).collect();
         // A difference of versions explains all others.
-        names.sort_by_key(|name| *name != "protocol");
+        // Without coding there are no blocks.
+        names.sort_by_key(|name| (*name != "protocol", *name == "block size"));
         for name in names {
             let (mine, theirs) = (expected.get(name), has.get(name));
             let is_open = theirs.is_none() && [SEED, SLOT, RUN].contains(&&name[..]);
@@ -167,7 +169,16 @@ mod tests {
         };
         assert!(with(|c| c.ranks = 3).contains("number of ranks 3, rank 0 has 4"));
         assert!(with(|c| c.element = Element::Bf16).contains("element bf16, rank 0 has f32"));
-        assert!(with(|c| c.coding = Coding::Identity).contains("coding none"));
+        let uncoded = with(|c| c.coding = Coding::Identity);
+        assert!(
+            uncoded.contains("coding none, rank 0 has Hadamard"),
+            "{uncoded}"
+        );
+        let blocks = with(|c| c.coding = Coding::Hadamard { log2_block: 10 });
+        assert!(
+            blocks.contains("block size 2^10, rank 0 has 2^12"),
+            "{blocks}"
+        );
         let recycles = with(|c| c.recycling = Some(Recycling { keep: 5 }));
         assert!(recycles.contains("recycling for 5 steps, rank 0 has off"));
         // An earlier version, of another coding: the version is the reason.

@@ -70,8 +70,8 @@ impl Condition {
         }
     }
 
-    /// Records that a host's port was seen up or down.
-    pub fn see_host(&mut self, port: SwitchPort, is_up: bool) {
+    /// Records that a host's port was seen up or down. Returns true if the observation is new.
+    pub fn see_host(&mut self, port: SwitchPort, is_up: bool) -> bool {
         let (has_changed, state) = match is_up {
             true => (self.hosts_down.remove(&port), State::Up),
             false => (self.hosts_down.insert(port), State::Down),
@@ -80,6 +80,7 @@ impl Condition {
             let part = Element::Port(port);
             self.news.push(News { part, state });
         }
+        has_changed
     }
 
     /// True if a host's port is down.

@@ -374,8 +374,9 @@ impl Controller {
 
     /// Records that a host's port was seen up or down.
     pub(super) fn see_host(&self, port: SwitchPort, is_up: bool) {
-        self.condition().see_host(port, is_up);
-        self.fabric_changed.send_replace(());
+        if self.condition().see_host(port, is_up) {
+            self.fabric_changed.send_replace(());
+        }
     }
 
     /// Records that an element loses the packets sent into it.

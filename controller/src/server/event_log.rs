@@ -1,5 +1,5 @@
 //! The recent events of jobs, switches and other elements, for `ultima events`. The leader keeps them in memory, and
-//! stores the latest ones now and then, for the next leader.
+//! stores the latest ones every few seconds, for the next leader.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -51,6 +51,11 @@ impl EventLog {
             let events = log.events.range(first..).cloned().collect();
             api::ListEventsResponse { events }.encode_to_vec()
         })
+    }
+
+    /// Has [`to_store`](Self::to_store) return the events again: the store has not applied them.
+    pub fn store_again(&self) {
+        lock(&self.0).is_new = true;
     }
 
     /// Adds an event of an object such as `job/train`.
@@ -148,6 +153,9 @@ mod tests {
             );
         }
         let stored = log.to_store().expect("new events");
+        assert_eq!(log.to_store(), None);
+        log.store_again();
+        assert_eq!(log.to_store().as_ref(), Some(&stored));
         assert_eq!(log.to_store(), None);
         let restored = EventLog::restored(&stored);
         assert_eq!(restored.of(""), log.of("")[10..]);

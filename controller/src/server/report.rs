@@ -160,14 +160,26 @@ pub fn reason_of(kind: Kind) -> &'static str {
     }
 }
 
-/// Stores new events, many at once, while the controller leads. What happens just before it ends is lost.
+/// Stores new events, many at once, while the controller leads. The events of its last seconds are lost.
 pub async fn keep_events(controller: Arc<Controller>) {
+    let mut has_failed = false;
     loop {
         sleep(controller.timers.events).await;
-        if let Some(events) = controller.log.to_store()
-            && let Err(error) = controller.journal.write(Change::Events(events)).await
-        {
-            tracing::debug!(%error, "cannot store the recent events");
+        let Some(events) = controller.log.to_store() else {
+            continue;
+        };
+        let written = controller.journal.write(Change::Events(events)).await;
+        // A controller that does not lead any more stores nothing.
+        if controller.open().is_err() {
+            return;
         }
+        if let Err(error) = &written {
+            controller.log.store_again();
+            // Once: a full disk must not fill the log, too.
+            if !has_failed {
+                tracing::warn!(%error, "cannot store recent events; retrying");
+            }
+        }
+        has_failed = written.is_err();
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::sleep;
 use ultima_api::v1::MembershipEvent;
 use ultima_api::v1::membership_event::Kind;
-use ultima_planner::fabric::Element;
+use ultima_planner::fabric::{Element, SwitchPort};
 use ultima_planner::job::{Job, JobId, Rank};
 
 use super::condition::{News, State};
@@ -120,6 +120,8 @@ pub fn record_health(controller: &Controller, news: Vec<News>) {
         };
         let object = object_of(controller, part);
         let peer = at.and_then(|at| match fabric.trunk_at(at) {
+            // The link is still down if its other port is.
+            Some(_) if state == State::Up && is_far_port_down(controller, at) => None,
             Some(trunk) => Some(object_of(controller, Element::Trunk(trunk))),
             None => {
                 let host = fabric.hosts().iter().find(|host| host.attached == at)?;
@@ -131,6 +133,12 @@ pub fn record_health(controller: &Controller, news: Vec<News>) {
         }
         controller.log.add(object, reason, "");
     }
+}
+
+/// True if the port at the other end of a port's link is down.
+fn is_far_port_down(controller: &Controller, at: SwitchPort) -> bool {
+    let far = controller.fabric.across(at).map(Element::Port);
+    far.is_some_and(|far| controller.condition().is_lost(far))
 }
 
 /// The object of an element's events.

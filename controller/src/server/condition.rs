@@ -22,16 +22,16 @@ pub struct Condition {
     lossy: BTreeSet<Element>,
     /// Host ports that are down. No path avoids them.
     hosts_down: BTreeSet<SwitchPort>,
-    /// Elements that went down, or came back, since [`news`](Self::news).
-    news: Vec<News>,
+    /// The changes since the last call of [`take_changes`](Self::take_changes).
+    changes: Vec<StateChange>,
 }
 
 /// A change of an element's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct StateChange {
     /// The element.
-    pub part: Element,
-    /// Its state by now.
+    pub element: Element,
+    /// Its new state.
     pub state: State,
 }
 
@@ -66,7 +66,7 @@ impl Condition {
             lost: Health::default(),
             lossy: BTreeSet::new(),
             hosts_down: BTreeSet::new(),
-            news: Vec::new(),
+            changes: Vec::new(),
         }
     }
 
@@ -77,8 +77,8 @@ impl Condition {
             false => (self.hosts_down.insert(port), State::Down),
         };
         if has_changed {
-            let part = Element::Port(port);
-            self.news.push(News { part, state });
+            let element = Element::Port(port);
+            self.changes.push(StateChange { element, state });
         }
         has_changed
     }
@@ -89,8 +89,8 @@ impl Condition {
     }
 
     /// The changes since the last call.
-    pub fn news(&mut self) -> Vec<News> {
-        std::mem::take(&mut self.news)
+    pub fn take_changes(&mut self) -> Vec<StateChange> {
+        std::mem::take(&mut self.changes)
     }
 
     /// Records that an element was seen up or down. Returns true if the observation is new, or if
@@ -137,8 +137,8 @@ impl Condition {
                 false => (self.lost.mend(*part), State::Up),
             };
             if is_new {
-                let part = *part;
-                self.news.push(News { part, state });
+                let element = *part;
+                self.changes.push(StateChange { element, state });
             }
             has_changed |= is_new;
         }
@@ -268,9 +268,10 @@ mod tests {
         assert_eq!(of(&condition), "s1 back, not trusted yet");
         condition.mark_lossy(part, now);
         assert_eq!(of(&condition), "s1 loses packets");
-        let states: Vec<State> = condition.news().iter().map(|it| it.state).collect();
+        let changes = condition.take_changes();
+        let states: Vec<State> = changes.iter().map(|it| it.state).collect();
         assert_eq!(states, [State::Down]);
-        assert_eq!(condition.news(), []);
+        assert_eq!(condition.take_changes(), []);
         condition.see(part, true, now);
         assert_eq!(of(&condition), "s1 back, not trusted yet");
         // A name that is not in the fabric any more is remembered until it is forgotten.

@@ -165,12 +165,12 @@ impl Controller {
 
     /// True if the routes do not match the health of the fabric.
     fn must_reroute(&self) -> bool {
-        let (health, news) = {
+        let (health, changes) = {
             let mut condition = self.condition();
             condition.pass(Instant::now());
-            (condition.health(), condition.news())
+            (condition.health(), condition.take_changes())
         };
-        record_health(self, news);
+        record_health(self, changes);
         *self.routes().health() != health
     }
 

@@ -8,7 +8,7 @@ use ultima_api::v1::membership_event::Kind;
 use ultima_planner::fabric::{Element, SwitchPort};
 use ultima_planner::job::{Job, JobId, Rank};
 
-use super::condition::{News, State};
+use super::condition::{State, StateChange};
 use super::controller::Controller;
 use super::switch::ManagedSwitch;
 use crate::store::Change;
@@ -105,10 +105,10 @@ pub fn record_drain(controller: &Controller, part: Element, drained: bool) {
 
 /// Records that elements went down or came back: a port also as its link or host. A switch has [events of its
 /// own](record_switch).
-pub fn record_health(controller: &Controller, news: Vec<News>) {
+pub fn record_health(controller: &Controller, changes: Vec<StateChange>) {
     let fabric = &controller.fabric;
-    for News { part, state } in news {
-        let at = match part {
+    for StateChange { element, state } in changes {
+        let at = match element {
             Element::Switch(_) | Element::Transit(_) => continue,
             Element::Port(at) => Some(at),
             Element::Trunk(_) => None,
@@ -118,7 +118,7 @@ pub fn record_health(controller: &Controller, news: Vec<News>) {
             State::Down => "Down",
             State::Lossy => "LosesPackets",
         };
-        let object = object_of(controller, part);
+        let object = object_of(controller, element);
         let peer = at.and_then(|at| match fabric.trunk_at(at) {
             // The link is still down if its other port is.
             Some(_) if state == State::Up && is_far_port_down(controller, at) => None,

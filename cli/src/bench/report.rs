@@ -497,12 +497,14 @@ impl Report {
         targets
     }
 
-    /// Gloo's time to the target accuracy divided by Ultima's: the median of seeds, the lowest and the highest.
+    /// Gloo's time to the target accuracy divided by Ultima's: the median of seeds, the lowest and the highest. The ratio is 0 if
+    /// only Gloo reaches the target.
     fn time_to_target(&self, tail: f64) -> Option<Interval> {
-        let seconds = |training: &Training, method| training.of(method)?.seconds_to_target;
         let trainings = self.trainings.iter().filter(|it| it.tail == tail);
         let ratios = trainings.filter_map(|it| {
-            Some(seconds(it, Method::GlooRing)? / seconds(it, Method::UltimaMulticast)?)
+            let ultima = it.of(Method::UltimaMulticast)?.seconds_to_target;
+            let gloo = it.of(Method::GlooRing)?.seconds_to_target?;
+            Some(ultima.map_or(0.0, |ultima| gloo / ultima))
         });
         let mut ratios: Vec<f64> = ratios.collect();
         ratios.sort_by(f64::total_cmp);

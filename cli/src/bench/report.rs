@@ -739,3 +739,24 @@ pub fn write(report: &Report, out: &Path) -> Result<()> {
     output::write_whole(out, "index.html", &page)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_tests_in_a_row_reach_the_target_on_average() {
+        let mut trained = Trained::new(Method::UltimaMulticast);
+        for accuracy in [0.95, 0.8, 0.9] {
+            trained.measured.seconds.push(1.0);
+            trained.tested(accuracy);
+            assert_eq!(trained.seconds_to_target, None);
+        }
+        for accuracy in [0.95, 0.88, 0.99] {
+            trained.measured.seconds.push(1.0);
+            trained.tested(accuracy);
+        }
+        // 0.8, 0.9 and 0.95 are too low on average; 0.9, 0.95 and 0.88 are not.
+        assert_eq!(trained.seconds_to_target, Some(5.0));
+    }
+}

@@ -29,7 +29,8 @@ pub enum ClientError {
         address: String,
         /// The reason.
         reason: String,
-        /// True if only one side uses TLS, or one does not accept the other's certificate.
+        /// True if the other side does not speak the same protocol: only one side uses TLS, one does not accept the other's
+        /// certificate, or it is another server.
         is_handshake: bool,
     },
     /// None of several controllers answers.

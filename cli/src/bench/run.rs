@@ -521,7 +521,7 @@ async fn train(
     let ultima = Method::UltimaMulticast;
     if plan.methods.contains(&ultima) {
         join(bed, training.deadline > 0.0, workers).await?;
-        if training.deadline > 0.0 && deadline_s.is_none() {
+        if training.deadline > 0.0 {
             model(ultima, training, digits, workers).await?;
             bed.set(training.links.without_traffic()).await?;
             let request = json!({ "do": "train", "method": ultima.name(), "count": USUAL });
@@ -532,10 +532,8 @@ async fn train(
                 !usual.is_empty(),
                 "internal error: a training without steps"
             );
-            *deadline_s = Some(training.deadline * p50(&mut usual));
-        }
-        if let Some(deadline) = *deadline_s {
-            set_deadline(workers, ultima, deadline).await?;
+            let deadline = deadline_s.get_or_insert(training.deadline * p50(&mut usual));
+            set_deadline(workers, ultima, *deadline).await?;
         }
     }
     for method in plan.methods.iter().copied().filter(|it| it.trains()) {

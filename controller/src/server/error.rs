@@ -315,7 +315,7 @@ pub enum JobRequestError {
     NotReady {
         /// The job's name.
         name: String,
-        /// The switches that do not have it, and why.
+        /// The switches that do not have it, and why; or that another epoch is being committed.
         missing: String,
     },
     /// A rank that a member left is not given out again yet.

@@ -37,7 +37,7 @@ const EVENTS: usize = 16;
 const CALLS: u32 = 16;
 /// How long a rank lets other threads run before it sleeps: often those of the ranks that it waits for. To sleep and to be woken
 /// takes a core as long as the copies of several packets.
-const YIELD: Duration = Duration::from_micros(30);
+pub(super) const YIELD: Duration = Duration::from_micros(30);
 /// UDP batches of a source that are handled before its queue.
 const OLDER: usize = 64;
 

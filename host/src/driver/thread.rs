@@ -24,6 +24,7 @@ use crate::time::Time;
 use crate::trace::Sink;
 use crate::values::Values;
 
+use super::colocated::YIELD;
 use super::{Link, LinkCounters, LinkError};
 
 /// A command from the caller.
@@ -389,11 +390,12 @@ impl<L: Link> DataThread<L> {
     /// Sleeps until there is something to do, at most until `stop_at`.
     fn wait(&mut self, blocked: bool, stop_at: Option<Time>) -> Result<(), LinkError> {
         let timer = self.core.poll_timeout();
-        // Only while an operation is in progress.
-        if !self.link.sleep(timer.is_some()) {
+        let transmit = self.core.poll_transmit_at().filter(|_| !blocked);
+        // Only while an operation is in progress, and if no packet is to leave before.
+        let soon = timer.is_some() && transmit.is_none_or(|at| at.since(self.now()) > YIELD);
+        if !self.link.sleep(soon) {
             return Ok(());
         }
-        let transmit = self.core.poll_transmit_at().filter(|_| !blocked);
         let timeout = timer
             .into_iter()
             .chain(transmit)

@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 /// Grace period before an element counts as down. Restarting a switch's process takes longer;
-/// reconnecting does not. Shorter than most deadlines of operations: the next one uses the new paths.
+/// reconnecting at the first attempt does not. Shorter than most deadlines of operations: the next one uses the new paths.
 pub const GRACE: Duration = Duration::from_millis(50);
 /// Hold time after the first failure.
 pub const HOLD_FIRST: Duration = Duration::from_secs(1);

@@ -322,7 +322,7 @@ pub(super) struct Code {
     end: Address,
     /// Where the program's nodes and primitives start, in ascending order.
     sites: Vec<(Address, Site)>,
-    /// `None` where the system has no such code: then all operations are interpreted.
+    /// `None` where the system has no such code, or for too long a program: then all operations are interpreted.
     native: Option<Native>,
 }
 

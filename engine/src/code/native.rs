@@ -51,7 +51,7 @@ pub(super) struct Context {
 }
 
 impl Native {
-    /// Compiles operations; `None` if the system permits no new machine code.
+    /// Compiles operations; `None` if the system permits no new machine code, or for more than [`MAX_CODE`] bytes.
     pub fn new(code: &Code, arrays: Arrays) -> Option<Native> {
         if !slices_are_pointers_and_lengths() {
             return None;
@@ -76,6 +76,9 @@ impl Native {
             assembler.address = address as Address;
             if assembler.compile(op, arrays).is_none() {
                 assembler.leave();
+            }
+            if assembler.code.len() > MAX_CODE {
+                return None;
             }
         }
         // What no packet reaches may jump to the end of the code.
@@ -239,6 +242,9 @@ fn condition(how: Comparison) -> u8 {
         Comparison::GreaterOrEqual => NOT_BELOW,
     }
 }
+
+/// The most bytes of machine code: jumps reach 2 GiB, and an action that many nodes call has its code at each of them.
+const MAX_CODE: usize = 1 << 26;
 
 /// The longest header that is copied piece by piece.
 const MAX_COPY: u16 = 256;
@@ -877,6 +883,26 @@ mod tests {
             Some(Place::Wire(wire)) => wire,
             place => panic!("{place:?}"),
         }
+    }
+
+    #[test]
+    fn operations_with_too_much_machine_code_are_interpreted() {
+        let extract = || Op::Extract {
+            base: 100,
+            valid: 99,
+            bytes: MAX_COPY,
+        };
+        let compile = |count| {
+            let ops = std::iter::repeat_with(extract).take(count);
+            let code = Code {
+                ops: ops.chain([Op::End]).collect(),
+                ..Code::default()
+            };
+            Native::new(&code, NO_ARRAYS)
+        };
+        assert!(compile(10).is_some());
+        // The code of an extraction has more bytes than the header.
+        assert!(compile(MAX_CODE / usize::from(MAX_COPY)).is_none());
     }
 
     proptest! {

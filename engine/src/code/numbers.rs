@@ -58,7 +58,7 @@ impl Compiler<'_> {
                 to: compile::Place::Fixed(slot),
                 register,
                 index,
-            } if self.source.registers[*register].width() <= slot.width.min(64) => {
+            } if (1..=slot.width.min(64)).contains(&self.source.registers[*register].width()) => {
                 let Place::Word(to) = slot.place()? else {
                     return None;
                 };
@@ -408,6 +408,7 @@ mod tests {
         let program = include_bytes!("../../../switch/tests/programs/arithmetic.json");
         let mut program: Value = serde_json::from_slice(program).unwrap();
         program["header_types"][0]["fields"] = json!([["tmp", 64, false]]);
+        program["register_arrays"] = json!([{"name": "empty", "id": 0, "size": 1, "bitwidth": 0}]);
         let narrow = program["actions"][0]["primitives"].as_array_mut().unwrap();
         narrow.truncate(1);
         narrow.extend(assignments);
@@ -439,6 +440,20 @@ mod tests {
             assign(field("narrow", "difference"), tmp),
         ];
         assert_eq!(run(assignments, [1, 2, 3]), [6, 3]);
+    }
+
+    /// `tmp = 5; register_read(tmp, empty, 0); sum = tmp`.
+    #[test]
+    fn a_register_cell_without_bits_is_zero() {
+        let number = |value: &str| json!({"type": "hexstr", "value": value});
+        let tmp = field("scalars", "tmp");
+        let register = json!({"type": "register_array", "value": "empty"});
+        let assignments = vec![
+            assign(tmp.clone(), number("0x5")),
+            json!({"op": "register_read", "parameters": [tmp, register, number("0x0")]}),
+            assign(field("narrow", "sum"), tmp),
+        ];
+        assert_eq!(run(assignments, [0; 3]), [0, 0]);
     }
 
     /// `sum = (a + b) & 0xf; difference = a + b`: the first sum is cut where it is, and is not the result of the second.

@@ -377,7 +377,8 @@ impl Compiler<'_> {
                 let called = &self.source.actions[*action];
                 let action = *action;
                 self.site(Site::Call { node, action });
-                if called.params.is_empty() {
+                // A long program may call long actions at many nodes.
+                if called.params.is_empty() && self.ops.len() < MAX_OPERATIONS {
                     self.action(action);
                 } else {
                     self.push(Op::Call(Box::new((action, args.clone()))));

@@ -8,7 +8,11 @@ mod compile;
 mod conditions;
 mod known;
 #[cfg_attr(
-    not(all(target_arch = "x86_64", target_os = "linux")),
+    not(all(
+        target_arch = "x86_64",
+        target_pointer_width = "64",
+        target_os = "linux"
+    )),
     path = "no_native.rs"
 )]
 mod native;

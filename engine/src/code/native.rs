@@ -451,7 +451,7 @@ impl Assembler {
     fn register_cell(&mut self, index: At, register: u32) -> Option<()> {
         let place = register as usize * size_of::<Register>();
         let size = place + offset_of!(Register, words);
-        let place = place + offset_of!(Register, bytes);
+        let place = i32::try_from(place + offset_of!(Register, bytes)).ok()?;
         self.cell(index, offset_of!(Context, registers), size)?;
         self.memory(LOAD, RDX, RDX, place as u32);
         Some(())
@@ -782,6 +782,7 @@ impl Assembler {
                 self.code.extend(small.to_le_bytes());
             }
             Err(_) => {
+                debug_assert_ne!(register, RDX);
                 self.constant(RDX, value);
                 // The same instruction for two registers.
                 self.registers(&[0x48, instruction << 3 | 3], register, RDX);

@@ -13,7 +13,7 @@ use crate::common::wait_until;
 
 use super::stage::{Lab, printed, topology};
 
-/// The operation in progress loses packets, and waits for them until its deadline. Ranks that had ended it lose packets of the
+/// The operation in progress loses packets, and ends when later ones show that. Ranks that had ended it lose packets of the
 /// next one. The deadline is longer than a reroute on any machine, and is not learned.
 #[test]
 fn a_killed_spine_costs_only_the_operation_in_progress() {
@@ -55,8 +55,8 @@ fn a_killed_spine_costs_only_the_operation_in_progress() {
         let operations = report["ranks"][0]["operations"].as_array();
         let operations = operations.expect("operations");
         assert_eq!(operations.len(), 300);
-        // Not those that are incomplete because the machine is busy: they end early.
-        let is_slow = |it: &&Value| it["ms"].as_f64() > Some(1000.0);
+        // Not those that are incomplete because the machine is busy: they end in the usual time, some 20 ms.
+        let is_slow = |it: &&Value| it["ms"].as_f64() > Some(200.0);
         let lost = operations
             .iter()
             .filter(|it| it["whole"] == false)

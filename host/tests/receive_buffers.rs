@@ -16,7 +16,7 @@ use ultima_wire::{Key, UDP_PORT, group_address};
 
 const JOB: u16 = 1;
 const RMEM_MAX: &str = "/proc/sys/net/core/rmem_max";
-/// The user id of `nobody`. The kernel does not let this user exceed the limit.
+/// The user id of `nobody`, a user without privileges: it cannot set a larger buffer than the limit.
 const NOBODY: u32 = 65534;
 /// Each test holds it, because the limit is the machine's.
 static MACHINE: Mutex<()> = Mutex::new(());

@@ -600,7 +600,7 @@ impl Compiler<'_> {
             native: None,
         };
         code.native = Native::new(
-            &code,
+            &mut code,
             Arrays {
                 registers: self.source.registers,
                 counters: self.source.counters,

@@ -138,10 +138,6 @@ impl Compiler<'_> {
 
     pub fn compare_word(&mut self, how: Comparison, at: At, value: u64, to: Label) {
         let to = self.jumps_to(to);
-        self.push(match how {
-            Equal => Op::IfEqual { at, to, value },
-            NotEqual => Op::IfDifferent { at, to, value },
-            how => Op::If { how, at, to, value },
-        });
+        self.push(Op::If { how, at, to, value });
     }
 }

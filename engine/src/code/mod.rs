@@ -153,17 +153,6 @@ enum Op {
     /// Updates a checksum.
     Update(u32),
     Goto(Address),
-    /// Goes on elsewhere if the word is equal to the value.
-    IfEqual {
-        at: At,
-        to: Address,
-        value: u64,
-    },
-    IfDifferent {
-        at: At,
-        to: Address,
-        value: u64,
-    },
     /// Goes on elsewhere if the word compares like this.
     If {
         how: Comparison,
@@ -263,30 +252,11 @@ impl Op {
     }
 
     /// Where it may go on, if that is a position in the code.
-    fn destination(&self) -> Option<Address> {
-        match self {
-            Op::Goto(to)
-            | Op::Jump(to)
-            | Op::If { to, .. }
-            | Op::IfEqual { to, .. }
-            | Op::IfDifferent { to, .. }
-            | Op::IfWords { to, .. }
-            | Op::IfWireEqual { to, .. }
-            | Op::IfWireDifferent { to, .. }
-            | Op::IfMember { to, .. }
-            | Op::IfTest { to, .. } => Some(*to),
-            _ => None,
-        }
-    }
-
-    /// The same, to change it.
     fn target(&mut self) -> Option<&mut Address> {
         match self {
             Op::Goto(to)
             | Op::Jump(to)
             | Op::If { to, .. }
-            | Op::IfEqual { to, .. }
-            | Op::IfDifferent { to, .. }
             | Op::IfWords { to, .. }
             | Op::IfWireEqual { to, .. }
             | Op::IfWireDifferent { to, .. }
@@ -506,8 +476,6 @@ impl Code {
                     }
                 }
                 Op::Goto(to) => next = *to,
-                Op::IfEqual { at, value, to } if word!(at) == *value => next = *to,
-                Op::IfDifferent { at, value, to } if word!(at) != *value => next = *to,
                 Op::If { how, at, value, to } if how.holds_for(word!(at), *value) => next = *to,
                 Op::IfWords { how, a, b, to } if how.holds_for(word!(a), word!(b)) => next = *to,
                 Op::IfWireEqual { wire, value, to } if wire.load(words) == u64::from(*value) => {
@@ -518,9 +486,7 @@ impl Code {
                 {
                     next = *to;
                 }
-                Op::IfEqual { .. }
-                | Op::IfDifferent { .. }
-                | Op::If { .. }
+                Op::If { .. }
                 | Op::IfWords { .. }
                 | Op::IfWireEqual { .. }
                 | Op::IfWireDifferent { .. } => {}

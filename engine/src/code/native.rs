@@ -52,7 +52,7 @@ pub(super) struct Context {
 
 impl Native {
     /// Compiles operations; `None` if the system permits no new machine code, or for more than [`MAX_CODE`] bytes.
-    pub fn new(code: &Code, arrays: Arrays) -> Option<Native> {
+    pub fn new(code: &mut Code, arrays: Arrays) -> Option<Native> {
         if !slices_are_pointers_and_lengths() {
             return None;
         }
@@ -61,7 +61,7 @@ impl Native {
         let starts = [code.starts.parser, code.starts.ingress, code.starts.egress];
         let others = [code.starts.deparser, code.accept, code.end];
         let blocks = code.nodes.iter().chain(&code.actions);
-        let jumps = code.ops.iter().filter_map(Op::destination);
+        let jumps = code.ops.iter_mut().filter_map(Op::target).map(|to| *to);
         let all = starts.into_iter().chain(others).chain(blocks.copied());
         for address in all.chain(jumps) {
             if let Some(entered) = entered.get_mut(address as usize) {
@@ -81,7 +81,7 @@ impl Native {
                 return None;
             }
         }
-        // What no packet reaches may jump to the end of the code.
+        // Unreachable operations may jump to the end of the code.
         let end = assembler.code.len() as u32;
         for (at, to) in assembler.jumps {
             let start = assembler.starts.get(to as usize).copied();
@@ -367,10 +367,6 @@ impl Assembler {
                 self.held = None;
             }
             Op::Goto(to) => self.jump(&[0xe9], *to),
-            Op::IfEqual { at, to, value } => self.if_word(Comparison::Equal, *at, *value, *to),
-            Op::IfDifferent { at, to, value } => {
-                self.if_word(Comparison::NotEqual, *at, *value, *to);
-            }
             Op::If { how, at, to, value } => self.if_word(*how, *at, *value, *to),
             Op::IfWords { how, a, b, to } => {
                 self.with_word(*a, COMPARE, *b);
@@ -652,7 +648,7 @@ impl Assembler {
         }
     }
 
-    /// Loads a word to `RAX` and executes an instruction with another one.
+    /// Loads word `a` to `RAX`, and executes an instruction on `RAX` and word `b`.
     fn with_word(&mut self, a: At, instruction: &[u8], b: At) {
         self.word(RAX, a);
         self.memory(instruction, RAX, WORDS, b.into());
@@ -845,7 +841,7 @@ mod tests {
     const TO: At = 16;
     const FIELDS: usize = 24;
 
-    /// Runs operations, the last of which leaves the machine code.
+    /// Runs operations. The last one ends the machine code. Returns its address.
     fn run(ops: Vec<Op>, words: &mut [u8; NEAR], frame: &[u8], parsed: &mut usize) -> Address {
         run_from(0, ops, words, frame, parsed)
     }
@@ -857,11 +853,11 @@ mod tests {
         frame: &[u8],
         parsed: &mut usize,
     ) -> Address {
-        let code = Code {
+        let mut code = Code {
             ops,
             ..Code::default()
         };
-        let native = Native::new(&code, NO_ARRAYS).expect("machine code");
+        let native = Native::new(&mut code, NO_ARRAYS).expect("machine code");
         let mut context = Context {
             registers: std::ptr::null_mut(),
             counters: std::ptr::null_mut(),
@@ -895,11 +891,11 @@ mod tests {
         };
         let compile = |count| {
             let ops = std::iter::repeat_with(extract).take(count);
-            let code = Code {
+            let mut code = Code {
                 ops: ops.chain([Op::End]).collect(),
                 ..Code::default()
             };
-            Native::new(&code, NO_ARRAYS)
+            Native::new(&mut code, NO_ARRAYS)
         };
         assert!(compile(10).is_some());
         // The code of an extraction has more bytes than the header.

@@ -7,7 +7,7 @@ use super::{Address, Arrays, Code};
 pub(super) enum Native {}
 
 impl Native {
-    pub fn new(_: &Code, _: Arrays) -> Option<Native> {
+    pub fn new(_: &mut Code, _: Arrays) -> Option<Native> {
         None
     }
 

@@ -7,6 +7,8 @@
 //! The code accesses words and fields of headers at constant offsets within [`NEAR`] bytes, and arguments within as many bytes as
 //! [`Native::run`] checks. It compares indices of cells and positions in the frame with their limits. So no packet leads outside.
 
+mod x86;
+
 use std::ffi::c_void;
 use std::mem::offset_of;
 use std::num::NonZeroUsize;
@@ -23,6 +25,7 @@ use super::super::layout::validity;
 use super::super::register::Register;
 use super::super::word::{self, At};
 use super::{Address, Arrays, Code, Op};
+use x86::*;
 
 /// The machine code of a program.
 #[derive(Debug)]
@@ -183,63 +186,6 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: `new` made this mapping, and nothing uses it after this value.
         let _ = unsafe { munmap(self.at, self.bytes.get()) };
-    }
-}
-
-/// A register of the processor, by its number in instructions.
-type Reg = u8;
-/// The result of an operation.
-const RAX: Reg = 0;
-/// Further values of an operation.
-const RCX: Reg = 1;
-const RDX: Reg = 2;
-/// The address of the header vector.
-const WORDS: Reg = 7;
-/// The address of the arguments.
-const ARGS: Reg = 6;
-/// The address of the [`Context`].
-const CONTEXT: Reg = 8;
-
-// Instructions with two operands of 64 bits: a register, and a register or memory.
-const LOAD: &[u8] = &[0x48, 0x8b];
-const STORE: &[u8] = &[0x48, 0x89];
-const ADD: &[u8] = &[0x48, 0x03];
-const OR: &[u8] = &[0x48, 0x0b];
-const AND: &[u8] = &[0x48, 0x23];
-const SUB: &[u8] = &[0x48, 0x2b];
-const XOR: &[u8] = &[0x48, 0x33];
-const COMPARE: &[u8] = &[0x48, 0x3b];
-const MULTIPLY: &[u8] = &[0x48, 0x0f, 0xaf];
-const TEST: &[u8] = &[0x48, 0x85];
-
-// Shifts, and instructions with a constant, by the number that takes a register's place.
-const SHL: u8 = 4;
-const SHR: u8 = 5;
-const SAR: u8 = 7;
-const WITH_OR: u8 = 1;
-const WITH_AND: u8 = 4;
-const WITH_ADD: u8 = 0;
-const WITH_XOR: u8 = 6;
-const WITH_COMPARE: u8 = 7;
-
-// Conditions of jumps, `setcc` and `cmovcc`.
-const BELOW: u8 = 2;
-const NOT_BELOW: u8 = 3;
-const EQUAL: u8 = 4;
-const NOT_EQUAL: u8 = 5;
-const BELOW_OR_EQUAL: u8 = 6;
-const ABOVE: u8 = 7;
-const NEGATIVE: u8 = 8;
-const LESS: u8 = 12;
-
-fn condition(how: Comparison) -> u8 {
-    match how {
-        Comparison::Less => BELOW,
-        Comparison::Equal => EQUAL,
-        Comparison::LessOrEqual => BELOW_OR_EQUAL,
-        Comparison::Greater => ABOVE,
-        Comparison::NotEqual => NOT_EQUAL,
-        Comparison::GreaterOrEqual => NOT_BELOW,
     }
 }
 
@@ -552,19 +498,6 @@ impl Assembler {
         Some(())
     }
 
-    /// Jumps within an operation's code. Returns the place of the distance.
-    fn jump_ahead(&mut self, condition: u8) -> usize {
-        self.code.extend([0x0f, 0x80 | condition, 0, 0, 0, 0]);
-        self.code.len() - 4
-    }
-
-    /// Lets such a jump go here.
-    fn land(&mut self, jump: usize) {
-        let distance = self.code.len() - jump - 4;
-        self.code[jump..jump + 4].copy_from_slice(&(distance as u32).to_le_bytes());
-        self.held = None;
-    }
-
     /// Computes the result of an operation on words in `RAX`.
     fn compute(&mut self, op: &word::Op) -> Option<()> {
         use word::Op::*;
@@ -744,82 +677,11 @@ impl Assembler {
         }
     }
 
-    /// Exchanges the lower two bytes of a register.
-    fn rotate_16(&mut self, register: Reg) {
-        self.registers(&[0x66, 0xc1], 0, register);
-        self.code.push(8);
-    }
-
-    fn shift(&mut self, how: u8, register: Reg, by: u8) {
-        if by > 0 {
-            self.registers(&[0x48, 0xc1], how, register);
-            self.code.push(by);
-        }
-    }
-
-    fn constant(&mut self, to: Reg, value: u64) {
-        match u32::try_from(value) {
-            Ok(small) => {
-                self.code.push(0xb8 | to);
-                self.code.extend(small.to_le_bytes());
-            }
-            Err(_) => {
-                self.code.extend([0x48, 0xb8 | to]);
-                self.code.extend(value.to_le_bytes());
-            }
-        }
-    }
-
-    /// Executes an instruction with a register and a constant.
-    fn with_constant(&mut self, instruction: u8, register: Reg, value: u64) {
-        match i32::try_from(value as i64) {
-            Ok(small) => {
-                self.registers(&[0x48, 0x81], instruction, register);
-                self.code.extend(small.to_le_bytes());
-            }
-            Err(_) => {
-                debug_assert_ne!(register, RDX);
-                self.constant(RDX, value);
-                // The same instruction for two registers.
-                self.registers(&[0x48, instruction << 3 | 3], register, RDX);
-            }
-        }
-    }
-
-    fn move_if(&mut self, condition: u8, to: Reg, from: Reg) {
-        self.registers(&[0x48, 0x0f, 0x40 | condition], to, from);
-    }
-
-    fn jump_if(&mut self, condition: u8, to: Address) {
-        self.jump(&[0x0f, 0x80 | condition], to);
-    }
-
-    fn jump(&mut self, instruction: &[u8], to: Address) {
-        self.code.extend(instruction);
-        self.jumps.push((self.code.len(), to));
-        self.code.extend([0; 4]);
-    }
-
     /// Returns the operation's address.
     fn leave(&mut self) {
         self.constant(RAX, self.address.into());
         self.code.push(0xc3);
         self.held = None;
-    }
-
-    /// An instruction on a register and memory at an offset from `base`.
-    fn memory(&mut self, instruction: &[u8], register: Reg, base: Reg, at: u32) {
-        // The prefix of operands of 64 bits extends the base to register 8 and above.
-        self.code.push(instruction[0] | base >> 3);
-        self.code.extend(&instruction[1..]);
-        self.code.push(0x80 | register << 3 | base & 7);
-        self.code.extend(at.to_le_bytes());
-    }
-
-    /// An instruction on two registers.
-    fn registers(&mut self, instruction: &[u8], register: Reg, other: Reg) {
-        self.code.extend(instruction);
-        self.code.push(0xc0 | register << 3 | other);
     }
 }
 

@@ -145,7 +145,8 @@ fn certificates_of_the_command_let_each_role_do_its_work() {
     // A controller's certificate is none of a client, and a client without one is not served.
     assert_eq!(run("controller-c1", &["job", "list"]).0, Some(2));
     let list = ["job", "list", "--controller", &controller.address];
-    assert!(refused_with(3, &list).contains("; pass --tls-ca, "));
+    let plain = refused_with(3, &list);
+    assert!(plain.contains("; pass --tls-ca, "), "{plain}");
     // Nor is one with a certificate of another authority.
     let strangers = Certs::new();
     strangers.done(&["issue", "operator", "a"]);
@@ -153,7 +154,8 @@ fn certificates_of_the_command_let_each_role_do_its_work() {
     let stranger: Vec<&str> = stranger.iter().map(String::as_str).collect();
     for authority in [strangers.path("ca.pem"), ca.clone()] {
         let options = [&["--tls-ca", &authority], &stranger[2..]].concat();
-        assert!(refused_with(3, &[&list, &options[..]].concat()).contains("; pass --tls-ca, "));
+        let other = refused_with(3, &[&list, &options[..]].concat());
+        assert!(other.contains("; pass --tls-ca, "), "{other}");
     }
     let half = refused(&["job", "list", "--tls-ca", &ca]);
     assert!(half.contains("--tls-cert"), "{half}");

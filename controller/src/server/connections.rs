@@ -2,27 +2,34 @@
 //!
 //! A connection has [`FIRST_REQUEST`] to carry its first request, TLS handshake included. Where no room is left, the oldest
 //! connection without a request ends for a new one, so idle connections keep no client out.
+//!
+//! What a client sends after a TLS handshake that the server refuses must not make the system reset the connection before the
+//! client has read why (the alert), so such a connection is read until the client closes it, for at most [`LINGER`].
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::io;
 use std::net::IpAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use std::{io, mem};
 
-use futures_util::FutureExt as _;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use futures_util::{FutureExt as _, future};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep, timeout};
 use tonic::transport::server::Connected;
 
 use super::lock::lock;
 
 /// Time in which a connection must carry its first request.
 pub const FIRST_REQUEST: Duration = Duration::from_secs(10);
+
+/// Time for a client to read why it was refused.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// The most connections from one address, if the system allows so many files.
 const MOST_FROM_ONE: usize = 4096;
@@ -120,10 +127,10 @@ impl Connections {
                 ended,
             }),
             _server: None,
-            _place: Place {
+            place: Some(Place {
                 connections: self.clone(),
                 serial,
-            },
+            }),
         })
     }
 
@@ -163,7 +170,7 @@ pub struct Connection {
     silence: Option<Silence>,
     /// Dropped with the connection.
     _server: Option<mpsc::Sender<Infallible>>,
-    _place: Place,
+    place: Option<Place>,
 }
 
 struct Silence {
@@ -183,13 +190,35 @@ impl Drop for Place {
     }
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let (Some(silence), Some(place)) = (self.silence.take(), self.place.take()) else {
+            return;
+        };
+        let is_over = self.peer.has_asked.load(Ordering::Relaxed) || silence.longest.is_elapsed();
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if !is_over {
+            let mut stream = mem::replace(&mut self.stream, Box::new(tokio::io::empty()));
+            runtime.spawn(async move {
+                // It keeps its place, and ends for a new connection as it did before.
+                let _place = place;
+                let discard = async {
+                    stream.shutdown().await?;
+                    tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+                };
+                let _ = future::select(pin!(timeout(LINGER, discard)), silence.ended).await;
+            });
+        }
+    }
+}
+
 impl Connection {
     /// Holds `server` until the connection closes, so that its server knows when to end.
-    pub fn of_server(self, server: mpsc::Sender<Infallible>) -> Self {
-        Connection {
-            _server: Some(server),
-            ..self
-        }
+    pub fn of_server(mut self, server: mpsc::Sender<Infallible>) -> Self {
+        self._server = Some(server);
+        self
     }
 
     /// Fails when the connection has been silent for too long.

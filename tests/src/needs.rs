@@ -67,6 +67,18 @@ pub fn prlimit() -> bool {
     package("util-linux", on_path("prlimit").is_some())
 }
 
+/// libfaketime for processes with threads, which sets a program's clock.
+pub fn faketime() -> Option<PathBuf> {
+    let folders = std::fs::read_dir("/usr/lib")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let library = |folder: std::fs::DirEntry| folder.path().join("faketime/libfaketimeMT.so.1");
+    let found = folders.map(library).find(|path| path.exists());
+    package("faketime", found.is_some());
+    found
+}
+
 /// True if PyTorch is installed. Debian's has Gloo.
 pub fn torch() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();

@@ -611,6 +611,85 @@ async fn a_leader_that_was_paused_changes_nothing() {
     assert!(text.contains(&format!("standby of {b}")), "{text}");
 }
 
+/// Controllers whose clocks jump by days keep their leader and their jobs, and the other one takes over as always.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clocks_that_jump_change_nothing() {
+    let (Some(library), Some(etcd)) = (needs::faketime(), Etcd::start(1)) else {
+        return;
+    };
+    let bed = Bed::new();
+    let (a, b) = (bed.address("a"), bed.address("b"));
+    // libfaketime reads what a clock is ahead from a file.
+    let set = |name: &str, days: i64| {
+        let (file, new) = (bed.path(&format!("{name}.clock")), bed.path("new"));
+        std::fs::write(&new, format!("{days:+}d")).expect("written");
+        std::fs::rename(new, file).expect("renamed");
+    };
+    let start = |name: &str| {
+        let mut command = ultima(&[]);
+        command
+            .env("LD_PRELOAD", &library)
+            .env(
+                "FAKETIME_TIMESTAMP_FILE",
+                bed.path(&format!("{name}.clock")),
+            )
+            .envs([
+                ("FAKETIME_NO_CACHE", "1"),
+                ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+            ]);
+        bed.start_by(command, name, Some(&state_of(&etcd)), Stdio::inherit())
+    };
+    for name in ["a", "b"] {
+        set(name, 0);
+    }
+    let mut first = start("a");
+    let client = Client::connect(&a).await.expect("it leads");
+    let _second = start("b");
+    let revision = || {
+        let status = output(&["controller", "status", "--controller", &a, "-o", "json"]);
+        let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
+        assert_eq!(status[0]["role"], "leader", "{status}");
+        status[0]["status"]["revision"].as_u64().expect("a number")
+    };
+    let leads = revision();
+    let jumps = [(0, 0), (2, -1), (-3, 4), (365, -365)];
+    let mut jobs = Vec::new();
+    for (n, (days, others)) in jumps.into_iter().enumerate() {
+        set("a", days);
+        set("b", others);
+        // The leader renews its lease of three seconds once a second; a full run waits for more than a lease.
+        sleep(per_run(Duration::from_secs(1), Duration::from_secs(4))).await;
+        create(&client, n).await;
+        jobs.push(name(n));
+        assert_eq!(check(&client, &jobs).await, jobs);
+        assert_eq!(revision(), leads, "after a jump by {days} days");
+        let created = client.job(&name(n)).await.expect("an answer").created_at;
+        let now = std::time::UNIX_EPOCH
+            .elapsed()
+            .expect("after 1970")
+            .as_secs();
+        let ahead = created.cast_signed() - now.cast_signed();
+        assert!(
+            (ahead - days * 86_400).abs() < 3_600,
+            "the clock did not jump: {ahead} s"
+        );
+    }
+
+    first.kill();
+    let killed = Instant::now();
+    let mut next = None;
+    until("the other one leads", async || {
+        next = Client::connect(&b).await.ok();
+        match &next {
+            Some(next) => next.jobs().await.is_ok(),
+            None => false,
+        }
+    })
+    .await;
+    eprintln!("takeover after {:?}", killed.elapsed());
+    assert_eq!(check(&next.expect("it leads"), &jobs).await, jobs);
+}
+
 /// A request that cannot be stored changes neither the controller nor the switches, also after a restart. The controller
 /// continues when the disk has room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -136,8 +136,12 @@ impl Bucket {
     }
 
     fn learn(&mut self, limits: Bounds, slack: Duration) {
+        let usual = |times: &Times| times.came.median().max(times.sent.median());
+        // A rank that starts after the others has their contributions at once, so their times do not show how long the
+        // stage takes: at least half as long as to the median aggregate.
+        let least = usual(&self.stages[Phase::Gather as usize]) / 2;
         let [t_s, t_b] = self.stages.each_ref().map(|times| {
-            let usual = times.came.median().max(times.sent.median());
+            let usual = usual(times).max(least);
             let most = (usual * STRETCH).max(self.period / PERIOD_SHARE);
             let sent = times.sent.all_but_share(SENT_LATE);
             times.came.bound().max(sent).min(most)

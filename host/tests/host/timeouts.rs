@@ -225,6 +225,19 @@ fn a_rank_that_is_always_late_delays_no_other_rank() {
     );
 }
 
+/// A rank that starts last has all contributions at once, in most steps. It waits for those that are late nevertheless.
+#[test]
+fn a_rank_that_starts_last_waits_for_a_straggler() {
+    let mut network = network(Timeouts::CauseAware);
+    let late = |step, rank| match rank {
+        3 => 1000 * US,
+        2 if step % 10 == 9 => 1250 * US,
+        _ => Duration::ZERO,
+    };
+    let outcomes = run(&mut network, 0..200, late);
+    assert_eq!(missing(&outcomes), 0.0);
+}
+
 /// A rank with losses in every step is overdue. Ranks without losses are not, and are waited for.
 #[test]
 fn one_rank_that_loses_makes_no_other_one_overdue() {

@@ -34,7 +34,6 @@ impl Core {
     /// [`Batch::detach`]ed, before another method with `&mut self` is called. With [`Config::key`](crate::Config::key)
     /// datagrams are sealed. The seal does not cover the packet number, which links assign.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) {
-        self.handle_timeout(now);
         self.retire(now);
         while batch.room().len() >= SHORTEST
             && let Some((transmit, values)) = self.transmit(now, batch.room(), true)
@@ -54,7 +53,6 @@ impl Core {
     /// # Panics
     /// If `buf` is shorter than a grant.
     pub fn next_datagram(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
-        self.handle_timeout(now);
         let sent = self.transmit(now, buf, false);
         if sent.is_none() {
             self.retire(now);

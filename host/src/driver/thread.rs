@@ -293,7 +293,7 @@ impl<L: Link> DataThread<L> {
             }
             // A rank that sends requests meanwhile is present, and may need more.
             let stop_at = bound.max(bound.and_then(|_| self.core.needed_until()));
-            self.core.handle_timeout(self.now());
+            self.expire()?;
             let (sent, blocked) = self.transmit()?;
             let came = self.receive()?;
             while let Some(event) = self.core.poll_event() {
@@ -379,6 +379,19 @@ impl<L: Link> DataThread<L> {
         }
         let sent = !self.batch.is_empty();
         Ok((sent, !self.link.send(&mut self.batch, &self.core)?))
+    }
+
+    /// Applies bounds that have passed, after the packets that have arrived: the scheduler may have stopped this thread
+    /// meanwhile. A flood of packets delays a bound by t_B/16 at most.
+    fn expire(&mut self) -> Result<(), LinkError> {
+        let now = self.now();
+        if self.core.poll_timeout().is_none_or(|due| due > now) {
+            return Ok(());
+        }
+        let until = now + self.core.config().t_b / 16;
+        while self.receive()? && self.now() < until {}
+        self.core.handle_timeout(now);
+        Ok(())
     }
 
     fn receive(&mut self) -> Result<bool, LinkError> {

@@ -70,9 +70,8 @@ pub struct Config {
     /// Packets that follow each other to one receiver before the next one's turn, 1 or more. More make system
     /// calls cheaper and queues in switches longer.
     pub send_run: u16,
-    /// By how many packets of the same source the network may overtake a packet. A packet counts as lost only
-    /// when more later ones have arrived. 0 if the fabric keeps the order. A rank that sees deeper reordering
-    /// tolerates that, too.
+    /// How many later packets of the same source may overtake a packet. It counts as lost only if more have arrived
+    /// and it does not follow within a time. 0 if the fabric keeps the order: then only a rank that sees reordering waits.
     pub reorder: u32,
     /// Bounds on packets of operations that this rank has not started.
     pub early: EarlyBounds,

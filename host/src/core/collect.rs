@@ -12,6 +12,7 @@ use crate::element::Element;
 use crate::layout::{Layout, SlotNumbers};
 use crate::operation::Part;
 use crate::recycling::Known;
+use crate::time::Time;
 use crate::values::Values;
 
 use super::overtaking::{Order, Packet};
@@ -76,7 +77,7 @@ impl Collect {
         self.numbers = layout.numbers();
         self.given_up.reset(ranks.into());
         self.ending.reset(ranks);
-        self.order.reset(ranks, config.reorder, false);
+        self.order.reset(ranks, config.reorder);
         self.awaited = 0;
         self.incomplete = 0;
         for owner in (0..ranks).filter(|owner| *owner != rank) {
@@ -148,7 +149,7 @@ impl Collect {
     pub(super) fn store(
         &mut self,
         layout: &Layout,
-        owner: u16,
+        (arrival, owner): (Time, u16),
         (slot, contributions, counted): (u32, u16, bool),
         payload: Payload<'_>,
         result: &mut Values,
@@ -158,7 +159,7 @@ impl Collect {
         if before == State::Arrived {
             return Acceptance::Duplicate;
         }
-        self.order.arrived(owner, 0, before.is_overtaken());
+        (self.order).arrived(arrival, owner, 0, before.is_overtaken());
         if !counted {
             self.uncounted.insert(index);
         }
@@ -182,16 +183,24 @@ impl Collect {
     }
 
     /// Notes a packet that `owner` sent after its last aggregate.
-    pub(super) fn sent_after(&mut self, owner: u16) {
+    pub(super) fn sent_after(&mut self, arrival: Time, owner: u16) {
         if self.order.sent_after(owner) {
-            self.give_up(owner);
+            self.all_sent(arrival, owner);
         }
     }
 
-    /// Gives up `owner`'s outstanding aggregates, because all its packets are sent. Aggregates that still
-    /// arrive count until the operation ends.
-    pub(super) fn give_up(&mut self, owner: u16) {
-        if self.answers.order() {
+    /// Notes that all of `owner`'s packets are sent: gives up the outstanding ones, at once or after a time. Aggregates
+    /// that still arrive count until the operation ends.
+    pub(super) fn all_sent(&mut self, now: Time, owner: u16) {
+        // Aggregates have no order among themselves: all are at position 0.
+        if self.answers.order() && self.order.overtakes(now, owner, 1) {
+            self.passes(owner, Sign::LaterPacket);
+        }
+    }
+
+    /// Gives up overtaken aggregates whose time is over.
+    pub(super) fn expire(&mut self, now: Time) {
+        while let Some((owner, _)) = self.order.take(now) {
             self.passes(owner, Sign::LaterPacket);
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! A driver calls [`Core::start`] for each AllReduce, [`Core::handle_datagram`] for each received UDP
 //! payload, [`Core::poll_transmit`] until the batch stays empty, [`Core::handle_timeout`] at the time that
-//! [`Core::poll_timeout`] returns, and takes results from [`Core::poll_event`]. The same calls with the same
-//! times give the same packets and the same bits.
+//! [`Core::poll_timeout`] returns, after the datagrams that had arrived by then, and takes results from
+//! [`Core::poll_event`]. The same calls with the same times give the same packets and the same bits.
 //!
 //! | file | content |
 //! | --- | --- |
@@ -34,8 +34,8 @@
 //! The core checks it like any other packet, stops waiting for its slot and reports [`Event::SlotGone`]. A
 //! packet that is dropped without a trace shows by order:
 //!
-//! A path keeps the order of one source's packets (at most [`Config::reorder`] of them overtake another, or as
-//! many as were seen to), and a source sends all SCATTER of an operation, then its GATHER, then the next step. So an owner gives up a
+//! A path keeps the order of one source's packets (at most [`Config::reorder`] of them overtake another), and a
+//! source sends all SCATTER of an operation, then its GATHER, then the next step. So an owner gives up a
 //! contribution
 //! - when a later one in the source's [`crate::Rotation`] arrives,
 //! - when a GATHER or FEEDBACK of the operation arrives from the source, or any packet of a later step;
@@ -225,7 +225,7 @@ impl Core {
             exact: ExactOperations::default(),
             congestion: (config.pacing).map(|pacing| Congestion::new(&config, pacing)),
             credit: Credit::new(&config),
-            reordering: Reordering::new(config.reorder),
+            reordering: Reordering::new(config.reorder > 0),
             incast: Incast::new(config.incast, config.ranks),
             events: VecDeque::new(),
             totals: Totals::default(),
@@ -469,13 +469,14 @@ impl Core {
         outcome.suspected.extend(suspected);
         outcome.newest_step = members.newest_step().max(Some(outcome.id.step));
         let (reduce, collect) = (&buffers.reduce.order, &buffers.collect.order);
-        let (depth, lost) = (reduce.depth().max(collect.depth()), outcome.lost);
+        let (longest, lost) = (reduce.longest().max(collect.longest()), outcome.lost);
         let overtaken = lost.scatter.of(Cause::Overtaken) + lost.gather.of(Cause::Overtaken);
         let gave_up = overtaken > 0 && outcome.closed_by == ClosedBy::KnownLoss;
-        self.reordering.operation_ended(depth);
+        self.reordering.operation_ended(longest, overtaken > 0);
         if gave_up {
             let missing = (buffers.reduce.missing()).chain(buffers.collect.missing(rank));
-            self.reordering.gave_up(outcome.id, missing);
+            let waited = (now, reduce.window());
+            self.reordering.gave_up(outcome.id, waited, missing);
         }
         self.weights
             .operation_ended(&buffers.reduce, self.config.ranks);

@@ -35,15 +35,14 @@ pub(super) struct Packet {
 ///
 /// The order is part of the protocol: a GATHER or a notice shows the receiver that missing SCATTER of the
 /// same sender is lost. The first notice prevents owners from waiting for each other: if every slot lacks a
-/// lost contribution, no GATHER would show it. It is not repeated after a GATHER, which says the same. A
-/// notice takes effect at once, so where packets may overtake each other it is sent only after the packets
-/// that it could overtake have arrived.
+/// lost contribution, no GATHER would show it. It is not repeated after a GATHER, which says the same.
 pub(super) struct Outbox {
     rank: u16,
     ranks: u16,
     gather_to: Gather,
     notice_spacing: Duration,
-    /// Delay of a notice after the last packet.
+    /// Delay of a notice after the last packet. Where packets overtake each other, receivers wait for them anyway, and
+    /// most notices are not needed any more after it.
     notice_delay: Duration,
     notice_copies: u8,
     rotation: Rotation,
@@ -155,10 +154,9 @@ impl Outbox {
             ranks,
             gather_to: config.gather,
             notice_spacing,
-            notice_delay: if config.reorder == 0 {
-                Duration::ZERO
-            } else {
-                notice_spacing
+            notice_delay: match config.reorder {
+                0 => Duration::ZERO,
+                _ => notice_spacing,
             },
             notice_copies: NOTICE_COPIES,
             rotation: Rotation::new(config.seed, id, rank),

@@ -1,131 +1,206 @@
-//! Packets of one source that overtake each other: how far they do, and how many later packets show that an
-//! earlier one is lost.
+//! Packets of one source that overtake each other, and how long a rank waits for an overtaken one.
 //!
-//! A network that keeps the order needs no tolerance: one later packet shows a loss. Packet spraying, or a
-//! changed route, makes that rule wrong. Like RACK (RFC 8985, section 6.2), a rank starts without tolerance,
-//! and widens it when a packet arrives that it had given up. Unlike RACK, which knows that only from duplicates,
-//! a rank sees how many packets overtook each one that arrives, so it measures what it tolerates.
+//! In a network that keeps the order, a later packet shows a loss at once. Several paths, or packet spraying, make
+//! that rule wrong. Like RACK (RFC 8985, section 6.2), a rank then waits for a time after the later packet, because
+//! the slower path may be a switch process or a queue that stands still. A rank waits from the first packet on that
+//! arrives after it was given up, or always by [`Config::reorder`](crate::Config::reorder).
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use ultima_wire::{Header, Kind};
 
-use crate::bits::RareBits;
 use crate::operation::OperationId;
 use crate::time::Time;
 
 use super::operation_of;
 
-/// Operations in each of two periods whose deepest reordering is tolerated.
+/// Operations in each of two periods whose latest overtaken packet counts.
 const PERIOD: u32 = 64;
-/// Tolerance of later packets, at most: where packets overtake more than these, some count as lost. Our choice: at
-/// 100 Gb/s these last half a millisecond. A forged packet widens no further.
-const MOST: u32 = 4096;
+/// The share of t_B that a rank waits for an overtaken packet: before losses, and after several. Our choice: bounds
+/// include slack for processes that a scheduler stops, and such a process may be a switch on one of the paths.
+const WIDE: u32 = 4;
+const NARROW: u32 = 16;
+/// The share of t_B that a rank waits at most if packets arrive so late.
+const MOST: u32 = 2;
 /// Given up packets that are remembered after their operation, at most.
 const REMEMBERED: usize = 64;
 
-/// The tolerance of a rank, over its operations.
+/// A rank's measurement of reordering, over its operations.
 pub(super) struct Reordering {
-    /// By [`Config::reorder`](crate::Config::reorder).
-    configured: u32,
-    /// The deepest reordering in this period and in the one before.
-    deepest: [u32; 2],
+    /// True by [`Config::reorder`](crate::Config::reorder).
+    is_configured: bool,
+    /// The longest time between a packet and an earlier one that arrives after it, in this period and in the one before.
+    longest: [Duration; 2],
     /// Operations that ended in this period.
     operations: u32,
-    /// The last operation that gave up packets and awaited no others, with the last of these.
-    gave_up: Option<(OperationId, Vec<Packet>)>,
+    /// The share of t_B that a rank waits. Waiting costs time only where packets are lost. So the share falls when an
+    /// operation waits for nothing, and rises when a packet arrives that was given up, or when a period loses none.
+    share: u32,
+    /// True if an operation of this period gave up packets.
+    lost: bool,
+    /// The last operation that gave up packets and awaited no others.
+    gave_up: Option<GaveUp>,
+}
+
+struct GaveUp {
+    id: OperationId,
+    ended: Time,
+    /// How long it had waited for the packets, or less.
+    waited: Duration,
+    missing: Vec<Packet>,
 }
 
 /// The kind, source and slot of a data packet.
 pub(super) type Packet = (Kind, u16, u32);
 
+/// How long an operation waits for overtaken packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Window {
+    /// Zero in a network that keeps the order.
+    pub(super) now: Duration,
+    /// After a packet has arrived that was given up.
+    pub(super) wide: Duration,
+}
+
 impl Reordering {
-    pub(super) fn new(configured: u32) -> Self {
+    pub(super) fn new(is_configured: bool) -> Self {
         Self {
-            configured,
-            deepest: [0; 2],
+            is_configured,
+            longest: [Duration::ZERO; 2],
             operations: 0,
+            share: WIDE,
+            lost: false,
             gave_up: None,
         }
     }
 
-    /// How many later packets of its source may arrive before a packet counts as lost.
-    pub(super) fn tolerance(&self) -> u32 {
-        self.deepest[0].max(self.deepest[1]).max(self.configured)
-    }
-
-    /// Notes the end of an operation in which up to `depth` packets overtook one.
-    pub(super) fn operation_ended(&mut self, depth: u32) {
-        self.deepest[0] = self.deepest[0].max(depth.min(MOST));
-        self.operations += 1;
-        if self.operations == PERIOD {
-            self.operations = 0;
-            self.deepest = [0, self.deepest[0]];
+    /// The window of an operation with this bound.
+    pub(super) fn window(&self, t_b: Duration) -> Window {
+        let longest = self.longest[0].max(self.longest[1]);
+        let now = match self.is_configured || !longest.is_zero() {
+            true => (t_b / self.share).max((2 * longest).min(t_b / MOST)),
+            false => Duration::ZERO,
+        };
+        Window {
+            now,
+            wide: now.max(t_b / WIDE),
         }
     }
 
-    /// Notes that an operation ended because later packets had arrived instead of the `missing` ones.
-    pub(super) fn gave_up(&mut self, id: OperationId, missing: impl Iterator<Item = Packet>) {
-        self.gave_up = Some((id, missing.take(REMEMBERED).collect()));
+    /// Notes the end of an operation in which overtaken packets arrived after at most `longest`, and which may
+    /// have `lost` others.
+    pub(super) fn operation_ended(&mut self, longest: Duration, lost: bool) {
+        self.longest[0] = self.longest[0].max(longest);
+        if lost {
+            self.share = (self.share * 2).min(NARROW);
+            self.lost = true;
+        }
+        self.operations += 1;
+        if self.operations == PERIOD {
+            self.operations = 0;
+            self.longest = [Duration::ZERO, self.longest[0]];
+            if !std::mem::take(&mut self.lost) {
+                self.share = WIDE;
+            }
+        }
     }
 
-    /// Notes a packet that arrived after its operation. If the operation gave it up, the tolerance doubles: how
-    /// many packets overtook this one is not known any more. A repeated packet has no effect.
-    pub(super) fn came_after_the_end(&mut self, header: &Header) {
+    /// Notes that an operation has ended without the `missing` packets, because later ones arrived and it had `waited`.
+    pub(super) fn gave_up(
+        &mut self,
+        id: OperationId,
+        (ended, waited): (Time, Duration),
+        missing: impl Iterator<Item = Packet>,
+    ) {
+        self.gave_up = Some(GaveUp {
+            id,
+            ended,
+            waited,
+            missing: missing.take(REMEMBERED).collect(),
+        });
+    }
+
+    /// Notes a packet that arrives after its operation. A repeated packet has no effect.
+    pub(super) fn came_after_the_end(&mut self, now: Time, header: &Header) {
         let packet = (header.kind, header.source, header.slot);
-        if let Some((id, missing)) = &self.gave_up
-            && *id == operation_of(header)
-            && missing.contains(&packet)
+        if let Some(gave_up) = &self.gave_up
+            && gave_up.id == operation_of(header)
+            && gave_up.missing.contains(&packet)
         {
+            let late = gave_up.waited + now.since(gave_up.ended);
+            self.longest[0] = self.longest[0].max(late).max(SHORTEST);
+            self.share = WIDE;
             self.gave_up = None;
-            self.deepest[0] = (self.tolerance() * 2).clamp(1, MOST);
         }
     }
 }
 
-/// One phase of an operation: what arrived from each rank, in which order.
+/// The time of a packet that was overtaken by an unknown time.
+const SHORTEST: Duration = Duration::from_nanos(1);
+
+/// One phase of an operation: what arrived packets show about earlier ones of their source.
 #[derive(Default)]
 pub(super) struct Order {
-    /// Number of later packets that may arrive before an earlier one.
+    /// Number of later packets that may arrive before an earlier one, by [`Config::reorder`](crate::Config::reorder).
     tolerance: u32,
-    /// True if that is more than configured: then senders do not know it.
-    is_learned: bool,
     /// By rank: packets that it sent after its last one of the phase.
     after: Vec<u16>,
-    /// By rank: the largest position of its packets that arrived. Empty if the order of sending is not known.
-    newest: Vec<u32>,
-    /// The most packets that overtook one.
-    depth: u32,
+    window: Window,
+    /// By rank. Empty until packets overtake each other.
+    overtaken: Vec<Overtaken>,
+    /// Ranks with an [`Overtaken::due`], in the order of these times.
+    due: VecDeque<(Time, u16)>,
+    /// The longest time between a packet and an earlier one that arrived after it.
+    longest: Duration,
+}
+
+/// A source's packets before the position `end`, of which later ones arrived from `since` on. None if `end` is 0.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    since: Time,
+    end: u32,
+}
+
+/// Overtaken packets of one source, in the order of their positions.
+#[derive(Clone, Copy, Debug, Default)]
+struct Overtaken {
+    /// Given up, unless they have arrived.
+    lost: Before,
+    /// Will be given up.
+    due: Before,
+    /// Will be due.
+    next: Before,
 }
 
 impl Order {
     /// Resets all counters. Allocates only for the largest number of ranks so far.
-    pub(super) fn reset(&mut self, ranks: u16, configured: u32, has_positions: bool) {
+    pub(super) fn reset(&mut self, ranks: u16, configured: u32) {
         self.tolerance = configured;
-        self.is_learned = false;
         self.after.clear();
         self.after.resize(ranks.into(), 0);
-        self.newest.clear();
-        self.newest
-            .resize(if has_positions { ranks.into() } else { 0 }, 0);
-        self.depth = 0;
+        self.window = Window::default();
+        self.overtaken.clear();
+        self.due.clear();
+        self.longest = Duration::ZERO;
     }
 
-    /// Widens the tolerance to what earlier operations, or packets of this one, need.
-    pub(super) fn tolerate(&mut self, later: u32) {
-        if later > self.tolerance {
-            self.tolerance = later;
-            self.is_learned = true;
+    /// Sets the time to wait for overtaken packets.
+    pub(super) fn tolerate(&mut self, window: Window) {
+        self.window = window;
+        if !window.now.is_zero() {
+            let ranks = self.after.len();
+            self.overtaken.resize(ranks, Overtaken::default());
         }
     }
 
-    pub(super) fn tolerance(&self) -> u32 {
-        self.tolerance
+    pub(super) fn window(&self) -> Duration {
+        self.window.now
     }
 
-    /// The most packets that overtook one.
-    pub(super) fn depth(&self) -> u32 {
-        self.depth
+    /// The longest time between a packet and an earlier one that arrived after it.
+    pub(super) fn longest(&self) -> Duration {
+        self.longest
     }
 
     /// Counts a packet that `rank` sent after its last one of the phase. Returns true if there are too many to
@@ -136,72 +211,68 @@ impl Order {
         u32::from(*after) > self.tolerance
     }
 
-    /// True if packets overtake each other that senders expect to stay in order.
-    pub(super) fn is_learned(&self) -> bool {
-        self.is_learned
+    /// The end of the positions that a packet at `position` shows as sent before.
+    pub(super) fn before(&self, position: u32) -> u32 {
+        position.saturating_sub(self.tolerance)
     }
 
-    /// Notes the arrival of a packet at `position` of those that `rank` sends; 0 if the order is not known.
-    /// `given_up` says that it counted as lost.
-    pub(super) fn arrived(&mut self, rank: u16, position: u32, given_up: bool) {
-        let rank = usize::from(rank);
-        let later = match self.newest.get_mut(rank) {
-            Some(newest) => {
-                *newest = position.max(*newest);
-                *newest - position
-            }
-            None => 0,
+    /// Notes the arrival of a packet that `rank` sent after all positions before `end`. Returns true if the missing
+    /// ones are lost, false if [`Order::take`] will return them.
+    pub(super) fn overtakes(&mut self, now: Time, rank: u16, end: u32) -> bool {
+        let Some(overtaken) = self.overtaken.get_mut(usize::from(rank)) else {
+            return true;
         };
-        let overtook = later.saturating_add(self.after[rank].into());
-        let overtook = overtook.max(u32::from(given_up));
-        if overtook > self.depth {
-            self.depth = overtook;
-            self.tolerate(overtook.min(MOST));
+        let Overtaken { lost, due, next } = overtaken;
+        let before = Before { since: now, end };
+        if end > lost.end.max(due.end).max(next.end) {
+            if due.end == 0 {
+                *due = before;
+                self.due.push_back((now + self.window.now, rank));
+            } else if next.end == 0 {
+                *next = before;
+            } else {
+                next.end = end;
+            }
         }
-    }
-}
-
-/// A notice that its sender's packets of an operation are all sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Notice {
-    pub(super) source: u16,
-    /// True if the aggregates are sent, too; false if only the contributions are.
-    pub(super) gather: bool,
-}
-
-/// Notices of an operation that may have overtaken other packets of their sources. Each takes effect after a
-/// delay: RACK's reordering timer (RFC 8985, section 6.3). One copy of a notice is enough.
-#[derive(Default)]
-pub(super) struct DelayedNotices {
-    noted: RareBits,
-    /// In the order of their times.
-    pending: VecDeque<(Time, Notice)>,
-}
-
-impl DelayedNotices {
-    pub(super) fn new(ranks: u16) -> Self {
-        let mut notices = Self::default();
-        notices.noted.reset(2 * usize::from(ranks));
-        notices
+        false
     }
 
-    /// Adds a notice that takes effect at `due`, unless an earlier copy was added.
-    pub(super) fn add(&mut self, due: Time, notice: Notice) {
-        let number = 2 * usize::from(notice.source) + usize::from(notice.gather);
-        if self.noted.insert(number) {
-            self.pending.push_back((due, notice));
-        }
-    }
-
-    /// When [`DelayedNotices::take`] returns a notice.
+    /// When [`Order::take`] returns a rank.
     pub(super) fn due(&self) -> Option<Time> {
-        self.pending.front().map(|(due, _)| *due)
+        self.due.front().map(|(due, _)| *due)
     }
 
-    /// Removes and returns a notice that takes effect now.
-    pub(super) fn take(&mut self, now: Time) -> Option<Notice> {
+    /// A rank, with a position: its missing packets before it are lost. None if there are no more now.
+    pub(super) fn take(&mut self, now: Time) -> Option<(u16, u32)> {
         self.due().filter(|due| *due <= now)?;
-        self.pending.pop_front().map(|(_, notice)| notice)
+        let (_, rank) = self.due.pop_front()?;
+        let Overtaken { lost, due, next } = &mut self.overtaken[usize::from(rank)];
+        *lost = std::mem::replace(due, std::mem::take(next));
+        if due.end > 0 {
+            self.due.push_back((now + self.window.now, rank));
+        }
+        Some((rank, lost.end))
+    }
+
+    /// Notes the first arrival of `rank`'s packet at `position`. `given_up` says that it counted as lost.
+    pub(super) fn arrived(&mut self, now: Time, rank: u16, position: u32, given_up: bool) {
+        let since = match self.overtaken.get(usize::from(rank)) {
+            Some(Overtaken { lost, due, next }) => [lost, due, next]
+                .into_iter()
+                .find(|before| position < before.end)
+                .map(|before| before.since),
+            None => None,
+        };
+        if let Some(since) = since {
+            self.longest = self.longest.max(now.since(since));
+        }
+        if given_up {
+            self.longest = self.longest.max(SHORTEST);
+            self.tolerate(Window {
+                now: self.window.wide,
+                ..self.window
+            });
+        }
     }
 }
 
@@ -209,75 +280,107 @@ impl DelayedNotices {
 mod tests {
     use super::*;
 
+    const MS: Duration = Duration::from_millis(1);
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(ms)
+    }
+
+    fn order(configured: u32, now: Duration) -> Order {
+        let mut order = Order::default();
+        order.reset(3, configured);
+        order.tolerate(Window { now, wide: 20 * MS });
+        order
+    }
+
     #[test]
     fn packets_within_the_tolerance_show_no_loss() {
-        let mut order = Order::default();
-        for (tolerance, expected) in [(0, [true; 3]), (2, [false, false, true]), (0, [true; 3])] {
-            order.reset(3, tolerance, false);
+        for (tolerance, expected) in [(0, [true; 3]), (2, [false, false, true])] {
+            let mut order = order(tolerance, Duration::ZERO);
             assert_eq!([(); 3].map(|()| order.sent_after(2)), expected);
+            assert_eq!(order.before(7), 7 - tolerance);
         }
     }
 
     #[test]
-    fn a_packet_that_was_overtaken_widens_the_tolerance() {
-        let mut order = Order::default();
-        order.reset(3, 0, true);
-        order.arrived(1, 7, false);
-        assert!(order.sent_after(1) && !order.is_learned());
-        order.arrived(1, 5, true);
-        assert_eq!((order.depth(), order.tolerance()), (3, 3));
-        assert!(order.is_learned());
-        assert_eq!(
-            [(); 4].map(|()| order.sent_after(2)),
-            [false, false, false, true]
-        );
-    }
-
-    #[test]
-    fn a_delayed_notice_takes_effect_once() {
-        let at = Time::from_nanos;
-        let mut notices = DelayedNotices::new(3);
-        let [first, second] =
-            [(1, false), (1, true)].map(|(source, gather)| Notice { source, gather });
-        notices.add(at(5), first);
-        notices.add(at(6), first);
-        notices.add(at(7), second);
-        assert_eq!((notices.due(), notices.take(at(4))), (Some(at(5)), None));
-        let taken: Vec<_> = std::iter::from_fn(|| notices.take(at(7))).collect();
-        assert_eq!((taken, notices.due()), (vec![first, second], None));
-    }
-
-    #[test]
-    fn the_tolerance_is_what_two_periods_saw() {
-        let mut reordering = Reordering::new(2);
-        reordering.operation_ended(40);
-        for _ in 1..2 * PERIOD {
-            assert_eq!(reordering.tolerance(), 40);
-            reordering.operation_ended(5);
+    fn overtaken_packets_are_lost_after_the_window() {
+        let mut order = order(0, 10 * MS);
+        for (ms, end) in [(1, 3), (2, 5), (4, 4), (5, 9)] {
+            assert!(!order.overtakes(at(ms), 1, end));
         }
-        assert_eq!(reordering.tolerance(), 5);
+        assert_eq!((order.due(), order.take(at(10))), (Some(at(11)), None));
+        assert_eq!(order.take(at(12)), Some((1, 3)));
+        assert_eq!((order.due(), order.take(at(21))), (Some(at(22)), None));
+        assert_eq!((order.take(at(22)), order.due()), (Some((1, 9)), None));
+        order.arrived(at(23), 1, 9, false);
+        assert_eq!(order.longest(), Duration::ZERO);
+        order.arrived(at(24), 1, 8, true);
+        assert_eq!((order.longest(), order.window()), (22 * MS, 20 * MS));
     }
 
     #[test]
-    fn a_given_up_packet_widens_the_tolerance_once_and_others_do_not() {
+    fn the_first_given_up_packet_that_arrives_widens_the_window() {
+        let mut order = order(0, Duration::ZERO);
+        assert!(order.overtakes(at(1), 2, 5));
+        order.arrived(at(2), 2, 3, true);
+        assert_eq!((order.longest(), order.window()), (SHORTEST, 20 * MS));
+        assert!(!order.overtakes(at(3), 2, 6));
+        assert_eq!(order.due(), Some(at(23)));
+    }
+
+    #[test]
+    fn the_window_follows_late_packets_and_losses() {
+        let now = |reordering: &Reordering| reordering.window(160 * MS).now.as_millis();
+        let mut reordering = Reordering::new(false);
+        assert_eq!(now(&reordering), 0);
+        reordering.operation_ended(6 * MS, false);
+        assert_eq!(now(&reordering), 40);
+        let mut lossy = || {
+            reordering.operation_ended(Duration::ZERO, true);
+            now(&reordering)
+        };
+        assert_eq!([lossy(), lossy(), lossy()], [20, 12, 12]);
+        let mut period = |longest| {
+            for _ in 0..PERIOD {
+                reordering.operation_ended(longest, false);
+            }
+            now(&reordering)
+        };
+        // The first period, with its losses, ends four operations before the end of these.
+        let windows = [period(MS), period(MS), period(Duration::ZERO)];
+        assert_eq!(windows, [12, 40, 40], "a period without loss widens it");
+        let windows = [(); 2].map(|()| period(Duration::ZERO));
+        assert_eq!(windows, [0, 0], "packets keep the order again");
+        reordering.is_configured = true;
+        assert_eq!(now(&reordering), 40);
+    }
+
+    #[test]
+    fn a_given_up_packet_widens_the_window_once_and_others_do_not() {
         let packet = |source| Header {
             slot: 3,
             ..Header::new(Kind::Scatter, 0, 0, source, 0)
         };
-        let mut reordering = Reordering::new(1);
         let missing = || [(Kind::Scatter, 2, 3)].into_iter();
-        reordering.came_after_the_end(&packet(2));
-        reordering.gave_up(OperationId::default(), missing());
-        reordering.came_after_the_end(&packet(1));
-        assert_eq!(reordering.tolerance(), 1);
+        let now = |reordering: &Reordering| reordering.window(160 * MS).now.as_millis();
+        let mut reordering = Reordering::new(true);
+        reordering.came_after_the_end(at(90), &packet(2));
         for _ in 0..2 {
-            reordering.came_after_the_end(&packet(2));
-            assert_eq!(reordering.tolerance(), 2);
+            reordering.operation_ended(Duration::ZERO, true);
         }
-        for _ in 0..20 {
-            reordering.gave_up(OperationId::default(), missing());
-            reordering.came_after_the_end(&packet(2));
+        reordering.gave_up(OperationId::default(), (at(110), 10 * MS), missing());
+        reordering.came_after_the_end(at(110), &packet(1));
+        assert_eq!(now(&reordering), 10);
+        for ms in [115, 150] {
+            reordering.came_after_the_end(at(ms), &packet(2));
+            assert_eq!(reordering.longest[0], 15 * MS);
         }
-        assert_eq!(reordering.tolerance(), MOST);
+        assert_eq!(now(&reordering), 40);
+        for _ in 0..2 {
+            reordering.operation_ended(Duration::ZERO, true);
+        }
+        assert_eq!(now(&reordering), 30, "twice the longest");
+        reordering.operation_ended(60 * MS, false);
+        assert_eq!(now(&reordering), 80, "at most half of t_B");
     }
 }

@@ -27,7 +27,6 @@ impl Core {
     }
 
     pub(super) fn handle(&mut self, now: Time, datagram: Datagram<'_>) {
-        self.handle_timeout(now);
         let (header, payload) = match packet::admit(&self.config, self.sealer.as_mut(), datagram) {
             Ok(admitted) => admitted,
             Err(reason) => return self.totals.rejected.count(reason),
@@ -62,7 +61,7 @@ impl Core {
             self.members.heard_any(header.source);
         } else if (self.members).heard(header.source, id.step, self.newest_step) {
             for operation in self.operations.iter_mut().filter(|o| o.id.step < id.step) {
-                operation.source_is_past(header.source);
+                operation.source_is_past(now, header.source);
             }
         }
         let may_start = match self.newest_step {
@@ -200,7 +199,7 @@ impl Core {
             };
             self.tracer.received(arrival, header, fate);
             if header.kind != Kind::Feedback {
-                self.reordering.came_after_the_end(header);
+                self.reordering.came_after_the_end(arrival, header);
             }
             if header.kind == Kind::Gather {
                 self.receive_late_aggregate(header, payload);
@@ -211,7 +210,7 @@ impl Core {
         match operation.receive(arrival, &self.config, header, payload) {
             Ok(Received { fate, gone }) => {
                 if fate == Fate::Late && !operation.is_waiting() {
-                    self.reordering.came_after_the_end(header);
+                    self.reordering.came_after_the_end(arrival, header);
                 }
                 self.tracer.received(arrival, header, fate);
                 self.events.extend(gone.map(Event::SlotGone));

@@ -15,6 +15,7 @@ use crate::operation::Part;
 use crate::rotation::Rotations;
 use crate::stats::ClosedBy;
 use crate::sum;
+use crate::time::Time;
 use crate::values::{Bucket, Values};
 
 use super::overtaking::{Order, Packet};
@@ -133,7 +134,7 @@ impl Reduce {
         self.open = slots;
         self.passed.clear();
         self.passed.resize(ranks.into(), 0);
-        self.order.reset(ranks, config.reorder, true);
+        self.order.reset(ranks, config.reorder);
         self.overdue.reset(ranks.into());
         self.ending.reset(ranks);
         self.ending.insert(rank);
@@ -251,7 +252,7 @@ impl Reduce {
     pub(super) fn contribute(
         &mut self,
         layout: &Layout,
-        source: u16,
+        (arrival, source): (Time, u16),
         (slot, last): (u32, bool),
         payload: Payload<'_>,
         bucket: &mut Bucket,
@@ -268,7 +269,7 @@ impl Reduce {
             return Acceptance::Duplicate;
         }
         let position = self.rotations.of(source).position(slot, self.slots);
-        self.note_order(source, position, before);
+        self.note_order(arrival, source, position, before);
         let acceptance = if is_closed {
             Acceptance::Late
         } else {
@@ -284,7 +285,7 @@ impl Reduce {
             }
             Acceptance::InTime
         };
-        self.overtaken(source, position.saturating_sub(self.order.tolerance()));
+        self.overtaken(arrival, source, self.order.before(position));
         acceptance
     }
 
@@ -326,7 +327,12 @@ impl Reduce {
 
     /// Notes that a switch removed the payload of `source`'s contribution to `slot`. Returns false if that
     /// was known or the contribution is here.
-    pub(super) fn cut(&mut self, source: u16, (slot, last): (u32, bool), cause: Cause) -> bool {
+    pub(super) fn cut(
+        &mut self,
+        (arrival, source): (Time, u16),
+        (slot, last): (u32, bool),
+        cause: Cause,
+    ) -> bool {
         if last {
             self.ending.insert(source);
         }
@@ -335,8 +341,8 @@ impl Reduce {
             return false;
         }
         let position = self.rotations.of(source).position(slot, self.slots);
-        self.note_order(source, position, change.from);
-        self.overtaken(source, position.saturating_sub(self.order.tolerance()));
+        self.note_order(arrival, source, position, change.from);
+        self.overtaken(arrival, source, self.order.before(position));
         true
     }
 
@@ -352,21 +358,29 @@ impl Reduce {
     }
 
     /// Notes the order of a packet that arrives for the first time.
-    fn note_order(&mut self, source: u16, position: u32, before: State) {
-        self.order.arrived(source, position, before.is_overtaken());
+    fn note_order(&mut self, arrival: Time, source: u16, position: u32, before: State) {
+        let given_up = before.is_overtaken();
+        self.order.arrived(arrival, source, position, given_up);
     }
 
     /// Notes a packet that `source` sent after its last contribution to this shard.
-    pub(super) fn sent_after(&mut self, source: u16) {
+    pub(super) fn sent_after(&mut self, arrival: Time, source: u16) {
         if self.order.sent_after(source) {
-            self.overtaken(source, self.slots);
+            self.overtaken(arrival, source, self.slots);
         }
     }
 
-    /// Gives up the outstanding contributions of `source`, which has sent all its packets. Contributions that
-    /// still arrive count while their slot is open.
-    pub(super) fn give_up(&mut self, source: u16) {
-        self.overtaken(source, self.slots);
+    /// Notes that `source` has sent all its packets: gives up the outstanding ones, at once or after a time.
+    /// Contributions that still arrive count while their slot is open.
+    pub(super) fn all_sent(&mut self, now: Time, source: u16) {
+        self.overtaken(now, source, self.slots);
+    }
+
+    /// Gives up overtaken contributions whose time is over.
+    pub(super) fn expire(&mut self, now: Time) {
+        while let Some((source, end)) = self.order.take(now) {
+            self.passes(source, end, Sign::LaterPacket);
+        }
     }
 
     /// Gives up `source` because it was silent for too long.
@@ -502,9 +516,9 @@ impl Reduce {
         }
     }
 
-    /// Notes that `source` has sent every position before `end`, so that missing ones are lost.
-    fn overtaken(&mut self, source: u16, end: u32) {
-        if self.answers.order() {
+    /// Notes that `source` has sent every position before `end`, so that missing ones are overtaken.
+    fn overtaken(&mut self, now: Time, source: u16, end: u32) {
+        if self.answers.order() && self.order.overtakes(now, source, end) {
             self.passes(source, end, Sign::LaterPacket);
         }
     }

@@ -221,7 +221,7 @@ impl Core {
             (self.members.operation_starts(), incast, bounds),
             now,
         );
-        operation.tolerate(self.reordering.tolerance());
+        operation.tolerate(self.reordering.window(bounds.t_b));
         let newest = self.members.newest_step();
         if (self.recycler.as_ref()).is_some_and(|recycler| recycler.lapses(id, newest)) {
             operation.lapse(self.config.rank, now);
@@ -242,7 +242,7 @@ impl Core {
             .filter(|&rank| self.members.is_past(rank, id.step))
         {
             for operation in self.operations.iter_mut().filter(|o| o.id == id) {
-                operation.give_up(rank);
+                operation.all_sent(now, rank);
             }
         }
         self.settle(now);

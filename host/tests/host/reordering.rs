@@ -1,4 +1,4 @@
-//! Networks that reorder packets: a rank that was not told learns how far, and still detects losses.
+//! Networks that reorder packets: a rank learns how late overtaken packets come, and still detects losses.
 
 use std::time::Duration;
 
@@ -79,4 +79,78 @@ proptest! {
         }
         prop_assert!(ended > 0);
     }
+}
+
+/// Contributions take another path than aggregates and notices, as over two spines. In every tenth step that path stands
+/// still for `stall`. Some contributions are lost.
+fn two_paths(reorder: u32, stall: Duration, loss: f64) -> Network {
+    let mut network = Network::new(&Config {
+        slot_bytes: 32,
+        coding: Coding::Identity,
+        t_s: T_B * 3 / 5,
+        t_b: T_B,
+        reorder,
+        ..config(4)
+    });
+    network.fifo = false;
+    let mut random = Random::new(5);
+    network.faults = Box::new(move |header, _| match header.kind {
+        Kind::Scatter if random.chance(loss) => vec![],
+        Kind::Scatter if header.step % 10 == 9 => vec![stall],
+        _ => vec![Duration::ZERO],
+    });
+    network
+}
+
+fn steps(network: &mut Network, steps: std::ops::Range<u32>) -> Vec<Vec<Outcome>> {
+    let buckets = powers(4, 1_000);
+    let step = |step| {
+        let results = network.allreduce(OperationId { step, bucket: 0 }, &buckets);
+        network.settle();
+        results.into_iter().map(|(outcome, _)| outcome).collect()
+    };
+    steps.map(step).collect()
+}
+
+fn lost(ranks: &[Outcome]) -> u64 {
+    ranks
+        .iter()
+        .map(|outcome| outcome.lost.scatter.total() + outcome.lost.gather.total())
+        .sum()
+}
+
+#[test]
+fn a_path_that_stands_still_for_a_fifth_of_t_b_loses_nothing() {
+    let outcomes = steps(&mut two_paths(8, T_B / 5, 0.0), 0..200);
+    assert_eq!(outcomes.iter().map(|ranks| lost(ranks)).sum::<u64>(), 0);
+}
+
+#[test]
+fn only_the_first_stall_of_an_unknown_path_costs_packets() {
+    let outcomes = steps(&mut two_paths(0, T_B / 5, 0.0), 0..200);
+    let lossy: Vec<usize> = (0..200).filter(|step| lost(&outcomes[*step]) > 0).collect();
+    assert_eq!(lossy, [9]);
+}
+
+/// A rank that waits for lost packets waits less the next time, but long enough for late ones.
+#[test]
+fn losses_narrow_the_wait() {
+    let mut network = two_paths(8, T_B / 10, 0.01);
+    let longest = |outcomes: &[Vec<Outcome>]| {
+        let ranks = outcomes.iter().flatten();
+        ranks.map(|outcome| outcome.duration).max()
+    };
+    assert!(longest(&steps(&mut network, 0..1)) >= Some(T_B / 4));
+    // The first stall, in step 9, comes after the wait has become shorter than it.
+    steps(&mut network, 1..10);
+    let dropped = network.scatter.dropped;
+    let outcomes = steps(&mut network, 10..200);
+    let falsely =
+        outcomes.iter().map(|ranks| lost(ranks)).sum::<u64>() - (network.scatter.dropped - dropped);
+    assert_eq!(falsely, 0);
+    assert!(
+        longest(&outcomes) < Some(T_B / 4),
+        "{:?}",
+        longest(&outcomes)
+    );
 }

@@ -20,7 +20,7 @@ use crate::values::{Bucket, Spare, Values};
 
 use super::collect::Collect;
 use super::outbox::{Held, Outbox};
-use super::overtaking::{DelayedNotices, Notice};
+use super::overtaking::{Order, Window};
 use super::reduce::{Closed, Reduce};
 use super::tracer::Tracer;
 use super::waits::Waits;
@@ -53,7 +53,6 @@ pub(super) struct Operation {
     waits: Waits,
     last: LastPackets,
     coded_otherwise: CodedOtherwise,
-    delayed: DelayedNotices,
     /// None after the operation has ended. Unsent aggregates are in `bucket`.
     waiting: Option<Waiting>,
 }
@@ -75,26 +74,16 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// True if packets overtake each other that senders expect to stay in order.
-    fn learned_reordering(&self) -> bool {
-        self.reduce.order.is_learned() || self.collect.order.is_learned()
-    }
-
-    /// Gives up what is outstanding of the packets that are all sent.
-    fn noticed(&mut self, Notice { source, gather }: Notice) {
-        self.reduce.give_up(source);
-        if gather {
-            self.collect.give_up(source);
-        }
-    }
-
     /// Notes that a switch reported a slot as dropped. Returns false if the slot is here or the loss was
     /// known.
-    fn slot_gone(&mut self, gone: &SlotGone, last: bool) -> bool {
+    fn slot_gone(&mut self, arrival: Time, gone: &SlotGone, last: bool) -> bool {
         match gone.phase {
-            Phase::Scatter => self.reduce.cut(gone.source, (gone.slot, last), gone.cause),
+            Phase::Scatter => {
+                let source = (arrival, gone.source);
+                self.reduce.cut(source, (gone.slot, last), gone.cause)
+            }
             Phase::Gather => {
-                self.reduce.sent_after(gone.source);
+                self.reduce.sent_after(arrival, gone.source);
                 if last {
                     self.collect.ending(gone.owner);
                 }
@@ -146,7 +135,6 @@ impl Operation {
             ways: Ways::default(),
             last: LastPackets::default(),
             coded_otherwise: CodedOtherwise::new(config.ranks),
-            delayed: DelayedNotices::new(config.ranks),
             bucket: Bucket::new(
                 own,
                 layout.shard(config.rank),
@@ -204,30 +192,30 @@ impl Operation {
         }
     }
 
-    /// Lets as many `later` packets overtake one before it counts as lost.
-    pub(super) fn tolerate(&mut self, later: u32) {
+    /// Sets how long overtaken packets are awaited.
+    pub(super) fn tolerate(&mut self, window: Window) {
         if let Some(Waiting {
             reduce, collect, ..
         }) = &mut self.waiting
         {
-            reduce.order.tolerate(later);
-            collect.order.tolerate(later);
+            reduce.order.tolerate(window);
+            collect.order.tolerate(window);
         }
     }
 
     /// Notes a packet of a later step from `source`: it has sent all of this operation.
-    pub(super) fn source_is_past(&mut self, source: u16) {
+    pub(super) fn source_is_past(&mut self, arrival: Time, source: u16) {
         if let Some(waiting) = &mut self.waiting {
-            waiting.reduce.sent_after(source);
-            waiting.collect.sent_after(source);
+            waiting.reduce.sent_after(arrival, source);
+            waiting.collect.sent_after(arrival, source);
         }
     }
 
     /// Notes that `source` has sent all of this operation.
-    pub(super) fn give_up(&mut self, source: u16) {
+    pub(super) fn all_sent(&mut self, now: Time, source: u16) {
         if let Some(waiting) = &mut self.waiting {
-            waiting.reduce.give_up(source);
-            waiting.collect.give_up(source);
+            waiting.reduce.all_sent(now, source);
+            waiting.collect.all_sent(now, source);
         }
     }
 
@@ -283,13 +271,12 @@ impl Operation {
         }
     }
 
-    /// Handles passed timers other than t_B: a delayed notice takes effect; a bound closes this rank's shard with
+    /// Handles passed timers other than t_B: overtaken packets are lost; a bound closes this rank's shard with
     /// the contributions that arrived. Returns true if the operation ends.
     pub(super) fn expire(&mut self, now: Time, tracer: &mut Tracer) -> bool {
-        while let Some(notice) = self.delayed.take(now) {
-            if let Some(waiting) = &mut self.waiting {
-                waiting.noticed(notice);
-            }
+        if let Some(waiting) = &mut self.waiting {
+            waiting.reduce.expire(now);
+            waiting.collect.expire(now);
         }
         let id = self.id;
         let mut passed = |timer| tracer.record(now, id, || Happened::Timer { timer });
@@ -330,12 +317,14 @@ impl Operation {
 
     /// When [`Operation::expire`] or the end is due.
     pub(super) fn due(&self) -> Time {
-        if !self.is_waiting() {
+        let Some(waiting) = &self.waiting else {
             return self.deadline;
-        }
+        };
         let flush = (!self.flushed).then_some(self.flush_at);
         let early = self.early_at.into_iter().flatten();
-        let timers = early.chain(flush).chain(self.delayed.due());
+        let overtaken = [&waiting.reduce.order, &waiting.collect.order];
+        let overtaken = overtaken.into_iter().filter_map(Order::due);
+        let timers = early.chain(flush).chain(overtaken);
         timers.fold(self.deadline, Time::min)
     }
 

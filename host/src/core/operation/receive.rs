@@ -6,7 +6,6 @@ use crate::bits::Bits;
 use crate::cause::{Cause, SlotGone};
 use crate::config::Config;
 use crate::core::early::count;
-use crate::core::overtaking::Notice;
 use crate::core::packet::{self, Payload};
 use crate::core::reduce::Acceptance;
 use crate::operation::Part;
@@ -115,7 +114,7 @@ impl Operation {
                 count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
                     phase.cut += n
                 });
-                let news = waiting.slot_gone(&gone, header.host_flags.last);
+                let news = waiting.slot_gone(arrival, &gone, header.host_flags.last);
                 if news {
                     self.ways.count(&gone);
                 }
@@ -132,10 +131,11 @@ impl Operation {
         let acceptance = match header.kind {
             Kind::Scatter => {
                 let (slot, bucket) = ((header.slot, last), &mut self.bucket);
+                let source = (arrival, source);
                 (waiting.reduce).contribute(&self.layout, source, slot, payload, bucket)
             }
             Kind::Gather => {
-                waiting.reduce.sent_after(source);
+                waiting.reduce.sent_after(arrival, source);
                 let collect = &mut waiting.collect;
                 if last {
                     collect.ending(source);
@@ -143,18 +143,13 @@ impl Operation {
                 let counted = packet::counts_us(config, header, payload);
                 let aggregate = (header.slot, header.contributions, counted);
                 let result = self.bucket.result_mut();
-                collect.store(&self.layout, source, aggregate, payload, result)
+                let owner = (arrival, source);
+                collect.store(&self.layout, owner, aggregate, payload, result)
             }
             _ => {
-                let notice = Notice {
-                    source,
-                    gather: last,
-                };
-                match waiting.learned_reordering() {
-                    true => self
-                        .delayed
-                        .add(arrival + self.bounds.notice_spacing(), notice),
-                    false => waiting.noticed(notice),
+                waiting.reduce.all_sent(arrival, source);
+                if last {
+                    waiting.collect.all_sent(arrival, source);
                 }
                 return Ok(Fate::Heard.into());
             }

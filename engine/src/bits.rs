@@ -313,14 +313,6 @@ impl Wire {
         (u64::from_be_bytes(bytes) << (self.skip % 64)) >> (self.spare % 64)
     }
 
-    /// The field's value in a buffer of any length.
-    #[inline(always)]
-    pub fn load_from(self, buffer: &[u8]) -> u64 {
-        let at = usize::from(self.byte);
-        let bytes = buffer[at..at + 8].try_into().expect("eight bytes");
-        (u64::from_be_bytes(bytes) << (self.skip % 64)) >> (self.spare % 64)
-    }
-
     /// Writes the low bits of `value`.
     #[inline(always)]
     pub fn store(self, buffer: &mut [u8; NEAR], value: u64) {

@@ -73,8 +73,6 @@ impl Code {
             arrivals: HashMap::new(),
             dead: true,
             fresh: None,
-            before: None,
-            once: [false; 2],
         };
         let [ingress, egress] = roots.map(|root| match root {
             Some(root) => compiler.general(root),
@@ -136,10 +134,6 @@ pub(super) struct Compiler<'a> {
     pub dead: bool,
     /// The last operation, if no operation has used its result in the working memory yet.
     pub fresh: Option<word::Op>,
-    /// The operation before that, if its result was as fresh when the last one was compiled.
-    pub before: Option<word::Op>,
-    /// Whether the operation at hand is the only one of its number that uses its first and its second operand.
-    pub once: [bool; 2],
 }
 
 /// The compiled forms of a node.
@@ -400,16 +394,21 @@ impl Compiler<'_> {
                 self.compare(Comparison::Equal, word::Op::Valid(header), 0, zero);
             }
             let from = self.number(&Num::Field(part.slot), 64);
-            self.push(Op::AndConst(to, from, part.mask));
-            self.fresh = None;
+            self.copy(to, from, part.mask);
             self.jump_always(true, done);
             self.bind(zero);
-            self.push(Op::Set(to, 0));
+            self.clear(to);
             self.bind(done);
         }
         for at in parts.len()..parts.len().next_power_of_two() {
-            self.push(Op::Set(at as At * WORD, 0));
+            self.clear(at as At * WORD);
         }
+    }
+
+    fn clear(&mut self, to: At) {
+        let (mask, op) = (u64::MAX, word::Op::Const(0));
+        self.push(Op::Compute { to, mask, op });
+        self.fresh = None;
     }
 
     /// Forgets what a table's actions may change.
@@ -548,8 +547,7 @@ impl Compiler<'_> {
     fn step(&mut self, action: usize, index: usize, instruction: &Instruction) {
         for (at, (num, need)) in instruction.operands().into_iter().enumerate() {
             let from = self.number(num, need);
-            self.push(Op::AndConst(at as At * WORD, from, u64::MAX));
-            self.fresh = None;
+            self.copy(at as At * WORD, from, u64::MAX);
         }
         let (action, index) = (action as u32, index as u32);
         self.push(Op::Step { action, index });

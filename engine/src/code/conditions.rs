@@ -1,9 +1,7 @@
 //! Compiles conditions to jumps.
 
-use super::super::bits::Place;
 use super::super::expression::Comparison::{self, Equal, Less, NotEqual};
 use super::super::expression::Test;
-use super::super::layout::validity;
 use super::super::word::{self, At, MAX_OPS, Word};
 use super::Op;
 use super::compile::{Compiler, Label};
@@ -102,33 +100,10 @@ impl Compiler<'_> {
         if let Some(decided) = self.known.decide(how, op, value) {
             return self.jump_always(decided, to);
         }
-        let place = match op {
-            word::Op::Field(slot) if !slot.signed => slot.place(),
-            word::Op::Valid(header) => validity(header).place(),
-            _ => None,
-        };
-        // A field that is in no word yet is compared where it is.
-        let wire = match place {
-            Some(Place::Wire(wire)) if !self.known.results.contains_key(&op) => Some(wire),
-            _ => None,
-        };
-        let at = match (wire, how, u32::try_from(value)) {
-            (Some(_), Equal | NotEqual, Ok(_)) => 0,
-            _ => self.value(op),
-        };
+        let at = self.value(op);
         let before = self.known.facts.get(&op).copied();
         self.known.learn_compared(op, how, value);
-        match (wire, how, u32::try_from(value)) {
-            (Some(wire), Equal, Ok(value)) => {
-                let to = self.jumps_to(to);
-                self.push(Op::IfWireEqual { wire, to, value });
-            }
-            (Some(wire), NotEqual, Ok(value)) => {
-                let to = self.jumps_to(to);
-                self.push(Op::IfWireDifferent { wire, to, value });
-            }
-            _ => self.compare_word(how, at, value, to),
-        }
+        self.compare_word(how, at, value, to);
         self.known.facts.remove(&op);
         if let Some(before) = before {
             self.known.learn(op, before);

@@ -38,67 +38,17 @@ use sites::{Site, finish};
 /// A position in the code.
 pub(super) type Address = u32;
 
-/// `to`, `at`, `a` and `b` are words. Sixteen bytes with a plain tag: `repr(u8)` keeps the compiler from hiding the tag in a field,
-/// where reading it takes more instructions. Fields stand in the order of their sizes.
+/// `to`, `at`, `a` and `b` are words.
 #[derive(Debug)]
-#[repr(u8)]
 enum Op {
-    /// A field of a header.
-    Load(At, Wire),
-    /// An argument of the action, of at most 64 bits.
-    LoadArg(At, Wire),
-    /// An operation on words.
-    Compute(At, Box<word::Op>),
-    /// An operation that reads something else than words: a field, a header's validity, a register.
-    Find(At, Box<word::Op>),
+    /// Writes the result of an operation, under a mask, to a word.
+    Compute {
+        to: At,
+        mask: u64,
+        op: word::Op,
+    },
     /// A number that needs more than 64 bits.
     Wide(At, Box<Wide>),
-    // The most frequent operations on words. Results are cut to a mask where p4c does that.
-    Set(At, u64),
-    Add {
-        to: At,
-        a: At,
-        b: At,
-        mask: u64,
-    },
-    /// Cut to the lowest 64 - `spare` bits.
-    AddConst {
-        spare: u8,
-        to: At,
-        a: At,
-        value: u64,
-    },
-    /// Adds fields of headers to a word. Cut to the lowest 64 - `spare` bits.
-    Sum {
-        spare: u8,
-        to: At,
-        sum: Box<(At, Vec<Wire>)>,
-    },
-    Sub {
-        to: At,
-        a: At,
-        b: At,
-        mask: u64,
-    },
-    Or(At, At, At),
-    /// A field of a header in the lowest bits.
-    OrField(At, At, Wire),
-    /// Limits a signed number to 0 and above, and to a constant.
-    Limit(At, At, u64),
-    AndConst(At, At, u64),
-    XorConst(At, At, u64),
-    ShlConst {
-        by: u8,
-        to: At,
-        a: At,
-        mask: u64,
-    },
-    ShrConst {
-        by: u8,
-        to: At,
-        a: At,
-        mask: u64,
-    },
     /// Writes a word to a header's field, cut to the field's width.
     Store(Wire, At),
     /// The same for a field at any place.
@@ -166,17 +116,6 @@ enum Op {
         b: At,
         to: Address,
     },
-    /// The same for a field of a header.
-    IfWireEqual {
-        wire: Wire,
-        to: Address,
-        value: u32,
-    },
-    IfWireDifferent {
-        wire: Wire,
-        to: Address,
-        value: u32,
-    },
     IfTest {
         holds: bool,
         to: Address,
@@ -200,8 +139,6 @@ enum Op {
     End,
 }
 
-const _: () = assert!(size_of::<Op>() == 16);
-
 /// A number that needs more than 64 bits.
 #[derive(Debug)]
 struct Wide {
@@ -211,46 +148,6 @@ struct Wide {
 }
 
 impl Op {
-    /// The word of the result, of an operation that has one.
-    fn result(&mut self) -> Option<&mut At> {
-        match self {
-            Op::Add { to, .. }
-            | Op::AddConst { to, .. }
-            | Op::Sub { to, .. }
-            | Op::ShlConst { to, .. }
-            | Op::ShrConst { to, .. }
-            | Op::AndConst(to, ..)
-            | Op::Load(to, _)
-            | Op::LoadArg(to, _)
-            | Op::Compute(to, _)
-            | Op::Find(to, _)
-            | Op::Wide(to, _)
-            | Op::Set(to, _)
-            | Op::Or(to, ..)
-            | Op::OrField(to, ..)
-            | Op::Sum { to, .. }
-            | Op::Limit(to, ..)
-            | Op::XorConst(to, ..) => Some(to),
-            _ => None,
-        }
-    }
-
-    /// Cuts the result to `bits` bits; false if the operation cannot do that.
-    fn cut(&mut self, bits: u32) -> bool {
-        match self {
-            Op::Add { mask, .. }
-            | Op::Sub { mask, .. }
-            | Op::ShlConst { mask, .. }
-            | Op::ShrConst { mask, .. }
-            | Op::AndConst(_, _, mask) => *mask &= u64::MAX >> (64 - bits),
-            Op::AddConst { spare, .. } | Op::Sum { spare, .. } => {
-                *spare = (*spare).max(64 - bits as u8)
-            }
-            _ => return false,
-        }
-        true
-    }
-
     /// Where it may go on, if that is a position in the code.
     fn target(&mut self) -> Option<&mut Address> {
         match self {
@@ -258,11 +155,24 @@ impl Op {
             | Op::Jump(to)
             | Op::If { to, .. }
             | Op::IfWords { to, .. }
-            | Op::IfWireEqual { to, .. }
-            | Op::IfWireDifferent { to, .. }
             | Op::IfMember { to, .. }
             | Op::IfTest { to, .. } => Some(to),
             _ => None,
+        }
+    }
+
+    /// The words that it reads.
+    fn reads(&self) -> Vec<At> {
+        match *self {
+            Op::Compute { op, .. } => op.operands(),
+            Op::Store(_, at) | Op::StoreFar(at, _) | Op::Stop(at) => vec![at],
+            Op::If { at, .. } | Op::Key { at, .. } => vec![at],
+            Op::Count { index, .. } | Op::Meter { index, .. } | Op::ReadRegister { index, .. } => {
+                vec![index]
+            }
+            Op::WriteRegister { index, from, .. } => vec![index, from],
+            Op::IfWords { a, b, .. } => vec![a, b],
+            _ => Vec::new(),
         }
     }
 
@@ -379,49 +289,9 @@ impl Code {
                 }};
             }
             match op {
-                Op::Load(to, wire) => set!(to, wire.load(words)),
-                Op::LoadArg(to, wire) => set!(to, wire.load_from(&machine.state.args)),
-                Op::Compute(to, op) => set!(to, op.result(|at| word_at(words, at))),
-                Op::Set(to, value) => set!(to, *value),
-                Op::Add { to, a, b, mask } => {
-                    let sum = word!(a).wrapping_add(word!(b));
-                    set!(to, sum & mask);
-                }
-                Op::AddConst {
-                    spare,
-                    to,
-                    a,
-                    value,
-                } => {
-                    let sum = word!(a).wrapping_add(*value);
-                    set!(to, sum & u64::MAX >> (spare % 64));
-                }
-                Op::Sub { to, a, b, mask } => {
-                    let difference = word!(a).wrapping_sub(word!(b));
-                    set!(to, difference & mask);
-                }
-                Op::Sum { spare, to, sum } => {
-                    let (first, fields) = &**sum;
-                    let mut total = word!(first);
-                    for wire in fields {
-                        total = total.wrapping_add(wire.load(words));
-                    }
-                    set!(to, total & u64::MAX >> (spare % 64));
-                }
-                Op::Or(to, a, b) => set!(to, word!(a) | word!(b)),
-                Op::OrField(to, a, wire) => set!(to, word!(a) | wire.load(words)),
-                Op::Limit(to, a, high) => {
-                    let value = word!(a);
-                    let limited = if (value as i64) < 0 { 0 } else { value };
-                    set!(to, limited.min(*high));
-                }
-                Op::AndConst(to, a, bits) => set!(to, word!(a) & bits),
-                Op::XorConst(to, a, bits) => set!(to, word!(a) ^ bits),
-                Op::ShlConst { by, to, a, mask } => {
-                    set!(to, word!(a) << (by % 64) & mask);
-                }
-                Op::ShrConst { by, to, a, mask } => {
-                    set!(to, word!(a) >> (by % 64) & mask);
+                Op::Compute { to, mask, op } => {
+                    let value = op.find(|at| machine.phv.word(at), machine.env());
+                    set_word_at(machine.phv.near(), *to, value & mask);
                 }
                 Op::Store(wire, from) => wire.store(words, word!(from)),
                 Op::Count { counter, index } => {
@@ -478,18 +348,7 @@ impl Code {
                 Op::Goto(to) => next = *to,
                 Op::If { how, at, value, to } if how.holds_for(word!(at), *value) => next = *to,
                 Op::IfWords { how, a, b, to } if how.holds_for(word!(a), word!(b)) => next = *to,
-                Op::IfWireEqual { wire, value, to } if wire.load(words) == u64::from(*value) => {
-                    next = *to;
-                }
-                Op::IfWireDifferent { wire, value, to }
-                    if wire.load(words) != u64::from(*value) =>
-                {
-                    next = *to;
-                }
-                Op::If { .. }
-                | Op::IfWords { .. }
-                | Op::IfWireEqual { .. }
-                | Op::IfWireDifferent { .. } => {}
+                Op::If { .. } | Op::IfWords { .. } => {}
                 Op::Apply(table) | Op::ApplyAndGo(table) => {
                     let found = tables[*table as usize].apply(shared.profiles, machine);
                     if let Some((slot, color)) = found.color {
@@ -556,10 +415,6 @@ impl Op {
     /// Executes an operation that needs more of the machine than words.
     fn execute(&self, shared: Shared, machine: &mut Machine) -> Result<Then, DropCause> {
         match self {
-            Op::Find(to, op) => {
-                let value = op.find(|at| machine.phv.word(at), machine.env());
-                set_word_at(machine.phv.near(), *to, value);
-            }
             Op::Wide(to, wide) => {
                 let value = match wide.exact {
                     true => wide.num.eval_amount(machine.env()),

@@ -1,10 +1,10 @@
 //! Compiles numbers: assignments, and the words that hold results.
 
 use super::super::action::{Instruction, Target};
-use super::super::bits::{Place, Slot, Wire};
+use super::super::bits::{Place, Slot};
 use super::super::compile;
 use super::super::expression::{EXACT, Num};
-use super::super::layout::{Layout, validity};
+use super::super::layout::Layout;
 use super::super::phv::{OPERANDS, WORK};
 use super::super::standard::DROP_PORT;
 use super::super::word::{self, At, MAX_OPS, MAX_WIDE, Word};
@@ -146,20 +146,31 @@ impl Compiler<'_> {
             }
             return;
         };
-        if let (Some(op), Some(last)) = (fresh, self.ops.last_mut())
-            && (fits || last.cut(slot.width))
-            && let Some(result) = last.result()
-        {
+        let field = u64::MAX >> (64 - slot.width);
+        match (fresh, self.ops.last_mut()) {
             // The last operation has its result there.
-            *result = to;
-            self.known.results.remove(&op);
-            if fits && !op.uses(to) {
-                self.known.results.insert(op, to);
+            (
+                Some(op),
+                Some(Op::Compute {
+                    to: result, mask, ..
+                }),
+            ) => {
+                *result = to;
+                *mask &= if fits { u64::MAX } else { field };
+                self.known.results.remove(&op);
+                if fits && !op.uses(to) {
+                    self.known.results.insert(op, to);
+                }
             }
-        } else {
-            let field = u64::MAX >> (64 - slot.width);
-            self.push(Op::AndConst(to, from, field));
+            _ => self.copy(to, from, field),
         }
+    }
+
+    /// Copies a word's bits of a mask to another word.
+    pub fn copy(&mut self, to: At, from: At, mask: u64) {
+        let op = word::Op::AndConst(from, mask);
+        self.push(Op::Compute { to, mask, op });
+        self.fresh = None;
     }
 
     /// Makes room in the working memory for so many results, which are then computed.
@@ -233,15 +244,10 @@ impl Compiler<'_> {
 
     /// The word that holds the result of an operation on words.
     pub fn value(&mut self, op: word::Op) -> At {
-        let (fresh, before) = (self.fresh.take(), self.before.take());
-        // Also if the result is there: it is of this operation only.
-        let once = std::mem::take(&mut self.once);
-        let place = match op {
-            word::Op::Field(slot) if !slot.signed => slot.place(),
-            word::Op::Valid(header) => validity(header).place(),
-            _ => None,
-        };
-        if let (word::Op::Field(slot), Some(Place::Word(at))) = (op, place) {
+        self.fresh = None;
+        if let word::Op::Field(slot) = op
+            && let (false, Some(Place::Word(at))) = (slot.signed, slot.place())
+        {
             self.known.read(at, slot.width);
             return at;
         }
@@ -249,101 +255,10 @@ impl Compiler<'_> {
             return *at;
         }
         let bits = op.bits(|at| self.known.bits(at));
-        if let word::Op::AndConst(a, mask) = op
-            && once[0]
-            && self.cut(a, mask, fresh)
-        {
-            return a;
-        }
-        let last = self.fused(op, fresh, once);
         let (to, mask) = (self.known.add(op, bits), u64::MAX);
-        let argument = match op {
-            word::Op::Arg(slot) if !slot.signed => slot.place(),
-            _ => None,
-        };
-        let compiled = match (op, place.or(argument).or(last)) {
-            (word::Op::Add(a, _), Some(Place::Wire(wire))) => {
-                self.sum(to, a, wire, before.filter(|_| once[0]))
-            }
-            (word::Op::Or(a, _), Some(Place::Wire(wire))) => Op::OrField(to, a, wire),
-            (word::Op::Clamp(a, 0, high @ 0..), _) => Op::Limit(to, a, high as u64),
-            (word::Op::Arg(_), Some(Place::Wire(wire))) => Op::LoadArg(to, wire),
-            (_, Some(Place::Wire(wire))) => Op::Load(to, wire),
-            (_, Some(Place::Part(a, by))) => {
-                let mask = mask >> (64 - bits);
-                Op::ShrConst { by, to, a, mask }
-            }
-            (word::Op::Const(value), _) => Op::Set(to, value),
-            (word::Op::Add(a, b), _) => Op::Add { to, a, b, mask },
-            (word::Op::AddConst(a, value), _) => Op::AddConst {
-                spare: 0,
-                to,
-                a,
-                value,
-            },
-            (word::Op::Sub(a, b), _) => Op::Sub { to, a, b, mask },
-            (word::Op::Or(a, b), _) => Op::Or(to, a, b),
-            (word::Op::AndConst(a, bits), _) => Op::AndConst(to, a, bits),
-            (word::Op::XorConst(a, bits), _) => Op::XorConst(to, a, bits),
-            (word::Op::ShlConst(a, by), _) => Op::ShlConst { by, to, a, mask },
-            (word::Op::ShrConst(a, by), _) => Op::ShrConst { by, to, a, mask },
-            (op, _) if op.reads_packet() => Op::Find(to, Box::new(op)),
-            (op, _) => Op::Compute(to, Box::new(op)),
-        };
-        self.push(compiled);
-        (self.fresh, self.before) = (Some(op), fresh);
+        self.push(Op::Compute { to, mask, op });
+        self.fresh = Some(op);
         to
-    }
-
-    /// Cuts the result of the last operation where it is, if its lowest bits are all that is used of it.
-    fn cut(&mut self, a: At, mask: u64, fresh: Option<word::Op>) -> bool {
-        let bits = mask.trailing_ones();
-        let (Some(uncut), Some(last)) = (fresh, self.ops.last_mut()) else {
-            return false;
-        };
-        let low = bits > 0 && mask.count_ones() == bits;
-        if self.dead || !low || last.result() != Some(&mut { a }) {
-            return false;
-        }
-        let cut = last.cut(bits);
-        if cut {
-            self.known.results.remove(&uncut);
-            self.known.read(a, bits);
-            // No operation finds the result again: its operand is nowhere.
-            self.fresh = Some(word::Op::AndConst(At::MAX, mask));
-        }
-        cut
-    }
-
-    /// Adds a field of a header to a word; to the sum of others if the last operation, `before`, computes it for this one alone.
-    fn sum(&mut self, to: At, a: At, wire: Wire, before: Option<word::Op>) -> Op {
-        let is_sum = |op: &mut Op| matches!(op, Op::Sum { spare: 0, to, .. } if *to == a);
-        let mut sum = match (before, self.ops.pop_if(|op| before.is_some() && is_sum(op))) {
-            (Some(before), Some(Op::Sum { sum, .. })) => {
-                self.known.results.remove(&before);
-                sum
-            }
-            _ => Box::new((a, Vec::new())),
-        };
-        sum.1.push(wire);
-        Op::Sum { spare: 0, to, sum }
-    }
-
-    /// Takes back the last operation if it loaded a field for this one alone.
-    fn fused(&mut self, op: word::Op, fresh: Option<word::Op>, once: [bool; 2]) -> Option<Place> {
-        let (word::Op::Add(a, b) | word::Op::Or(a, b)) = op else {
-            return None;
-        };
-        let (Some(loaded), Some(Op::Load(to, wire))) = (fresh, self.ops.last()) else {
-            return None;
-        };
-        let wire = *wire;
-        if self.dead || !once[1] || *to != b || a == b {
-            return None;
-        }
-        self.ops.pop();
-        self.known.results.remove(&loaded);
-        Some(Place::Wire(wire))
     }
 
     /// One of a number's operations, on words.
@@ -356,12 +271,6 @@ impl Compiler<'_> {
         for operand in ops[at].operands() {
             self.part(ops, operand.into(), results);
         }
-        let once = |at: At| ops.iter().filter(|op| op.uses(at)).count() == 1;
-        self.once = match ops[at] {
-            word::Op::Add(a, b) | word::Op::Or(a, b) => [once(a), once(b)],
-            word::Op::AndConst(a, _) => [once(a), false],
-            _ => [false; 2],
-        };
         ops[at].moved(|at| results[usize::from(at)].unwrap_or_default())
     }
 }
@@ -454,22 +363,5 @@ mod tests {
             assign(field("narrow", "sum"), tmp),
         ];
         assert_eq!(run(assignments, [0; 3]), [0, 0]);
-    }
-
-    /// `sum = (a + b) & 0xf; difference = a + b`: the first sum is cut where it is, and is not the result of the second.
-    #[test]
-    fn a_result_that_is_cut_is_not_found_again() {
-        let whole = || {
-            let [a, b] = ["a", "b"].map(|name| field("operands", name));
-            sum(a, b)
-        };
-        let low = json!({"type": "hexstr", "value": "0xf"});
-        let cut =
-            json!({"type": "expression", "value": {"op": "&", "left": whole(), "right": low}});
-        let assignments = vec![
-            assign(field("narrow", "sum"), cut),
-            assign(field("narrow", "difference"), whole()),
-        ];
-        assert_eq!(run(assignments, [9, 9, 0]), [2, 18]);
     }
 }

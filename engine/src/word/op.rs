@@ -80,23 +80,6 @@ impl ElementOp {
 }
 
 impl Op {
-    /// True if the operation reads more of a packet than words.
-    pub fn reads_packet(&self) -> bool {
-        use Op::*;
-        matches!(
-            self,
-            Field(_)
-                | Arg(_)
-                | Valid(_)
-                | EqualHeaders(..)
-                | Register(..)
-                | Fill(..)
-                | Element(_)
-                | ElementValid(_)
-                | Ahead(..)
-        )
-    }
-
     /// The result of an operation that reads more than words, from the results of its operands.
     pub fn find(&self, at: impl Fn(At) -> u64, env: Env) -> u64 {
         match *self {

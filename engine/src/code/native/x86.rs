@@ -47,8 +47,8 @@ pub const EQUAL: u8 = 4;
 pub const NOT_EQUAL: u8 = 5;
 pub const BELOW_OR_EQUAL: u8 = 6;
 pub const ABOVE: u8 = 7;
-pub const NEGATIVE: u8 = 8;
 pub const LESS: u8 = 12;
+pub const GREATER: u8 = 15;
 
 pub fn condition(how: Comparison) -> u8 {
     match how {

@@ -305,14 +305,6 @@ impl Wire {
         (self.byte.into(), self.skip, 64 - self.spare)
     }
 
-    /// The field's value.
-    #[inline(always)]
-    pub fn load(self, buffer: &[u8; NEAR]) -> u64 {
-        let at = usize::from(self.byte);
-        let bytes = buffer[at..at + 8].try_into().expect("eight bytes");
-        (u64::from_be_bytes(bytes) << (self.skip % 64)) >> (self.spare % 64)
-    }
-
     /// Writes the low bits of `value`.
     #[inline(always)]
     pub fn store(self, buffer: &mut [u8; NEAR], value: u64) {

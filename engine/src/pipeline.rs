@@ -4,11 +4,10 @@ use std::collections::HashMap;
 
 use super::action::Action;
 use super::error::LoadError;
-use super::expression::{Num, Test};
+use super::expression::Test;
 use super::json;
 use super::primitive::Names;
 use super::table::{Next, Table};
-use super::word::{Op, Word};
 
 #[derive(Debug)]
 pub(super) enum Node {
@@ -31,8 +30,6 @@ pub(super) enum Node {
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     pub nodes: Vec<Node>,
-    /// The nodes that packets can reach, behind all that can follow them.
-    order: Vec<usize>,
     pub ingress: Next,
     pub egress: Next,
 }
@@ -108,8 +105,7 @@ impl Flow {
     }
 
     /// Checks that no packet can meet a node twice in one pass.
-    pub fn check_acyclic(&mut self, tables: &[Table]) -> Result<(), LoadError> {
-        let mut order = Vec::new();
+    pub fn check_acyclic(&self, tables: &[Table]) -> Result<(), LoadError> {
         let mut state = vec![Visit::New; self.nodes.len()];
         for root in [self.ingress, self.egress].into_iter().flatten() {
             // Depth first, without recursion: a pipeline may be long.
@@ -117,10 +113,7 @@ impl Flow {
             while let Some((node, branch)) = path.pop() {
                 state[node] = Visit::OnPath;
                 match self.branches(node, tables).get(branch) {
-                    None => {
-                        state[node] = Visit::Done;
-                        order.push(node);
-                    }
+                    None => state[node] = Visit::Done,
                     Some(next) => {
                         path.push((node, branch + 1));
                         match next.map(|next| (next, state[next])) {
@@ -135,30 +128,7 @@ impl Flow {
                 }
             }
         }
-        self.order = order;
         Ok(())
-    }
-
-    /// The fields and validities for which conditions ask, and for each node the set of those that conditions at and behind it ask
-    /// for. Of a long program, some of them.
-    pub fn relevant(&self, tables: &[Table]) -> (Vec<Op>, Vec<u128>) {
-        let (mut subjects, mut sets) = (Vec::new(), vec![0_u128; self.nodes.len()]);
-        for node in &self.order {
-            let behind = self.branches(*node, tables).into_iter().flatten();
-            let mut set = behind.fold(0, |set, next| set | sets[next]);
-            if let Node::Condition { test, .. } = &self.nodes[*node] {
-                compared(test, &mut |subject| {
-                    let known = subjects.iter().position(|known| *known == subject);
-                    let at = known.unwrap_or(subjects.len());
-                    if at < MAX_SUBJECTS {
-                        set |= 1 << at;
-                        subjects.extend(known.is_none().then_some(subject));
-                    }
-                });
-            }
-            sets[*node] = set;
-        }
-        (subjects, sets)
     }
 
     /// How many ways lead to each node from others.
@@ -178,31 +148,6 @@ impl Flow {
             Node::Condition { yes, no, .. } => vec![*yes, *no],
             Node::Action { next, .. } => vec![*next],
         }
-    }
-}
-
-/// Fields and validities whose tests are followed through a pipeline: the bits of a set.
-const MAX_SUBJECTS: usize = u128::BITS as usize;
-
-/// Calls `found` with each operation that reads a field or a validity which a condition may compare with a constant.
-fn compared(test: &Test, found: &mut impl FnMut(Op)) {
-    match test {
-        Test::Not(test) => compared(test, found),
-        Test::And(sides) | Test::Or(sides) => {
-            compared(&sides.0, found);
-            compared(&sides.1, found);
-        }
-        Test::Compare(_, sides) if matches!(**sides, (Num::Field(_), Num::Field(_))) => {}
-        test => match Word::of_test(test) {
-            Some(Word::Field(slot)) => found(Op::Field(slot)),
-            Some(Word::Ops(ops)) => {
-                let leaves = ops
-                    .iter()
-                    .filter(|op| matches!(op, Op::Field(_) | Op::Valid(_)));
-                leaves.for_each(|op| found(*op));
-            }
-            _ => {}
-        },
     }
 }
 

@@ -3,7 +3,7 @@
 use super::bits::Slot;
 use super::error::ControlError;
 use super::p4info::FieldInfo;
-use super::table::{FieldMatch, Key, KeyField, MatchKind, Matcher, Owner};
+use super::table::{FieldMatch, Key, KeyField, Matcher, Owner};
 
 /// A parser value set. It starts empty. BMv2 compares all of its fields exactly.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl ValueSet {
             mask: None,
         });
         let key = Key::new(fields.collect());
-        let matcher = matcher(&key);
+        let matcher = key.matcher();
         ValueSet {
             id,
             name,
@@ -86,7 +86,7 @@ impl ValueSet {
             });
         }
         let priority = if self.key.has_priority() { PRIORITY } else { 0 };
-        let (mut matcher, mut canonical) = (matcher(&self.key), Vec::new());
+        let (mut matcher, mut canonical) = (self.key.matcher(), Vec::new());
         for (at, member) in members.iter().enumerate() {
             let owner = Owner::ValueSet(&self.name);
             let (key, written) = self.key.encode(owner, member, priority)?;
@@ -109,14 +109,5 @@ impl ValueSet {
     #[inline]
     pub(super) fn holds(&self, key: &[u64], scratch: &mut Vec<u64>) -> bool {
         self.matcher.lookup(key, scratch).is_some()
-    }
-}
-
-/// Prefixes too are kept as masks: unlike a table, a set may have several prefix fields.
-fn matcher(key: &Key) -> Matcher {
-    let exact = |field: &KeyField| field.kind == MatchKind::Exact;
-    match key.fields.iter().all(exact) {
-        true => Matcher::exact(),
-        false => Matcher::ternary(),
     }
 }

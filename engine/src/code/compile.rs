@@ -1,8 +1,7 @@
 //! Compiles nodes and actions to code.
 //!
 //! Every distinct operation is computed once along a path, until one of its fields may have changed. What a condition says of a
-//! field decides later conditions on it: a node that packets reach with different knowledge is compiled for each, up to a limit
-//! (basic block versioning: Chevalier-Boisvert and Feeley, ECOOP 2015).
+//! field decides later conditions on it. At a node to which packets come in several ways, nothing is known.
 
 use std::collections::HashMap;
 
@@ -18,7 +17,7 @@ use super::super::pipeline::{Flow, Node};
 use super::super::register::Register;
 use super::super::table::{Next, Table};
 use super::super::word::{self, At};
-use super::known::{Facts, Known};
+use super::known::Known;
 use super::{Address, Arrays, Code, Native, Op, Site, Starts};
 
 /// The bytes of a word.
@@ -27,11 +26,9 @@ const WORD: u16 = 8;
 /// Stands for an address until all code is there.
 pub(super) type Label = Address;
 
-/// How often one node is compiled with knowledge.
-const MAX_VERSIONS: usize = 32;
 /// Jumps to jumps that are followed when a program is loaded.
 const MAX_GOTOS: usize = 4;
-/// The operations from which on no node is compiled with knowledge.
+/// The operations from which on actions are called, not repeated.
 const MAX_OPERATIONS: usize = 1 << 14;
 
 /// What code is made from.
@@ -60,8 +57,7 @@ impl Code {
         let mut compiler = Compiler {
             source,
             ways,
-            relevant: flow.relevant(source.tables),
-            versions: flow.nodes.iter().map(|_| Versions::default()).collect(),
+            nodes: vec![None; flow.nodes.len()],
             waiting: Vec::new(),
             ops: Vec::new(),
             sites: Vec::new(),
@@ -78,8 +74,8 @@ impl Code {
             Some(root) => compiler.general(root),
             None => compiler.end,
         });
-        while let Some((next, label, known)) = compiler.waiting.pop() {
-            compiler.resume(next, label, known);
+        while let Some((node, label, known)) = compiler.waiting.pop() {
+            compiler.chain(node, label, known);
         }
         let (parser, accept) = compiler.parser();
         let actions: Vec<_> = (0..source.actions.len())
@@ -112,11 +108,10 @@ pub(super) struct Compiler<'a> {
     pub source: Source<'a>,
     /// How many ways lead to each node.
     ways: Vec<usize>,
-    /// What conditions at and behind each node ask for.
-    relevant: (Vec<word::Op>, Vec<u128>),
-    versions: Vec<Versions>,
-    /// Nodes, or the end, to compile at a label with what is known there.
-    waiting: Vec<(Next, Label, Known)>,
+    /// The labels of nodes to which packets come from several others, or from a table.
+    nodes: Vec<Option<Label>>,
+    /// Nodes to compile at a label, with what is known there.
+    waiting: Vec<(usize, Label, Known)>,
     pub ops: Vec<Op>,
     sites: Vec<(Address, Site)>,
     /// Addresses of labels; those that no packet can reach never get one.
@@ -134,16 +129,6 @@ pub(super) struct Compiler<'a> {
     pub dead: bool,
     /// The last operation, if no operation has used its result in the working memory yet.
     pub fresh: Option<word::Op>,
-}
-
-/// The compiled forms of a node.
-#[derive(Default)]
-struct Versions {
-    count: usize,
-    /// What each needs to be known, and where it is.
-    shared: Vec<(Facts, Label)>,
-    /// The one that needs nothing.
-    general: Option<Label>,
 }
 
 impl Compiler<'_> {
@@ -231,85 +216,21 @@ impl Compiler<'_> {
         last.is_some_and(|(at, _)| *at as usize == self.ops.len())
     }
 
-    /// The label of a node's code that needs nothing to be known.
+    /// The label of a node's code, to which packets may come from anywhere.
     fn general(&mut self, node: usize) -> Label {
-        if let Some(label) = self.versions[node].general {
+        if let Some(label) = self.nodes[node] {
             return label;
         }
         let label = self.label();
-        self.versions[node].general = Some(label);
-        self.waiting.push((Some(node), label, Known::default()));
+        self.nodes[node] = Some(label);
+        self.waiting.push((node, label, Known::default()));
         label
     }
 
-    /// The label of a node's code if it is compiled for what is known here, or often enough; `None` if it is to be compiled here.
-    fn compiled(&mut self, node: usize) -> Option<Label> {
-        if self.ways[node] == 1 {
-            return None;
-        }
-        if self.ops.len() >= MAX_OPERATIONS {
-            return Some(self.general(node));
-        }
-        let mut facts = Facts::default();
-        let (subjects, sets) = &self.relevant;
-        for (at, subject) in subjects.iter().enumerate() {
-            if let Some(fact) = self.known.facts.get(subject)
-                && sets[node] >> at & 1 == 1
-            {
-                facts.insert(*subject, *fact);
-            }
-        }
-        let versions = &mut self.versions[node];
-        let found = versions.shared.iter().find(|(other, _)| *other == facts);
-        if let Some((_, label)) = found {
-            return Some(*label);
-        }
-        versions.count += 1;
-        if versions.count <= MAX_VERSIONS {
-            self.known.facts = facts;
-            self.known.forget_words();
-            return None;
-        }
-        let holds = |other: &Facts| other.iter().all(|(op, fact)| facts.get(op) == Some(fact));
-        let fit = versions.shared.iter().filter(|(other, _)| holds(other));
-        let best = fit.max_by_key(|(other, _)| other.len());
-        Some(match best {
-            Some((_, label)) => *label,
-            None => self.general(node),
-        })
-    }
-
-    /// Compiles a node at a label, with what is known there, and what follows it.
-    fn resume(&mut self, next: Next, label: Label, known: Known) {
+    /// Compiles a node at a label, with what is known there, and what follows it up to a node with several ways to it.
+    fn chain(&mut self, mut node: usize, label: Label, known: Known) {
         self.known = known;
-        let Some(node) = next else {
-            self.aliases.insert(label, self.end);
-            return;
-        };
-        if self.versions[node].general == Some(label) {
-            let shared = &mut self.versions[node].shared;
-            shared.push((Facts::default(), label));
-        } else if let Some(same) = self.compiled(node) {
-            self.aliases.insert(label, same);
-            return;
-        } else {
-            self.share(node, label);
-        }
         self.place(label);
-        self.chain(node);
-    }
-
-    /// Lets others jump to the code of a node that begins here.
-    fn share(&mut self, node: usize, label: Label) {
-        if self.ways[node] > 1 {
-            let facts = self.known.facts.clone();
-            self.versions[node].shared.push((facts, label));
-        }
-    }
-
-    /// Compiles a node and what follows it, as far as it is not there yet. What a condition leads to when it does not hold is left
-    /// waiting.
-    fn chain(&mut self, mut node: usize) {
         while let Some(next) = self.node(node) {
             if self.dead {
                 return;
@@ -317,13 +238,9 @@ impl Compiler<'_> {
             let Some(next) = next else {
                 return self.push(Op::End);
             };
-            if let Some(label) = self.compiled(next) {
+            if self.ways[next] > 1 {
+                let label = self.general(next);
                 return self.push(Op::Goto(label));
-            }
-            if !self.has_site() {
-                let label = self.label();
-                self.share(next, label);
-                self.place(label);
             }
             node = next;
         }
@@ -363,7 +280,14 @@ impl Compiler<'_> {
                     return Some(*no);
                 }
                 if let Some((known, _)) = self.arrivals.remove(&otherwise) {
-                    self.waiting.push((*no, otherwise, known));
+                    match *no {
+                        None => _ = self.aliases.insert(otherwise, self.end),
+                        Some(no) if self.ways[no] > 1 => {
+                            let label = self.general(no);
+                            self.aliases.insert(otherwise, label);
+                        }
+                        Some(no) => self.waiting.push((no, otherwise, known)),
+                    }
                 }
                 Some(*yes)
             }
@@ -581,9 +505,9 @@ impl Compiler<'_> {
             // A label may stand at the end of the code if no packet comes there.
             *to = (0..MAX_GOTOS).fold(*to, |to, _| goes.get(to as usize).copied().unwrap_or(to));
         }
-        let general = |node: &Versions| node.general.map(&address).unwrap_or_default();
+        let general = |node: &Option<Label>| node.map(&address).unwrap_or_default();
         let mut code = Code {
-            nodes: self.versions.iter().map(general).collect(),
+            nodes: self.nodes.iter().map(general).collect(),
             starts: Starts {
                 parser: address(starts.parser),
                 ingress: address(starts.ingress),

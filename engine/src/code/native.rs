@@ -846,7 +846,7 @@ mod tests {
                 return Ok(());
             };
             let mut expected = memory(&content);
-            let field = wire.load(&expected);
+            let field = slot.load_word(&expected[..]);
             set_word_at(&mut expected, TO, field);
             set_word_at(&mut expected, A, value);
             wire.store(&mut expected, value);

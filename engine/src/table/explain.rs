@@ -5,7 +5,7 @@ use super::super::counter::CounterCell;
 use super::super::key::word_count;
 use super::super::profile::Profile;
 use super::super::trace::{KeyField, Matched, Value, Via};
-use super::{EntryAction, Match, Matcher, Table, TableAction, Target};
+use super::{EntryAction, Match, Table, TableAction, Target};
 
 /// The result of a lookup, for a trace.
 pub(crate) struct Explained<'a> {
@@ -29,10 +29,7 @@ impl Table {
     ) -> Explained<'a> {
         let mut key = Vec::new();
         self.declared.key.build(machine.phv, &mut key);
-        let hit = match &self.matcher {
-            Matcher::Keyless => None,
-            matcher => matcher.lookup(&key, &mut machine.state.masked),
-        };
+        let hit = self.matcher.lookup(&key, &mut machine.state.masked);
         let entry = hit.map_or(&self.default, |at| self.live(at));
         let mut rest = key.as_slice();
         let fields = self.declared.key.fields.iter().map(|field| {

@@ -113,21 +113,9 @@ impl Key {
             .any(|field| matches!(field.kind, Ternary | Range | Optional))
     }
 
-    pub(super) fn matcher(&self) -> Matcher {
-        if self.fields.is_empty() {
-            return Matcher::Keyless;
-        }
-        if self.has_priority() {
-            return Matcher::ternary();
-        }
-        let mut at = 0;
-        for field in &self.fields {
-            if field.kind == MatchKind::Lpm {
-                return Matcher::lpm(self.words, at, field.slot.width);
-            }
-            at += word_count(field.slot.width);
-        }
-        Matcher::exact()
+    /// An empty lookup structure.
+    pub fn matcher(&self) -> Matcher {
+        Matcher::new(self.fields.iter().map(|field| field.kind))
     }
 
     /// The key of a packet.

@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
+use super::key::MatchKind;
 use super::ternary::Ternary;
-use super::trie::Trie;
 use super::words::WordMap;
 
 pub(super) type Words = Box<[u64]>;
@@ -29,20 +29,6 @@ impl EntryKey {
         match self.priority {
             0 => self.prefix_len as i32,
             priority => priority,
-        }
-    }
-
-    /// The first word of the first range: its position in the key, and its ends.
-    pub(super) fn first_range(&self) -> Option<(usize, u64, u64)> {
-        let range = self.ranges.first()?;
-        Some((range.at, range.low[0], range.high[0]))
-    }
-
-    /// The ranges other than [`EntryKey::first_range`].
-    pub(super) fn further_ranges(&self) -> &[Range] {
-        match self.ranges.split_first() {
-            Some((first, further)) if first.low.len() == 1 => further,
-            _ => &self.ranges,
         }
     }
 }
@@ -75,55 +61,26 @@ pub(super) struct Candidate {
 /// The lookup structure for a table's match kinds.
 #[derive(Debug)]
 pub(crate) enum Matcher {
-    /// No key: no entry matches.
-    Keyless,
+    /// Keys that are compared as they are. Without fields, there are no entries.
     Exact(WordMap<u32>),
-    Lpm(Lpm),
-    /// Keys with ternary, optional or range fields.
+    /// Keys with masks or ranges. A prefix is a mask; its length is the priority.
     Ternary(Ternary),
 }
 
 impl Matcher {
-    /// For keys that are compared as they are.
-    pub fn exact() -> Matcher {
-        Matcher::Exact(WordMap::default())
-    }
-
-    /// For keys with any masks and ranges.
-    pub fn ternary() -> Matcher {
-        Matcher::Ternary(Ternary::default())
-    }
-
-    /// For keys of `words` words, of which those from `at` on are one field of `width` bits that is
-    /// matched by its longest prefix, and all others are compared as they are.
-    pub fn lpm(words: usize, at: usize, width: u32) -> Matcher {
-        if width > MAX_TRIE_BITS {
-            return Matcher::ternary();
+    /// The structure for fields of these kinds.
+    pub fn new(mut kinds: impl Iterator<Item = MatchKind>) -> Matcher {
+        match kinds.all(|kind| kind == MatchKind::Exact) {
+            true => Matcher::Exact(WordMap::default()),
+            false => Matcher::Ternary(Ternary::default()),
         }
-        let field = at..at + width.div_ceil(64) as usize;
-        let ones = |word: usize| if field.contains(&word) { 0 } else { u64::MAX };
-        Matcher::Lpm(Lpm {
-            first_bit: field.end as u32 * 64 - width,
-            exact: (0..words).map(ones).collect(),
-            tries: WordMap::default(),
-            longest: WordMap::default(),
-            width,
-        })
     }
 
     /// Returns the matching entry. `scratch` is working memory.
     #[inline]
     pub fn lookup(&self, key: &[u64], scratch: &mut Vec<u64>) -> Option<u32> {
         match self {
-            Matcher::Keyless => None,
             Matcher::Exact(exact) => exact.get(key).copied(),
-            Matcher::Lpm(lpm) => {
-                if let Some(entry) = lpm.longest.get(key) {
-                    return Some(*entry);
-                }
-                let trie = lpm.tries.get_masked(key, &lpm.exact, scratch)?;
-                trie.lookup(key, lpm.first_bit)
-            }
             Matcher::Ternary(ternary) => ternary.lookup(key, scratch),
         }
     }
@@ -131,13 +88,7 @@ impl Matcher {
     /// Returns the entry with exactly this key.
     pub fn find(&self, key: &EntryKey) -> Option<u32> {
         match self {
-            Matcher::Keyless => None,
             Matcher::Exact(exact) => exact.get(&key.value).copied(),
-            Matcher::Lpm(lpm) if lpm.is_longest(key) => lpm.longest.get(&key.value).copied(),
-            Matcher::Lpm(lpm) => {
-                let trie = lpm.tries.get(&lpm.exact_part(key))?;
-                trie.find(&key.value, lpm.first_bit, key.prefix_len)
-            }
             Matcher::Ternary(ternary) => ternary.find(key),
         }
     }
@@ -145,13 +96,7 @@ impl Matcher {
     /// Adds an entry with a new key.
     pub fn insert(&mut self, key: &EntryKey, entry: u32) {
         match self {
-            Matcher::Keyless => {}
             Matcher::Exact(exact) => *exact.entry(&key.value) = entry,
-            Matcher::Lpm(lpm) if lpm.is_longest(key) => *lpm.longest.entry(&key.value) = entry,
-            Matcher::Lpm(lpm) => {
-                let trie = lpm.tries.entry(&lpm.exact_part(key));
-                trie.insert(&key.value, lpm.first_bit, key.prefix_len, entry);
-            }
             Matcher::Ternary(ternary) => ternary.insert(key, entry),
         }
     }
@@ -159,53 +104,8 @@ impl Matcher {
     /// Removes the entry with exactly this key.
     pub fn remove(&mut self, key: &EntryKey) {
         match self {
-            Matcher::Keyless => {}
-            Matcher::Exact(exact) => {
-                exact.remove(&key.value);
-            }
-            Matcher::Lpm(lpm) if lpm.is_longest(key) => {
-                lpm.longest.remove(&key.value);
-            }
-            Matcher::Lpm(lpm) => lpm.remove(key),
+            Matcher::Exact(exact) => _ = exact.remove(&key.value),
             Matcher::Ternary(ternary) => ternary.remove(key),
-        }
-    }
-}
-
-/// Widest field for a trie, in bits. Wider fields are matched as ternary.
-const MAX_TRIE_BITS: u32 = 256;
-
-/// Longest prefix match: a trie for each value of the exact fields, and a hash table for prefixes of all bits, which need no steps.
-#[derive(Debug)]
-pub(crate) struct Lpm {
-    /// Bits of the field.
-    width: u32,
-    /// Where the field starts in the key, the most significant bit of the first word being 0.
-    first_bit: u32,
-    /// The words of the exact fields.
-    exact: Words,
-    tries: WordMap<Trie>,
-    /// Entries whose prefix has all bits, by the whole key.
-    longest: WordMap<u32>,
-}
-
-impl Lpm {
-    fn is_longest(&self, key: &EntryKey) -> bool {
-        key.prefix_len == self.width
-    }
-
-    fn exact_part(&self, key: &EntryKey) -> Vec<u64> {
-        let words = key.value.iter().zip(&self.exact);
-        words.map(|(value, exact)| value & exact).collect()
-    }
-
-    fn remove(&mut self, key: &EntryKey) {
-        let exact = self.exact_part(key);
-        if let Some(trie) = self.tries.get_mut(&exact) {
-            trie.remove(&key.value, self.first_bit, key.prefix_len);
-            if trie.is_empty() {
-                self.tries.remove(&exact);
-            }
         }
     }
 }
@@ -214,6 +114,10 @@ impl Lpm {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn ternary() -> Matcher {
+        Matcher::new([MatchKind::Ternary].into_iter())
+    }
 
     fn key(value: u64, mask: u64, priority: i32) -> EntryKey {
         EntryKey {
@@ -227,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_longest_prefix_wins_and_comes_back_when_it_goes() {
-        let mut lpm = Matcher::lpm(1, 0, 8);
+        let mut lpm = ternary();
         let (short, long) = (key(0xa0, 0xf0, 0), key(0xab, 0xff, 0));
         lpm.insert(&short, 1);
         lpm.insert(&long, 2);
@@ -241,32 +145,6 @@ mod tests {
     }
 
     #[test]
-    fn full_and_shorter_prefixes_are_apart_for_each_value_of_an_exact_field() {
-        let key = |exact: u64, value: u64, prefix_len: u32| EntryKey {
-            value: [exact, value].into(),
-            mask: [u64::MAX, 0xff << (8 - prefix_len) & 0xff].into(),
-            ranges: vec![],
-            prefix_len,
-            priority: 0,
-        };
-        let mut lpm = Matcher::lpm(2, 1, 8);
-        let (full, short, other) = (key(1, 0xab, 8), key(1, 0xa0, 4), key(2, 0xab, 8));
-        for (entry, key) in [&full, &short, &other].into_iter().enumerate() {
-            lpm.insert(key, entry as u32);
-            assert_eq!(lpm.find(key), Some(entry as u32));
-        }
-        let hits = |lpm: &Matcher| {
-            [[1, 0xab], [1, 0xac], [2, 0xab], [2, 0xac]]
-                .map(|key: [u64; 2]| lpm.lookup(&key, &mut Vec::new()))
-        };
-        assert_eq!(hits(&lpm), [Some(0), Some(1), Some(2), None]);
-        lpm.remove(&full);
-        assert_eq!(hits(&lpm), [Some(1), Some(1), Some(2), None]);
-        lpm.remove(&short);
-        assert_eq!(hits(&lpm), [None, None, Some(2), None]);
-    }
-
-    #[test]
     fn ranges_are_checked_over_several_words() {
         let mut range = key(0, 0, 1);
         (range.value, range.mask) = ([0, 0].into(), [0, 0].into());
@@ -275,7 +153,7 @@ mod tests {
             low: [1, 5].into(),
             high: [2, 0].into(),
         }];
-        let mut ternary = Matcher::ternary();
+        let mut ternary = ternary();
         ternary.insert(&range, 7);
         let hit = |high, low| ternary.lookup(&[high, low], &mut Vec::new()).is_some();
         assert!(hit(1, 5) && hit(1, u64::MAX) && hit(2, 0));
@@ -315,7 +193,7 @@ mod tests {
             removed in prop::collection::vec(any::<bool>(), 40),
             packets in prop::collection::vec((0u64..256, 0u64..8), 20),
         ) {
-            let mut ternary = Matcher::ternary();
+            let mut ternary = ternary();
             let mut list: Vec<(Rule, u32)> = Vec::new();
             for (entry, rule) in rules.into_iter().enumerate() {
                 let known = list.iter().find(|(other, _)| other.key == rule.key);

@@ -4,12 +4,10 @@ mod direct;
 mod entry;
 mod explain;
 mod idle;
-mod interval;
 mod key;
 mod matcher;
 mod signature;
 mod ternary;
-mod trie;
 mod undo;
 mod words;
 mod write;
@@ -233,7 +231,6 @@ impl Table {
         let (key, state) = (&self.declared.key, &mut *machine.state);
         let word = |at: usize| machine.phv.word((at * size_of::<u64>()) as u16);
         let hit = match &self.matcher {
-            Matcher::Keyless => None,
             Matcher::Exact(exact) if key.is_short() => exact.get_short(word).copied(),
             matcher if key.is_short() => {
                 let words: [u64; SHORT] = std::array::from_fn(word);

@@ -1,14 +1,13 @@
 //! Ternary match by tuple space search (Srinivasan, Suri, Varghese: SIGCOMM 1999): entries with one
 //! mask share a hash table, and the tables are searched in order of the highest priority in them
-//! until no later one can win. What a lookup costs grows with the number of different masks.
+//! until no later one can win. What a lookup costs grows with the number of different masks, and of ranges with one mask and value.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use rustc_hash::FxBuildHasher;
 
-use super::interval::{Interval, Intervals};
-use super::matcher::{Candidate, EntryKey, Words};
+use super::matcher::{Candidate, EntryKey, Range, Words};
 use super::words::WordMap;
 
 /// Entries with masks and ranges.
@@ -37,8 +36,8 @@ struct Tuple {
 struct Bucket {
     /// Entries without ranges, the best last.
     plain: Plain,
-    /// Entries with ranges, by the first word of their first range field.
-    ranges: Vec<(usize, Intervals)>,
+    /// Entries with ranges, the best last.
+    ranges: Vec<(Candidate, Box<[Range]>)>,
 }
 
 /// Candidates in order, the best one within reach.
@@ -85,48 +84,46 @@ impl Bucket {
         self.plain.best.is_none() && self.ranges.is_empty()
     }
 
-    fn intervals(&self, at: usize) -> Option<&Intervals> {
-        let found = self.ranges.iter().find(|(other, _)| *other == at);
-        found.map(|(_, intervals)| intervals)
+    /// Where the entries with ranges of a candidate's rank and above begin.
+    fn place(&self, candidate: Candidate) -> usize {
+        self.ranges.partition_point(|(other, _)| *other < candidate)
     }
 
     fn insert(&mut self, key: &EntryKey, candidate: Candidate) {
-        let Some((at, low, high)) = key.first_range() else {
+        if key.ranges.is_empty() {
             return self.plain.insert(candidate);
-        };
-        let place = self.ranges.iter().position(|(other, _)| *other == at);
-        let place = place.unwrap_or_else(|| {
-            self.ranges.push((at, Intervals::default()));
-            self.ranges.len() - 1
-        });
-        self.ranges[place].1.insert(Interval {
-            low,
-            high,
-            candidate,
-            ranges: key.further_ranges().into(),
-        });
+        }
+        let ranges = key.ranges.as_slice().into();
+        self.ranges
+            .insert(self.place(candidate), (candidate, ranges));
     }
 
     fn find(&self, key: &EntryKey) -> Option<Candidate> {
-        match key.first_range() {
-            None => self.plain.find(key.rank()),
-            Some((at, low, high)) => {
-                let intervals = self.intervals(at)?;
-                intervals.find(low, high, key.rank(), key.further_ranges())
-            }
+        if key.ranges.is_empty() {
+            return self.plain.find(key.rank());
         }
+        let rank = key.rank();
+        let from = (self.ranges).partition_point(|(other, _)| other.priority < rank);
+        let mut equal =
+            (self.ranges[from..].iter()).take_while(|(other, _)| other.priority == rank);
+        let found = equal.find(|(_, ranges)| **ranges == *key.ranges);
+        found.map(|(candidate, _)| *candidate)
     }
 
     fn remove(&mut self, key: &EntryKey, gone: Candidate) {
-        let Some((at, low, high)) = key.first_range() else {
+        if key.ranges.is_empty() {
             return self.plain.remove(gone);
-        };
-        for (other, intervals) in &mut self.ranges {
-            if *other == at {
-                intervals.remove(low, high, gone);
-            }
         }
-        self.ranges.retain(|(_, intervals)| !intervals.is_empty());
+        self.ranges.remove(self.place(gone));
+    }
+
+    /// The best entry that matches a key, if it is better than `best`.
+    fn better(&self, key: &[u64], best: Option<Candidate>) -> Option<Candidate> {
+        let best = best.max(self.plain.best);
+        let ranges = self.ranges.iter().rev();
+        let mut better = ranges.take_while(|(candidate, _)| Some(*candidate) > best);
+        let found = better.find(|(_, ranges)| ranges.iter().all(|range| range.holds(key)));
+        found.map_or(best, |(candidate, _)| Some(*candidate))
     }
 }
 
@@ -142,10 +139,7 @@ impl Ternary {
             let Some(bucket) = tuple.entries.get_masked(key, &tuple.mask, scratch) else {
                 continue;
             };
-            best = best.max(bucket.plain.best);
-            for (at, intervals) in &bucket.ranges {
-                intervals.search(key[*at], key, &mut best);
-            }
+            best = bucket.better(key, best);
         }
         best.map(|candidate| candidate.entry)
     }

@@ -4,6 +4,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 
 use rustc_hash::FxBuildHasher;
 
@@ -37,7 +38,23 @@ struct Bucket {
     /// Entries without ranges, the best last.
     plain: Plain,
     /// Entries with ranges, the best last.
-    ranges: Vec<(Candidate, Box<[Range]>)>,
+    ranges: Vec<Ranged>,
+}
+
+/// An entry with ranges.
+#[derive(Debug)]
+struct Ranged {
+    candidate: Candidate,
+    /// The first word of the first range: its position in the key, and its ends. They decide most often.
+    at: usize,
+    first: RangeInclusive<u64>,
+    ranges: Box<[Range]>,
+}
+
+impl Ranged {
+    fn holds(&self, key: &[u64]) -> bool {
+        self.first.contains(&key[self.at]) && self.ranges.iter().all(|range| range.holds(key))
+    }
 }
 
 /// Candidates in order, the best one within reach.
@@ -84,30 +101,35 @@ impl Bucket {
         self.plain.best.is_none() && self.ranges.is_empty()
     }
 
-    /// Where the entries with ranges of a candidate's rank and above begin.
+    /// Where a candidate with ranges is.
     fn place(&self, candidate: Candidate) -> usize {
-        self.ranges.partition_point(|(other, _)| *other < candidate)
+        self.ranges
+            .partition_point(|other| other.candidate < candidate)
     }
 
     fn insert(&mut self, key: &EntryKey, candidate: Candidate) {
-        if key.ranges.is_empty() {
+        let Some(first) = key.ranges.first() else {
             return self.plain.insert(candidate);
-        }
-        let ranges = key.ranges.as_slice().into();
-        self.ranges
-            .insert(self.place(candidate), (candidate, ranges));
+        };
+        let new = Ranged {
+            candidate,
+            at: first.at,
+            first: first.low[0]..=first.high[0],
+            ranges: key.ranges.as_slice().into(),
+        };
+        self.ranges.insert(self.place(candidate), new);
     }
 
     fn find(&self, key: &EntryKey) -> Option<Candidate> {
-        if key.ranges.is_empty() {
-            return self.plain.find(key.rank());
-        }
         let rank = key.rank();
-        let from = (self.ranges).partition_point(|(other, _)| other.priority < rank);
-        let mut equal =
-            (self.ranges[from..].iter()).take_while(|(other, _)| other.priority == rank);
-        let found = equal.find(|(_, ranges)| **ranges == *key.ranges);
-        found.map(|(candidate, _)| *candidate)
+        if key.ranges.is_empty() {
+            return self.plain.find(rank);
+        }
+        let from = (self.ranges).partition_point(|other| other.candidate.priority < rank);
+        let equal = self.ranges[from..].iter();
+        let mut equal = equal.take_while(|other| other.candidate.priority == rank);
+        let found = equal.find(|other| *other.ranges == *key.ranges);
+        found.map(|found| found.candidate)
     }
 
     fn remove(&mut self, key: &EntryKey, gone: Candidate) {
@@ -118,12 +140,13 @@ impl Bucket {
     }
 
     /// The best entry that matches a key, if it is better than `best`.
+    #[inline]
     fn better(&self, key: &[u64], best: Option<Candidate>) -> Option<Candidate> {
         let best = best.max(self.plain.best);
         let ranges = self.ranges.iter().rev();
-        let mut better = ranges.take_while(|(candidate, _)| Some(*candidate) > best);
-        let found = better.find(|(_, ranges)| ranges.iter().all(|range| range.holds(key)));
-        found.map_or(best, |(candidate, _)| Some(*candidate))
+        let mut better = ranges.take_while(|other| Some(other.candidate) > best);
+        let found = better.find(|other| other.holds(key));
+        found.map_or(best, |found| Some(found.candidate))
     }
 }
 

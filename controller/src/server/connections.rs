@@ -170,12 +170,13 @@ pub struct Connection {
     silence: Option<Silence>,
     /// Dropped with the connection.
     _server: Option<mpsc::Sender<Infallible>>,
+    /// None after it has been silent for too long, or when another connection needs the room.
     place: Option<Place>,
 }
 
 struct Silence {
     longest: Pin<Box<Sleep>>,
-    /// Ends when another connection needs the room.
+    /// Ready when another connection needs the room.
     ended: oneshot::Receiver<Infallible>,
 }
 
@@ -195,11 +196,8 @@ impl Drop for Connection {
         let (Some(silence), Some(place)) = (self.silence.take(), self.place.take()) else {
             return;
         };
-        let is_over = self.peer.has_asked.load(Ordering::Relaxed) || silence.longest.is_elapsed();
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
-        if !is_over {
+        let has_asked = self.peer.has_asked.load(Ordering::Relaxed);
+        if !has_asked && let Ok(runtime) = Handle::try_current() {
             let mut stream = mem::replace(&mut self.stream, Box::new(tokio::io::empty()));
             runtime.spawn(async move {
                 // It keeps its place, and ends for a new connection as it did before.
@@ -226,13 +224,16 @@ impl Connection {
         if self.peer.has_asked.load(Ordering::Relaxed) {
             self.silence = None;
         }
-        let Some(silence) = &mut self.silence else {
-            return Ok(());
-        };
-        let over = silence.longest.poll_unpin(context).is_ready();
-        match over || silence.ended.poll_unpin(context).is_ready() {
-            true => Err(io::ErrorKind::TimedOut.into()),
-            false => Ok(()),
+        if let Some(silence) = &mut self.silence
+            && (silence.longest.poll_unpin(context).is_ready()
+                || silence.ended.poll_unpin(context).is_ready())
+        {
+            self.silence = None;
+            self.place = None;
+        }
+        match self.place {
+            None => Err(io::ErrorKind::TimedOut.into()),
+            Some(_) => Ok(()),
         }
     }
 }

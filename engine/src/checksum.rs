@@ -271,7 +271,7 @@ fn push_bytes(out: &mut Vec<u8>, bits: &mut usize, bytes: &[u8]) {
 pub(super) struct Checksum {
     pub header: usize,
     pub target: Slot,
-    calculation: usize,
+    pub calculation: usize,
     /// Fields of 16 and 32 bits whose sum an Internet checksum over this header alone folds.
     pub fields: Option<Vec<Wire>>,
     pub condition: Option<Test>,

@@ -114,7 +114,6 @@ mod profile;
 mod register;
 mod standard;
 mod table;
-mod take_over;
 #[cfg(test)]
 mod testing;
 pub mod trace;
@@ -139,7 +138,6 @@ pub use table::{
     ActionCall, ActionScope, EntryAction, EntryRef, EntryView, FieldMatch, Match, MatchKind,
     OneShot, SizeUnit, Table, TableEntry, TableMut, WeightedCall,
 };
-pub use take_over::Twin;
 pub use undo::{Touched, UndoLog};
 pub use value_set::ValueSet;
 

@@ -91,13 +91,13 @@ impl Register {
     }
 
     /// Returns one cell's number.
-    pub(super) fn value(&self, index: u64) -> Result<BigInt, ControlError> {
+    fn value(&self, index: u64) -> Result<BigInt, ControlError> {
         let cell = self.find(index)?.with_sign(self.signed);
         Ok(cell.load_big(&self.bytes))
     }
 
     /// Checks that a number fits a cell.
-    pub(super) fn check(&self, value: &BigInt) -> Result<(), ControlError> {
+    fn check(&self, value: &BigInt) -> Result<(), ControlError> {
         let bits = match (self.signed, value.sign()) {
             (true, Sign::Minus) => (!value).bits() + 1,
             (true, _) => value.bits() + 1,
@@ -120,16 +120,6 @@ impl Register {
 
     fn find(&self, index: u64) -> Result<Slot, ControlError> {
         self.cell(index).ok_or_else(|| self.outside(index))
-    }
-
-    /// Whether it has as many cells, as wide.
-    pub(super) fn has_shape_of(&self, other: &Register) -> bool {
-        (self.size, self.width()) == (other.size, other.width())
-    }
-
-    /// Trades cells with a register of the same shape.
-    pub(super) fn swap_cells(&mut self, other: &mut Register) {
-        std::mem::swap(&mut self.bytes, &mut other.bytes);
     }
 
     /// The bytes of some cells; none for cells outside the array.

@@ -350,7 +350,6 @@ async fn request(
                 Action::ReconcileAndCommit,
             ];
             let action = *input.choose(&actions)?;
-            // Often its own: then there is much to reconcile.
             let other = usize::from(u8::arbitrary(input)?);
             let mut request = pipeline(PROGRAMS.get(other).unwrap_or(program), action);
             if action == Action::Commit {

@@ -1,6 +1,6 @@
 //! A program with its state, and what P4Runtime wants remembered about it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ultima_p4runtime::config::v1::P4Info;
@@ -89,8 +89,6 @@ pub(crate) struct Pipeline {
     pub(crate) groups: BTreeMap<u32, MulticastGroupEntry>,
     /// As `groups`.
     pub(crate) sessions: BTreeMap<u32, CloneSessionEntry>,
-    /// Tables whose default entry a controller has set; the others follow the program.
-    pub(crate) defaults_set: BTreeSet<u32>,
     /// Digests on their way to controllers.
     pub(crate) digests: Digests,
     /// Strings of translated types.
@@ -177,7 +175,6 @@ impl Pipeline {
             config,
             groups: BTreeMap::new(),
             sessions: BTreeMap::new(),
-            defaults_set: BTreeSet::new(),
         };
         strings::adopt(&mut pipeline);
         pipeline

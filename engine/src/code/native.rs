@@ -762,6 +762,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::super::bits::{set_word_at, word_at};
+    use super::super::super::hash::{csum16, sum16};
+    use super::super::super::phv::WORK;
     use super::*;
 
     const NO_ARRAYS: Arrays = Arrays {
@@ -832,6 +834,35 @@ mod tests {
         assert!(compile(10).is_some());
         // The code of an extraction has more bytes than the header.
         assert!(compile(MAX_CODE / usize::from(MAX_COPY)).is_none());
+    }
+
+    /// Runs operations with arguments and arrays. The last one ends the machine code. Returns the first that has none.
+    fn run_with(
+        ops: Vec<Op>,
+        words: &mut [u8; NEAR],
+        args: &[u8],
+        (registers, counters): (&mut [Register], &mut [Counter]),
+        checksums: &[Checksum],
+    ) -> Address {
+        let mut code = Code {
+            ops,
+            ..Code::default()
+        };
+        let arrays = Arrays {
+            registers,
+            counters,
+            checksums,
+        };
+        let native = Native::new(&mut code, arrays).expect("machine code");
+        let mut context = Context {
+            registers: registers.as_mut_ptr(),
+            counters: counters.as_mut_ptr(),
+            frame: [].as_ptr(),
+            frame_bytes: 0,
+            parsed: 0,
+            length: 70,
+        };
+        native.run(0, words, args, &mut 0, &mut context)
     }
 
     proptest! {
@@ -907,6 +938,75 @@ mod tests {
                 let expected = if !first { 1 } else if how.holds_for(a, b) { 4 } else { 3 };
                 prop_assert_eq!(run(ops, &mut words, &[], &mut 0), expected);
             }
+        }
+
+        #[test]
+        fn arguments_registers_and_counters_agree_with_the_interpreter(
+            args in prop::collection::vec(any::<u8>(), 40),
+            (bit, width) in (0usize..180, 1u32..=64),
+            cell in prop_oneof![0u64..5, any::<u64>()],
+            (cell_bits, value) in (1u32..=64, any::<u64>()),
+        ) {
+            let argument = Slot::new(bit, width, false);
+            let register = |id, bits| Register::new(id, "r".into(), 3, bits, false);
+            let counter = |id| Counter { id, name: "c".into(), cells: vec![CounterCell::default(); 3].into() };
+            let (mut registers, mut counters) = ([register(1, 9), register(2, cell_bits)], [counter(1), counter(2)]);
+            let (mut known_registers, mut known_counters) = (registers.clone(), [counter(1), counter(2)]);
+            known_registers[1].store_word(cell, value);
+            known_counters[1].count(cell, 70);
+            let mut words = memory(&[]);
+            set_word_at(&mut words, A, cell);
+            set_word_at(&mut words, B, value);
+            let ops = vec![
+                Op::WriteRegister { index: A, from: B, register: 1 },
+                Op::ReadRegister { to: B, index: A, register: 1 },
+                Op::Count { index: A, counter: 1 },
+                compute(TO, word::Op::Arg(argument)),
+                Op::End,
+            ];
+            let end = run_with(ops, &mut words, &args, (&mut registers, &mut counters), &[]);
+            let cells = |all: &[Register; 2]| [0, 1, 2].map(|at| (all[0].load_word(at), all[1].load_word(at)));
+            prop_assert_eq!(cells(&registers), cells(&known_registers));
+            prop_assert_eq!(counters[0].cells(), known_counters[0].cells());
+            prop_assert_eq!(counters[1].cells(), known_counters[1].cells());
+            prop_assert_eq!(word_at(&words, B), known_registers[1].load_word(cell).unwrap_or(value));
+            if argument.place().is_some() {
+                prop_assert_eq!(end, 4);
+                prop_assert_eq!(word_at(&words, TO), argument.load_word(&args));
+            } else {
+                prop_assert_eq!(end, 3);
+            }
+        }
+
+        #[test]
+        fn checksums_are_updated_and_wrong_ones_are_left_to_the_interpreter(
+            content in prop::collection::vec(any::<u8>(), 18),
+            flip in 1u8..,
+        ) {
+            let field = |at: usize, bytes: u32| match Slot::new((FIELDS + at) * 8, bytes * 8, false).place() {
+                Some(Place::Wire(wire)) => wire,
+                place => panic!("{place:?}"),
+            };
+            let checksums = [Checksum {
+                header: 3,
+                target: Slot::new((FIELDS + 18) * 8, 16, false),
+                calculation: 0,
+                fields: Some(vec![field(0, 4), field(4, 4), field(8, 4), field(12, 4), field(16, 2)]),
+                condition: None,
+                update: true,
+                verify: true,
+            }];
+            let mut words = memory(&[]);
+            words[FIELDS..FIELDS + 18].copy_from_slice(&content);
+            let run = |op, words: &mut [u8; NEAR]| run_with(vec![op, Op::End], words, &[], (&mut [], &mut []), &checksums);
+            prop_assert_eq!(run(Op::Update(0), &mut words), 0, "the header is not valid");
+            words[WORK + 3] = 1;
+            prop_assert_eq!(run(Op::Update(0), &mut words), 1);
+            let expected = csum16(sum16(&content)).to_be_bytes();
+            prop_assert_eq!(&words[FIELDS + 18..FIELDS + 20], &expected);
+            prop_assert_eq!(run(Op::Verify(0), &mut words), 1);
+            words[FIELDS + 19] ^= flip;
+            prop_assert_eq!(run(Op::Verify(0), &mut words), 0);
         }
 
         #[test]

@@ -313,7 +313,13 @@ mod tests {
     }
 
     /// Runs assignments instead of those to the header `narrow`, with `a`, `b` and `n`. Returns its first two fields.
-    fn run(assignments: Vec<Value>, [a, b, n]: [u8; 3]) -> [u32; 2] {
+    fn run(assignments: Vec<Value>, operands: [u8; 3]) -> [u32; 2] {
+        let out = frame_of(assignments, operands);
+        [97, 101].map(|at| u32::from_be_bytes(*out[at..].first_chunk().unwrap()))
+    }
+
+    /// The same; returns the frame.
+    fn frame_of(assignments: Vec<Value>, [a, b, n]: [u8; 3]) -> Vec<u8> {
         let program = include_bytes!("../../../switch/tests/programs/arithmetic.json");
         let mut program: Value = serde_json::from_slice(program).unwrap();
         program["header_types"][0]["fields"] = json!([["tmp", 64, false]]);
@@ -335,7 +341,24 @@ mod tests {
             &mut out,
             &mut copies,
         );
-        [97, 101].map(|at| u32::from_be_bytes(*out[at..].first_chunk().unwrap()))
+        out
+    }
+
+    /// Behind the limit on repeated actions, nodes call them.
+    #[test]
+    fn a_long_program_calls_its_actions() {
+        let [a, n] = ["a", "n"].map(|name| field("operands", name));
+        let tmp = || field("scalars", "tmp");
+        let total = |count: usize| {
+            let mut assignments = vec![assign(tmp(), a.clone())];
+            assignments.extend((0..count).map(|_| assign(tmp(), sum(tmp(), n.clone()))));
+            assignments.push(assign(field("narrow", "sum"), tmp()));
+            frame_of(assignments, [7, 2, 3])
+        };
+        let long = total(1 << 15);
+        assert_eq!(long[97..101], (7 + 3 * (1_u32 << 15)).to_be_bytes());
+        let short = total(1);
+        assert_eq!((&long[..97], &long[101..]), (&short[..97], &short[101..]));
     }
 
     /// `tmp = a + b; sum = tmp + n; difference = tmp`: the second sum begins with the result of the first.

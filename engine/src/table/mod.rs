@@ -349,14 +349,6 @@ impl Table {
         Ok(self.view(self.live(self.find(key, priority)?)))
     }
 
-    /// Returns the position of the entry with this key and priority. An entry keeps its position.
-    ///
-    /// # Errors
-    /// As for [`Table::get`].
-    pub fn place_of(&self, key: &[FieldMatch], priority: i32) -> Result<u32, ControlError> {
-        self.find(key, priority)
-    }
-
     /// Returns the default entry, with an empty key.
     pub fn default_entry(&self) -> EntryView {
         self.view(&self.default)

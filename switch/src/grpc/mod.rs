@@ -14,7 +14,6 @@ mod port_control;
 mod ports;
 mod profile;
 mod read;
-mod reconcile;
 mod replication;
 mod scan;
 mod stream;

@@ -11,7 +11,6 @@ use ultima_p4runtime::v1::{
 };
 
 use super::Service;
-use super::reconcile::take_over;
 use crate::datapath::Datapath;
 use crate::device_config;
 use crate::engine::LoadError;
@@ -61,28 +60,13 @@ impl Service {
                 self.between_reads(primary, commit).await?;
             }
             Ok(Action::ReconcileAndCommit) => {
-                let pipeline = self.load(config).await?;
-                let _one = self.reading.lock().await;
-                let _no_writes = self.between_writes.write().await;
-                let (mut pipeline, twins) = self.reconcile(pipeline).await?;
-                let commit = move |datapath: &mut Datapath| {
-                    let old = datapath.active_mut();
-                    let old = old.filter(|old| old.config.p4info.is_some());
-                    match old.map_or(Ok(()), |old| take_over(old, &mut pipeline, &twins)) {
-                        Ok(()) => reaper.free(datapath.commit(pipeline)),
-                        Err(error) => {
-                            reaper.free(pipeline);
-                            return Err(Status::invalid_argument(error.to_string()));
-                        }
-                    }
-                    Ok(())
-                };
-                self.send_as_primary(primary, commit)?.wait().await??;
+                return Err(Status::unimplemented(
+                    "RECONCILE_AND_COMMIT: use VERIFY_AND_COMMIT, and write entries again",
+                ));
             }
             Ok(Action::Unspecified) | Err(_) => {
                 return Err(Status::invalid_argument(format!(
-                    "action {}: expected VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT, COMMIT or \
-                     RECONCILE_AND_COMMIT",
+                    "action {}: expected VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT or COMMIT",
                     request.action
                 )));
             }

@@ -229,13 +229,13 @@ pub(super) fn for_tables(
 }
 
 /// Passes on the entries of a table from the walk's position.
-pub(super) fn walk(table: &Table, scan: &mut Scan, mut each: impl FnMut(usize, EntryView)) {
+pub(super) fn walk(table: &Table, scan: &mut Scan, mut each: impl FnMut(EntryView)) {
     let first = usize::try_from(scan.first(table.id())).unwrap_or(usize::MAX);
     for (place, view) in table.entries_from(first) {
         if !scan.admits(table.id(), place as u64, ENTRY) {
             return;
         }
-        each(place, view);
+        each(view);
     }
 }
 
@@ -326,7 +326,7 @@ pub(super) fn select(
         return Ok(());
     }
     if request.r#match.is_empty() {
-        walk(table, scan, |_, view| {
+        walk(table, scan, |view| {
             if passes(&view) {
                 each(view);
             }
@@ -339,7 +339,7 @@ pub(super) fn select(
         Ok(_) | Err(ControlError::NoSuchEntry { .. }) => {}
         // Without the priority that the table's entries have, the key alone may stand for several.
         Err(ControlError::Priority { .. }) if request.priority == 0 => {
-            walk(table, scan, |_, view| {
+            walk(table, scan, |view| {
                 if has_key(&view, &key) && passes(&view) {
                     each(view);
                 }

@@ -18,7 +18,7 @@ use ultima_p4runtime::v1::{
 };
 
 use super::scan::Scan;
-use super::{Service, read, reconcile, write};
+use super::{Service, read, write};
 use crate::datapath::ControllerLink;
 use crate::engine::Limits;
 use crate::forward::Forwarder;
@@ -202,22 +202,9 @@ fn harmless(
             }
         }
     }
-    // All that is there is found, and can be taken over by the same program.
-    let before = all(&pipeline);
-    prop_assert_eq!(before, all(&successor(&mut pipeline, load())));
+    // All that is there is found.
+    all(&pipeline);
     Ok(())
-}
-
-/// The program that follows, with the state of the one before.
-fn successor(old: &mut Pipeline, mut new: Pipeline) -> Pipeline {
-    let mut state = reconcile::State::new();
-    let mut progress = Some(reconcile::Progress::begin(1));
-    while let Some(at) = progress {
-        progress = reconcile::read_some(old, at, 1, &mut state).expect("it is read");
-    }
-    let twins = reconcile::write_state(state, &mut new).expect("it is written");
-    reconcile::take_over(old, &mut new, &twins).expect("there is room");
-    new
 }
 
 proptest! {

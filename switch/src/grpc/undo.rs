@@ -18,8 +18,6 @@ use crate::pipeline::Pipeline;
 #[derive(Default)]
 pub(super) struct UndoLog {
     engine: engine::UndoLog,
-    /// For each table: true if a controller had set its default entry.
-    defaults: BTreeMap<u32, bool>,
     groups: BTreeMap<u32, Option<MulticastGroupEntry>>,
     sessions: BTreeMap<u32, Option<CloneSessionEntry>>,
     digests: BTreeMap<u32, Option<Enabled>>,
@@ -84,12 +82,6 @@ impl UndoLog {
         if let Some(types) = self.strings {
             pipeline.strings.types = types;
         }
-        for (table, was_set) in self.defaults {
-            match was_set {
-                true => pipeline.defaults_set.insert(table),
-                false => pipeline.defaults_set.remove(&table),
-            };
-        }
         for (id, group) in self.groups {
             match group {
                 Some(group) => pipeline.groups.insert(id, group),
@@ -114,8 +106,6 @@ impl UndoLog {
     fn keep_entry(&mut self, pipeline: &mut Pipeline, entry: &TableEntry) {
         let table = entry.table_id;
         if entry.is_default_action {
-            let kept = self.defaults.entry(table);
-            kept.or_insert_with(|| pipeline.defaults_set.contains(&table));
             return self.keep_touched(pipeline, &Touched::DefaultEntry(table));
         }
         // What entries refer to counts them.

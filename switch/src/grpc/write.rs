@@ -175,14 +175,7 @@ fn write_table_entry(
         ));
     }
     if message.is_default_action {
-        let (table_id, is_set) = (message.table_id, message.action.is_some());
-        write_default_entry(&mut table, kind, message)?;
-        if is_set {
-            pipeline.defaults_set.insert(table_id);
-        } else {
-            pipeline.defaults_set.remove(&table_id);
-        }
-        return Ok(());
+        return write_default_entry(&mut table, kind, message);
     }
     // §9.1: of an entry to delete, only the key is looked at.
     if kind == UpdateType::Delete {

@@ -111,16 +111,6 @@ async fn a_program_without_a_p4info_forwards_until_a_controller_brings_it() {
 }
 
 #[tokio::test]
-async fn a_new_program_takes_no_state_from_one_without_a_p4info() {
-    let bed = bare_bed().await;
-    let mut controller = bed.controller().await;
-    let set = controller.set_pipeline(Action::ReconcileAndCommit, Some(pipeline_config()));
-    set.await.expect("committed");
-    forwards(&bed, &mut controller).await;
-    bed.switch.stop().await.expect("stops");
-}
-
-#[tokio::test]
 async fn all_test_programs_start_without_a_p4info() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let mut programs = 0;

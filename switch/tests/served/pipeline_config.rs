@@ -5,14 +5,9 @@ use crate::served::common::{
 };
 use tonic::Code;
 use ultima_p4runtime::bytestring::Bytestring;
-use ultima_p4runtime::v1::entity::Entity as Kind;
 use ultima_p4runtime::v1::get_forwarding_pipeline_config_request::ResponseType;
-use ultima_p4runtime::v1::p4_data::Data;
 use ultima_p4runtime::v1::set_forwarding_pipeline_config_request::Action;
-use ultima_p4runtime::v1::{
-    self, CounterData, CounterEntry, Entity, GetForwardingPipelineConfigRequest, P4Data,
-    RegisterEntry, TableEntry, Update,
-};
+use ultima_p4runtime::v1::{self, Entity, GetForwardingPipelineConfigRequest, TableEntry, Update};
 use ultima_switch::Switch;
 
 const A: u64 = 0x0200_0000_0001;
@@ -150,94 +145,19 @@ async fn a_pipeline_is_verified_saved_committed_and_read_back() {
 }
 
 #[tokio::test]
-async fn reconciling_preserves_the_state_or_refuses() {
+async fn a_config_that_asks_for_reconciliation_changes_nothing() {
     let bed = Bed::new(2).await;
     let mut controller = bed.controller().await;
-    let default = TableEntry {
-        is_default_action: true,
-        action: bed.unicast(0, 2).action,
-        ..bed
-            .names
-            .table("IngressPipe.forward")
-            .expect("table")
-            .all_entries()
-    };
-    let counted = TableEntry {
-        counter_data: Some(CounterData {
-            packet_count: 3,
-            byte_count: 4,
-        }),
-        ..bed.unicast(A, 2)
-    };
-    let register = RegisterEntry {
-        data: Some(P4Data {
-            data: Some(Data::Bitstring(vec![8])),
-        }),
-        ..bed
-            .names
-            .register("IngressPipe.last_number")
-            .expect("register")
-            .cell(2)
-            .expect("index")
-    };
-    controller
-        .insert(vec![counted.clone().into(), group(3, &[(1, 1)])])
-        .await;
-    let updates = vec![
-        Update::modify(default.clone()),
-        Update::modify(register.clone()),
-    ];
-    controller.write(updates).await.expect("written");
-    let everything: Vec<Entity> = vec![
-        TableEntry {
-            counter_data: Some(CounterData::default()),
-            ..TableEntry::default()
-        }
-        .into(),
-        default.clone().into(),
-        CounterEntry::default().into(),
-        RegisterEntry::default().into(),
-        v1::MulticastGroupEntry::default().into(),
-    ];
-    let before = controller.read(everything.clone()).await.expect("read");
-    assert!(before.contains(&Kind::TableEntry(counted)));
+    controller.insert(vec![bed.unicast(A, 2).into()]).await;
+    let entries = || vec![TableEntry::default().into()];
+    let before = controller.read(entries()).await.expect("read");
     let config = pipeline_config();
-    controller
+    let error = controller
         .set_pipeline(Action::ReconcileAndCommit, Some(config))
         .await
-        .expect("reconciled");
-    assert_eq!(
-        controller.read(everything.clone()).await.expect("read"),
-        before
-    );
-    // Another program has no place for these entries.
-    let other = ultima_p4::v1model();
-    let p4info = ultima_p4runtime::text::parse(other.p4info).expect("P4Info");
-    let other = v1::ForwardingPipelineConfig {
-        p4info: Some(p4info),
-        p4_device_config: other.device_config.to_vec(),
-        cookie: None,
-    };
-    let error = controller
-        .set_pipeline(Action::ReconcileAndCommit, Some(other.clone()))
-        .await;
-    let error = error.expect_err("refused");
-    assert_eq!(error.code(), Code::InvalidArgument);
-    assert!(
-        error
-            .message()
-            .starts_with("the existing state cannot be preserved"),
-        "{error}"
-    );
-    assert_eq!(
-        controller.read(everything).await.expect("read"),
-        before,
-        "and stays as it was"
-    );
-    controller
-        .set_pipeline(Action::VerifyAndCommit, Some(other))
-        .await
-        .expect("committed");
+        .expect_err("unimplemented");
+    assert_eq!(error.code(), Code::Unimplemented);
+    assert_eq!(controller.read(entries()).await.expect("read"), before);
 }
 
 #[tokio::test]

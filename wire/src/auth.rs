@@ -117,7 +117,7 @@ impl Sealer {
         }
     }
 
-    /// As [`Sealer::seal`], for a header and a payload in different places.
+    /// Seals as [`Sealer::seal`] does, for a header and a payload in different buffers.
     pub fn seal_apart(&mut self, header: &mut [u8], payload: &[u8]) {
         let Some(header) = header.first_chunk_mut::<SEALED_LEN>() else {
             return;

@@ -2,13 +2,13 @@
 
 use crate::Ticks;
 
-/// How long a rank still waits, and the queues that it saw.
+/// The remaining wait of a rank, and the queues on the paths to it.
 ///
 /// Queue and shares cover the SCATTER and GATHER packets of all sources since the rank's last report: these
 /// share its own link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Feedback {
-    /// How long the sender will still wait for the operation.
+    /// The time that the sender will still wait for the operation.
     pub wait: Ticks,
     /// Mean time of packets in their slowest queue. None without packets or stamps.
     pub queue: Option<Ticks>,

@@ -51,9 +51,9 @@ pub struct Header {
     pub kind: Kind,
     /// Written by switches.
     pub switch_flags: SwitchFlags,
-    /// How long its receivers will still wait for it. Every switch subtracts the time in its queue.
+    /// The time that receivers will still wait for the packet. Every switch subtracts the time in its queue.
     pub budget: Ticks,
-    /// The longest time that it spent in one queue.
+    /// The longest time that the packet spent in one queue.
     pub path_queue: Ticks,
     /// The job's id in its fabric.
     pub job: u16,
@@ -74,7 +74,7 @@ pub struct Header {
     pub host_flags: HostFlags,
     /// The type of the payload's elements.
     pub dtype: Dtype,
-    /// How many ranks may send to this packet's sender at a time, up to [`INCAST_MAX`]; 0 for all.
+    /// The number of ranks that may send to this packet's sender at a time, up to [`INCAST_MAX`]; 0 for all.
     pub incast: u8,
     /// The slot within the owner's shard, from 0.
     pub slot: u32,

@@ -1,4 +1,4 @@
-//! REPORT's payload: a switch's answer to a PROBE.
+//! REPORT's payload: a switch's reply to a PROBE.
 
 /// The first bytes of a REPORT, which a switch makes of a PROBE: counters of the port on which it arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -13,7 +13,7 @@ pub struct Report {
     pub trimmed: u32,
     /// Those whose payload was removed because their budget was used up.
     pub late: u32,
-    /// The requester's packets of any kind that were lost on the way to the switch.
+    /// The requester's packets of any kind that were lost between the requester and the switch.
     pub upstream_lost: u32,
 }
 

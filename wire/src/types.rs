@@ -10,9 +10,9 @@ pub enum Kind {
     Gather = 2,
     /// A sender's state of an operation: how long it will wait, whether its last slot is sent.
     Feedback = 3,
-    /// A question that the first switch answers with its counters.
+    /// A request for the counters of the first switch.
     Probe = 4,
-    /// An answer to a probe.
+    /// The counters of a switch, in reply to a PROBE.
     Report = 5,
     /// An aggregate sent again to a rank that missed it.
     Repair = 6,
@@ -78,9 +78,9 @@ impl Dtype {
 pub struct SwitchFlags {
     /// The payload was removed because of a full queue: this slot will not arrive.
     pub trimmed: bool,
-    /// The budget was used up on the way: no rank waits for this packet.
+    /// The budget was used up on the path: no rank waits for this packet.
     pub late: bool,
-    /// A queue on the way exceeded its marking threshold.
+    /// A queue on the path exceeded its marking threshold.
     pub congestion: bool,
     /// Number of switches passed, 0–31, saturating.
     pub hops: u8,

@@ -113,14 +113,14 @@ fn rust_reads_the_vectors() {
 /// FEEDBACK, in both directions.
 #[test]
 fn feedback_is_that_of_the_vectors() {
-    let told: Vec<Vector> = vectors()
+    let with_feedback: Vec<Vector> = vectors()
         .into_iter()
         .filter(|v| v.header["kind"] == Kind::Feedback as u32)
         .collect();
-    assert!(!told.is_empty());
+    assert!(!with_feedback.is_empty());
     for Vector {
         feedback, payload, ..
-    } in told
+    } in with_feedback
     {
         let fields = feedback.expect("what the payload says");
         let expected = Feedback {
@@ -356,10 +356,10 @@ fn wireshark_reads_the_vectors() {
             let wanted = request.wanted.iter().map(|byte| format!("{byte:02x}"));
             [of, request.first.to_string(), wanted.collect::<String>()]
         });
-        let told = &values[fields.len() + 2 + report.len()..][..feedback.len()];
-        for (field, value) in feedback.iter().zip(told) {
+        let shown = &values[fields.len() + 2 + report.len()..][..feedback.len()];
+        for (field, value) in feedback.iter().zip(shown) {
             let expected = vector.feedback.as_ref();
-            let expected = expected.map_or(String::new(), |told| told[*field].to_string());
+            let expected = expected.map_or(String::new(), |fields| fields[*field].to_string());
             assert_eq!(*value, expected, "{field} of {}", vector.name);
         }
         let behind = fields.len() + 2 + report.len() + feedback.len();

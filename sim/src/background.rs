@@ -9,9 +9,9 @@ use crate::experiment::{Algorithm, Experiment, ExperimentError};
 
 /// Ranks of the calibrating ring, as many as in OptiReduce's evaluation.
 const RANKS: u16 = 8;
-/// Operations of each of its runs.
+/// Operations of each calibrating run.
 const OPERATIONS: u32 = 200;
-/// Its seed. Not one that experiments usually have, so that they meet other flows.
+/// The seed of these runs, unlike the usual ones of experiments, so that these have other flows.
 const SEED: u64 = 0xca11_b7a7;
 /// The first load that is tried. It doubles until the ratio is reached.
 const FIRST_LOAD: f64 = 0.001;

@@ -50,7 +50,7 @@ pub enum Algorithm {
     HalvingDoubling,
     /// Recursive exchange with base 4, over TCP.
     Bcube,
-    /// One parameter server beside rank 0, over TCP.
+    /// One parameter server on the host of rank 0, over TCP.
     ParameterServer,
     /// Switches add the hosts' values, as in SwitchML: an upper bound.
     SwitchAggregation,
@@ -110,7 +110,7 @@ pub struct Experiment {
     pub groups: Option<u16>,
     /// Bytes of the averaged bucket, a multiple of 4.
     pub bytes: u64,
-    /// Bytes of it per packet, a multiple of 4.
+    /// Bytes of the bucket per packet, a multiple of 4.
     pub slot: usize,
     /// p99/p50 of one message over one idle hop, 1 or more: see [`Tail`].
     pub tail: f64,
@@ -354,7 +354,7 @@ impl Experiment {
         }
     }
 
-    /// Runs it. `progress` gets the number of finished operations.
+    /// Runs the experiment. `progress` gets the number of finished operations.
     ///
     /// # Errors
     /// [`ExperimentError`] as [`Experiment::validate`].

@@ -49,18 +49,18 @@ pub(crate) struct Port {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It is in flight.
-    Carried { cut: Option<Cut> },
+    Carried { removal: Option<Removal> },
     /// The queue was full.
     Dropped,
     /// It was transmitted, and the wire lost it.
-    Lost { cut: Option<Cut> },
+    Lost { removal: Option<Removal> },
 }
 
 impl Fate {
     /// The cause of a payload's removal here, if it was removed.
-    pub(crate) fn cut(self) -> Option<Cut> {
+    pub(crate) fn removal(self) -> Option<Removal> {
         match self {
-            Fate::Carried { cut } | Fate::Lost { cut } => cut,
+            Fate::Carried { removal } | Fate::Lost { removal } => removal,
             Fate::Dropped => None,
         }
     }
@@ -68,7 +68,7 @@ impl Fate {
 
 /// The cause of a payload's removal at a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub(crate) enum Removal {
     Trimmed,
     Late,
 }
@@ -144,35 +144,35 @@ impl Link {
         }
         let wait = self.free_at.since(now);
         self.newest_wait = wait;
-        let was_cut = flight.stamps.cut();
+        let was_trimmed = flight.stamps.has_no_payload();
         if let Some(port) = self.port {
-            let came = frame(packet, was_cut);
-            if wait + Ps::to_send(came.into(), self.rate) > port.depth {
+            let bytes = frame(packet, was_trimmed);
+            if wait + Ps::to_send(bytes.into(), self.rate) > port.depth {
                 return Fate::Dropped;
             }
             stamp(&mut flight, packet, wait, &port);
         }
         self.longest_wait = self.longest_wait.max(wait);
-        let cut = flight.stamps.cut();
-        let leaves = frame(packet, cut);
+        let is_trimmed = flight.stamps.has_no_payload();
+        let leaves = frame(packet, is_trimmed);
         let (start, alone) = (self.free_at.max(now), Ps::to_send(leaves.into(), self.rate));
         self.free_at = match &mut self.flows {
             Some((flows, random)) => Ps(flows.transmit(start.0, alone.0, random)),
             None => start + alone,
         };
         flight.arrives = (self.free_at + self.next_delay()).max(self.last);
-        let cut = (cut && !was_cut).then_some(match flight.stamps.flags.late {
-            true => Cut::Late,
-            false => Cut::Trimmed,
+        let removal = (is_trimmed && !was_trimmed).then_some(match flight.stamps.flags.late {
+            true => Removal::Late,
+            false => Removal::Trimmed,
         });
         if let Some((loss, random)) = &mut self.loss
             && loss.loses(&[], random)
         {
-            return Fate::Lost { cut };
+            return Fate::Lost { removal };
         }
         self.last = flight.arrives;
         self.flights.push(flight);
-        Fate::Carried { cut }
+        Fate::Carried { removal }
     }
 
     /// The time from the next packet's last bit to its arrival.
@@ -187,8 +187,8 @@ impl Link {
     }
 }
 
-fn frame<B>(packet: &Packet<B>, cut: bool) -> u32 {
-    packet.head.filter(|_| cut).unwrap_or(packet.frame)
+fn frame<B>(packet: &Packet<B>, is_trimmed: bool) -> u32 {
+    packet.head.filter(|_| is_trimmed).unwrap_or(packet.frame)
 }
 
 /// The P4 program's egress in its order: stamps, the budget, the queue.
@@ -197,13 +197,13 @@ fn stamp<B>(flight: &mut Flight, packet: &Packet<B>, wait: Ps, port: &Port) {
     let ticks = Ticks::from_span_ns(wait.as_ns());
     stamps.flags.hops = (stamps.flags.hops + 1).min(31);
     stamps.path_queue = stamps.path_queue.max(ticks);
-    let can_be_cut = packet.head.is_some() && !stamps.cut();
+    let can_be_trimmed = packet.head.is_some() && !stamps.has_no_payload();
     if stamps.budget != Ticks::MAX {
         stamps.budget = Ticks(stamps.budget.0.saturating_sub(ticks.0));
         stamps.flags.late |= stamps.budget == Ticks(0) && packet.head.is_some();
     }
     stamps.flags.congestion |= wait > port.mark;
-    stamps.flags.trimmed |= can_be_cut && !stamps.flags.late && wait > port.trim;
+    stamps.flags.trimmed |= can_be_trimmed && !stamps.flags.late && wait > port.trim;
 }
 
 #[cfg(test)]
@@ -253,19 +253,20 @@ mod tests {
         let fates: Vec<Fate> = (0..20)
             .map(|_| link.offer(Ps::ZERO, flight, &packet()))
             .collect();
-        let [whole, cut] = [None, Some(Cut::Trimmed)].map(|cut| Fate::Carried { cut });
+        let [whole, removal] =
+            [None, Some(Removal::Trimmed)].map(|removal| Fate::Carried { removal });
         // Waits of 0 to 3 µs with payload, then 100 ns each without, until 1000 more bytes have no room.
         assert_eq!(fates[..4], [whole; 4]);
-        assert_eq!(fates[4..5], [cut]);
+        assert_eq!(fates[4..5], [removal]);
         assert_eq!(link.longest_wait(), Ps(4_000_000));
         assert!(fates[5..].iter().all(|fate| *fate == Fate::Dropped));
-        let came: Vec<Flight> = std::iter::from_fn(|| link.pop()).collect();
-        let arrivals: Vec<u64> = came.iter().map(|f| f.arrives.as_ns()).collect();
+        let arrived: Vec<Flight> = std::iter::from_fn(|| link.pop()).collect();
+        let arrivals: Vec<u64> = arrived.iter().map(|f| f.arrives.as_ns()).collect();
         assert_eq!(arrivals, [1010, 2010, 3010, 4010, 4110]);
-        let marked: Vec<bool> = came.iter().map(|f| f.stamps.flags.congestion).collect();
+        let marked: Vec<bool> = arrived.iter().map(|f| f.stamps.flags.congestion).collect();
         assert_eq!(marked, [false, false, false, true, true]);
-        assert_eq!(came[4].stamps.path_queue, Ticks(3));
-        assert!(came.iter().all(|f| f.stamps.flags.hops == 1));
+        assert_eq!(arrived[4].stamps.path_queue, Ticks(3));
+        assert!(arrived.iter().all(|f| f.stamps.flags.hops == 1));
     }
 
     #[test]
@@ -278,12 +279,12 @@ mod tests {
         for number in 0..1000 {
             link.offer(Ps(number * 1_000_000), flight, &packet());
         }
-        let came: Vec<Flight> = std::iter::from_fn(|| link.pop()).collect();
+        let arrived: Vec<Flight> = std::iter::from_fn(|| link.pop()).collect();
         let sent = (1..).map(|number| number * 1000);
-        let delays: Vec<u64> = (came.iter().zip(sent))
+        let delays: Vec<u64> = (arrived.iter().zip(sent))
             .map(|(flight, sent)| flight.arrives.as_ns() - sent)
             .collect();
-        assert!(came.is_sorted_by_key(|flight| flight.arrives));
+        assert!(arrived.is_sorted_by_key(|flight| flight.arrives));
         assert!(delays.iter().all(|delay| *delay <= 5010));
         // Packets alone: 1.25 µs on average, because half have none. In turn: 2.03.
         let mean = delays.iter().sum::<u64>() / 1000;
@@ -296,15 +297,15 @@ mod tests {
         let (_, flight) = flight(Ticks(2));
         for _ in 0..3 {
             let whole = link.offer(Ps::ZERO, flight, &packet());
-            assert_eq!(whole, Fate::Carried { cut: None });
+            assert_eq!(whole, Fate::Carried { removal: None });
         }
         let fourth = link.offer(Ps::ZERO, flight, &packet());
-        let late = Some(Cut::Late);
-        assert_eq!(fourth, Fate::Carried { cut: late });
-        let came: Vec<Flight> = std::iter::from_fn(|| link.pop()).collect();
-        let budgets: Vec<u32> = came.iter().map(|f| f.stamps.budget.0).collect();
+        let late = Some(Removal::Late);
+        assert_eq!(fourth, Fate::Carried { removal: late });
+        let arrived: Vec<Flight> = std::iter::from_fn(|| link.pop()).collect();
+        let budgets: Vec<u32> = arrived.iter().map(|f| f.stamps.budget.0).collect();
         assert_eq!(budgets, [2, 2, 1, 0]);
-        let flags = came[3].stamps.flags;
+        let flags = arrived[3].stamps.flags;
         assert!(flags.late && !flags.trimmed);
     }
 }

@@ -11,7 +11,7 @@ use crate::agenda::Agenda;
 use crate::background::Background;
 use crate::clock::Ps;
 use crate::cross::Bursts;
-use crate::link::{Cut, Fate, Link, Port};
+use crate::link::{Fate, Link, Port, Removal};
 use crate::packet::{Flight, Packet, Packets, Stamps, Target};
 use crate::topology::{End, Fabric, Role, Topology};
 
@@ -25,12 +25,12 @@ const LONGEST_WAIT_NS: u64 = 60_000_000_000;
 pub struct NetworkConfig {
     /// The topology.
     pub topology: Topology,
-    /// Bits per second of a host's link, each way. Trunks have the same rate, times hosts per leaf over
+    /// Bits per second of a host's link, in each direction. Trunks have the same rate, times hosts per leaf over
     /// spines if that is more.
     pub rate: u64,
     /// Propagation delay of one link, including the switch's time before its queue.
     pub delay: Ps,
-    /// Random time added to it for each packet, on links to and from hosts. Packets do not overtake each other.
+    /// Random time added to the delay of each packet, on links to and from hosts. Packets do not overtake each other.
     pub jitter: Option<Jitter>,
     /// Bytes in a switch's egress queue.
     pub queue: u64,
@@ -55,7 +55,7 @@ pub struct NetworkConfig {
 pub struct Slow {
     /// Number of slow hosts, the first ones.
     pub hosts: u32,
-    /// Factor, both ways.
+    /// The factor by which these links are slower, in both directions.
     pub factor: u32,
 }
 
@@ -322,37 +322,37 @@ impl<B: Clone> Network<B> {
             ..
         } = self.packets.get(id);
         // A packet without payload was counted when it lost it.
-        let counts = is_owed && !flight.stamps.cut();
+        let counts = is_owed && !flight.stamps.has_no_payload();
         let fate = link.offer(self.now, flight, self.packets.get(id));
         let wait = link.newest_wait();
-        let was_late = fate.cut() == Some(Cut::Late);
-        let arrives = matches!(fate, Fate::Carried { cut: None });
+        let was_late = fate.removal() == Some(Removal::Late);
+        let arrives = matches!(fate, Fate::Carried { removal: None });
         if counts && !arrives && !was_late {
             self.accounts.owed_lost += self.fabric.receivers(number, source, target);
         }
-        let cut = match fate {
-            Fate::Carried { cut } => {
+        let removal = match fate {
+            Fate::Carried { removal } => {
                 self.agenda.set(number, link.next());
-                cut
+                removal
             }
             Fate::Dropped => {
                 self.accounts.queue_dropped += 1;
                 self.packets.release(id);
                 return;
             }
-            Fate::Lost { cut } => {
+            Fate::Lost { removal } => {
                 self.accounts.link_lost += 1;
                 self.packets.release(id);
-                cut
+                removal
             }
         };
         let host = number.checked_sub(self.fabric.hosts);
         if host.is_some_and(|host| (self.from_host..self.fabric.hosts).contains(&host)) {
             self.waits.saturating_record(wait.as_ns());
         }
-        match cut {
-            Some(Cut::Trimmed) => self.accounts.trimmed += 1,
-            Some(Cut::Late) => self.accounts.late += 1,
+        match removal {
+            Some(Removal::Trimmed) => self.accounts.trimmed += 1,
+            Some(Removal::Late) => self.accounts.late += 1,
             None => {}
         }
     }

@@ -94,7 +94,7 @@ impl Stamps {
     }
 
     /// True if a switch removed the payload.
-    pub(crate) fn cut(&self) -> bool {
+    pub(crate) fn has_no_payload(&self) -> bool {
         self.flags.trimmed || self.flags.late
     }
 }
@@ -105,11 +105,12 @@ pub(crate) struct PacketId(u32);
 
 /// Packets with copies in flight. Indices are reused, so memory is that of the maximum in flight.
 pub(crate) struct Packets<B> {
-    places: Vec<Place<B>>,
+    entries: Vec<InFlight<B>>,
     free: Vec<PacketId>,
 }
 
-struct Place<B> {
+/// A packet, and the number of its copies in flight.
+struct InFlight<B> {
     packet: Packet<B>,
     copies: u32,
 }
@@ -117,48 +118,48 @@ struct Place<B> {
 impl<B> Packets<B> {
     pub(crate) fn new() -> Self {
         Self {
-            places: Vec::new(),
+            entries: Vec::new(),
             free: Vec::new(),
         }
     }
 
     /// Adds a packet with one copy in flight.
     pub(crate) fn insert(&mut self, packet: Packet<B>) -> PacketId {
-        let place = Place { packet, copies: 1 };
+        let entry = InFlight { packet, copies: 1 };
         match self.free.pop() {
             Some(id) => {
-                self.places[id.0 as usize] = place;
+                self.entries[id.0 as usize] = entry;
                 id
             }
             None => {
-                let id = u32::try_from(self.places.len()).expect("under 2^32 packets at once");
-                self.places.push(place);
+                let id = u32::try_from(self.entries.len()).expect("under 2^32 packets at once");
+                self.entries.push(entry);
                 PacketId(id)
             }
         }
     }
 
     pub(crate) fn get(&self, id: PacketId) -> &Packet<B> {
-        &self.places[id.0 as usize].packet
+        &self.entries[id.0 as usize].packet
     }
 
     /// Adds `more` copies of a packet.
     pub(crate) fn copied(&mut self, id: PacketId, more: u32) {
-        self.places[id.0 as usize].copies += more;
+        self.entries[id.0 as usize].copies += more;
     }
 
     /// Removes one copy of a packet.
     pub(crate) fn release(&mut self, id: PacketId) {
-        let place = &mut self.places[id.0 as usize];
-        place.copies -= 1;
-        if place.copies == 0 {
+        let entry = &mut self.entries[id.0 as usize];
+        entry.copies -= 1;
+        if entry.copies == 0 {
             self.free.push(id);
         }
     }
 
     /// Number of packets in flight.
     pub(crate) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.entries.len() - self.free.len()
     }
 }
 
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_cut_by_ranges() {
+    fn a_group_has_its_members_in_a_range() {
         for (first, step, count) in [(0, 1, 9), (3, 1, 4), (2, 5, 6), (0, 4, 1)] {
             let group = Group::new(first, step, count);
             let all: Vec<u32> = (0..count).map(|number| first + number * step).collect();

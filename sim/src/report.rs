@@ -65,7 +65,7 @@ pub struct Report {
     pub seed: u64,
     /// Compute time between operations, from the experiment.
     pub compute_ms: f64,
-    /// Its p99/p50, from the experiment.
+    /// The compute time's p99/p50, from the experiment.
     pub compute_tail: f64,
     /// From the experiment.
     pub stragglers: Option<StragglersReport>,

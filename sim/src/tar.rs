@@ -22,7 +22,7 @@ use crate::stages::Stages;
 use crate::values;
 
 pub(crate) use grid::TarOnGrid;
-use side::{Side, Way};
+use side::{HostLink, Side};
 
 /// A packet's content.
 #[derive(Clone)]
@@ -98,7 +98,7 @@ impl Datagram {
         self.header.path_queue = stamps.path_queue;
         buf.resize(HEADER_LEN, 0);
         self.header.emit(buf);
-        if stamps.cut() {
+        if stamps.has_no_payload() {
             return core.handle_datagram(now, buf);
         }
         buf.extend_from_slice(self.stored.bytes());
@@ -223,7 +223,7 @@ impl<'a> Tar<'a> {
 
     /// Starts the operation if it is due, takes the core's events, sends its packets, and schedules the next
     /// call.
-    fn go_on(&mut self, net: &mut Network<Datagram>, host: u32) {
+    fn advance(&mut self, net: &mut Network<Datagram>, host: u32) {
         if self.ranks[host as usize].begins <= net.now() {
             self.start(net, host);
         }
@@ -234,7 +234,7 @@ impl<'a> Tar<'a> {
             }
         }
         let all = Group::all(net.hosts());
-        let way = Way {
+        let link = HostLink {
             host,
             train: self.train,
             to: &|to| match to {
@@ -246,7 +246,7 @@ impl<'a> Tar<'a> {
             |stages: &Stages| stages.before(self.number, Stage::Gather as u32, host, self.message);
         let rank = &mut self.ranks[host as usize];
         rank.side
-            .transmit(net, &way, &mut self.out, || before(&self.stages));
+            .transmit(net, &link, &mut self.out, || before(&self.stages));
         net.wake(host, rank.side.next(net, host).min(rank.begins));
     }
 
@@ -275,20 +275,20 @@ impl Hosts for Tar<'_> {
     fn receive(&mut self, net: &mut Network<Datagram>, host: u32, stamps: Stamps, body: Datagram) {
         let core = &mut self.ranks[host as usize].side.core;
         body.deliver(stamps, core, net.now().to_core(), &mut self.back);
-        self.go_on(net, host);
+        self.advance(net, host);
     }
 
     fn woken(&mut self, net: &mut Network<Datagram>, host: u32) {
         let core = &mut self.ranks[host as usize].side.core;
         core.handle_timeout(net.now().to_core());
-        self.go_on(net, host);
+        self.advance(net, host);
     }
 
     fn alarmed(&mut self, net: &mut Network<Datagram>) {
         self.number = self.operations.begin(net);
         for host in 0..net.hosts() {
             self.ranks[host as usize].begins = self.operations.begins(host);
-            self.go_on(net, host);
+            self.advance(net, host);
         }
     }
 }

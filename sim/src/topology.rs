@@ -137,8 +137,8 @@ impl Fabric {
                 group.among(self.hosts_of(leaf)).len() as u32
             }
             (Target::Group(group), End::Spine(..)) => {
-                let beside = group.among(self.hosts_of(self.leaf_of(source)));
-                group.len() - beside.len() as u32
+                let same_leaf = group.among(self.hosts_of(self.leaf_of(source)));
+                group.len() - same_leaf.len() as u32
             }
         };
         hosts.into()

@@ -1,7 +1,7 @@
 //! In-network aggregation, after SwitchML (Sapio et al., NSDI 2021): switches add the hosts' values and
 //! multicast the sum.
 //!
-//! A bucket is streamed in pieces of one packet each. Piece *p* uses slot *p* mod *pool*, so a rank has at
+//! A bucket is streamed in pieces of one packet each. Message *p* uses slot *p* mod *pool*, so a rank has at
 //! most *pool* pieces in flight: the result of a piece is the permission to send the next one of its slot,
 //! and the slowest rank sets the pace (section 3.3). A rank without a result sends the piece again after a
 //! fixed time (section 3.5). With several leaves, each adds its hosts' values, and one spine adds the leaves'
@@ -34,15 +34,21 @@ const LEAST_WINDOW: u64 = 128 << 10;
 
 /// A packet's content.
 #[derive(Clone)]
-pub(crate) enum Piece {
-    /// A child's part of a piece.
-    Part {
+pub(crate) enum Message {
+    Contribution(Contribution),
+    /// The mean.
+    Result {
         piece: u64,
-        child: u32,
         values: Values,
     },
-    /// The mean.
-    Result { piece: u64, values: Values },
+}
+
+/// A child's sum of a piece: a host's values, or a leaf's sum over its hosts.
+#[derive(Clone)]
+pub(crate) struct Contribution {
+    piece: u64,
+    child: u32,
+    values: Values,
 }
 
 /// The stream of a bucket.
@@ -153,7 +159,7 @@ impl<'a> Aggregation<'a> {
         self.operations
     }
 
-    fn send(&mut self, net: &mut Network<Piece>, host: u32, piece: u64) {
+    fn send(&mut self, net: &mut Network<Message>, host: u32, piece: u64) {
         let len = self.stream.len(piece);
         let values = self.payload.then(|| {
             let first = (self.stream.first(piece) / 4) as usize;
@@ -163,12 +169,12 @@ impl<'a> Aggregation<'a> {
                 .collect()
         });
         let fabric = net.fabric();
-        let part = Piece::Part {
+        let message = Message::Contribution(Contribution {
             piece,
             child: host - fabric.hosts_of(fabric.leaf_of(host)).start,
             values,
-        };
-        net.send(packet(host, len, part), Ticks::MAX);
+        });
+        net.send(packet(host, len, message), Ticks::MAX);
         let rank = &mut self.ranks[host as usize];
         rank.waits[(piece % self.stream.pool) as usize] = Some(piece);
         let again = net.now() + self.stream.timeout;
@@ -176,7 +182,7 @@ impl<'a> Aggregation<'a> {
     }
 
     /// Sends all due packets of `host`, and schedules the next call.
-    fn go_on(&mut self, net: &mut Network<Piece>, host: u32) {
+    fn advance(&mut self, net: &mut Network<Message>, host: u32) {
         let now = net.now();
         let rank = &mut self.ranks[host as usize];
         if rank.starts <= now {
@@ -204,36 +210,43 @@ impl<'a> Aggregation<'a> {
         net.wake(host, timer.min(rank.starts));
     }
 
-    /// Handles a host's part at its leaf.
-    fn add_at_leaf(&mut self, net: &mut Network<Piece>, leaf: u32, part: (u64, u32, Values)) {
-        let (piece, child, values) = part;
+    /// Handles a host's contribution at its leaf.
+    fn add_at_leaf(&mut self, net: &mut Network<Message>, leaf: u32, contribution: Contribution) {
+        let Contribution {
+            piece,
+            child,
+            values,
+        } = contribution;
         let fabric = net.fabric();
         match self.leaves[leaf as usize].add(piece, child, &values) {
             Progress::Incomplete | Progress::Past => {}
             Progress::Summed(sum) if fabric.leaves() == 1 => {
                 let result = self.mean(sum);
-                self.give(net, leaf, piece, result);
+                self.forward_result(net, leaf, piece, result);
             }
             Progress::Summed(values) => {
-                let child = leaf;
-                let part = Piece::Part {
+                let message = Message::Contribution(Contribution {
                     piece,
-                    child,
+                    child: leaf,
                     values,
-                };
-                self.send_on(net, fabric.root_up(leaf), piece, part);
+                });
+                self.send_on(net, fabric.root_up(leaf), piece, message);
             }
             Progress::Result(values) => {
                 let host = fabric.hosts_of(leaf).start + child;
-                let result = Piece::Result { piece, values };
+                let result = Message::Result { piece, values };
                 self.send_on(net, fabric.down(host), piece, result);
             }
         }
     }
 
-    /// Handles a leaf's part at the spine.
-    fn add_at_root(&mut self, net: &mut Network<Piece>, part: (u64, u32, Values)) {
-        let (piece, leaf, values) = part;
+    /// Handles a leaf's contribution at the spine.
+    fn add_at_root(&mut self, net: &mut Network<Message>, contribution: Contribution) {
+        let Contribution {
+            piece,
+            child: leaf,
+            values,
+        } = contribution;
         let fabric = net.fabric();
         match self.root.add(piece, leaf, &values) {
             Progress::Incomplete | Progress::Past => {}
@@ -242,26 +255,32 @@ impl<'a> Aggregation<'a> {
                 self.root.set_result(piece, values.clone());
                 let links = (0..fabric.leaves()).map(|leaf| fabric.root_down(leaf));
                 let len = self.stream.len(piece);
-                net.send_on(links, packet(leaf, len, Piece::Result { piece, values }));
+                net.send_on(links, packet(leaf, len, Message::Result { piece, values }));
             }
             Progress::Result(values) => {
-                let result = Piece::Result { piece, values };
+                let result = Message::Result { piece, values };
                 self.send_on(net, fabric.root_down(leaf), piece, result);
             }
         }
     }
 
     /// Handles a result at a leaf: forwards it to its hosts if it is new.
-    fn give(&mut self, net: &mut Network<Piece>, leaf: u32, piece: u64, values: Values) {
+    fn forward_result(
+        &mut self,
+        net: &mut Network<Message>,
+        leaf: u32,
+        piece: u64,
+        values: Values,
+    ) {
         if self.leaves[leaf as usize].set_result(piece, values.clone()) {
             let fabric = net.fabric();
             let links = fabric.hosts_of(leaf).map(|host| fabric.down(host));
             let len = self.stream.len(piece);
-            net.send_on(links, packet(leaf, len, Piece::Result { piece, values }));
+            net.send_on(links, packet(leaf, len, Message::Result { piece, values }));
         }
     }
 
-    fn send_on(&self, net: &mut Network<Piece>, link: u32, piece: u64, body: Piece) {
+    fn send_on(&self, net: &mut Network<Message>, link: u32, piece: u64, body: Message) {
         let len = self.stream.len(piece);
         net.send_on([link].into_iter(), packet(0, len, body));
     }
@@ -273,7 +292,7 @@ impl<'a> Aggregation<'a> {
 }
 
 /// A packet with the frame length of the bounded transport.
-fn packet(source: u32, len: u64, body: Piece) -> Packet<Piece> {
+fn packet(source: u32, len: u64, body: Message) -> Packet<Message> {
     Packet {
         source,
         target: Target::Neighbour,
@@ -285,10 +304,10 @@ fn packet(source: u32, len: u64, body: Piece) -> Packet<Piece> {
 }
 
 impl Hosts for Aggregation<'_> {
-    type Body = Piece;
+    type Body = Message;
 
-    fn receive(&mut self, net: &mut Network<Piece>, host: u32, _: Stamps, body: Piece) {
-        let Piece::Result { piece, values } = body else {
+    fn receive(&mut self, net: &mut Network<Message>, host: u32, _: Stamps, body: Message) {
+        let Message::Result { piece, values } = body else {
             unreachable!("switches send hosts results only");
         };
         let rank = &mut self.ranks[host as usize];
@@ -312,39 +331,29 @@ impl Hosts for Aggregation<'_> {
         if all {
             self.operations.ended(net, host);
         }
-        self.go_on(net, host);
+        self.advance(net, host);
     }
 
-    fn at_switch(&mut self, net: &mut Network<Piece>, end: End, body: Piece) {
+    fn at_switch(&mut self, net: &mut Network<Message>, end: End, body: Message) {
         match (end, body) {
-            (
-                End::LeafFromHost(leaf),
-                Piece::Part {
-                    piece,
-                    child,
-                    values,
-                },
-            ) => self.add_at_leaf(net, leaf, (piece, child, values)),
-            (
-                End::Spine(..),
-                Piece::Part {
-                    piece,
-                    child,
-                    values,
-                },
-            ) => self.add_at_root(net, (piece, child, values)),
-            (End::LeafFromSpine(leaf), Piece::Result { piece, values }) => {
-                self.give(net, leaf, piece, values);
+            (End::LeafFromHost(leaf), Message::Contribution(contribution)) => {
+                self.add_at_leaf(net, leaf, contribution);
+            }
+            (End::Spine(..), Message::Contribution(contribution)) => {
+                self.add_at_root(net, contribution);
+            }
+            (End::LeafFromSpine(leaf), Message::Result { piece, values }) => {
+                self.forward_result(net, leaf, piece, values);
             }
             (end, _) => unreachable!("nothing is sent to {end:?}"),
         }
     }
 
-    fn woken(&mut self, net: &mut Network<Piece>, host: u32) {
-        self.go_on(net, host);
+    fn woken(&mut self, net: &mut Network<Message>, host: u32) {
+        self.advance(net, host);
     }
 
-    fn alarmed(&mut self, net: &mut Network<Piece>) {
+    fn alarmed(&mut self, net: &mut Network<Message>) {
         if self.operations.begun() > 0 {
             self.before += self.stream.pieces();
         }
@@ -355,7 +364,7 @@ impl Hosts for Aggregation<'_> {
             rank.results = 0;
             let before = self.stages.before(self.number, 0, host, message);
             rank.starts = self.operations.begins(host) + before;
-            self.go_on(net, host);
+            self.advance(net, host);
         }
     }
 }

@@ -63,8 +63,8 @@ impl Pool {
         &mut self.entries[(2 * slot + version) as usize]
     }
 
-    /// Adds the part of `piece` from `child`, or a repeat of it.
-    pub(super) fn add(&mut self, piece: u64, child: u32, part: &Values) -> Progress {
+    /// Adds the contribution of `child` to `piece`, once.
+    pub(super) fn add(&mut self, piece: u64, child: u32, values: &Values) -> Progress {
         let children = self.children;
         let entry = self.entry(piece);
         if entry.piece > Some(piece) {
@@ -82,9 +82,9 @@ impl Pool {
         if entry.came[word] & bit == 0 {
             entry.came[word] |= bit;
             entry.missing -= 1;
-            if let Some(part) = part {
-                entry.sum.resize(part.len(), 0.0);
-                for (sum, value) in entry.sum.iter_mut().zip(part.iter()) {
+            if let Some(values) = values {
+                entry.sum.resize(values.len(), 0.0);
+                for (sum, value) in entry.sum.iter_mut().zip(values.iter()) {
                     *sum += value;
                 }
                 if entry.missing == 0 {
@@ -102,12 +102,12 @@ impl Pool {
     /// Stores the result of `piece`. Returns true if it is new.
     pub(super) fn set_result(&mut self, piece: u64, result: Values) -> bool {
         let entry = self.entry(piece);
-        let news = entry.piece == Some(piece) && !entry.has_result;
-        if news {
+        let is_new = entry.piece == Some(piece) && !entry.has_result;
+        if is_new {
             entry.has_result = true;
             entry.values = result;
         }
-        news
+        is_new
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
         Some([value].into())
     }
 
-    /// As a letter.
+    /// Progress as a letter, for comparisons.
     fn letter(progress: &Progress) -> char {
         match progress {
             Progress::Incomplete => 'i',

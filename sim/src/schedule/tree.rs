@@ -1,6 +1,6 @@
 //! Two binary trees (Sanders, Speck and Träff, 2009, as in NCCL): half of the bucket is summed up and sent
 //! down each, piece by piece. An inner node of one is a leaf of the other, almost always, which fills links
-//! both ways.
+//! in both directions.
 
 use super::{Message, Schedule, chunks, part};
 

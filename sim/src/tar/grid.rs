@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ultima_host::{Config, Destination, Event, Grid, Layout, OperationId, Outcome, Part};
 
-use super::side::{Side, Way};
+use super::side::{HostLink, Side};
 use super::{Datagram, Results};
 use crate::clock::Ps;
 use crate::experiment::TRAIN;
@@ -125,7 +125,9 @@ impl<'a> TarOnGrid<'a> {
         &mut self,
         net: &mut Network<Datagram>,
         host: u32,
-        (stage, id, part): (Stage, OperationId, Part),
+        stage: Stage,
+        id: OperationId,
+        part: Part,
         values: Vec<f32>,
     ) {
         let now = net.now();
@@ -152,19 +154,16 @@ impl<'a> TarOnGrid<'a> {
             values.clear();
             values.extend((0..self.len).map(|entry| values::contribution(number, host, entry)));
         }
-        let scatter = (
-            Stage::RowScatter,
-            Grid::scatter_id(self.id()),
-            Part::Scatter,
-        );
-        self.start(net, host, scatter, values);
+        let id = Grid::scatter_id(self.id());
+        self.start(net, host, Stage::RowScatter, id, Part::Scatter, values);
     }
 
     /// Handles the end of a phase at a rank: starts the next one.
     fn ended(
         &mut self,
         net: &mut Network<Datagram>,
-        (host, which): (u32, usize),
+        host: u32,
+        which: usize,
         outcome: &Outcome,
         result: Vec<f32>,
     ) {
@@ -175,13 +174,19 @@ impl<'a> TarOnGrid<'a> {
             if self.payload {
                 values[own].copy_from_slice(&result);
             }
-            let gather = (Stage::RowGather, Grid::gather_id(self.id()), Part::Gather);
-            self.start(net, host, gather, values);
+            let id = Grid::gather_id(self.id());
+            self.start(net, host, Stage::RowGather, id, Part::Gather, values);
         } else if outcome.id == Grid::scatter_id(self.id()) {
             let shard = result.get(own).unwrap_or_default().to_vec();
             self.ranks[host as usize].values = result;
-            let across = (Stage::ColumnScatter, self.id(), Part::Whole);
-            self.start(net, host, across, shard);
+            self.start(
+                net,
+                host,
+                Stage::ColumnScatter,
+                self.id(),
+                Part::Whole,
+                shard,
+            );
         } else {
             let ranks = u32::from(self.grid.ranks());
             let error = values::worst_error(self.number, ranks, 0, &result);
@@ -208,7 +213,7 @@ impl<'a> TarOnGrid<'a> {
 
     /// Starts the operation if it is due, takes the cores' events, sends their packets, and schedules the
     /// next call.
-    fn go_on(&mut self, net: &mut Network<Datagram>, host: u32) {
+    fn advance(&mut self, net: &mut Network<Datagram>, host: u32) {
         let at = host as usize;
         if self.ranks[at].begins <= net.now() {
             self.start_row(net, host);
@@ -218,7 +223,7 @@ impl<'a> TarOnGrid<'a> {
             for which in [ROW, COLUMN] {
                 while let Some(event) = self.ranks[at].sides[which].core.poll_event() {
                     if let Event::Done { outcome, result } = event {
-                        self.ended(net, (host, which), &outcome, result);
+                        self.ended(net, host, which, &outcome, result);
                     }
                 }
             }
@@ -245,13 +250,13 @@ impl<'a> TarOnGrid<'a> {
             Destination::Rank(to) => Target::Host(grid.rank(to, member).into()),
             Destination::Group => Target::Group(column),
         };
-        let ways: [&dyn Fn(Destination) -> Target; 2] = [&to_row, &to_column];
+        let targets: [&dyn Fn(Destination) -> Target; 2] = [&to_row, &to_column];
         let (train, number) = (self.train, self.number);
         let mut sent = false;
-        for (side, to) in self.ranks[host as usize].sides.iter_mut().zip(ways) {
-            let way = Way { host, train, to };
+        for (side, to) in self.ranks[host as usize].sides.iter_mut().zip(targets) {
+            let link = HostLink { host, train, to };
             // Only a whole AllReduce has a gather after its scatter.
-            sent |= side.transmit(net, &way, &mut self.out, || {
+            sent |= side.transmit(net, &link, &mut self.out, || {
                 let stage = Stage::ColumnGather;
                 before(&self.stages, &self.messages, number, stage, host)
             });
@@ -275,21 +280,21 @@ impl Hosts for TarOnGrid<'_> {
         let which = usize::from(body.header.job == JOBS[COLUMN]);
         let core = &mut self.ranks[host as usize].sides[which].core;
         body.deliver(stamps, core, net.now().to_core(), &mut self.back);
-        self.go_on(net, host);
+        self.advance(net, host);
     }
 
     fn woken(&mut self, net: &mut Network<Datagram>, host: u32) {
         for side in &mut self.ranks[host as usize].sides {
             side.core.handle_timeout(net.now().to_core());
         }
-        self.go_on(net, host);
+        self.advance(net, host);
     }
 
     fn alarmed(&mut self, net: &mut Network<Datagram>) {
         self.number = self.operations.begin(net);
         for host in 0..net.hosts() {
             self.ranks[host as usize].begins = self.operations.begins(host);
-            self.go_on(net, host);
+            self.advance(net, host);
         }
     }
 }

@@ -41,7 +41,7 @@ struct Sharing {
     /// Data packets that arrived between the two times, and their waits.
     packets: u64,
     waited: u64,
-    cut: u64,
+    trimmed: u64,
 }
 
 impl Sharing {
@@ -80,11 +80,11 @@ impl Sharing {
             back: Vec::new(),
             packets: 0,
             waited: 0,
-            cut: 0,
+            trimmed: 0,
         }
     }
 
-    fn go_on(&mut self, net: &mut Network<(usize, Datagram)>, host: u32) {
+    fn advance(&mut self, net: &mut Network<(usize, Datagram)>, host: u32) {
         let now = net.now();
         let mut next = Ps::NEVER;
         for job in &mut self.jobs {
@@ -179,15 +179,15 @@ impl Hosts for Sharing {
         if is_data && (FROM..UNTIL).contains(&net.now()) {
             self.packets += 1;
             self.waited += stamps.path_queue.as_ns();
-            self.cut += u64::from(stamps.cut());
+            self.trimmed += u64::from(stamps.has_no_payload());
         }
         let core = &mut self.jobs[number].cores[host as usize];
         datagram.deliver(stamps, core, net.now().to_core(), &mut self.back);
-        self.go_on(net, host);
+        self.advance(net, host);
     }
 
     fn woken(&mut self, net: &mut Network<Self::Body>, host: u32) {
-        self.go_on(net, host);
+        self.advance(net, host);
     }
 
     fn alarmed(&mut self, net: &mut Network<Self::Body>) {
@@ -206,7 +206,7 @@ impl Hosts for Sharing {
             }
         }
         for host in 0..net.hosts() {
-            self.go_on(net, host);
+            self.advance(net, host);
         }
         let begins = self.jobs.iter().map(|job| job.begins).min();
         net.alarm(begins.unwrap_or(Ps::NEVER));
@@ -229,12 +229,12 @@ fn share(policy: RatePolicy, ranks: u16, buckets: [usize; 2]) -> (Sharing, Ps, u
     let buffer = Ps::to_send(config.queue, RATE);
     let mean = jobs.waited / jobs.packets;
     println!(
-        "{:8} {ranks:3} ranks {buckets:?}: Jain {:.4}, goodput {:.3}, mean wait {:.1} us, {:.4} cut, longest {:.0} us",
+        "{:8} {ranks:3} ranks {buckets:?}: Jain {:.4}, goodput {:.3}, mean wait {:.1} us, {:.4} trimmed, longest {:.0} us",
         policy.name(),
         jobs.fairness(),
         jobs.goodput(),
         mean as f64 / 1e3,
-        jobs.cut as f64 / jobs.packets as f64,
+        jobs.trimmed as f64 / jobs.packets as f64,
         net.longest_wait().as_ms() * 1e3,
     );
     (jobs, buffer, mean)

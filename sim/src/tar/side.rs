@@ -12,14 +12,14 @@ pub(super) struct Side {
     pub(super) core: Core,
     /// True if the current operation's GATHER is a message of its own that has not started.
     gather_ahead: bool,
-    /// No packet is sent before that.
-    quiet_until: Ps,
+    /// The earliest time of the next packet.
+    silent_until: Ps,
     /// A packet of the core whose stage has not started.
     held: Option<Packet<Datagram>>,
 }
 
-/// A host's way to send.
-pub(super) struct Way<'a> {
+/// A host's link, with the destinations of a job's packets.
+pub(super) struct HostLink<'a> {
     pub(super) host: u32,
     /// Bytes that the host passes to its link at once.
     pub(super) train: Ps,
@@ -33,7 +33,7 @@ impl Side {
         Self {
             core: Core::new(config).expect("an experiment's configuration was checked"),
             gather_ahead: false,
-            quiet_until: Ps::ZERO,
+            silent_until: Ps::ZERO,
             held: None,
         }
     }
@@ -44,7 +44,7 @@ impl Side {
             let budget = late.body.header.budget;
             net.send(late, budget);
         }
-        self.quiet_until = at;
+        self.silent_until = at;
         self.gather_ahead = gather_ahead;
     }
 
@@ -53,12 +53,12 @@ impl Side {
     pub(super) fn transmit(
         &mut self,
         net: &mut Network<Datagram>,
-        way: &Way<'_>,
+        link: &HostLink<'_>,
         out: &mut [u8],
         before: impl Fn() -> Ps,
     ) -> bool {
         let now = net.now();
-        if now < self.quiet_until {
+        if now < self.silent_until {
             return false;
         }
         if let Some(held) = self.held.take() {
@@ -66,17 +66,17 @@ impl Side {
             net.send(held, budget);
         }
         let mut sent = false;
-        while net.sent_by(way.host) < now + way.train {
+        while net.sent_by(link.host) < now + link.train {
             let Some(transmit) = self.core.next_datagram(now.to_core(), out) else {
                 break;
             };
             sent = true;
             let datagram = Datagram::read(out, transmit);
             let (kind, budget) = (datagram.header.kind, datagram.header.budget);
-            let packet = datagram.into_packet(way.host, (way.to)(transmit.to));
+            let packet = datagram.into_packet(link.host, (link.to)(transmit.to));
             if kind == Kind::Gather && std::mem::take(&mut self.gather_ahead) {
                 let before = before();
-                self.quiet_until = now + before;
+                self.silent_until = now + before;
                 if before > Ps::ZERO {
                     self.held = Some(packet);
                     break;
@@ -98,6 +98,6 @@ impl Side {
                 ready.map_or(Ps::NEVER, |at| Ps::from_core(at).max(room))
             }
         };
-        timer.min(ready.max(self.quiet_until))
+        timer.min(ready.max(self.silent_until))
     }
 }

@@ -61,7 +61,7 @@ pub(crate) struct TcpConfig {
 /// One host's state.
 #[derive(Default)]
 struct Host {
-    /// Connections that may have a segment to send, in turn.
+    /// Connections that may have a segment to send, served round-robin.
     ready: VecDeque<u32>,
     /// Messages that have not started, by time and order.
     starts: BinaryHeap<Reverse<(Ps, u64, Message)>>,
@@ -127,7 +127,7 @@ impl<'a> Tcp<'a> {
         let number = *self.by_pair.entry((from, to)).or_insert(next);
         if number == next {
             let room = RECEIVE_WINDOW.div_ceil(self.config.segment) as u32;
-            // A handshake is a message of headers each way.
+            // A handshake is a message of headers in each direction.
             let rtt = Ps(2 * self.stages.usual(HEADERS.into()).0);
             let sender = Sender::new(room, rtt, self.config.min_rto);
             self.connections.push(State {
@@ -154,7 +154,7 @@ impl<'a> Tcp<'a> {
     }
 
     /// Sends `host`'s packets, and schedules the next call.
-    fn go_on(&mut self, net: &mut Network<Segment>, host: u32) {
+    fn advance(&mut self, net: &mut Network<Segment>, host: u32) {
         let now = net.now();
         self.finish(net, host);
         while let Some(Reverse((at, _, message))) = self.hosts[host as usize].starts.peek().copied()
@@ -321,12 +321,12 @@ impl Hosts for Tcp<'_> {
                 self.make_ready(host, number);
             }
         }
-        self.go_on(net, host);
+        self.advance(net, host);
     }
 
     fn woken(&mut self, net: &mut Network<Segment>, host: u32) {
         self.time_out(net.now(), host);
-        self.go_on(net, host);
+        self.advance(net, host);
     }
 
     fn alarmed(&mut self, net: &mut Network<Segment>) {
@@ -338,7 +338,7 @@ impl Hosts for Tcp<'_> {
         self.schedule.begin(&mut self.outbox);
         self.launch(net.now());
         for host in 0..net.hosts() {
-            self.go_on(net, host);
+            self.advance(net, host);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::clock::Ps;
 
-/// Number of SACK blocks that fit beside the timestamp option (RFC 2018, 3).
+/// Number of SACK blocks that fit next to the timestamp option (RFC 2018, 3).
 const BLOCKS: usize = 3;
 
 /// An acknowledgement.

@@ -432,7 +432,7 @@ mod tests {
 
     const MS: u64 = 1_000_000_000;
     const LEAST: Ps = Ps(200 * MS);
-    /// Of the handshake, and of every delivery in these tests.
+    /// The round-trip time of the handshake and of every delivery in these tests.
     const RTT: Ps = Ps(10 * MS);
 
     /// Two ends, half of [`RTT`] apart.

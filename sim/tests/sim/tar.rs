@@ -183,12 +183,12 @@ fn bad_experiments_are_refused_in_a_line() {
     assert!(refused(|e| e.tail = f64::NAN).contains("p99/p50"));
     assert!(refused(|e| e.compute_tail = 0.5).contains("compute tail"));
     assert!(refused(|e| e.compute_tail = 2.0).contains("no time"));
-    let nobody = Stragglers {
+    let none = Stragglers {
         share: 0.0,
         delay: Duration::ZERO,
     };
     let late = Experiment {
-        stragglers: Some(nobody),
+        stragglers: Some(none),
         ..small(4)
     };
     let error = late.validate().expect_err("refused").to_string();

@@ -1,5 +1,6 @@
 //! Lists of the controller's objects: jobs, switches, hosts, links, ports and events.
 
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
@@ -214,8 +215,8 @@ async fn ports(client: &Client) -> Result<Listing> {
     let switches = asked(client, async |client| client.switches().await).await?;
     let (hosts, links) = (fabric.hosts.iter(), fabric.links.iter());
     let hosts = hosts.map(|host| (&host.port_name, &host.name));
-    let is_host_down =
-        |port: &str| (fabric.hosts.iter()).any(|host| host.port_name == port && host.port_down);
+    let down = fabric.hosts.iter().filter(|host| host.port_down);
+    let down: HashSet<&str> = down.map(|host| &*host.port_name).collect();
     let trunks = links
         .filter_map(|link| link.ends.as_ref())
         .flat_map(|it| [(&it.from_name, &it.to_name), (&it.to_name, &it.from_name)]);
@@ -225,7 +226,7 @@ async fn ports(client: &Client) -> Result<Listing> {
         let state = state.filter(|it| !it.state.is_empty());
         match state {
             Some(it) => &it.state,
-            None if is_host_down(name) => "down",
+            None if down.contains(name) => "down",
             None => "up",
         }
     };

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use ultima_api::member_session;
-use ultima_api::turns::{PLEDGED, Turn, Turns};
+use ultima_api::operation_gate::{Admission, DECISION_TIMEOUT, OperationGate};
 use ultima_api::v1::{BeginEpoch, PrepareEpoch, prepare_epoch};
 
 use crate::{Membership, Token};
@@ -45,7 +45,7 @@ struct Shared<T> {
 
 #[derive(Debug)]
 struct State<T> {
-    turns: Turns,
+    gate: OperationGate,
     /// With the number of the change that it belongs to.
     next: Option<(u16, Next<T>)>,
     /// The reason that the epoch has ended, if this rank was not notified before.
@@ -70,7 +70,7 @@ impl<T> Epochs<T> {
     /// Creates an epoch without operations.
     pub fn new() -> Self {
         let state = State {
-            turns: Turns::default(),
+            gate: OperationGate::default(),
             next: None,
             over: None,
             refused: false,
@@ -83,7 +83,7 @@ impl<T> Epochs<T> {
 
     /// Sets the rank's first operation.
     pub fn starts_at(&self, operation: u32) {
-        self.change(|state| state.turns.start_at(operation));
+        self.change(|state| state.gate.start_at(operation));
     }
 
     /// Returns the epoch of an operation, and blocks until it is known. Call it for operations in their
@@ -96,22 +96,22 @@ impl<T> Epochs<T> {
         loop {
             {
                 let mut state = self.lock();
-                match state.turns.turn(operation) {
-                    Turn::Begin if state.over.is_none() => return Go::Begin,
-                    Turn::Over => {
+                match state.gate.admit(operation) {
+                    Admission::Begin if state.over.is_none() => return Go::Begin,
+                    Admission::NextEpoch => {
                         if let Some((_, next)) = state.next.take() {
                             return Go::Over(next);
                         }
                     }
-                    Turn::Begin | Turn::Wait => {}
+                    Admission::Begin | Admission::Wait => {}
                 }
                 if let Some(reason) = &state.over {
                     return Go::Nowhere(reason.clone());
                 }
             }
-            let told = Handle::current().block_on(timeout(PLEDGED, changed.changed()));
+            let told = Handle::current().block_on(timeout(DECISION_TIMEOUT, changed.changed()));
             if told.is_err() {
-                let waited = PLEDGED.as_secs();
+                let waited = DECISION_TIMEOUT.as_secs();
                 return Go::Nowhere(format!(
                     "the controller did not assign operation {operation} to an epoch within {waited} s"
                 ));
@@ -125,7 +125,7 @@ impl<T> Epochs<T> {
         loop {
             {
                 let mut state = self.lock();
-                if state.turns.is_over(0)
+                if state.gate.is_over(0)
                     && let Some((_, next)) = state.next.take()
                 {
                     return Go::Over(next);
@@ -143,7 +143,7 @@ impl<T> Epochs<T> {
     /// there.
     pub fn end(&self, reason: String) {
         self.change(|state| {
-            if !state.turns.is_decided() {
+            if !state.gate.is_decided() {
                 state.over = Some(reason);
             }
         });
@@ -239,12 +239,12 @@ impl<T: Send> member_session::Member for Follower<T> {
             };
             self.epochs.change(|state| {
                 // The resources for a decided change stay.
-                if !state.turns.is_decided() {
+                if !state.gate.is_decided() {
                     state.next = Some((number, next));
                 }
             });
         }
-        let pledged = self.epochs.change(|state| state.turns.pledge(number));
+        let pledged = self.epochs.change(|state| state.gate.acknowledge(number));
         pledged.ok_or_else(|| "this rank has not entered the previous epoch yet".into())
     }
 
@@ -263,15 +263,15 @@ impl<T: Send> member_session::Member for Follower<T> {
             if let Some((number, _)) = &state.next
                 && u32::from(*number) == decided.job_id
             {
-                state.turns.decide(*number, first);
+                state.gate.decide(*number, first);
             }
         });
     }
 
     fn cancel(&mut self) {
         let dropped = self.epochs.change(|state| {
-            state.turns.cancel();
-            match state.turns.is_decided() {
+            state.gate.cancel();
+            match state.gate.is_decided() {
                 true => None,
                 false => state.next.take(),
             }

@@ -4,7 +4,7 @@
 //!   `server`.
 //! - [`client`]: the client, which finds the leader among several controllers; [`address`]: a
 //!   controller's address; [`codes`]: the gRPC codes of rejections.
-//! - [`member_session`]: a member's session with the controller; [`turns`]: the operations that a
+//! - [`member_session`]: a member's session with the controller; [`operation_gate`]: the operations that a
 //!   member may begin while the job's members change.
 //! - [`identity`]: the role and name in a certificate; [`is_name`]: the names that switches, hosts and jobs may have.
 //! - [`Line`]: a job of a grid, by name; [`MacAddr`].
@@ -18,8 +18,8 @@ pub mod identity;
 mod line;
 mod mac;
 pub mod member_session;
+pub mod operation_gate;
 mod route;
-pub mod turns;
 pub mod v1;
 
 pub use identity::is_name;

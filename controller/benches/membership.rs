@@ -53,7 +53,7 @@ fn suspicion(criterion: &mut Criterion) {
     for members in MEMBERS {
         let all: BTreeSet<Rank> = (0..members).map(Rank).collect();
         let seen = Seen {
-            attending: all.iter().copied().skip(1).collect(),
+            with_session: all.iter().copied().skip(1).collect(),
             joined: all,
         };
         let mut suspicion = Suspicion::default();
@@ -65,7 +65,7 @@ fn suspicion(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::from_parameter(members), |bencher| {
             bencher.iter_batched_ref(
                 || suspicion.clone(),
-                |suspicion| assert_eq!(suspicion.look(&seen, now).len(), 1),
+                |suspicion| assert_eq!(suspicion.update(&seen, now).len(), 1),
                 BatchSize::LargeInput,
             );
         });

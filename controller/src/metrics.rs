@@ -13,7 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-pub(crate) use role::RoleStanding;
+pub(crate) use role::RoleGauges;
 use ultima_planner::ledger::Fill;
 
 /// The prefix of every metric's name.
@@ -188,7 +188,7 @@ impl Metrics {
 
     /// Returns all metrics and the current state as OpenMetrics text. With one of several
     /// controllers, includes its role.
-    pub(crate) fn text(&self, standing: Standing, role: Option<RoleStanding>) -> String {
+    pub(crate) fn text(&self, gauges: Gauges, role: Option<RoleGauges>) -> String {
         let mut registry = Registry::with_prefix(PREFIX);
         let seconds = Unit::Seconds;
         registry.register_with_unit(
@@ -249,7 +249,7 @@ impl Metrics {
             "Members that an installed epoch left out, by an operator's request or the job's policy",
             self.evictions.clone(),
         );
-        registry.register_collector(Box::new(standing));
+        registry.register_collector(Box::new(gauges));
         if let Some(role) = role {
             registry.register_collector(Box::new(role));
         }
@@ -266,7 +266,7 @@ fn encoded(registry: &Registry) -> String {
 
 /// The controller's current state.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct Gauges {
     pub jobs: usize,
     /// Jobs that wait for room to be rerouted.
     pub waiting_jobs: usize,
@@ -276,20 +276,20 @@ pub(crate) struct Standing {
     pub out_of_use: usize,
     /// Changes of members that are pending, or whose previous epoch is still on a switch.
     pub changes_under_way: usize,
-    pub switches: Vec<SwitchStanding>,
-    pub members: Vec<MembersStanding>,
+    pub switches: Vec<SwitchGauges>,
+    pub members: Vec<MemberGauges>,
 }
 
 /// The states of a job's members in its current epoch.
 #[derive(Debug)]
-pub(crate) struct MembersStanding {
+pub(crate) struct MemberGauges {
     pub job: String,
     /// The number of members in each state.
     pub states: [(&'static str, usize); 4],
 }
 
 #[derive(Debug)]
-pub(crate) struct SwitchStanding {
+pub(crate) struct SwitchGauges {
     pub switch: String,
     pub is_connected: bool,
     pub is_dirty: bool,
@@ -297,13 +297,13 @@ pub(crate) struct SwitchStanding {
     pub fills: Vec<Fill>,
 }
 
-impl Standing {
+impl Gauges {
     /// Encodes one value for each switch.
     fn of_switches(
         &self,
         to: &mut DescriptorEncoder<'_>,
         (name, help): (&str, &str),
-        value: impl Fn(&SwitchStanding) -> u64,
+        value: impl Fn(&SwitchGauges) -> u64,
     ) -> fmt::Result {
         let mut to = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for it in &self.switches {
@@ -333,7 +333,7 @@ impl Standing {
     }
 }
 
-impl Collector for Standing {
+impl Collector for Gauges {
     fn encode(&self, mut to: DescriptorEncoder) -> fmt::Result {
         let to = &mut to;
         for (name, help, value) in [
@@ -418,17 +418,17 @@ mod tests {
             used: 5,
             limit: 4096,
         };
-        let standing = Standing {
+        let gauges = Gauges {
             jobs: 4,
             waiting_jobs: 0,
             lost: 1,
             out_of_use: 2,
             changes_under_way: 1,
-            members: vec![MembersStanding {
+            members: vec![MemberGauges {
                 job: "train".into(),
                 states,
             }],
-            switches: vec![SwitchStanding {
+            switches: vec![SwitchGauges {
                 switch: "s1".into(),
                 is_connected: true,
                 is_dirty: false,
@@ -436,7 +436,7 @@ mod tests {
                 fills: vec![fill],
             }],
         };
-        let text = metrics.text(standing, Some(GetStandingResponse::default().into()));
+        let text = metrics.text(gauges, Some(GetStandingResponse::default().into()));
         for line in [
             r#"ultima_controller_written_updates_total{switch="s1"} 8"#,
             r#"ultima_controller_failed_writes_total{switch="s1"} 1"#,

@@ -105,7 +105,7 @@ fn without_a_spine(fabric: &Fabric, program: &Program, planned: &mut Planned) {
         let refitted = refitted.expect("room for the job");
         (*job, *plan) = (refitted.job, refitted.plan);
     }
-    planned.ledger.settle();
+    planned.ledger.free_returned();
 }
 
 fn planning(criterion: &mut Criterion) {

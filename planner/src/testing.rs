@@ -136,7 +136,7 @@ impl Site {
         let refitted = (self.ledger)
             .refit(&self.fabric, &self.routes, names, before)
             .unwrap();
-        self.ledger.settle();
+        self.ledger.free_returned();
         *planned = (refitted.job, refitted.plan);
         refitted.cut_off.is_empty() && refitted.stays.is_none()
     }

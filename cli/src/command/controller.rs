@@ -211,7 +211,7 @@ fn serve(serve: Serve) -> Result<()> {
         identity: IdentityFiles { cert, key },
         client_ca: Some(client_ca),
     });
-    config.patience = serve.startup_timeout.unwrap_or(config.patience);
+    config.startup_timeout = serve.startup_timeout.unwrap_or(config.startup_timeout);
     if serve.audit_every < MIN_AUDIT {
         bail!(
             "--audit-every {:?}: expected 100ms or more, such as 30s",

@@ -10,15 +10,15 @@ use ultima_api::v1::{GetStandingResponse, Role};
 
 /// A controller's role.
 #[derive(Debug)]
-pub(crate) struct RoleStanding(GetStandingResponse);
+pub(crate) struct RoleGauges(GetStandingResponse);
 
-impl From<GetStandingResponse> for RoleStanding {
+impl From<GetStandingResponse> for RoleGauges {
     fn from(standing: GetStandingResponse) -> Self {
-        RoleStanding(standing)
+        RoleGauges(standing)
     }
 }
 
-impl RoleStanding {
+impl RoleGauges {
     /// Returns these metrics alone, for a standby.
     pub(crate) fn text(self) -> String {
         let mut registry = Registry::with_prefix(super::PREFIX);
@@ -27,7 +27,7 @@ impl RoleStanding {
     }
 }
 
-impl Collector for RoleStanding {
+impl Collector for RoleGauges {
     fn encode(&self, mut to: DescriptorEncoder) -> fmt::Result {
         let standing = &self.0;
         for (name, help, value) in [
@@ -77,7 +77,7 @@ mod tests {
                 ["leads 0", "knows_leader 1", "election_revision 0"],
             ),
         ] {
-            let text = RoleStanding::from(standing).text();
+            let text = RoleGauges::from(standing).text();
             for line in lines {
                 let line = format!("\nultima_controller_{line}\n");
                 assert!(text.contains(&line), "{line}: {text}");

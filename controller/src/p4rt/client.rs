@@ -25,10 +25,10 @@ use ultima_planner::program::Program;
 use super::call::{BATCH, CALL_TIMEOUT, is_from_there};
 use super::change_deadline::ChangeDeadline;
 use super::device::Device;
-use super::dial::{self, ARBITRATION, READ, RETRY, is_later};
+use super::dial::{self, ARBITRATION, Deadline, READ, RETRY, is_later};
 use super::error::{ConnectError, RpcError, WriteError, failed};
 use super::heartbeat::{BEAT, MISSES, silence};
-use super::owner::Owner;
+use super::owner::{Checks, Owner};
 use super::program;
 use super::session::{Mastership, Session};
 use super::unanswered::Unanswered;
@@ -105,61 +105,59 @@ pub struct SwitchClient {
 }
 
 impl SwitchClient {
-    /// Connects to `device` and becomes its primary. Retries for `patience`, because the switch may
-    /// just be starting.
+    /// Connects to `device` and becomes its primary. Retries for `limit`, because the switch may just
+    /// be starting.
     ///
     /// # Errors
-    /// The last attempt's error, after `patience`; at once if the switch rejects the connection for
+    /// The last attempt's error, after `limit`; at once if the switch rejects the connection for
     /// any reason but an election id in use.
     pub async fn connect(
         device: Device,
         election_id: u128,
-        patience: Duration,
+        limit: Duration,
     ) -> Result<Self, ConnectError> {
-        let deadline = Instant::now() + patience;
-        Self::connect_by(device, election_id, (None, None), (deadline, patience)).await
+        let deadline = Deadline::after(limit);
+        Self::connect_by(device, election_id, Checks::default(), deadline).await
     }
 
-    /// Like [`connect`](Self::connect) until a deadline; errors name `patience` as the timeout. A switch with jobs that
-    /// are not those of `owner` is left to its primary, and so is one with a [foreign](program::foreign) program if the
-    /// cookie of our `own` is given.
+    /// Like [`connect`](Self::connect) until a deadline, if the switch passes `checks`.
     pub(crate) async fn connect_by(
         device: Device,
         election_id: u128,
-        (owner, own): (Option<Owner>, Option<u64>),
-        (deadline, patience): (Instant, Duration),
+        Checks { owner, cookie }: Checks,
+        deadline: Deadline,
     ) -> Result<Self, ConnectError> {
-        let mut rpc = dial::connect(&device, deadline, patience).await?;
-        if let Some(own) = own {
-            let program = program::foreign(&mut rpc, device.device_id, own);
-            match timeout_at(deadline, program).await {
+        let mut rpc = dial::connect(&device, deadline).await?;
+        if let Some(cookie) = cookie {
+            let program = program::foreign(&mut rpc, device.device_id, cookie);
+            match timeout_at(deadline.at, program).await {
                 Ok(Ok(Some(program))) => {
                     return Err(ConnectError::foreign_program(&device, program));
                 }
                 // Arbitration reports a broken connection, and a later read any other error.
                 Ok(Ok(None) | Err(_)) => {}
-                Err(_) => return Err(dial::no_answer(&device, patience, READ.into())),
+                Err(_) => return Err(dial::no_answer(&device, deadline, READ.into())),
             }
         }
         if let Some(owner) = owner {
             let count = owner.count_foreign(&mut rpc, device.device_id);
-            match timeout_at(deadline, count).await {
+            match timeout_at(deadline.at, count).await {
                 Ok(Ok(0)) => {}
                 Ok(Ok(jobs)) => return Err(ConnectError::foreign(&device, jobs)),
                 Ok(Err(status)) => return Err(dial::refused(&device, &status)),
-                Err(_) => return Err(dial::no_answer(&device, patience, READ.into())),
+                Err(_) => return Err(dial::no_answer(&device, deadline, READ.into())),
             }
         }
         let mut said = None;
         let stream = loop {
             let arbitration = dial::arbitrate(&mut rpc, device.device_id, election_id);
-            match (timeout_at(deadline, arbitration).await, &said) {
+            match (timeout_at(deadline.at, arbitration).await, &said) {
                 (Ok(Ok(stream)), _) => break stream,
                 // Another stream has this election id (P4Runtime §5.3). It may be the stream of a
                 // crashed controller, which switches notice late.
                 (Ok(Err(status)), _)
                     if status.code() == Code::InvalidArgument
-                        && Instant::now() + RETRY < deadline =>
+                        && Instant::now() + RETRY < deadline.at =>
                 {
                     said = Some(status);
                     sleep(RETRY).await;
@@ -168,13 +166,13 @@ impl SwitchClient {
                 // Prefers the switch's last answer to a timeout of the final attempt.
                 (Err(_), Some(status)) => return Err(dial::refused(&device, status)),
                 (Err(_), None) => {
-                    return Err(dial::no_answer(&device, patience, ARBITRATION.into()));
+                    return Err(dial::no_answer(&device, deadline, ARBITRATION.into()));
                 }
             }
         };
         let Device { name, grpc, .. } = &device;
         let (switch, grpc) = (name.clone(), grpc.clone());
-        Err(match stream.standing.clone() {
+        Err(match stream.mastership.clone() {
             Mastership::Primary => {
                 let election_id = stream.election_id;
                 let mut session = Session::start(stream);

@@ -26,13 +26,31 @@ pub(super) const ARBITRATION: &str = "no answer to arbitration";
 /// The error of a switch that does not answer the reads before arbitration.
 pub(super) const READ: &str = "no answer to a read of its program or jobs";
 
+/// The time limit of an attempt to connect. Errors name its length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    /// Its end.
+    pub(crate) at: Instant,
+    /// Its length.
+    pub(super) limit: Duration,
+}
+
+impl Deadline {
+    /// A deadline `limit` from now.
+    pub(crate) fn after(limit: Duration) -> Self {
+        Deadline {
+            at: Instant::now() + limit,
+            limit,
+        }
+    }
+}
+
 /// Connects to a switch. Retries until the deadline, because it may just be starting.
 pub(super) async fn connect(
     device: &Device,
-    deadline: Instant,
-    patience: Duration,
+    deadline: Deadline,
 ) -> Result<P4RuntimeClient<Channel>, ConnectError> {
-    let no_answer = |reason| no_answer(device, patience, reason);
+    let no_answer = |reason| no_answer(device, deadline, reason);
     let endpoint = transport::endpoint(&device.grpc, device.tls.as_ref())
         .map_err(|error| no_answer(error.to_string()))?
         .tcp_nodelay(true)
@@ -40,13 +58,13 @@ pub(super) async fn connect(
         // A failed batch reports each of its updates in a trailer.
         .http2_max_header_list_size(batch::header_list_size(BATCH));
     let connect = || async {
-        match timeout_at(deadline, endpoint.connect()).await {
+        match timeout_at(deadline.at, endpoint.connect()).await {
             Ok(connected) => connected.map_err(|error| root_cause(&error)),
             Err(_) => Err("no connection".to_owned()),
         }
     };
     let pauses = ConstantBuilder::new().with_delay(RETRY).without_max_times();
-    let is_early = |_: &String| Instant::now() + RETRY < deadline;
+    let is_early = |_: &String| Instant::now() + RETRY < deadline.at;
     let channel = connect.retry(pauses).when(is_early);
     let channel = channel.await.map_err(no_answer)?;
     Ok(P4RuntimeClient::new(channel).max_decoding_message_size(MAX_RESPONSE))
@@ -61,11 +79,11 @@ pub(super) async fn open(
     let first = session::arbitration(device_id, election_id);
     let (requests, outgoing) = session::requests(first);
     let mut responses = rpc.stream_channel(outgoing).await?.into_inner();
-    let standing = session::next(&mut responses).await?;
+    let mastership = session::next(&mut responses).await?;
     Ok(Stream {
         requests,
         responses,
-        standing,
+        mastership,
         election_id,
     })
 }
@@ -77,14 +95,14 @@ pub(super) async fn arbitrate(
     election_id: u128,
 ) -> Result<Stream, Status> {
     let mut stream = open(rpc, device_id, election_id).await?;
-    if let Mastership::Vacant { highest } = stream.standing
+    if let Mastership::Vacant { highest } = stream.mastership
         && !is_later(highest, election_id)
     {
         // Another client with a higher id was the primary and has disconnected.
         let again = session::arbitration(device_id, highest);
         // If sending fails, the stream has ended, which the next answer reports.
         let _ = stream.requests.send(again).await;
-        stream.standing = session::next(&mut stream.responses).await?;
+        stream.mastership = session::next(&mut stream.responses).await?;
         stream.election_id = highest;
     }
     Ok(stream)
@@ -96,11 +114,11 @@ pub(super) fn is_later(highest: u128, ours: u128) -> bool {
     highest > ours && is_elected(highest)
 }
 
-pub(super) fn no_answer(device: &Device, timeout: Duration, reason: String) -> ConnectError {
+pub(super) fn no_answer(device: &Device, deadline: Deadline, reason: String) -> ConnectError {
     ConnectError::NoAnswer {
         switch: device.name.clone(),
         grpc: device.grpc.clone(),
-        timeout,
+        timeout: deadline.limit,
         reason,
     }
 }

@@ -29,6 +29,15 @@ pub struct Owner {
     pub table: u32,
 }
 
+/// The reads before a client asks to be primary. Each protects the contents that another client has put on the switch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Checks {
+    /// Leaves a switch with jobs of another store than this owner's to its primary.
+    pub owner: Option<Owner>,
+    /// Leaves a switch with a [foreign](program::foreign) program to its primary, unless the program has this cookie.
+    pub cookie: Option<u64>,
+}
+
 impl Owner {
     /// Marks the jobs in these updates as this store's.
     pub(super) fn mark(&self, updates: &mut [Update]) {

@@ -46,7 +46,7 @@ pub(super) struct Stream {
     pub requests: mpsc::Sender<StreamMessageRequest>,
     pub responses: Streaming<StreamMessageResponse>,
     /// The role in the switch's answer.
-    pub standing: Mastership,
+    pub mastership: Mastership,
     /// The election id of the answer.
     pub election_id: u128,
 }
@@ -117,7 +117,7 @@ async fn next_message(responses: &mut Streaming<StreamMessageResponse>) -> Resul
         };
         match response.update {
             Some(stream_message_response::Update::Arbitration(update)) => {
-                return Ok(Message::Mastership(standing(update)));
+                return Ok(Message::Mastership(mastership(update)));
             }
             Some(stream_message_response::Update::Digest(list)) => {
                 return Ok(Message::Digests(list));
@@ -139,7 +139,7 @@ pub(super) async fn next(
     }
 }
 
-fn standing(update: MasterArbitrationUpdate) -> Mastership {
+fn mastership(update: MasterArbitrationUpdate) -> Mastership {
     let status = update.status.unwrap_or_default();
     let highest = update.election_id.as_ref().map_or(0, u128::from);
     match Code::from_i32(status.code) {
@@ -181,10 +181,10 @@ impl Session {
         let Stream {
             requests,
             mut responses,
-            standing,
+            mastership,
             ..
         } = stream;
-        let mastership = watch::Sender::new(standing);
+        let mastership = watch::Sender::new(mastership);
         let sender = mastership.clone();
         let (digests, waiting) = mpsc::channel(DIGESTS);
         // Weak, so that the stream ends with the session, not with this task.

@@ -48,7 +48,7 @@ impl Controller {
                 return Ok(diff);
             }
         }
-        let writing = self.changes.write_to(&switch.turn).await;
+        let writing = self.changes.write_to(&switch.writer).await;
         let (client, desired) = (writing.client(client), self.desired());
         if mend {
             return switch.reconcile(&client, &desired).await;
@@ -83,7 +83,7 @@ impl Controller {
             if diff.is_empty() && !switch.is_dirty() {
                 return Ok(());
             }
-            let writing = self.changes.write_to(&switch.turn).await;
+            let writing = self.changes.write_to(&switch.writer).await;
             let (client, desired) = (writing.client(&client), self.desired());
             if !switch.is_dirty() {
                 switch.catch_up(&client, &desired).await?;

@@ -22,7 +22,7 @@ use super::metrics::metrics_text;
 use super::registry::Registry;
 use super::service::ControlService;
 use super::start::start;
-use crate::metrics::RoleStanding;
+use crate::metrics::RoleGauges;
 use crate::store::etcd::{self, Election, Leadership, Shared};
 
 /// How long a switch may take to accept a new primary before the others are used without it.
@@ -120,7 +120,7 @@ impl Candidate {
     /// Leads until the lead ends.
     async fn lead(&self, leadership: &Leadership) -> Result<(), ServeError> {
         let config = Config {
-            patience: TAKE_OVER,
+            startup_timeout: TAKE_OVER,
             ..self.config.clone()
         };
         let store = Arc::new(Shared::new(&self.election, leadership.clone()));
@@ -231,7 +231,7 @@ impl Candidate {
 
     /// Its metrics as OpenMetrics text.
     pub fn metrics_text(&self) -> String {
-        let standing = RoleStanding::from(self.standing());
+        let standing = RoleGauges::from(self.standing());
         match self.leader() {
             Some(controller) => metrics_text(&controller, Some(standing)),
             None => standing.text(),

@@ -35,7 +35,7 @@ const MOST_MEMBERS: usize = 4096;
 const LISTEN: Duration = Duration::from_millis(300);
 /// Limit of senders whose silent paths are examined. The causes behind more are found by the next
 /// check, when these are repaired.
-const MOST_LOOKS: usize = 32;
+const MOST_EXAMINED: usize = 32;
 
 /// Header bytes of IPv4 and UDP.
 const IPV4_AND_UDP: usize = 20 + 8;
@@ -69,7 +69,7 @@ impl SwitchCounts {
 #[derive(Clone, Debug, Default)]
 struct Station {
     /// Replicas that the job's group makes of a packet.
-    copies: u64,
+    replicas: u64,
     /// The ports where its packets may enter.
     entrances: BTreeSet<u16>,
 }
@@ -80,7 +80,7 @@ type Stations = BTreeMap<SwitchId, Station>;
 /// A sender's silent unicast path, or all of its silent multicast paths: one round examines these
 /// together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Look {
+struct SilentPaths {
     from: Rank,
     by_group: bool,
     full: bool,
@@ -133,63 +133,58 @@ async fn check_now(
         })?;
     let stations: Stations = plan.iter().map(|(id, plan)| (*id, station(plan))).collect();
     let elsewhere = elsewhere(job);
-    let (mut attending, full) = controller.sessions.of(job.id);
+    let (mut present, full) = controller.sessions.of(job.id);
     let mut findings = Findings::default();
     let problem = |id: &SwitchId| Some((*id, controller.client(*id).err()?));
     let mut away: Away = state.switches.iter().filter_map(problem).collect();
-    find_absent(controller, state, &attending, &mut findings);
+    find_absent(controller, state, &present, &mut findings);
 
     let short = CheckPayload::LEN as u32;
-    let short_ones = everyone(controller, job, &attending, short).await;
-    drop_silent(
-        controller,
-        job,
-        &short_ones,
-        (&mut attending, &mut findings),
-    );
-    let full_ones = everyone(controller, job, &attending, full).await;
-    let mesh = mesh(job, &attending);
-    let ways = mesh.ways(PACKETS, &short_ones, &full_ones);
-    let hearing = hearing(job, &ways);
-    let hears = |rank: Rank| hearing.contains(&job.members[usize::from(rank.0)].host);
+    let short_ones = round_of_all(controller, job, &present, short).await;
+    drop_silent(controller, job, &short_ones, &mut present, &mut findings);
+    let full_ones = round_of_all(controller, job, &present, full).await;
+    let mesh = mesh(job, &present);
+    let results = mesh.results(PACKETS, &short_ones, &full_ones);
+    let reached_hosts = reached_hosts(job, &results);
+    let is_reached = |rank: Rank| reached_hosts.contains(&job.members[usize::from(rank.0)].host);
 
-    let looks = looks(&ways);
-    if !looks.is_empty() {
+    let all_silent = silent_paths(&results);
+    if !all_silent.is_empty() {
         // During a quiet round, running operations end or have nothing left to send.
-        let settle = |_| CheckRound {
+        let quiet = |_| CheckRound {
             quiet: true,
             ..round(short)
         };
-        controller.sessions.round(job.id, &attending, settle).await;
+        controller.sessions.round(job.id, &present, quiet).await;
     }
-    for look in looks.into_iter().take(MOST_LOOKS) {
-        let payload = if look.full { full } else { short };
+    for silent in all_silent.into_iter().take(MOST_EXAMINED) {
+        let payload = if silent.full { full } else { short };
         let before = count(controller, state, &stations, &mut away).await?;
         let round = CheckRound {
             quiet: true,
             ..round(payload)
         };
-        let ask = |rank| match rank == look.from {
+        let ask = |rank| match rank == silent.from {
             true => CheckRound {
                 probe: elsewhere(rank),
-                to: match look.by_group {
+                to: match silent.by_group {
                     true => Vec::new(),
-                    false => look.to.iter().map(|r| r.0.into()).collect(),
+                    false => silent.to.iter().map(|r| r.0.into()).collect(),
                 },
-                to_group: look.by_group,
+                to_group: silent.by_group,
                 ..round.clone()
             },
             false => round.clone(),
         };
-        let reports = controller.sessions.round(job.id, &attending, ask).await;
+        let reports = controller.sessions.round(job.id, &present, ask).await;
         let after = count(controller, state, &stations, &mut away).await?;
-        for to in &look.to {
+        for to in &silent.to {
             let path = Path {
-                from: look.from,
+                from: silent.from,
                 to: *to,
-                by_group: look.by_group,
+                by_group: silent.by_group,
             };
-            if came(&reports, path) > 0 {
+            if received(&reports, path) > 0 {
                 // The path works again, or lost the earlier packets by chance.
                 continue;
             }
@@ -198,12 +193,12 @@ async fn check_now(
                 path,
                 packets: PACKETS.into(),
                 length: IPV4_AND_UDP + header_len(job.key.is_some()) + payload as usize,
-                short_ones_pass: look.full,
-                sender: end(controller, job, look.from, &reports),
+                short_ones_pass: silent.full,
+                sender: end(controller, job, silent.from, &reports),
                 receiver: end(controller, job, *to, &reports),
-                sender_hears: hears(look.from),
-                receiver_hears: hears(*to),
-                probed: elsewhere(look.from).is_some(),
+                sender_hears: is_reached(silent.from),
+                receiver_hears: is_reached(*to),
+                probed: elsewhere(silent.from).is_some(),
                 steps: steps(controller, job, &stations, path, [&before, &after], &away),
             };
             findings.add(diagnose(&evidence), Some(path));
@@ -221,14 +216,19 @@ async fn check_now(
     findings.sort_by_key(other);
     Ok(Check {
         findings,
-        ways,
-        attending,
+        paths: results,
+        members: present,
     })
 }
 
 /// Runs a round in which all members send to all others, or each of many to some.
-async fn everyone(controller: &Controller, job: &Job, attending: &[Rank], payload: u32) -> Reports {
-    let (round, mesh, elsewhere) = (round(payload), mesh(job, attending), elsewhere(job));
+async fn round_of_all(
+    controller: &Controller,
+    job: &Job,
+    present: &[Rank],
+    payload: u32,
+) -> Reports {
+    let (round, mesh, elsewhere) = (round(payload), mesh(job, present), elsewhere(job));
     let ask = |rank| {
         let at = mesh.place(rank);
         let to = at.map(|at| mesh.receivers(at)).unwrap_or_default();
@@ -239,7 +239,7 @@ async fn everyone(controller: &Controller, job: &Job, attending: &[Rank], payloa
             ..round.clone()
         }
     };
-    controller.sessions.round(job.id, attending, ask).await
+    controller.sessions.round(job.id, present, ask).await
 }
 
 /// Removes members that did not answer, and reports each as a finding.
@@ -247,10 +247,11 @@ fn drop_silent(
     controller: &Controller,
     job: &Job,
     reports: &Reports,
-    (attending, findings): (&mut Vec<Rank>, &mut Findings),
+    present: &mut Vec<Rank>,
+    findings: &mut Findings,
 ) {
     let silent = |rank: &mut Rank| !reports.contains_key(rank);
-    let silent: Vec<Rank> = attending.extract_if(.., silent).collect();
+    let silent: Vec<Rank> = present.extract_if(.., silent).collect();
     for rank in silent {
         let host = end(controller, job, rank, reports).host;
         let diagnosis = Diagnosis {
@@ -269,14 +270,14 @@ fn drop_silent(
 fn find_absent(
     controller: &Controller,
     state: &JobState,
-    attending: &[Rank],
+    present: &[Rank],
     findings: &mut Findings,
 ) {
     // Agents are started for, and jobs are created as, the whole grid of a row or column.
     let job = &state.job.name;
     let job = Line::of(job).map_or(job.as_str(), |(grid, _)| grid);
     for ((rank, member), seat) in state.job.ranks().zip(&state.seats) {
-        if attending.binary_search(&rank).is_ok() {
+        if present.binary_search(&rank).is_ok() {
             continue;
         }
         let host = &controller.fabric().host(member.host).name;
@@ -328,15 +329,15 @@ fn steps<'a>(
     let host = |rank: Rank| job.members[usize::from(rank.0)].host;
     let attached = |rank| fabric.host(host(rank)).attached;
     let (from, to) = (attached(path.from), attached(path.to));
-    let on_the_way: Vec<Passage> = match job.tree() {
-        Some(tree) if path.by_group => tree.way(from, to),
+    let passages: Vec<Passage> = match job.tree() {
+        Some(tree) if path.by_group => tree.path(from, to),
         // Where no path leads to the host now, switches keep the routes of the intact fabric.
         _ => controller
             .routes()
-            .way(fabric, from, host(path.to))
+            .path(fabric, from, host(path.to))
             .collect(),
     };
-    on_the_way
+    passages
         .into_iter()
         .map(|Passage { ingress, egress }| {
             let (id, in_port) = (ingress.switch, ingress.port.0);
@@ -355,7 +356,7 @@ fn steps<'a>(
                 switch: &switch.name,
                 in_port: port(ingress.port),
                 out_port: port(egress),
-                copies: stations.get(&id).map_or(0, |it| it.copies),
+                replicas: stations.get(&id).map_or(0, |it| it.replicas),
                 counted,
             }
         })
@@ -409,17 +410,19 @@ fn round(payload: u32) -> CheckRound {
     }
 }
 
-fn mesh<'a>(job: &Job, attending: &'a [Rank]) -> Mesh<'a> {
+fn mesh<'a>(job: &Job, present: &'a [Rank]) -> Mesh<'a> {
     Mesh {
-        ranks: attending,
+        ranks: present,
         has_group: job.multicast.is_some(),
     }
 }
 
 /// The hosts that receive anything over a switch.
-fn hearing(job: &Job, ways: &[PathCount]) -> HashSet<HostId> {
-    let heard = ways.iter().filter(|way| way.short_came > 0 && way.hops > 0);
-    let host = |way: &PathCount| job.members[usize::from(way.path.to.0)].host;
+fn reached_hosts(job: &Job, results: &[PathCount]) -> HashSet<HostId> {
+    let heard = results
+        .iter()
+        .filter(|result| result.short_received > 0 && result.hops > 0);
+    let host = |result: &PathCount| job.members[usize::from(result.path.to.0)].host;
     heard.map(host).collect()
 }
 
@@ -436,7 +439,7 @@ fn elsewhere(job: &Job) -> impl Fn(Rank) -> Option<u32> {
     }
 }
 
-fn heard(reports: &Reports, path: Path) -> Option<&ultima_api::v1::Heard> {
+fn report_of(reports: &Reports, path: Path) -> Option<&ultima_api::v1::Heard> {
     reports
         .get(&path.to)?
         .heard
@@ -444,25 +447,25 @@ fn heard(reports: &Reports, path: Path) -> Option<&ultima_api::v1::Heard> {
         .find(|heard| heard.source == u32::from(path.from.0) && heard.by_group == path.by_group)
 }
 
-fn came(reports: &Reports, path: Path) -> u32 {
-    heard(reports, path).map_or(0, |heard| heard.packets)
+fn received(reports: &Reports, path: Path) -> u32 {
+    report_of(reports, path).map_or(0, |heard| heard.packets)
 }
 
 /// The silent paths to examine, by sender. Unicast paths are examined one at a time, so that counts
 /// belong to one path.
-fn looks(ways: &[PathCount]) -> BTreeSet<Look> {
+fn silent_paths(results: &[PathCount]) -> BTreeSet<SilentPaths> {
     let mut by_group: BTreeMap<(Rank, bool), BTreeSet<Rank>> = BTreeMap::new();
-    let mut looks = BTreeSet::new();
-    for way in ways
+    let mut all_silent = BTreeSet::new();
+    for result in results
         .iter()
-        .filter(|w| w.short_came == 0 || w.full_came == 0)
+        .filter(|w| w.short_received == 0 || w.full_received == 0)
     {
-        let full = way.short_came > 0;
-        let Path { from, to, .. } = way.path;
-        if way.path.by_group {
+        let full = result.short_received > 0;
+        let Path { from, to, .. } = result.path;
+        if result.path.by_group {
             by_group.entry((from, full)).or_default().insert(to);
         } else {
-            looks.insert(Look {
+            all_silent.insert(SilentPaths {
                 from,
                 by_group: false,
                 full,
@@ -470,20 +473,20 @@ fn looks(ways: &[PathCount]) -> BTreeSet<Look> {
             });
         }
     }
-    looks.extend(by_group.into_iter().map(|((from, full), to)| Look {
+    all_silent.extend(by_group.into_iter().map(|((from, full), to)| SilentPaths {
         from,
         by_group: true,
         full,
         to,
     }));
-    looks
+    all_silent
 }
 
 fn station(plan: &SwitchPlan) -> Station {
     let mut station = Station::default();
     for entity in plan.entities() {
         match entity {
-            Planned::Group(group) => station.copies += group.copies.len() as u64,
+            Planned::Group(group) => station.replicas += group.replicas.len() as u64,
             Planned::Source(source) => drop(station.entrances.insert(source.ingress.0)),
             _ => {}
         }

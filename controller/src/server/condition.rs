@@ -14,10 +14,10 @@ pub struct Condition {
     drained: BTreeSet<Element>,
     /// Drained elements that the fabric file lacks.
     unknown: BTreeSet<String>,
-    /// Elements that have failed.
+    /// The damping of elements that have failed.
     seen: BTreeMap<Element, Damping>,
-    /// Those of them that count as down.
-    lost: Health,
+    /// The failed elements that count as down.
+    down: Health,
     /// Elements that lose the packets sent into them.
     lossy: BTreeSet<Element>,
     /// Host ports that are down. No path avoids them.
@@ -51,19 +51,19 @@ impl Condition {
     pub fn new(fabric: &Fabric, terms: Terms, drained: &[String]) -> Self {
         let mut unknown = BTreeSet::new();
         let known = drained.iter().filter_map(|name| {
-            let part = fabric.element_named(name);
+            let element = fabric.element_named(name);
             let note = |error| {
                 tracing::warn!(%error, "a drained element is no longer in the fabric; undrain it to remove it from the store");
                 unknown.insert(name.clone());
             };
-            part.map_err(note).ok()
+            element.map_err(note).ok()
         });
         Condition {
             terms,
             drained: known.collect(),
             unknown,
             seen: BTreeMap::new(),
-            lost: Health::default(),
+            down: Health::default(),
             lossy: BTreeSet::new(),
             hosts_down: BTreeSet::new(),
             changes: Vec::new(),
@@ -71,7 +71,7 @@ impl Condition {
     }
 
     /// Records that a host's port was seen up or down. Returns true if the observation is new.
-    pub fn see_host(&mut self, port: SwitchPort, is_up: bool) -> bool {
+    pub fn observe_host(&mut self, port: SwitchPort, is_up: bool) -> bool {
         let (has_changed, state) = match is_up {
             true => (self.hosts_down.remove(&port), State::Up),
             false => (self.hosts_down.insert(port), State::Down),
@@ -95,50 +95,51 @@ impl Condition {
 
     /// Records that an element was seen up or down. Returns true if the observation is new, or if
     /// any element counts as another state by now.
-    pub fn see(&mut self, part: Element, is_there: bool, now: Instant) -> bool {
-        if is_there {
-            self.lossy.remove(&part);
+    pub fn observe(&mut self, element: Element, is_up: bool, now: Instant) -> bool {
+        if is_up {
+            self.lossy.remove(&element);
         }
-        let is_new = match self.seen.get_mut(&part) {
-            Some(damping) => damping.see(is_there, now),
-            None if is_there => false,
+        let is_new = match self.seen.get_mut(&element) {
+            Some(damping) => damping.observe(is_up, now),
+            None if is_up => false,
             None => {
-                self.seen.insert(part, Damping::gone(self.terms, now));
+                self.seen.insert(element, Damping::failed(self.terms, now));
                 true
             }
         };
         // A caller that waits for the next due time would miss this change otherwise.
-        self.pass(now) || is_new
+        self.advance(now) || is_new
     }
 
-    /// Marks an element as down at once: it has been gone for long enough, or since an unknown
-    /// time.
-    pub fn lose(&mut self, part: Element, now: Instant) {
+    /// Marks an element as down at once, without damping.
+    pub fn mark_down(&mut self, element: Element, now: Instant) {
         let terms = self.terms;
-        let seen = self.seen.entry(part);
-        seen.and_modify(|damping| damping.lose(now))
+        let seen = self.seen.entry(element);
+        seen.and_modify(|damping| damping.mark_down(now))
             .or_insert_with(|| Damping::down(terms, now));
-        self.pass(now);
+        self.advance(now);
     }
 
     /// Marks an element as down that reports to be up but loses packets.
-    pub fn mark_lossy(&mut self, part: Element, now: Instant) {
-        self.lossy.insert(part);
-        self.lose(part, now);
+    pub fn mark_lossy(&mut self, element: Element, now: Instant) {
+        self.lossy.insert(element);
+        self.mark_down(element, now);
     }
 
     /// Advances to `now`. Returns true if any element counts as another state then.
-    pub fn pass(&mut self, now: Instant) -> bool {
+    pub fn advance(&mut self, now: Instant) -> bool {
         let mut has_changed = false;
-        for (part, damping) in &mut self.seen {
-            let (is_new, state) = match damping.pass(now) {
-                true if self.lossy.contains(part) => (self.lost.fail(*part), State::Lossy),
-                true => (self.lost.fail(*part), State::Down),
-                false => (self.lost.mend(*part), State::Up),
+        for (element, damping) in &mut self.seen {
+            let (is_new, state) = match damping.advance(now) {
+                true if self.lossy.contains(element) => (self.down.fail(*element), State::Lossy),
+                true => (self.down.fail(*element), State::Down),
+                false => (self.down.repair(*element), State::Up),
             };
             if is_new {
-                let element = *part;
-                self.changes.push(StateChange { element, state });
+                self.changes.push(StateChange {
+                    element: *element,
+                    state,
+                });
             }
             has_changed |= is_new;
         }
@@ -152,43 +153,43 @@ impl Condition {
     }
 
     /// Drains an element or undrains it.
-    pub fn drain(&mut self, part: Element, drained: bool) {
+    pub fn drain(&mut self, element: Element, drained: bool) {
         match drained {
-            true => self.drained.insert(part),
-            false => self.drained.remove(&part),
+            true => self.drained.insert(element),
+            false => self.drained.remove(&element),
         };
     }
 
     /// The health of the fabric if this element were drained or not.
-    pub fn with(&self, part: Element, drained: bool) -> Health {
+    pub fn with(&self, element: Element, drained: bool) -> Health {
         let mut then = self.clone();
-        then.drain(part, drained);
+        then.drain(element, drained);
         then.health()
     }
 
-    /// True if this name was drained and is not in the fabric file now.
-    pub fn knew(&self, name: &str) -> bool {
+    /// True if this name was drained and the fabric file lacks it.
+    pub fn is_unknown(&self, name: &str) -> bool {
         self.unknown.contains(name)
     }
 
-    /// Forgets such a name.
-    pub fn forget(&mut self, name: &str) {
+    /// Forgets a drained name that the fabric file lacks.
+    pub fn forget_unknown(&mut self, name: &str) {
         self.unknown.remove(name);
     }
 
     /// The elements that are down.
-    pub fn lost(&self) -> &Health {
-        &self.lost
+    pub fn down(&self) -> &Health {
+        &self.down
     }
 
     /// True if an element counts as down.
-    pub fn is_lost(&self, part: Element) -> bool {
-        self.lost.down().any(|lost| lost == part)
+    pub fn is_down(&self, element: Element) -> bool {
+        self.down.down().any(|down| down == element)
     }
 
     /// The elements not to use: down or drained.
     pub fn health(&self) -> Health {
-        self.lost
+        self.down
             .down()
             .chain(self.drained.iter().copied())
             .collect()
@@ -201,7 +202,7 @@ impl Condition {
 
     /// The elements of a switch that are not in use.
     pub fn of(&self, fabric: &Fabric, switch: SwitchId) -> Vec<ElementState> {
-        let here = |part: &Element| match *part {
+        let here = |element: &Element| match *element {
             Element::Switch(at) | Element::Transit(at) => at == switch,
             Element::Port(at) => at.switch == switch,
             Element::Trunk(trunk) => fabric
@@ -211,31 +212,31 @@ impl Condition {
                 .any(|end| end.switch == switch),
         };
         let health = self.health();
-        let parts = health.down().filter(here).map(|part| {
+        let elements = health.down().filter(here).map(|element| {
             let is_back = |damping: &Damping| damping.due().is_some();
-            let lost =
-                self.is_lost(part)
-                    .then(|| match self.seen.get(&part).is_some_and(is_back) {
+            let down =
+                self.is_down(element)
+                    .then(|| match self.seen.get(&element).is_some_and(is_back) {
                         true => "back, not trusted yet",
-                        false if self.lossy.contains(&part) => "loses packets",
+                        false if self.lossy.contains(&element) => "loses packets",
                         false => "down",
                     });
-            let drained = self.drained.contains(&part).then_some("drained");
-            let states: Vec<&str> = lost.into_iter().chain(drained).collect();
+            let drained = self.drained.contains(&element).then_some("drained");
+            let states: Vec<&str> = down.into_iter().chain(drained).collect();
             ElementState {
-                part: fabric.name_of(part),
+                name: fabric.name_of(element),
                 state: states.join(", "),
             }
         });
-        parts.collect()
+        elements.collect()
     }
 }
 
 /// An element that is not in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElementState {
-    /// Its name.
-    pub part: String,
+    /// The element's name.
+    pub name: String,
     /// Its state, on one line.
     pub state: String,
 }
@@ -249,35 +250,35 @@ mod tests {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = ultima_planner::fabric::parse(text, "two.yaml").unwrap();
         let now = Instant::now();
-        let part = fabric.element_named("s1").unwrap();
+        let element = fabric.element_named("s1").unwrap();
         let mut condition = Condition::new(&fabric, Terms::default(), &["s9".into()]);
         let of = |condition: &Condition| {
-            let parts = condition.of(&fabric, SwitchId(0));
-            let states = parts
+            let elements = condition.of(&fabric, SwitchId(0));
+            let states = elements
                 .into_iter()
-                .map(|it| format!("{} {}", it.part, it.state));
+                .map(|it| format!("{} {}", it.name, it.state));
             states.collect::<Vec<_>>().join("; ")
         };
-        condition.drain(part, true);
+        condition.drain(element, true);
         assert_eq!(of(&condition), "s1 drained");
-        condition.lose(part, now);
+        condition.mark_down(element, now);
         assert_eq!(of(&condition), "s1 down, drained");
-        assert!(condition.see(part, true, now) && !condition.see(part, true, now));
+        assert!(condition.observe(element, true, now) && !condition.observe(element, true, now));
         assert_eq!(of(&condition), "s1 back, not trusted yet, drained");
-        condition.drain(part, false);
+        condition.drain(element, false);
         assert_eq!(of(&condition), "s1 back, not trusted yet");
-        condition.mark_lossy(part, now);
+        condition.mark_lossy(element, now);
         assert_eq!(of(&condition), "s1 loses packets");
         let changes = condition.take_changes();
         let states: Vec<State> = changes.iter().map(|it| it.state).collect();
         assert_eq!(states, [State::Down]);
         assert_eq!(condition.take_changes(), []);
-        condition.see(part, true, now);
+        condition.observe(element, true, now);
         assert_eq!(of(&condition), "s1 back, not trusted yet");
         // A name that is not in the fabric any more is remembered until it is forgotten.
-        assert!(condition.knew("s9") && !condition.knew("s8"));
-        condition.forget("s9");
-        assert!(!condition.knew("s9"));
+        assert!(condition.is_unknown("s9") && !condition.is_unknown("s8"));
+        condition.forget_unknown("s9");
+        assert!(!condition.is_unknown("s9"));
     }
 
     /// An observation of one element may arrive just when another one goes down or is trusted
@@ -289,13 +290,13 @@ mod tests {
         let [one, other] = ["s1", "s2"].map(|name| fabric.element_named(name).unwrap());
         let mut condition = Condition::new(&fabric, Terms::default(), &[]);
         let start = Instant::now();
-        assert!(condition.see(one, false, start));
+        assert!(condition.observe(one, false, start));
         let down = condition.due().unwrap();
-        assert!(condition.see(other, true, down) && condition.is_lost(one));
-        assert!(!condition.see(other, true, down));
-        assert!(condition.see(one, true, down));
+        assert!(condition.observe(other, true, down) && condition.is_down(one));
+        assert!(!condition.observe(other, true, down));
+        assert!(condition.observe(one, true, down));
         let up = condition.due().unwrap();
-        assert!(condition.see(other, true, up) && !condition.is_lost(one));
-        assert!(!condition.see(other, true, up));
+        assert!(condition.observe(other, true, up) && !condition.is_down(one));
+        assert!(!condition.observe(other, true, up));
     }
 }

@@ -25,9 +25,8 @@ pub struct Config {
     pub tls: Option<ServerTls>,
     /// True to serve every client of a TCP address other than loopback without TLS.
     pub insecure: bool,
-    /// How long a switch may take to answer at the start, and how long a failed bring-up is
-    /// retried.
-    pub patience: Duration,
+    /// Time limit at the start for a switch to answer, and for retries of a failed bring-up.
+    pub startup_timeout: Duration,
     /// The store's file; without one the store is in memory.
     pub state: Option<PathBuf>,
     /// True to remove the jobs of another store from the switches. Otherwise a switch with such jobs is left alone.
@@ -71,7 +70,7 @@ impl Config {
             listen: DEFAULT_LISTEN.into(),
             tls: None,
             insecure: false,
-            patience: Duration::from_secs(5),
+            startup_timeout: Duration::from_secs(5),
             state: None,
             take_over: false,
             replace_pipeline: false,

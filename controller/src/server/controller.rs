@@ -113,14 +113,14 @@ pub struct JobState {
     /// Why the last change of members did not happen, on one line.
     pub unchanged: Option<String>,
     /// What its switches have of it; none if that is unknown, as on a standby.
-    pub standing: Option<JobStanding>,
+    pub status: Option<JobStatus>,
     /// The next epoch.
     pub next: Option<Box<JobState>>,
 }
 
 /// What the switches of a job have of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobStanding {
+pub struct JobStatus {
     /// True once all of them have had all of it, so that members may begin.
     pub is_ready: bool,
     /// Why some of them do not have all of it, in the fabric's order.
@@ -309,12 +309,12 @@ impl Controller {
         let conditions = plan
             .keys()
             .filter_map(|at| self.switches[at.0].condition(id, plan, record.planned_at));
-        let standing = JobStanding {
+        let status = JobStatus {
             is_ready: record.is_ready,
             conditions: conditions.collect(),
         };
         JobState {
-            standing: Some(standing),
+            status: Some(status),
             ..state_of(registry, record)
         }
     }
@@ -353,35 +353,33 @@ impl Controller {
 
     /// The switches that do not have all entries of a job, and why.
     pub(super) fn unwritten(&self, state: &JobState) -> String {
-        let standing = state.standing.iter();
-        let missing = standing
-            .flat_map(|standing| &standing.conditions)
-            .map(|it| {
-                let switch = &self.fabric.switch(it.switch).name;
-                format!("switch {switch}: {}", it.reason)
-            });
+        let status = state.status.iter();
+        let missing = status.flat_map(|status| &status.conditions).map(|it| {
+            let switch = &self.fabric.switch(it.switch).name;
+            format!("switch {switch}: {}", it.reason)
+        });
         some_of(missing.collect::<Vec<String>>())
     }
 
     /// Records that an element was seen up or down: by the end of a switch's stream, by a port's
     /// state, or by telemetry. Trees and routes follow when [damping](ultima_planner::fabric::damping)
     /// accepts it.
-    pub fn see(&self, part: Element, is_there: bool) {
-        if self.condition().see(part, is_there, Instant::now()) {
+    pub fn observe(&self, element: Element, is_up: bool) {
+        if self.condition().observe(element, is_up, Instant::now()) {
             self.fabric_changed.send_replace(());
         }
     }
 
     /// Records that a host's port was seen up or down.
-    pub(super) fn see_host(&self, port: SwitchPort, is_up: bool) {
-        if self.condition().see_host(port, is_up) {
+    pub(super) fn observe_host(&self, port: SwitchPort, is_up: bool) {
+        if self.condition().observe_host(port, is_up) {
             self.fabric_changed.send_replace(());
         }
     }
 
     /// Records that an element loses the packets sent into it.
-    pub(super) fn mark_lossy(&self, part: Element) {
-        self.condition().mark_lossy(part, Instant::now());
+    pub(super) fn mark_lossy(&self, element: Element) {
+        self.condition().mark_lossy(element, Instant::now());
         self.fabric_changed.send_replace(());
     }
 
@@ -448,7 +446,7 @@ pub(super) fn state_alone(record: &Record) -> JobState {
         suspected: record.suspicion.since().keys().copied().collect(),
         first_operation: first.unwrap_or_default(),
         unchanged: record.unchanged.clone(),
-        standing: None,
+        status: None,
         next: None,
     }
 }

@@ -237,10 +237,10 @@ pub enum DrainError {
     #[error(transparent)]
     Unknown(#[from] UnknownElement),
     /// A job cannot be rerouted.
-    #[error("{part} is unchanged: job {job} would have no room: {refusal}")]
+    #[error("{element} is unchanged: job {job} would have no room: {refusal}")]
     NoRoom {
         /// The element.
-        part: String,
+        element: String,
         /// The job's name.
         job: String,
         /// The refusal.

@@ -80,7 +80,7 @@ pub fn listen_to<L: Listener>(controller: &Arc<Controller>, id: SwitchId) {
     let (controller, client) = (Arc::downgrade(controller), Arc::downgrade(&client));
     tokio::spawn(async move {
         while client.strong_count() > 0 {
-            match hear_once::<L>(&controller, id, &device, (&client, pause)).await {
+            match run_once::<L>(&controller, id, &device, (&client, pause)).await {
                 Err(status) if status.code() == Code::Unimplemented => {
                     let subject = L::SUBJECT;
                     if let Some(controller) = controller.upgrade() {
@@ -105,19 +105,19 @@ pub fn listen_to<L: Listener>(controller: &Arc<Controller>, id: SwitchId) {
 }
 
 /// Processes one stream until it or the P4Runtime connection ends.
-async fn hear_once<L: Listener>(
+async fn run_once<L: Listener>(
     controller: &Weak<Controller>,
     id: SwitchId,
     device: &Device,
     (client, pause): (&Weak<SwitchClient>, Duration),
 ) -> Result<(), Status> {
     tokio::select! {
-        ended = hear_all::<L>(controller, id, device) => ended,
+        ended = process_stream::<L>(controller, id, device) => ended,
         () = ended(client, pause) => Ok(()),
     }
 }
 
-async fn hear_all<L: Listener>(
+async fn process_stream<L: Listener>(
     controller: &Weak<Controller>,
     id: SwitchId,
     device: &Device,

@@ -60,7 +60,7 @@ impl From<JobRequestError> for JobsRefused {
 }
 
 /// The name for jobs that are created together, in errors and spans.
-fn called(specs: &[JobSpec]) -> String {
+fn joint_name(specs: &[JobSpec]) -> String {
     match specs {
         [] => String::new(),
         [spec] => spec.name.clone(),
@@ -154,7 +154,7 @@ impl Controller {
     #[tracing::instrument(
         name = "create",
         skip_all,
-        fields(job = called(specs), id, epoch, switches)
+        fields(job = joint_name(specs), id, epoch, switches)
     )]
     pub async fn create_jobs(&self, specs: &[JobSpec]) -> Result<Vec<JobId>, JobsRefused> {
         let begun = Instant::now();
@@ -197,7 +197,7 @@ impl Controller {
             let records = proposed.iter().map(record).collect();
             let kept = self.journal.write(Change::Put(records)).await;
             kept.map_err(|error| JobRequestError::Store {
-                name: called(specs),
+                name: joint_name(specs),
                 error,
             })?;
             tracing::info!("job created");
@@ -258,7 +258,7 @@ impl Controller {
     }
 
     /// Waits at most `limit` until these jobs are ready. Returns them; their
-    /// [standing](JobState::standing) says whether they are.
+    /// [status](JobState::status) says if they are.
     ///
     /// # Errors
     /// A job was deleted meanwhile.
@@ -336,7 +336,7 @@ impl Controller {
             let job = Arc::clone(&registry.named(name)?.job);
             (job, registry.epochs_of(name))
         };
-        let switches = self.take_off(&epochs).await;
+        let switches = self.remove_epochs(&epochs).await;
         let switches = switches.map_err(not_stored)?;
         drop(changes);
         report(self, &job, Kind::Deleted, None, None, String::new());
@@ -355,7 +355,7 @@ impl Controller {
     ///
     /// # Errors
     /// The removal cannot be committed: the job is unchanged.
-    pub(super) async fn take_off(
+    pub(super) async fn remove_epochs(
         &self,
         ids: &[JobId],
     ) -> Result<BTreeMap<SwitchId, u64>, StoreError> {

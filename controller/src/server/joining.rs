@@ -18,11 +18,12 @@ use super::error::JobRequestError;
 use super::membership::change::begin_next_epoch;
 use super::proof::{Proof, check_member};
 use super::registry::Registry;
+use super::registry::epochs::EpochRef;
 use super::registry::record::{Record, Stage};
 use super::report::{record_key, report_member};
-use super::seats::{Attempt, NoSeat, Taken};
+use super::seats::{Attempt, Joiner, NoSeat, Taken};
 
-/// How long a join waits at least for the switches, or for an epoch in the place of another one: most take
+/// The shortest wait of a join for the switches, or for an epoch that replaces another one: most take
 /// milliseconds.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
 
@@ -38,7 +39,8 @@ impl Controller {
     pub async fn join(
         self: &Arc<Self>,
         name: &str,
-        (host, attempt): (&str, u64),
+        host: &str,
+        attempt: u64,
         wait: Option<Duration>,
     ) -> Result<(Rank, JobState, Attempt), JobRequestError> {
         self.open()?;
@@ -51,10 +53,14 @@ impl Controller {
             .fabric
             .host_named(host)
             .ok_or_else(|| JobRequestError::no_host(&self.fabric, host))?;
-        let (who, begun) = ((host_id, attempt), Instant::now());
+        let joiner = Joiner {
+            host: host_id,
+            attempt,
+        };
+        let begun = Instant::now();
         let limit = wait.unwrap_or_default().max(LEAST_WAIT);
         let joining = loop {
-            let (joining, job, mut complete) = self.take_open_rank(name, who, limit).await?;
+            let (joining, job, mut complete) = self.take_open_rank(name, joiner, limit).await?;
             let Some(wait) = wait else { break joining };
             let all = async { complete.wait_for(|complete| *complete).await.map(|_| ()) };
             let rest = wait.saturating_sub(begun.elapsed());
@@ -103,20 +109,20 @@ impl Controller {
     async fn take_open_rank(
         self: &Arc<Self>,
         name: &str,
-        who: (HostId, Attempt),
+        joiner: Joiner,
         limit: Duration,
     ) -> Result<(Joining<'_>, Arc<Job>, watch::Receiver<bool>), JobRequestError> {
         let deadline = Instant::now() + limit;
         let rest = || deadline.saturating_duration_since(Instant::now());
         loop {
-            self.until_open(name, who, rest()).await;
-            match self.take_rank(name, who) {
+            self.until_open(name, joiner, rest()).await;
+            match self.take_rank(name, joiner) {
                 Err(JobRequestError::Taken {
                     next_epoch: true, ..
                 }) if !rest().is_zero() => {}
                 taken => return taken,
             }
-            match self.renew_next_epoch(name, who.0) {
+            match self.renew_next_epoch(name, joiner.host) {
                 Some(known) => self.until_replaced(&known, rest()).await,
                 None => {
                     let (id, pause) = {
@@ -127,7 +133,7 @@ impl Controller {
                     if pause > rest() {
                         return Err(JobRequestError::Paused {
                             name: name.to_owned(),
-                            host: self.fabric.host(who.0).name.clone(),
+                            host: self.fabric.host(joiner.host).name.clone(),
                             pause,
                         });
                     }
@@ -140,7 +146,7 @@ impl Controller {
                     if self.registry().named(name)?.job.id != id {
                         continue;
                     }
-                    match begin_next_epoch(self, name, who.0).await {
+                    match begin_next_epoch(self, name, joiner.host).await {
                         Err(JobRequestError::Changing { .. }) => {
                             let is_over = |registry: &Registry| {
                                 registry.named(name).map_or(true, |now| {
@@ -187,9 +193,9 @@ impl Controller {
     }
 
     /// Waits at most `limit` until the epoch that a member would join gives out ranks.
-    async fn until_open(&self, name: &str, who: (HostId, Attempt), limit: Duration) {
+    async fn until_open(&self, name: &str, joiner: Joiner, limit: Duration) {
         let is_over = |registry: &Registry| {
-            (registry.open_to(name, who)).map_or(true, |it| registry.gives_ranks(it, who))
+            (registry.open_to(name, joiner)).map_or(true, |it| registry.gives_ranks(it, joiner))
         };
         self.wait(limit, is_over).await;
     }
@@ -198,11 +204,12 @@ impl Controller {
     fn take_rank(
         &self,
         name: &str,
-        (host, attempt): (HostId, Attempt),
+        joiner: Joiner,
     ) -> Result<(Joining<'_>, Arc<Job>, watch::Receiver<bool>), JobRequestError> {
         let mut registry = self.registry();
-        let record = registry.open_to(name, (host, attempt))?;
-        if !registry.gives_ranks(record, (host, attempt)) {
+        let Joiner { host, attempt } = joiner;
+        let record = registry.open_to(name, joiner)?;
+        if !registry.gives_ranks(record, joiner) {
             let missing = match record.is_ready {
                 true => "another epoch is being committed".to_owned(),
                 false => self.unwritten(&self.state_of(&registry, record)),
@@ -238,15 +245,15 @@ impl Controller {
         Ok((joining, Arc::clone(&record.job), record.seats.complete()))
     }
 
-    /// Gives up a member's rank in an epoch; `number` is the epoch's job id.
+    /// Gives up a member's rank in an epoch.
     ///
     /// # Errors
     /// No job has that name, the rank has not joined in that epoch, or another member has it.
-    #[tracing::instrument(name = "leave", skip_all, fields(job = name, epoch = epoch, rank = rank))]
+    #[tracing::instrument(name = "leave", skip_all, fields(job = name, epoch = epoch.epoch, rank = rank))]
     pub async fn leave(
         &self,
         name: &str,
-        (epoch, number): (u32, u32),
+        epoch: EpochRef,
         rank: u32,
         proof: Proof<'_>,
     ) -> Result<(), JobRequestError> {
@@ -254,7 +261,7 @@ impl Controller {
             let mut registry = self.registry();
             registry.named(name)?;
             let rank = u16::try_from(rank).ok().map(Rank);
-            let record = registry.numbered(name, epoch, number);
+            let record = registry.numbered(name, epoch);
             if let (Some(record), Some(rank)) = (record, rank) {
                 check_member(&self.fabric, record, rank, proof)?;
             }
@@ -296,7 +303,7 @@ impl Controller {
             None => Err(JobRequestError::NotJoined {
                 name: name.to_owned(),
                 rank,
-                epoch,
+                epoch: epoch.epoch,
             }),
         }
     }

@@ -73,16 +73,19 @@ impl Mesh<'_> {
 
     /// The result of every path, of `sent` short packets and as many full ones. Reports about other
     /// paths are ignored.
-    pub fn ways(&self, sent: u32, short_ones: &Reports, full_ones: &Reports) -> Vec<PathCount> {
+    pub fn results(&self, sent: u32, short_ones: &Reports, full_ones: &Reports) -> Vec<PathCount> {
         let silent = |path| PathCount {
             path,
             sent,
-            short_came: 0,
-            full_came: 0,
+            short_received: 0,
+            full_received: 0,
             hops: 0,
         };
-        let mut ways: Vec<PathCount> = self.paths().map(silent).collect();
-        let numbers = ways.iter().enumerate().map(|(at, way)| (way.path, at));
+        let mut results: Vec<PathCount> = self.paths().map(silent).collect();
+        let numbers = results
+            .iter()
+            .enumerate()
+            .map(|(at, result)| (result.path, at));
         let numbers: HashMap<Path, usize> = numbers.collect();
         for (reports, is_full) in [(short_ones, false), (full_ones, true)] {
             for (to, report) in reports {
@@ -95,15 +98,15 @@ impl Mesh<'_> {
                     let Some(at) = path.ok().and_then(|path| numbers.get(&path)) else {
                         continue;
                     };
-                    let way = &mut ways[*at];
+                    let result = &mut results[*at];
                     match is_full {
-                        true => way.full_came = heard.packets,
-                        false => (way.short_came, way.hops) = (heard.packets, heard.hops),
+                        true => result.full_received = heard.packets,
+                        false => (result.short_received, result.hops) = (heard.packets, heard.hops),
                     }
                 }
             }
         }
-        ways
+        results
     }
 }
 
@@ -165,12 +168,12 @@ mod tests {
             ranks: &ranks,
             has_group: true,
         };
-        let way = |by_group| Path {
+        let path = |by_group| Path {
             from: ranks[0],
             to: mesh.receivers(0)[5],
             by_group,
         };
-        let (silent, narrow) = (way(false), way(true));
+        let (silent, narrow) = (path(false), path(true));
         let reports = |lost: &[Path]| {
             let mut reports = Reports::new();
             for path in mesh.paths().filter(|path| !lost.contains(path)) {
@@ -193,13 +196,20 @@ mod tests {
             }
             reports
         };
-        let ways = mesh.ways(3, &reports(&[silent]), &reports(&[silent, narrow]));
-        assert_eq!(ways.len(), 4096 * 63 + 64 * 4095);
-        let lossy = ways
+        let results = mesh.results(3, &reports(&[silent]), &reports(&[silent, narrow]));
+        assert_eq!(results.len(), 4096 * 63 + 64 * 4095);
+        let lossy = results
             .iter()
-            .filter(|way| way.short_came != 3 || way.full_came != 3);
+            .filter(|result| result.short_received != 3 || result.full_received != 3);
         let lossy: Vec<_> = lossy
-            .map(|way| (way.path, way.short_came, way.full_came, way.hops))
+            .map(|result| {
+                (
+                    result.path,
+                    result.short_received,
+                    result.full_received,
+                    result.hops,
+                )
+            })
             .collect();
         assert_eq!(lossy, [(silent, 0, 0, 0), (narrow, 3, 0, 2)]);
     }

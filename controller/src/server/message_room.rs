@@ -45,7 +45,7 @@ impl MessageRoom {
     /// Waits for room for a message that lists `entries` members, first come, first served;
     /// [short](SHORT) messages and long ones have separate queues. A message that exceeds the whole
     /// room is sent alone.
-    pub fn turn(&self, entries: usize) -> impl Future<Output = InFlight> + Send + use<> {
+    pub fn reserve(&self, entries: usize) -> impl Future<Output = InFlight> + Send + use<> {
         let entries = u32::try_from(entries).unwrap_or(ENTRIES).min(ENTRIES);
         let room = match entries <= SHORT {
             true => &self.short,
@@ -84,14 +84,19 @@ mod tests {
         assert!((shorter..long).contains(&(ENTRIES as usize % long)));
         let mut in_flight = Vec::new();
         for _ in 0..most {
-            in_flight.push(message_room.turn(long).await);
+            in_flight.push(message_room.reserve(long).await);
         }
-        let mut next = Box::pin(message_room.turn(long));
+        let mut next = Box::pin(message_room.reserve(long));
         assert!(next.as_mut().now_or_never().is_none());
         // Shorter messages do not overtake it, unless they are short.
-        let mut shorter = Box::pin(message_room.turn(shorter));
+        let mut shorter = Box::pin(message_room.reserve(shorter));
         assert!(shorter.as_mut().now_or_never().is_none());
-        assert!(message_room.turn(SHORT as usize).now_or_never().is_some());
+        assert!(
+            message_room
+                .reserve(SHORT as usize)
+                .now_or_never()
+                .is_some()
+        );
         in_flight.pop();
         assert!(next.as_mut().now_or_never().is_some());
         assert!(shorter.as_mut().now_or_never().is_some());
@@ -100,9 +105,9 @@ mod tests {
     #[tokio::test]
     async fn the_longest_message_goes_alone() {
         let message_room = MessageRoom::default();
-        let longest = message_room.turn(1 << 30).now_or_never();
-        assert!(message_room.turn(300).now_or_never().is_none());
+        let longest = message_room.reserve(1 << 30).now_or_never();
+        assert!(message_room.reserve(300).now_or_never().is_none());
         drop(longest.expect("nothing else is on its way"));
-        assert!(message_room.turn(300).now_or_never().is_some());
+        assert!(message_room.reserve(300).now_or_never().is_some());
     }
 }

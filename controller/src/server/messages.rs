@@ -144,8 +144,8 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
         }),
         tree: tree_of(fabric, job),
         unfit: String::new(),
-        ready: state.standing.as_ref().is_some_and(|it| it.is_ready),
-        ready_switches: (state.standing.as_ref())
+        ready: state.status.as_ref().is_some_and(|it| it.is_ready),
+        ready_switches: (state.status.as_ref())
             .map(|it| (switches.len() - it.conditions.len()) as u32),
         conditions: conditions(fabric, state),
         shares: (job.shares.iter())
@@ -161,7 +161,7 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
 
 /// Why switches do not have all entries of a job.
 fn conditions(fabric: &Fabric, state: &JobState) -> Vec<api::JobCondition> {
-    let conditions = state.standing.iter().flat_map(|it| &it.conditions);
+    let conditions = state.status.iter().flat_map(|it| &it.conditions);
     let condition = |it: &JobCondition| api::JobCondition {
         kind: match it.is_degraded {
             true => api::JobConditionKind::Degraded,
@@ -332,8 +332,8 @@ pub(super) fn link_of(fabric: &Fabric, trunk: TrunkId) -> api::TreeLink {
 }
 
 /// The states of a switch's elements, on one line.
-pub(super) fn states_of(parts: &[api::ElementState], switch: &str) -> String {
-    let states = parts.iter().map(|it| match it.element == switch {
+pub(super) fn states_of(elements: &[api::ElementState], switch: &str) -> String {
+    let states = elements.iter().map(|it| match it.element == switch {
         true => it.state.clone(),
         false => format!("{} {}", it.element, it.state),
     });
@@ -370,16 +370,16 @@ pub(super) fn check_of(check: Check) -> api::CheckJobResponse {
             paths: finding.paths.into_iter().map(Into::into).collect(),
         }
     });
-    let paths = check.ways.into_iter().map(|way| api::TestedPath {
-        path: Some(way.path.into()),
-        sent: way.sent,
-        short_came: way.short_came,
-        full_came: way.full_came,
-        hops: way.hops,
+    let paths = check.paths.into_iter().map(|tested| api::TestedPath {
+        path: Some(tested.path.into()),
+        sent: tested.sent,
+        short_came: tested.short_received,
+        full_came: tested.full_received,
+        hops: tested.hops,
     });
     api::CheckJobResponse {
         findings: findings.collect(),
         paths: paths.collect(),
-        attending: check.attending.iter().map(|rank| rank.0.into()).collect(),
+        attending: check.members.iter().map(|rank| rank.0.into()).collect(),
     }
 }

@@ -7,14 +7,14 @@ use ultima_planner::ledger::Fill;
 use super::controller::Controller;
 use super::registry::record::{Record, Stage};
 use super::seats::Seat;
-use crate::metrics::{MembersStanding, RoleStanding, Standing, SwitchStanding};
+use crate::metrics::{Gauges, MemberGauges, RoleGauges, SwitchGauges};
 
 /// All metrics as OpenMetrics text, with the role of one of several controllers.
-pub fn metrics_text(controller: &Controller, role: Option<RoleStanding>) -> String {
+pub fn metrics_text(controller: &Controller, role: Option<RoleGauges>) -> String {
     let (lost, out_of_use) = {
         let condition = controller.condition();
         (
-            condition.lost().down().len(),
+            condition.down().down().len(),
             condition.health().down().len(),
         )
     };
@@ -27,7 +27,7 @@ pub fn metrics_text(controller: &Controller, role: Option<RoleStanding>) -> Stri
         let registry = controller.registry();
         let waiting = registry.iter().filter(|record| record.stays.is_some());
         let current = registry.iter().filter(|it| it.stage == Stage::Current);
-        let members = current.map(standing_of).collect();
+        let members = current.map(members_of).collect();
         let jobs = registry.iter().count();
         let changing = registry.changing().len();
         (jobs, waiting.count(), changing, members)
@@ -35,7 +35,7 @@ pub fn metrics_text(controller: &Controller, role: Option<RoleStanding>) -> Stri
     let switches = controller.switches.iter().map(|switch| {
         let client = switch.client().ok();
         let here = fills.iter().filter(|(id, _)| *id == switch.id);
-        SwitchStanding {
+        SwitchGauges {
             switch: switch.name().to_owned(),
             is_connected: client.is_some(),
             is_dirty: switch.is_dirty(),
@@ -43,7 +43,7 @@ pub fn metrics_text(controller: &Controller, role: Option<RoleStanding>) -> Stri
             fills: here.map(|(_, fill)| *fill).collect(),
         }
     });
-    let standing = Standing {
+    let gauges = Gauges {
         jobs,
         waiting_jobs,
         lost,
@@ -52,7 +52,7 @@ pub fn metrics_text(controller: &Controller, role: Option<RoleStanding>) -> Stri
         switches: switches.collect(),
         members,
     };
-    controller.metrics.text(standing, role)
+    controller.metrics.text(gauges, role)
 }
 
 /// The use of each switch's tables and arrays.
@@ -71,7 +71,7 @@ pub fn fills(controller: &Controller) -> Result<Vec<(SwitchId, Fill)>, Refusal> 
 }
 
 /// The number of a job's members in each state.
-fn standing_of(record: &Record) -> MembersStanding {
+fn members_of(record: &Record) -> MemberGauges {
     let [mut free, mut joined, mut left] = [0; 3];
     for seat in record.seats.states() {
         match seat {
@@ -82,7 +82,7 @@ fn standing_of(record: &Record) -> MembersStanding {
     }
     let is_joined = |rank: &&Rank| record.seats.state(**rank) == Some(Seat::Joined);
     let suspected = record.suspicion.since().keys().filter(is_joined).count();
-    MembersStanding {
+    MemberGauges {
         job: record.job.name.clone(),
         states: [
             ("free", free),

@@ -1,7 +1,7 @@
 //! The controller as a server: it brings up the fabric's switches and serves the control API.
 //!
 //! [`Controller`] holds the state. Requests and tasks are functions and methods in modules above it: `jobs`, `joining`,
-//! `membership`, `moves`, `audit`, `check`, `telemetry`, `keep_up`. The `service*` modules translate gRPC messages and contain
+//! `membership`, `moves`, `audit`, `check`, `telemetry`, `switch_task`. The `service*` modules translate gRPC messages and contain
 //! no logic. No module imports one that imports it.
 
 mod access;
@@ -24,7 +24,6 @@ mod interfaces;
 mod jobs;
 mod joining;
 mod journal;
-mod keep_up;
 mod keeper;
 mod leadership_service;
 mod listen;
@@ -58,6 +57,7 @@ mod start;
 mod status;
 mod streams;
 mod switch;
+mod switch_task;
 mod tail_drops;
 mod telemetry;
 mod timers;
@@ -65,7 +65,7 @@ mod timers;
 pub use access::CALLS;
 pub use condition::ElementState;
 pub use config::{AUDIT_EVERY, Config};
-pub use controller::{Controller, JobStanding, JobState, SwitchState};
+pub use controller::{Controller, JobState, JobStatus, SwitchState};
 pub use error::{BringUpError, DrainError, JobRequestError, RestoreError, ServeError};
 pub use jobs::JobsRefused;
 pub use membership::change::{Evictee, JOIN_WAIT};

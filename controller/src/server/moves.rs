@@ -32,7 +32,7 @@ use crate::store;
 #[derive(Clone, Debug)]
 pub struct Drained {
     /// The element's full name.
-    pub part: String,
+    pub element: String,
     /// Switches that are not known to have the new paths: jobs keep the old ones until then.
     pub pending: Vec<SwitchId>,
 }
@@ -60,50 +60,52 @@ impl Controller {
     #[tracing::instrument(name = "drain", skip_all, fields(element = name, drained = drained))]
     pub async fn drain(self: &Arc<Self>, name: &str, drained: bool) -> Result<Drained, DrainError> {
         let known = self.fabric.element_named(name);
-        let part = known.as_ref().ok().copied();
-        let name = part.map_or_else(|| name.to_owned(), |part| self.fabric.name_of(part));
+        let element = known.as_ref().ok().copied();
+        let name = element.map_or_else(|| name.to_owned(), |element| self.fabric.name_of(element));
         let changes = self.change().await?;
         match known {
-            Ok(part) => {
+            Ok(element) => {
                 // Not while the registry's lock is held.
-                let health = self.condition().with(part, drained);
+                let health = self.condition().with(element, drained);
                 self.has_room(&name, health)?;
             }
             // An element that the fabric file no longer has can only be undrained.
-            Err(unknown) if drained || !self.condition().knew(&name) => return Err(unknown.into()),
+            Err(unknown) if drained || !self.condition().is_unknown(&name) => {
+                return Err(unknown.into());
+            }
             Err(_) => {}
         }
         let change = store::Change::Drain {
-            part: name.clone(),
+            element: name.clone(),
             drained,
         };
         self.journal.write(change).await?;
         let mut pending = Vec::new();
-        match part {
-            Some(part) => {
-                self.condition().drain(part, drained);
+        match element {
+            Some(element) => {
+                self.condition().drain(element, drained);
                 drop(changes);
                 tracing::info!(element = name, drained, "administrative state set");
-                record_drain(self, part, drained);
+                record_drain(self, element, drained);
                 self.follow(&mut self.fabric_changed.subscribe()).await?;
                 pending.extend(self.registry().awaited());
             }
-            None => self.condition().forget(&name),
+            None => self.condition().forget_unknown(&name),
         }
         Ok(Drained {
-            part: name,
+            element: name,
             pending,
         })
     }
 
     /// Refuses if a job would have no room in a fabric of this health.
-    fn has_room(&self, part: &str, health: Health) -> Result<(), DrainError> {
+    fn has_room(&self, element: &str, health: Health) -> Result<(), DrainError> {
         let registry = self.registry();
         let refit = registry.refit(&self.fabric, self.program().names(), health, self.is_sure());
         match registry.refused(&refit) {
             None => Ok(()),
             Some((job, refusal)) => Err(DrainError::NoRoom {
-                part: part.to_owned(),
+                element: element.to_owned(),
                 job: job.to_owned(),
                 refusal: Box::new(refusal.clone()),
             }),
@@ -167,7 +169,7 @@ impl Controller {
     fn must_reroute(&self) -> bool {
         let (health, changes) = {
             let mut condition = self.condition();
-            condition.pass(Instant::now());
+            condition.advance(Instant::now());
             (condition.health(), condition.take_changes())
         };
         record_health(self, changes);
@@ -176,9 +178,9 @@ impl Controller {
 
     /// The right to write to all switches. Writes are interrupted for it only if the health has
     /// changed, not for jobs that wait for room or for a switch.
-    async fn turn_for_reroute(&self, changes_seen: &mut watch::Receiver<()>) -> Reroute<'_> {
-        let switches = self.switches.iter().map(|switch| &switch.turn);
-        let mut turn = pin!(self.changes.reroute(switches));
+    async fn lock_for_reroute(&self, changes_seen: &mut watch::Receiver<()>) -> Reroute<'_> {
+        let switches = self.switches.iter().map(|switch| &switch.writer);
+        let mut lock = pin!(self.changes.reroute(switches));
         let health_changed = async {
             while !self.must_reroute() {
                 self.changed(changes_seen).await;
@@ -187,10 +189,10 @@ impl Controller {
         tokio::select! {
             biased;
             () = health_changed => {}
-            turn = &mut turn => return turn,
+            lock = &mut lock => return lock,
         }
         let _interrupt = self.changes.interrupt();
-        turn.await
+        lock.await
     }
 
     /// Makes routes and trees match the elements that are up now.
@@ -202,19 +204,19 @@ impl Controller {
         self: &Arc<Self>,
         changes_seen: &mut watch::Receiver<()>,
     ) -> Result<(), JobRequestError> {
-        let _turn = self.turn_for_reroute(changes_seen).await;
+        let _writers = self.lock_for_reroute(changes_seen).await;
         let _dirty = DirtyOnPanic(&self.switches);
         self.open()?;
         let (health, lost) = {
             let mut condition = self.condition();
-            condition.pass(Instant::now());
-            (condition.health(), condition.lost().clone())
+            condition.advance(Instant::now());
+            (condition.health(), condition.down().clone())
         };
         let done = match self.plan_reroute(health, &lost) {
             Some(planned) => self.carry_out(planned).await,
             None => Ok(()),
         };
-        self.registry().settle();
+        self.registry().free_returned();
         done
     }
 
@@ -279,11 +281,14 @@ impl Controller {
             progress.write(at).await;
         }
         progress.end().await;
-        let (lingering, updates) = (progress.lingering.len(), progress.updates);
+        let (keeping_old_paths, updates) = (progress.keeping_old_paths.len(), progress.updates);
         self.note_ready();
         self.finish_waiting();
         let down = self.routes();
-        let down = down.health().down().map(|part| self.fabric.name_of(part));
+        let down = down
+            .health()
+            .down()
+            .map(|element| self.fabric.name_of(element));
         let down = down.collect::<Vec<_>>().join(", ");
         for Moved { after, .. } in &moved {
             let message = match down.as_str() {
@@ -297,7 +302,7 @@ impl Controller {
         tracing::info!(
             down,
             jobs = moved.len(),
-            lingering,
+            keeping_old_paths,
             updates,
             took = ?begun.elapsed(),
             "trees and routes rerouted"

@@ -10,10 +10,10 @@ use ultima_planner::job::JobId;
 
 use super::lock::lock;
 
-/// Pauses after a scan that has taken `looked`. Every event of a member triggers a scan of its
+/// Pauses after a scan that has taken `took`. Every event of a member triggers a scan of its
 /// whole job, so a burst of events would otherwise trigger mostly useless scans.
-pub async fn pause_after_scan(looked: Duration) {
-    sleep(4 * looked).await;
+pub async fn pause_after_scan(took: Duration) {
+    sleep(4 * took).await;
 }
 
 /// Notifies listeners about jobs. A listener learns which jobs have changed, each once, however

@@ -130,7 +130,7 @@ fn planned(job: &Arc<Job>, plan: &JobPlan) -> JobState {
         suspected: Vec::new(),
         first_operation: 0,
         unchanged: None,
-        standing: None,
+        status: None,
         next: None,
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ultima_gnmi::v0::typed_value::Value;
 use ultima_gnmi::v0::{Notification, Subscription, SubscriptionMode};
-use ultima_planner::fabric::blackhole::{Crossed, SAMPLED_EVERY};
+use ultima_planner::fabric::blackhole::{FrameCounts, SAMPLED_EVERY};
 use ultima_planner::fabric::{Element, SwitchId, SwitchPort};
 
 use super::controller::Controller;
@@ -47,34 +47,35 @@ const PARTS: [[&str; 4]; 2] = [
 ];
 
 impl LeafState for Counted {
-    type Whole = Crossed;
+    type Whole = FrameCounts;
 
     fn take(&mut self, leaf: &[&str], value: Value) -> bool {
         let (["counters", leaf], Value::UintVal(count)) = (leaf, value) else {
             return false;
         };
-        for way in 0..2 {
-            if *leaf == WHOLE[way] {
-                self.whole[way] = Some(count);
+        for direction in 0..2 {
+            if *leaf == WHOLE[direction] {
+                self.whole[direction] = Some(count);
                 return true;
             }
-            if let Some(part) = PARTS[way].iter().position(|part| part == leaf) {
-                self.parts[way][part] = Some(count);
+            if let Some(part) = PARTS[direction].iter().position(|part| part == leaf) {
+                self.parts[direction][part] = Some(count);
                 return true;
             }
         }
         false
     }
 
-    fn whole(&self) -> Option<Crossed> {
+    fn whole(&self) -> Option<FrameCounts> {
         let sum = |parts: [Option<u64>; 4]| {
             let reported = parts.into_iter().flatten();
             reported.reduce(u64::saturating_add)
         };
-        let [received, sent] = [0, 1].map(|way| self.whole[way].or_else(|| sum(self.parts[way])));
+        let [received, sent] =
+            [0, 1].map(|direction| self.whole[direction].or_else(|| sum(self.parts[direction])));
         // An interface that reports one direction only has counted nothing in the other.
         received.or(sent)?;
-        Some(Crossed {
+        Some(FrameCounts {
             received: received.unwrap_or_default(),
             sent: sent.unwrap_or_default(),
         })
@@ -103,9 +104,9 @@ impl Listener for PortCounters {
     }
 
     fn absent(switch: SwitchId, controller: &Controller) {
-        let gone = lock(&controller.blackholes).give_up(&controller.fabric, switch);
+        let gone = lock(&controller.blackholes).clear(&controller.fabric, switch);
         for trunk in gone {
-            controller.see(Element::Trunk(trunk), true);
+            controller.observe(Element::Trunk(trunk), true);
         }
     }
 
@@ -114,31 +115,30 @@ impl Listener for PortCounters {
             lock(&controller.blackholes).forget(self.switch);
         }
         let switch = self.switch;
-        for (port, crossed) in self.interfaces.take(notification) {
-            if let Some(crossed) = crossed {
-                see_crossed(controller, SwitchPort { switch, port }, crossed);
+        for (port, counts) in self.interfaces.take(notification) {
+            if let Some(counts) = counts {
+                observe_counters(controller, SwitchPort { switch, port }, counts);
             }
         }
     }
 }
 
 /// Records the counters of a port between switches.
-fn see_crossed(controller: &Controller, at: SwitchPort, crossed: Crossed) {
-    let change =
-        lock(&controller.blackholes).count(&controller.fabric, at, crossed, Instant::now());
+fn observe_counters(controller: &Controller, at: SwitchPort, counts: FrameCounts) {
+    let change = lock(&controller.blackholes).count(&controller.fabric, at, counts, Instant::now());
     let Some((trunk, carries)) = change else {
         return;
     };
-    let part = Element::Trunk(trunk);
-    let link = controller.fabric.name_of(part);
+    let element = Element::Trunk(trunk);
+    let link = controller.fabric.name_of(element);
     match carries {
         false => {
             tracing::warn!(link, "the link loses more than half of its packets");
-            controller.mark_lossy(part);
+            controller.mark_lossy(element);
         }
         true => {
             tracing::info!(link, "the link may carry packets again");
-            controller.see(part, true);
+            controller.observe(element, true);
         }
     }
 }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn frames_are_counted_whole_or_by_kind() {
         let mut heard = Interfaces::<Counted>::default();
-        let crossed = |received, sent| vec![(PortNumber(7), Some(Crossed { received, sent }))];
+        let counts = |received, sent| vec![(PortNumber(7), Some(FrameCounts { received, sent }))];
         let number = |number| Value::UintVal(number);
         assert_eq!(
             heard.take(says("a", [("id", number(7))])),
@@ -161,7 +161,7 @@ mod tests {
             "no counts yet"
         );
         let whole = says("a", [("counters/in-pkts", number(5))]);
-        assert_eq!(heard.take(whole), crossed(5, 0));
+        assert_eq!(heard.take(whole), counts(5, 0));
         let by_kind = [
             ("id", number(7)),
             ("counters/in-unicast-pkts", number(1)),
@@ -169,12 +169,12 @@ mod tests {
             ("counters/out-multicast-pkts", number(4)),
             ("counters/out-discards", number(8)),
         ];
-        assert_eq!(heard.take(says("b", by_kind)), crossed(3, 4));
+        assert_eq!(heard.take(says("b", by_kind)), counts(3, 4));
         // The switch may report any value.
         let most = [
             ("counters/in-unicast-pkts", number(u64::MAX)),
             ("counters/no-such", number(1)),
         ];
-        assert_eq!(heard.take(says("b", most)), crossed(u64::MAX, 4));
+        assert_eq!(heard.take(says("b", most)), counts(u64::MAX, 4));
     }
 }

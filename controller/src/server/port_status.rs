@@ -39,19 +39,19 @@ impl Listener for PortStatus {
 
     fn absent(switch: SwitchId, controller: &Controller) {
         controller.note_gnmi(switch, false);
-        see_unreported(controller, switch, &Interfaces::default());
+        assume_unreported_up(controller, switch, &Interfaces::default());
     }
 
     fn synced(&mut self, controller: &Controller) {
         controller.note_gnmi(self.switch, true);
-        see_unreported(controller, self.switch, &self.interfaces);
+        assume_unreported_up(controller, self.switch, &self.interfaces);
     }
 
     fn take(&mut self, notification: Notification, controller: &Controller) {
         let switch = self.switch;
         for (port, is_up) in self.interfaces.take(notification) {
             // A deleted interface counts as down.
-            see_port(
+            observe_port(
                 controller,
                 SwitchPort { switch, port },
                 is_up.unwrap_or(false),
@@ -61,22 +61,22 @@ impl Listener for PortStatus {
 }
 
 /// Ports that the switch does not report, or no longer reports, count as up.
-fn see_unreported(controller: &Controller, switch: SwitchId, reported: &Interfaces<Status>) {
+fn assume_unreported_up(controller: &Controller, switch: SwitchId, reported: &Interfaces<Status>) {
     let reported: BTreeSet<PortNumber> = reported.ports().collect();
     let ports = controller.fabric().ports_of(switch);
     for port in ports.filter(|port| !reported.contains(port)) {
-        see_port(controller, SwitchPort { switch, port }, true);
+        observe_port(controller, SwitchPort { switch, port }, true);
     }
 }
 
 /// Records a reported port state.
-fn see_port(controller: &Controller, port: SwitchPort, is_up: bool) {
+fn observe_port(controller: &Controller, port: SwitchPort, is_up: bool) {
     let fabric = controller.fabric();
     let name = fabric.name_of(Element::Port(port));
     tracing::debug!(port = name, is_up, "port state reported");
     match fabric.across(port) {
-        Some(_) => controller.see(Element::Port(port), is_up),
-        None if fabric.has_link(port) => controller.see_host(port, is_up),
+        Some(_) => controller.observe(Element::Port(port), is_up),
+        None if fabric.has_link(port) => controller.observe_host(port, is_up),
         None => {}
     }
 }

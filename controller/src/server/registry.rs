@@ -20,7 +20,7 @@ use ultima_planner::moves::Planned;
 use ultima_planner::plan::JobPlan;
 use ultima_planner::routing::Routes;
 
-use self::record::{Record, Stage, Standing, Wanted};
+use self::record::{PlanStatus, Record, Stage, Wanted};
 use super::error::{JobRequestError, RestoreError};
 use super::losses::{Losses, Report};
 use super::seats::{Attempt, Seat, Seats};
@@ -41,7 +41,7 @@ pub struct Registry {
     /// Stored jobs that do not fit the fabric, by name.
     stranded: BTreeMap<String, Stranded>,
     /// Epochs whose records are being committed: they have their resources, and no entries.
-    reserved: BTreeMap<JobId, Standing>,
+    reserved: BTreeMap<JobId, PlanStatus>,
 }
 
 /// A stored job that does not fit the fabric: it is on no switch, and keeps its name, ids and indices.
@@ -92,7 +92,7 @@ impl Registry {
         };
         for record in self.jobs.values() {
             let seats = Seats::new(&record.job);
-            trial.insert(record.standing.clone(), seats, record.origin.clone());
+            trial.insert(record.plan_status.clone(), seats, record.origin.clone());
         }
         trial.find_leaving();
         trial
@@ -127,14 +127,14 @@ impl Registry {
     pub fn reserve(&mut self, fabric: &Fabric, (job, plan): (Job, JobPlan)) -> Planned {
         self.ledger.take(fabric, &job, &plan);
         let planned = (Arc::new(job), Arc::new(plan));
-        let standing = Standing::new(&planned);
-        self.reserved.insert(planned.0.id, standing);
+        let plan_status = PlanStatus::new(&planned);
+        self.reserved.insert(planned.0.id, plan_status);
         planned
     }
 
     /// Returns the resources of a reserved epoch that is not committed.
     pub fn release(&mut self, fabric: &Fabric, id: JobId) {
-        if let Some(Standing { job, plan, .. }) = self.reserved.remove(&id) {
+        if let Some(PlanStatus { job, plan, .. }) = self.reserved.remove(&id) {
             self.ledger.remove(fabric, &job, &plan);
         }
     }
@@ -142,23 +142,23 @@ impl Registry {
     /// Adds a reserved epoch, which is committed; none if it is not reserved. Members that stay in a
     /// job have their seats.
     pub fn add(&mut self, id: JobId, origin: Option<Origin>) -> Option<&Record> {
-        let standing = self.reserved.remove(&id)?;
+        let plan_status = self.reserved.remove(&id)?;
         self.ledger.give_out(id);
         let seats = match &origin {
-            Some(origin) => self.seats_of(&standing.job, origin),
-            None => Seats::new(&standing.job),
+            Some(origin) => self.seats_of(&plan_status.job, origin),
+            None => Seats::new(&plan_status.job),
         };
-        Some(self.insert(standing, seats, origin))
+        Some(self.insert(plan_status, seats, origin))
     }
 
-    fn insert(&mut self, standing: Standing, seats: Seats, origin: Option<Origin>) -> &Record {
-        let id = standing.job.id;
+    fn insert(&mut self, plan_status: PlanStatus, seats: Seats, origin: Option<Origin>) -> &Record {
+        let id = plan_status.job.id;
         let is_coming = origin.as_ref().is_some_and(|origin| origin.first.is_none());
         if let Some(origin) = &origin {
             self.following.insert(origin.of, id);
         }
         let record = Record {
-            standing,
+            plan_status,
             planned_at: SystemTime::now(),
             begun: Instant::now(),
             // Members have joined an epoch that was ready.
@@ -249,12 +249,12 @@ impl Registry {
             refusal: Box::new(refusal),
         })?;
         for (refitted, record) in restored.into_iter().zip(&stored.jobs) {
-            let standing = Standing::from(refitted);
+            let plan_status = PlanStatus::from(refitted);
             let seats = (record.members.iter())
                 .map(|member| (Seat::from(member.seat), Attempt(member.attempt)));
-            let seats = Seats::restored(&standing.job, seats);
+            let seats = Seats::restored(&plan_status.job, seats);
             let origin = record.origin.as_ref().map(Origin::from);
-            registry.insert(standing, seats, origin);
+            registry.insert(plan_status, seats, origin);
         }
         registry.find_leaving();
         Ok(registry)
@@ -279,7 +279,7 @@ impl Registry {
     pub fn remove(&mut self, fabric: &Fabric, id: JobId) {
         self.end_change(id);
         if let Some(record) = self.jobs.remove(&id) {
-            let Standing { job, plan, .. } = record.standing;
+            let PlanStatus { job, plan, .. } = record.plan_status;
             if let Some(epochs) = self.epochs.get_mut(&job.name) {
                 epochs.remove(&id);
                 if epochs.is_empty() {

@@ -70,7 +70,7 @@ pub fn report(
     }
     let object = format!("job/{}", job.name);
     controller.log.add(object, reason_of(kind), &message);
-    controller.events.tell((job.name.as_str().into(), event));
+    controller.events.publish((job.name.as_str().into(), event));
     controller.sessions.notify(job.id);
 }
 
@@ -90,7 +90,7 @@ pub fn record_key(controller: &Controller, job: &Job, rank: Rank) {
 /// Records that a switch was lost, refused or connected, if it was not recorded yet.
 pub fn record_switch(controller: &Controller, switch: &ManagedSwitch) {
     let object = || format!("switch/{}", switch.name());
-    match switch.news() {
+    match switch.new_problem() {
         None => {}
         Some(None) => controller.log.add(object(), "Connected", ""),
         Some(Some(problem)) => controller.log.add(object(), "NotReady", &problem),
@@ -98,9 +98,11 @@ pub fn record_switch(controller: &Controller, switch: &ManagedSwitch) {
 }
 
 /// Records that an element was drained, or is used again.
-pub fn record_drain(controller: &Controller, part: Element, drained: bool) {
+pub fn record_drain(controller: &Controller, element: Element, drained: bool) {
     let reason = if drained { "Drained" } else { "Undrained" };
-    controller.log.add(object_of(controller, part), reason, "");
+    controller
+        .log
+        .add(object_of(controller, element), reason, "");
 }
 
 /// Records that elements went down or came back: a port also as its link or host. A switch has [events of its
@@ -138,17 +140,17 @@ pub fn record_health(controller: &Controller, changes: Vec<StateChange>) {
 /// True if the port at the other end of a port's link is down.
 fn is_far_port_down(controller: &Controller, at: SwitchPort) -> bool {
     let far = controller.fabric.across(at).map(Element::Port);
-    far.is_some_and(|far| controller.condition().is_lost(far))
+    far.is_some_and(|far| controller.condition().is_down(far))
 }
 
 /// The object of an element's events.
-fn object_of(controller: &Controller, part: Element) -> String {
-    let kind = match part {
+fn object_of(controller: &Controller, element: Element) -> String {
+    let kind = match element {
         Element::Switch(_) | Element::Transit(_) => "switch",
         Element::Port(_) => "port",
         Element::Trunk(_) => "link",
     };
-    format!("{kind}/{}", controller.fabric.name_of(part))
+    format!("{kind}/{}", controller.fabric.name_of(element))
 }
 
 /// The reason of an event of members.

@@ -54,6 +54,13 @@ const TOGETHER: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attempt(pub u64);
 
+/// A member that joins: its host, and its attempt.
+#[derive(Clone, Copy, Debug)]
+pub struct Joiner {
+    pub host: HostId,
+    pub attempt: Attempt,
+}
+
 /// A call that has taken a rank and is not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call(u64);

@@ -21,13 +21,14 @@ use super::error::DrainError;
 use super::jobs::{JobsRefused, READY_WAIT};
 use super::membership::cancel::cancel_change;
 use super::membership::change::{Evictee, JOIN_WAIT, evict, resize_job};
-use super::membership::member_messages::{Opened, attend, sanitize};
+use super::membership::member_messages::{Opened, open_session, sanitize};
 use super::messages::{
     all_jobs, check_of, differences, job_named, job_of, seat, spec, specs, states_of,
 };
 use super::moves::Drained;
 use super::own_task::to_the_end;
 use super::proof::Proof;
+use super::registry::epochs::EpochRef;
 use super::registry::record::Record;
 use super::service_telemetry::{Watched, get_telemetry_message, watch_telemetry};
 use super::service_watch::{JobWatch, watch_job};
@@ -37,8 +38,8 @@ use super::status::code_of;
 use super::streams;
 use super::telemetry::counters;
 
-/// How long a member that opens a session may take to send its first message.
-const FIRST_WORD: Duration = Duration::from_secs(5);
+/// Time limit for the first message of a member that opens a session.
+const FIRST_MESSAGE: Duration = Duration::from_secs(5);
 
 /// The settings of a member that are compared, at most. An agent has some ten.
 const MOST_SETTINGS: usize = 64;
@@ -50,7 +51,7 @@ pub const LONGEST_JOIN_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest time that a creation waits for switches.
 const LONGEST_READY_WAIT: Duration = Duration::from_secs(600);
 
-/// How long a creation waits for switches.
+/// The time that a creation waits for switches.
 fn ready_wait(wait_ms: Option<u32>) -> Duration {
     let wait = wait_ms.map(|wait| Duration::from_millis(wait.into()));
     wait.unwrap_or(READY_WAIT).min(LONGEST_READY_WAIT)
@@ -186,8 +187,7 @@ impl Control for ControlService {
         } = request.into_inner();
         caller.acts_for(&host)?;
         let wait = (wait_ms > 0).then(|| Duration::from_millis(wait_ms.into()));
-        let who = (&*host, attempt);
-        let (rank, state, token) = self.controller.join(&job, who, wait).await?;
+        let (rank, state, token) = self.controller.join(&job, &host, attempt, wait).await?;
         Ok(Response::new(api::JoinResponse {
             token: token.0,
             ..seat(&self.controller, &state, rank)
@@ -208,7 +208,10 @@ impl Control for ControlService {
         } = request.into_inner();
         let host = caller.host();
         let proof = Proof { token, host };
-        (self.controller.leave(&job, (epoch, job_id), rank, proof)).await?;
+        (self
+            .controller
+            .leave(&job, EpochRef { epoch, job_id }, rank, proof))
+        .await?;
         Ok(Response::new(api::LeaveResponse {}))
     }
 
@@ -221,7 +224,7 @@ impl Control for ControlService {
         use api::attend_request::Event;
         let caller = caller(&request)?;
         let mut requests = request.into_inner();
-        let first = timeout(FIRST_WORD, requests.message()).await;
+        let first = timeout(FIRST_MESSAGE, requests.message()).await;
         let first =
             first.map_err(|_| Status::deadline_exceeded("no Attendance arrived within 5 s"))?;
         let first = first?.and_then(|request| request.event);
@@ -247,16 +250,16 @@ impl Control for ControlService {
         };
         let host = caller.host();
         let proof = Proof { token, host };
-        let opened = attend(
+        let opened = open_session(
             &self.controller,
             &job,
-            (epoch, job_id),
+            EpochRef { epoch, job_id },
             rank,
             proof,
             attributes,
         )?;
-        let (who, orders) = match opened {
-            Opened::Session(who, orders) => (who, orders),
+        let (member, orders) = match opened {
+            Opened::Session(member, orders) => (member, orders),
             Opened::Missed(messages) => {
                 let (answers, stream) = mpsc::channel(messages.len().max(1));
                 for message in messages {
@@ -270,15 +273,15 @@ impl Control for ControlService {
         if let Err(closed) = self.controller.open() {
             // `close` has ended the earlier sessions. This one ends with its orders.
             drop(orders);
-            self.controller.sessions.notify(who.0);
+            self.controller.sessions.notify(member.job);
             return Err(closed.into());
         }
         let (answers, stream) = mpsc::channel(1);
         let controller = Arc::clone(&self.controller);
         tokio::spawn(async move {
-            let passing = pass_on(&controller, who, orders, &answers, requests);
+            let passing = pass_on(&controller, member, orders, &answers, requests);
             streams::run(&answers, controller.stopped(), passing).await;
-            controller.sessions.notify(who.0);
+            controller.sessions.notify(member.job);
         });
         Ok(Response::new(ReceiverStream::new(stream)))
     }
@@ -336,11 +339,11 @@ impl Control for ControlService {
                 dirty,
                 jobs,
             } = it;
-            let parts = health.into_iter().map(|it| api::ElementState {
-                element: it.part,
+            let elements = health.into_iter().map(|it| api::ElementState {
+                element: it.name,
                 state: it.state,
             });
-            let parts: Vec<api::ElementState> = parts.collect();
+            let elements: Vec<api::ElementState> = elements.collect();
             let switch = self.controller.fabric().switch(id);
             api::Switch {
                 name: switch.name.clone(),
@@ -350,9 +353,9 @@ impl Control for ControlService {
                 connected: problem.is_none(),
                 problem: problem.unwrap_or_default(),
                 jobs,
-                health: states_of(&parts, &switch.name),
+                health: states_of(&elements, &switch.name),
                 dirty,
-                elements: parts,
+                elements,
             }
         };
         let switches = self.controller.switches().into_iter().map(switch).collect();
@@ -420,7 +423,7 @@ impl Control for ControlService {
         };
         let controller = Arc::clone(&self.controller);
         let set = to_the_end(async move { controller.drain(&request.element, drained).await });
-        let Drained { part, pending } = set.await?.map_err(|error| match &error {
+        let Drained { element, pending } = set.await?.map_err(|error| match &error {
             DrainError::Unknown(_) => Status::not_found(error.to_string()),
             DrainError::NoRoom { .. } => Status::resource_exhausted(error.to_string()),
             DrainError::Store(why) => Status::new(code_of(why), error.to_string()),
@@ -429,7 +432,7 @@ impl Control for ControlService {
         let switch = |id| self.controller.fabric().switch(id).name.clone();
         let pending_switches = pending.into_iter().map(switch).collect();
         Ok(Response::new(api::SetAdminStateResponse {
-            element: part,
+            element,
             pending_switches,
         }))
     }

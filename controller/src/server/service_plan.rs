@@ -117,7 +117,7 @@ impl PlanError {
 
     /// The part of the fabric file that is at fault, by its path: the switch without room, or the
     /// hosts if one is missing. None if the file is not at fault.
-    pub(super) fn part(&self, fabric: &Fabric) -> Option<String> {
+    pub(super) fn field(&self, fabric: &Fabric) -> Option<String> {
         let PlanError::Start(error) = self else {
             return None;
         };

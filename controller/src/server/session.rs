@@ -8,13 +8,12 @@ use tonic::{Status, Streaming};
 use ultima_api::v1::attend_request::Event;
 use ultima_api::v1::attend_response::Order as Message;
 use ultima_api::v1::{self as api, RoundReport};
-use ultima_planner::job::{JobId, Rank};
 
 use super::controller::Controller;
 use super::membership::member_messages::{FromMember, is_sent, prepared, receive, waits_to_send};
 use super::membership::preparation::Preparation;
 use super::message_room::InFlight;
-use super::sessions::Order;
+use super::sessions::{MemberId, Order};
 
 /// The channel to a member.
 type Answers = mpsc::Sender<Result<api::AttendResponse, Status>>;
@@ -22,20 +21,20 @@ type Answers = mpsc::Sender<Result<api::AttendResponse, Status>>;
 /// A change to announce when the member has read all earlier messages. A member that reads nothing
 /// takes no room for messages in flight.
 struct Waiting<'a> {
-    turn: Pin<Box<dyn Future<Output = Option<Turn<'a>>> + Send + 'a>>,
+    reservation: Pin<Box<dyn Future<Output = Option<Reservation<'a>>> + Send + 'a>>,
     preparation: Arc<Preparation>,
 }
 
-/// The message's place in the channel, and its room in flight.
-type Turn<'a> = (
-    mpsc::Permit<'a, Result<api::AttendResponse, Status>>,
-    InFlight,
-);
+/// Room for one message.
+struct Reservation<'a> {
+    in_channel: mpsc::Permit<'a, Result<api::AttendResponse, Status>>,
+    in_flight: InFlight,
+}
 
 /// Passes orders to a member and its reports back, until either side ends.
 pub async fn pass_on(
     controller: &Controller,
-    who: (JobId, Rank),
+    member: MemberId,
     mut orders: mpsc::Receiver<Order>,
     answers: &Answers,
     mut requests: Streaming<api::AttendRequest>,
@@ -46,22 +45,22 @@ pub async fn pass_on(
     let mut in_flight: Option<InFlight> = None;
     loop {
         let takes_orders = waiting.is_none();
-        let turn = async {
+        let reserved = async {
             match &mut waiting {
-                Some(waiting) => waiting.turn.as_mut().await,
+                Some(waiting) => waiting.reservation.as_mut().await,
                 None => std::future::pending().await,
             }
         };
         let message = tokio::select! {
-            turn = turn => {
-                let (Some(Waiting { preparation, .. }), Some((place, room))) = (waiting.take(), turn)
+            reservation = reserved => {
+                let (Some(Waiting { preparation, .. }), Some(reservation)) = (waiting.take(), reservation)
                 else {
                     return;
                 };
-                in_flight = Some(room);
-                let order = Some(Message::Prepare(prepared(controller, &preparation, who.1)));
-                place.send(Ok(api::AttendResponse { order }));
-                is_sent(controller, &preparation, who.1);
+                in_flight = Some(reservation.in_flight);
+                let order = Some(Message::Prepare(prepared(controller, &preparation, member.rank)));
+                reservation.in_channel.send(Ok(api::AttendResponse { order }));
+                is_sent(controller, &preparation, member.rank);
                 continue;
             }
             () = expired(&in_flight) => {
@@ -75,13 +74,14 @@ pub async fn pass_on(
                 }
                 Some(Order::Prepare(preparation)) => {
                     let of = Arc::clone(&preparation);
-                    let turn = Box::pin(async move {
-                        let place = answers.reserve().await.ok()?;
-                        waits_to_send(controller, &of, who.1);
-                        let entries = of.entries(who.1);
-                        Some((place, controller.message_room.turn(entries).await))
+                    let reservation = Box::pin(async move {
+                        let in_channel = answers.reserve().await.ok()?;
+                        waits_to_send(controller, &of, member.rank);
+                        let entries = of.entries(member.rank);
+                        let in_flight = controller.message_room.reserve(entries).await;
+                        Some(Reservation { in_channel, in_flight })
                     });
-                    waiting = Some(Waiting { turn, preparation });
+                    waiting = Some(Waiting { reservation, preparation });
                     continue;
                 }
                 Some(Order::Message(message)) => message,
@@ -105,7 +105,7 @@ pub async fn pass_on(
                 if matches!(message, FromMember::Prepared(_) | FromMember::Refusal(_)) {
                     in_flight = None;
                 }
-                receive(controller, who, message);
+                receive(controller, member, message);
                 continue;
             }
         };
@@ -153,10 +153,10 @@ mod tests {
         answers
             .try_send(Ok(api::AttendResponse::default()))
             .unwrap();
-        let mut in_flight = Some(message_room.turn(usize::MAX).await);
+        let mut in_flight = Some(message_room.reserve(usize::MAX).await);
         tokio::select! {
-            _ = send(&answers, api::AttendResponse::default(), &mut in_flight) => panic!("nobody reads"),
-            _ = message_room.turn(usize::MAX) => {}
+            _ = send(&answers, api::AttendResponse::default(), &mut in_flight) => panic!("the receiver reads nothing"),
+            _ = message_room.reserve(usize::MAX) => {}
         }
         drop(unread);
         assert!(!send(&answers, api::AttendResponse::default(), &mut in_flight).await);

@@ -10,13 +10,13 @@ use tokio::time::timeout;
 use ultima_api::v1::attend_response::Order as Message;
 use ultima_api::v1::{AllHere, CheckRound, RoundReport};
 use ultima_planner::job::{JobId, Rank};
-use ultima_planner::membership::Attendance;
+use ultima_planner::membership::SessionId;
 
 use super::lock::lock;
 use super::membership::preparation::Preparation;
 use super::notify::{Listener, Notifier};
 
-/// How much longer than its listening time a member may take for its report.
+/// Time for a member's report after the round's listening time.
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// Orders that wait for a member: a check round, and all messages of one or two changes.
@@ -31,6 +31,13 @@ pub enum Order {
     Prepare(Arc<Preparation>),
     /// Any other message.
     Message(Message),
+}
+
+/// A member of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberId {
+    pub job: JobId,
+    pub rank: Rank,
 }
 
 /// The members with sessions, by job and rank.
@@ -49,10 +56,10 @@ type Here = BTreeMap<JobId, BTreeMap<Rank, Session>>;
 struct Session {
     orders: mpsc::Sender<Order>,
     attributes: Attributes,
-    attendance: Attendance,
+    id: SessionId,
 }
 
-/// What a member says of itself when it opens a session.
+/// The properties that a member reports when it opens a session.
 #[derive(Clone, Debug, Default)]
 pub struct Attributes {
     /// Payload of its full packets, in bytes.
@@ -100,7 +107,7 @@ impl Sessions {
     /// job ends. A second session of the same rank replaces the first: the member has reconnected.
     pub fn add(
         &self,
-        (job, rank): (JobId, Rank),
+        MemberId { job, rank }: MemberId,
         attributes: Attributes,
         messages: Vec<Message>,
     ) -> mpsc::Receiver<Order> {
@@ -113,7 +120,7 @@ impl Sessions {
         let session = Session {
             orders,
             attributes,
-            attendance: Attendance(serial),
+            id: SessionId(serial),
         };
         self.lock().entry(job).or_default().insert(rank, session);
         self.notify(job);
@@ -174,15 +181,15 @@ impl Sessions {
     }
 
     /// The members of a job with a session, and a number for each session.
-    pub fn attendances(&self, job: JobId) -> BTreeMap<Rank, Attendance> {
+    pub fn ids(&self, job: JobId) -> BTreeMap<Rank, SessionId> {
         self.of_job(job, |here| {
-            let attendances = here.iter().map(|(rank, it)| (*rank, it.attendance));
-            attendances.collect()
+            let ids = here.iter().map(|(rank, it)| (*rank, it.id));
+            ids.collect()
         })
     }
 
     /// Sends a member a message, if it has a session.
-    pub fn tell(&self, job: JobId, rank: Rank, message: Message) {
+    pub fn send(&self, job: JobId, rank: Rank, message: Message) {
         self.order(job, rank, Order::Message(message));
     }
 
@@ -206,10 +213,10 @@ impl Sessions {
     }
 
     /// Sends all members of a job a message.
-    pub fn tell_all(&self, job: JobId, message: &Message) {
+    pub fn send_to_all(&self, job: JobId, message: &Message) {
         let ranks: Vec<Rank> = self.of_job(job, |here| here.keys().copied().collect());
         for rank in ranks {
-            self.tell(job, rank, message.clone());
+            self.send(job, rank, message.clone());
         }
     }
 
@@ -249,7 +256,7 @@ impl Sessions {
         });
         let orders = asked.into_iter().map(|(rank, session)| {
             let round = round(rank);
-            let patience = Duration::from_millis(round.listen_ms.into()) + ANSWER;
+            let limit = Duration::from_millis(round.listen_ms.into()) + ANSWER;
             async move {
                 let (answer, answered) = oneshot::channel();
                 let report = async {
@@ -260,7 +267,7 @@ impl Sessions {
                         .ok()?;
                     answered.await.ok()
                 };
-                Some((rank, timeout(patience, report).await.ok()??))
+                Some((rank, timeout(limit, report).await.ok()??))
             }
         });
         join_all(orders).await.into_iter().flatten().collect()

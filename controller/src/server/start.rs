@@ -21,7 +21,6 @@ use super::counters::READS;
 use super::error::{BringUpError, ServeError};
 use super::event_log::EventLog;
 use super::journal::{Journal, Lead};
-use super::keep_up::{hear, keep_up_for_good};
 use super::keeper::SeatKeeper;
 use super::membership::change::follow_changes;
 use super::membership::events::Events;
@@ -31,8 +30,9 @@ use super::registry::Registry;
 use super::report::keep_events;
 use super::streams::{JOB_WATCHES, Places, TELEMETRY_WATCHES};
 use super::switch::ManagedSwitch;
+use super::switch_task::{run as run_switch_task, subscribe};
 use crate::metrics::Metrics;
-use crate::p4rt::{Owner, SwitchClient};
+use crate::p4rt::{Checks, Owner, SwitchClient};
 use crate::store::{Change, JobRecord, Store};
 
 /// The switches that a controller needs to start. It reconnects to the others later.
@@ -55,7 +55,7 @@ pub async fn start(
     let Config {
         fabric,
         program,
-        patience,
+        startup_timeout,
         audit_every,
         repair,
         agent_rate,
@@ -89,9 +89,11 @@ pub async fn start(
     let shared = (&metrics, &switches_changed);
     let switches: Arc<[ManagedSwitch]> = (fabric.switch_ids())
         .map(|id| {
-            let spares_unless = (!replace_pipeline).then(|| program.cookie());
-            let owner = (owner, spares_unless);
-            ManagedSwitch::new(&fabric, id, election_id, owner, shared, timers)
+            let checks = Checks {
+                owner,
+                cookie: (!replace_pipeline).then(|| program.cookie()),
+            };
+            ManagedSwitch::new(&fabric, id, election_id, checks, shared, timers)
         })
         .collect();
     let needs = match lead {
@@ -101,7 +103,7 @@ pub async fn start(
         Lead::Alone if stored.is_new() => Needs::All,
         Lead::Alone => Needs::Any,
     };
-    let clients = connect(&switches, needs, patience, &mut condition).await?;
+    let clients = connect(&switches, needs, startup_timeout, &mut condition).await?;
     let routes = Routes::new(&fabric, condition.health());
     let registry = Registry::restore_what_fits(
         &fabric,
@@ -154,12 +156,12 @@ pub async fn start(
     // The jobs as restored on the present fabric are the committed state from now on.
     let kept = controller.journal.write(Change::Update(records)).await;
     kept.map_err(ServeError::Keep)?;
-    bring_up(&controller, clients, needs, patience).await?;
+    bring_up(&controller, clients, needs, startup_timeout).await?;
     controller.note_ready();
     for switch in controller.switches.iter() {
-        hear(&controller, switch);
+        subscribe(&controller, switch);
         let (keeper, id) = (Arc::clone(&controller), switch.id);
-        controller.in_background(async move { keep_up_for_good(&keeper, id).await });
+        controller.in_background(async move { run_switch_task(&keeper, id).await });
     }
     let mover = Arc::clone(&controller);
     controller.in_background(async move { mover.keep_rerouting().await });
@@ -176,14 +178,14 @@ pub async fn start(
 async fn connect(
     switches: &[ManagedSwitch],
     needs: Needs,
-    patience: Duration,
+    limit: Duration,
     condition: &mut Condition,
 ) -> Result<BTreeMap<SwitchId, SwitchClient>, ServeError> {
     let asked = switches.iter().map(|switch| async move {
         match needs {
-            Needs::Prompt => switch.connect(patience).await,
+            Needs::Prompt => switch.connect(limit).await,
             // Nothing else retries before the switch has been brought up.
-            Needs::All | Needs::Any => switch.connect_first(patience).await,
+            Needs::All | Needs::Any => switch.connect_first(limit).await,
         }
     });
     let (mut clients, mut refusal) = (BTreeMap::new(), None);
@@ -205,7 +207,7 @@ async fn connect(
         }
         tracing::warn!(%error, "starting without this switch");
         match error.is_silence() {
-            true => condition.lose(Element::Transit(switch.id), Instant::now()),
+            true => condition.mark_down(Element::Transit(switch.id), Instant::now()),
             false => refusal = refusal.or(Some(error)),
         }
     }
@@ -221,30 +223,30 @@ async fn bring_up(
     controller: &Controller,
     clients: BTreeMap<SwitchId, SwitchClient>,
     needs: Needs,
-    patience: Duration,
+    limit: Duration,
 ) -> Result<(), BringUpError> {
     match needs {
         Needs::Prompt => {
-            bring_up_prompt(controller, clients, patience).await;
+            bring_up_prompt(controller, clients, limit).await;
             Ok(())
         }
-        Needs::All => bring_up_each(controller, clients, patience, false).await,
-        Needs::Any => bring_up_each(controller, clients, patience, true).await,
+        Needs::All => bring_up_each(controller, clients, limit, false).await,
+        Needs::Any => bring_up_each(controller, clients, limit, true).await,
     }
 }
 
-/// Brings up each switch and retries temporary failures for as long as `patience`. With
+/// Brings up each switch and retries temporary failures for as long as `limit`. With
 /// `goes_on`, a switch that still fails is left to its reconnect task.
 async fn bring_up_each(
     controller: &Controller,
     clients: BTreeMap<SwitchId, SwitchClient>,
-    patience: Duration,
+    limit: Duration,
     goes_on: bool,
 ) -> Result<(), BringUpError> {
     let desired = &controller.desired();
     let brought_up = clients.into_iter().map(|(id, client)| async move {
         let switch = &controller.switches[id.0];
-        match switch.bring_up_first(client, desired, patience).await {
+        match switch.bring_up_first(client, desired, limit).await {
             Err(error) if goes_on && error.is_of_one_switch() => {
                 tracing::warn!(switch = switch.name(), %error, "not brought up yet");
                 switch.disconnect(error.to_string());
@@ -257,19 +259,19 @@ async fn bring_up_each(
     Ok(())
 }
 
-/// Continues without those that fail or take longer than `patience`. Their reconnect tasks retry.
+/// Continues without those that fail or take longer than `limit`. Their reconnect tasks retry.
 async fn bring_up_prompt(
     controller: &Controller,
     clients: BTreeMap<SwitchId, SwitchClient>,
-    patience: Duration,
+    limit: Duration,
 ) {
     let desired = &controller.desired();
     let brought_up = clients.into_iter().map(|(id, client)| async move {
         let switch = &controller.switches[id.0];
-        let problem = match timeout(patience, switch.bring_up(client, desired)).await {
+        let problem = match timeout(limit, switch.bring_up(client, desired)).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("not brought up within {} ms", patience.as_millis()),
+            Err(_) => format!("not brought up within {} ms", limit.as_millis()),
         };
         tracing::warn!(
             switch = switch.name(),

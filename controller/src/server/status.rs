@@ -170,7 +170,7 @@ fn naming(code: Code, says: String, field: Option<FieldProblem>) -> Status {
 /// The status for a fabric file with which the controller would not start.
 pub(super) fn of_fabric(fabric: &Fabric, error: &PlanError) -> Status {
     let says = error.to_string();
-    let field = error.part(fabric).map(|field| FieldProblem {
+    let field = error.field(fabric).map(|field| FieldProblem {
         field,
         problem: says.clone(),
     });

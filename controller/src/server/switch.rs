@@ -25,7 +25,9 @@ use super::lock::lock;
 use super::registry::record::Wanted;
 use super::timers::Timers;
 use crate::metrics::Metrics;
-use crate::p4rt::{Cause, Device, Mastership, Order, Owner, SwitchClient, Unanswered, WriteError};
+use crate::p4rt::{
+    Cause, Checks, Device, Mastership, Order, Owner, SwitchClient, Unanswered, WriteError,
+};
 
 /// A switch, the connection to it, and its known state.
 pub struct ManagedSwitch {
@@ -38,11 +40,11 @@ pub struct ManagedSwitch {
     owner: Option<Owner>,
     /// The cookie of the controller's program, if programs that are not Ultima's are left alone; none if they are
     /// replaced.
-    spares_unless: Option<u64>,
+    own_cookie: Option<u64>,
     metrics: Metrics,
     state: Mutex<State>,
-    /// Held by its writer; see [`super::changes`].
-    pub turn: AsyncMutex<()>,
+    /// Held by the task that writes to the switch; see [`super::changes`].
+    pub writer: AsyncMutex<()>,
     /// Wakes its task to write differences.
     wake: Notify,
     /// Notified when the state of any switch has changed.
@@ -273,7 +275,7 @@ impl ManagedSwitch {
         fabric: &Fabric,
         id: SwitchId,
         election_id: u128,
-        (owner, spares_unless): (Option<Owner>, Option<u64>),
+        Checks { owner, cookie }: Checks,
         (metrics, changed): (&Metrics, &watch::Sender<()>),
         timers: Timers,
     ) -> Self {
@@ -285,10 +287,10 @@ impl ManagedSwitch {
             limits: switch.limits,
             election_id,
             owner,
-            spares_unless,
+            own_cookie: cookie,
             metrics: metrics.clone(),
             state: Mutex::new(State::new(owner.is_some_and(|owner| owner.is_new))),
-            turn: AsyncMutex::default(),
+            writer: AsyncMutex::default(),
             wake: Notify::new(),
             changed: changed.clone(),
             pushing_ports: AsyncMutex::default(),
@@ -306,8 +308,8 @@ impl ManagedSwitch {
         self.with_state(|state| state.connection.clone())
     }
 
-    /// The problem of the connection, or none within, if it is another than at the last call.
-    pub fn news(&self) -> Option<Option<String>> {
+    /// The problem of the connection if it differs from the one at the last call; `Some(None)` if the switch is connected again.
+    pub fn new_problem(&self) -> Option<Option<String>> {
         self.with_state(|state| {
             let problem = state.connection.as_ref().err().cloned();
             (problem != state.reported).then(|| {
@@ -635,7 +637,7 @@ mod tests {
         let (metrics, changed) = (Metrics::default(), watch::Sender::new(()));
         let before = SystemTime::now();
         let (shared, timers) = ((&metrics, &changed), Timers::default());
-        let switch = ManagedSwitch::new(&fabric, SwitchId(0), 1, (None, None), shared, timers);
+        let switch = ManagedSwitch::new(&fabric, SwitchId(0), 1, Checks::default(), shared, timers);
         let plan = Arc::default();
         let since = |planned| switch.condition(JobId(1), &plan, planned).unwrap().since;
         assert!(since(SystemTime::UNIX_EPOCH) >= before);

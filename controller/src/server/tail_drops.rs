@@ -20,12 +20,12 @@ pub struct TailDrops(Mutex<Known>);
 struct Known {
     /// Reroutes that have begun, and reroutes that have ended.
     moves: [u64; 2],
-    at: BTreeMap<SwitchId, Reckoned>,
+    at: BTreeMap<SwitchId, SwitchDrops>,
 }
 
 /// The known drops at one switch.
 #[derive(Debug, Default)]
-struct Reckoned {
+struct SwitchDrops {
     /// Reroutes that had ended when [`since`](Self::since) was read.
     moves: u64,
     /// The counters from which drops are computed.
@@ -38,7 +38,7 @@ struct Reckoned {
 
 /// The start of a read. Counters that are read across a reroute cannot be evaluated.
 #[derive(Clone, Copy, Debug)]
-pub struct Look([u64; 2]);
+pub struct ReadStart([u64; 2]);
 
 /// A reroute of the job's tree in progress, until this is dropped.
 #[derive(Debug)]
@@ -93,10 +93,10 @@ impl Balance {
         })
     }
 
-    /// The missing replicas, for a group of `copies`. Packets in flight during the read can make
+    /// The missing replicas, for a group of `replicas`. Packets in flight during the read can make
     /// egress appear ahead.
-    fn missing(self, copies: u64) -> u64 {
-        let ordered = self.replicated.saturating_mul(copies);
+    fn missing(self, replicas: u64) -> u64 {
+        let ordered = self.replicated.saturating_mul(replicas);
         let ordered = ordered.saturating_add(self.single);
         ordered.saturating_sub(self.seen)
     }
@@ -110,23 +110,23 @@ impl TailDrops {
     }
 
     /// Begins a read of counters.
-    pub fn look(&self) -> Look {
-        Look(lock(&self.0).moves)
+    pub fn begin_read(&self) -> ReadStart {
+        ReadStart(lock(&self.0).moves)
     }
 
-    /// The drops at `switch` so far, from counters that were read after `look`, for a group of
-    /// `copies`.
-    pub fn reckon(
+    /// The drops at `switch` so far, from counters that were read after `start`, for a group of
+    /// `replicas`.
+    pub fn drops_at(
         &self,
-        look: Look,
+        start: ReadStart,
         switch: SwitchId,
         counters: &api::SwitchCounters,
-        copies: u64,
+        replicas: u64,
     ) -> u64 {
         let known = &mut *lock(&self.0);
         let moves = known.moves;
         let here = known.at.entry(switch).or_default();
-        if look.0 != moves || moves[0] != moves[1] {
+        if start.0 != moves || moves[0] != moves[1] {
             return here.total;
         }
         let now = Balance::new(counters);
@@ -137,7 +137,7 @@ impl TailDrops {
             (here.since, here.before) = (Balance::default(), 0);
             now
         });
-        here.total = here.before.saturating_add(missing.missing(copies));
+        here.total = here.before.saturating_add(missing.missing(replicas));
         here.total
     }
 }
@@ -162,32 +162,34 @@ mod tests {
     #[test]
     fn replicas_that_egress_never_saw_were_dropped() {
         let drops = TailDrops::default();
-        let reckon = |counters, copies| drops.reckon(drops.look(), HERE, &counters, copies);
-        assert_eq!(reckon(counters(5, 5, 15), 4), 10);
+        let drops_at =
+            |counters, replicas| drops.drops_at(drops.begin_read(), HERE, &counters, replicas);
+        assert_eq!(drops_at(counters(5, 5, 15), 4), 10);
         // Replicas that egress had already counted when ingress was read.
-        assert_eq!(reckon(counters(5, 5, 26), 4), 0);
-        assert_eq!(reckon(counters(u64::MAX, 1, 1), u64::MAX), u64::MAX - 1);
-        assert_eq!(reckon(counters(0, 0, u64::MAX), 0), 0);
+        assert_eq!(drops_at(counters(5, 5, 26), 4), 0);
+        assert_eq!(drops_at(counters(u64::MAX, 1, 1), u64::MAX), u64::MAX - 1);
+        assert_eq!(drops_at(counters(0, 0, u64::MAX), 0), 0);
     }
 
     #[test]
     fn drops_are_computed_with_the_group_of_their_time() {
         let drops = Arc::new(TailDrops::default());
-        let reckon = |counters, copies| drops.reckon(drops.look(), HERE, &counters, copies);
-        assert_eq!(reckon(counters(100, 0, 399), 4), 1);
-        let old = drops.look();
+        let drops_at =
+            |counters, replicas| drops.drops_at(drops.begin_read(), HERE, &counters, replicas);
+        assert_eq!(drops_at(counters(100, 0, 399), 4), 1);
+        let old = drops.begin_read();
         let moving = drops.begin_reroute();
         // Replicated by both trees, and then by the new one.
-        assert_eq!(reckon(counters(110, 0, 450), 2), 1);
-        let amid = drops.look();
+        assert_eq!(drops_at(counters(110, 0, 450), 2), 1);
+        let amid = drops.begin_read();
         drop(moving);
-        for look in [old, amid] {
-            assert_eq!(drops.reckon(look, HERE, &counters(120, 0, 470), 2), 1);
+        for start in [old, amid] {
+            assert_eq!(drops.drops_at(start, HERE, &counters(120, 0, 470), 2), 1);
         }
-        assert_eq!(reckon(counters(130, 0, 490), 2), 1);
-        assert_eq!(reckon(counters(140, 0, 507), 2), 4);
+        assert_eq!(drops_at(counters(130, 0, 490), 2), 1);
+        assert_eq!(drops_at(counters(140, 0, 507), 2), 4);
         // A switch that has restarted counts from zero.
-        assert_eq!(reckon(counters(10, 0, 18), 2), 2);
+        assert_eq!(drops_at(counters(10, 0, 18), 2), 2);
     }
 
     #[test]
@@ -195,9 +197,18 @@ mod tests {
         let drops = Arc::new(TailDrops::default());
         let [first, second] = [drops.begin_reroute(), drops.begin_reroute()];
         drop(first);
-        assert_eq!(drops.reckon(drops.look(), HERE, &counters(9, 0, 0), 2), 0);
+        assert_eq!(
+            drops.drops_at(drops.begin_read(), HERE, &counters(9, 0, 0), 2),
+            0
+        );
         drop(second);
-        assert_eq!(drops.reckon(drops.look(), HERE, &counters(9, 0, 0), 2), 0);
-        assert_eq!(drops.reckon(drops.look(), HERE, &counters(10, 0, 0), 2), 2);
+        assert_eq!(
+            drops.drops_at(drops.begin_read(), HERE, &counters(9, 0, 0), 2),
+            0
+        );
+        assert_eq!(
+            drops.drops_at(drops.begin_read(), HERE, &counters(10, 0, 0), 2),
+            2
+        );
     }
 }

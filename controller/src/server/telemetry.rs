@@ -75,7 +75,6 @@ pub async fn counters(
 ///
 /// # Errors
 /// No job has that name.
-/// There is no such job.
 pub async fn telemetry(
     controller: &Controller,
     name: &str,
@@ -127,7 +126,7 @@ async fn telemetry_of(
         .chain(shares().flat_map(|(_, share)| CounterCell::of_share(*share)))
         .chain(sources().flat_map(|(_, source)| CounterCell::of_source(*source)));
     let name = &controller.fabric.switch(id).name;
-    let look = drops.look();
+    let start = drops.begin_read();
     let counted = match read(controller, id, cells).await? {
         Ok(counted) => counted,
         Err(problem) => {
@@ -142,7 +141,7 @@ async fn telemetry_of(
     let counters = counted.of_job(name, job.counter);
     let replicas = plan.map_or(0, |plan| plan.replicas() as u64);
     Ok(api::SwitchTelemetry {
-        tail_dropped: drops.reckon(look, id, &counters, replicas),
+        tail_dropped: drops.drops_at(start, id, &counters, replicas),
         counters: Some(counters),
         ports: shares()
             .map(|(at, share)| api::PortCounters {

@@ -17,7 +17,7 @@ pub enum Change {
     /// Drains an element of the fabric, or ends its drain.
     Drain {
         /// The element's name.
-        part: String,
+        element: String,
         /// True to drain it, false to end the drain.
         drained: bool,
     },

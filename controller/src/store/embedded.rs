@@ -304,11 +304,11 @@ impl Embedded {
                     table.remove(id)?;
                 }
             }
-            Change::Drain { part, drained } => {
+            Change::Drain { element, drained } => {
                 let mut table = changes.open_table(DRAINED)?;
                 match drained {
-                    true => drop(table.insert(part.as_str(), ())?),
-                    false => drop(table.remove(part.as_str())?),
+                    true => drop(table.insert(element.as_str(), ())?),
+                    false => drop(table.remove(element.as_str())?),
                 }
             }
             Change::Events(events) => {

@@ -159,10 +159,12 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         jobs().prop_map(Change::Update),
         prop::collection::btree_set(1u16..6, 0..4)
             .prop_map(|ids| Change::Remove(ids.into_iter().collect())),
-        (prop::sample::select(&["s1", "s1/9-s2/9"]), any::<bool>()).prop_map(|(part, drained)| {
-            let part = part.to_owned();
-            Change::Drain { part, drained }
-        }),
+        (prop::sample::select(&["s1", "s1/9-s2/9"]), any::<bool>()).prop_map(
+            |(element, drained)| {
+                let element = element.to_owned();
+                Change::Drain { element, drained }
+            }
+        ),
         prop::collection::vec(any::<u8>(), 0..4).prop_map(Change::Events),
     ];
     prop::collection::vec(change, 0..16)
@@ -185,10 +187,10 @@ fn expected(changes: &[Change]) -> Stored {
             }
             Change::Remove(ids) => jobs.retain(|id, _| !ids.contains(id)),
             Change::Drain {
-                part,
+                element,
                 drained: true,
-            } => drop(drained.insert(part)),
-            Change::Drain { part, .. } => drop(drained.remove(&part)),
+            } => drop(drained.insert(element)),
+            Change::Drain { element, .. } => drop(drained.remove(&element)),
             Change::Events(recent) => events = recent,
         }
     }

@@ -25,9 +25,9 @@ use ultima_grpc::tls::{ClientTls, IdentityFiles, ServerTls};
 use ultima_planner::job::JobSpec;
 
 use crate::chaos::ChaosSwitch;
-use crate::crew;
 use crate::group;
 use crate::target::Target;
+use crate::test_agents;
 
 /// An authority and the files of its certificates.
 struct Authority {
@@ -320,7 +320,7 @@ async fn a_member_cannot_attend_or_leave_as_another() {
             ..seats[1].clone()
         };
         assert!(is_denied(client.leave(stranger.leave("train")).await));
-        let attended = crew::attend(&client, stranger.attendance("train")).await;
+        let attended = test_agents::hold_session(&client, stranger.attendance("train")).await;
         assert!(is_denied(attended), "{token}");
     }
     assert_eq!(client.job("train").await.unwrap(), before);

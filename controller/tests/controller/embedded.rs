@@ -170,8 +170,8 @@ async fn the_controller_is_primary_again_when_another_client_disconnects() {
         tls: None,
         packing: Default::default(),
     };
-    let patience = std::time::Duration::from_secs(5);
-    let other = SwitchClient::connect(device, u128::MAX, patience)
+    let limit = std::time::Duration::from_secs(5);
+    let other = SwitchClient::connect(device, u128::MAX, limit)
         .await
         .unwrap();
     let problem = || handle.controller().switches()[0].problem.clone();
@@ -180,12 +180,12 @@ async fn the_controller_is_primary_again_when_another_client_disconnects() {
     }
     let controller = handle.controller();
     let ids = controller.create_jobs(&[spec()]).await.unwrap();
-    let standing = controller.job("train").unwrap().standing.unwrap();
-    let reason = &standing.conditions[0].reason;
-    assert!(reason.starts_with("not connected: "), "{standing:?}");
+    let status = controller.job("train").unwrap().status.unwrap();
+    let reason = &status.conditions[0].reason;
+    assert!(reason.starts_with("not connected: "), "{status:?}");
     drop(other);
-    let ready = controller.until_ready(&ids, 12 * patience).await.unwrap();
-    assert!(ready[0].standing.as_ref().unwrap().is_ready);
+    let ready = controller.until_ready(&ids, 12 * limit).await.unwrap();
+    assert!(ready[0].status.as_ref().unwrap().is_ready);
     assert_eq!(problem(), None);
     assert_eq!(fabric.hosts().len(), 4);
 }

@@ -27,10 +27,10 @@ use ultima_p4runtime::v1::Entity;
 use ultima_planner::job::JobSpec;
 use ultima_planner::membership::Eviction;
 
-use crate::bed::{until, until_event};
 use crate::chaos::{ChaosSwitch, Fault};
-use crate::crew::{self, Crew};
 use crate::target::Target;
+use crate::test_agents::{self, TestAgents};
+use crate::testbed::{until, until_event};
 
 const TWO: &str = include_str!("../../../topologies/two-switches.yaml");
 const WAIT: Duration = Duration::from_secs(60);
@@ -53,7 +53,7 @@ type Held = [BTreeMap<Vec<u8>, Entity>; 2];
 async fn serve(text: &str, state: &Path, socket: &Path) -> (Handle, Client) {
     let config = Config {
         listen: Listen::Unix(socket.to_owned()),
-        patience: Duration::from_millis(500),
+        startup_timeout: Duration::from_millis(500),
         state: Some(state.to_owned()),
         ..Target::of_run().config_for(text, "two.yaml")
     };
@@ -103,15 +103,15 @@ impl Site {
     }
 
     /// Creates a job on these hosts, with members that run operations.
-    async fn run(&self, hosts: &[&str], eviction: Eviction) -> Crew {
+    async fn run(&self, hosts: &[&str], eviction: Eviction) -> TestAgents {
         let spec = spec(hosts, eviction);
         self.client.create_job(&spec).await.unwrap();
-        let mut crew = Crew::default();
+        let mut agents = TestAgents::default();
         for host in hosts {
-            crew.join(&self.client, host).await;
+            agents.join(&self.client, host).await;
         }
-        crew.run_in(1, hosts).await;
-        crew
+        agents.run_in(1, hosts).await;
+        agents
     }
 
     async fn resize(&self, hosts: &[&str], join: Duration) -> Result<Job, ClientError> {
@@ -133,8 +133,8 @@ impl Site {
     async fn size_of(hosts: &[&str]) -> usize {
         let site = Site::start().await;
         let before: usize = site.held().iter().map(BTreeMap::len).sum();
-        let crew = site.run(hosts, Eviction::Never).await;
-        drop(crew);
+        let agents = site.run(hosts, Eviction::Never).await;
+        drop(agents);
         site.held().iter().map(BTreeMap::len).sum::<usize>() - before
     }
 }
@@ -166,7 +166,7 @@ fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (Code, String)
 async fn a_job_grows_and_shrinks_while_it_runs() {
     let site = Site::start().await;
     let base = site.held();
-    let mut crew = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
+    let mut agents = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
     let mut watch = site.client.watch_job("train").await.unwrap();
     let first = watch.next().await.unwrap().unwrap();
     assert_eq!(first.event, None);
@@ -183,8 +183,8 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
         refused,
         (Code::FailedPrecondition, "job train is changing to epoch 2; wait for it (`ultima job watch train`), or cancel it (`ultima job resize train --cancel`)".into())
     );
-    crew.join(&site.client, "h4").await;
-    crew.run_in(2, &["h1", "h2", "h3", "h4"]).await;
+    agents.join(&site.client, "h4").await;
+    agents.run_in(2, &["h1", "h2", "h3", "h4"]).await;
     let kinds = until_event(&mut watch, Kind::Fenced).await;
     assert_eq!(
         kinds,
@@ -198,24 +198,24 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
             .iter()
             .all(|member| member.state() == MemberState::Joined)
     );
-    assert_eq!(crew.epochs()[&2], job.first_operation);
+    assert_eq!(agents.epochs()[&2], job.first_operation);
     assert_eq!((job.epoch, job.seed, job.next), (2, 7, None));
 
     let refused = refusal(site.resize(&["h4", "h3", "h2", "h1"], WAIT).await);
     assert_eq!(refused.0, Code::AlreadyExists);
     site.resize(&["h1", "h3"], WAIT).await.unwrap();
-    crew.run_in(3, &["h1", "h3"]).await;
-    crew.ended("h2").await;
-    crew.ended("h4").await;
+    agents.run_in(3, &["h1", "h3"]).await;
+    agents.ended("h2").await;
+    agents.ended("h4").await;
     until_event(&mut watch, Kind::Fenced).await;
     let job = site.job().await;
-    assert_eq!(crew.epochs()[&3], job.first_operation);
+    assert_eq!(agents.epochs()[&3], job.first_operation);
     // Each fetch of a key leaves an event.
     let events = site.client.events("job/train").await.unwrap();
     let fetched = events.iter().filter(|it| it.reason == "KeyFetched");
     assert_eq!(fetched.count(), 3 + 4 + 2, "{events:?}");
     // All members of an epoch have the same key, and each epoch has another one.
-    let keys = crew.keys();
+    let keys = agents.keys();
     let lengths = keys.values().flatten().map(Vec::len);
     assert_eq!(lengths.collect::<Vec<_>>(), [16, 16, 16], "{keys:?}");
     assert_eq!(keys.values().flatten().collect::<BTreeSet<_>>().len(), 3);
@@ -252,7 +252,7 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
 #[tokio::test]
 async fn a_switch_that_rejects_a_change_delays_it() {
     let site = Site::start().await;
-    let crew = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
+    let agents = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
     let mut watch = site.client.watch_job("train").await.unwrap();
     let faults = [
         (0, Fault::Refuse),
@@ -268,17 +268,17 @@ async fn a_switch_that_rejects_a_change_delays_it() {
         }
         site.switches[1].fail_at(nth, fault);
         site.resize(&hosts, WAIT).await.unwrap();
-        crew.run_in(epoch, &hosts).await;
+        agents.run_in(epoch, &hosts).await;
         until_event(&mut watch, Kind::Fenced).await;
         assert_eq!(site.switches[1].forgive(), 0, "{fault:?} at {nth}");
     }
-    crew.epochs();
+    agents.epochs();
 }
 
 #[tokio::test]
 async fn a_missing_or_unwilling_member_cancels_the_change() {
     let site = Site::start().await;
-    let mut crew = site.run(&["h1", "h2"], Eviction::Never).await;
+    let mut agents = site.run(&["h1", "h2"], Eviction::Never).await;
     let mut watch = site.client.watch_job("train").await.unwrap();
     let before = site.held();
     site.resize(&["h1", "h2", "h4"], Duration::from_millis(200))
@@ -295,12 +295,12 @@ async fn a_missing_or_unwilling_member_cancels_the_change() {
         "epoch 2 was cancelled: rank 2 did not join within 0.2 s"
     );
     assert_eq!(site.held(), before);
-    crew.epochs();
+    agents.epochs();
 
     // A member that refuses to change over.
     site.resize(&["h1", "h2", "h3"], WAIT).await.unwrap();
-    crew.join_stubborn(&site.client, "h3").await;
-    crew.run_in(2, &["h1", "h2", "h3"]).await;
+    agents.join_refusing(&site.client, "h3").await;
+    agents.run_in(2, &["h1", "h2", "h3"]).await;
     until_event(&mut watch, Kind::Fenced).await;
     site.resize(&["h3", "h1"], WAIT).await.unwrap();
     until_event(&mut watch, Kind::Cancelled).await;
@@ -322,12 +322,12 @@ async fn a_missing_or_unwilling_member_cancels_the_change() {
     assert_eq!((newcomer.epoch, newcomer.rank), (3, 3));
     let first_try = newcomer.leave("train");
     site.client.leave(first_try.clone()).await.unwrap();
-    crew.join(&site.client, "h4").await;
+    agents.join(&site.client, "h4").await;
     until_event(&mut watch, Kind::Installed).await;
     until_event(&mut watch, Kind::Installed).await;
     // Newcomers join again for the new epoch.
-    crew.kill("h4");
-    crew.join(&site.client, "h4").await;
+    agents.kill("h4");
+    agents.join(&site.client, "h4").await;
     // The leave belongs to the cancelled epoch, not to the one with the same number.
     let first_try = LeaveRequest {
         rank: 2,
@@ -338,15 +338,15 @@ async fn a_missing_or_unwilling_member_cancels_the_change() {
         left.unwrap_err().to_string(),
         "rank 2 of job train has not joined in epoch 3"
     );
-    crew.run_in(3, &["h1", "h2", "h4"]).await;
-    crew.epochs();
+    agents.run_in(3, &["h1", "h2", "h4"]).await;
+    agents.epochs();
     assert_eq!(hosts(&site.job().await), ["h1", "h2", "h4"]);
 }
 
 #[tokio::test]
 async fn a_controller_restart_during_a_change_leaves_one_epoch() {
     let mut site = Site::start().await;
-    let mut crew = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
+    let mut agents = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
     // A restart while the change waits for newcomers: the new controller goes on waiting.
     let mut watch = site.client.watch_job("train").await.unwrap();
     site.resize(&["h1", "h2", "h3", "h4"], WAIT).await.unwrap();
@@ -355,13 +355,13 @@ async fn a_controller_restart_during_a_change_leaves_one_epoch() {
     site.restart().await;
     assert_eq!(site.held(), held);
     assert_eq!(site.job().await.next.unwrap().epoch, 2);
-    crew.join(&site.client, "h4").await;
+    agents.join(&site.client, "h4").await;
     // Restarts at different moments of a change.
     for (epoch, pause) in [(2, 0), (3, 1), (4, 2), (5, 4), (6, 8), (7, 16), (8, 32)] {
         tokio::time::sleep(Duration::from_millis(pause)).await;
         site.restart().await;
-        crew.run_in(epoch, &["h1", "h2", "h3", "h4"]).await;
-        crew.epochs();
+        agents.run_in(epoch, &["h1", "h2", "h3", "h4"]).await;
+        agents.epochs();
         let mut order = ["h1", "h2", "h3", "h4"];
         order.rotate_left(epoch as usize % 4);
         loop {
@@ -372,8 +372,8 @@ async fn a_controller_restart_during_a_change_leaves_one_epoch() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-    crew.run_in(9, &["h1", "h2", "h3", "h4"]).await;
-    let epochs = crew.epochs();
+    agents.run_in(9, &["h1", "h2", "h3", "h4"]).await;
+    let epochs = agents.epochs();
     assert_eq!(
         epochs.keys().copied().collect::<Vec<_>>(),
         (1..=9).collect::<Vec<_>>()
@@ -385,15 +385,15 @@ async fn a_controller_restart_during_a_change_leaves_one_epoch() {
 #[tokio::test]
 async fn a_member_that_missed_an_epochs_end_changes_over_when_it_reconnects() {
     let site = Site::start().await;
-    let crew = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
+    let agents = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
     let mut watch = site.client.watch_job("train").await.unwrap();
     let first = loop {
-        crew.lose("h3");
+        agents.disconnect("h3");
         site.resize(&["h3", "h2", "h1"], WAIT).await.unwrap();
         // Nothing is decided until h3 acknowledges: h2 has time to acknowledge, and loses touch then, too.
         tokio::time::sleep(Duration::from_millis(100)).await;
-        crew.lose("h2");
-        crew.find("h3");
+        agents.disconnect("h2");
+        agents.reconnect("h3");
         let decided = loop {
             let event = watch.next().await.unwrap().and_then(|next| next.event);
             match event.map(|event| (event.kind(), event.first_operation)) {
@@ -406,13 +406,13 @@ async fn a_member_that_missed_an_epochs_end_changes_over_when_it_reconnects() {
         if let Some(first) = decided {
             break first;
         }
-        crew.find("h2");
+        agents.reconnect("h2");
     };
-    crew.run_in(2, &["h1", "h3"]).await;
+    agents.run_in(2, &["h1", "h3"]).await;
     until_event(&mut watch, Kind::Fenced).await;
-    crew.find("h2");
-    crew.run_in(2, &["h2"]).await;
-    assert_eq!(crew.epochs(), [(1, 0), (2, first)].into());
+    agents.reconnect("h2");
+    agents.run_in(2, &["h2"]).await;
+    assert_eq!(agents.epochs(), [(1, 0), (2, first)].into());
     // A removed member is told so, and so is one that never was in that epoch.
     let attendance = |rank, job_id| Attendance {
         job: "train".into(),
@@ -423,7 +423,7 @@ async fn a_member_that_missed_an_epochs_end_changes_over_when_it_reconnects() {
         ..Attendance::default()
     };
     for (rank, job_id) in [(3, 1), (1, 9)] {
-        let attended = crew::attend(&site.client, attendance(rank, job_id)).await;
+        let attended = test_agents::hold_session(&site.client, attendance(rank, job_id)).await;
         assert!(attended.unwrap_err().is_over());
     }
 }
@@ -431,18 +431,18 @@ async fn a_member_that_missed_an_epochs_end_changes_over_when_it_reconnects() {
 #[tokio::test]
 async fn a_lost_member_is_suspected_and_then_evicted() {
     let site = Site::start().await;
-    let mut crew = site
+    let mut agents = site
         .run(&["h1", "h2", "h3", "h4"], Eviction::After(1))
         .await;
     let mut watch = site.client.watch_job("train").await.unwrap();
-    crew.kill("h2");
+    agents.kill("h2");
     assert_eq!(
         until_event(&mut watch, Kind::Suspected).await,
         [Kind::Suspected]
     );
     assert_eq!(site.job().await.members[1].state(), MemberState::Suspected);
-    crew.run_in(2, &["h1", "h3", "h4"]).await;
-    crew.epochs();
+    agents.run_in(2, &["h1", "h3", "h4"]).await;
+    agents.epochs();
     let kinds = until_event(&mut watch, Kind::LeftOut).await;
     assert_eq!(kinds, [Kind::Installed, Kind::Decided, Kind::LeftOut]);
     assert_eq!(hosts(&site.job().await), ["h1", "h3", "h4"]);
@@ -456,7 +456,9 @@ async fn a_lost_member_is_suspected_and_then_evicted() {
         job_id: 1,
         ..Attendance::default()
     };
-    let error = crew::attend(&site.client, attendance).await.unwrap_err();
+    let error = test_agents::hold_session(&site.client, attendance)
+        .await
+        .unwrap_err();
     let first = site.job().await.first_operation;
     assert_eq!(
         error.to_string(),
@@ -466,10 +468,10 @@ async fn a_lost_member_is_suspected_and_then_evicted() {
     );
 
     // Of two members, one alone cannot accuse the other.
-    crew.kill("h4");
-    crew.run_in(3, &["h1", "h3"]).await;
+    agents.kill("h4");
+    agents.run_in(3, &["h1", "h3"]).await;
     until_event(&mut watch, Kind::Fenced).await;
-    crew.kill("h3");
+    agents.kill("h3");
     until_event(&mut watch, Kind::Suspected).await;
     while site.job().await.unchanged.is_empty() {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -530,10 +532,10 @@ async fn a_slow_eviction_does_not_delay_suspicion_in_other_jobs() {
     let [one, two, _three] = join_all(witnesses).await.try_into().ok().unwrap();
 
     let eviction = Eviction::After(1);
-    let mut crew = site.run(&["h1", "h2", "h3", "h4"], eviction).await;
+    let mut agents = site.run(&["h1", "h2", "h3", "h4"], eviction).await;
     let mut evicted = site.client.watch_job("train").await.unwrap();
     site.switches[0].state().stalls_writes = true;
-    crew.kill("h2");
+    agents.kill("h2");
     while site.switches[0].state().stalled_writes == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -558,12 +560,12 @@ async fn a_watch_sends_the_job_only_when_its_epochs_change() {
         .await
         .unwrap();
     let mut watch = site.client.watch_job("train").await.unwrap();
-    let mut crew = Crew::default();
+    let mut agents = TestAgents::default();
     for host in ["h1", "h2"] {
-        crew.join(&site.client, host).await;
+        agents.join(&site.client, host).await;
     }
     site.resize(&["h2", "h1"], WAIT).await.unwrap();
-    crew.run_in(2, &["h1", "h2"]).await;
+    agents.run_in(2, &["h1", "h2"]).await;
     let mut told = BTreeMap::new();
     while !told.contains_key(&(Kind::Fenced as i32)) {
         let next = watch.next().await.unwrap().expect("more happens");
@@ -592,7 +594,7 @@ async fn a_watch_sends_the_job_only_when_its_epochs_change() {
 #[tokio::test]
 async fn invalid_changes_are_rejected_with_one_line() {
     let site = Site::start().await;
-    let crew = site.run(&["h1", "h1", "h2"], Eviction::Never).await;
+    let agents = site.run(&["h1", "h1", "h2"], Eviction::Never).await;
     let unknown = refusal(site.resize(&["h1", "h9"], WAIT).await);
     assert_eq!(unknown.0, Code::NotFound);
     let alone = refusal(site.resize(&["h1"], WAIT).await);
@@ -623,7 +625,7 @@ async fn invalid_changes_are_rejected_with_one_line() {
         evict(Named::Host("h4".into())).await,
         "job train has no member on host h4; its members are on h1, h2"
     );
-    drop(crew);
+    drop(agents);
     for line in ["grid.row0", "grid.column0"] {
         let mut spec = spec(&["h1", "h2"], Eviction::Never);
         line.clone_into(&mut spec.name);
@@ -643,7 +645,7 @@ async fn invalid_changes_are_rejected_with_one_line() {
 #[tokio::test]
 async fn an_operator_can_cancel_a_pending_change() {
     let site = Site::start().await;
-    let crew = site.run(&["h1", "h2"], Eviction::Never).await;
+    let agents = site.run(&["h1", "h2"], Eviction::Never).await;
     let before = site.held();
     let cancel = async |epoch| site.client.cancel_change("train", epoch).await;
     let nothing = refusal(cancel(0).await);
@@ -678,14 +680,14 @@ async fn an_operator_can_cancel_a_pending_change() {
     let kinds = until_event(&mut watch, Kind::Cancelled).await;
     assert_eq!(kinds, [Kind::Installed, Kind::Cancelled]);
     assert_eq!(site.held(), before);
-    crew.run_in(1, &["h1", "h2"]).await;
-    drop(crew);
+    agents.run_in(1, &["h1", "h2"]).await;
+    drop(agents);
 }
 
 #[tokio::test]
 async fn a_cancelled_change_that_waited_for_a_switch_was_never_installed() {
     let site = Site::start().await;
-    let crew = site.run(&["h1", "h2"], Eviction::Never).await;
+    let agents = site.run(&["h1", "h2"], Eviction::Never).await;
     let mut watch = site.client.watch_job("train").await.unwrap();
     let hanging = site.switches.each_ref();
     hanging.iter().for_each(|switch| switch.swallow(true));
@@ -703,7 +705,7 @@ async fn a_cancelled_change_that_waited_for_a_switch_was_never_installed() {
     hanging.iter().for_each(|switch| switch.swallow(false));
     let kinds = until_event(&mut watch, Kind::Cancelled).await;
     assert_eq!(kinds, [Kind::Cancelled]);
-    drop(crew);
+    drop(agents);
 }
 
 /// Ranks move up when a member is removed, so that rank 1 is another member.
@@ -840,7 +842,7 @@ async fn a_resize_to_the_same_members_is_rejected() {
 #[tokio::test]
 async fn a_join_that_waited_in_a_cancelled_epoch_names_the_job_that_goes_on() {
     let site = Site::start().await;
-    let crew = site.run(&["h1", "h2"], Eviction::Never).await;
+    let agents = site.run(&["h1", "h2"], Eviction::Never).await;
     site.resize(&["h1", "h2", "h3", "h4"], WAIT).await.unwrap();
     let waiting = tokio::spawn({
         let client = site.client.clone();
@@ -852,5 +854,5 @@ async fn a_join_that_waited_in_a_cancelled_epoch_names_the_job_that_goes_on() {
     let (code, says) = refusal(waiting.await.unwrap());
     assert_eq!(code, Code::NotFound);
     assert!(says.contains("has no member on host h3"), "{says}");
-    drop(crew);
+    drop(agents);
 }

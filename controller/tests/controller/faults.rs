@@ -8,10 +8,12 @@ use std::time::Duration;
 use ultima_api::client::Client;
 use ultima_api::v1::evict_member_request::Member;
 
-use crate::bed::{Bed, Danger, SPINE1, is_whole_but, names, settle, spec, spec_on, until, whole};
 use crate::chaos::{CALLS, Call, FAULTS, Fault};
-use crate::crew::Crew;
 use crate::several::{named, several};
+use crate::test_agents::TestAgents;
+use crate::testbed::{
+    Danger, SPINE1, Testbed, is_whole_but, names, settle, spec, spec_on, until, whole,
+};
 use ultima_testing::etcd::Etcd;
 
 /// The seeds of each fault in a full run. Odd seeds are storms: several switches fail.
@@ -34,7 +36,7 @@ const KEPT: &str = "kept";
 
 /// Runs `act` with every fault, once for each seed; in a quick run until the fault has happened once. The seed says where a
 /// fault is injected. `act` returns true if the fault happened.
-async fn with_every_fault(dangers: &[Danger], act: impl AsyncFn(Bed, Fault, Danger) -> bool) {
+async fn with_every_fault(dangers: &[Danger], act: impl AsyncFn(Testbed, Fault, Danger) -> bool) {
     let seeds = SEEDS.max(dangers.len());
     let act = &act;
     let cases = FAULTS.into_iter().enumerate().map(|(number, fault)| {
@@ -45,8 +47,8 @@ async fn with_every_fault(dangers: &[Danger], act: impl AsyncFn(Bed, Fault, Dang
                 let seed = (number / 5 + round) % seeds;
                 let danger = dangers[(number + seed) % dangers.len()];
                 let name = format!("{fault:?}, seed {seed}, at {danger:?}");
-                let bed = Bed::new(seed as u64, seed % 2 == 1).await;
-                happened |= named(name, act(bed, fault, danger)).await;
+                let testbed = Testbed::new(seed as u64, seed % 2 == 1).await;
+                happened |= named(name, act(testbed, fault, danger)).await;
                 if happened && !ultima_testing::full() {
                     break;
                 }
@@ -59,28 +61,28 @@ async fn with_every_fault(dangers: &[Danger], act: impl AsyncFn(Bed, Fault, Dang
 }
 
 /// Creates a job that no operation affects.
-async fn keep(bed: &mut Bed, client: &Client) {
-    let before = bed.held();
+async fn keep(testbed: &mut Testbed, client: &Client) {
+    let before = testbed.held();
     let local = spec_on(KEPT, &["h1", "h2"]);
     client.create_job(&local).await.unwrap();
-    bed.leave_alone(&before);
+    testbed.leave_alone(&before);
 }
 
 #[tokio::test]
 async fn a_job_is_created_completely_or_not_at_all() {
-    with_every_fault(&WRITES, async |mut bed, fault, danger| {
-        let handle = bed.serve().await;
-        let (client, base) = (bed.client("a").await, bed.held());
-        keep(&mut bed, &client).await;
-        bed.fail(fault, danger);
+    with_every_fault(&WRITES, async |mut testbed, fault, danger| {
+        let handle = testbed.serve().await;
+        let (client, base) = (testbed.client("a").await, testbed.held());
+        keep(&mut testbed, &client).await;
+        testbed.fail(fault, danger);
         let created = client.create_job(&spec("new")).await;
-        let failed = bed.has_failed();
+        let failed = testbed.has_failed();
         let jobs = match created {
             Ok(_) => vec![KEPT, "new"],
             Err(_) => vec![KEPT],
         };
         assert!(failed || created.is_ok(), "{created:?}");
-        settle(handle.controller(), &client, &jobs, &base, &bed).await;
+        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
@@ -89,24 +91,24 @@ async fn a_job_is_created_completely_or_not_at_all() {
 /// The jobs of a grid are created in this way.
 #[tokio::test]
 async fn jobs_of_one_request_are_created_together_or_not_at_all() {
-    with_every_fault(&WRITES, async |mut bed, fault, danger| {
-        let handle = bed.serve().await;
-        let (client, base) = (bed.client("a").await, bed.held());
-        keep(&mut bed, &client).await;
-        bed.fail(fault, danger);
+    with_every_fault(&WRITES, async |mut testbed, fault, danger| {
+        let handle = testbed.serve().await;
+        let (client, base) = (testbed.client("a").await, testbed.held());
+        keep(&mut testbed, &client).await;
+        testbed.fail(fault, danger);
         let together = [
             spec("row0"),
             spec_on("row1", &["h2", "h7"]),
             spec_on("column0", &["h1", "h2"]),
         ];
         let created = client.create_jobs(&together, None).await;
-        let failed = bed.has_failed();
+        let failed = testbed.has_failed();
         let mut jobs = vec![KEPT];
         if created.is_ok() {
             jobs.extend(together.iter().map(|job| job.name.as_str()));
         }
         assert!(failed || created.is_ok(), "{created:?}");
-        settle(handle.controller(), &client, &jobs, &base, &bed).await;
+        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
@@ -114,16 +116,16 @@ async fn jobs_of_one_request_are_created_together_or_not_at_all() {
 
 #[tokio::test]
 async fn a_deleted_job_leaves_nothing_behind() {
-    with_every_fault(&WRITES, async |mut bed, fault, danger| {
-        let handle = bed.serve().await;
-        let (client, base) = (bed.client("a").await, bed.held());
-        keep(&mut bed, &client).await;
+    with_every_fault(&WRITES, async |mut testbed, fault, danger| {
+        let handle = testbed.serve().await;
+        let (client, base) = (testbed.client("a").await, testbed.held());
+        keep(&mut testbed, &client).await;
         client.create_job(&spec("old")).await.unwrap();
-        bed.fail(fault, danger);
+        testbed.fail(fault, danger);
         // Entries that stay on a switch are removed when it is back.
         client.delete_job("old").await.unwrap();
-        let failed = bed.has_failed();
-        settle(handle.controller(), &client, &[KEPT], &base, &bed).await;
+        let failed = testbed.has_failed();
+        settle(handle.controller(), &client, &[KEPT], &base, &testbed).await;
         failed
     })
     .await;
@@ -142,23 +144,23 @@ async fn spine1_is_left(client: &Client) {
 
 #[tokio::test]
 async fn jobs_leave_a_drained_spine() {
-    with_every_fault(&WRITES, async |mut bed, fault, danger| {
-        let handle = bed.serve().await;
-        let client = bed.client("a").await;
+    with_every_fault(&WRITES, async |mut testbed, fault, danger| {
+        let handle = testbed.serve().await;
+        let client = testbed.client("a").await;
         client.drain("spine1", true).await.unwrap();
-        let base = bed.held();
+        let base = testbed.held();
         client.drain("spine1", false).await.unwrap();
-        keep(&mut bed, &client).await;
+        keep(&mut testbed, &client).await;
         for name in ["one", "two"] {
             client.create_job(&spec(name)).await.unwrap();
         }
-        bed.fail(fault, danger);
+        testbed.fail(fault, danger);
         client.drain("spine1", true).await.unwrap();
-        let failed = bed.has_failed();
+        let failed = testbed.has_failed();
         // Old paths stay while a switch is disconnected.
         spine1_is_left(&client).await;
         let jobs = [KEPT, "one", "two"];
-        settle(handle.controller(), &client, &jobs, &base, &bed).await;
+        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
@@ -166,21 +168,21 @@ async fn jobs_leave_a_drained_spine() {
 
 #[tokio::test]
 async fn jobs_leave_a_failed_spine() {
-    with_every_fault(&WRITES, async |mut bed, fault, danger| {
-        let handle = bed.serve().await;
-        let (client, base) = (bed.client("a").await, bed.held());
-        keep(&mut bed, &client).await;
+    with_every_fault(&WRITES, async |mut testbed, fault, danger| {
+        let handle = testbed.serve().await;
+        let (client, base) = (testbed.client("a").await, testbed.held());
+        keep(&mut testbed, &client).await;
         for name in ["one", "two"] {
             client.create_job(&spec(name)).await.unwrap();
         }
-        bed.fail(fault, danger);
-        bed.switches[SPINE1].refuse(true);
+        testbed.fail(fault, danger);
+        testbed.switches[SPINE1].refuse(true);
         spine1_is_left(&client).await;
         until(async || is_whole_but(handle.controller(), Some(SPINE1)).await).await;
-        let failed = bed.has_failed();
-        bed.switches[SPINE1].refuse(false);
+        let failed = testbed.has_failed();
+        testbed.switches[SPINE1].refuse(false);
         let jobs = [KEPT, "one", "two"];
-        settle(handle.controller(), &client, &jobs, &base, &bed).await;
+        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
@@ -188,40 +190,40 @@ async fn jobs_leave_a_failed_spine() {
 
 #[tokio::test]
 async fn foreign_changes_are_reconciled() {
-    with_every_fault(&LOOKS, async |mut bed, fault, danger| {
-        let handle = bed.serve().await;
-        let (client, base) = (bed.client("a").await, bed.held());
-        keep(&mut bed, &client).await;
+    with_every_fault(&LOOKS, async |mut testbed, fault, danger| {
+        let handle = testbed.serve().await;
+        let (client, base) = (testbed.client("a").await, testbed.held());
+        keep(&mut testbed, &client).await;
         client.create_job(&spec("other")).await.unwrap();
-        bed.damage();
-        bed.fail(fault, danger);
+        testbed.damage();
+        testbed.fail(fault, danger);
         client.sync_fabric().await.unwrap();
-        let failed = bed.has_failed();
+        let failed = testbed.has_failed();
         // Later audits repair what was rejected or lost.
         let jobs = [KEPT, "other"];
-        settle(handle.controller(), &client, &jobs, &base, &bed).await;
+        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
 }
 
 /// Injects a fault into each kind of call that brings up a switch again.
-async fn begins_anew(begin: impl Fn(&Bed, usize)) {
+async fn begins_anew(begin: impl Fn(&Testbed, usize)) {
     let dangers = CALLS.map(|call| (call, if call == Call::Update { 8 } else { 1 }));
-    with_every_fault(&dangers, async |mut bed, fault, danger| {
-        let handle = bed.serve().await;
-        let (client, base) = (bed.client("a").await, bed.held());
-        keep(&mut bed, &client).await;
+    with_every_fault(&dangers, async |mut testbed, fault, danger| {
+        let handle = testbed.serve().await;
+        let (client, base) = (testbed.client("a").await, testbed.held());
+        keep(&mut testbed, &client).await;
         client.create_job(&spec("other")).await.unwrap();
-        let at = bed.any_switch();
-        let emptied = bed.switches[at].state().emptied;
-        bed.fail_on(at, fault, danger);
-        begin(&bed, at);
-        until(async || bed.switches[at].state().emptied > emptied + 1).await;
+        let at = testbed.any_switch();
+        let emptied = testbed.switches[at].state().emptied;
+        testbed.fail_on(at, fault, danger);
+        begin(&testbed, at);
+        until(async || testbed.switches[at].state().emptied > emptied + 1).await;
         whole(handle.controller()).await;
-        let failed = bed.has_failed();
+        let failed = testbed.has_failed();
         let jobs = [KEPT, "other"];
-        settle(handle.controller(), &client, &jobs, &base, &bed).await;
+        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
@@ -229,31 +231,31 @@ async fn begins_anew(begin: impl Fn(&Bed, usize)) {
 
 #[tokio::test]
 async fn a_restarted_switch_is_reconciled() {
-    begins_anew(|bed, at| bed.switches[at].reboot()).await;
+    begins_anew(|testbed, at| testbed.switches[at].reboot()).await;
 }
 
 #[tokio::test]
 async fn a_switch_with_a_replaced_program_is_reconciled() {
-    begins_anew(|bed, at| bed.switches[at].replace_program()).await;
+    begins_anew(|testbed, at| testbed.switches[at].replace_program()).await;
 }
 
 #[tokio::test]
 async fn a_first_start_survives_faults() {
     let dangers = CALLS.map(|call| (call, 1));
-    with_every_fault(&dangers, async |mut bed, fault, danger| {
-        let handle = bed.serve().await;
-        let base = bed.held();
+    with_every_fault(&dangers, async |mut testbed, fault, danger| {
+        let handle = testbed.serve().await;
+        let base = testbed.held();
         handle.stop().await;
         // The switches run another program.
-        for switch in &bed.switches {
+        for switch in &testbed.switches {
             switch.replace_program();
         }
-        bed.fail(fault, danger);
+        testbed.fail(fault, danger);
         // The controller retries transient faults.
-        let handle = bed.serve().await;
-        let failed = bed.has_failed();
-        let client = bed.client("a").await;
-        settle(handle.controller(), &client, &[], &base, &bed).await;
+        let handle = testbed.serve().await;
+        let failed = testbed.has_failed();
+        let client = testbed.client("a").await;
+        settle(handle.controller(), &client, &[], &base, &testbed).await;
         failed
     })
     .await;
@@ -263,19 +265,19 @@ async fn a_first_start_survives_faults() {
 #[tokio::test]
 async fn a_controller_removes_groups_of_another_program() {
     let dangers = [(Call::Read, 1), (Call::Update, 1)];
-    with_every_fault(&dangers, async |mut bed, fault, danger| {
-        let handle = bed.serve().await;
-        let (client, base) = (bed.client("a").await, bed.held());
+    with_every_fault(&dangers, async |mut testbed, fault, danger| {
+        let handle = testbed.serve().await;
+        let (client, base) = (testbed.client("a").await, testbed.held());
         client.create_job(&spec("other")).await.unwrap();
         handle.stop().await;
-        for switch in &bed.switches {
+        for switch in &testbed.switches {
             switch.replace_program_alone();
         }
-        bed.fail(fault, danger);
-        let handle = bed.serve().await;
-        let failed = bed.has_failed();
-        let client = bed.client("a").await;
-        settle(handle.controller(), &client, &["other"], &base, &bed).await;
+        testbed.fail(fault, danger);
+        let handle = testbed.serve().await;
+        let failed = testbed.has_failed();
+        let client = testbed.client("a").await;
+        settle(handle.controller(), &client, &["other"], &base, &testbed).await;
         failed
     })
     .await;
@@ -283,20 +285,20 @@ async fn a_controller_removes_groups_of_another_program() {
 
 #[tokio::test]
 async fn a_restarted_controller_reconciles_switches() {
-    with_every_fault(&CONNECTS, async |mut bed, fault, danger| {
-        let handle = bed.serve().await;
-        let base = bed.held();
-        let client = bed.client("a").await;
-        keep(&mut bed, &client).await;
+    with_every_fault(&CONNECTS, async |mut testbed, fault, danger| {
+        let handle = testbed.serve().await;
+        let base = testbed.held();
+        let client = testbed.client("a").await;
+        keep(&mut testbed, &client).await;
         client.create_job(&spec("other")).await.unwrap();
         handle.stop().await;
-        bed.damage();
-        bed.fail(fault, danger);
-        let handle = bed.serve().await;
-        let failed = bed.has_failed();
-        let client = bed.client("a").await;
+        testbed.damage();
+        testbed.fail(fault, danger);
+        let handle = testbed.serve().await;
+        let failed = testbed.has_failed();
+        let client = testbed.client("a").await;
         let jobs = [KEPT, "other"];
-        settle(handle.controller(), &client, &jobs, &base, &bed).await;
+        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
@@ -305,24 +307,24 @@ async fn a_restarted_controller_reconciles_switches() {
 #[tokio::test]
 async fn a_standby_takes_over_and_reconciles_switches() {
     let Some(etcd) = Etcd::start(1) else { return };
-    with_every_fault(&CONNECTS, async |mut bed, fault, danger| {
-        let first = bed.serve_with(&etcd, "a").await;
-        let client = bed.client("a").await;
+    with_every_fault(&CONNECTS, async |mut testbed, fault, danger| {
+        let first = testbed.serve_with(&etcd, "a").await;
+        let client = testbed.client("a").await;
         // A controller leads without the switches that do not answer.
         until(async || match first.leader() {
             Some(controller) => is_whole_but(&controller, None).await,
             None => false,
         })
         .await;
-        let base = bed.held();
-        let second = bed.serve_with(&etcd, "b").await;
-        keep(&mut bed, &client).await;
+        let base = testbed.held();
+        let second = testbed.serve_with(&etcd, "b").await;
+        keep(&mut testbed, &client).await;
         client.create_job(&spec("other")).await.unwrap();
-        bed.damage();
-        bed.fail(fault, danger);
+        testbed.damage();
+        testbed.fail(fault, danger);
         drop(first);
-        let client = bed.client("b").await;
-        let failed = bed.has_failed();
+        let client = testbed.client("b").await;
+        let failed = testbed.has_failed();
         let mut leading = None;
         until(async || {
             leading = second.leader();
@@ -335,7 +337,7 @@ async fn a_standby_takes_over_and_reconciles_switches() {
         let controller = leading.unwrap();
         assert_eq!(names(&client).await, [KEPT, "other"]);
         let jobs = [KEPT, "other"];
-        settle(&controller, &client, &jobs, &base, &bed).await;
+        settle(&controller, &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
@@ -359,49 +361,49 @@ async fn is_in(client: &Client, epoch: u32, hosts: &[&str]) {
 
 #[tokio::test]
 async fn resizes_and_evictions_complete_or_change_nothing() {
-    with_every_fault(&WRITES, async |mut bed, fault, danger| {
-        let handle = bed.serve().await;
-        let (client, base) = (bed.client("a").await, bed.held());
-        keep(&mut bed, &client).await;
+    with_every_fault(&WRITES, async |mut testbed, fault, danger| {
+        let handle = testbed.serve().await;
+        let (client, base) = (testbed.client("a").await, testbed.held());
+        keep(&mut testbed, &client).await;
         let (old, new) = (["h1", "h4", "h5"], ["h1", "h4", "h8"]);
         client.create_job(&spec_on("train", &old)).await.unwrap();
-        let mut crew = Crew::default();
+        let mut agents = TestAgents::default();
         for host in old {
-            crew.join(&client, host).await;
+            agents.join(&client, host).await;
         }
-        crew.run_in(1, &old).await;
+        agents.run_in(1, &old).await;
 
-        bed.fail(fault, danger);
+        testbed.fail(fault, danger);
         let members = new.map(String::from);
         let wait = (Duration::from_secs(60), false);
         let resized = client.resize_job(("train", None), &members, wait).await;
         let (mut epoch, mut now) = (1, old.to_vec());
         if resized.is_ok() {
-            crew.join(&client, "h8").await;
-            crew.run_in(2, &new).await;
+            agents.join(&client, "h8").await;
+            agents.run_in(2, &new).await;
             is_in(&client, 2, &new).await;
             (epoch, now) = (2, new.to_vec());
         }
-        let mut failed = bed.has_failed();
+        let mut failed = testbed.has_failed();
         assert!(failed || resized.is_ok(), "{resized:?}");
         whole(handle.controller()).await;
         is_in(&client, epoch, &now).await;
 
-        bed.fail(fault, danger);
+        testbed.fail(fault, danger);
         let evicted = client.evict("train", Member::Host("h4".into()), "").await;
         if evicted.is_ok() {
             (epoch, now) = (epoch + 1, [now[0], now[2]].to_vec());
-            crew.run_in(epoch, &now).await;
+            agents.run_in(epoch, &now).await;
             is_in(&client, epoch, &now).await;
         }
-        let failed_again = bed.has_failed();
+        let failed_again = testbed.has_failed();
         assert!(failed_again || evicted.is_ok(), "{evicted:?}");
         failed |= failed_again;
         is_in(&client, epoch, &now).await;
-        crew.epochs();
-        drop(crew);
+        agents.epochs();
+        drop(agents);
         let jobs = [KEPT, "train"];
-        settle(handle.controller(), &client, &jobs, &base, &bed).await;
+        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;

@@ -12,10 +12,10 @@ use ultima_controller::store::etcd;
 use ultima_planner::job::JobSpec;
 use ultima_testing::etcd::Etcd;
 
-use crate::bed::until;
 use crate::chaos::wire::Wire;
 use crate::chaos::{ChaosSwitch, Held};
 use crate::target::Target;
+use crate::testbed::until;
 
 /// A leader's lease: short, with room for a busy machine.
 pub const LEASE: Duration = Duration::from_secs(2);
@@ -76,7 +76,7 @@ pub fn cluster(endpoints: Vec<String>, prefix: &str) -> etcd::Config {
 }
 
 /// Switches, etcd, and wires for a number of controllers.
-pub struct Bed {
+pub struct Testbed {
     pub etcd: Etcd,
     pub switches: Vec<ChaosSwitch>,
     /// Indexed by controller and switch.
@@ -92,10 +92,10 @@ pub struct Node {
     handle: Option<CandidateHandle>,
 }
 
-impl Bed {
+impl Testbed {
     /// None without etcd.
     pub async fn new(controllers: usize) -> Option<Self> {
-        Bed::with(controllers, Etcd::start(1)?).await
+        Testbed::with(controllers, Etcd::start(1)?).await
     }
 
     /// The same, with this etcd.
@@ -117,7 +117,7 @@ impl Bed {
             }
             to_etcd.push(to_members);
         }
-        Some(Bed {
+        Some(Testbed {
             etcd,
             switches,
             wires,
@@ -136,7 +136,7 @@ impl Bed {
         let text = text(&wires.collect::<Vec<_>>()) + self.links;
         Config {
             listen: "127.0.0.1:0".parse().unwrap(),
-            patience: Duration::from_millis(500),
+            startup_timeout: Duration::from_millis(500),
             ..Target::of_run().config_for(&text, "three.yaml")
         }
     }
@@ -175,7 +175,7 @@ impl Bed {
     }
 
     /// Cuts a controller off from etcd: bytes are held back, or connections break.
-    pub fn part_from_etcd(&self, at: usize, swallow: bool) {
+    pub fn partition_from_etcd(&self, at: usize, swallow: bool) {
         self.to_etcd[at].iter().for_each(|wire| match swallow {
             true => wire.swallow(true),
             false => wire.refuse(true),
@@ -183,8 +183,8 @@ impl Bed {
     }
 
     /// Cuts a controller off from etcd and the switches.
-    pub fn part(&self, at: usize, swallow: bool) {
-        self.part_from_etcd(at, swallow);
+    pub fn partition(&self, at: usize, swallow: bool) {
+        self.partition_from_etcd(at, swallow);
         self.wires[at].iter().for_each(|wire| match swallow {
             true => wire.swallow(true),
             false => wire.refuse(true),

@@ -157,7 +157,7 @@ async fn a_failed_write_leaves_right_rates() {
             for nth in some_of(part) {
                 switches[1].fail_at(nth, fault);
                 let created = controller.create_job(three).await.unwrap();
-                assert!(created.standing.unwrap().is_ready);
+                assert!(created.status.unwrap().is_ready);
                 assert_eq!(switches[1].armed(), 0, "{fault:?} at update {nth}");
                 let now = switches.each_ref().map(rates);
                 assert_eq!(now, *with_three, "after {fault:?} at update {nth}");
@@ -268,8 +268,8 @@ async fn a_rejected_update_is_repeated(target: Target) {
     for nth in some_of(0..updates) {
         switches[1].fail_at(nth, Fault::Refuse);
         let created = controller.create_job(&spec("train")).await.unwrap();
-        let standing = created.standing.unwrap();
-        assert_eq!((standing.is_ready, standing.conditions), (true, Vec::new()));
+        let status = created.status.unwrap();
+        assert_eq!((status.is_ready, status.conditions), (true, Vec::new()));
         assert_eq!(switches[1].armed(), 0);
         assert_eq!(
             switches.each_ref().map(|switch| switch.held().len()),
@@ -296,10 +296,10 @@ async fn a_switch_that_refuses_delays_only_its_jobs() {
     let [state] = &states.unwrap()[..] else {
         panic!("one job")
     };
-    let standing = state.standing.as_ref().unwrap();
-    assert!(!standing.is_ready);
-    let [condition] = &standing.conditions[..] else {
-        panic!("only s2: {standing:?}")
+    let status = state.status.as_ref().unwrap();
+    assert!(!status.is_ready);
+    let [condition] = &status.conditions[..] else {
+        panic!("only s2: {status:?}")
     };
     assert_eq!((condition.switch.0, condition.is_degraded), (1, true));
     let reason = &condition.reason;
@@ -308,7 +308,7 @@ async fn a_switch_that_refuses_delays_only_its_jobs() {
         reason.ends_with(": RESOURCE_EXHAUSTED: on purpose"),
         "{reason}"
     );
-    let refused = controller.join("train", ("h1", 1), None).await.unwrap_err();
+    let refused = controller.join("train", "h1", 1, None).await.unwrap_err();
     let refused = refused.to_string();
     assert!(
         refused.starts_with("job train is not ready: switch s2: "),
@@ -320,12 +320,12 @@ async fn a_switch_that_refuses_delays_only_its_jobs() {
         ..spec("near")
     };
     let created = controller.create_job(&near).await.unwrap();
-    assert!(created.standing.unwrap().is_ready);
+    assert!(created.status.unwrap().is_ready);
     assert_eq!(controller.delete_job("near").await.unwrap(), []);
 
     assert!(switches[1].forgive() > 0);
     let states = controller.until_ready(&ids, Duration::from_secs(60)).await;
-    assert!(states.unwrap()[0].standing.as_ref().unwrap().is_ready);
+    assert!(states.unwrap()[0].status.as_ref().unwrap().is_ready);
     assert_eq!(controller.delete_job("train").await.unwrap(), []);
     assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
 }
@@ -381,7 +381,7 @@ async fn a_write_is_repeated_after_a_broken_connection() {
             for nth in some_of(part) {
                 switches[0].fail_at(nth, fault);
                 let created = controller.create_job(&spec("train")).await.unwrap();
-                assert!(created.standing.unwrap().is_ready);
+                assert!(created.status.unwrap().is_ready);
                 let held = switches.each_ref().map(|switch| switch.held().len());
                 assert_eq!(held, sizes, "{fault:?} at update {nth}");
                 assert_eq!(controller.delete_job("train").await.unwrap(), []);
@@ -437,7 +437,7 @@ async fn foreign_entries_in_a_jobs_place_are_replaced() {
             .unwrap();
         switches[1].state().held.insert(theirs.0.clone(), theirs.1);
         let created = controller.create_job(&spec("train")).await.unwrap();
-        assert!(created.standing.unwrap().is_ready);
+        assert!(created.status.unwrap().is_ready);
         controller.delete_job("train").await.unwrap();
         assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
     }
@@ -683,7 +683,7 @@ async fn a_second_controller_is_rejected() {
     let (switches, handle) = start(Target::of_run()).await;
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        patience: Duration::from_millis(300),
+        startup_timeout: Duration::from_millis(300),
         ..Target::of_run().config(fabric_on(Target::of_run(), &switches))
     };
     let error = server::serve(config)
@@ -800,8 +800,8 @@ async fn a_client_with_a_higher_election_id_is_noticed() {
     let controller = handle.controller();
     let ids = controller.create_jobs(&[spec("train")]).await.unwrap();
     let noticed = || {
-        let standing = controller.job("train").unwrap().standing.unwrap();
-        let reasons = standing.conditions.into_iter().map(|it| it.reason);
+        let status = controller.job("train").unwrap().status.unwrap();
+        let reasons = status.conditions.into_iter().map(|it| it.reason);
         reasons
             .into_iter()
             .any(|reason| reason.contains("another client is"))
@@ -811,7 +811,7 @@ async fn a_client_with_a_higher_election_id_is_noticed() {
     }
     drop(other);
     let ready = controller.until_ready(&ids, Duration::from_secs(60)).await;
-    assert!(ready.unwrap()[0].standing.as_ref().unwrap().is_ready);
+    assert!(ready.unwrap()[0].status.as_ref().unwrap().is_ready);
 }
 
 #[tokio::test]
@@ -824,7 +824,7 @@ async fn each_unusable_switch_is_reported_in_one_line() {
     );
     let config = |fabric| Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        patience: Duration::from_millis(300),
+        startup_timeout: Duration::from_millis(300),
         ..Target::of_run().config(fabric)
     };
     let line = |config| async {

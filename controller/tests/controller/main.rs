@@ -1,11 +1,11 @@
 //! The controller's integration tests, in one binary.
 
-mod bed;
 mod chaos;
-mod crew;
 mod group;
 mod several;
 mod target;
+mod test_agents;
+mod testbed;
 
 mod access;
 mod chassis_push;

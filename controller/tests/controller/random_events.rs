@@ -15,10 +15,10 @@ use ultima_api::v1::{self as api, Job, MemberState};
 use ultima_controller::server::Handle;
 use ultima_planner::membership::Eviction;
 
-use crate::bed::{Bed, NAMES, is_whole_but, names, ports_of, spec_on, trusted, until};
 use crate::chaos::{CALLS, Call, FAULTS, Fault, Held};
-use crate::crew::Crew;
 use crate::target::Target;
+use crate::test_agents::TestAgents;
+use crate::testbed::{NAMES, Testbed, is_whole_but, names, ports_of, spec_on, trusted, until};
 
 const HOSTS: [&str; 8] = ["h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8"];
 /// The job with running members.
@@ -81,7 +81,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Find),
         1 => any::<Index>().prop_map(Event::Suspect),
         1 => Just(Event::Clear),
-        2 => (select(&PARTS[..]), any::<bool>()).prop_map(|(part, is)| Event::Drain(part, is)),
+        2 => (select(&PARTS[..]), any::<bool>()).prop_map(|(element, is)| Event::Drain(element, is)),
         3 => (switch(), any::<Index>(), any::<bool>())
             .prop_map(|(at, nth, is_up)| Event::Port(at, nth, is_up)),
         1 => switch().prop_map(Event::Fail),
@@ -103,7 +103,7 @@ struct Known {
 }
 
 struct World {
-    bed: Bed,
+    testbed: Testbed,
     handle: Option<Handle>,
     client: Client,
     /// The switches' entities before all jobs.
@@ -115,7 +115,7 @@ struct World {
     lives: BTreeMap<&'static str, u64>,
     drained: BTreeSet<&'static str>,
     /// The members of the running job.
-    crew: Crew,
+    agents: TestAgents,
     /// True if a member died, or disconnected for so long that it may have lost its place.
     has_lost: bool,
 }
@@ -132,19 +132,19 @@ fn are_of(hosts: &[String], all: &[String]) -> bool {
 
 impl World {
     async fn new(seed: u64) -> Self {
-        let bed = Bed::new(seed, false).await;
-        bed.tells_of_ports();
-        let handle = bed.serve_in_the_end().await;
+        let testbed = Testbed::new(seed, false).await;
+        testbed.tells_of_ports();
+        let handle = testbed.serve_in_the_end().await;
         World {
-            client: bed.client("a").await,
-            base: bed.held(),
+            client: testbed.client("a").await,
+            base: testbed.held(),
             handle: Some(handle),
-            bed,
+            testbed,
             jobs: BTreeMap::new(),
             numbers: BTreeMap::new(),
             lives: BTreeMap::new(),
             drained: BTreeSet::new(),
-            crew: Crew::default(),
+            agents: TestAgents::default(),
             has_lost: false,
         }
     }
@@ -176,8 +176,8 @@ impl World {
                 let deleted = self.client.delete_job(name).await;
                 assert_eq!(deleted.is_ok(), self.jobs.remove(name).is_some());
                 if *name == RUNS {
-                    self.crew.agree();
-                    (self.crew, self.has_lost) = (Crew::default(), false);
+                    self.agents.agree();
+                    (self.agents, self.has_lost) = (TestAgents::default(), false);
                 }
             }
             Event::Resize(name, hosts) => {
@@ -196,43 +196,46 @@ impl World {
             Event::Join => self.join().await,
             Event::Kill(at) => {
                 if let Some(host) = self.member(at) {
-                    self.crew.kill(&host);
+                    self.agents.kill(&host);
                     self.has_lost = true;
                 }
             }
             Event::Lose(at) => {
                 if let Some(host) = self.member(at) {
-                    self.crew.lose(&host);
+                    self.agents.disconnect(&host);
                     self.has_lost = true;
                 }
             }
             Event::Find => self.find(),
-            Event::Suspect(at) => self.crew.suspect(&[at.index(HOSTS.len()) as u32]),
-            Event::Clear => self.crew.suspect(&[]),
-            Event::Drain(part, drained) => {
+            Event::Suspect(at) => self.agents.suspect(&[at.index(HOSTS.len()) as u32]),
+            Event::Clear => self.agents.suspect(&[]),
+            Event::Drain(element, drained) => {
                 // A drain is rejected if jobs have no room elsewhere.
-                let name = Target::of_run().part(part);
+                let name = Target::of_run().element(element);
                 if self.client.drain(&name, *drained).await.is_ok() {
                     match drained {
-                        true => self.drained.insert(*part),
-                        false => self.drained.remove(*part),
+                        true => self.drained.insert(*element),
+                        false => self.drained.remove(*element),
                     };
                 }
             }
             Event::Port(at, nth, is_up) => {
-                self.bed.port(*at, nth.index(ports_of(*at).len()), *is_up);
+                self.testbed
+                    .port(*at, nth.index(ports_of(*at).len()), *is_up);
             }
-            Event::Fail(at) => self.bed.switches[*at].refuse(true),
+            Event::Fail(at) => self.testbed.switches[*at].refuse(true),
             Event::Mend => self.mend(),
-            Event::Reboot(at) => self.bed.switches[*at].reboot(),
+            Event::Reboot(at) => self.testbed.switches[*at].reboot(),
             Event::Replace(at) => {
-                if self.bed.switches[*at].state().pipeline.is_some() {
-                    self.bed.switches[*at].replace_program();
+                if self.testbed.switches[*at].state().pipeline.is_some() {
+                    self.testbed.switches[*at].replace_program();
                 }
             }
-            Event::Spoil(at) => self.bed.take_one(*at),
+            Event::Spoil(at) => self.testbed.take_one(*at),
             Event::Restart => self.restart().await,
-            Event::Fault(at, call, nth, fault) => self.bed.switches[*at].fail(*call, *nth, *fault),
+            Event::Fault(at, call, nth, fault) => {
+                self.testbed.switches[*at].fail(*call, *nth, *fault)
+            }
         }
         self.look().await;
     }
@@ -247,7 +250,7 @@ impl World {
 
     /// A random running member.
     fn member(&self, at: &Index) -> Option<String> {
-        let hosts = self.crew.hosts();
+        let hosts = self.agents.hosts();
         (!hosts.is_empty()).then(|| hosts[at.index(hosts.len())].clone())
     }
 
@@ -259,16 +262,16 @@ impl World {
         let free = members.iter().filter(|it| it.state() == MemberState::Free);
         for member in free {
             // The change may just have been cancelled.
-            let _ = self.crew.try_join(&self.client, &member.host).await;
+            let _ = self.agents.try_join(&self.client, &member.host).await;
         }
     }
 
     fn find(&self) {
-        HOSTS.iter().for_each(|host| self.crew.find(host));
+        HOSTS.iter().for_each(|host| self.agents.reconnect(host));
     }
 
     fn mend(&self) {
-        for switch in &self.bed.switches {
+        for switch in &self.testbed.switches {
             switch.refuse(false);
         }
     }
@@ -279,8 +282,8 @@ impl World {
         }
         // A controller without jobs waits for all switches.
         self.mend();
-        self.handle = Some(self.bed.serve_in_the_end().await);
-        self.client = self.bed.client("a").await;
+        self.handle = Some(self.testbed.serve_in_the_end().await);
+        self.client = self.testbed.client("a").await;
     }
 
     /// Asserts that exactly the committed jobs exist, epochs only grow, and no job id is used twice.
@@ -313,19 +316,19 @@ impl World {
 
     /// Ends all faults and checks the result.
     async fn settles(mut self) {
-        self.bed.has_failed();
-        self.bed.calms_down().await;
+        self.testbed.has_failed();
+        self.testbed.calms_down().await;
         self.mend();
         self.hears_of_ports().await;
-        self.bed.tells_of_ports();
+        self.testbed.tells_of_ports();
         self.find();
-        self.crew.suspect(&[]);
+        self.agents.suspect(&[]);
         if self.has_lost {
             // A lost member is evicted later, or kept because too few would be left.
             self.happens(&Event::Delete(RUNS)).await;
         }
-        for part in std::mem::take(&mut self.drained) {
-            let name = Target::of_run().part(part);
+        for element in std::mem::take(&mut self.drained) {
+            let name = Target::of_run().element(element);
             self.client.drain(&name, false).await.unwrap();
         }
         self.rests().await;
@@ -333,23 +336,23 @@ impl World {
         self.look().await;
 
         // A restarted controller finds the switches matching its store.
-        let updates = self.bed.updates();
+        let updates = self.testbed.updates();
         self.restart().await;
         self.rests().await;
-        assert_eq!(self.bed.updates(), updates, "something was written");
+        assert_eq!(self.testbed.updates(), updates, "something was written");
         self.look().await;
         self.runs_on().await;
-        self.crew.agree();
+        self.agents.agree();
         for name in names(&self.client).await {
             self.client.delete_job(&name).await.unwrap();
         }
         self.rests().await;
-        assert_eq!(self.bed.held(), self.base, "something is left");
+        assert_eq!(self.testbed.held(), self.base, "something is left");
     }
 
     /// Waits until the controller has heard all that switches have said of their ports: of a last one that is down.
     async fn hears_of_ports(&self) {
-        (0..self.bed.switches.len()).for_each(|at| self.bed.port(at, 0, false));
+        (0..self.testbed.switches.len()).for_each(|at| self.testbed.port(at, 0, false));
         until(async || {
             let switches = self.client.switches().await.unwrap();
             switches.iter().all(|it| !it.health.is_empty())
@@ -383,7 +386,7 @@ impl World {
         {
             let hosts = hosts_of(&job.members);
             let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
-            self.crew.run_in(job.epoch, &hosts).await;
+            self.agents.run_in(job.epoch, &hosts).await;
         }
     }
 

@@ -19,9 +19,9 @@ use ultima_planner::fabric::{Element, Fabric, SwitchPort, TrunkId};
 use ultima_planner::job::{Gather, JobSpec};
 use ultima_planner::target::PortNumber;
 
-use crate::bed::{TERMS, until};
 use crate::chaos::{CALLS, Call, ChaosSwitch, FAULTS, Fault, Held};
 use crate::target::Target;
+use crate::testbed::{TERMS, until};
 
 const JOBS: [&str; 3] = ["one", "two", "three"];
 /// The ports of a switch. Emulated chips have as many connectors.
@@ -127,7 +127,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => (job(), hosts, gather).prop_map(|(job, hosts, gather)| Event::Create(job, hosts, gather)),
         2 => job().prop_map(Event::Delete),
-        2 => (at(), any::<bool>()).prop_map(|(part, is)| Event::Drain(part, is)),
+        2 => (at(), any::<bool>()).prop_map(|(element, is)| Event::Drain(element, is)),
         3 => (at(), any::<bool>()).prop_map(|(link, is)| Event::Link(link, is)),
         1 => at().prop_map(Event::Fail),
         1 => Just(Event::Mend),
@@ -205,8 +205,8 @@ impl World {
                 assert_eq!(deleted.is_ok(), self.jobs.remove(name));
                 self.remember(&before);
             }
-            Event::Drain(part, drained) => {
-                let name = self.part(part);
+            Event::Drain(element, drained) => {
+                let name = self.element(element);
                 // A drain is rejected if jobs have no room elsewhere.
                 if self.client.drain(&name, *drained).await.is_ok() {
                     match drained {
@@ -215,10 +215,10 @@ impl World {
                     };
                 }
             }
-            Event::Link(link, is_there) => {
+            Event::Link(link, is_up) => {
                 let trunks = self.fabric().trunks().len();
                 if trunks > 0 {
-                    self.see(TrunkId(link.index(trunks)), *is_there);
+                    self.see(TrunkId(link.index(trunks)), *is_up);
                 }
             }
             Event::Fail(at) => self.switch(at).refuse(true),
@@ -275,14 +275,14 @@ impl World {
         }
     }
 
-    fn see(&self, trunk: TrunkId, is_there: bool) {
+    fn see(&self, trunk: TrunkId, is_up: bool) {
         self.handle()
             .controller()
-            .see(Element::Trunk(trunk), is_there);
+            .observe(Element::Trunk(trunk), is_up);
     }
 
     /// Draws a switch or a link.
-    fn part(&self, at: &Index) -> String {
+    fn element(&self, at: &Index) -> String {
         let fabric = self.fabric();
         let switches = fabric.switch_ids().map(Element::Transit);
         let trunks = (0..fabric.trunks().len()).map(|at| Element::Trunk(TrunkId(at)));
@@ -413,7 +413,7 @@ async fn serve(text: &str, folder: &TempDir) -> Handle {
         listen: format!("unix:{}/control.sock", folder.path().display())
             .parse()
             .unwrap(),
-        patience: Duration::from_secs(2),
+        startup_timeout: Duration::from_secs(2),
         audit_every: Duration::from_millis(300),
         state: Some(folder.path().join("state")),
         terms: TERMS,

@@ -12,10 +12,10 @@ use ultima_planner::fabric::Element;
 use ultima_planner::fabric::damping::Terms;
 use ultima_planner::job::{Gather, JobSpec};
 
-use crate::bed::{FOREVER, TIMERS, until};
 use crate::chaos::{Call, ChaosSwitch, Fault};
 use crate::several::several;
 use crate::target::{Target, on_each_target};
+use crate::testbed::{FOREVER, TIMERS, until};
 
 /// Two spines and four leaves with two hosts each. The spines come first.
 const TOPOLOGY: &str = include_str!("../../../topologies/leaf-spine.yaml");
@@ -229,19 +229,19 @@ async fn a_hanging_creation_does_not_block_a_reroute() {
     assert_eq!(on_spines(&switches), (1, 0));
     let leaf = &switches[LEAF1];
     // The spine itself still answers.
-    let spine = part(&handle, "spine1");
+    let spine = element(&handle, "spine1");
     leaf.state().stalls_writes = true;
     let creates = client.clone();
     let creating = tokio::spawn(async move { creates.create_job(&spec("two")).await });
     until(async || leaf.state().stalled_writes > 0).await;
-    handle.controller().see(spine, false);
+    handle.controller().observe(spine, false);
     until(async || on_spines(&switches) == (0, 2)).await;
     assert!(leaf.state().stalls_writes);
     assert!(!creating.is_finished());
     assert!(!switches_of(&client, "one").await.contains("spine1"));
 
     leaf.state().stalls_writes = false;
-    handle.controller().see(spine, true);
+    handle.controller().observe(spine, true);
     comes_back(&handle, &client, SPINE1).await;
     creating.await.unwrap().unwrap();
     until(async || client.job("two").await.unwrap().ready).await;
@@ -262,11 +262,11 @@ async fn a_slowly_reconnecting_leaf_yields_to_a_reroute_and_stays_connected() {
     leaf.cut();
     until(async || leaf.state().stalled_writes > 0).await;
     let streams = leaf.streams();
-    let spine = part(&handle, "spine1");
-    handle.controller().see(spine, false);
+    let spine = element(&handle, "spine1");
+    handle.controller().observe(spine, false);
     until(async || on_spines(&switches).1 == 1).await;
     leaf.state().stalls_writes = false;
-    handle.controller().see(spine, true);
+    handle.controller().observe(spine, true);
     until(async || client.switches().await.unwrap()[LEAF1].connected).await;
     assert_eq!(leaf.streams(), streams);
     comes_back(&handle, &client, SPINE1).await;
@@ -309,9 +309,9 @@ async fn a_hanging_creation_yields_to_reroutes_only() {
     until(async || leaf.state().stalled_writes > 0).await;
     blink(&handle).await;
     assert!(!creating.is_finished());
-    handle.controller().see(a_link(&handle), false);
+    handle.controller().observe(a_link(&handle), false);
     // Is answered after the reroute, and changes nothing itself.
-    let link = Target::of_run().part("leaf2/101");
+    let link = Target::of_run().element("leaf2/101");
     client.drain(&link, false).await.unwrap();
     assert!(leaf.state().stalls_writes);
     leaf.state().stalls_writes = false;
@@ -319,21 +319,23 @@ async fn a_hanging_creation_yields_to_reroutes_only() {
     until(async || is_whole_but(&handle, SPINE1).await).await;
 }
 
-fn part(handle: &Handle, name: &str) -> Element {
+fn element(handle: &Handle, name: &str) -> Element {
     let fabric = handle.controller().fabric();
-    fabric.element_named(&Target::of_run().part(name)).unwrap()
+    fabric
+        .element_named(&Target::of_run().element(name))
+        .unwrap()
 }
 
 /// A link between two switches.
 fn a_link(handle: &Handle) -> Element {
-    part(handle, "leaf2/101")
+    element(handle, "leaf2/101")
 }
 
 /// A link flaps, and enough time passes for a change to be given up.
 async fn blink(handle: &Handle) {
     let (controller, link) = (handle.controller(), a_link(handle));
-    for is_there in [false, true] {
-        controller.see(link, is_there);
+    for is_up in [false, true] {
+        controller.observe(link, is_up);
     }
     outlast_a_change().await;
 }
@@ -436,8 +438,8 @@ fn refuse_h2(leaf: &ChaosSwitch, kind: Type) {
 
 /// Why a job is not on all of its switches, by switch.
 fn conditions(handle: &Handle, job: &str) -> Vec<String> {
-    let standing = handle.controller().job(job).unwrap().standing.unwrap();
-    let conditions = standing.conditions.into_iter();
+    let status = handle.controller().job(job).unwrap().status.unwrap();
+    let conditions = status.conditions.into_iter();
     conditions.map(|it| it.reason).collect()
 }
 
@@ -535,7 +537,7 @@ async fn a_drain_without_room_elsewhere_is_rejected_and_the_job_kept() {
     let (switches, config) = fabric_with(Target::of_run(), "limits: { groups: 1 }").await;
     let config = Config {
         state: Some(folder.path().join("state")),
-        patience: Duration::from_millis(500),
+        startup_timeout: Duration::from_millis(500),
         ..config
     };
     let (handle, client) = serve(config.clone()).await;
@@ -656,15 +658,15 @@ async fn a_drained_spine_is_empty_and_gets_jobs_again_when_undrained() {
 async fn links_are_drained_by_either_end_and_cut_off_hosts_named(target: Target) {
     let (_switches, handle, client) = start_on(target, TERMS).await;
     client.create_job(&spec("train")).await.unwrap();
-    let name = target.part("leaf1/101-spine1/1");
-    for part in ["leaf1/101", "spine1/1", "spine1/1-leaf1/101"] {
-        let part = &target.part(part);
-        assert_eq!(client.drain(part, true).await.unwrap().element, name);
+    let name = target.element("leaf1/101-spine1/1");
+    for alias in ["leaf1/101", "spine1/1", "spine1/1-leaf1/101"] {
+        let element = &target.element(alias);
+        assert_eq!(client.drain(element, true).await.unwrap().element, name);
         assert_eq!(health(&client, 2).await, format!("{name} drained"));
-        assert_eq!(client.drain(part, false).await.unwrap().element, name);
+        assert_eq!(client.drain(element, false).await.unwrap().element, name);
     }
     // With both links of leaf1 drained, its member has no other path and keeps this one.
-    let [one, other] = ["leaf1/101", "leaf1/102"].map(|part| target.part(part));
+    let [one, other] = ["leaf1/101", "leaf1/102"].map(|element| target.element(element));
     client.drain(&one, true).await.unwrap();
     let before = switches_of(&client, "train").await;
     client.drain(&other, true).await.unwrap();
@@ -693,7 +695,7 @@ async fn a_job_leaves_a_link_whose_port_is_reported_down(target: Target) {
     leaf.port(to_spine2, true);
     let (handle, client) = serve(config).await;
     client.create_job(&spec("one")).await.unwrap();
-    let link = target.part("leaf1/101-spine1/1");
+    let link = target.element("leaf1/101-spine1/1");
     let ends: Vec<&str> = link.split('-').collect();
     let is_used = async || {
         let job = client.job("one").await.unwrap();
@@ -707,7 +709,7 @@ async fn a_job_leaves_a_link_whose_port_is_reported_down(target: Target) {
     assert!(is_used().await);
 
     leaf.port(to_spine1, false);
-    let down = format!("{} down", target.part("leaf1/101"));
+    let down = format!("{} down", target.element("leaf1/101"));
     until(async || health(&client, LEAF1).await == down).await;
     until(async || !is_used().await).await;
     until(async || is_whole(&handle).await).await;
@@ -726,7 +728,7 @@ async fn a_job_leaves_a_link_whose_port_is_reported_down(target: Target) {
     assert!(health(&client, LEAF1).await.is_empty());
     leaf.port(to_host, true);
     until(async || has_host_down().await.is_empty()).await;
-    let [port, host_port] = ["leaf1/101", "leaf1/1"].map(|part| target.part(part));
+    let [port, host_port] = ["leaf1/101", "leaf1/1"].map(|element| target.element(element));
     for object in [
         format!("link/{link}"),
         format!("port/{port}"),
@@ -757,14 +759,14 @@ async fn drains_survive_a_restart() {
         let client = Client::connect(&handle.address().to_string())
             .await
             .unwrap();
-        let part = Target::of_run().part("s1/2");
-        let is_drained = format!("{part} drained");
+        let element = Target::of_run().element("s1/2");
+        let is_drained = format!("{element} drained");
         let (before, after) = match drained {
             true => ("", is_drained.as_str()),
             false => (is_drained.as_str(), ""),
         };
         assert_eq!(health(&client, 0).await, before);
-        client.drain(&part, drained).await.unwrap();
+        client.drain(&element, drained).await.unwrap();
         assert_eq!(health(&client, 0).await, after);
         handle.stop().await;
     }

@@ -11,9 +11,9 @@ use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::entity;
 use ultima_planner::job::JobSpec;
 
-use crate::bed::until;
 use crate::chaos::{Call, ChaosSwitch, Fault};
 use crate::target::{Target, on_each_target};
+use crate::testbed::until;
 
 const TWO: &str = include_str!("../../../topologies/two-switches.yaml");
 
@@ -34,7 +34,7 @@ async fn serve(fabric: &str, state: &Path) -> Result<Handle, ServeError> {
 fn config(target: Target, fabric: &str, state: &Path) -> Config {
     Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        patience: Duration::from_millis(500),
+        startup_timeout: Duration::from_millis(500),
         state: Some(state.to_owned()),
         ..target.config_for(fabric, "two.yaml")
     }

@@ -19,8 +19,8 @@ use ultima_controller::server::{self, Config};
 use ultima_planner::job::JobSpec;
 
 use crate::chaos::ChaosSwitch;
-use crate::crew::Crew;
 use crate::target::Target;
+use crate::test_agents::TestAgents;
 
 /// A span.
 #[derive(Clone, Debug, Default)]
@@ -153,11 +153,11 @@ async fn each_operation_and_each_write_to_a_switch_has_a_span() {
     assert_eq!(said, (job("1", "1"), on(&[])));
     assert_eq!(spans.written(&mut seen), here);
 
-    let mut crew = Crew::default();
+    let mut agents = TestAgents::default();
     for host in ["h1", "h3", "h5"] {
-        crew.join(&client, host).await;
+        agents.join(&client, host).await;
     }
-    crew.run_in(1, &["h1", "h3", "h5"]).await;
+    agents.run_in(1, &["h1", "h3", "h5"]).await;
     let joined = spans.named("join");
     let said = |(span, _): &(Seen, _)| ["job", "epoch", "rank"].map(|it| span.fields[it].clone());
     let joined: Vec<[String; 3]> = joined.iter().map(said).collect();
@@ -204,7 +204,7 @@ async fn each_operation_and_each_write_to_a_switch_has_a_span() {
     let drains = spans.named("drain");
     let said = |(span, _): &(Seen, _)| ["element", "drained"].map(|it| span.fields[it].clone());
     let drains: Vec<[String; 2]> = drains.iter().map(said).collect();
-    let drained = |part: &str, drained: &str| [part, drained].map(String::from);
+    let drained = |element: &str, drained: &str| [element, drained].map(String::from);
     assert_eq!(
         drains[..2],
         [drained("spine1", "true"), drained("spine1", "false")]

@@ -10,16 +10,18 @@ use ultima_controller::server::JobRequestError;
 use ultima_planner::job::JobSpec;
 use ultima_testing::etcd::Etcd;
 
-use crate::bed::{TIMERS, until};
 use crate::chaos::wire::Wire;
-use crate::crew;
-use crate::group::{self, Bed, LEASE, is_standby, names};
+use crate::group::{self, LEASE, Testbed, is_standby, names};
+use crate::test_agents;
+use crate::testbed::{TIMERS, until};
 
 /// The standby knows everything that was committed, and writes nothing to switches.
 #[tokio::test]
 async fn a_standby_takes_over_and_the_first_controller_stands_by() {
-    let Some(bed) = Bed::new(2).await else { return };
-    let [mut first, second] = bed.pair().await;
+    let Some(testbed) = Testbed::new(2).await else {
+        return;
+    };
+    let [mut first, second] = testbed.pair().await;
     let client = first.client().await;
     for name in ["one", "two", "gone"] {
         client.create_job(&group::spec(name)).await.unwrap();
@@ -28,7 +30,7 @@ async fn a_standby_takes_over_and_the_first_controller_stands_by() {
     client.delete_job("gone").await.unwrap();
     client.drain("s1", true).await.unwrap();
     let jobs = client.jobs().await.unwrap();
-    let (held, updates) = (bed.held(), bed.updates());
+    let (held, updates) = (testbed.held(), testbed.updates());
 
     first.stop();
     let ended = Instant::now();
@@ -39,11 +41,11 @@ async fn a_standby_takes_over_and_the_first_controller_stands_by() {
     assert_eq!(jobs[0].members[1].state(), MemberState::Joined);
     assert_eq!(client.switches().await.unwrap()[0].health, "drained");
     assert_eq!(
-        (bed.held(), bed.updates()),
+        (testbed.held(), testbed.updates()),
         (held, updates),
         "nothing is written"
     );
-    let first = bed.start(0).await;
+    let first = testbed.start(0).await;
     first.knows(&second).await;
     client.create_job(&group::spec("three")).await.unwrap();
     drop(second);
@@ -56,8 +58,10 @@ async fn a_standby_takes_over_and_the_first_controller_stands_by() {
 #[tokio::test]
 async fn standbys_answer_reads() {
     use api::control_client::ControlClient;
-    let Some(bed) = Bed::new(2).await else { return };
-    let [mut first, second] = bed.pair().await;
+    let Some(testbed) = Testbed::new(2).await else {
+        return;
+    };
+    let [mut first, second] = testbed.pair().await;
     let client = first.client().await;
     client.create_job(&group::spec("one")).await.unwrap();
     client.join("one", "h2", Duration::ZERO).await.unwrap();
@@ -97,8 +101,10 @@ async fn standbys_answer_reads() {
 /// The leader stops before its answer arrives; the next leader assigns the same rank.
 #[tokio::test]
 async fn a_rank_whose_answer_was_lost_is_assigned_again() {
-    let Some(bed) = Bed::new(2).await else { return };
-    let [mut first, second] = bed.pair().await;
+    let Some(testbed) = Testbed::new(2).await else {
+        return;
+    };
+    let [mut first, second] = testbed.pair().await;
     let client = first.client().await;
     let sealed = JobSpec {
         sealed: true,
@@ -143,14 +149,16 @@ async fn a_rank_whose_answer_was_lost_is_assigned_again() {
 async fn a_partitioned_leader_commits_nothing() {
     // A partition that breaks connections is noticed at once; one that holds back bytes is not.
     for &swallow in ultima_testing::per_run(&[true][..], &[true, false][..]) {
-        let Some(bed) = Bed::new(2).await else { return };
-        let [old, new] = bed.pair().await;
+        let Some(testbed) = Testbed::new(2).await else {
+            return;
+        };
+        let [old, new] = testbed.pair().await;
         let client = old.client().await;
         client.create_job(&group::spec("before")).await.unwrap();
         let controller = old.handle().leader().unwrap();
 
         // The switches still answer it.
-        bed.part_from_etcd(0, swallow);
+        testbed.partition_from_etcd(0, swallow);
         let parted = Instant::now();
         let asked = tokio::spawn(async move {
             let refused = controller.create_job(&group::spec("late")).await;
@@ -167,12 +175,12 @@ async fn a_partitioned_leader_commits_nothing() {
         let client = new.client().await;
         assert_eq!(names(&client).await, ["before"]);
         client.create_job(&group::spec("after")).await.unwrap();
-        let held = bed.held();
+        let held = testbed.held();
         // A request that still holds the old leader's `Controller` changes nothing.
         for refused in [
             controller.create_job(&group::spec("late")).await.map(drop),
             controller.delete_job("before").await.map(drop),
-            controller.join("before", ("h1", 0), None).await.map(drop),
+            controller.join("before", "h1", 0, None).await.map(drop),
         ] {
             let error = refused.unwrap_err();
             let is_so = matches!(
@@ -183,10 +191,10 @@ async fn a_partitioned_leader_commits_nothing() {
         }
         controller.drain("s1", true).await.unwrap_err();
 
-        bed.heal(0);
+        testbed.heal(0);
         old.knows(&new).await;
         new.is_whole().await;
-        assert_eq!(bed.held(), held);
+        assert_eq!(testbed.held(), held);
         assert_eq!(names(&client).await, ["before", "after"]);
         assert!(is_standby(&old.standing().await));
     }
@@ -195,16 +203,18 @@ async fn a_partitioned_leader_commits_nothing() {
 /// Partitioned from switches and etcd, with a request in progress that etcd may or may not have applied.
 #[tokio::test]
 async fn an_isolated_leader_is_replaced_whole() {
-    let Some(bed) = Bed::new(2).await else { return };
-    let [old, new] = bed.pair().await;
+    let Some(testbed) = Testbed::new(2).await else {
+        return;
+    };
+    let [old, new] = testbed.pair().await;
     let client = old.client().await;
     client.create_job(&group::spec("before")).await.unwrap();
     let controller = old.handle().leader().unwrap();
-    let held = bed.held();
+    let held = testbed.held();
     let asked = tokio::spawn(async move { controller.create_job(&group::spec("half")).await });
     // The commit comes next, or is done.
-    until(async || bed.held() != held).await;
-    bed.part(0, true);
+    until(async || testbed.held() != held).await;
+    testbed.partition(0, true);
     new.leads().await;
     let done = asked.await.unwrap().is_ok();
     new.is_whole().await;
@@ -216,8 +226,14 @@ async fn an_isolated_leader_is_replaced_whole() {
 /// One of three leads at a time, and all committed jobs are there.
 #[tokio::test]
 async fn repeated_takeovers_lose_no_job() {
-    let Some(bed) = Bed::new(3).await else { return };
-    let mut nodes = [bed.start(0).await, bed.start(1).await, bed.start(2).await];
+    let Some(testbed) = Testbed::new(3).await else {
+        return;
+    };
+    let mut nodes = [
+        testbed.start(0).await,
+        testbed.start(1).await,
+        testbed.start(2).await,
+    ];
     let mut committed = Vec::new();
     for round in 0..ultima_testing::per_run(3, 8) {
         let leader = group::only_leader(&nodes).await;
@@ -235,7 +251,7 @@ async fn repeated_takeovers_lose_no_job() {
         nodes[leader].stop();
         let next = group::only_leader(&nodes).await;
         assert_ne!(next, leader);
-        nodes[leader] = bed.start(leader).await;
+        nodes[leader] = testbed.start(leader).await;
     }
     let leader = group::only_leader(&nodes).await;
     assert_eq!(names(&nodes[leader].client().await).await, committed);
@@ -246,10 +262,10 @@ async fn repeated_takeovers_lose_no_job() {
 #[tokio::test]
 async fn the_loss_of_etcds_leader_loses_no_job() {
     let Some(etcd) = Etcd::start(3) else { return };
-    let Some(mut bed) = Bed::with(2, etcd).await else {
+    let Some(mut testbed) = Testbed::with(2, etcd).await else {
         return;
     };
-    let nodes = [bed.start(0).await, bed.start(1).await];
+    let nodes = [testbed.start(0).await, testbed.start(1).await];
     let both = nodes
         .each_ref()
         .map(|node| node.handle().address().to_string());
@@ -261,8 +277,8 @@ async fn the_loss_of_etcds_leader_loses_no_job() {
             .await
             .unwrap();
         committed.push(format!("job{round}"));
-        let lost = bed.etcd.leader();
-        bed.etcd.kill(lost);
+        let lost = testbed.etcd.leader();
+        testbed.etcd.kill(lost);
         let begun = Instant::now();
         // A request that comes too early is repeated.
         let name = format!("again{round}");
@@ -278,7 +294,7 @@ async fn the_loss_of_etcds_leader_loses_no_job() {
             begun.elapsed()
         );
         committed.push(name);
-        bed.etcd.restart(lost);
+        testbed.etcd.restart(lost);
     }
     assert_eq!(names(&client).await, committed);
     let leader = group::only_leader(&nodes).await;
@@ -288,13 +304,13 @@ async fn the_loss_of_etcds_leader_loses_no_job() {
 /// A takeover rewrites the switches for its own fabric, so all should have the same one.
 #[tokio::test]
 async fn a_standby_with_another_fabric_says_so() {
-    let Some(mut bed) = Bed::new(2).await else {
+    let Some(mut testbed) = Testbed::new(2).await else {
         return;
     };
-    let [mut first, mut second] = bed.pair().await;
+    let [mut first, mut second] = testbed.pair().await;
     second.stop();
-    bed.close_the_ring();
-    let second = bed.start(1).await;
+    testbed.close_the_ring();
+    let second = testbed.start(1).await;
     second
         .says("the fabric differs from that of the leader")
         .await;
@@ -302,7 +318,7 @@ async fn a_standby_with_another_fabric_says_so() {
     // The leader restarts last.
     first.stop();
     second.leads().await;
-    let first = bed.start(0).await;
+    let first = testbed.start(0).await;
     first.knows(&second).await;
     assert_eq!(first.standing().await.problem, "");
 }
@@ -310,44 +326,46 @@ async fn a_standby_with_another_fabric_says_so() {
 /// A controller with a mistyped prefix is elected, and knows none of the jobs on the switches.
 #[tokio::test]
 async fn a_mistyped_prefix_leaves_running_jobs_alone() {
-    let Some(bed) = Bed::new(2).await else { return };
-    let mut first = bed.start(0).await;
+    let Some(testbed) = Testbed::new(2).await else {
+        return;
+    };
+    let mut first = testbed.start(0).await;
     first.leads().await;
-    let base = bed.held();
+    let base = testbed.held();
     let client = first.client().await;
     client.create_job(&group::spec("train")).await.unwrap();
-    let (held, updates) = (bed.held(), bed.updates());
+    let (held, updates) = (testbed.held(), testbed.updates());
     let why = "has jobs of another controller's store (1), and is left alone; \
                start the controller with the --state that has them, or remove them with --take-over";
 
-    let mut other = bed.start_with(1, "mistyped", false).await;
+    let mut other = testbed.start_with(1, "mistyped", false).await;
     other.leads().await;
     other.says(why).await;
     assert_eq!(other.standing().await.switches_led, 0);
-    assert_eq!((bed.held(), bed.updates()), (held, updates));
+    assert_eq!((testbed.held(), testbed.updates()), (held, updates));
     // The first controller is still the primary of all switches.
     client.create_job(&group::spec("more")).await.unwrap();
     first.is_whole().await;
     first.stop();
     other.stop();
 
-    let mut other = bed.start_with(1, "mistyped", true).await;
+    let mut other = testbed.start_with(1, "mistyped", true).await;
     other.leads().await;
     other.is_whole().await;
-    assert_eq!(bed.held(), base);
+    assert_eq!(testbed.held(), base);
     let client = other.client().await;
     client.create_job(&group::spec("train")).await.unwrap();
     other.stop();
 
     // Its jobs have the ids of the first one's.
-    let held = bed.held();
-    let mut first = bed.start(0).await;
+    let held = testbed.held();
+    let mut first = testbed.start(0).await;
     first.leads().await;
     first.says(why).await;
     assert_eq!(first.standing().await.switches_led, 0);
-    assert_eq!(bed.held(), held);
+    assert_eq!(testbed.held(), held);
     first.stop();
-    let first = bed.start_with(0, group::PREFIX, true).await;
+    let first = testbed.start_with(0, group::PREFIX, true).await;
     first.leads().await;
     first.is_whole().await;
     assert_eq!(names(&first.client().await).await, ["train", "more"]);
@@ -356,15 +374,17 @@ async fn a_mistyped_prefix_leaves_running_jobs_alone() {
 /// A controller that cannot read its store says why, and leads once the store is repaired.
 #[tokio::test]
 async fn an_unreadable_record_is_a_problem_until_it_is_repaired() {
-    let Some(bed) = Bed::new(2).await else { return };
+    let Some(testbed) = Testbed::new(2).await else {
+        return;
+    };
     let job = format!("{}/jobs/00001", group::PREFIX);
-    bed.etcd.put(&job, "{");
-    let nodes = [bed.start(0).await, bed.start(1).await];
+    testbed.etcd.put(&job, "{");
+    let nodes = [testbed.start(0).await, testbed.start(1).await];
     for node in &nodes {
         node.says("cannot lead: etcd://").await;
         node.says("job 1 cannot be read").await;
     }
-    bed.etcd.delete(&job);
+    testbed.etcd.delete(&job);
     let leader = group::only_leader(&nodes).await;
     let standby = &nodes[1 - leader];
     standby.knows(&nodes[leader]).await;
@@ -375,12 +395,14 @@ async fn an_unreadable_record_is_a_problem_until_it_is_repaired() {
 /// A switch that answers no reads does not delay the takeover of others.
 #[tokio::test]
 async fn a_stuck_switch_does_not_delay_a_takeover() {
-    let Some(bed) = Bed::new(2).await else { return };
-    let [mut first, second] = bed.pair().await;
+    let Some(testbed) = Testbed::new(2).await else {
+        return;
+    };
+    let [mut first, second] = testbed.pair().await;
     // A new store would be checked before the role is asked for.
     let client = first.client().await;
     client.create_job(&group::spec("train")).await.unwrap();
-    bed.switches[2].state().stalls_reads = true;
+    testbed.switches[2].state().stalls_reads = true;
     first.stop();
     second.leads().await;
     // A controller that had waited for the answer would have disconnected the switch.
@@ -389,15 +411,17 @@ async fn a_stuck_switch_does_not_delay_a_takeover() {
         switches[2].problem.contains("not brought up within"),
         "{switches:?}"
     );
-    bed.switches[2].state().stalls_reads = false;
+    testbed.switches[2].state().stalls_reads = false;
     second.is_whole().await;
 }
 
 /// Members find a new leader at different times.
 #[tokio::test]
 async fn members_that_find_the_new_leader_late_are_not_suspected() {
-    let Some(bed) = Bed::new(2).await else { return };
-    let [mut first, second] = bed.pair().await;
+    let Some(testbed) = Testbed::new(2).await else {
+        return;
+    };
+    let [mut first, second] = testbed.pair().await;
     let client = first.client().await;
     client.create_job(&group::spec("train")).await.unwrap();
     let mut attendances = Vec::new();
@@ -414,7 +438,7 @@ async fn members_that_find_the_new_leader_late_are_not_suspected() {
     attendances.pop();
     for attendance in attendances {
         let client = client.clone();
-        tokio::spawn(async move { crew::attend(&client, attendance).await });
+        tokio::spawn(async move { test_agents::hold_session(&client, attendance).await });
     }
     // A member that had a session is suspected by then. The new leader waits longer for one that had none.
     assert!(TIMERS.takeover / 2 > TIMERS.members.suspicion);
@@ -427,10 +451,12 @@ async fn members_that_find_the_new_leader_late_are_not_suspected() {
 /// A controller with another store would not know the jobs on the switches.
 #[tokio::test]
 async fn a_controller_without_etcd_does_not_take_over() {
-    let Some(bed) = Bed::new(2).await else { return };
-    let mut first = bed.start(0).await;
+    let Some(testbed) = Testbed::new(2).await else {
+        return;
+    };
+    let mut first = testbed.start(0).await;
     first.leads().await;
-    let refused = async || bed.serve_alone(1).await.err().unwrap().to_string();
+    let refused = async || testbed.serve_alone(1).await.err().unwrap().to_string();
     let why = "had a later primary, elected in etcd's revision";
     let error = refused().await;
     assert!(error.contains(why), "{error}");

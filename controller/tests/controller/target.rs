@@ -14,7 +14,7 @@ use ultima_planner::program::Program;
 use ultima_planner::target::ProgramForm;
 use ultima_switch::target as switch;
 
-use crate::bed::TIMERS;
+use crate::testbed::TIMERS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -111,10 +111,10 @@ impl Target {
     }
 
     /// The name of an element of the fabric, such as `s1/9-s2/9`.
-    pub fn part(self, name: &str) -> String {
+    pub fn element(self, name: &str) -> String {
         match self {
             Target::V1model => name.to_owned(),
-            Target::Tofino => part_of_tofinos(name),
+            Target::Tofino => element_of_tofinos(name),
         }
     }
 
@@ -164,7 +164,7 @@ const CONNECTORS: [(u16, u16); 13] = [
     (104, 24),
 ];
 
-fn part_of_tofinos(name: &str) -> String {
+fn element_of_tofinos(name: &str) -> String {
     let end = |end: &str| match end.contains('/') {
         true => format!("{end}/0"),
         false => end.to_owned(),
@@ -191,7 +191,7 @@ fn on_tofino(text: &str, chip: &Chip) -> String {
             ("switches", _) => line.replace("- { name: ", &format!("- {{ {panel}, name: ")),
             ("links", Some((before, ends))) => {
                 let (ends, rest) = ends.split_once(']').unwrap();
-                let ends: Vec<String> = ends.split(", ").map(part_of_tofinos).collect();
+                let ends: Vec<String> = ends.split(", ").map(element_of_tofinos).collect();
                 let rate = match rest.contains("rate:") {
                     true => "",
                     false => ", rate: none",

@@ -14,8 +14,8 @@ use ultima_controller::server::{self, Handle};
 use ultima_controller::store::{Change, Embedded, Store, StoreError, Stored};
 use ultima_planner::job::JobSpec;
 
-use crate::bed::{Bed, names, settle, until, until_event};
-use crate::crew::{self, Crew};
+use crate::test_agents::{self, TestAgents};
+use crate::testbed::{Testbed, names, settle, until, until_event};
 
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -66,10 +66,10 @@ impl Disk {
 }
 
 /// A controller with such a store.
-async fn serve(bed: &Bed) -> (Handle, Client, Arc<Disk>) {
+async fn serve(testbed: &Testbed) -> (Handle, Client, Arc<Disk>) {
     let disk = Disk::new();
-    let handle = bed.serve_on("a", Arc::<Disk>::clone(&disk)).await;
-    let client = bed.client("a").await;
+    let handle = testbed.serve_on("a", Arc::<Disk>::clone(&disk)).await;
+    let client = testbed.client("a").await;
     (handle, client, disk)
 }
 
@@ -108,8 +108,8 @@ async fn hang_in_creation(disk: &Disk, client: &Client, name: &str) -> Creating 
 /// A request that waits for another one ends with its client.
 #[tokio::test]
 async fn a_request_whose_client_goes_while_it_waits_is_cancelled() {
-    let bed = Bed::new(1, false).await;
-    let (_handle, client, disk) = serve(&bed).await;
+    let testbed = Testbed::new(1, false).await;
+    let (_handle, client, disk) = serve(&testbed).await;
     let first = hang_in_creation(&disk, &client, "one").await;
     let second = create(&client, "two");
     // Calls of one connection arrive in their order.
@@ -128,12 +128,12 @@ async fn a_request_whose_client_goes_while_it_waits_is_cancelled() {
 /// The leader stores events a little later, and the next one lists them.
 #[tokio::test]
 async fn events_survive_their_leader() {
-    let bed = Bed::new(1, false).await;
+    let testbed = Testbed::new(1, false).await;
     let disk = Disk::new();
-    let mut config = bed.config("a");
+    let mut config = testbed.config("a");
     config.timers.events = Duration::from_millis(1);
     let handle = server::serve_on(config, Some(Arc::<Disk>::clone(&disk))).await;
-    let client = bed.client("a").await;
+    let client = testbed.client("a").await;
     client.create_job(&spec("train")).await.unwrap();
     let is_stored = async || {
         let events = disk.load().await.unwrap().events;
@@ -141,8 +141,8 @@ async fn events_survive_their_leader() {
     };
     until(is_stored).await;
     handle.unwrap().stop().await;
-    let _handle = bed.serve_on("b", disk).await;
-    let client = bed.client("b").await;
+    let _handle = testbed.serve_on("b", disk).await;
+    let client = testbed.client("b").await;
     let events = client.events("job/train").await.unwrap();
     let reasons = events.iter().map(|it| (&*it.reason, it.count));
     assert_eq!(reasons.collect::<Vec<_>>(), [("Created", 1)]);
@@ -151,9 +151,9 @@ async fn events_survive_their_leader() {
 /// The reroute also plans the job that is being committed.
 #[tokio::test]
 async fn a_reroute_does_not_wait_for_the_store() {
-    let bed = Bed::new(1, false).await;
-    let (handle, client, disk) = serve(&bed).await;
-    let (controller, base) = (handle.controller(), bed.held());
+    let testbed = Testbed::new(1, false).await;
+    let (handle, client, disk) = serve(&testbed).await;
+    let (controller, base) = (handle.controller(), testbed.held());
     client.create_job(&spec("one")).await.unwrap();
     let creating = hang_in_creation(&disk, &client, "two").await;
     let uses_spine1 = async |job: &str| {
@@ -162,22 +162,22 @@ async fn a_reroute_does_not_wait_for_the_store() {
     };
     assert!(uses_spine1("one").await);
     let spine1 = controller.fabric().element_named("spine1").unwrap();
-    controller.see(spine1, false);
+    controller.observe(spine1, false);
     until(async || !uses_spine1("one").await).await;
     assert!(!creating.is_finished());
 
     disk.hangs.send_replace(false);
     assert!(creating.await.unwrap().unwrap().ready);
     assert!(!uses_spine1("two").await);
-    controller.see(spine1, true);
-    settle(controller, &client, &["one", "two"], &base, &bed).await;
+    controller.observe(spine1, true);
+    settle(controller, &client, &["one", "two"], &base, &testbed).await;
 }
 
 /// The new epoch keeps the members that had joined before it was planned. A later one would lose the rank of the old epoch.
 #[tokio::test]
 async fn a_join_during_the_commit_of_an_epoch_gets_a_rank_of_that_epoch() {
-    let bed = Bed::new(1, false).await;
-    let (_handle, client, disk) = serve(&bed).await;
+    let testbed = Testbed::new(1, false).await;
+    let (_handle, client, disk) = serve(&testbed).await;
     let spec = JobSpec {
         sealed: true,
         ..spec("train")
@@ -211,9 +211,9 @@ async fn a_join_during_the_commit_of_an_epoch_gets_a_rank_of_that_epoch() {
 /// The job is deleted in both of its epochs, or in none.
 #[tokio::test]
 async fn a_deletion_that_cannot_be_committed_changes_nothing() {
-    let bed = Bed::new(1, false).await;
-    let (_handle, client, disk) = serve(&bed).await;
-    let base = bed.held();
+    let testbed = Testbed::new(1, false).await;
+    let (_handle, client, disk) = serve(&testbed).await;
+    let base = testbed.held();
     client.create_job(&spec("train")).await.unwrap();
     for host in ["h1", "h3", "h5"] {
         client.join("train", host, Duration::ZERO).await.unwrap();
@@ -223,26 +223,26 @@ async fn a_deletion_that_cannot_be_committed_changes_nothing() {
     let resized = client.resize_job(("train", None), &members, (WAIT, false));
     resized.await.unwrap();
     until_event(&mut watch, Kind::Installed).await;
-    let held = bed.held();
+    let held = testbed.held();
     disk.fill(true);
     let error = client.delete_job("train").await.unwrap_err().to_string();
     assert!(error.contains("check the disk"), "{error}");
     let job = client.job("train").await.unwrap();
     assert_eq!((job.epoch, job.next.map(|next| next.epoch)), (1, Some(2)));
-    assert_eq!(bed.held(), held);
+    assert_eq!(testbed.held(), held);
     disk.fill(false);
     assert_eq!(client.delete_job("train").await.unwrap(), [""; 0]);
-    assert_eq!(bed.held(), base);
+    assert_eq!(testbed.held(), base);
 }
 
 #[tokio::test]
 async fn decisions_that_cannot_be_committed_are_retried() {
-    let bed = Bed::new(1, false).await;
-    let (_handle, client, disk) = serve(&bed).await;
+    let testbed = Testbed::new(1, false).await;
+    let (_handle, client, disk) = serve(&testbed).await;
     client.create_job(&spec("train")).await.unwrap();
-    let mut crew = Crew::default();
+    let mut agents = TestAgents::default();
     for host in ["h1", "h3"] {
-        crew.join(&client, host).await;
+        agents.join(&client, host).await;
     }
     // A member that never changes over.
     let seat = client.join("train", "h5", Duration::ZERO).await.unwrap();
@@ -251,8 +251,8 @@ async fn decisions_that_cannot_be_committed_are_retried() {
         ..seat.attendance("train")
     };
     let attends = client.clone();
-    let third = tokio::spawn(async move { crew::attend(&attends, attendance).await });
-    crew.run_in(1, &["h1", "h3"]).await;
+    let third = tokio::spawn(async move { test_agents::hold_session(&attends, attendance).await });
+    agents.run_in(1, &["h1", "h3"]).await;
     let mut watch = client.watch_job("train").await.unwrap();
     let resize = async |hosts: &[&str], join: Duration| {
         let members: Vec<String> = hosts.iter().map(|host| (*host).into()).collect();
@@ -273,11 +273,11 @@ async fn decisions_that_cannot_be_committed_are_retried() {
     // An epoch ends.
     resize(&["h1", "h3"], WAIT).await;
     until_event(&mut watch, Kind::Decided).await;
-    crew.run_in(2, &["h1", "h3"]).await;
+    agents.run_in(2, &["h1", "h3"]).await;
     disk.fill(true);
     third.abort();
     refused_twice(&client).await;
     disk.fill(false);
     until_event(&mut watch, Kind::Fenced).await;
-    crew.epochs();
+    agents.epochs();
 }

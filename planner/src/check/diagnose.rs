@@ -67,7 +67,7 @@ fn on_the_way(evidence: &Evidence<'_>) -> Option<Diagnosis> {
             Ok(counted) => at_the_entrance(evidence, before, step, counted)
                 .or_else(|| in_ingress(evidence, step, counted))
                 .or_else(|| match evidence.path.by_group {
-                    true => copying(evidence, step, counted, behind.first()),
+                    true => in_replication(evidence, step, counted, behind.first()),
                     false => in_egress(evidence, step, counted),
                 }),
             Err(problem) => (!passed(evidence, behind)).then(|| unreachable(step.switch, problem)),
@@ -235,14 +235,14 @@ fn in_egress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Opt
 }
 
 /// Diagnoses the group's replicas at a switch: for a rank there, or toward the `next` switch.
-fn copying(
+fn in_replication(
     evidence: &Evidence<'_>,
     step: &Step<'_>,
     counted: &Counted,
     next: Option<&Step<'_>>,
 ) -> Option<Diagnosis> {
     let (packets, to) = (evidence.packets, evidence.path.to);
-    let (switch, port, copies) = (step.switch, &step.out_port, step.copies);
+    let (switch, port, replicas) = (step.switch, &step.out_port, step.replicas);
     let lacks = |next: &Step<'_>| (next.counted).is_ok_and(|counted| counted.received < packets);
     if next.is_some_and(|next| !lacks(next)) {
         // The missing replicas are for others, or may be.
@@ -260,12 +260,12 @@ fn copying(
     }
     let made = sum([counted.delivered, counted.own_copy, counted.unknown_rank]);
     // At least one replica per packet is missing.
-    (made.saturating_add(packets) <= copies.saturating_mul(packets)).then(|| {
+    (made.saturating_add(packets) <= replicas.saturating_mul(packets)).then(|| {
         found(
             Hop::Group,
             at(step, port),
             format!(
-                "the group of {switch} makes {} replicas of a packet instead of {copies}, none for rank {to}",
+                "the group of {switch} makes {} replicas of a packet instead of {replicas}, none for rank {to}",
                 made / packets
             ),
             format!(

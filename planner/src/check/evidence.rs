@@ -71,7 +71,7 @@ pub struct Step<'a> {
     /// The egress port.
     pub out_port: Port,
     /// The replicas that its group makes of each packet.
-    pub copies: u64,
+    pub replicas: u64,
     /// The counters of the check, or why they are unknown.
     pub counted: Result<Counted, &'a str>,
 }

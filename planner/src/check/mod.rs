@@ -86,9 +86,9 @@ pub struct PathCount {
     /// Packets sent, of each length.
     pub sent: u32,
     /// Short packets received.
-    pub short_came: u32,
+    pub short_received: u32,
     /// Full-size packets received.
-    pub full_came: u32,
+    pub full_received: u32,
     /// The number of switches on the path, as the switches counted it.
     pub hops: u32,
 }
@@ -98,10 +98,10 @@ pub struct PathCount {
 pub struct Check {
     /// The reasons why packets do not arrive; empty if all do.
     pub findings: Vec<Finding>,
-    /// Every tried path between attending members.
-    pub ways: Vec<PathCount>,
-    /// The attending members.
-    pub attending: Vec<Rank>,
+    /// Every tried path between these members.
+    pub paths: Vec<PathCount>,
+    /// The members with a session with the controller.
+    pub members: Vec<Rank>,
 }
 
 /// The distinct reasons why packets do not arrive.

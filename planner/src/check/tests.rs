@@ -62,7 +62,7 @@ impl Case {
             switch,
             in_port: port(in_port),
             out_port: port(out_port),
-            copies: 3,
+            replicas: 3,
             counted: counted.ok_or("it was stopped"),
         };
         diagnose(&Evidence {

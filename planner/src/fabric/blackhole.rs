@@ -30,7 +30,7 @@ const RETRY_MOST: Duration = Duration::from_secs(600);
 
 /// A port's frame counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Crossed {
+pub struct FrameCounts {
     /// Received frames, including those that the switch dropped later.
     pub received: u64,
     /// Sent frames.
@@ -41,15 +41,15 @@ pub struct Crossed {
 #[derive(Clone, Debug)]
 pub struct Blackholes {
     /// Indexed by [`TrunkId`].
-    spans: Vec<Span>,
+    links: Vec<LinkSettings>,
     ports: BTreeMap<SwitchPort, Counters>,
     /// Directions of links that are or were blackholes, by their first port.
-    seen: BTreeMap<SwitchPort, Seen>,
+    suspicions: BTreeMap<SwitchPort, Suspicion>,
 }
 
 /// A link's settings from the fabric's file.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct LinkSettings {
     /// Time after which a sent frame is in the far end's counters.
     transit: Duration,
     /// Bits per second of the slower direction.
@@ -58,7 +58,7 @@ struct Span {
     mtu: u16,
 }
 
-impl Span {
+impl LinkSettings {
     /// The number of longest frames that the link carries in a time.
     fn carries(&self, time: Duration) -> u64 {
         let Some(rate) = self.rate else {
@@ -81,18 +81,18 @@ struct Counters {
 
 /// The state of a direction that was a blackhole in at least one sample.
 #[derive(Clone, Copy, Debug)]
-enum Seen {
+enum Suspicion {
     /// Suspected after one sample of the far end, which may have been late.
-    Doubted {
+    Suspected {
         by: Instant,
         /// Time until a retry, if the suspicion is confirmed.
         retry: Duration,
     },
-    /// Confirmed; `last` is the last time it was seen losing. It is retried after `retry` without
+    /// The direction counts as down. It was last seen losing at `last`, and is retried after `retry` without
     /// traffic.
-    Gone { last: Instant, retry: Duration },
-    /// Retried since `since`.
-    Tried { since: Instant, retry: Duration },
+    Confirmed { last: Instant, retry: Duration },
+    /// In use again since `since`, to be tested.
+    Retried { since: Instant, retry: Duration },
 }
 
 /// The verdict of both ends' counters on a direction.
@@ -103,43 +103,53 @@ struct Verdict {
     carries: bool,
 }
 
-impl Seen {
-    fn is_gone(self) -> bool {
-        matches!(self, Seen::Gone { .. })
+impl Suspicion {
+    fn is_confirmed(self) -> bool {
+        matches!(self, Suspicion::Confirmed { .. })
     }
 
-    /// Returns the state after a verdict, or without one. None if nothing is left to remember.
+    /// Returns the state after a verdict, or without one. None if the direction is no longer suspected.
     fn next(this: Option<Self>, verdict: Option<Verdict>, now: Instant) -> Option<Self> {
         let passed = |since: Instant| now.saturating_duration_since(since);
         let by = verdict.map_or(now, |verdict| verdict.by);
-        let doubted = |retry| Seen::Doubted { by, retry };
+        let suspected = |retry| Suspicion::Suspected { by, retry };
         match (this, verdict.map(|verdict| verdict.carries)) {
-            (None, Some(false)) => Some(doubted(RETRY_FIRST)),
+            (None, Some(false)) => Some(suspected(RETRY_FIRST)),
             (None, _) => None,
             // The far end must confirm it with a second sample.
-            (Some(Seen::Doubted { by: first, retry }), Some(false)) => match by >= first + SKEW {
-                true => Some(Seen::Gone { last: now, retry }),
-                false => this,
-            },
-            (Some(Seen::Doubted { retry, .. }), _) => match retry > RETRY_FIRST {
-                true => Some(Seen::Tried {
+            (Some(Suspicion::Suspected { by: first, retry }), Some(false)) => {
+                match by >= first + SKEW {
+                    true => Some(Suspicion::Confirmed { last: now, retry }),
+                    false => this,
+                }
+            }
+            (Some(Suspicion::Suspected { retry, .. }), _) => match retry > RETRY_FIRST {
+                true => Some(Suspicion::Retried {
                     since: now,
                     retry: retry / 2,
                 }),
                 false => None,
             },
-            (Some(Seen::Gone { retry, .. }), Some(false)) => Some(Seen::Gone { last: now, retry }),
-            (Some(Seen::Gone { retry, .. }), Some(true)) => Some(Seen::Tried { since: now, retry }),
-            (Some(Seen::Gone { last, retry }), None) => match passed(last) >= retry {
-                true => Some(Seen::Tried { since: now, retry }),
+            (Some(Suspicion::Confirmed { retry, .. }), Some(false)) => {
+                Some(Suspicion::Confirmed { last: now, retry })
+            }
+            (Some(Suspicion::Confirmed { retry, .. }), Some(true)) => {
+                Some(Suspicion::Retried { since: now, retry })
+            }
+            (Some(Suspicion::Confirmed { last, retry }), None) => match passed(last) >= retry {
+                true => Some(Suspicion::Retried { since: now, retry }),
                 false => this,
             },
-            (Some(Seen::Tried { retry, .. }), Some(false)) => {
-                Some(doubted((retry * 2).min(RETRY_MOST)))
+            (Some(Suspicion::Retried { retry, .. }), Some(false)) => {
+                Some(suspected((retry * 2).min(RETRY_MOST)))
             }
             // The link worked for longer than it was avoided.
-            (Some(Seen::Tried { since, retry }), Some(true)) if passed(since) > retry * 2 => None,
-            (Some(Seen::Tried { .. }), _) => this,
+            (Some(Suspicion::Retried { since, retry }), Some(true))
+                if passed(since) > retry * 2 =>
+            {
+                None
+            }
+            (Some(Suspicion::Retried { .. }), _) => this,
         }
     }
 }
@@ -147,12 +157,12 @@ impl Seen {
 impl Blackholes {
     /// Starts without knowledge about the fabric's links.
     pub fn new(fabric: &Fabric) -> Self {
-        let span = |trunk: &Trunk| {
+        let link = |trunk: &Trunk| {
             let end = LinkEnd::Port(trunk.ends[0]);
             let link = fabric.links().iter().find(|link| link.ends.contains(&end));
             let delays = link.map(|link| link.wires.each_ref().map(|wire| wire.delay));
             let delay = delays.into_iter().flatten().max().unwrap_or_default();
-            Span {
+            LinkSettings {
                 // Twice the delay, because it may vary.
                 transit: SKEW + 2 * delay,
                 rate: trunk.rate,
@@ -160,9 +170,9 @@ impl Blackholes {
             }
         };
         Blackholes {
-            spans: fabric.trunks().iter().map(span).collect(),
+            links: fabric.trunks().iter().map(link).collect(),
             ports: BTreeMap::new(),
-            seen: BTreeMap::new(),
+            suspicions: BTreeMap::new(),
         }
     }
 
@@ -172,25 +182,25 @@ impl Blackholes {
         &mut self,
         fabric: &Fabric,
         at: SwitchPort,
-        crossed: Crossed,
+        counts: FrameCounts,
         now: Instant,
     ) -> Option<(TrunkId, bool)> {
         let trunk = fabric.trunk_at(at)?;
         let counters = self.ports.entry(at).or_default();
-        counters.received.add(now, crossed.received);
-        counters.sent.add(now, crossed.sent);
+        counters.received.add(now, counts.received);
+        counters.sent.add(now, counts.sent);
         let [one, other] = fabric.trunk(trunk).ends;
-        let was_gone = self.is_gone([one, other]);
+        let was_confirmed = self.is_confirmed([one, other]);
         for (from, to) in [(one, other), (other, one)] {
-            let verdict = self.verdict(self.spans[trunk.0], from, to);
-            let seen = Seen::next(self.seen.get(&from).copied(), verdict, now);
+            let verdict = self.verdict(self.links[trunk.0], from, to);
+            let seen = Suspicion::next(self.suspicions.get(&from).copied(), verdict, now);
             match seen {
-                Some(seen) => drop(self.seen.insert(from, seen)),
-                None => drop(self.seen.remove(&from)),
+                Some(seen) => drop(self.suspicions.insert(from, seen)),
+                None => drop(self.suspicions.remove(&from)),
             }
         }
-        let is_gone = self.is_gone([one, other]);
-        (is_gone != was_gone).then_some((trunk, !is_gone))
+        let is_confirmed = self.is_confirmed([one, other]);
+        (is_confirmed != was_confirmed).then_some((trunk, !is_confirmed))
     }
 
     /// Drops a switch's samples because its counters restarted.
@@ -200,26 +210,30 @@ impl Blackholes {
 
     /// Drops a switch's samples because it stopped reporting. Returns its links that were down;
     /// they count as up again.
-    pub fn give_up(&mut self, fabric: &Fabric, switch: SwitchId) -> Vec<TrunkId> {
+    pub fn clear(&mut self, fabric: &Fabric, switch: SwitchId) -> Vec<TrunkId> {
         self.forget(switch);
         let trunks = fabric.trunks_of(switch).iter().map(|end| end.trunk);
-        let gone: Vec<TrunkId> = trunks
-            .filter(|trunk| self.is_gone(fabric.trunk(*trunk).ends))
+        let confirmed: Vec<TrunkId> = trunks
+            .filter(|trunk| self.is_confirmed(fabric.trunk(*trunk).ends))
             .collect();
-        for end in gone.iter().flat_map(|trunk| fabric.trunk(*trunk).ends) {
-            self.seen.remove(&end);
+        for end in confirmed.iter().flat_map(|trunk| fabric.trunk(*trunk).ends) {
+            self.suspicions.remove(&end);
         }
-        gone
+        confirmed
     }
 
-    fn is_gone(&self, ends: [SwitchPort; 2]) -> bool {
-        let gone = |from| self.seen.get(&from).is_some_and(|seen| seen.is_gone());
-        ends.into_iter().any(gone)
+    fn is_confirmed(&self, ends: [SwitchPort; 2]) -> bool {
+        let confirmed = |from| {
+            self.suspicions
+                .get(&from)
+                .is_some_and(|seen| seen.is_confirmed())
+        };
+        ends.into_iter().any(confirmed)
     }
 
-    fn verdict(&self, span: Span, from: SwitchPort, to: SwitchPort) -> Option<Verdict> {
+    fn verdict(&self, link: LinkSettings, from: SwitchPort, to: SwitchPort) -> Option<Verdict> {
         let (from, to) = (self.ports.get(&from)?, self.ports.get(&to)?);
-        verdict(span, &from.sent, &to.received)
+        verdict(link, &from.sent, &to.received)
     }
 }
 
@@ -268,9 +282,9 @@ impl Series {
 
 /// Returns whether at least half of the frames of the latest window arrived; none if the samples
 /// are too few or not new.
-fn verdict(span: Span, sent: &Series, received: &Series) -> Option<Verdict> {
+fn verdict(link: LinkSettings, sent: &Series, received: &Series) -> Option<Verdict> {
     let (by, came_by_now) = *received.0.back()?;
-    let end = sent.by(by.checked_sub(span.transit)?)?;
+    let end = sent.by(by.checked_sub(link.transit)?)?;
     // An old window was judged in time.
     sent.before(end, 0, WINDOW)
         .filter(|(_, before)| *before < end.1)?;
@@ -280,7 +294,7 @@ fn verdict(span: Span, sent: &Series, received: &Series) -> Option<Verdict> {
     let (_, came_before) = received.by(start.0.checked_sub(SKEW)?)?;
     let (sent, came) = (end.1 - start.1, came_by_now - came_before);
     // Frames above the link's rate are queued or dropped by congestion, which is not a failure.
-    let most = span.carries(end.0.duration_since(start.0));
+    let most = link.carries(end.0.duration_since(start.0));
     let carries = came >= sent.min(most) / 2;
     Some(Verdict { by, carries })
 }
@@ -290,32 +304,32 @@ mod tests {
     use super::*;
 
     /// A fabric of two switches with one link, and a clock.
-    struct Bed {
+    struct Testbed {
         fabric: Fabric,
         holes: Blackholes,
         now: Instant,
-        crossed: [Crossed; 2],
+        counts: [FrameCounts; 2],
         /// The delay of each end's samples.
         late: [Duration; 2],
     }
 
-    impl Bed {
+    impl Testbed {
         fn new() -> Self {
-            Bed::with("")
+            Testbed::with("")
         }
 
-        /// A bed with these settings of the link.
+        /// A testbed with these settings of the link.
         fn with(settings: &str) -> Self {
             let text = include_str!("../../../topologies/two-switches.yaml");
             let link = "{ ends: [s1/9, s2/9]";
             assert!(text.contains(link));
             let text = text.replace(link, &format!("{link}{settings}"));
             let fabric = crate::fabric::parse(&text, "two.yaml").unwrap();
-            Bed {
+            Testbed {
                 holes: Blackholes::new(&fabric),
                 fabric,
                 now: Instant::now(),
-                crossed: [Crossed {
+                counts: [FrameCounts {
                     received: 0,
                     sent: 0,
                 }; 2],
@@ -330,27 +344,27 @@ mod tests {
         /// For a time, in each tenth of a second the first end sends `sent` frames, of which `came`
         /// arrive, and the other end sends `back`, which all arrive. Returns the state changes.
         fn both(&mut self, lasts: Duration, (sent, came): (u64, u64), back: u64) -> Vec<bool> {
-            let mut news = Vec::new();
+            let mut changes = Vec::new();
             let until = self.now + lasts;
             while self.now < until {
                 self.now += SAMPLED_EVERY;
-                self.crossed[0].sent += sent;
-                self.crossed[1].received += came;
-                self.crossed[1].sent += back;
-                self.crossed[0].received += back;
+                self.counts[0].sent += sent;
+                self.counts[1].received += came;
+                self.counts[1].sent += back;
+                self.counts[0].received += back;
                 let mut order = [0, 1];
                 order.sort_by_key(|end| self.late[*end]);
                 for end in order {
                     let (at, known) = (self.ends()[end], self.now + self.late[end]);
-                    let crossed = self.crossed[end];
-                    let told = self.holes.count(&self.fabric, at, crossed, known);
-                    news.extend(told.map(|(trunk, carries)| {
+                    let counts = self.counts[end];
+                    let changed = self.holes.count(&self.fabric, at, counts, known);
+                    changes.extend(changed.map(|(trunk, carries)| {
                         assert_eq!(trunk, TrunkId(0));
                         carries
                     }));
                 }
             }
-            news
+            changes
         }
 
         fn go(&mut self, lasts: Duration, sent: u64, came: u64) -> Vec<bool> {
@@ -364,140 +378,148 @@ mod tests {
     /// Counters may have any value, up to the largest.
     #[test]
     fn counters_may_have_the_largest_value() {
-        let mut bed = Bed::new();
+        let mut testbed = Testbed::new();
         let second = 10 * 100;
-        bed.crossed[0].sent = u64::MAX - 2 * second;
-        assert_eq!(bed.go(SECOND, 100, 100), NOTHING);
-        assert_eq!(bed.go(SECOND, 100, 0), [false]);
+        testbed.counts[0].sent = u64::MAX - 2 * second;
+        assert_eq!(testbed.go(SECOND, 100, 100), NOTHING);
+        assert_eq!(testbed.go(SECOND, 100, 0), [false]);
     }
 
     #[test]
     fn a_blackhole_is_down_within_half_a_second() {
-        let mut bed = Bed::new();
-        assert_eq!(bed.go(2 * SECOND, 100, 100), NOTHING);
-        assert_eq!(bed.go(SECOND / 2, 100, 0), [false]);
+        let mut testbed = Testbed::new();
+        assert_eq!(testbed.go(2 * SECOND, 100, 100), NOTHING);
+        assert_eq!(testbed.go(SECOND / 2, 100, 0), [false]);
         // The unused link is retried, and works.
-        assert_eq!(bed.go(RETRY_FIRST - SECOND, 0, 0), NOTHING);
-        assert_eq!(bed.go(2 * SECOND, 0, 0), [true]);
-        assert_eq!(bed.go(3 * RETRY_FIRST, 100, 100), NOTHING);
-        assert!(bed.holes.seen.is_empty(), "it has held for long");
+        assert_eq!(testbed.go(RETRY_FIRST - SECOND, 0, 0), NOTHING);
+        assert_eq!(testbed.go(2 * SECOND, 0, 0), [true]);
+        assert_eq!(testbed.go(3 * RETRY_FIRST, 100, 100), NOTHING);
+        assert!(testbed.holes.suspicions.is_empty(), "it has held for long");
     }
 
     #[test]
     fn a_persistent_blackhole_is_retried_less_often() {
-        let mut bed = Bed::new();
+        let mut testbed = Testbed::new();
         let mut retry = RETRY_FIRST;
         for _ in 0..12 {
-            assert_eq!(bed.go(SECOND, 100, 3), [false]);
-            assert_eq!(bed.go(retry - SECOND, 0, 0), NOTHING, "{retry:?}");
-            assert_eq!(bed.go(2 * SECOND, 0, 0), [true], "{retry:?}");
+            assert_eq!(testbed.go(SECOND, 100, 3), [false]);
+            assert_eq!(testbed.go(retry - SECOND, 0, 0), NOTHING, "{retry:?}");
+            assert_eq!(testbed.go(2 * SECOND, 0, 0), [true], "{retry:?}");
             retry = (retry * 2).min(RETRY_MOST);
         }
     }
 
     #[test]
     fn a_used_blackhole_recovers_when_it_carries_again() {
-        let mut bed = Bed::new();
-        assert_eq!(bed.go(60 * SECOND, 100, 20), [false]);
-        assert_eq!(bed.go(SECOND, 100, 100), [true]);
+        let mut testbed = Testbed::new();
+        assert_eq!(testbed.go(60 * SECOND, 100, 20), [false]);
+        assert_eq!(testbed.go(SECOND, 100, 100), [true]);
     }
 
     #[test]
     fn traffic_in_the_other_direction_does_not_restore_a_link() {
-        let mut bed = Bed::new();
-        assert_eq!(bed.both(SECOND, (100, 0), 100), [false]);
-        assert_eq!(bed.both(RETRY_FIRST - SECOND, (0, 0), 100), NOTHING);
-        assert_eq!(bed.both(2 * SECOND, (0, 0), 100), [true]);
-        assert_eq!(bed.both(SECOND, (100, 0), 100), [false]);
-        assert_eq!(bed.both(SECOND, (100, 100), 100), [true]);
+        let mut testbed = Testbed::new();
+        assert_eq!(testbed.both(SECOND, (100, 0), 100), [false]);
+        assert_eq!(testbed.both(RETRY_FIRST - SECOND, (0, 0), 100), NOTHING);
+        assert_eq!(testbed.both(2 * SECOND, (0, 0), 100), [true]);
+        assert_eq!(testbed.both(SECOND, (100, 0), 100), [false]);
+        assert_eq!(testbed.both(SECOND, (100, 100), 100), [true]);
     }
 
     #[test]
     fn a_silent_switch_clears_the_state_of_its_links() {
-        let mut bed = Bed::new();
-        assert_eq!(bed.go(SECOND, 100, 0), [false]);
-        let [one, other] = bed.ends();
-        assert_eq!(bed.holes.give_up(&bed.fabric, one.switch), [TrunkId(0)]);
-        assert_eq!(bed.holes.give_up(&bed.fabric, other.switch), []);
+        let mut testbed = Testbed::new();
+        assert_eq!(testbed.go(SECOND, 100, 0), [false]);
+        let [one, other] = testbed.ends();
+        assert_eq!(
+            testbed.holes.clear(&testbed.fabric, one.switch),
+            [TrunkId(0)]
+        );
+        assert_eq!(testbed.holes.clear(&testbed.fabric, other.switch), []);
         // One end alone is not enough for a verdict.
         for _ in 0..100 {
-            bed.now += SAMPLED_EVERY;
-            bed.crossed[0].sent += 100;
-            let (crossed, now) = (bed.crossed[0], bed.now);
-            assert_eq!(bed.holes.count(&bed.fabric, one, crossed, now), None);
+            testbed.now += SAMPLED_EVERY;
+            testbed.counts[0].sent += 100;
+            let (counts, now) = (testbed.counts[0], testbed.now);
+            assert_eq!(testbed.holes.count(&testbed.fabric, one, counts, now), None);
         }
     }
 
     #[test]
     fn some_loss_or_little_traffic_is_not_a_failure() {
-        let mut bed = Bed::new();
-        assert_eq!(bed.go(5 * SECOND, 100, 60), NOTHING);
+        let mut testbed = Testbed::new();
+        assert_eq!(testbed.go(5 * SECOND, 100, 60), NOTHING);
         // Fewer frames in eight seconds than a verdict needs.
-        let mut bed = Bed::new();
-        assert_eq!(bed.go(3 * SECOND, 5, 5), NOTHING);
-        assert_eq!(bed.go(10 * SECOND, 0, 0), NOTHING);
-        assert_eq!(bed.go(SECOND / 2, 5, 0), NOTHING);
+        let mut testbed = Testbed::new();
+        assert_eq!(testbed.go(3 * SECOND, 5, 5), NOTHING);
+        assert_eq!(testbed.go(10 * SECOND, 0, 0), NOTHING);
+        assert_eq!(testbed.go(SECOND / 2, 5, 0), NOTHING);
         // Little traffic is enough over a longer window.
-        assert_eq!(bed.go(SECOND, 5, 0), [false]);
+        assert_eq!(testbed.go(SECOND, 5, 0), [false]);
     }
 
     #[test]
     fn congestion_and_delay_are_not_failures() {
         // Ten megabits are 83 frames of 1,514 bytes in a tenth of a second, and nearly three times
         // as many in a window.
-        let mut bed = Bed::with(", rate: 10M");
-        assert_eq!(bed.go(5 * SECOND, 1000, 80), NOTHING);
-        assert_eq!(bed.go(SECOND, 1000, 5), [false]);
+        let mut testbed = Testbed::with(", rate: 10M");
+        assert_eq!(testbed.go(5 * SECOND, 1000, 80), NOTHING);
+        assert_eq!(testbed.go(SECOND, 1000, 5), [false]);
         // Frames in flight on a long link are not lost.
-        for (delay, news) in [("", &[false, true][..]), (", delay: 200ms", &[])] {
-            let mut bed = Bed::with(delay);
-            bed.go(SECOND, 100, 100);
-            bed.go(SECOND, 0, 0);
-            let mut seen = bed.go(SECOND / 10, 200, 0);
-            seen.extend(bed.go(SECOND / 5, 0, 0));
-            seen.extend(bed.go(SECOND / 10, 0, 200));
-            seen.extend(bed.go(SECOND, 0, 0));
-            assert_eq!(seen, news, "{delay}");
+        for (delay, changes) in [("", &[false, true][..]), (", delay: 200ms", &[])] {
+            let mut testbed = Testbed::with(delay);
+            testbed.go(SECOND, 100, 100);
+            testbed.go(SECOND, 0, 0);
+            let mut seen = testbed.go(SECOND / 10, 200, 0);
+            seen.extend(testbed.go(SECOND / 5, 0, 0));
+            seen.extend(testbed.go(SECOND / 10, 0, 200));
+            seen.extend(testbed.go(SECOND, 0, 0));
+            assert_eq!(seen, changes, "{delay}");
         }
     }
 
     #[test]
     fn bursts_and_late_samples_are_not_failures() {
         for (one, other) in [(0, 1), (1, 0), (0, 49), (49, 0)] {
-            let mut bed = Bed::new();
-            bed.late = [one, other].map(Duration::from_millis);
+            let mut testbed = Testbed::new();
+            testbed.late = [one, other].map(Duration::from_millis);
             for _ in 0..20 {
-                assert_eq!(bed.go(SECOND / 10, 1000, 1000), NOTHING);
-                assert_eq!(bed.go(SECOND, 0, 0), NOTHING);
+                assert_eq!(testbed.go(SECOND / 10, 1000, 1000), NOTHING);
+                assert_eq!(testbed.go(SECOND, 0, 0), NOTHING);
             }
         }
-        let mut bed = Bed::new();
-        assert_eq!(bed.go(SECOND, 100, 100), NOTHING);
+        let mut testbed = Testbed::new();
+        assert_eq!(testbed.go(SECOND, 100, 100), NOTHING);
         // One late sample of the far end.
-        let [one, other] = bed.ends();
-        bed.now += 3 * SECOND;
-        let old = bed.crossed[1];
-        bed.crossed[0].sent += 3000;
-        bed.crossed[1].received += 3000;
-        for (at, crossed, later) in [(one, bed.crossed[0], 0), (other, old, 60)] {
-            let now = bed.now + Duration::from_millis(later);
-            assert_eq!(bed.holes.count(&bed.fabric, at, crossed, now), None);
+        let [one, other] = testbed.ends();
+        testbed.now += 3 * SECOND;
+        let old = testbed.counts[1];
+        testbed.counts[0].sent += 3000;
+        testbed.counts[1].received += 3000;
+        for (at, counts, later) in [(one, testbed.counts[0], 0), (other, old, 60)] {
+            let now = testbed.now + Duration::from_millis(later);
+            assert_eq!(testbed.holes.count(&testbed.fabric, at, counts, now), None);
         }
-        assert_eq!(bed.go(SECOND, 100, 100), NOTHING);
+        assert_eq!(testbed.go(SECOND, 100, 100), NOTHING);
         // Neither end reports for a while, then both do at once.
-        bed.now += 3 * SECOND;
-        assert_eq!(bed.go(SECOND / 10, 5000, 5000), NOTHING);
+        testbed.now += 3 * SECOND;
+        assert_eq!(testbed.go(SECOND / 10, 5000, 5000), NOTHING);
         // The counters of one end restart.
-        bed.crossed[1].received = 0;
-        assert_eq!(bed.go(SECOND, 100, 100), NOTHING);
-        bed.holes.forget(one.switch);
-        assert_eq!(bed.go(SECOND, 100, 100), NOTHING);
+        testbed.counts[1].received = 0;
+        assert_eq!(testbed.go(SECOND, 100, 100), NOTHING);
+        testbed.holes.forget(one.switch);
+        assert_eq!(testbed.go(SECOND, 100, 100), NOTHING);
         // A host's port has no far end with counters.
-        let host = bed.fabric.hosts()[0].attached;
-        let crossed = Crossed {
+        let host = testbed.fabric.hosts()[0].attached;
+        let counts = FrameCounts {
             received: 9,
             sent: 9,
         };
-        assert_eq!(bed.holes.count(&bed.fabric, host, crossed, bed.now), None);
+        assert_eq!(
+            testbed
+                .holes
+                .count(&testbed.fabric, host, counts, testbed.now),
+            None
+        );
     }
 }

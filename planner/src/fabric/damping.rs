@@ -47,13 +47,13 @@ impl Default for Terms {
 pub struct Damping {
     terms: Terms,
     /// The last observation, and when it began.
-    is_there: bool,
+    is_up: bool,
     since: Instant,
-    /// How long the element was up before it failed.
-    stayed: Duration,
+    /// Time that the element was up before it failed.
+    up_for: Duration,
     /// Total length of absences that were each within the grace period, without a quiet time
     /// between them.
-    gone: Duration,
+    absent: Duration,
     is_down: bool,
     hold: Duration,
     has_failed: bool,
@@ -61,13 +61,13 @@ pub struct Damping {
 
 impl Damping {
     /// The state of an element that just failed.
-    pub fn gone(terms: Terms, now: Instant) -> Self {
+    pub fn failed(terms: Terms, now: Instant) -> Self {
         Damping {
             terms,
-            is_there: false,
+            is_up: false,
             since: now,
-            stayed: Duration::ZERO,
-            gone: Duration::ZERO,
+            up_for: Duration::ZERO,
+            absent: Duration::ZERO,
             is_down: false,
             hold: terms.hold_first.min(terms.hold_most),
             has_failed: false,
@@ -80,25 +80,25 @@ impl Damping {
         Damping {
             is_down: true,
             has_failed: true,
-            ..Damping::gone(terms, now)
+            ..Damping::failed(terms, now)
         }
     }
 
     /// Records an observation. Returns true if it differs from the last one.
-    pub fn see(&mut self, is_there: bool, now: Instant) -> bool {
-        self.pass(now);
-        if is_there == self.is_there {
+    pub fn observe(&mut self, is_up: bool, now: Instant) -> bool {
+        self.advance(now);
+        if is_up == self.is_up {
             return false;
         }
         let lasted = now.saturating_duration_since(self.since);
-        (self.is_there, self.since) = (is_there, now);
-        if is_there {
-            self.gone += lasted;
+        (self.is_up, self.since) = (is_up, now);
+        if is_up {
+            self.absent += lasted;
             return true;
         }
-        self.stayed = lasted;
+        self.up_for = lasted;
         if lasted >= self.terms.hold_first {
-            self.gone = Duration::ZERO;
+            self.absent = Duration::ZERO;
         }
         // A short absence of an element that counts as up is not a failure; an element on hold must
         // not fail again.
@@ -109,20 +109,20 @@ impl Damping {
     }
 
     /// Records a failure that was already observed long enough: the element counts as down at once.
-    pub fn lose(&mut self, now: Instant) {
-        self.see(false, now);
+    pub fn mark_down(&mut self, now: Instant) {
+        self.observe(false, now);
         if !self.is_down {
             self.is_down = true;
-            self.gone = Duration::ZERO;
+            self.absent = Duration::ZERO;
             self.fail();
         }
     }
 
-    /// Advances the time. Returns true if the element counts as down then.
-    pub fn pass(&mut self, now: Instant) -> bool {
+    /// Advances to `now`. Returns true if the element counts as down then.
+    pub fn advance(&mut self, now: Instant) -> bool {
         if self.due().is_some_and(|due| due <= now) {
             self.is_down = !self.is_down;
-            self.gone = Duration::ZERO;
+            self.absent = Duration::ZERO;
             if self.is_down {
                 self.fail();
             }
@@ -132,8 +132,8 @@ impl Damping {
 
     /// When the element's status changes if the observation stays as it is.
     pub fn due(&self) -> Option<Instant> {
-        match (self.is_there, self.is_down) {
-            (false, false) => Some(self.since + self.terms.grace.saturating_sub(self.gone)),
+        match (self.is_up, self.is_down) {
+            (false, false) => Some(self.since + self.terms.grace.saturating_sub(self.absent)),
             (true, true) => Some(self.since + self.hold),
             _ => None,
         }
@@ -145,13 +145,13 @@ impl Damping {
             true => self.terms.quiet.saturating_mul(u32::BITS),
             false => self.terms.hold_first,
         };
-        self.is_there && !self.is_down && now.saturating_duration_since(self.since) >= calm
+        self.is_up && !self.is_down && now.saturating_duration_since(self.since) >= calm
     }
 
     /// Records a failure of an element that was up for a while.
     fn fail(&mut self) {
         if self.has_failed {
-            let quiet = self.stayed.as_nanos() / self.terms.quiet.as_nanos().max(1);
+            let quiet = self.up_for.as_nanos() / self.terms.quiet.as_nanos().max(1);
             let halves = u32::try_from(quiet).unwrap_or(u32::MAX).min(u32::BITS - 1);
             let hold = self.hold.saturating_mul(2) / (1 << halves);
             self.hold = hold.max(self.terms.hold_first).min(self.terms.hold_most);
@@ -178,12 +178,12 @@ mod tests {
     #[test]
     fn short_absences_do_not_count() {
         let start = Instant::now();
-        let mut part = Damping::gone(TERMS, start);
+        let mut part = Damping::failed(TERMS, start);
         for blip in 0..100 {
             let at = start + ms(1299 * blip);
-            part.see(false, at);
-            assert!(!part.pass(at + ms(299)));
-            part.see(true, at + ms(299));
+            part.observe(false, at);
+            assert!(!part.advance(at + ms(299)));
+            part.observe(true, at + ms(299));
             assert_eq!(part.due(), None);
             assert!(!part.is_forgotten(at + ms(1298)));
         }
@@ -194,16 +194,16 @@ mod tests {
     #[test]
     fn repeated_short_absences_count_as_down() {
         let start = Instant::now();
-        let mut part = Damping::gone(TERMS, start);
+        let mut part = Damping::failed(TERMS, start);
         for blip in 0..2 {
             let at = start + ms(1000 * blip);
-            part.see(false, at);
-            part.see(true, at + ms(100));
+            part.observe(false, at);
+            part.observe(true, at + ms(100));
         }
-        part.see(false, start + ms(2000));
+        part.observe(false, start + ms(2000));
         assert_eq!(part.due(), Some(start + ms(2100)));
-        assert!(part.pass(start + ms(2100)));
-        part.see(true, start + ms(2100));
+        assert!(part.advance(start + ms(2100)));
+        part.observe(true, start + ms(2100));
         assert!(part.due().is_some());
     }
 
@@ -213,14 +213,14 @@ mod tests {
         let mut part = Damping::down(TERMS, start);
         for (lost, hold) in [1, 2, 4, 8, 8].into_iter().enumerate() {
             let at = start + ms(100_000 * lost as u64);
-            part.lose(at);
-            assert!(part.pass(at) && part.due().is_none());
-            part.see(true, at + ms(10));
+            part.mark_down(at);
+            assert!(part.advance(at) && part.due().is_none());
+            part.observe(true, at + ms(10));
             assert_eq!(part.due(), Some(at + ms(10 + 1000 * hold)));
-            assert!(!part.pass(at + ms(10 + 1000 * hold)));
+            assert!(!part.advance(at + ms(10 + 1000 * hold)));
             // Too short a time for the hold to halve.
-            part.see(false, at + ms(40_000));
-            part.see(true, at + ms(40_001));
+            part.observe(false, at + ms(40_000));
+            part.observe(true, at + ms(40_001));
         }
     }
 
@@ -239,9 +239,9 @@ mod tests {
         ] {
             let start = Instant::now();
             let mut part = Damping::down(terms, start);
-            part.see(true, start + ms(3_600_000));
-            part.see(false, start + ms(3_600_010));
-            part.see(true, start + ms(7_200_000));
+            part.observe(true, start + ms(3_600_000));
+            part.observe(false, start + ms(3_600_010));
+            part.observe(true, start + ms(7_200_000));
             let held = part.due().unwrap() - (start + ms(7_200_000));
             assert_eq!(held.as_secs(), hold);
         }
@@ -250,17 +250,17 @@ mod tests {
     #[test]
     fn holds_double_up_to_a_cap_and_halve_with_quiet_time() {
         let start = Instant::now();
-        let mut part = Damping::gone(TERMS, start);
-        part.see(true, start);
+        let mut part = Damping::failed(TERMS, start);
+        part.observe(true, start);
         let mut now = start;
         let mut cycle = |part: &mut Damping, pause: Duration| {
             now += pause;
-            part.see(false, now);
-            assert!(!part.pass(now + ms(299)) && part.pass(now + ms(300)));
+            part.observe(false, now);
+            assert!(!part.advance(now + ms(299)) && part.advance(now + ms(300)));
             now += ms(300);
-            part.see(true, now);
+            part.observe(true, now);
             let hold = part.due().unwrap() - now;
-            assert!(part.pass(now + hold - ms(1)) && !part.pass(now + hold));
+            assert!(part.advance(now + hold - ms(1)) && !part.advance(now + hold));
             now += hold;
             hold
         };
@@ -274,15 +274,15 @@ mod tests {
     #[test]
     fn a_failure_during_the_hold_extends_it() {
         let start = Instant::now();
-        let mut part = Damping::gone(TERMS, start);
-        assert!(part.pass(start + ms(300)));
+        let mut part = Damping::failed(TERMS, start);
+        assert!(part.advance(start + ms(300)));
         let mut now = start + ms(400);
         for hold in [1, 2, 4, 8, 8] {
-            part.see(true, now);
+            part.observe(true, now);
             assert_eq!(part.due(), Some(now + ms(1000 * hold)));
             now += ms(10);
-            part.see(false, now);
-            assert_eq!((part.due(), part.pass(now)), (None, true));
+            part.observe(false, now);
+            assert_eq!((part.due(), part.advance(now)), (None, true));
             now += ms(10);
         }
     }
@@ -292,14 +292,14 @@ mod tests {
     fn flap_storms_change_the_status_rarely() {
         for period in [1, 7, 100, 299, 301, 350, 1100, 5000] {
             let start = Instant::now();
-            let mut part = Damping::gone(TERMS, start);
+            let mut part = Damping::failed(TERMS, start);
             let (mut was, mut changes) = (false, 0);
             for at in (0..60_000).step_by(1) {
                 let now = start + ms(at);
                 if at % period == 0 {
-                    part.see((at / period) % 2 == 1, now);
+                    part.observe((at / period) % 2 == 1, now);
                 }
-                let is = part.pass(now);
+                let is = part.advance(now);
                 changes += u32::from(is != was);
                 was = is;
             }

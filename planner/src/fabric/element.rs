@@ -58,9 +58,9 @@ impl Fabric {
 
     /// An element's name, as [`element_named`](Self::element_named) accepts it, independent of the file's
     /// order.
-    pub fn name_of(&self, part: Element) -> String {
+    pub fn name_of(&self, element: Element) -> String {
         let port = |at: SwitchPort| self.port_name(at);
-        match part {
+        match element {
             Element::Switch(switch) | Element::Transit(switch) => self.switch(switch).name.clone(),
             Element::Port(at) => port(at),
             Element::Trunk(trunk) => self.sorted_ends(trunk).map(port).join("-"),
@@ -137,7 +137,7 @@ mod tests {
             switch: SwitchId(0),
             port: PortNumber(1),
         });
-        for (name, part) in [
+        for (name, element) in [
             ("s-2", Element::Transit(SwitchId(1))),
             ("s1/1", host),
             ("s1/9", trunk),
@@ -145,8 +145,8 @@ mod tests {
             ("s-2/9-s1/9", trunk),
             ("s1/9-s-2/9", trunk),
         ] {
-            assert_eq!(fabric.element_named(name), Ok(part), "{name}");
-            assert_eq!(fabric.element_named(&fabric.name_of(part)), Ok(part));
+            assert_eq!(fabric.element_named(name), Ok(element), "{name}");
+            assert_eq!(fabric.element_named(&fabric.name_of(element)), Ok(element));
         }
         for (name, why) in [
             ("s3", "unknown switch s3"),

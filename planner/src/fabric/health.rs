@@ -29,13 +29,13 @@ pub struct Health {
 
 impl Health {
     /// Marks an element as down. Returns false if it was down.
-    pub fn fail(&mut self, part: Element) -> bool {
-        self.down.insert(part)
+    pub fn fail(&mut self, element: Element) -> bool {
+        self.down.insert(element)
     }
 
     /// Marks an element as up. Returns false if it was not down.
-    pub fn mend(&mut self, part: Element) -> bool {
-        self.down.remove(&part)
+    pub fn repair(&mut self, element: Element) -> bool {
+        self.down.remove(&element)
     }
 
     /// The elements that are down by themselves, in order.
@@ -90,12 +90,12 @@ mod tests {
             Element::Trunk(trunk),
         ];
         let mut health = Health::default();
-        for part in parts {
+        for element in parts {
             assert!(health.trunk_is_up(&fabric, trunk));
-            assert!(health.fail(part) && !health.fail(part));
-            assert!(!health.trunk_is_up(&fabric, trunk), "{part:?}");
-            assert_eq!(health.down().collect::<Vec<_>>(), [part]);
-            assert!(health.mend(part) && !health.mend(part));
+            assert!(health.fail(element) && !health.fail(element));
+            assert!(!health.trunk_is_up(&fabric, trunk), "{element:?}");
+            assert_eq!(health.down().collect::<Vec<_>>(), [element]);
+            assert!(health.repair(element) && !health.repair(element));
         }
 
         // A host's port depends on its switch, and stays down by itself.
@@ -105,7 +105,7 @@ mod tests {
         };
         health.fail(Element::Switch(one.switch));
         health.fail(Element::Port(host));
-        health.mend(Element::Switch(one.switch));
+        health.repair(Element::Switch(one.switch));
         assert!(!health.port_is_up(host) && health.port_is_up(one));
     }
 }

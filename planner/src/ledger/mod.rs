@@ -40,7 +40,7 @@ pub struct Ledger {
     groups: Numbers,
     switches: Vec<OnSwitch>,
     load: Load,
-    /// Share indices that jobs use while they are [rerouted](Self::settle), including those that
+    /// Share indices that jobs use while they are [rerouted](Self::free_returned), including those that
     /// they will return.
     moving: HashSet<(SwitchId, ShareIndex)>,
 }
@@ -138,8 +138,8 @@ impl Ledger {
             shares: BTreeMap::new(),
             sources,
         };
-        let ways = JobPaths::new(fabric, routes, &job.members, job.tree());
-        self.plan(fabric, names, job, &ways)
+        let paths = JobPaths::new(fabric, routes, &job.members, job.tree());
+        self.plan(fabric, names, job, &paths)
     }
 
     /// Assigns a share index to each of a job's egress ports, keeping existing ones, and plans the
@@ -149,9 +149,9 @@ impl Ledger {
         fabric: &Fabric,
         names: &Names,
         mut job: Job,
-        ways: &JobPaths,
+        paths: &JobPaths,
     ) -> Result<(Job, JobPlan), Refusal> {
-        let exits: BTreeSet<SwitchPort> = ways.exits().collect();
+        let exits: BTreeSet<SwitchPort> = paths.exits().collect();
         job.shares.retain(|port, _| exits.contains(port));
         let kept: HashSet<(SwitchId, ShareIndex)> = (job.shares.iter())
             .map(|(at, share)| (at.switch, *share))
@@ -170,7 +170,7 @@ impl Ledger {
             }
         }
 
-        let plan = plan::of_ways(fabric, &job, ways);
+        let plan = plan::of_paths(fabric, &job, paths);
         for (switch, plan) in &plan {
             let usage = &self.switches[switch.0].usage;
             usage.check_with(fabric.switch(*switch), names, plan)?;

@@ -33,7 +33,7 @@ impl Ledger {
     /// If there is no other tree, or no room for one, the job keeps its tree. Its unicast packets
     /// follow the new routes in any case, because all jobs share the routes.
     ///
-    /// Returned resources are free for other jobs only after [`settle`](Self::settle).
+    /// Returned resources are free for other jobs only after [`free_returned`](Self::free_returned).
     ///
     /// # Errors
     /// There is no room even with the old tree; the job keeps its plan.
@@ -57,7 +57,7 @@ impl Ledger {
     }
 
     /// Frees the returned resources, after all jobs have their new plans.
-    pub fn settle(&mut self) {
+    pub fn free_returned(&mut self) {
         self.moving.clear();
     }
 
@@ -95,8 +95,8 @@ impl Ledger {
         names: &Names,
         job: Job,
     ) -> Result<(Job, JobPlan), Refusal> {
-        let ways = JobPaths::new(fabric, routes, &job.members, job.tree());
-        self.plan(fabric, names, job, &ways)
+        let paths = JobPaths::new(fabric, routes, &job.members, job.tree());
+        self.plan(fabric, names, job, &paths)
     }
 
     /// The job with its current tree, if that is usable and there is room.
@@ -182,7 +182,7 @@ impl Ledger {
             })
         };
         let restored = had.into_iter().enumerate().map(refit).collect();
-        self.settle();
+        self.free_returned();
         restored
     }
 }

@@ -6,7 +6,7 @@ use ultima_p4::names::replica::TRUNK_RID;
 use super::*;
 use crate::fabric::{Element, Health, TrunkId};
 use crate::job::Rank;
-use crate::plan::{Copy, Entity, SwitchPlan, table};
+use crate::plan::{Entity, GroupReplica, SwitchPlan, table};
 use crate::target::PortNumber;
 use crate::testing::{Case, Planned, Site, cases, cross, host_of, leaf_spine, spec};
 
@@ -25,9 +25,9 @@ fn sources(plan: &SwitchPlan) -> impl Iterator<Item = &table::Source> {
     })
 }
 
-fn copies(plan: &SwitchPlan) -> Option<&[Copy]> {
+fn replicas(plan: &SwitchPlan) -> Option<&[GroupReplica]> {
     plan.entities().find_map(|entity| match entity {
-        Entity::Group(group) => Some(group.copies.as_slice()),
+        Entity::Group(group) => Some(group.replicas.as_slice()),
         _ => None,
     })
 }
@@ -62,23 +62,23 @@ impl Trace {
                 "the packet goes round"
             );
             self.admit(planned, at, source);
-            for copy in copies(&plan[&at.switch]).expect("a group") {
+            for replica in replicas(&plan[&at.switch]).expect("a group") {
                 let leaving = SwitchPort {
                     switch: at.switch,
-                    port: copy.port,
+                    port: replica.port,
                 };
-                if copy.rid == TRUNK_RID {
-                    if copy.port != at.port {
+                if replica.rid == TRUNK_RID {
+                    if replica.port != at.port {
                         self.left.insert(leaving);
                         arriving.push_back(cross(site, leaving).expect("a trunk"));
                     }
-                } else if copy.rid == source.0 {
+                } else if replica.rid == source.0 {
                     own_copies += 1;
                 } else {
-                    let host = site.fabric.host(host_of(job, copy.rid));
-                    assert_eq!(host.attached, leaving, "rank {} is elsewhere", copy.rid);
+                    let host = site.fabric.host(host_of(job, replica.rid));
+                    assert_eq!(host.attached, leaving, "rank {} is elsewhere", replica.rid);
                     self.left.insert(leaving);
-                    *delivered.entry(Rank(copy.rid)).or_default() += 1;
+                    *delivered.entry(Rank(replica.rid)).or_default() += 1;
                 }
             }
         }
@@ -161,7 +161,7 @@ fn follow(site: &Site, planned: &Planned) {
             assert!(admitted.insert((at, source.rank)), "twice at {at:?}");
         }
         let in_tree = job.tree().is_some_and(|tree| tree.contains(*switch));
-        assert_eq!(copies(plan).is_some(), in_tree);
+        assert_eq!(replicas(plan).is_some(), in_tree);
     }
     assert_eq!(admitted, trace.entered);
     let shares: BTreeSet<SwitchPort> = job.shares.keys().copied().collect();
@@ -227,7 +227,7 @@ proptest! {
         let mut health = Health::default();
         let mends = case.failures.iter().rev().map(|part| (*part, false));
         for (part, fails) in case.failures.iter().map(|part| (*part, true)).chain(mends) {
-            if fails { health.fail(part) } else { health.mend(part) };
+            if fails { health.fail(part) } else { health.repair(part) };
             site.routes = Routes::new(&site.fabric, health.clone());
             for planned in &mut jobs {
                 let (before, _) = planned.clone();
@@ -291,7 +291,7 @@ fn unicast_uses_spines_outside_the_tree() {
     let in_tree = |at: usize| job.tree().unwrap().contains(SwitchId(at));
     assert_eq!([in_tree(0), in_tree(1)], [true, false]);
     let other = &plan[&SwitchId(1)];
-    assert_eq!((copies(other), other.replicas()), (None, 0));
+    assert_eq!((replicas(other), other.replicas()), (None, 0));
     assert_eq!(sources(other).count(), 4);
     let to = |entity: &&Entity| matches!(entity, Entity::Destination(_));
     assert_eq!(
@@ -362,7 +362,7 @@ fn jobs_without_room_keep_their_tree_on_new_routes() {
 /// Indices that a job returns during a change of routes are not given out before all jobs are
 /// rerouted.
 #[test]
-fn returned_indices_are_free_after_settle() {
+fn returned_indices_are_free_after_the_reroute() {
     let mut site = Site::new(leaf_spine(2, 2, 2));
     let mut jobs: Vec<Planned> = (0..2)
         .map(|at| site.add(&spec(&format!("job{at}"), &["h0", "h1", "h2", "h3"])))
@@ -386,7 +386,7 @@ fn returned_indices_are_free_after_settle() {
                 assert!(!numbers(&had).contains(&(at.switch, job.shares[at])));
             }
         }
-        site.ledger.settle();
+        site.ledger.free_returned();
         numbers_differ(&site, &jobs);
     }
 }

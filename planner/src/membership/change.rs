@@ -4,29 +4,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ultima_api::turns::PLEDGED;
+use ultima_api::operation_gate::DECISION_TIMEOUT;
 
 use super::{Origin, Succession, Timers};
 use crate::job::Rank;
 
 /// Extra time per member in the notification: some 60 bytes, which a 1 Gbit/s link carries in half
 /// of this.
-const TELLING: Duration = Duration::from_micros(1);
+const NOTIFICATION_PER_MEMBER: Duration = Duration::from_micros(1);
 /// Upper limit of the asking phase: the first member that acknowledged still waits then, with some
 /// margin.
-pub(super) const LONGEST: Duration = Duration::from_secs(PLEDGED.as_secs() - 15);
+pub(super) const LONGEST: Duration = Duration::from_secs(DECISION_TIMEOUT.as_secs() - 15);
 /// Time for present members to switch epochs before the old epoch is removed from the switches: an
 /// operation or two, and the computation between them.
-const GOING_OVER: Duration = Duration::from_secs(60);
+const SWITCHOVER: Duration = Duration::from_secs(60);
 /// The same while some of them still run operations of the old epoch: those of slow jobs take
 /// minutes.
-const GOING_OVER_SLOWLY: Duration = Duration::from_secs(600);
+const SLOW_SWITCHOVER: Duration = Duration::from_secs(600);
 
 /// Largest distance of an acknowledged operation from most others': ranks that run together are a
 /// few apart.
 const MOST_AHEAD: u32 = 1000;
 
-/// What to do about a surviving member that does not answer.
+/// The consequence for the change if a surviving member does not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lost {
     /// Cancel the change; the old epoch goes on.
@@ -41,21 +41,21 @@ pub enum Lost {
 pub struct Terms {
     /// The join timeout for new members.
     pub join: Duration,
-    /// What to do about a member that does not answer.
+    /// The consequence if a member does not answer.
     pub lost: Lost,
 }
 
 /// One session of a member; a member that reconnects gets a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Attendance(pub u64);
+pub struct SessionId(pub u64);
 
 /// The members with a session.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// Members of the old epoch.
-    pub old: BTreeMap<Rank, Attendance>,
+    pub old: BTreeMap<Rank, SessionId>,
     /// Members of the new epoch.
-    pub new: BTreeMap<Rank, Attendance>,
+    pub new: BTreeMap<Rank, SessionId>,
     /// Ranks of the old epoch that left.
     pub left: BTreeSet<Rank>,
 }
@@ -93,11 +93,11 @@ pub enum Step {
 
 /// The progress of a notification to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Telling {
+enum Notification {
     /// It waits for room in the queue.
-    Waits,
+    Queued,
     /// It was sent.
-    Told(Instant),
+    Sent(Instant),
 }
 
 /// A change of one job's members.
@@ -110,20 +110,22 @@ pub struct Change {
     timers: Timers,
     /// Time for members to acknowledge.
     asking: Duration,
-    pledges: BTreeMap<Rank, u32>,
+    /// The first operation that each member does not begin in the old epoch.
+    acknowledged: BTreeMap<Rank, u32>,
     /// Members of the old epoch that cannot take part, with their reasons.
     refusals: BTreeMap<Rank, String>,
-    /// Members of the old epoch that were notified.
-    prepared: BTreeMap<Rank, Attendance>,
+    /// Members of the old epoch that were asked to prepare, by session.
+    prepared: BTreeMap<Rank, SessionId>,
     /// The notifications in progress.
-    telling: BTreeMap<Rank, Telling>,
-    /// Members of either epoch that were sent the first operation.
-    told_old: BTreeMap<Rank, Attendance>,
-    told_new: BTreeMap<Rank, Attendance>,
+    notifications: BTreeMap<Rank, Notification>,
+    /// Members of the old epoch that were sent the first operation, by session.
+    begun_old: BTreeMap<Rank, SessionId>,
+    /// Members of the new epoch that were sent the first operation, by session.
+    begun_new: BTreeMap<Rank, SessionId>,
     /// The reason for a requested cancellation.
-    unwanted: Option<String>,
+    cancel_reason: Option<String>,
     /// True if a former member knows the new epoch's key.
-    is_known: bool,
+    key_is_known: bool,
 }
 
 impl Change {
@@ -144,14 +146,14 @@ impl Change {
             phase,
             since: now,
             timers,
-            pledges: BTreeMap::new(),
+            acknowledged: BTreeMap::new(),
             refusals: BTreeMap::new(),
             prepared: BTreeMap::new(),
-            telling: BTreeMap::new(),
-            told_old: BTreeMap::new(),
-            told_new: BTreeMap::new(),
-            unwanted: None,
-            is_known: false,
+            notifications: BTreeMap::new(),
+            begun_old: BTreeMap::new(),
+            begun_new: BTreeMap::new(),
+            cancel_reason: None,
+            key_is_known: false,
         }
     }
 
@@ -172,10 +174,10 @@ impl Change {
 
     /// Records that a member of the old epoch begins no operation from `operation` on before the
     /// decision.
-    pub fn pledged(&mut self, rank: Rank, operation: u32) {
+    pub fn acknowledged(&mut self, rank: Rank, operation: u32) {
         // Ignored after the decision, which these acknowledgements made.
         if self.phase == Phase::Asking {
-            self.pledges.insert(rank, operation);
+            self.acknowledged.insert(rank, operation);
         }
     }
 
@@ -186,37 +188,37 @@ impl Change {
 
     /// Records that a member's notification waits for room in the queue; the member is not lost for
     /// that.
-    pub fn waits(&mut self, rank: Rank) {
+    pub fn queued(&mut self, rank: Rank) {
         if self.phase == Phase::Asking {
-            self.telling.insert(rank, Telling::Waits);
+            self.notifications.insert(rank, Notification::Queued);
         }
     }
 
     /// Records that a notification was sent. Returns true if the change only waits for this member
     /// now, so that its deadline changes.
-    pub fn told(&mut self, rank: Rank, now: Instant) -> bool {
+    pub fn notified(&mut self, rank: Rank, now: Instant) -> bool {
         if self.phase != Phase::Asking {
             return false;
         }
-        self.telling.insert(rank, Telling::Told(now));
+        self.notifications.insert(rank, Notification::Sent(now));
         now >= self.since + self.asking
     }
 
     /// Requests a cancellation. It takes effect with the next step, unless the change is decided by
     /// then.
-    pub fn unwanted(&mut self, reason: &str) {
-        self.unwanted = Some(reason.to_owned());
+    pub fn request_cancel(&mut self, reason: &str) {
+        self.cancel_reason = Some(reason.to_owned());
     }
 
     /// Replaces the new epoch by another one with the same members, unless the change is decided by then: a new member
     /// left, and knows the key.
     pub fn renew(&mut self) {
-        self.is_known = true;
+        self.key_is_known = true;
     }
 
     /// True if a cancellation is requested.
-    pub fn is_unwanted(&self) -> bool {
-        self.unwanted.is_some()
+    pub fn is_cancel_requested(&self) -> bool {
+        self.cancel_reason.is_some()
     }
 
     /// Starts the time of the first phase `now`: all switches have the new epoch.
@@ -243,41 +245,42 @@ impl Change {
                 Phase::Gathering => self.terms.join,
                 Phase::Asking if now < self.since + self.asking => self.asking,
                 Phase::Asking => {
-                    let ends = self.missing().map(|rank| self.patience(rank));
+                    let ends = self.missing().map(|rank| self.time_to_acknowledge(rank));
                     ends.min().unwrap_or(self.asking)
                 }
                 Phase::Decided(_) if now < self.since + self.timers.reconnect => {
                     self.timers.reconnect
                 }
-                Phase::Decided(_) if now < self.since + GOING_OVER => GOING_OVER,
-                Phase::Decided(_) => GOING_OVER_SLOWLY,
+                Phase::Decided(_) if now < self.since + SWITCHOVER => SWITCHOVER,
+                Phase::Decided(_) => SLOW_SWITCHOVER,
             }
     }
 
     /// Surviving members that have not acknowledged.
     fn missing(&self) -> impl Iterator<Item = Rank> + '_ {
         let survivors = self.succession.survivors().map(|(old, _)| old);
-        survivors.filter(|old| !self.pledges.contains_key(old))
+        survivors.filter(|old| !self.acknowledged.contains_key(old))
     }
 
     /// A member's time to acknowledge, counted from when all were asked.
-    fn patience(&self, rank: Rank) -> Duration {
-        match self.telling.get(&rank) {
+    fn time_to_acknowledge(&self, rank: Rank) -> Duration {
+        match self.notifications.get(&rank) {
             None => self.asking,
-            Some(Telling::Waits) => LONGEST,
-            Some(Telling::Told(at)) => {
-                let told = at.saturating_duration_since(self.since);
-                self.asking.max(told + self.timers.answer).min(LONGEST)
+            Some(Notification::Queued) => LONGEST,
+            Some(Notification::Sent(at)) => {
+                let sent = at.saturating_duration_since(self.since);
+                self.asking.max(sent + self.timers.answer).min(LONGEST)
             }
         }
     }
 
     /// Returns the actions that are due `now`.
     pub fn steps(&mut self, now: Instant, view: &View) -> Vec<Step> {
-        if let (Some(reason), Phase::Gathering | Phase::Asking) = (&self.unwanted, self.phase) {
+        if let (Some(reason), Phase::Gathering | Phase::Asking) = (&self.cancel_reason, self.phase)
+        {
             return vec![Step::Cancel(reason.clone())];
         }
-        if self.is_known && matches!(self.phase, Phase::Gathering | Phase::Asking) {
+        if self.key_is_known && matches!(self.phase, Phase::Gathering | Phase::Asking) {
             return vec![Step::LeaveOut(Vec::new())];
         }
         if self.phase == Phase::Gathering {
@@ -296,52 +299,57 @@ impl Change {
         match self.phase {
             Phase::Gathering => Vec::new(),
             Phase::Asking => self.ask(now, view),
-            Phase::Decided(_) => self.go_over(now, view),
+            Phase::Decided(_) => self.switch_over(now, view),
         }
     }
 
     /// Rejects acknowledgements that are implausibly far ahead; all members would wait for an
     /// operation that never comes.
-    fn refuse_far_pledges(&mut self) {
-        let mut all: Vec<u32> = self.pledges.values().copied().collect();
+    fn refuse_far_operations(&mut self) {
+        let mut all: Vec<u32> = self.acknowledged.values().copied().collect();
         all.sort_unstable();
         let Some(median) = all.get(all.len().saturating_sub(1) / 2).copied() else {
             return;
         };
-        let is_far = |(_, pledge): &(Rank, u32)| *pledge > median.saturating_add(MOST_AHEAD);
-        let all = self.pledges.iter().map(|(rank, pledge)| (*rank, *pledge));
+        let is_far = |(_, operation): &(Rank, u32)| *operation > median.saturating_add(MOST_AHEAD);
+        let all = self
+            .acknowledged
+            .iter()
+            .map(|(rank, operation)| (*rank, *operation));
         let far: Vec<(Rank, u32)> = all.filter(is_far).collect();
-        for (rank, pledge) in far {
-            self.pledges.remove(&rank);
-            let reason = format!("it acknowledged operation {pledge}, but others are at {median}");
+        for (rank, operation) in far {
+            self.acknowledged.remove(&rank);
+            let reason =
+                format!("it acknowledged operation {operation}, but others are at {median}");
             self.refusals.insert(rank, reason);
         }
     }
 
     fn ask(&mut self, now: Instant, view: &View) -> Vec<Step> {
-        let has_pledged = |rank: &Rank| self.pledges.contains_key(rank);
-        if (self.succession.survivors()).all(|(old, _)| has_pledged(&old)) {
-            self.refuse_far_pledges();
+        let has_acknowledged = |rank: &Rank| self.acknowledged.contains_key(rank);
+        if (self.succession.survivors()).all(|(old, _)| has_acknowledged(&old)) {
+            self.refuse_far_operations();
         }
         let missing: Vec<Rank> = self.missing().collect();
         if missing.is_empty() {
             // Includes members that are left out, if they answered: operations that they began
             // belong to the old epoch.
-            let first = self.pledges.values().max().copied();
+            let first = self.acknowledged.values().max().copied();
             return vec![Step::Decide(first.unwrap_or_default())];
         }
         // Drops the notifications of members that left.
         let is_there = |rank: &Rank| view.old.contains_key(rank);
-        self.telling
-            .retain(|rank, it| *it != Telling::Waits || is_there(rank));
+        self.notifications
+            .retain(|rank, it| *it != Notification::Queued || is_there(rank));
         let cannot = |rank: &Rank| self.refusals.contains_key(rank) || view.left.contains(rank);
-        let is_late = |rank: &Rank| now >= self.since + self.patience(*rank);
+        let is_late = |rank: &Rank| now >= self.since + self.time_to_acknowledge(*rank);
         let lost = missing
             .into_iter()
             .filter(|rank| cannot(rank) || is_late(rank));
-        let is_untold =
-            |rank: &Rank| self.telling.get(rank) == Some(&Telling::Waits) && !cannot(rank);
-        let (untold, lost): (Vec<Rank>, Vec<Rank>) = lost.partition(is_untold);
+        let is_queued = |rank: &Rank| {
+            self.notifications.get(rank) == Some(&Notification::Queued) && !cannot(rank)
+        };
+        let (queued, lost): (Vec<Rank>, Vec<Rank>) = lost.partition(is_queued);
         if let Some(first) = lost.first() {
             return vec![match self.terms.lost {
                 Lost::LeaveOut => Step::LeaveOut(lost),
@@ -355,46 +363,46 @@ impl Change {
                 }),
             }];
         }
-        if let Some(first) = untold.first() {
+        if let Some(first) = queued.first() {
             return vec![Step::Cancel(format!(
                 "rank {first} could not be notified within {} s because of notifications about other changes",
                 LONGEST.as_secs()
             ))];
         }
-        let untold = newly(&mut self.prepared, &view.old);
+        let unprepared = newly(&mut self.prepared, &view.old);
         let is_over = now >= self.since + self.asking;
-        for rank in &untold {
+        for rank in &unprepared {
             match is_over {
                 // A member that reconnects later gets its time from its notification on.
-                true => self.telling.insert(*rank, Telling::Told(now)),
-                false => self.telling.remove(rank),
+                true => self.notifications.insert(*rank, Notification::Sent(now)),
+                false => self.notifications.remove(rank),
             };
         }
-        untold.into_iter().map(Step::Prepare).collect()
+        unprepared.into_iter().map(Step::Prepare).collect()
     }
 
-    fn go_over(&mut self, now: Instant, view: &View) -> Vec<Step> {
+    fn switch_over(&mut self, now: Instant, view: &View) -> Vec<Step> {
         let has_come = |(old, new)| view.new.contains_key(&new) || view.left.contains(&old);
         let have_come = self.succession.survivors().all(has_come);
-        let not_back = now >= self.since + self.timers.reconnect;
-        let is_on_its_way = |(old, _)| view.old.contains_key(&old);
-        let bound = match self.succession.survivors().any(is_on_its_way) {
-            true => GOING_OVER_SLOWLY,
-            false => GOING_OVER,
+        let reconnect_expired = now >= self.since + self.timers.reconnect;
+        let is_in_old_epoch = |(old, _)| view.old.contains_key(&old);
+        let bound = match self.succession.survivors().any(is_in_old_epoch) {
+            true => SLOW_SWITCHOVER,
+            false => SWITCHOVER,
         };
-        let mut steps = self.tell(view);
+        let mut steps = self.notify(view);
         // Members that are left out also finish their last operation.
-        if (view.old.is_empty() && (have_come || not_back)) || now >= self.since + bound {
+        if (view.old.is_empty() && (have_come || reconnect_expired)) || now >= self.since + bound {
             steps.push(Step::Fence);
         }
         steps
     }
 
-    fn tell(&mut self, view: &View) -> Vec<Step> {
+    fn notify(&mut self, view: &View) -> Vec<Step> {
         let unprepared: BTreeSet<Rank> = newly(&mut self.prepared, &view.old).into_iter().collect();
-        let old = newly(&mut self.told_old, &view.old);
+        let old = newly(&mut self.begun_old, &view.old);
         let newcomers: BTreeSet<Rank> = self.succession.newcomers().collect();
-        let new = newly(&mut self.told_new, &view.new);
+        let new = newly(&mut self.begun_new, &view.new);
         let new = new.into_iter().filter(|rank| newcomers.contains(rank));
         let old = old.into_iter().flat_map(|rank| {
             let prepare = unprepared.contains(&rank).then_some(Step::Prepare(rank));
@@ -406,18 +414,19 @@ impl Change {
 
 /// Time for members to acknowledge; each survivor's notification lists all members.
 fn asking(succession: &Succession, answer: Duration) -> Duration {
-    let told = succession.survivors().count() * succession.was().len();
-    let telling = TELLING.saturating_mul(u32::try_from(told).unwrap_or(u32::MAX));
-    (answer + telling).min(LONGEST)
+    let entries = succession.survivors().count() * succession.was().len();
+    let sending =
+        NOTIFICATION_PER_MEMBER.saturating_mul(u32::try_from(entries).unwrap_or(u32::MAX));
+    (answer + sending).min(LONGEST)
 }
 
 /// Returns the ranks that were not notified in their current session, and marks them.
-fn newly(told: &mut BTreeMap<Rank, Attendance>, here: &BTreeMap<Rank, Attendance>) -> Vec<Rank> {
-    let untold = |(rank, attendance): &(&Rank, &Attendance)| told.get(rank) != Some(attendance);
-    let untold: Vec<Rank> = (here.iter())
-        .filter(untold)
+fn newly(known: &mut BTreeMap<Rank, SessionId>, here: &BTreeMap<Rank, SessionId>) -> Vec<Rank> {
+    let is_new = |(rank, session): &(&Rank, &SessionId)| known.get(rank) != Some(session);
+    let new: Vec<Rank> = (here.iter())
+        .filter(is_new)
         .map(|(rank, _)| *rank)
         .collect();
-    *told = here.clone();
-    untold
+    *known = here.clone();
+    new
 }

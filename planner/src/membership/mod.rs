@@ -2,7 +2,7 @@
 //! first operation of the new epoch.
 //!
 //! This module has no clock, network or switches. [`Succession`] maps the members of one epoch to
-//! the next, [`Change`] is the controller's side of a change, [`ultima_api::turns`] a member's. A change has
+//! the next, [`Change`] is the controller's side of a change, [`ultima_api::operation_gate`] a member's. A change has
 //! these phases:
 //!
 //! 1. *Gathering.* The new epoch is on the switches next to the old one, under another id in
@@ -28,9 +28,9 @@ mod suspicion;
 mod tests;
 mod timers;
 
-pub use change::{Attendance, Change, Lost, Phase, Step, Terms, View};
+pub use change::{Change, Lost, Phase, SessionId, Step, Terms, View};
 pub use eviction::Eviction;
 pub use origin::Origin;
 pub use succession::Succession;
-pub use suspicion::{Seen, Suspicion, Turned};
+pub use suspicion::{Seen, Suspicion, SuspicionChange};
 pub use timers::Timers;

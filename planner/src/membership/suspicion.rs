@@ -12,12 +12,12 @@ pub struct Seen {
     /// Members that have joined.
     pub joined: BTreeSet<Rank>,
     /// Members with a session.
-    pub attending: BTreeSet<Rank>,
+    pub with_session: BTreeSet<Rank>,
 }
 
 /// A change of suspicion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turned {
+pub enum SuspicionChange {
     /// The member is suspected from now on.
     Suspected(Rank),
     /// The member is no longer suspected.
@@ -31,13 +31,13 @@ pub struct Suspicion {
     grace: Duration,
     /// Members without a session, and since when.
     away: BTreeMap<Rank, Instant>,
-    /// The members that each member hears nothing of, in rank order.
+    /// The members that each member receives nothing from, in rank order.
     reports: BTreeMap<Rank, Vec<Rank>>,
-    /// For each member, how many others hear nothing of it.
-    unheard: BTreeMap<Rank, usize>,
+    /// For each member, how many others receive nothing from it.
+    silent_for: BTreeMap<Rank, usize>,
     since: BTreeMap<Rank, Instant>,
-    /// Suspected members that may be evicted; see [`Suspicion::overdue`].
-    believed: BTreeSet<Rank>,
+    /// Suspected members that may be evicted: see [`Suspicion::overdue`].
+    confirmed: BTreeSet<Rank>,
 }
 
 impl Default for Suspicion {
@@ -53,32 +53,32 @@ impl Suspicion {
             grace,
             away: BTreeMap::new(),
             reports: BTreeMap::new(),
-            unheard: BTreeMap::new(),
+            silent_for: BTreeMap::new(),
             since: BTreeMap::new(),
-            believed: BTreeSet::new(),
+            confirmed: BTreeSet::new(),
         }
     }
 
-    /// Records that a member hears nothing of these others, and hears all other members.
+    /// Records that a member receives nothing from these others, and packets from all other members.
     pub fn report(&mut self, by: Rank, of: impl IntoIterator<Item = Rank>) {
         let mut of: Vec<Rank> = of.into_iter().filter(|rank| *rank != by).collect();
         of.sort_unstable();
         of.dedup();
         for rank in &of {
-            *self.unheard.entry(*rank).or_default() += 1;
+            *self.silent_for.entry(*rank).or_default() += 1;
         }
         if let Some(before) = self.reports.insert(by, of) {
-            self.take_back(&before);
+            self.withdraw(&before);
         }
     }
 
     /// Withdraws a member's report about these others.
-    fn take_back(&mut self, of: &[Rank]) {
+    fn withdraw(&mut self, of: &[Rank]) {
         for rank in of {
-            if let Some(by) = self.unheard.get_mut(rank) {
+            if let Some(by) = self.silent_for.get_mut(rank) {
                 *by -= 1;
                 if *by == 0 {
-                    self.unheard.remove(rank);
+                    self.silent_for.remove(rank);
                 }
             }
         }
@@ -90,10 +90,10 @@ impl Suspicion {
     }
 
     /// Updates the suspicions. A member is suspected if it had no session for its grace, unless no
-    /// member has one, as in jobs whose programs do not attend. It is also suspected if more than
-    /// half of the other members with a session hear nothing of it.
-    pub fn look(&mut self, seen: &Seen, now: Instant) -> Vec<Turned> {
-        let here = &seen.attending;
+    /// member has one, as in jobs whose programs open no session. It is also suspected if more than
+    /// half of the other members with a session receive nothing from it.
+    pub fn update(&mut self, seen: &Seen, now: Instant) -> Vec<SuspicionChange> {
+        let here = &seen.with_session;
         // Members that left are not absent.
         let is_expected = |rank: &Rank| seen.joined.contains(rank) && !here.contains(rank);
         self.away.retain(|rank, _| is_expected(rank));
@@ -111,25 +111,25 @@ impl Suspicion {
             }
             counts
         });
-        self.take_back(&void);
+        self.withdraw(&void);
         let grace = self.grace;
         let is_away =
             |rank: &Rank| (self.away.get(rank)).is_some_and(|since| now >= *since + grace);
-        let is_unheard = |rank: &Rank| {
+        let is_silent = |rank: &Rank| {
             let others = here.len() - usize::from(here.contains(rank));
-            let by = self.unheard.get(rank);
+            let by = self.silent_for.get(rank);
             by.is_some_and(|by| 2 * by > others)
         };
         let suspected: BTreeSet<Rank> = (seen.joined.iter())
-            .filter(|rank| is_away(rank) || is_unheard(rank))
+            .filter(|rank| is_away(rank) || is_silent(rank))
             .copied()
             .collect();
         // The controller may be cut off from most members itself; then only the members' reports
         // count.
-        let in_touch = seen.joined.intersection(here).count();
-        let most_are_here = 2 * in_touch > seen.joined.len();
-        self.believed = (suspected.iter())
-            .filter(|rank| most_are_here || is_unheard(rank))
+        let connected = seen.joined.intersection(here).count();
+        let most_are_here = 2 * connected > seen.joined.len();
+        self.confirmed = (suspected.iter())
+            .filter(|rank| most_are_here || is_silent(rank))
             .copied()
             .collect();
         let before: BTreeSet<Rank> = self.since.keys().copied().collect();
@@ -140,34 +140,37 @@ impl Suspicion {
         let new = suspected
             .difference(&before)
             .copied()
-            .map(Turned::Suspected);
-        let cleared = before.difference(&suspected).copied().map(Turned::Cleared);
+            .map(SuspicionChange::Suspected);
+        let cleared = before
+            .difference(&suspected)
+            .copied()
+            .map(SuspicionChange::Cleared);
         new.chain(cleared).collect()
     }
 
-    /// When to call [`look`](Self::look) again if nothing happens, if suspects are evicted after
+    /// When to call [`update`](Self::update) again if nothing happens, if suspects are evicted after
     /// `bound`.
     pub fn due(&self, bound: Option<Duration>, now: Instant) -> Option<Instant> {
-        let turns = (self.away.iter())
+        let suspicions = (self.away.iter())
             .filter(|(rank, _)| !self.since.contains_key(rank))
             .map(|(_, since)| *since + self.grace);
         let ends = (bound.into_iter())
             .flat_map(|bound| self.since.values().map(move |since| *since + bound));
-        turns.chain(ends.filter(|end| *end > now)).min()
+        suspicions.chain(ends.filter(|end| *end > now)).min()
     }
 
-    /// The members that were suspected for `bound` and are absent beyond reasonable doubt: more
+    /// The members that were suspected for `bound` and are confirmed as absent: more
     /// than half of the joined members have a session, or more than half of the other members with
-    /// a session hear nothing of them.
+    /// a session receive nothing from them.
     pub fn overdue(&self, bound: Duration, now: Instant) -> Vec<Rank> {
         let due = self.suspected_for(bound, now);
-        due.filter(|rank| self.believed.contains(rank)).collect()
+        due.filter(|rank| self.confirmed.contains(rank)).collect()
     }
 
     /// The members that were suspected for `bound` but may be well.
     pub fn unsure(&self, bound: Duration, now: Instant) -> Vec<Rank> {
         let due = self.suspected_for(bound, now);
-        due.filter(|rank| !self.believed.contains(rank)).collect()
+        due.filter(|rank| !self.confirmed.contains(rank)).collect()
     }
 
     fn suspected_for(&self, bound: Duration, now: Instant) -> impl Iterator<Item = Rank> + '_ {
@@ -203,7 +206,7 @@ mod tests {
                 said.insert(by, of);
                 said.retain(|by, _| here.contains(by));
                 let here: Vec<u16> = here.into_iter().collect();
-                suspicion.look(&seen(6, &here), now);
+                suspicion.update(&seen(6, &here), now);
                 for rank in 0..6 {
                     let others = here.iter().filter(|it| **it != rank);
                     let by = said.iter().filter(|(by, of)| **by != rank && of.contains(&rank));
@@ -215,40 +218,40 @@ mod tests {
         }
     }
 
-    fn seen(joined: u16, attending: &[u16]) -> Seen {
+    fn seen(joined: u16, with_session: &[u16]) -> Seen {
         Seen {
             joined: (0..joined).map(Rank).collect(),
-            attending: attending.iter().copied().map(Rank).collect(),
+            with_session: with_session.iter().copied().map(Rank).collect(),
         }
     }
 
     #[test]
     fn absent_members_are_suspected_after_the_grace_and_cleared_when_back() {
         let (mut suspicion, start) = (Suspicion::default(), Instant::now());
-        assert_eq!(suspicion.look(&seen(3, &[0, 1]), start), []);
+        assert_eq!(suspicion.update(&seen(3, &[0, 1]), start), []);
         assert_eq!(suspicion.due(None, start), Some(start + GRACE));
         let then = start + GRACE;
         assert_eq!(
-            suspicion.look(&seen(3, &[0, 1]), then),
-            [Turned::Suspected(Rank(2))]
+            suspicion.update(&seen(3, &[0, 1]), then),
+            [SuspicionChange::Suspected(Rank(2))]
         );
         let bound = Duration::from_secs(5);
         assert_eq!(suspicion.due(Some(bound), then), Some(then + bound));
         assert_eq!(suspicion.overdue(bound, then), []);
         assert_eq!(suspicion.overdue(bound, then + bound), [Rank(2)]);
         assert_eq!(
-            suspicion.look(&seen(3, &[0, 1, 2]), then),
-            [Turned::Cleared(Rank(2))]
+            suspicion.update(&seen(3, &[0, 1, 2]), then),
+            [SuspicionChange::Cleared(Rank(2))]
         );
         assert_eq!(suspicion.due(Some(bound), then), None);
-        // A job whose programs never attend.
-        assert_eq!(suspicion.look(&seen(3, &[]), then), []);
-        assert_eq!(suspicion.look(&seen(3, &[]), then + GRACE), []);
+        // A job whose programs open no session.
+        assert_eq!(suspicion.update(&seen(3, &[]), then), []);
+        assert_eq!(suspicion.update(&seen(3, &[]), then + GRACE), []);
         // Members that have not joined, or have left, are not expected, even if they were absent
         // before.
-        suspicion.look(&seen(3, &[0, 1]), then);
+        suspicion.update(&seen(3, &[0, 1]), then);
         let two = seen(2, &[0, 1]);
-        assert_eq!(suspicion.look(&two, then + GRACE), []);
+        assert_eq!(suspicion.update(&two, then + GRACE), []);
         assert_eq!(suspicion.due(None, then + GRACE), None);
     }
 
@@ -256,22 +259,26 @@ mod tests {
     fn a_controller_cut_off_from_most_uses_only_reports() {
         let (mut suspicion, start) = (Suspicion::default(), Instant::now());
         let (few, bound) = (seen(4, &[0, 1]), Duration::from_secs(5));
-        suspicion.look(&few, start);
-        suspicion.look(&few, start + GRACE);
+        suspicion.update(&few, start);
+        suspicion.update(&few, start + GRACE);
         let end = start + GRACE + bound;
-        suspicion.look(&few, end);
+        suspicion.update(&few, end);
         assert_eq!(suspicion.overdue(bound, end), []);
         assert_eq!(suspicion.unsure(bound, end), [Rank(2), Rank(3)]);
-        assert_eq!(suspicion.due(Some(bound), end), None, "only news helps");
+        assert_eq!(
+            suspicion.due(Some(bound), end),
+            None,
+            "only an update helps"
+        );
         suspicion.report(Rank(0), [Rank(3)]);
         suspicion.report(Rank(1), [Rank(3)]);
-        suspicion.look(&few, end);
+        suspicion.update(&few, end);
         assert_eq!(suspicion.overdue(bound, end), [Rank(3)]);
         // One more member is back; the other is absent without a report.
         suspicion.report(Rank(0), []);
         suspicion.report(Rank(1), []);
         let most = seen(4, &[0, 1, 3]);
-        suspicion.look(&most, end);
+        suspicion.update(&most, end);
         assert_eq!(suspicion.overdue(bound, end), [Rank(2)]);
     }
 
@@ -281,13 +288,23 @@ mod tests {
         let all = seen(4, &[0, 1, 2, 3]);
         suspicion.report(Rank(3), [0, 1, 2].map(Rank));
         suspicion.report(Rank(0), [Rank(3)]);
-        assert_eq!(suspicion.look(&all, now), [], "one of three each");
+        assert_eq!(suspicion.update(&all, now), [], "one of three each");
         suspicion.report(Rank(1), [Rank(3)]);
-        assert_eq!(suspicion.look(&all, now), [Turned::Suspected(Rank(3))]);
+        assert_eq!(
+            suspicion.update(&all, now),
+            [SuspicionChange::Suspected(Rank(3))]
+        );
         suspicion.report(Rank(1), []);
-        assert_eq!(suspicion.look(&all, now), [Turned::Cleared(Rank(3))]);
+        assert_eq!(
+            suspicion.update(&all, now),
+            [SuspicionChange::Cleared(Rank(3))]
+        );
         // The report of a member without a session does not count.
         suspicion.report(Rank(1), [Rank(3)]);
-        assert_eq!(suspicion.look(&seen(4, &[0, 2, 3]), now), [], "one of two");
+        assert_eq!(
+            suspicion.update(&seen(4, &[0, 2, 3]), now),
+            [],
+            "one of two"
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use ultima_api::turns::{PLEDGED, Turn, Turns};
+use ultima_api::operation_gate::{Admission, DECISION_TIMEOUT, OperationGate};
 
 use super::change::LONGEST;
 use super::*;
@@ -15,11 +15,11 @@ use crate::job::{JobId, Rank};
 
 /// A message to a member, which it answers.
 #[derive(Clone, Copy, Debug)]
-enum Word {
+enum Message {
     Prepare(u16),
     Begin(u16, u32),
-    AsItWas,
-    Pledge(u16, u32),
+    Cancel,
+    Acknowledge(u16, u32),
     Refusal(u16),
 }
 
@@ -28,18 +28,18 @@ struct Member {
     alive: bool,
     /// True if it cannot prepare.
     refuses: bool,
-    turns: Turns,
+    gate: OperationGate,
     next: u32,
     /// True if it runs operations of the new epoch.
     over: bool,
-    attendance: Option<Attendance>,
-    to: VecDeque<Word>,
-    from: VecDeque<Word>,
+    session: Option<SessionId>,
+    to: VecDeque<Message>,
+    from: VecDeque<Message>,
 }
 
 /// The committed state, which survives a controller restart.
 #[derive(Clone)]
-struct Kept {
+struct Committed {
     succession: Succession,
     first: Option<u32>,
 }
@@ -52,13 +52,13 @@ struct World {
     /// True if operations had begun before the change.
     has_begun: bool,
     /// New members that joined, their sessions, and the first operation that they were sent.
-    newcomers: BTreeMap<Rank, (Option<Attendance>, Option<u32>)>,
-    kept: Option<Kept>,
+    newcomers: BTreeMap<Rank, (Option<SessionId>, Option<u32>)>,
+    committed: Option<Committed>,
     change: Option<Change>,
     /// A withdrawal of the new epoch that has not succeeded yet.
     withdrawal: Option<Step>,
     /// Members that are no longer in the old epoch because the change was made without them.
-    given_up: BTreeSet<Rank>,
+    left_out: BTreeSet<Rank>,
     last_number: u16,
     is_over: bool,
     /// By operation, the ranks that ran it, and whether in the new epoch.
@@ -73,10 +73,10 @@ impl World {
         let member = |_| Member {
             alive: true,
             refuses: false,
-            turns: Turns::default(),
+            gate: OperationGate::default(),
             next: 0,
             over: false,
-            attendance: None,
+            session: None,
             to: VecDeque::new(),
             from: VecDeque::new(),
         };
@@ -91,15 +91,15 @@ impl World {
             terms,
             has_begun,
             newcomers: BTreeMap::new(),
-            kept: None,
+            committed: None,
             change: None,
             withdrawal: None,
-            given_up: BTreeSet::new(),
+            left_out: BTreeSet::new(),
             last_number: 0,
             is_over: false,
             ran: BTreeMap::new(),
         };
-        (0..members).for_each(|rank| world.attend(rank));
+        (0..members).for_each(|rank| world.connect(rank));
         // All begin, if operations have begun.
         (0..members).for_each(|rank| world.run(rank));
         world.propose(succession);
@@ -109,7 +109,7 @@ impl World {
     fn propose(&mut self, succession: Succession) {
         self.last_number += 1;
         self.newcomers.clear();
-        self.kept = Some(Kept {
+        self.committed = Some(Committed {
             succession,
             first: None,
         });
@@ -119,13 +119,13 @@ impl World {
     /// The work of a restarted controller.
     fn resume(&mut self) {
         self.withdrawal = None;
-        self.change = self.kept.clone().map(|kept| {
+        self.change = self.committed.clone().map(|committed| {
             let origin = Origin {
                 of: JobId(1),
-                succession: kept.succession.into(),
+                succession: committed.succession.into(),
                 terms: self.terms,
                 has_begun: self.has_begun,
-                first: kept.first,
+                first: committed.first,
             };
             Change::new(&origin, Timers::default(), self.now)
         });
@@ -133,47 +133,49 @@ impl World {
 
     fn restart(&mut self) {
         for rank in 0..self.members.len() {
-            self.part(rank);
+            self.disconnect(rank);
         }
         let newcomers = self.newcomers.clone();
-        for (rank, (_, told)) in newcomers {
+        for (rank, (_, first)) in newcomers {
             self.serial += 1;
-            let attendance = Some(Attendance(self.serial));
-            self.newcomers.insert(rank, (attendance, told));
+            let session = Some(SessionId(self.serial));
+            self.newcomers.insert(rank, (session, first));
         }
         self.resume();
     }
 
-    fn part(&mut self, rank: usize) {
+    fn disconnect(&mut self, rank: usize) {
         let member = &mut self.members[rank];
-        member.attendance = None;
+        member.session = None;
         member.to.clear();
         member.from.clear();
     }
 
-    fn attend(&mut self, rank: usize) {
-        self.part(rank);
+    fn connect(&mut self, rank: usize) {
+        self.disconnect(rank);
         if !self.members[rank].alive {
             return;
         }
-        let first = first_of(&self.kept);
+        let first = first_of(&self.committed);
         let member = &mut self.members[rank];
         if let (true, Some(first), false) = (self.is_over, first, member.over) {
             // A member of a removed epoch only gets missed messages; without a place in the next
             // epoch, not even those.
             let number = self.last_number;
-            let succession = &self.kept.as_ref().unwrap().succession;
+            let succession = &self.committed.as_ref().unwrap().succession;
             match succession.becomes(Rank(rank as u16)) {
-                Some(_) => (member.to).extend([Word::Prepare(number), Word::Begin(number, first)]),
+                Some(_) => {
+                    (member.to).extend([Message::Prepare(number), Message::Begin(number, first)])
+                }
                 None => member.alive = false,
             }
             return;
         }
         self.serial += 1;
         let member = &mut self.members[rank];
-        member.attendance = Some(Attendance(self.serial));
+        member.session = Some(SessionId(self.serial));
         if self.change.is_none() {
-            member.to.push_back(Word::AsItWas);
+            member.to.push_back(Message::Cancel);
         }
     }
 
@@ -184,23 +186,23 @@ impl World {
             return;
         }
         if !member.over {
-            let turn = match self.has_begun {
-                true => member.turns.turn(member.next),
+            let admission = match self.has_begun {
+                true => member.gate.admit(member.next),
                 // It waits for the others, in one epoch or the other.
-                false if member.turns.is_over(0) => Turn::Over,
-                false => Turn::Wait,
+                false if member.gate.is_over(0) => Admission::NextEpoch,
+                false => Admission::Wait,
             };
-            match turn {
-                Turn::Wait => return,
-                Turn::Begin => {}
-                Turn::Over => {
-                    let succession = &self.kept.as_ref().unwrap().succession;
+            match admission {
+                Admission::Wait => return,
+                Admission::Begin => {}
+                Admission::NextEpoch => {
+                    let succession = &self.committed.as_ref().unwrap().succession;
                     if succession.becomes(Rank(rank as u16)).is_none() {
                         member.alive = false;
-                        return self.part(rank);
+                        return self.disconnect(rank);
                     }
                     member.over = true;
-                    self.attend(rank);
+                    self.connect(rank);
                 }
             }
         }
@@ -213,35 +215,35 @@ impl World {
         member.next += 1;
     }
 
-    fn hear(&mut self, rank: usize) {
+    fn deliver(&mut self, rank: usize) {
         let member = &mut self.members[rank];
         match member.to.pop_front() {
             _ if !member.alive || member.over => {}
-            Some(Word::Prepare(number)) => {
-                let is_open = member.turns.change() == Some(number);
+            Some(Message::Prepare(number)) => {
+                let is_open = member.gate.change() == Some(number);
                 if member.refuses && !is_open {
-                    member.from.push_back(Word::Refusal(number));
-                } else if let Some(until) = member.turns.pledge(number) {
-                    member.from.push_back(Word::Pledge(number, until));
+                    member.from.push_back(Message::Refusal(number));
+                } else if let Some(until) = member.gate.acknowledge(number) {
+                    member.from.push_back(Message::Acknowledge(number, until));
                 }
             }
-            Some(Word::Begin(number, first)) => member.turns.decide(number, first),
-            Some(Word::AsItWas) => member.turns.cancel(),
+            Some(Message::Begin(number, first)) => member.gate.decide(number, first),
+            Some(Message::Cancel) => member.gate.cancel(),
             _ => {}
         }
     }
 
     fn answer(&mut self, rank: usize) {
-        let word = self.members[rank].from.pop_front();
+        let message = self.members[rank].from.pop_front();
         let Some(change) = &mut self.change else {
             return;
         };
         let rank = Rank(rank as u16);
-        match word {
-            Some(Word::Pledge(number, until)) if number == self.last_number => {
-                change.pledged(rank, until);
+        match message {
+            Some(Message::Acknowledge(number, until)) if number == self.last_number => {
+                change.acknowledged(rank, until);
             }
-            Some(Word::Refusal(number)) if number == self.last_number => {
+            Some(Message::Refusal(number)) if number == self.last_number => {
                 change.refused(rank, "it cannot".into());
             }
             _ => {}
@@ -250,9 +252,9 @@ impl World {
 
     fn view(&self) -> View {
         let mut view = View::default();
-        let succession = &self.kept.as_ref().unwrap().succession;
+        let succession = &self.committed.as_ref().unwrap().succession;
         for (member, rank) in self.members.iter().zip((0..).map(Rank)) {
-            match (member.attendance, member.over) {
+            match (member.session, member.over) {
                 (Some(at), false) => drop(view.old.insert(rank, at)),
                 (Some(at), true) => drop(view.new.insert(succession.becomes(rank).unwrap(), at)),
                 (None, _) => {}
@@ -283,11 +285,11 @@ impl World {
         let number = self.last_number;
         for step in steps {
             match step {
-                Step::Prepare(rank) => self.tell(rank, Word::Prepare(number)),
-                Step::Begin(rank) => self.tell(rank, Word::Begin(number, first.unwrap())),
+                Step::Prepare(rank) => self.send(rank, Message::Prepare(number)),
+                Step::Begin(rank) => self.send(rank, Message::Begin(number, first.unwrap())),
                 Step::Welcome(rank) => self.newcomers.get_mut(&rank).unwrap().1 = first,
                 Step::Decide(first) => {
-                    self.kept.as_mut().unwrap().first = Some(first);
+                    self.committed.as_mut().unwrap().first = Some(first);
                     if dies {
                         return self.restart();
                     }
@@ -309,60 +311,62 @@ impl World {
             return;
         }
         for rank in 0..self.members.len() {
-            self.tell(Rank(rank as u16), Word::AsItWas);
+            self.send(Rank(rank as u16), Message::Cancel);
         }
         match step {
             Step::LeaveOut(ranks) => {
-                self.given_up.extend(ranks);
+                self.left_out.extend(ranks);
                 let stay: Vec<HostId> = (0..self.members.len())
-                    .filter(|rank| !self.given_up.contains(&Rank(*rank as u16)))
+                    .filter(|rank| !self.left_out.contains(&Rank(*rank as u16)))
                     .map(HostId)
                     .collect();
                 let from: Vec<HostId> = (0..self.members.len()).map(HostId).collect();
                 let why = |rank: Rank| rank.to_string();
                 self.propose(Succession::new(&from, |_| true, &stay, why));
             }
-            _ => (self.kept, self.change, self.is_over) = (None, None, true),
+            _ => (self.committed, self.change, self.is_over) = (None, None, true),
         }
     }
 
-    fn tell(&mut self, rank: Rank, word: Word) {
+    fn send(&mut self, rank: Rank, message: Message) {
         let member = &mut self.members[usize::from(rank.0)];
-        if member.attendance.is_some() {
-            member.to.push_back(word);
+        if member.session.is_some() {
+            member.to.push_back(message);
         }
     }
 
     fn join(&mut self, at: usize) {
-        let Some(kept) = &self.kept else { return };
-        let newcomers: Vec<Rank> = kept.succession.newcomers().collect();
-        let first = kept.first;
+        let Some(committed) = &self.committed else {
+            return;
+        };
+        let newcomers: Vec<Rank> = committed.succession.newcomers().collect();
+        let first = committed.first;
         if let Some(rank) = newcomers.get(at % newcomers.len().max(1)) {
             self.serial += 1;
-            let (attendance, told) = self.newcomers.entry(*rank).or_default();
-            if attendance.is_none() {
+            let (session, sent) = self.newcomers.entry(*rank).or_default();
+            if session.is_none() {
                 // Late members are notified at once.
-                (*attendance, *told) = (Some(Attendance(self.serial)), told.or(first));
+                (*session, *sent) = (Some(SessionId(self.serial)), sent.or(first));
             }
         }
     }
 
-    fn part_newcomer(&mut self, at: usize) {
+    fn disconnect_newcomer(&mut self, at: usize) {
         let one = at % self.newcomers.len().max(1);
-        if let Some((attendance, _)) = self.newcomers.values_mut().nth(one) {
-            *attendance = None;
+        if let Some((session, _)) = self.newcomers.values_mut().nth(one) {
+            *session = None;
         }
     }
 
     /// Runs until the change is complete, without further failures.
-    fn settle(&mut self) {
+    fn complete(&mut self) {
         for _ in 0..40 {
             for rank in 0..self.members.len() {
-                if self.members[rank].attendance.is_none() {
-                    self.attend(rank);
+                if self.members[rank].session.is_none() {
+                    self.connect(rank);
                 }
                 while !self.members[rank].to.is_empty() {
-                    self.hear(rank);
+                    self.deliver(rank);
                 }
                 while !self.members[rank].from.is_empty() {
                     self.answer(rank);
@@ -382,34 +386,34 @@ impl World {
         self.now += Duration::from_secs(601);
         self.step(false, false);
         for rank in 0..self.members.len() {
-            if self.members[rank].attendance.is_none() {
-                self.attend(rank);
+            if self.members[rank].session.is_none() {
+                self.connect(rank);
             }
             while !self.members[rank].to.is_empty() {
-                self.hear(rank);
+                self.deliver(rank);
             }
             // The remaining operations of its epoch, and the first of the next.
-            let most = first_of(&self.kept).unwrap_or_default();
+            let most = first_of(&self.committed).unwrap_or_default();
             (0..=most).for_each(|_| self.run(rank));
         }
     }
 }
 
-fn first_of(kept: &Option<Kept>) -> Option<u32> {
-    kept.as_ref().and_then(|kept| kept.first)
+fn first_of(committed: &Option<Committed>) -> Option<u32> {
+    committed.as_ref().and_then(|committed| committed.first)
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Run(usize),
-    Hear(usize),
+    Deliver(usize),
     Answer(usize),
-    Element(usize),
-    Attend(usize),
+    Disconnect(usize),
+    Connect(usize),
     Kill(usize),
     Refuse(usize),
     Join(usize),
-    PartNewcomer(usize),
+    DisconnectNewcomer(usize),
     Step { dies: bool, fails: bool },
     Restart,
     Pass(u64),
@@ -419,14 +423,14 @@ fn events(members: usize) -> impl Strategy<Value = Vec<Event>> {
     let member = 0..members;
     let event = prop_oneof![
         20 => member.clone().prop_map(Event::Run),
-        20 => member.clone().prop_map(Event::Hear),
+        20 => member.clone().prop_map(Event::Deliver),
         20 => member.clone().prop_map(Event::Answer),
-        2 => member.clone().prop_map(Event::Element),
-        4 => member.clone().prop_map(Event::Attend),
+        2 => member.clone().prop_map(Event::Disconnect),
+        4 => member.clone().prop_map(Event::Connect),
         1 => member.clone().prop_map(Event::Kill),
         1 => member.clone().prop_map(Event::Refuse),
         4 => member.clone().prop_map(Event::Join),
-        1 => member.prop_map(Event::PartNewcomer),
+        1 => member.prop_map(Event::DisconnectNewcomer),
         20 => (prop::bool::weighted(0.1), prop::bool::weighted(0.3))
             .prop_map(|(dies, fails)| Event::Step { dies, fails }),
         1 => Just(Event::Restart),
@@ -451,28 +455,28 @@ proptest! {
         for event in events {
             match event {
                 Event::Run(rank) => world.run(rank),
-                Event::Hear(rank) => world.hear(rank),
+                Event::Deliver(rank) => world.deliver(rank),
                 Event::Answer(rank) => world.answer(rank),
-                Event::Element(rank) => world.part(rank),
-                Event::Attend(rank) => world.attend(rank),
+                Event::Disconnect(rank) => world.disconnect(rank),
+                Event::Connect(rank) => world.connect(rank),
                 Event::Kill(rank) => {
                     world.members[rank].alive = false;
-                    world.part(rank);
+                    world.disconnect(rank);
                 }
                 Event::Refuse(rank) => world.members[rank].refuses = true,
                 Event::Join(at) => world.join(at),
-                Event::PartNewcomer(at) => world.part_newcomer(at),
+                Event::DisconnectNewcomer(at) => world.disconnect_newcomer(at),
                 Event::Step { dies, fails } => world.step(dies, fails),
                 Event::Restart => world.restart(),
                 Event::Pass(millis) => world.now += Duration::from_millis(millis),
             }
         }
-        world.settle();
+        world.complete();
         prop_assert!(world.is_over, "the change ends: {:?}", world.change);
-        let first = first_of(&world.kept);
+        let first = first_of(&world.committed);
         prop_assert!(has_begun || first.is_none_or(|first| first == 0), "{first:?}");
-        let stays = |rank: &Rank| match &world.kept {
-            Some(kept) => kept.succession.becomes(*rank).is_some(),
+        let stays = |rank: &Rank| match &world.committed {
+            Some(committed) => committed.succession.becomes(*rank).is_some(),
             None => true,
         };
         for (operation, ran) in &world.ran {
@@ -482,12 +486,12 @@ proptest! {
             }
         }
         // New members begin with the same operation.
-        for (_, told) in world.newcomers.values() {
-            prop_assert_eq!(*told, first);
+        for (_, sent) in world.newcomers.values() {
+            prop_assert_eq!(*sent, first);
         }
         // No live member waits forever.
         for (member, rank) in world.members.iter().zip((0..).map(Rank)) {
-            prop_assert!(!member.alive || member.turns.change().is_none() || member.over, "rank {}", rank);
+            prop_assert!(!member.alive || member.gate.change().is_none() || member.over, "rank {}", rank);
         }
     }
 }
@@ -521,7 +525,7 @@ fn implausible_acknowledgements_are_rejected() {
     let now = Instant::now();
     let mut change = of_three(now);
     for (rank, operation) in [(0, 7), (1, u32::MAX), (2, 9)] {
-        change.pledged(Rank(rank), operation);
+        change.acknowledged(Rank(rank), operation);
     }
     let reason =
         "rank 1 cannot change epochs: it acknowledged operation 4294967295, but others are at 9";
@@ -542,7 +546,7 @@ fn slow_members_get_more_time_than_absent_ones() {
     let now = Instant::now();
     let mut change = begun(succession, terms, Some(7), now);
     let of = |rank: u16| View {
-        old: [(Rank(rank), Attendance(1))].into(),
+        old: [(Rank(rank), SessionId(1))].into(),
         ..View::default()
     };
     let minute = now + Duration::from_secs(60);
@@ -559,11 +563,11 @@ fn changes_can_be_cancelled_until_they_are_decided() {
     let now = Instant::now();
     let mut change = of_three(now);
     let mut decided = change.clone();
-    change.unwanted("why");
+    change.request_cancel("why");
     let view = View::default();
     assert_eq!(change.steps(now, &view), [Step::Cancel("why".into())]);
     decided.decided(5, now);
-    decided.unwanted("why");
+    decided.request_cancel("why");
     assert_eq!(decided.steps(now, &view), []);
 }
 
@@ -575,9 +579,7 @@ fn members_are_notified_once_per_session() {
     let view = |attendances: [u64; 3]| {
         let here = attendances.into_iter().zip(0..);
         View {
-            old: here
-                .map(|(at, rank)| (Rank(rank), Attendance(at)))
-                .collect(),
+            old: here.map(|(at, rank)| (Rank(rank), SessionId(at))).collect(),
             ..View::default()
         }
     };
@@ -588,17 +590,17 @@ fn members_are_notified_once_per_session() {
     // A member lost its connection, and its notification with it.
     assert_eq!(change.steps(now, &view([1, 4, 3])), [Step::Prepare(one)]);
     for rank in [zero, one, two] {
-        change.pledged(rank, 5);
+        change.acknowledged(rank, 5);
     }
     assert_eq!(change.steps(now, &view([1, 4, 3])), [Step::Decide(5)]);
     change.decided(5, now);
-    let told = [
+    let expected = [
         Step::Begin(zero),
         Step::Begin(one),
         Step::Prepare(two),
         Step::Begin(two),
     ];
-    assert_eq!(change.steps(now, &view([1, 4, 6])), told);
+    assert_eq!(change.steps(now, &view([1, 4, 6])), expected);
     assert_eq!(change.steps(now, &view([1, 4, 6])), []);
     let again = [Step::Prepare(zero), Step::Begin(zero)];
     assert_eq!(change.steps(now, &view([7, 4, 6])), again);
@@ -618,7 +620,7 @@ fn more_members_get_more_time() {
         let mut change = begun(succession, terms, None, now);
         let due = change.due(now);
         let [Step::Cancel(reason)] = &change.steps(due, &View::default())[..] else {
-            panic!("nobody has pledged");
+            panic!("no member has acknowledged");
         };
         (due - now, reason.clone())
     };
@@ -630,7 +632,7 @@ fn more_members_get_more_time() {
     assert_eq!(reason, "rank 0 did not answer within 19 s");
     // The first member that acknowledged does not wait forever.
     assert_eq!(takes(usize::from(u16::MAX)).0, LONGEST);
-    assert!(LONGEST < PLEDGED);
+    assert!(LONGEST < DECISION_TIMEOUT);
 }
 
 /// Two members are asked. One's notification waits for room in the queue; the other does not
@@ -641,7 +643,7 @@ fn members_are_not_lost_for_unsent_notifications() {
     let at = |seconds| now + Duration::from_secs(seconds);
     let here = |ranks: &[u16]| View {
         old: (ranks.iter())
-            .map(|rank| (Rank(*rank), Attendance(1)))
+            .map(|rank| (Rank(*rank), SessionId(1)))
             .collect(),
         ..View::default()
     };
@@ -651,15 +653,15 @@ fn members_are_not_lost_for_unsent_notifications() {
         let join = Duration::ZERO;
         let mut change = begun(succession, Terms { join, lost }, None, now);
         assert_eq!(change.steps(now, &here(&[0, 1, 2])).len(), 3);
-        change.pledged(Rank(0), 5);
-        change.waits(Rank(2));
+        change.acknowledged(Rank(0), 5);
+        change.queued(Rank(2));
         change
     };
     let all = here(&[0, 1, 2]);
     let mut change = asked(Lost::LeaveOut);
     let left_out = |rank| [Step::LeaveOut(vec![Rank(rank)])];
     assert_eq!(change.clone().steps(at(4), &all), left_out(1));
-    change.pledged(Rank(1), 5);
+    change.acknowledged(Rank(1), 5);
     assert_eq!(
         (change.steps(at(4), &all), change.due(at(4))),
         (vec![], at(45))
@@ -667,22 +669,22 @@ fn members_are_not_lost_for_unsent_notifications() {
     // It disconnects meanwhile, and is lost like any other.
     assert_eq!(change.clone().steps(at(5), &here(&[0, 1])), left_out(2));
     // It is notified late, and gets its time from then on.
-    let mut told = change.clone();
-    assert!(told.told(Rank(2), at(20)));
+    let mut notified = change.clone();
+    assert!(notified.notified(Rank(2), at(20)));
     assert_eq!(
-        (told.steps(at(22), &all), told.due(at(22))),
+        (notified.steps(at(22), &all), notified.due(at(22))),
         (vec![], at(23))
     );
-    assert_eq!(told.steps(at(23), &all), left_out(2));
+    assert_eq!(notified.steps(at(23), &all), left_out(2));
     // It is never notified, and keeps its rank.
     let [Step::Cancel(reason)] = &change.steps(at(45), &all)[..] else {
         panic!("others have waited long enough");
     };
-    let untold = "rank 2 could not be notified within 45 s";
-    assert!(reason.starts_with(untold), "{reason}");
+    let unsent = "rank 2 could not be notified within 45 s";
+    assert!(reason.starts_with(unsent), "{reason}");
 
     // A member that is notified at once has as much time as the others.
     let mut change = asked(Lost::Cancel);
-    assert!(!change.told(Rank(2), at(0)));
+    assert!(!change.notified(Rank(2), at(0)));
     assert_eq!(change.due(at(0)), now + Duration::from_micros(3_000_009));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How long the controller waits for members.
+/// The controller's time limits for members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
     /// Time without a session before a member is suspected. A lost connection is back within a

@@ -14,24 +14,24 @@ use crate::target::PortNumber;
 
 /// True if some member's packets could loop if every switch had the group branches of both plans in
 /// `trees`, and admitted what any plan admits. Otherwise no mixture of the plans loops.
-pub(super) fn goes_round(
+pub(super) fn may_loop(
     fabric: &Fabric,
     members: &[Member],
     trees: [&JobPlan; 2],
-    amid: &JobPlan,
+    during: &JobPlan,
 ) -> bool {
     let mut branches = BTreeSet::new();
     for (switch, plan) in trees.into_iter().flatten() {
-        let copies = group(Some(plan)).into_iter().flat_map(|it| &it.copies);
-        let ports = copies.filter(|copy| copy.is_branch());
-        branches.extend(ports.map(|copy| (*switch, copy.port)));
+        let replicas = group(Some(plan)).into_iter().flat_map(|it| &it.replicas);
+        let ports = replicas.filter(|replica| replica.is_branch());
+        branches.extend(ports.map(|replica| (*switch, replica.port)));
     }
     // All members on a switch have the same admissions.
     let homes: BTreeMap<SwitchId, Rank> = (members.iter().zip(0..))
         .map(|(member, rank)| (fabric.host(member.host).attached.switch, Rank(rank)))
         .collect();
     let ranks: BTreeSet<Rank> = homes.values().copied().collect();
-    let all = trees.into_iter().chain([amid]).flatten();
+    let all = trees.into_iter().chain([during]).flatten();
     let sources = all.flat_map(|(switch, plan): (&SwitchId, &SwitchPlan)| {
         plan.entities().filter_map(|entity| match entity {
             Entity::Source(row) if ranks.contains(&row.rank) => {
@@ -42,10 +42,10 @@ pub(super) fn goes_round(
     });
     let admitted: BTreeSet<(Rank, SwitchId, PortNumber)> = sources.collect();
     homes.into_iter().any(|(home, rank)| {
-        // The ports at which the member's packets arrive from a switch. They do not leave by the port by which they came.
-        let onward = |switch: SwitchId, came_by: Option<PortNumber>| {
+        // The ports at which the member's packets arrive from a switch. They do not leave by the port by which they arrive.
+        let onward = |switch: SwitchId, ingress: Option<PortNumber>| {
             let ports = branches.range((switch, PortNumber(0))..=(switch, PortNumber(u16::MAX)));
-            let others = ports.filter(move |(_, port)| Some(*port) != came_by);
+            let others = ports.filter(move |(_, port)| Some(*port) != ingress);
             let far =
                 others.filter_map(|&(switch, port)| fabric.across(SwitchPort { switch, port }));
             far.filter(|far| admitted.contains(&(rank, far.switch, far.port)))
@@ -86,14 +86,14 @@ mod tests {
         let homes = homes(&site.fabric, &job.members);
         let [old, new] = trunks.map(|trunks| tree(site, trunks, &homes));
         let routes = (&site.routes, &site.routes);
-        let ways = JobPaths::moving(&site.fabric, routes, &job.members, [Some(&old), Some(&new)]);
+        let paths = JobPaths::moving(&site.fabric, routes, &job.members, [Some(&old), Some(&new)]);
         let with = |tree| {
             let mut job = job.clone();
             job.multicast.as_mut().unwrap().tree = tree;
-            plan::of_ways(&site.fabric, &job, &ways)
+            plan::of_paths(&site.fabric, &job, &paths)
         };
         let trees = [with(old), with(new)];
-        goes_round(
+        may_loop(
             &site.fabric,
             &job.members,
             trees.each_ref(),

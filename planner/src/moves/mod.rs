@@ -12,7 +12,7 @@
 //!    [loop](flood). In the second case groups keep only the branches of both trees, and members miss
 //!    some packets until the next step.)
 //! 3. Groups lose the old tree's branches.
-//! 4. Routes, for each host nearest switches first ([`Routes::turn`]): packets that reach a switch
+//! 4. Routes, for each host nearest switches first ([`Routes::write_round`]): packets that reach a switch
 //!    by its new port find only new ports from there on.
 //! 5. Entries that only the old paths needed are removed: those that admit before those that
 //!    forward.
@@ -40,7 +40,7 @@ use ultima_p4runtime::v1::Update;
 
 use crate::fabric::{Fabric, Health, SwitchId};
 use crate::job::{Job, JobId};
-use crate::plan::{self, Copy, Entity, Group, JobPaths, JobPlan, SwitchPlan, table};
+use crate::plan::{self, Entity, Group, GroupReplica, JobPaths, JobPlan, SwitchPlan, table};
 use crate::routing::Routes;
 use crate::update::Untranslatable;
 
@@ -94,34 +94,34 @@ impl Moved {
 
 /// A change of one entity on a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum EntityChange {
     /// Insert the entity.
-    Put(Entity),
+    Insert(Entity),
     /// Modify the entity with this key.
-    Set(Entity),
+    Modify(Entity),
     /// Delete the entity.
-    Drop(Entity),
+    Delete(Entity),
 }
 
-impl Change {
+impl EntityChange {
     /// The P4Runtime update; none if there is nothing to delete.
     ///
     /// # Errors
     /// The program does not support the entity.
     pub fn update(&self, names: &Names) -> Result<Option<Update>, Untranslatable> {
         Ok(match self {
-            Change::Put(entity) => Some(entity.creation(names)?),
-            Change::Set(entity) => {
+            EntityChange::Insert(entity) => Some(entity.creation(names)?),
+            EntityChange::Modify(entity) => {
                 let whole = entity.creation(names)?.entity.unwrap_or_default();
                 Some(Update::modify(whole))
             }
-            Change::Drop(entity) => entity.removal(names)?,
+            EntityChange::Delete(entity) => entity.removal(names)?,
         })
     }
 }
 
 /// Changes that are written at the same time, in order on each switch.
-pub type Round = BTreeMap<SwitchId, Vec<Change>>;
+pub type Round = BTreeMap<SwitchId, Vec<EntityChange>>;
 
 /// Returns the non-empty steps that reroute `jobs` while the routes change from `before` to
 /// `after`. `lost` are the elements that carry nothing any more, as opposed to elements that are
@@ -150,22 +150,22 @@ pub fn steps(
         }
     }
     // Jobs whose old paths are already removed are not postponed.
-    let waiting = || moving.iter().filter(|moving| !moving.yields);
+    let waiting = || moving.iter().filter(|moving| !moving.removes_first);
     let wait: BTreeSet<JobId> = waiting().map(|it| it.job).collect();
-    let between = waiting().filter(|moving| moving.passing == Passing::Between);
+    let between = waiting().filter(|moving| moving.transition == Transition::CommonBranches);
     let between: BTreeSet<JobId> = between.map(|it| it.job).collect();
-    let turns = turns(room.fabric, before, after);
+    let rounds = rounds(room.fabric, before, after);
     let [make_room, carry, both, new, old] = of_jobs;
     let all = [make_room, carry].map(Step::brings).into_iter();
     let all = all.chain([Step::waits(both, &between), Step::waits(new, &wait)]);
-    let all = all.chain(turns.into_iter().map(Step::routes));
+    let all = all.chain(rounds.into_iter().map(Step::routes));
     let all = all.chain([Step::waits(old, &wait)]);
     all.filter(|step| !step.is_empty()).collect()
 }
 
-/// The changed routes, in turns.
-fn turns(fabric: &Fabric, before: &Routes, after: &Routes) -> Vec<Round> {
-    let mut turns: BTreeMap<(bool, u32), Round> = BTreeMap::new();
+/// The changed routes, in rounds.
+fn rounds(fabric: &Fabric, before: &Routes, after: &Routes) -> Vec<Round> {
+    let mut rounds: BTreeMap<(bool, u32), Round> = BTreeMap::new();
     for id in fabric.host_ids() {
         let host = fabric.host(id);
         for switch in fabric.switch_ids() {
@@ -178,25 +178,26 @@ fn turns(fabric: &Fabric, before: &Routes, after: &Routes) -> Vec<Round> {
                 port,
                 mac: host.mac,
             });
-            let turn = turns.entry(after.turn(switch, host.attached.switch));
-            turn.or_default()
+            let round = rounds.entry(after.write_round(switch, host.attached.switch));
+            round
+                .or_default()
                 .entry(switch)
                 .or_default()
-                .push(Change::Set(route));
+                .push(EntityChange::Modify(route));
         }
     }
-    turns.into_values().collect()
+    rounds.into_values().collect()
 }
 
 /// The transition of groups from one tree to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Passing {
+enum Transition {
     /// Over both trees at once.
-    Both,
+    BothTrees,
     /// Directly: the old tree is broken.
-    Straight,
+    Direct,
     /// Over the branches of both trees.
-    Between,
+    CommonBranches,
 }
 
 /// A job during rerouting.
@@ -205,10 +206,10 @@ struct Moving<'a> {
     before: &'a JobPlan,
     after: &'a JobPlan,
     /// The entries for packets that go partly by old and partly by new routes.
-    amid: JobPlan,
-    passing: Passing,
+    during: JobPlan,
+    transition: Transition,
     /// True if its old paths are removed first, to make room.
-    yields: bool,
+    removes_first: bool,
 }
 
 impl<'a> Moving<'a> {
@@ -218,53 +219,55 @@ impl<'a> Moving<'a> {
             after: (job, after),
         } = moved;
         let trees = [was.tree(), job.tree()];
-        let ways = JobPaths::moving(fabric, routes, &job.members, trees);
-        let amid = plan::of_ways(fabric, job, &ways);
+        let paths = JobPaths::moving(fabric, routes, &job.members, trees);
+        let during = plan::of_paths(fabric, job, &paths);
         // Compares the groups, not the trees: a job whose last rerouting did not complete belongs
         // to its new tree but may still have branches of the old one.
-        let goes_round = || flood::goes_round(fabric, &job.members, [before, after], &amid);
-        let passing = match trees {
+        let may_loop = || flood::may_loop(fabric, &job.members, [before, after], &during);
+        let transition = match trees {
             [Some(old), Some(new)] if old != new => {
-                if goes_round() {
-                    Passing::Between
+                if may_loop() {
+                    Transition::CommonBranches
                 } else if old.is_up(fabric, lost) {
-                    Passing::Both
+                    Transition::BothTrees
                 } else {
-                    Passing::Straight
+                    Transition::Direct
                 }
             }
-            [Some(_), Some(_)] if groups_change(before, after) && goes_round() => Passing::Between,
+            [Some(_), Some(_)] if groups_change(before, after) && may_loop() => {
+                Transition::CommonBranches
+            }
             // The additional branches belong to another tree, which some members still use.
-            [Some(_), Some(_)] => Passing::Both,
-            _ => Passing::Straight,
+            [Some(_), Some(_)] => Transition::BothTrees,
+            _ => Transition::Direct,
         };
         let mut moving = Moving {
             job: job.id,
             before,
             after,
-            amid,
-            passing,
-            yields: false,
+            during,
+            transition,
+            removes_first: false,
         };
         let too_many = |at: SwitchId| {
-            let copies = moving.on(at).copies_of_both();
-            copies > fabric.switch(at).limits.group_replicas as usize
+            let replicas = moving.on(at).replicas_of_both();
+            replicas > fabric.switch(at).limits.group_replicas as usize
         };
-        if passing == Passing::Both && moving.switches().into_iter().any(too_many) {
-            moving.passing = Passing::Straight;
+        if transition == Transition::BothTrees && moving.switches().into_iter().any(too_many) {
+            moving.transition = Transition::Direct;
         }
         moving
     }
 
     /// Removes the old paths first, then writes the new ones directly.
-    fn give_way(&mut self) {
-        self.yields = true;
-        self.amid = JobPlan::new();
-        self.passing = Passing::Straight;
+    fn remove_first(&mut self) {
+        self.removes_first = true;
+        self.during = JobPlan::new();
+        self.transition = Transition::Direct;
     }
 
     fn switches(&self) -> BTreeSet<SwitchId> {
-        let plans = [self.before, self.after, &self.amid];
+        let plans = [self.before, self.after, &self.during];
         plans
             .into_iter()
             .flat_map(|plan| plan.keys())
@@ -276,9 +279,9 @@ impl<'a> Moving<'a> {
         OnSwitch {
             before: self.before.get(&switch),
             after: self.after.get(&switch),
-            amid: self.amid.get(&switch),
-            passing: self.passing,
-            yields: self.yields,
+            during: self.during.get(&switch),
+            transition: self.transition,
+            removes_first: self.removes_first,
         }
     }
 }
@@ -287,9 +290,9 @@ impl<'a> Moving<'a> {
 struct OnSwitch<'a> {
     before: Option<&'a SwitchPlan>,
     after: Option<&'a SwitchPlan>,
-    amid: Option<&'a SwitchPlan>,
-    passing: Passing,
-    yields: bool,
+    during: Option<&'a SwitchPlan>,
+    transition: Transition,
+    removes_first: bool,
 }
 
 fn entities(plan: Option<&SwitchPlan>) -> impl Iterator<Item = &Entity> {
@@ -320,40 +323,40 @@ fn row(plan: Option<&SwitchPlan>) -> Option<&table::JobRow> {
 
 impl OnSwitch<'_> {
     /// The changes that make room, those of steps 1, 2 and 3, and those of the last step.
-    fn stages(&self) -> [Vec<Change>; 5] {
+    fn stages(&self) -> [Vec<EntityChange>; 5] {
         let [both, new] = self.groups();
-        let leaving = self.leaving();
-        let (first, last) = match self.yields {
-            true => (leaving, Vec::new()),
-            false => (Vec::new(), leaving),
+        let removed = self.removals();
+        let (first, last) = match self.removes_first {
+            true => (removed, Vec::new()),
+            false => (Vec::new(), removed),
         };
-        [first, self.coming(), both, new, last]
+        [first, self.additions(), both, new, last]
     }
 
     /// The number of replicas of a group with the branches of both trees.
-    fn copies_of_both(&self) -> usize {
+    fn replicas_of_both(&self) -> usize {
         let groups = [group(self.before), group(self.after)].into_iter();
-        let copies = groups.flatten().flat_map(|group| &group.copies);
-        copies.collect::<BTreeSet<_>>().len()
+        let replicas = groups.flatten().flat_map(|group| &group.replicas);
+        replicas.collect::<BTreeSet<_>>().len()
     }
 
     /// The entries for mixed routes beyond the old and new ones; the job's row and group are
     /// handled separately.
-    fn on_the_way(&self) -> impl Iterator<Item = &Entity> {
+    fn mixed_routes(&self) -> impl Iterator<Item = &Entity> {
         let has_row = row(self.before).or(row(self.after)).is_some();
-        entities(self.amid).filter(move |entity| match entity {
+        entities(self.during).filter(move |entity| match entity {
             Entity::Group(_) => false,
             Entity::Job(_) => !has_row,
             _ => true,
         })
     }
 
-    fn coming(&self) -> Vec<Change> {
+    fn additions(&self) -> Vec<EntityChange> {
         let had: HashSet<&Entity> = entities(self.before).collect();
-        let mut coming: Vec<&Entity> = Vec::new();
+        let mut added: Vec<&Entity> = Vec::new();
         let mut seen: HashSet<&Entity> = HashSet::new();
         let own = entities(self.after);
-        for entity in own.chain(self.on_the_way()) {
+        for entity in own.chain(self.mixed_routes()) {
             let changes = match entity {
                 Entity::Group(_) => group(self.before).is_some(),
                 // A job that loses its group keeps it until the last step.
@@ -361,55 +364,55 @@ impl OnSwitch<'_> {
                 _ => false,
             };
             if !changes && !had.contains(entity) && seen.insert(entity) {
-                coming.push(entity);
+                added.push(entity);
             }
         }
-        coming.sort_by_key(|entity| entity.stage());
+        added.sort_by_key(|entity| entity.stage());
         let change = |entity: &Entity| match entity {
-            Entity::Job(_) if row(self.before).is_some() => Change::Set(entity.clone()),
-            _ => Change::Put(entity.clone()),
+            Entity::Job(_) if row(self.before).is_some() => EntityChange::Modify(entity.clone()),
+            _ => EntityChange::Insert(entity.clone()),
         };
-        coming.into_iter().map(change).collect()
+        added.into_iter().map(change).collect()
     }
 
     /// The changes of a group that exists before and after, in two rounds.
-    fn groups(&self) -> [Vec<Change>; 2] {
+    fn groups(&self) -> [Vec<EntityChange>; 2] {
         let (Some(was), Some(will)) = (group(self.before), group(self.after)) else {
             return Default::default();
         };
         if was == will {
             return Default::default();
         }
-        let old: BTreeSet<&Copy> = was.copies.iter().collect();
-        let new: BTreeSet<&Copy> = will.copies.iter().collect();
-        let copies: BTreeSet<Copy> = match self.passing {
-            Passing::Both => old.union(&new).map(|copy| **copy).collect(),
-            Passing::Straight => new.iter().map(|copy| **copy).collect(),
-            Passing::Between => old.intersection(&new).map(|copy| **copy).collect(),
+        let old: BTreeSet<&GroupReplica> = was.replicas.iter().collect();
+        let new: BTreeSet<&GroupReplica> = will.replicas.iter().collect();
+        let replicas: BTreeSet<GroupReplica> = match self.transition {
+            Transition::BothTrees => old.union(&new).map(|replica| **replica).collect(),
+            Transition::Direct => new.iter().map(|replica| **replica).collect(),
+            Transition::CommonBranches => old.intersection(&new).map(|replica| **replica).collect(),
         };
-        let set = |copies: Vec<Copy>| {
+        let set = |replicas: Vec<GroupReplica>| {
             let id = will.id;
-            vec![Change::Set(Entity::Group(Group { id, copies }))]
+            vec![EntityChange::Modify(Entity::Group(Group { id, replicas }))]
         };
-        let is = |other: &BTreeSet<&Copy>| copies.iter().eq(other.iter().copied());
+        let is = |other: &BTreeSet<&GroupReplica>| replicas.iter().eq(other.iter().copied());
         let (is_old, is_new) = (is(&old), is(&new));
         let first = match (is_old, is_new) {
             (true, _) => Vec::new(),
-            (_, true) => set(will.copies.clone()),
-            _ => set(copies.into_iter().collect()),
+            (_, true) => set(will.replicas.clone()),
+            _ => set(replicas.into_iter().collect()),
         };
         let second = match is_new {
             true => Vec::new(),
-            false => set(will.copies.clone()),
+            false => set(will.replicas.clone()),
         };
         [first, second]
     }
 
-    fn leaving(&self) -> Vec<Change> {
+    fn removals(&self) -> Vec<EntityChange> {
         let stays: HashSet<&Entity> = entities(self.after).collect();
         let mut seen: HashSet<&Entity> = HashSet::new();
         let own = entities(self.before);
-        let mut leaving: Vec<&Entity> = (own.chain(self.on_the_way()))
+        let mut removed: Vec<&Entity> = (own.chain(self.mixed_routes()))
             .filter(|entity| {
                 let only_changed = match entity {
                     Entity::Group(_) => group(self.after).is_some(),
@@ -420,18 +423,19 @@ impl OnSwitch<'_> {
                 !only_changed && !stays.contains(entity) && seen.insert(entity)
             })
             .collect();
-        leaving.sort_by_key(|entity| std::cmp::Reverse(entity.stage()));
-        let mut changes: Vec<Change> = (leaving.into_iter())
-            .map(|entity| Change::Drop(entity.clone()))
+        removed.sort_by_key(|entity| std::cmp::Reverse(entity.stage()));
+        let mut changes: Vec<EntityChange> = (removed.into_iter())
+            .map(|entity| EntityChange::Delete(entity.clone()))
             .collect();
         // Admissions first, then the group's reference in the job's row, then the group.
         if let (Some(was), Some(will)) = (row(self.before), row(self.after))
             && was != will
             && will.group.is_none()
         {
-            let carries = |change: &Change| !matches!(change, Change::Drop(Entity::Source(_)));
+            let carries =
+                |change: &EntityChange| !matches!(change, EntityChange::Delete(Entity::Source(_)));
             let at = changes.iter().position(carries).unwrap_or(changes.len());
-            changes.insert(at, Change::Set(Entity::Job(will.clone())));
+            changes.insert(at, EntityChange::Modify(Entity::Job(will.clone())));
         }
         changes
     }

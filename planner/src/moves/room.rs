@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use ultima_p4runtime::names::Names;
 
-use super::{Change, Moving};
+use super::{EntityChange, Moving};
 use crate::fabric::{Fabric, SwitchId};
 use crate::ledger::Ledger;
 use crate::plan::Usage;
@@ -28,9 +28,9 @@ pub(super) fn make(room: Room<'_>, moving: &mut [Moving<'_>]) {
     let mut extra: BTreeMap<SwitchId, BTreeMap<usize, Usage>> = BTreeMap::new();
     for (at, moving) in moving.iter().enumerate() {
         for switch in moving.switches() {
-            let leaving = moving.on(switch).leaving();
-            let going = leaving.iter().filter_map(|change| match change {
-                Change::Drop(entity) => Some(entity),
+            let removed = moving.on(switch).removals();
+            let going = removed.iter().filter_map(|change| match change {
+                EntityChange::Delete(entity) => Some(entity),
                 _ => None,
             });
             let usage = Usage::of(going);
@@ -47,11 +47,11 @@ pub(super) fn make(room: Room<'_>, moving: &mut [Moving<'_>]) {
             is_full.then(|| extra.keys().copied().collect::<Vec<_>>())
         };
         let mut full = extra.iter().filter(|(_, jobs)| !jobs.is_empty());
-        let Some(give_way) = full.find_map(is_full) else {
+        let Some(remove_first) = full.find_map(is_full) else {
             return;
         };
-        for at in give_way {
-            moving[at].give_way();
+        for at in remove_first {
+            moving[at].remove_first();
             extra.values_mut().for_each(|jobs| drop(jobs.remove(&at)));
         }
     }

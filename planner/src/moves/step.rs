@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 
-use super::{Change, Round};
+use super::{EntityChange, Round};
 use crate::fabric::SwitchId;
 use crate::job::JobId;
 use crate::plan::{Entity, JobPlan, Stage, SwitchPlan};
@@ -60,7 +60,9 @@ impl Step {
     pub fn routes_of(&self, switch: SwitchId) -> impl Iterator<Item = &Entity> {
         let changes = self.of_routes.get(&switch).into_iter().flatten();
         changes.map(|change| match change {
-            Change::Put(entity) | Change::Set(entity) | Change::Drop(entity) => entity,
+            EntityChange::Insert(entity)
+            | EntityChange::Modify(entity)
+            | EntityChange::Delete(entity) => entity,
         })
     }
 
@@ -85,7 +87,7 @@ impl Step {
 /// A job's entities after a step.
 pub fn applied<'a>(
     mut plan: JobPlan,
-    round: impl IntoIterator<Item = (&'a SwitchId, &'a Vec<Change>)>,
+    round: impl IntoIterator<Item = (&'a SwitchId, &'a Vec<EntityChange>)>,
 ) -> JobPlan {
     for (switch, changes) in round {
         let here = plan.entry(*switch).or_default();
@@ -97,21 +99,23 @@ pub fn applied<'a>(
 
 /// Applies a change to a job's entities on a switch, of which one at most is its row, and one its
 /// group.
-fn apply(plan: &mut SwitchPlan, change: &Change) {
-    let (Change::Put(entity) | Change::Set(entity) | Change::Drop(entity)) = change;
+fn apply(plan: &mut SwitchPlan, change: &EntityChange) {
+    let (EntityChange::Insert(entity)
+    | EntityChange::Modify(entity)
+    | EntityChange::Delete(entity)) = change;
     let entities = match entity.stage() {
         Stage::Prepare => &mut plan.prepare,
         Stage::Announce => &mut plan.announce,
         Stage::Admit => &mut plan.admit,
     };
     match change {
-        Change::Put(_) => entities.push(entity.clone()),
-        Change::Set(_) => {
+        EntityChange::Insert(_) => entities.push(entity.clone()),
+        EntityChange::Modify(_) => {
             let mut held = entities.iter_mut();
             let held = held.find(|held| discriminant(*held) == discriminant(entity));
             held.expect("only present entities change")
                 .clone_from(entity);
         }
-        Change::Drop(_) => entities.retain(|held| held != entity),
+        EntityChange::Delete(_) => entities.retain(|held| held != entity),
     }
 }

@@ -12,14 +12,14 @@ use crate::target::PortNumber;
 
 /// A replica of the replication engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Copy {
+pub struct GroupReplica {
     /// The egress port.
     pub port: PortNumber,
     /// The RID in egress: the receiver's rank, or [`TRUNK_RID`] for all ranks behind a trunk.
     pub rid: u16,
 }
 
-impl Copy {
+impl GroupReplica {
     /// True if the replica goes to another switch.
     pub(crate) fn is_branch(&self) -> bool {
         self.rid == TRUNK_RID
@@ -27,12 +27,12 @@ impl Copy {
 
     /// A replica for a rank on this switch.
     pub(crate) fn to_rank(port: PortNumber, rank: Rank) -> Self {
-        Copy { port, rid: rank.0 }
+        GroupReplica { port, rid: rank.0 }
     }
 
     /// A replica for all ranks behind a trunk.
     pub(crate) fn to_switch(port: PortNumber) -> Self {
-        Copy {
+        GroupReplica {
             port,
             rid: TRUNK_RID,
         }
@@ -46,24 +46,28 @@ pub struct Group {
     /// The group's id.
     pub id: GroupId,
     /// The replicas.
-    pub copies: Vec<Copy>,
+    pub replicas: Vec<GroupReplica>,
 }
 
 impl Group {
     /// The replication nodes of the group: one per RID.
     pub fn nodes(&self) -> usize {
-        let ranks = self.copies.iter().filter(|copy| !copy.is_branch()).count();
-        ranks + usize::from(ranks < self.copies.len())
+        let ranks = self
+            .replicas
+            .iter()
+            .filter(|replica| !replica.is_branch())
+            .count();
+        ranks + usize::from(ranks < self.replicas.len())
     }
 }
 
 impl Kind for Group {
     fn entity(&self, _: &Names) -> Result<v1::Entity, SchemaError> {
-        let copies = self.copies.iter().map(|copy| Replica {
-            port: copy.port.0.into(),
-            instance: copy.rid.into(),
+        let replicas = self.replicas.iter().map(|replica| Replica {
+            port: replica.port.0.into(),
+            instance: replica.rid.into(),
         });
-        Ok(multicast_group(self.id.0.into(), copies)?.into())
+        Ok(multicast_group(self.id.0.into(), replicas)?.into())
     }
 
     fn removal(&self, _: &Names) -> Result<Option<Update>, SchemaError> {

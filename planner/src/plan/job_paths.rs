@@ -57,13 +57,13 @@ impl JobPaths {
         members: &[Member],
         tree: Option<&JobTree>,
     ) -> Self {
-        let way = |from, to, pass: &mut Pass| {
-            routes.way(fabric, from, to).for_each(pass);
+        let path = |from, to, pass: &mut Pass| {
+            routes.path(fabric, from, to).for_each(pass);
         };
-        JobPaths::along(fabric, members, tree, way)
+        JobPaths::along(fabric, members, tree, path)
     }
 
-    /// The paths that packets may take while switches change routes in their [turns](Routes::turn)
+    /// The paths that packets may take while switches change routes in their [rounds](Routes::write_round)
     /// and groups change trees: first by old ports, and from the first switch with its new ports on
     /// by new ones.
     pub fn moving(
@@ -72,21 +72,21 @@ impl JobPaths {
         members: &[Member],
         trees: [Option<&JobTree>; 2],
     ) -> Self {
-        let way = |from, to, pass: &mut Pass| {
-            after.way(fabric, from, to).for_each(&mut *pass);
-            for passage in before.way(fabric, from, to) {
+        let path = |from, to, pass: &mut Pass| {
+            after.path(fabric, from, to).for_each(&mut *pass);
+            for passage in before.path(fabric, from, to) {
                 pass(passage);
-                after.way(fabric, passage.ingress, to).for_each(&mut *pass);
+                after.path(fabric, passage.ingress, to).for_each(&mut *pass);
             }
         };
-        JobPaths::along(fabric, members, trees.into_iter().flatten(), way)
+        JobPaths::along(fabric, members, trees.into_iter().flatten(), path)
     }
 
     fn along<'a>(
         fabric: &Fabric,
         members: &[Member],
         trees: impl IntoIterator<Item = &'a JobTree>,
-        way: impl Fn(SwitchPort, HostId, &mut Pass),
+        path: impl Fn(SwitchPort, HostId, &mut Pass),
     ) -> Self {
         let trees: Vec<&JobTree> = trees.into_iter().collect();
         let hosts: BTreeSet<HostId> = members.iter().map(|member| member.host).collect();
@@ -97,12 +97,14 @@ impl JobPaths {
             .map(|host| (attached(host).switch, attached(host)))
             .collect();
 
-        let mut ways = JobPaths::default();
+        let mut paths = JobPaths::default();
         for &host in &hosts {
             let at = attached(&host);
-            ways.at(at.switch).exits.insert(at.port);
+            paths.at(at.switch).exits.insert(at.port);
             for (home, start) in &homes {
-                way(*start, host, &mut |passage| ways.pass(*home, passage, host));
+                path(*start, host, &mut |passage| {
+                    paths.pass(*home, passage, host)
+                });
             }
         }
         for (tree, switch) in trees
@@ -110,14 +112,14 @@ impl JobPaths {
             .flat_map(|tree| tree.switches().map(move |at| (tree, at)))
         {
             let ports = tree.branches(switch).iter().map(|end| end.port);
-            ways.at(switch).exits.extend(ports);
+            paths.at(switch).exits.extend(ports);
         }
         for home in homes.keys() {
             for entrance in trees.iter().flat_map(|tree| tree.entrances(*home)) {
-                ways.at(entrance.switch).enter(*home, entrance);
+                paths.at(entrance.switch).enter(*home, entrance);
             }
         }
-        ways
+        paths
     }
 
     /// Adds the passage of packets for `host` from `home` through a switch.

@@ -197,7 +197,7 @@ impl Usage {
 fn fits(entity: &Entity, switch: &Switch, names: &Names) -> Result<(), Refusal> {
     let (array, index, size) = match entity {
         Entity::Group(group) => {
-            let (needed, limit) = (group.copies.len(), switch.limits.group_replicas);
+            let (needed, limit) = (group.replicas.len(), switch.limits.group_replicas);
             return match needed > limit as usize {
                 false => Ok(()),
                 true => Err(switch.refuses(format!(

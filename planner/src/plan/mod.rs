@@ -26,7 +26,7 @@ pub use counter::CounterCell;
 pub use cut::{CutSession, cuts, uncut};
 pub use division::{Division, divide};
 pub use entity::{Entity, SchemaError, Stage};
-pub use group::{Copy, Group};
+pub use group::{Group, GroupReplica};
 pub use job_paths::{JobPaths, Through};
 pub use limits::{Usage, check_fabric};
 pub use loss::{LossDigest, LossSession};
@@ -60,7 +60,7 @@ impl SwitchPlan {
     /// The number of replicas of the job's group; 0 without a group.
     pub fn replicas(&self) -> usize {
         let group = self.entities().find_map(|entity| match entity {
-            Entity::Group(group) => Some(group.copies.len()),
+            Entity::Group(group) => Some(group.replicas.len()),
             _ => None,
         });
         group.unwrap_or_default()
@@ -111,14 +111,14 @@ pub fn of_fabric(fabric: &Fabric, routes: &Routes, switch: SwitchId) -> Vec<Enti
 
 /// The entities of `job`, on the switches that its packets pass only.
 pub fn of_job(fabric: &Fabric, routes: &Routes, job: &Job) -> JobPlan {
-    let ways = JobPaths::new(fabric, routes, &job.members, job.tree());
-    of_ways(fabric, job, &ways)
+    let paths = JobPaths::new(fabric, routes, &job.members, job.tree());
+    of_paths(fabric, job, &paths)
 }
 
 /// Like [`of_job`], for known paths.
-pub fn of_ways(fabric: &Fabric, job: &Job, ways: &JobPaths) -> JobPlan {
+pub fn of_paths(fabric: &Fabric, job: &Job, paths: &JobPaths) -> JobPlan {
     let on_switch = |(switch, through)| (switch, on_switch(fabric, job, switch, through));
-    ways.iter().map(on_switch).collect()
+    paths.iter().map(on_switch).collect()
 }
 
 fn on_switch(fabric: &Fabric, job: &Job, switch: SwitchId, through: &Through) -> SwitchPlan {
@@ -137,8 +137,8 @@ fn on_switch(fabric: &Fabric, job: &Job, switch: SwitchId, through: &Through) ->
 
     let multicast = (job.multicast.as_ref()).filter(|multicast| multicast.tree.contains(switch));
     let branches = multicast.map_or(&[][..], |multicast| multicast.tree.branches(switch));
-    let mut copies: Vec<Copy> = (branches.iter())
-        .map(|end| Copy::to_switch(end.port))
+    let mut replicas: Vec<GroupReplica> = (branches.iter())
+        .map(|end| GroupReplica::to_switch(end.port))
         .collect();
     for ((rank, member), source) in job.ranks().zip(&job.sources) {
         let host = fabric.host(member.host);
@@ -162,7 +162,7 @@ fn on_switch(fabric: &Fabric, job: &Job, switch: SwitchId, through: &Through) ->
             plan.admit.extend(entrances.map(|port| admit(port, None)));
         }
         if is_here && multicast.is_some() {
-            copies.push(Copy::to_rank(host.attached.port, rank));
+            replicas.push(GroupReplica::to_rank(host.attached.port, rank));
             plan.prepare.push(Entity::Replica(table::Replica {
                 job: job.id,
                 rank,
@@ -181,7 +181,7 @@ fn on_switch(fabric: &Fabric, job: &Job, switch: SwitchId, through: &Through) ->
     }
     let group = multicast.map(|multicast| multicast.group);
     plan.prepare
-        .extend(group.map(|id| Entity::Group(Group { id, copies })));
+        .extend(group.map(|id| Entity::Group(Group { id, replicas })));
     plan.announce.push(Entity::Job(table::JobRow {
         job: job.id,
         counter: job.counter,

@@ -40,8 +40,8 @@ fn sources(plan: &SwitchPlan) -> impl Iterator<Item = &table::Source> {
     })
 }
 
-fn copy(port: u16, rid: u16) -> Copy {
-    Copy {
+fn copy(port: u16, rid: u16) -> GroupReplica {
+    GroupReplica {
         port: PortNumber(port),
         rid,
     }
@@ -105,7 +105,7 @@ fn ranks_behind_one_port_have_a_replica_each() {
     let fabric = two_switches();
     let (_, plan) = first(&fabric, &["h1", "h2", "h1"]);
     let plan = &plan[&SwitchId(0)];
-    assert_eq!(group(plan).copies, [copy(1, 0), copy(2, 1), copy(1, 2)]);
+    assert_eq!(group(plan).replicas, [copy(1, 0), copy(2, 1), copy(1, 2)]);
     let admitted: Vec<_> = sources(plan)
         .map(|source| (source.ingress.0, source.rank.0))
         .collect();
@@ -125,12 +125,12 @@ fn ranks_behind_one_port_have_a_replica_each() {
 fn a_trunk_carries_one_replica_for_all_ranks_behind_it() {
     let (_, plan) = first(&two_switches(), &["h1", "h3", "h4", "h3"]);
     assert_eq!(
-        group(&plan[&SwitchId(0)]).copies,
+        group(&plan[&SwitchId(0)]).replicas,
         [copy(9, TRUNK_RID), copy(1, 0)]
     );
     let far = group(&plan[&SwitchId(1)]);
     assert_eq!(
-        far.copies,
+        far.replicas,
         [copy(9, TRUNK_RID), copy(1, 1), copy(2, 2), copy(1, 3)]
     );
     let admitted: Vec<_> = sources(&plan[&SwitchId(1)])
@@ -165,7 +165,7 @@ links:
     );
     // The middle switch has only the two trunks.
     assert_eq!(
-        group(&plan[&SwitchId(0)]).copies,
+        group(&plan[&SwitchId(0)]).replicas,
         [copy(1, TRUNK_RID), copy(2, TRUNK_RID)]
     );
 }
@@ -392,17 +392,17 @@ fn a_testbed_job_is_limited_by_the_chip() {
     };
     let (_, plan) = propose(text).unwrap();
     let group = group(&plan[&SwitchId(0)]);
-    assert_eq!((group.copies.len(), group.nodes()), (248, 248));
+    assert_eq!((group.replicas.len(), group.nodes()), (248, 248));
     // Connectors 1 and 17 of a Wedge 100BF-32X.
     assert!(
         group
-            .copies
-            .contains(&Copy::to_rank(PortNumber(132), Rank(0)))
+            .replicas
+            .contains(&GroupReplica::to_rank(PortNumber(132), Rank(0)))
     );
     assert!(
         group
-            .copies
-            .contains(&Copy::to_rank(PortNumber(4), Rank(15 * 8)))
+            .replicas
+            .contains(&GroupReplica::to_rank(PortNumber(4), Rank(15 * 8)))
     );
 
     let limited = |limits: &str| {

@@ -14,8 +14,8 @@ use ultima_p4runtime::v1::{self, Update, entity, update};
 use super::*;
 use crate::job::{CounterIndex, Epoch, GroupId, JobId, Rank, ShareIndex, SourceIndex};
 use crate::plan::{
-    Copy, CounterCell, CutSession, Entity, Group, LossDigest, LossSession, MeterCell, VirtualQueue,
-    table,
+    CounterCell, CutSession, Entity, Group, GroupReplica, LossDigest, LossSession, MeterCell,
+    VirtualQueue, table,
 };
 use crate::program::Program;
 use crate::target::{Limits, PortNumber, TOFINO, V1MODEL};
@@ -65,8 +65,8 @@ fn planned((kind, key, value): (u8, u16, u16)) -> Entity {
         }),
         3 => Entity::Group(Group {
             id: GroupId(1 + key),
-            copies: (0..=value)
-                .map(|rank| Copy::to_rank(PortNumber(1 + rank), Rank(rank)))
+            replicas: (0..=value)
+                .map(|rank| GroupReplica::to_rank(PortNumber(1 + rank), Rank(rank)))
                 .collect(),
         }),
         4 => Entity::Meter(MeterCell::of_share(ShareIndex(1 + key), queue)),

@@ -106,10 +106,10 @@ impl Routes {
         self.ports[host.0][switch.0].or_else(whole)
     }
 
-    /// The turn in which `switch` may get its [held](Self::held) port for hosts at `home`: after
-    /// all switches with lower turns. Packets that reach a switch with its new port stay on new
+    /// The round of writes in which `switch` may get its [held](Self::held) port for hosts at `home`: after
+    /// all switches of earlier rounds. Packets that reach a switch with its new port stay on new
     /// paths from there; until then they stay on old ones. So no packet loops during the change.
-    pub fn turn(&self, switch: SwitchId, home: SwitchId) -> (bool, u32) {
+    pub fn write_round(&self, switch: SwitchId, home: SwitchId) -> (bool, u32) {
         let whole = self
             .whole
             .as_ref()
@@ -127,7 +127,7 @@ impl Routes {
 
     /// The path of a packet from port `from` to `to`, switch by switch, by [held](Self::held) ports,
     /// whether or not they are up.
-    pub fn way(
+    pub fn path(
         &self,
         fabric: &Fabric,
         from: SwitchPort,

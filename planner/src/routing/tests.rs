@@ -83,7 +83,7 @@ fn the_second_tier_spreads_traffic_of_the_first() {
     let mut crossed = BTreeMap::new();
     for from in fabric.hosts() {
         for to in fabric.host_ids() {
-            for passage in routes.way(&fabric, from.attached, to) {
+            for passage in routes.path(&fabric, from.attached, to) {
                 *crossed.entry(passage.leaving()).or_insert(0) += 1;
             }
         }
@@ -133,12 +133,12 @@ fn a_failed_spine_reroutes_its_hosts_only() {
             "{chosen:?}"
         );
     }
-    health.mend(Element::Switch(SwitchId(0)));
+    health.repair(Element::Switch(SwitchId(0)));
     assert_eq!(Routes::new(&fabric, health), before);
 }
 
 /// The path of a packet over elements that are up; empty if no path exists.
-fn way(fabric: &Fabric, routes: &Routes, from: SwitchPort, to: HostId) -> Vec<Passage> {
+fn path(fabric: &Fabric, routes: &Routes, from: SwitchPort, to: HostId) -> Vec<Passage> {
     let pass = |ingress: SwitchPort| {
         let egress = routes.port(ingress.switch, to)?;
         Some(Passage { ingress, egress })
@@ -158,7 +158,7 @@ fn hosts_with_down_ports_have_no_route() {
         assert!(routes.port(switch, HostId(2)).is_some());
     }
     let from = fabric.host(HostId(0)).attached;
-    assert_eq!(way(&fabric, &routes, from, HostId(3)), []);
+    assert_eq!(path(&fabric, &routes, from, HostId(3)), []);
 }
 
 /// The lead of a path is bounded by the queues on it; with one path nothing is reordered.
@@ -216,9 +216,9 @@ proptest! {
                 let to = fabric.host(host).attached;
                 let hops = hops[to.switch.0].filter(|_| health.port_is_up(to));
                 let from = SwitchPort { switch, port: PortNumber(0) };
-                let way = way(fabric, &routes, from, host);
-                prop_assert_eq!(way.len(), hops.map_or(0, |hops| hops + 1));
-                if let Some(last) = way.last() {
+                let path = path(fabric, &routes, from, host);
+                prop_assert_eq!(path.len(), hops.map_or(0, |hops| hops + 1));
+                if let Some(last) = path.last() {
                     prop_assert_eq!(last.leaving(), to);
                 }
                 // Routes that can stay unchanged do.

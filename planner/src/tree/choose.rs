@@ -47,8 +47,8 @@ impl JobTree {
 /// The switches from which trees are grown.
 fn roots(fabric: &Fabric, routes: &Routes, members: &BTreeSet<SwitchId>) -> BTreeSet<SwitchId> {
     let to_all = |from: SwitchId| -> Option<u32> {
-        let ways = members.iter().map(|to| routes.distance(from, *to));
-        ways.sum()
+        let paths = members.iter().map(|to| routes.distance(from, *to));
+        paths.sum()
     };
     // A tree grown from a switch branches there, unless it is a path between two members.
     let branches = |at: &SwitchId| {

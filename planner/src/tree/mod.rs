@@ -153,25 +153,25 @@ impl JobTree {
     }
 
     /// The path of a packet from host port `from` to host port `to`, switch by switch.
-    pub fn way(&self, from: SwitchPort, to: SwitchPort) -> Vec<Passage> {
-        let mut way = Vec::new();
-        self.lead(from, to, &mut way);
-        way.reverse();
-        way
+    pub fn path(&self, from: SwitchPort, to: SwitchPort) -> Vec<Passage> {
+        let mut path = Vec::new();
+        self.lead(from, to, &mut path);
+        path.reverse();
+        path
     }
 
     /// Adds the passages from `ingress` to `to`, the last first. Returns false if `to` is not
     /// behind this switch.
-    fn lead(&self, ingress: SwitchPort, to: SwitchPort, way: &mut Vec<Passage>) -> bool {
+    fn lead(&self, ingress: SwitchPort, to: SwitchPort, path: &mut Vec<Passage>) -> bool {
         let here = ingress.switch;
         let mut onward = self.branches(here).iter();
         let egress = match here == to.switch {
             true => Some(to.port),
             false => onward
-                .find(|end| end.port != ingress.port && self.lead(end.far, to, way))
+                .find(|end| end.port != ingress.port && self.lead(end.far, to, path))
                 .map(|end| end.port),
         };
-        way.extend(egress.map(|egress| Passage { ingress, egress }));
+        path.extend(egress.map(|egress| Passage { ingress, egress }));
         egress.is_some()
     }
 }

@@ -125,18 +125,21 @@ fn packets_follow_the_tree() {
     let fabric = leaf_spine(2, 3, 1);
     let tree = choose(&fabric, &Load::new(&fabric), [2, 3, 4]);
     let attached = |host: usize| fabric.hosts()[host].attached;
-    let way = tree.way(attached(0), attached(2));
-    let switches: Vec<usize> = way.iter().map(|passage| passage.ingress.switch.0).collect();
+    let path = tree.path(attached(0), attached(2));
+    let switches: Vec<usize> = path
+        .iter()
+        .map(|passage| passage.ingress.switch.0)
+        .collect();
     assert_eq!(switches, [2, 0, 4]);
-    assert_eq!(way[0].ingress, attached(0));
-    assert_eq!(way[2].leaving(), attached(2));
-    for pair in way.windows(2) {
+    assert_eq!(path[0].ingress, attached(0));
+    assert_eq!(path[2].leaving(), attached(2));
+    for pair in path.windows(2) {
         assert_eq!(fabric.across(pair[0].leaving()), Some(pair[1].ingress));
     }
     let entrances: BTreeSet<SwitchPort> = tree.entrances(SwitchId(2)).into_iter().collect();
-    let way_to_other = tree.way(attached(0), attached(1));
-    let on_ways = way[1..].iter().chain(&way_to_other[1..]);
-    assert_eq!(entrances, on_ways.map(|passage| passage.ingress).collect());
+    let path_to_other = tree.path(attached(0), attached(1));
+    let on_paths = path[1..].iter().chain(&path_to_other[1..]);
+    assert_eq!(entrances, on_paths.map(|passage| passage.ingress).collect());
 }
 
 #[test]

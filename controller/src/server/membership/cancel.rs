@@ -93,7 +93,7 @@ fn request_cancel(
     let Some(change) = change else {
         return Ok(false);
     };
-    change.unwanted(REASON);
+    change.request_cancel(REASON);
     drop(registry);
     controller.sessions.notify(current);
     Ok(true)

@@ -136,7 +136,7 @@ pub async fn evict_all(
         true => {
             // The request may have waited for other changes.
             let (mut suspicion, now) = (record.suspicion.clone(), Instant::now());
-            suspicion.look(&registry.seen(&controller.sessions, record), now);
+            suspicion.update(&registry.seen(&controller.sessions, record), now);
             let bound = record.job.eviction.bound();
             let still = bound.map(|bound| suspicion.overdue(bound, now));
             let still = still.unwrap_or_default();

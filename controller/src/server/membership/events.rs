@@ -35,9 +35,10 @@ impl Events {
         lock(&self.0).take();
     }
 
-    pub fn tell(&self, event: Event) {
+    /// Sends an event to all subscribers.
+    pub fn publish(&self, event: Event) {
         if let Some(events) = &*lock(&self.0) {
-            // An error means that nobody is subscribed.
+            // An error means that there is no subscriber.
             let _ = events.send(event);
         }
     }

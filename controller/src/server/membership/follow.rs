@@ -71,7 +71,7 @@ async fn until_installed(controller: &Controller, id: JobId, is_new: bool) {
                 return;
             };
             let is_decided = matches!(change.phase(), Phase::Decided(_));
-            let waits = !is_decided && !change.is_unwanted();
+            let waits = !is_decided && !change.is_cancel_requested();
             let Some(missing) = missing.filter(|_| waits) else {
                 change.begin(Instant::now());
                 break is_ready;
@@ -79,7 +79,7 @@ async fn until_installed(controller: &Controller, id: JobId, is_new: bool) {
             let limit = change.terms().join;
             if begun.elapsed() >= limit {
                 let waited = limit.as_secs_f32();
-                change.unwanted(&format!("not on all switches after {waited} s: {missing}"));
+                change.request_cancel(&format!("not on all switches after {waited} s: {missing}"));
             }
             begun + limit
         };
@@ -159,12 +159,12 @@ async fn take(
                 Some((next.origin.as_ref()?.of, beginning(next)?))
             });
             if let Some((of, message)) = known {
-                controller.sessions.tell(of, rank, Message::Begin(message));
+                controller.sessions.send(of, rank, Message::Begin(message));
             }
         }
         Step::Welcome(rank) => {
             if let Some(message) = of_next(controller, id, beginning) {
-                controller.sessions.tell(id, rank, Message::Begin(message));
+                controller.sessions.send(id, rank, Message::Begin(message));
             }
         }
         Step::Decide(first) => return decide(controller, id, first).await,
@@ -345,12 +345,12 @@ async fn try_to_withdraw(
     let Some((of, job)) = known else {
         return Ok(None);
     };
-    let switches = controller.take_off(&[id]).await;
+    let switches = controller.remove_epochs(&[id]).await;
     let switches = switches.map_err(|error| unkept(&job, error))?;
     drop(changes);
     controller
         .sessions
-        .tell_all(of, &Message::Cancel(CancelEpoch {}));
+        .send_to_all(of, &Message::Cancel(CancelEpoch {}));
     controller.until_removed(&[id], switches).await;
     Ok(Some((of, job)))
 }
@@ -376,7 +376,7 @@ async fn try_to_fence(controller: &Controller, id: JobId) -> Result<(), JobReque
     let removed = match &of {
         Some(of) => {
             in_span(of);
-            let switches = controller.take_off(&[of.id]).await;
+            let switches = controller.remove_epochs(&[of.id]).await;
             Some((of.id, switches.map_err(|error| unkept(of, error))?))
         }
         None => None,

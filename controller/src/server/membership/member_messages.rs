@@ -15,10 +15,11 @@ use super::super::controller::{Controller, JobState, state_alone};
 use super::super::error::JobRequestError;
 use super::super::messages::{any_seat, seat_of};
 use super::super::proof::{Proof, check_member};
+use super::super::registry::epochs::EpochRef;
 use super::super::registry::record::{Record, Stage};
 use super::super::report::record_key;
 use super::super::seats::Seat;
-use super::super::sessions::{Attributes, Order};
+use super::super::sessions::{Attributes, MemberId, Order};
 use super::preparation::Preparation;
 
 /// A message from a member.
@@ -36,21 +37,20 @@ pub enum FromMember {
 #[derive(Debug)]
 pub enum Opened {
     /// The session is open: its member, and the orders for it until it or its job ends.
-    Session((JobId, Rank), mpsc::Receiver<Order>),
+    Session(MemberId, mpsc::Receiver<Order>),
     /// The epoch is over. These messages bring the member to the next one.
     Missed(Vec<Message>),
 }
 
-/// Opens a session for a member that has joined in that epoch; `number` is the epoch's job id,
-/// or 0 if unknown. A member that was disconnected when its epoch ended, and has a place in the
+/// Opens a session for a member that has joined in that epoch. A member that was disconnected when its epoch ended, and has a place in the
 /// next, receives the messages that it missed.
 ///
 /// # Errors
 /// No job has that name, the rank has not joined, another member has it, its settings differ from the others', or the epoch is over.
-pub fn attend(
+pub fn open_session(
     controller: &Controller,
     name: &str,
-    (epoch, number): (u32, u32),
+    of: EpochRef,
     rank: u32,
     proof: Proof<'_>,
     attributes: Attributes,
@@ -58,9 +58,9 @@ pub fn attend(
     // Locked to the end: a removal, a leave or a change of members after this sees the session.
     let registry = controller.registry();
     let now = registry.named(name)?;
-    let Some(record) = registry.numbered(name, epoch, number) else {
-        let missed = missed(now, (epoch, number), rank);
-        let (next, rank, becomes) = missed.ok_or_else(|| over(now, epoch, rank))?;
+    let Some(record) = registry.numbered(name, of) else {
+        let missed = missed(now, of, rank);
+        let (next, rank, becomes) = missed.ok_or_else(|| over(now, of.epoch, rank))?;
         check_member(&controller.fabric, now, becomes, proof)?;
         let begin = beginning(now);
         // The message is built without the lock.
@@ -76,7 +76,7 @@ pub fn attend(
     let not_joined = || JobRequestError::NotJoined {
         name: name.to_owned(),
         rank,
-        epoch,
+        epoch: of.epoch,
     };
     let rank = joined.ok_or_else(not_joined)?;
     check_member(&controller.fabric, record, rank, proof)?;
@@ -103,14 +103,17 @@ pub fn attend(
             first_operation,
         }));
     }
-    let who = (record.job.id, rank);
-    let orders = controller.sessions.add(who, attributes, messages);
+    let member = MemberId {
+        job: record.job.id,
+        rank,
+    };
+    let orders = controller.sessions.add(member, attributes, messages);
     if begins_together(record) {
         controller
             .sessions
             .meet(record.job.id, record.job.members.len());
     }
-    Ok(Opened::Session(who, orders))
+    Ok(Opened::Session(member, orders))
 }
 
 /// Starts the operations of an epoch that is decided by now, if all members have a session.
@@ -122,7 +125,7 @@ pub fn meet(controller: &Controller, id: JobId) {
 }
 
 /// Processes a message from a member.
-pub fn receive(controller: &Controller, (job, rank): (JobId, Rank), message: FromMember) {
+pub fn receive(controller: &Controller, MemberId { job, rank }: MemberId, message: FromMember) {
     {
         let mut registry = controller.registry();
         let change_of = |number: u32| {
@@ -136,7 +139,7 @@ pub fn receive(controller: &Controller, (job, rank): (JobId, Rank), message: Fro
                 if let Some(id) = change_of(job_id)
                     && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
                 {
-                    change.pledged(rank, operation);
+                    change.acknowledged(rank, operation);
                 }
             }
             FromMember::Refusal(api::EpochRefusal { job_id, reason }) => {
@@ -165,9 +168,10 @@ pub fn receive(controller: &Controller, (job, rank): (JobId, Rank), message: Fro
 
 /// The member's place in the epoch that followed its own, as data for the missed message, and the
 /// member's old and new rank. None if it has no place, or the job is already further.
-fn missed(now: &Record, (epoch, number): (u32, u32), rank: u32) -> Option<(Unmade, Rank, Rank)> {
+fn missed(now: &Record, of: EpochRef, rank: u32) -> Option<(Unmade, Rank, Rank)> {
     let origin = now.origin.as_ref()?;
-    let is_before = u32::from(now.job.epoch.0) == epoch + 1 && number == u32::from(origin.of.0);
+    let is_before =
+        u32::from(now.job.epoch.0) == of.epoch + 1 && of.job_id == u32::from(origin.of.0);
     let rank = u16::try_from(rank).ok().map(Rank).filter(|_| is_before)?;
     let becomes = origin.succession.becomes(rank)?;
     let has_it = now.seats.state(becomes) == Some(Seat::Joined);
@@ -208,7 +212,7 @@ pub fn waits_to_send(controller: &Controller, of: &Preparation, rank: Rank) {
         .get_mut(of.job.id)
         .and_then(|it| it.change.as_mut())
     {
-        change.waits(rank);
+        change.queued(rank);
     }
 }
 
@@ -218,7 +222,7 @@ pub fn is_sent(controller: &Controller, of: &Preparation, rank: Rank) {
         let mut registry = controller.registry();
         let record = registry.get_mut(of.job.id);
         let change = record.and_then(|it| it.change.as_mut());
-        change.is_some_and(|change| change.told(rank, Instant::now()))
+        change.is_some_and(|change| change.notified(rank, Instant::now()))
     };
     if is_new {
         controller.sessions.notify(of.job.id);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::time::{sleep, sleep_until};
 use ultima_api::v1::membership_event::Kind;
 use ultima_planner::job::{JobId, Rank};
-use ultima_planner::membership::{Lost, Terms, Turned};
+use ultima_planner::membership::{Lost, SuspicionChange, Terms};
 use ultima_planner::names::some_of;
 
 use super::super::controller::Controller;
@@ -23,8 +23,8 @@ use super::follow::in_span;
 
 /// The result of a scan of a job.
 #[derive(Debug, Default)]
-struct Look {
-    turned: Vec<Turned>,
+struct Scan {
+    changes: Vec<SuspicionChange>,
     /// Members to evict. The job is excluded from further evictions until this one has ended.
     overdue: Vec<Rank>,
     due: Option<Instant>,
@@ -32,12 +32,12 @@ struct Look {
 
 /// The times at which jobs are scanned even without an event.
 #[derive(Debug, Default)]
-struct Dues {
+struct ScanTimes {
     by_job: BTreeMap<JobId, Instant>,
     by_time: BTreeSet<(Instant, JobId)>,
 }
 
-impl Dues {
+impl ScanTimes {
     fn set(&mut self, id: JobId, due: Option<Instant>) {
         let before = match due {
             Some(due) => self.by_job.insert(id, due),
@@ -85,15 +85,15 @@ pub async fn keep_suspecting(controller: Arc<Controller>) {
         sleep(controller.timers.takeover).await;
         ids = all(&controller.registry());
     }
-    let mut dues = Dues::default();
+    let mut times = ScanTimes::default();
     loop {
         let begun = Instant::now();
         for id in ids {
-            dues.set(id, suspect(&controller, id, begun));
+            times.set(id, suspect(&controller, id, begun));
         }
         pause_after_scan(begun.elapsed()).await;
         let wait = async {
-            match dues.first() {
+            match times.first() {
                 Some(due) => sleep_until(due.into()).await,
                 None => std::future::pending().await,
             }
@@ -107,20 +107,20 @@ pub async fn keep_suspecting(controller: Arc<Controller>) {
         };
         let registry = controller.registry();
         let concerned = changed.into_iter().filter_map(|id| registry.current_of(id));
-        ids = concerned.chain(dues.due_by(Instant::now())).collect();
+        ids = concerned.chain(times.due_by(Instant::now())).collect();
     }
 }
 
 /// Scans one job, reports changes and evicts overdue suspects. Returns the time of the next
 /// scan without an event.
 fn suspect(controller: &Arc<Controller>, id: JobId, now: Instant) -> Option<Instant> {
-    let Look {
-        turned,
+    let Scan {
+        changes,
         overdue,
         due,
-    } = look_for_suspects(controller, id, now);
-    if !turned.is_empty() {
-        report_suspects(controller, id, turned);
+    } = scan(controller, id, now);
+    if !changes.is_empty() {
+        report_suspects(controller, id, changes);
     }
     if !overdue.is_empty() {
         let evicting = Evicting {
@@ -139,14 +139,14 @@ fn suspect(controller: &Arc<Controller>, id: JobId, now: Instant) -> Option<Inst
 }
 
 #[tracing::instrument(name = "suspect", skip_all, fields(job, id, epoch))]
-fn report_suspects(controller: &Controller, id: JobId, turned: Vec<Turned>) {
+fn report_suspects(controller: &Controller, id: JobId, changes: Vec<SuspicionChange>) {
     if let Some(record) = controller.registry().get(id) {
         in_span(&record.job);
     }
-    for turned in turned {
-        let (rank, kind) = match turned {
-            Turned::Suspected(rank) => (rank, Kind::Suspected),
-            Turned::Cleared(rank) => (rank, Kind::Cleared),
+    for change in changes {
+        let (rank, kind) = match change {
+            SuspicionChange::Suspected(rank) => (rank, Kind::Suspected),
+            SuspicionChange::Cleared(rank) => (rank, Kind::Cleared),
         };
         match kind {
             Kind::Suspected => tracing::info!(rank = rank.0, "member suspected"),
@@ -156,26 +156,26 @@ fn report_suspects(controller: &Controller, id: JobId, turned: Vec<Turned>) {
     }
 }
 
-fn look_for_suspects(controller: &Controller, id: JobId, now: Instant) -> Look {
+fn scan(controller: &Controller, id: JobId, now: Instant) -> Scan {
     let mut registry = controller.registry();
     let current = registry.get(id).filter(|it| it.stage == Stage::Current);
     let Some(seen) = current.map(|it| registry.seen(&controller.sessions, it)) else {
-        return Look::default();
+        return Scan::default();
     };
     let is_changing = registry.next_of(id).is_some();
     let Some(record) = registry.get_mut(id) else {
-        return Look::default();
+        return Scan::default();
     };
-    let mut look = Look {
-        turned: record.suspicion.look(&seen, now),
-        ..Look::default()
+    let mut scan = Scan {
+        changes: record.suspicion.update(&seen, now),
+        ..Scan::default()
     };
     // A change in progress or a requested eviction takes precedence; its end triggers a scan.
     let is_free = !is_changing && record.change.is_none() && !record.is_evicting;
     let bound = record.job.eviction.bound().filter(|_| is_free);
-    look.due = record.suspicion.due(bound, now);
+    scan.due = record.suspicion.due(bound, now);
     let Some(bound) = bound else {
-        return look;
+        return scan;
     };
     let kept = record.suspicion.unsure(bound, now);
     if !kept.is_empty() {
@@ -186,14 +186,14 @@ fn look_for_suspects(controller: &Controller, id: JobId, now: Instant) -> Look {
     match not_before {
         _ if overdue.is_empty() => {}
         Some(not_before) => {
-            look.due = look.due.into_iter().chain([not_before]).min();
+            scan.due = scan.due.into_iter().chain([not_before]).min();
         }
         None => {
             record.is_evicting = true;
-            look.overdue = overdue;
+            scan.overdue = overdue;
         }
     }
-    look
+    scan
 }
 
 async fn evict_suspects(controller: &Arc<Controller>, id: JobId, ranks: &[Rank]) {
@@ -282,22 +282,22 @@ mod tests {
 
     #[test]
     fn a_job_is_scanned_at_its_latest_due_time() {
-        let (mut dues, start) = (Dues::default(), Instant::now());
+        let (mut times, start) = (ScanTimes::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        let of = |dues: &Dues, seconds| dues.due_by(at(seconds)).collect::<Vec<_>>();
+        let of = |times: &ScanTimes, seconds| times.due_by(at(seconds)).collect::<Vec<_>>();
         let [one, two] = [1, 2].map(JobId);
-        dues.set(one, Some(at(5)));
-        dues.set(two, Some(at(3)));
-        assert_eq!((dues.first(), of(&dues, 4)), (Some(at(3)), vec![two]));
-        assert_eq!(of(&dues, 5), [two, one]);
-        dues.set(two, Some(at(7)));
-        assert_eq!((dues.first(), of(&dues, 6)), (Some(at(5)), vec![one]));
+        times.set(one, Some(at(5)));
+        times.set(two, Some(at(3)));
+        assert_eq!((times.first(), of(&times, 4)), (Some(at(3)), vec![two]));
+        assert_eq!(of(&times, 5), [two, one]);
+        times.set(two, Some(at(7)));
+        assert_eq!((times.first(), of(&times, 6)), (Some(at(5)), vec![one]));
         // Setting the same time again changes nothing.
-        dues.set(two, Some(at(7)));
-        dues.set(one, None);
-        assert_eq!((dues.first(), of(&dues, 7)), (Some(at(7)), vec![two]));
-        dues.set(two, None);
-        dues.set(two, None);
-        assert_eq!((dues.first(), of(&dues, 9)), (None, vec![]));
+        times.set(two, Some(at(7)));
+        times.set(one, None);
+        assert_eq!((times.first(), of(&times, 7)), (Some(at(7)), vec![two]));
+        times.set(two, None);
+        times.set(two, None);
+        assert_eq!((times.first(), of(&times, 9)), (None, vec![]));
     }
 }

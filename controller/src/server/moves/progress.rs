@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 use ultima_planner::fabric::SwitchId;
 use ultima_planner::job::JobId;
-use ultima_planner::moves::{Change, Moved, Planned, Step};
+use ultima_planner::moves::{EntityChange, Moved, Planned, Step};
 use ultima_planner::plan::Entity;
 use ultima_planner::update::{Untranslatable, creations};
 
@@ -41,7 +41,7 @@ pub struct Progress<'a> {
     moved: &'a [Moved],
     steps: &'a [Step],
     /// Jobs that keep their old paths.
-    pub lingering: BTreeSet<JobId>,
+    pub keeping_old_paths: BTreeSet<JobId>,
     /// Switches that have not answered in time. They are resynced in the background after the
     /// reroute.
     behind: BTreeSet<SwitchId>,
@@ -68,7 +68,7 @@ impl<'a> Progress<'a> {
             controller,
             moved,
             steps,
-            lingering: BTreeSet::new(),
+            keeping_old_paths: BTreeSet::new(),
             behind: BTreeSet::new(),
             updates: 0,
         }
@@ -159,7 +159,7 @@ impl<'a> Progress<'a> {
         for id in self.steps[at].waits_for() {
             self.wait_for_switches(id, at);
         }
-        let round = self.steps[at].without(|id| self.lingering.contains(&id));
+        let round = self.steps[at].without(|id| self.keeping_old_paths.contains(&id));
         self.updates += round.values().map(Vec::len).sum::<usize>();
         let clients = self.clients();
         let so_far = &*self;
@@ -183,7 +183,10 @@ impl<'a> Progress<'a> {
     /// as they are before this step.
     fn wait_for_switches(&mut self, id: JobId, at: usize) {
         let mut jobs = self.moved.iter().filter(|moved| moved.id() == id);
-        let Some(moved) = jobs.next().filter(|_| !self.lingering.contains(&id)) else {
+        let Some(moved) = jobs
+            .next()
+            .filter(|_| !self.keeping_old_paths.contains(&id))
+        else {
             return;
         };
         let switches = &self.controller.switches;
@@ -200,10 +203,12 @@ impl<'a> Progress<'a> {
             switches = names,
             "old paths are kept until these switches have the new ones"
         );
-        self.controller
-            .registry()
-            .linger(&self.controller.fabric, (moved.between(), plan), unsure);
-        self.lingering.insert(id);
+        self.controller.registry().keep_old_paths(
+            &self.controller.fabric,
+            (moved.between(), plan),
+            unsure,
+        );
+        self.keeping_old_paths.insert(id);
     }
 
     /// Marks switches as dirty whose writes have no known result. They are resynced after the
@@ -226,7 +231,7 @@ impl<'a> Progress<'a> {
         at: usize,
         id: SwitchId,
         client: &SwitchClient,
-        changes: &[Change],
+        changes: &[EntityChange],
     ) -> bool {
         let Err(error) = self.write_changes(id, client, changes).await else {
             return true;
@@ -246,7 +251,7 @@ impl<'a> Progress<'a> {
         &self,
         id: SwitchId,
         client: &SwitchClient,
-        changes: &[Change],
+        changes: &[EntityChange],
     ) -> Result<(), BringUpError> {
         let names = self.controller.program().names();
         let updates = changes
@@ -263,15 +268,16 @@ impl<'a> Progress<'a> {
         at: usize,
         id: SwitchId,
         client: &SwitchClient,
-        changes: &[Change],
+        changes: &[EntityChange],
     ) -> Result<(), BringUpError> {
         let names = self.controller.program().names();
         let switch = &self.controller.switches[id.0];
         switch.hold(client, names, self.after(at, id)?).await?;
         // The desired state has no counters; a counter of a new id must not continue from an old
         // value.
-        let is_counter = |change: &&Change| matches!(change, Change::Put(Entity::Counter(_)));
-        let counters: Vec<Change> = changes.iter().filter(is_counter).cloned().collect();
+        let is_counter =
+            |change: &&EntityChange| matches!(change, EntityChange::Insert(Entity::Counter(_)));
+        let counters: Vec<EntityChange> = changes.iter().filter(is_counter).cloned().collect();
         self.write_changes(id, client, &counters).await
     }
 
@@ -284,7 +290,7 @@ impl<'a> Progress<'a> {
         let now = |(job, plan): &Planned| {
             let plan = match moved.get(&job.id) {
                 None => Arc::clone(plan),
-                Some(_) if self.lingering.contains(&job.id) => {
+                Some(_) if self.keeping_old_paths.contains(&job.id) => {
                     self.controller.plan_of(job.id).unwrap_or_default()
                 }
                 Some(moved) => Arc::new(moved.after_steps(steps, |at| at == id)),

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use ultima_p4::names::replica::TRUNK_RID;
 use ultima_planner::fabric::{Element, Fabric, HostId, SwitchPort, TrunkId};
 use ultima_planner::job::{GroupId, Rank};
-use ultima_planner::moves::{Change, Round};
-use ultima_planner::plan::{self, Copy, Entity};
+use ultima_planner::moves::{EntityChange, Round};
+use ultima_planner::plan::{self, Entity, GroupReplica};
 use ultima_planner::program::Program;
 use ultima_planner::routing::Routes;
 use ultima_planner::target::PortNumber;
@@ -29,7 +29,7 @@ struct Switch {
     held: HashSet<Entity>,
     routes: HashMap<Ipv4Addr, PortNumber>,
     groups: HashMap<JobId, GroupId>,
-    copies: HashMap<GroupId, Vec<Copy>>,
+    replicas: HashMap<GroupId, Vec<GroupReplica>>,
     admitted: HashSet<(PortNumber, JobId, Rank)>,
     destinations: HashSet<(JobId, Ipv4Addr)>,
     /// The limit of multicast groups.
@@ -57,20 +57,20 @@ impl Switch {
 
     /// Applies a change under P4Runtime's rules: no insert of an existing entry, no modify or
     /// delete of a missing one.
-    fn change(&mut self, change: &Change) {
+    fn change(&mut self, change: &EntityChange) {
         match change {
-            Change::Put(Entity::Counter(_)) => {}
-            Change::Put(entity) => {
+            EntityChange::Insert(Entity::Counter(_)) => {}
+            EntityChange::Insert(entity) => {
                 assert_eq!(self.like(entity), None);
                 self.put(entity);
             }
-            Change::Set(entity) => {
+            EntityChange::Modify(entity) => {
                 let held = self.like(entity).expect("what changes is there");
                 assert_ne!(held, *entity, "nothing is written that is so already");
                 self.held.remove(&held);
                 self.put(entity);
             }
-            Change::Drop(entity) => {
+            EntityChange::Delete(entity) => {
                 let held = self.like(entity).expect("what goes is there");
                 self.held.remove(&held);
                 match &held {
@@ -81,7 +81,7 @@ impl Switch {
                         self.destinations.remove(&(row.job, row.ip));
                     }
                     Entity::Job(row) => drop(self.groups.remove(&row.job)),
-                    Entity::Group(group) => drop(self.copies.remove(&group.id)),
+                    Entity::Group(group) => drop(self.replicas.remove(&group.id)),
                     _ => {}
                 }
             }
@@ -98,8 +98,8 @@ impl Switch {
                 None => drop(self.groups.remove(&row.job)),
             },
             Entity::Group(group) => {
-                self.copies.insert(group.id, group.copies.clone());
-                assert!(self.copies.len() <= self.room, "one group too many");
+                self.replicas.insert(group.id, group.replicas.clone());
+                assert!(self.replicas.len() <= self.room, "one group too many");
             }
             _ => {}
         }
@@ -114,7 +114,7 @@ struct How {
     /// Groups that have neither the old nor the new tree at some point.
     lossy: HashSet<GroupId>,
     /// Jobs whose old paths are removed first to make room.
-    yields: HashSet<JobId>,
+    removes_first: HashSet<JobId>,
     /// A switch that receives no updates.
     away: Option<SwitchId>,
     /// True if an element in use has failed: then no delivery is guaranteed.
@@ -159,7 +159,7 @@ impl World {
         let (job, plan) = self.registry.reserve(&self.fabric, proposed);
         for (id, plan) in &*plan {
             for entity in plan.entities() {
-                self.switches[id.0].change(&Change::Put(entity.clone()));
+                self.switches[id.0].change(&EntityChange::Insert(entity.clone()));
             }
         }
         self.registry.add(job.id, None);
@@ -175,7 +175,7 @@ impl World {
                 .entities()
                 .filter(|it| !matches!(it, Entity::Counter(_)))
             {
-                self.switches[id.0].change(&Change::Drop(entity.clone()));
+                self.switches[id.0].change(&EntityChange::Delete(entity.clone()));
             }
         }
         self.registry.remove(&self.fabric, id);
@@ -184,12 +184,12 @@ impl World {
     /// Drains or undrains an element; every packet must arrive all the time. If `may_refuse`,
     /// nothing happens if a job has no room elsewhere. The switch `away` receives no updates until
     /// the end.
-    fn drain(&mut self, part: Element, drained: bool, may_refuse: bool, away: Option<SwitchId>) {
+    fn drain(&mut self, element: Element, drained: bool, may_refuse: bool, away: Option<SwitchId>) {
         let lost = Health::default();
         let mut health = self.health.clone();
         match drained {
-            true => health.fail(part),
-            false => health.mend(part),
+            true => health.fail(element),
+            false => health.repair(element),
         };
         let names = PROGRAM.names();
         let refit = (self.registry).refit(&self.fabric, names, health.clone(), |_, _| true);
@@ -219,9 +219,9 @@ impl World {
     }
 
     /// Fails an element. [`drain`](Self::drain) with `false` repairs it.
-    fn fail(&mut self, part: Element) {
-        self.health.fail(part);
-        self.go_over(None, &[part].into_iter().collect());
+    fn fail(&mut self, element: Element) {
+        self.health.fail(element);
+        self.go_over(None, &[element].into_iter().collect());
         self.is_as_planned();
     }
 
@@ -232,7 +232,7 @@ impl World {
             .map(|record| (record.job.id, record.job.tree().cloned()))
             .collect();
         let unfinished = self.registry.iter();
-        let unfinished = unfinished.filter(|record| !record.lingers.is_empty());
+        let unfinished = unfinished.filter(|record| !record.waits_for.is_empty());
         let unfinished: HashSet<JobId> = unfinished.map(|record| record.job.id).collect();
         let names = PROGRAM.names();
         let refit = (self.registry).refit(&self.fabric, names, self.health.clone(), |_, _| true);
@@ -250,10 +250,11 @@ impl World {
                 .filter(|step| !step.waits_for().any(|it| it == id));
             let first = first.and_then(|step| step.of(id));
             let mut changes = first.into_iter().flat_map(Round::values).flatten();
-            changes.any(|change| matches!(change, Change::Drop(_)))
+            changes.any(|change| matches!(change, EntityChange::Delete(_)))
         };
-        let yields: HashSet<JobId> = trees.keys().copied().filter(|id| gives_way(*id)).collect();
-        let mut lingering: BTreeSet<JobId> = BTreeSet::new();
+        let removes_first: HashSet<JobId> =
+            trees.keys().copied().filter(|id| gives_way(*id)).collect();
+        let mut keeping_old_paths: BTreeSet<JobId> = BTreeSet::new();
         let lossy = {
             let rounds: Vec<Round> = steps.iter().map(|step| step.without(|_| false)).collect();
             self.lossy(&rounds)
@@ -261,7 +262,7 @@ impl World {
         let how = How {
             trees,
             lossy,
-            yields,
+            removes_first,
             away,
             is_broken: lost.down().len() > 0,
         };
@@ -270,15 +271,15 @@ impl World {
                 let moved = moved.iter().find(|moved| moved.after.0.id == id).unwrap();
                 if let Some(away) = away
                     && moved.switches().contains(&away)
-                    && lingering.insert(id)
+                    && keeping_old_paths.insert(id)
                 {
                     let done = steps[..at].iter().filter_map(|step| step.of(id));
                     let plan = done.fold((*moved.before.1).clone(), moves::applied);
                     let on: BTreeSet<SwitchId> = [away].into();
-                    (self.registry).linger(&self.fabric, (moved.between(), plan), on);
+                    (self.registry).keep_old_paths(&self.fabric, (moved.between(), plan), on);
                 }
             }
-            let mut round = step.without(|id| lingering.contains(&id));
+            let mut round = step.without(|id| keeping_old_paths.contains(&id));
             if let Some(away) = away {
                 round.remove(&away);
             }
@@ -292,18 +293,18 @@ impl World {
     /// Groups that have neither tree at some point: after some round both the old and the new tree
     /// lack replicas.
     fn lossy(&self, rounds: &[Round]) -> HashSet<GroupId> {
-        type Copies = HashMap<(SwitchId, GroupId), Vec<Copy>>;
-        let mut now = Copies::new();
+        type Replicas = HashMap<(SwitchId, GroupId), Vec<GroupReplica>>;
+        let mut now = Replicas::new();
         for (at, switch) in self.switches.iter().enumerate() {
-            let copies = switch.copies.iter();
-            now.extend(copies.map(|(id, copies)| ((SwitchId(at), *id), copies.clone())));
+            let replicas = switch.replicas.iter();
+            now.extend(replicas.map(|(id, replicas)| ((SwitchId(at), *id), replicas.clone())));
         }
-        let mut will = Copies::new();
+        let mut will = Replicas::new();
         for record in self.registry.iter() {
             for (at, plan) in &*record.plan {
                 for entity in plan.entities() {
                     if let Entity::Group(group) = entity {
-                        will.insert((*at, group.id), group.copies.clone());
+                        will.insert((*at, group.id), group.replicas.clone());
                     }
                 }
             }
@@ -317,20 +318,21 @@ impl World {
                 .flat_map(|(at, all)| all.iter().map(move |it| (*at, it)))
             {
                 match change {
-                    Change::Put(Entity::Group(group)) | Change::Set(Entity::Group(group)) => {
-                        now.insert((at, group.id), group.copies.clone());
+                    EntityChange::Insert(Entity::Group(group))
+                    | EntityChange::Modify(Entity::Group(group)) => {
+                        now.insert((at, group.id), group.replicas.clone());
                     }
-                    Change::Drop(Entity::Group(group)) => drop(now.remove(&(at, group.id))),
+                    EntityChange::Delete(Entity::Group(group)) => drop(now.remove(&(at, group.id))),
                     _ => {}
                 }
             }
-            let has_all = |of: &Copies, id: GroupId| {
+            let has_all = |of: &Replicas, id: GroupId| {
                 let mut of = of.iter().filter(|((_, group), _)| *group == id);
-                of.all(|(at, copies)| {
+                of.all(|(at, replicas)| {
                     let now = now.get(at);
-                    copies
+                    replicas
                         .iter()
-                        .all(|copy| now.is_some_and(|now| now.contains(copy)))
+                        .all(|replica| now.is_some_and(|now| now.contains(replica)))
                 })
             };
             let has_neither = |id: &GroupId| !has_all(&before, *id) && !has_all(&will, *id);
@@ -341,11 +343,13 @@ impl World {
 
     fn leaves_other_trees_alone(
         &self,
-        change: &Change,
+        change: &EntityChange,
         trees: &Trees,
         unfinished: &HashSet<JobId>,
     ) {
-        let (Change::Put(entity) | Change::Set(entity) | Change::Drop(entity)) = change;
+        let (EntityChange::Insert(entity)
+        | EntityChange::Modify(entity)
+        | EntityChange::Delete(entity)) = change;
         if let Entity::Group(group) = entity {
             let mut jobs = self.registry.iter();
             let job = jobs.find(|record| record.job.group() == Some(group.id));
@@ -358,7 +362,7 @@ impl World {
     /// Writes a round, interleaving the switches pseudo-randomly, and sends packets after each
     /// update.
     fn write(&mut self, round: &Round, how: &How) {
-        let mut left: Vec<(SwitchId, std::slice::Iter<'_, Change>)> = (round.iter())
+        let mut left: Vec<(SwitchId, std::slice::Iter<'_, EntityChange>)> = (round.iter())
             .map(|(id, changes)| (*id, changes.iter()))
             .collect();
         while !left.is_empty() {
@@ -400,7 +404,7 @@ impl World {
                     .count()
                     == 2
             };
-            if how.is_broken || how.yields.contains(&job.id) {
+            if how.is_broken || how.removes_first.contains(&job.id) {
                 continue;
             }
             if !job.group().is_some_and(|group| how.lossy.contains(&group)) && in_tree(&from) {
@@ -431,14 +435,14 @@ impl World {
                 .admitted
                 .contains(&(at.port, job.id, Rank(from as u16)));
             let group = switch.groups.get(&job.id).filter(|_| admitted);
-            for copy in group.iter().flat_map(|group| &switch.copies[group]) {
+            for replica in group.iter().flat_map(|group| &switch.replicas[group]) {
                 let leaving = SwitchPort {
                     switch: at.switch,
-                    port: copy.port,
+                    port: replica.port,
                 };
-                if copy.rid != TRUNK_RID {
-                    heard.insert(usize::from(copy.rid));
-                } else if copy.port != at.port {
+                if replica.rid != TRUNK_RID {
+                    heard.insert(usize::from(replica.rid));
+                } else if replica.port != at.port {
                     arriving.push(self.fabric.across(leaving).unwrap());
                 }
             }
@@ -485,8 +489,8 @@ impl World {
         let mut jobs: BTreeMap<SwitchId, Vec<Entity>> = BTreeMap::new();
         for record in self.registry.iter() {
             let job = &record.job;
-            let ways = plan::JobPaths::new(&self.fabric, &routes, &job.members, job.tree());
-            let plan = plan::of_ways(&self.fabric, job, &ways);
+            let paths = plan::JobPaths::new(&self.fabric, &routes, &job.members, job.tree());
+            let plan = plan::of_paths(&self.fabric, job, &paths);
             for (id, plan) in plan {
                 jobs.entry(id).or_default().extend(plan.entities().cloned());
             }
@@ -510,13 +514,13 @@ fn events() -> impl Strategy<Value = Vec<(u8, prop::sample::Index, prop::sample:
 fn run(case: &Case, events: &[(u8, prop::sample::Index, prop::sample::Index)]) {
     let mut world = World::new(case.fabric.clone());
     // Operators drain transit through a switch, not the switch itself.
-    let parts: BTreeSet<Element> = (case.failures.iter())
-        .map(|part| match *part {
+    let elements: BTreeSet<Element> = (case.failures.iter())
+        .map(|element| match *element {
             Element::Switch(switch) => Element::Transit(switch),
-            part => part,
+            element => element,
         })
         .collect();
-    let parts: Vec<Element> = parts.into_iter().collect();
+    let elements: Vec<Element> = elements.into_iter().collect();
     let name = |at: usize| format!("job{at}");
     world.create("job0", &case.jobs[0]);
     for (kind, index, away) in events {
@@ -525,13 +529,13 @@ fn run(case: &Case, events: &[(u8, prop::sample::Index, prop::sample::Index)]) {
         match kind {
             0 | 1 => world.create(&name(job), &case.jobs[job]),
             2 => world.delete(&name(job)),
-            _ if parts.is_empty() => {}
-            10.. => world.fail(parts[index.index(parts.len())]),
+            _ if elements.is_empty() => {}
+            10.. => world.fail(elements[index.index(elements.len())]),
             kind => {
-                let part = parts[index.index(parts.len())];
+                let element = elements[index.index(elements.len())];
                 // A drain may be refused; a failure is not.
                 let away = (*kind >= 8).then_some(away);
-                world.drain(part, kind % 2 == 0, kind % 3 != 0, away);
+                world.drain(element, kind % 2 == 0, kind % 3 != 0, away);
             }
         }
     }
@@ -551,7 +555,7 @@ fn a_switch_that_is_away_may_receive_its_own_packets() {
     world.drain(link, true, true, None);
     assert_eq!(world.registry.routes().port(s0, h1), Some(to_s2));
 
-    world.health.mend(link);
+    world.health.repair(link);
     world.go_over(Some(s0), &Health::default());
     assert_eq!(world.registry.routes().port(SwitchId(2), h1), Some(to_s0));
     let job = |world: &World| Arc::clone(&world.registry.named("train").unwrap().job);

@@ -5,14 +5,22 @@ use std::collections::BTreeMap;
 use ultima_p4runtime::names::Names;
 use ultima_planner::fabric::{Fabric, HostId};
 use ultima_planner::job::{Epoch, Job, JobId, JobSpec, Rank, Refusal};
-use ultima_planner::membership::{Attendance, Origin, Seen, View};
+use ultima_planner::membership::{Origin, Seen, SessionId, View};
 use ultima_planner::plan::JobPlan;
 
 use super::super::registry::Registry;
 use super::super::registry::record::{Record, Stage};
 use crate::server::error::JobRequestError;
-use crate::server::seats::{Attempt, Seat, Seats};
+use crate::server::seats::{Attempt, Joiner, Seat, Seats};
 use crate::server::sessions::Sessions;
+
+/// An epoch as a member names it. After a cancelled change, the next epoch has the same number and another job id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochRef {
+    pub epoch: u32,
+    /// The job's id in that epoch; 0 if the member does not know it.
+    pub job_id: u32,
+}
 
 impl Registry {
     /// Plans another epoch of a job with members on these hosts.
@@ -130,8 +138,8 @@ impl Registry {
                 .filter(move |record| record.stage == stage)
                 .map(|record| record.job.id)
         };
-        let beside = of(Stage::Coming).chain(of(Stage::Leaving));
-        beside.chain(of(Stage::Current)).collect()
+        let others = of(Stage::Coming).chain(of(Stage::Leaving));
+        others.chain(of(Stage::Current)).collect()
     }
 
     /// A job in this epoch, if it is installed.
@@ -140,11 +148,10 @@ impl Registry {
         self.all_of(name).find(is)
     }
 
-    /// A job in this epoch with this id: after a cancelled change, the next one has the same epoch
-    /// and another id.
-    pub fn numbered(&self, name: &str, epoch: u32, number: u32) -> Option<&Record> {
+    /// The epoch of a job that a member names, if it is installed.
+    pub fn numbered(&self, name: &str, EpochRef { epoch, job_id }: EpochRef) -> Option<&Record> {
         let record = self.in_epoch(name, epoch);
-        record.filter(|record| u32::from(record.job.id.0) == number)
+        record.filter(|record| u32::from(record.job.id.0) == job_id)
     }
 
     /// The epoch in which a member on `host` gets a rank: the one in which this attempt already has
@@ -152,7 +159,7 @@ impl Registry {
     pub fn open_to(
         &self,
         name: &str,
-        (host, attempt): (HostId, Attempt),
+        Joiner { host, attempt }: Joiner,
     ) -> Result<&Record, JobRequestError> {
         let current = self.named(name)?;
         let is_free = |record: &Record| {
@@ -176,7 +183,7 @@ impl Registry {
 
     /// True if a member may get its rank of this epoch now. While another epoch is being committed, the members that it keeps
     /// are known, so a rank that is taken now would be lost with this one.
-    pub fn gives_ranks(&self, record: &Record, (host, attempt): (HostId, Attempt)) -> bool {
+    pub fn gives_ranks(&self, record: &Record, Joiner { host, attempt }: Joiner) -> bool {
         let is_known = record.seats.has(host, attempt);
         record.is_ready && (is_known || !self.is_committing(&record.job.name))
     }
@@ -200,8 +207,8 @@ impl Registry {
                 .collect()
         });
         View {
-            old: sessions.attendances(origin.of),
-            new: sessions.attendances(next.job.id),
+            old: sessions.ids(origin.of),
+            new: sessions.ids(next.job.id),
             left: left.unwrap_or_default(),
         }
     }
@@ -213,15 +220,15 @@ impl Registry {
             .seats
             .by_rank()
             .filter(|(_, seat)| *seat == Seat::Joined);
-        let mut attending: BTreeMap<Rank, Attendance> = sessions.attendances(record.job.id);
+        let mut with_session: BTreeMap<Rank, SessionId> = sessions.ids(record.job.id);
         if let (Some(_), Some(origin)) = (&record.change, &record.origin) {
-            let before = sessions.attendances(origin.of).into_iter();
+            let before = sessions.ids(origin.of).into_iter();
             let still = before.filter_map(|(old, at)| Some((origin.succession.becomes(old)?, at)));
-            attending.extend(still);
+            with_session.extend(still);
         }
         Seen {
             joined: joined.map(|(rank, _)| rank).collect(),
-            attending: attending.into_keys().collect(),
+            with_session: with_session.into_keys().collect(),
         }
     }
 }

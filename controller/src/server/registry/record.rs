@@ -22,7 +22,7 @@ use crate::server::tail_drops::TailDrops;
 /// One epoch of an installed job.
 #[derive(Debug)]
 pub struct Record {
-    pub standing: Standing,
+    pub plan_status: PlanStatus,
     /// When this controller began to desire the plan.
     pub planned_at: SystemTime,
     /// When this controller took up the epoch.
@@ -72,10 +72,10 @@ pub struct Wanted {
 }
 
 impl Deref for Record {
-    type Target = Standing;
+    type Target = PlanStatus;
 
-    fn deref(&self) -> &Standing {
-        &self.standing
+    fn deref(&self) -> &PlanStatus {
+        &self.plan_status
     }
 }
 
@@ -83,7 +83,7 @@ impl Record {
     /// True if it keeps old paths, and all switches that it waits for have the new ones: of those `is_sure`.
     pub fn may_finish(&self, is_sure: impl Fn(&SwitchId, JobId) -> bool) -> bool {
         let id = self.job.id;
-        !self.lingers.is_empty() && self.lingers.iter().all(|at| is_sure(at, id))
+        !self.waits_for.is_empty() && self.waits_for.iter().all(|at| is_sure(at, id))
     }
 
     /// True if a member on a host gets a rank in another epoch only: all members have left, or the one that had it knows the
@@ -112,7 +112,7 @@ fn pace(epoch: Epoch) -> Duration {
 
 /// A job's plan and the reasons why it is not better.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct PlanStatus {
     pub job: Arc<Job>,
     pub plan: Arc<JobPlan>,
     /// Members that cannot reach some others while elements are down, in rank order. Their paths
@@ -122,10 +122,10 @@ pub struct Standing {
     pub stays: Option<Refusal>,
     /// Switches that are not known to have the new paths: its plan keeps the old ones until they
     /// do.
-    pub lingers: BTreeSet<SwitchId>,
+    pub waits_for: BTreeSet<SwitchId>,
 }
 
-impl From<Refitted> for Standing {
+impl From<Refitted> for PlanStatus {
     fn from(refitted: Refitted) -> Self {
         let Refitted {
             job,
@@ -133,17 +133,17 @@ impl From<Refitted> for Standing {
             cut_off,
             stays,
         } = refitted;
-        Standing {
+        PlanStatus {
             job: Arc::new(job),
             plan: Arc::new(plan),
             cut_off,
             stays,
-            lingers: BTreeSet::new(),
+            waits_for: BTreeSet::new(),
         }
     }
 }
 
-impl Standing {
+impl PlanStatus {
     /// The job and its plan.
     pub fn planned(&self) -> Planned {
         (Arc::clone(&self.job), Arc::clone(&self.plan))
@@ -151,12 +151,12 @@ impl Standing {
 
     /// A new job's plan.
     pub fn new((job, plan): &Planned) -> Self {
-        Standing {
+        PlanStatus {
             job: Arc::clone(job),
             plan: Arc::clone(plan),
             cut_off: Vec::new(),
             stays: None,
-            lingers: BTreeSet::new(),
+            waits_for: BTreeSet::new(),
         }
     }
 }

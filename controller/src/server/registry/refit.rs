@@ -13,14 +13,14 @@ use ultima_planner::plan::JobPlan;
 use ultima_planner::routing::Routes;
 
 use super::super::registry::Registry;
-use super::super::registry::record::{Record, Standing};
+use super::super::registry::record::{PlanStatus, Record};
 
 /// The plans of all jobs for another health of the fabric.
 #[derive(Debug)]
 pub struct Refit {
     routes: Arc<Routes>,
     ledger: Ledger,
-    jobs: BTreeMap<JobId, Standing>,
+    jobs: BTreeMap<JobId, PlanStatus>,
 }
 
 impl Refit {
@@ -41,19 +41,19 @@ impl Refit {
 
     /// Plans one job. Returns true if its plan has changed.
     fn plan_one(&mut self, fabric: &Fabric, names: &Names, id: JobId) -> bool {
-        let Some(standing) = self.jobs.get_mut(&id) else {
+        let Some(plan_status) = self.jobs.get_mut(&id) else {
             return false;
         };
-        standing.lingers.clear();
-        let had = (&*standing.job, &*standing.plan);
+        plan_status.waits_for.clear();
+        let had = (&*plan_status.job, &*plan_status.plan);
         match self.ledger.refit(fabric, &self.routes, names, had) {
             Ok(refitted) => {
                 let has_changed = (&refitted.job, &refitted.plan) != had;
-                *standing = refitted.into();
+                *plan_status = refitted.into();
                 has_changed
             }
             Err(refusal) => {
-                standing.stays = Some(refusal);
+                plan_status.stays = Some(refusal);
                 false
             }
         }
@@ -83,7 +83,7 @@ impl Registry {
             },
             ledger: self.ledger.clone(),
             jobs: (self.jobs.iter())
-                .map(|(id, record)| (*id, record.standing.clone()))
+                .map(|(id, record)| (*id, record.plan_status.clone()))
                 .chain(self.reserved.clone())
                 .collect(),
         };
@@ -99,7 +99,7 @@ impl Registry {
     }
 
     /// Adopts the plans. Returns the jobs whose plans have changed. Their old numbers are free for other jobs after
-    /// [`settle`](Self::settle).
+    /// [`free_returned`](Self::free_returned).
     pub fn adopt(&mut self, refit: Refit) -> Vec<Moved> {
         let Refit {
             routes,
@@ -108,16 +108,16 @@ impl Registry {
         } = refit;
         (self.routes, self.ledger) = (routes, ledger);
         let mut moved = Vec::new();
-        for (id, standing) in jobs {
+        for (id, plan_status) in jobs {
             let Some(record) = self.jobs.get_mut(&id) else {
-                self.reserved.insert(id, standing);
+                self.reserved.insert(id, plan_status);
                 continue;
             };
-            let (before, after) = (record.planned(), standing.planned());
-            record.standing = standing;
+            let (before, after) = (record.planned(), plan_status.planned());
+            record.plan_status = plan_status;
             if before == after {
                 // The tasks of switches compare plans by address.
-                (record.standing.job, record.standing.plan) = before;
+                (record.plan_status.job, record.plan_status.plan) = before;
             } else {
                 record.planned_at = SystemTime::now();
                 moved.push(Moved { before, after });
@@ -127,13 +127,13 @@ impl Registry {
     }
 
     /// Frees the numbers that jobs had before a reroute, which is over.
-    pub fn settle(&mut self) {
-        self.ledger.settle();
+    pub fn free_returned(&mut self) {
+        self.ledger.free_returned();
     }
 
     /// Records that a job has changed over only in part: `plan` is what its switches have until
     /// `switches` are known to have the new paths, and `job` has the ids of both.
-    pub fn linger(
+    pub fn keep_old_paths(
         &mut self,
         fabric: &Fabric,
         (job, plan): (Job, JobPlan),
@@ -145,22 +145,22 @@ impl Registry {
         // There may be no room, but the switches have it.
         self.ledger.remove(fabric, &record.job, &record.plan);
         self.ledger.take(fabric, &job, &plan);
-        record.standing.job = Arc::new(job);
-        record.standing.plan = Arc::new(plan);
-        record.standing.lingers = switches;
+        record.plan_status.job = Arc::new(job);
+        record.plan_status.plan = Arc::new(plan);
+        record.plan_status.waits_for = switches;
         record.planned_at = SystemTime::now();
     }
 
     /// The switches for which jobs keep their old paths.
     pub fn awaited(&self) -> BTreeSet<SwitchId> {
-        let lingers = self.jobs.values().flat_map(|record| &record.lingers);
-        lingers.copied().collect()
+        let waits_for = self.jobs.values().flat_map(|record| &record.waits_for);
+        waits_for.copied().collect()
     }
 
     /// True if a job waits for room, or keeps old paths.
     pub fn is_waiting(&self) -> bool {
         let mut jobs = self.jobs.values();
-        self.is_short_of_room() || jobs.any(|record| !record.lingers.is_empty())
+        self.is_short_of_room() || jobs.any(|record| !record.waits_for.is_empty())
     }
 
     /// True if a job waits for room.
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     /// A job that is created while another one moves gets none of that one's old numbers: switches have them still, and
-    /// the other job needs them again if it lingers.
+    /// the other job needs them again if it keeps its old paths.
     #[test]
     fn a_new_job_gets_no_number_that_a_reroute_is_about_to_free() {
         let text = include_str!("../../../../topologies/leaf-spine.yaml");
@@ -212,7 +212,7 @@ mod tests {
         let gets =
             |registry: &Registry| shares(&registry.propose(&fabric, names, &second).unwrap().0);
         assert!(gets(&registry).is_disjoint(&had));
-        registry.settle();
+        registry.free_returned();
         assert!(!gets(&registry).is_disjoint(&freed));
     }
 }

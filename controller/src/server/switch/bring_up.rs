@@ -13,7 +13,7 @@ use ultima_planner::plan::LossSession;
 use ultima_planner::reconcile::Held;
 
 use super::super::switch::{Desired, Found, ManagedSwitch};
-use crate::p4rt::{ConnectError, Order, SwitchClient, WriteError, is_gone};
+use crate::p4rt::{Checks, ConnectError, Deadline, Order, SwitchClient, WriteError, is_gone};
 use crate::server::error::BringUpError;
 
 /// Timeout of an attempt to reconnect.
@@ -23,16 +23,18 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 impl ManagedSwitch {
     /// Connects as primary. [`bring_up`](Self::bring_up) must follow before the connection is used.
-    pub async fn connect(&self, patience: Duration) -> Result<SwitchClient, BringUpError> {
-        self.connect_by((Instant::now() + patience, patience)).await
+    pub async fn connect(&self, limit: Duration) -> Result<SwitchClient, BringUpError> {
+        self.connect_by(Deadline::after(limit)).await
     }
 
-    async fn connect_by(&self, by: (Instant, Duration)) -> Result<SwitchClient, BringUpError> {
+    async fn connect_by(&self, deadline: Deadline) -> Result<SwitchClient, BringUpError> {
         let device = self.device.clone();
         let is_checked = self.with_state(|state| state.may_be_foreign);
-        let checked = self.owner.filter(|it| is_checked && !it.takes_over);
-        let checked = (checked, self.spares_unless);
-        let client = SwitchClient::connect_by(device, self.election_id, checked, by).await?;
+        let checks = Checks {
+            owner: self.owner.filter(|it| is_checked && !it.takes_over),
+            cookie: self.own_cookie,
+        };
+        let client = SwitchClient::connect_by(device, self.election_id, checks, deadline).await?;
         let client = client.marking(self.owner);
         let client = client.recording_unanswered(self.unanswered.clone());
         Ok(client.measured(self.metrics.writes_to(self.name())))
@@ -51,21 +53,21 @@ impl ManagedSwitch {
         Ok(())
     }
 
-    /// Connects as primary when the controller starts, and retries broken connections for as long
-    /// as `patience`.
-    pub async fn connect_first(&self, patience: Duration) -> Result<SwitchClient, BringUpError> {
-        let deadline = Instant::now() + patience;
-        let connect = || self.connect_by((deadline, patience));
-        self.retry(deadline, BringUpError::is_break, connect).await
+    /// Connects as primary when the controller starts, and retries broken connections for `limit`.
+    pub async fn connect_first(&self, limit: Duration) -> Result<SwitchClient, BringUpError> {
+        let deadline = Deadline::after(limit);
+        let connect = || self.connect_by(deadline);
+        self.retry(deadline.at, BringUpError::is_break, connect)
+            .await
     }
 
-    /// As [`bring_up`](Self::bring_up). Retries temporary failures with new connections for as long
-    /// as `patience` from the first one.
+    /// Brings the switch up when the controller starts: retries temporary failures with new connections for `limit` from
+    /// the first failure.
     pub async fn bring_up_first(
         &self,
         client: SwitchClient,
         desired: &Desired<'_>,
-        patience: Duration,
+        limit: Duration,
     ) -> Result<(), BringUpError> {
         match self.bring_up(client, desired).await {
             Err(error) if error.may_pass() => {
@@ -75,7 +77,7 @@ impl ManagedSwitch {
                     let client = self.connect(RECONNECT).await?;
                     self.bring_up(client, desired).await
                 };
-                let deadline = Instant::now() + patience;
+                let deadline = Instant::now() + limit;
                 self.retry(deadline, BringUpError::may_pass, again).await
             }
             done => done,
@@ -120,7 +122,7 @@ impl ManagedSwitch {
         // Translated first: a program without our tables is refused before it is installed.
         desired.on(self.id)?;
         // It was checked before the connection became primary, which may have taken long.
-        if let Some(own) = self.spares_unless {
+        if let Some(own) = self.own_cookie {
             let foreign = client.foreign_program(own).await;
             if let Some(program) = foreign.map_err(|error| self.unreadable(error))? {
                 return Err(ConnectError::foreign_program(&self.device, program).into());

@@ -113,8 +113,8 @@ impl Store for Shared {
                 let jobs = ids.iter().map(|id| (*id, None)).collect();
                 self.commit(known, jobs, None).await
             }
-            Change::Drain { part, drained } => {
-                let key = self.client.config.key(&format!("drained/{part}"));
+            Change::Drain { element, drained } => {
+                let key = self.client.config.key(&format!("drained/{element}"));
                 let operation = match drained {
                     true => put_of(key, Vec::new(), 0),
                     false => delete_of(key),
@@ -262,14 +262,14 @@ pub(crate) async fn read(election: &Election) -> Result<Stored, StoreError> {
     Ok(load(&election.client, READ).await?.1)
 }
 
-async fn load(client: &Client, patience: Duration) -> Result<(Known, Stored), StoreError> {
+async fn load(client: &Client, limit: Duration) -> Result<(Known, Stored), StoreError> {
     let config = &client.config;
     let range = v3::RangeRequest {
         key: config.key(""),
         // The next character after the slash.
         range_end: format!("{}0", config.prefix).into_bytes(),
     };
-    let answer = client.range(range, Instant::now() + patience).await?;
+    let answer = client.range(range, Instant::now() + limit).await?;
     let (mut known, mut stored) = (Known::default(), Stored::default());
     let prefix = config.key("");
     for v3::KeyValue {
@@ -294,8 +294,8 @@ async fn load(client: &Client, patience: Duration) -> Result<(Known, Stored), St
             "events" => stored.events = value,
             "last_id" => stored.last_id = text().parse().unwrap_or(u16::MAX),
             rest => {
-                if let Some(part) = rest.strip_prefix("drained/") {
-                    stored.drained.push(part.to_owned());
+                if let Some(element) = rest.strip_prefix("drained/") {
+                    stored.drained.push(element.to_owned());
                 } else if let Some(id) = rest.strip_prefix("jobs/").and_then(|id| id.parse().ok()) {
                     let job = serde_json::from_slice(&value).map_err(|reason| StoreError::Job {
                         name: config.name(),

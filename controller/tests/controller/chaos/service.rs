@@ -14,8 +14,8 @@ use ultima_p4runtime::v1::*;
 use ultima_p4runtime::{batch, rpc};
 
 use super::{Answers, Call, Done, Fault, Hanging, Hangs, State, Wires, cut_all, emulate};
-use crate::bed::TIMERS;
 use crate::target::Target;
+use crate::testbed::TIMERS;
 
 /// The latency of [`Fault::Delay`].
 const LATE: Duration = Duration::from_millis(100);

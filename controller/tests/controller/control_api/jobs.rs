@@ -43,7 +43,7 @@ async fn jobs_are_created_listed_shown_and_deleted(target: Target) {
         source_index: 3,
         cut_off: false,
         state: MemberState::Free.into(),
-        switch_port_name: target.part("s1/1"),
+        switch_port_name: target.element("s1/1"),
     };
     assert_eq!(one.members[2], last);
 

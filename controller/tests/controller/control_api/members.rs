@@ -13,8 +13,8 @@ use ultima_api::v1::{self as api, MemberState};
 use ultima_planner::job::JobSpec;
 
 use super::{LONG, refusal, spec, start, start_with};
-use crate::bed::until;
 use crate::target::Target;
+use crate::testbed::until;
 
 #[tokio::test]
 async fn members_learn_their_rank_when_all_have_joined() {

@@ -7,8 +7,8 @@ use ultima_controller::store::{Change, Embedded, Store as _};
 use super::*;
 
 /// The keys of two epochs, which differ; all members of each epoch have received the same one.
-fn assert_renewed(crew: &Crew) {
-    let keys = crew.keys();
+fn assert_renewed(agents: &TestAgents) {
+    let keys = agents.keys();
     let all: Vec<&Vec<u8>> = keys.values().flatten().collect();
     assert_eq!(keys.len(), 2, "{keys:?}");
     assert_eq!(all.len(), 2, "{keys:?}");
@@ -18,22 +18,22 @@ fn assert_renewed(crew: &Crew) {
 #[tokio::test]
 async fn a_member_that_left_a_running_job_joins_the_next_epoch_with_another_key() {
     let site = Site::start().await;
-    let mut crew = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
+    let mut agents = site.run(&["h1", "h2", "h3"], Eviction::Never).await;
     let mut watch = site.client.watch_job("train").await.unwrap();
     let held: usize = site.held().iter().map(BTreeMap::len).sum();
-    crew.leave("h3").await;
-    let refused = crew.try_join(&site.client, "h3").await;
+    agents.leave("h3").await;
+    let refused = agents.try_join(&site.client, "h3").await;
     assert_eq!(refusal(refused).0, Code::FailedPrecondition);
     site.resize(&["h1", "h2", "h3"], WAIT).await.unwrap();
-    crew.join(&site.client, "h3").await;
-    crew.run_in(2, &["h1", "h2", "h3"]).await;
+    agents.join(&site.client, "h3").await;
+    agents.run_in(2, &["h1", "h2", "h3"]).await;
     until_event(&mut watch, Kind::Fenced).await;
-    assert_renewed(&crew);
+    assert_renewed(&agents);
 
     // The others had no break: they ran all operations, in epoch 1 also those without h3.
-    assert_eq!(crew.epochs()[&2], site.job().await.first_operation);
+    assert_eq!(agents.epochs()[&2], site.job().await.first_operation);
     for host in ["h1", "h2"] {
-        let ran = crew.operations(host);
+        let ran = agents.operations(host);
         assert!(
             ran.iter().copied().eq(0..ran.len() as u32),
             "{host}: {ran:?}"
@@ -50,8 +50,8 @@ async fn a_rank_that_is_left_before_all_have_joined_gets_another_key() {
     let hosts = ["h1", "h2", "h3", "h4"];
     let spec = spec(&hosts, Eviction::Never);
     site.client.create_job(&spec).await.unwrap();
-    let mut crew = Crew::default();
-    crew.join(&site.client, "h1").await;
+    let mut agents = TestAgents::default();
+    agents.join(&site.client, "h1").await;
     // It waits for the others in a call, and gets its rank in the next epoch.
     let waiting = tokio::spawn({
         let client = site.client.clone();
@@ -59,51 +59,51 @@ async fn a_rank_that_is_left_before_all_have_joined_gets_another_key() {
     });
     let state = async |rank: usize| site.job().await.members[rank].state();
     until(async || state(1).await == MemberState::Joined).await;
-    crew.join(&site.client, "h3").await;
-    crew.leave("h3").await;
+    agents.join(&site.client, "h3").await;
+    agents.leave("h3").await;
     assert_eq!(state(2).await, MemberState::Free);
-    crew.join(&site.client, "h3").await;
-    crew.join(&site.client, "h4").await;
+    agents.join(&site.client, "h3").await;
+    agents.join(&site.client, "h4").await;
     let seat = waiting.await.unwrap();
     assert_eq!((seat.epoch, seat.rank), (2, 1));
-    assert_renewed(&crew);
-    assert!(crew.keys()[&2].contains(&seat.key));
+    assert_renewed(&agents);
+    assert!(agents.keys()[&2].contains(&seat.key));
     // The job begins in epoch 2 when the last member has a session.
     let attending = tokio::spawn({
         let client = site.client.clone();
-        async move { crew::attend(&client, seat.attendance("train")).await }
+        async move { test_agents::hold_session(&client, seat.attendance("train")).await }
     });
-    crew.run_in(2, &["h1", "h3", "h4"]).await;
-    assert!(crew.epochs().into_keys().eq([2]));
+    agents.run_in(2, &["h1", "h3", "h4"]).await;
+    assert!(agents.epochs().into_keys().eq([2]));
     attending.abort();
 }
 
 #[tokio::test]
 async fn a_newcomer_that_leaves_before_its_epoch_begins_takes_no_valid_key() {
     let site = Site::start().await;
-    let mut crew = site.run(&["h1", "h2"], Eviction::Never).await;
+    let mut agents = site.run(&["h1", "h2"], Eviction::Never).await;
     site.resize(&["h1", "h2", "h3", "h4"], WAIT).await.unwrap();
-    let mut newcomers = Crew::default();
+    let mut newcomers = TestAgents::default();
     // The change begins again with the same members, and does not use up another epoch.
     for _ in 0..3 {
         newcomers.join(&site.client, "h3").await;
         newcomers.leave("h3").await;
     }
     for host in ["h3", "h4"] {
-        crew.join(&site.client, host).await;
+        agents.join(&site.client, host).await;
     }
-    crew.run_in(2, &["h1", "h2", "h3", "h4"]).await;
-    assert_renewed(&crew);
+    agents.run_in(2, &["h1", "h2", "h3", "h4"]).await;
+    assert_renewed(&agents);
     let known = newcomers.keys();
     assert_eq!(known[&2].len(), 3, "{known:?}");
-    assert!(known[&2].is_disjoint(&crew.keys()[&2]), "{known:?}");
+    assert!(known[&2].is_disjoint(&agents.keys()[&2]), "{known:?}");
 }
 
 #[tokio::test]
 async fn a_waiting_join_goes_on_in_the_epoch_that_replaces_its_own() {
     let site = Site::start().await;
-    let mut crew = site.run(&["h1", "h2"], Eviction::Never).await;
-    crew.leave("h2").await;
+    let mut agents = site.run(&["h1", "h2"], Eviction::Never).await;
+    agents.leave("h2").await;
     let hosts = ["h1", "h2", "h3", "h4"];
     site.resize(&hosts, WAIT).await.unwrap();
     let waiting = tokio::spawn({
@@ -112,16 +112,16 @@ async fn a_waiting_join_goes_on_in_the_epoch_that_replaces_its_own() {
     });
     let state = async || site.job().await.next.map(|next| next.members[2].state());
     until(async || state().await == Some(MemberState::Joined)).await;
-    let mut newcomer = Crew::default();
+    let mut newcomer = TestAgents::default();
     newcomer.join(&site.client, "h4").await;
     newcomer.leave("h4").await;
     for host in ["h4", "h2"] {
-        crew.join(&site.client, host).await;
+        agents.join(&site.client, host).await;
     }
     let seat = waiting.await.unwrap();
     assert_eq!((seat.epoch, seat.rank), (2, 2));
-    assert!(crew.keys()[&2].contains(&seat.key));
-    assert!(newcomer.keys()[&2].is_disjoint(&crew.keys()[&2]));
+    assert!(agents.keys()[&2].contains(&seat.key));
+    assert!(newcomer.keys()[&2].is_disjoint(&agents.keys()[&2]));
 }
 
 /// Members of a grid do not change over, so a row or column gets another epoch when it has no member.

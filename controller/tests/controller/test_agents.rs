@@ -10,18 +10,18 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use ultima_api::client::{Client, ClientError};
 use ultima_api::member_session::{Fixed, Member, Prober};
-use ultima_api::turns::{Turn, Turns};
+use ultima_api::operation_gate::{Admission, OperationGate};
 use ultima_api::v1::{self, BeginEpoch, CheckRound, PrepareEpoch, RoundReport, prepare_epoch};
 
 /// For each operation, the members that ran it, with the epoch.
-type Log = BTreeMap<u32, Vec<(Who, u32)>>;
+type Log = BTreeMap<u32, Vec<(MemberKey, u32)>>;
 
 /// For each epoch, the keys that members received.
 type Keys = BTreeMap<u32, BTreeSet<Vec<u8>>>;
 
 /// A member in all of its epochs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Who {
+struct MemberKey {
     host: String,
     /// Its number in the order of joining.
     number: usize,
@@ -29,7 +29,7 @@ struct Who {
 
 /// Members of one job.
 #[derive(Default)]
-pub struct Crew {
+pub struct TestAgents {
     log: Arc<Mutex<Log>>,
     keys: Arc<Mutex<Keys>>,
     members: Vec<(String, JoinHandle<()>)>,
@@ -44,9 +44,9 @@ pub struct Crew {
 }
 
 /// A member's state in one epoch.
-struct Me {
+struct EpochState {
     job_id: u32,
-    turns: Turns,
+    gate: OperationGate,
     /// The first operation, once it may begin.
     begins: Option<u32>,
     change: Option<PrepareEpoch>,
@@ -55,16 +55,16 @@ struct Me {
 
 #[derive(Clone)]
 struct Script {
-    who: Who,
+    who: MemberKey,
     epoch: u32,
     log: Arc<Mutex<Log>>,
-    me: Arc<Mutex<Me>>,
-    heard: Heard,
+    state: Arc<Mutex<EpochState>>,
+    settings: Settings,
 }
 
-/// What a test sets for all members of a crew.
+/// What a test sets for all members.
 #[derive(Clone)]
-struct Heard {
+struct Settings {
     suspects: watch::Receiver<Vec<u32>>,
     away: watch::Receiver<BTreeSet<String>>,
     leaving: watch::Receiver<BTreeSet<String>>,
@@ -72,8 +72,8 @@ struct Heard {
 
 impl Prober for Script {
     fn all_here(&mut self) {
-        let mut me = self.me.lock().unwrap();
-        if *me.begins.get_or_insert(0) > 0 {
+        let mut state = self.state.lock().unwrap();
+        if *state.begins.get_or_insert(0) > 0 {
             // The member would begin with operation 0 although the job has been running.
             let ran = (self.who.clone(), self.epoch);
             let mut log = self.log.lock().unwrap();
@@ -92,54 +92,57 @@ impl Prober for Script {
 
 impl Member for Script {
     fn prepare(&mut self, change: &PrepareEpoch) -> Result<u32, String> {
-        let mut me = self.me.lock().unwrap();
+        let mut state = self.state.lock().unwrap();
         let is_seat = matches!(change.place, Some(prepare_epoch::Place::Seat(_)));
-        if me.refuses && is_seat {
+        if state.refuses && is_seat {
             return Err("its\nsocket is taken".into());
         }
-        me.change = Some(change.clone());
+        state.change = Some(change.clone());
         let number = u16::try_from(change.job_id).unwrap();
-        me.turns
-            .pledge(number)
-            .ok_or_else(|| "another is decided".into())
+        state
+            .gate
+            .acknowledge(number)
+            .ok_or_else(|| "an earlier change is decided".into())
     }
 
     fn begin(&mut self, decided: &BeginEpoch) {
-        let mut me = self.me.lock().unwrap();
-        match decided.job_id == me.job_id {
+        let mut state = self.state.lock().unwrap();
+        match decided.job_id == state.job_id {
             true if decided.first_operation > 0 => {
-                me.begins.get_or_insert(decided.first_operation);
+                state.begins.get_or_insert(decided.first_operation);
             }
             true => {}
             false => {
                 let number = u16::try_from(decided.job_id).unwrap();
-                me.turns.decide(number, decided.first_operation);
+                state.gate.decide(number, decided.first_operation);
                 // A member that still waits for others goes over, too.
-                me.begins.get_or_insert(decided.first_operation);
+                state.begins.get_or_insert(decided.first_operation);
             }
         }
     }
 
     fn cancel(&mut self) {
-        self.me.lock().unwrap().turns.cancel();
+        self.state.lock().unwrap().gate.cancel();
     }
 
     fn suspects(&self) -> watch::Receiver<Vec<u32>> {
-        self.heard.suspects.clone()
+        self.settings.suspects.clone()
     }
 }
 
 impl Script {
     fn new(
-        (who, epoch, log): (&Who, u32, &Arc<Mutex<Log>>),
+        who: &MemberKey,
+        epoch: u32,
+        log: &Arc<Mutex<Log>>,
         job_id: u32,
         first: Option<u32>,
         refuses: bool,
-        heard: &Heard,
+        settings: &Settings,
     ) -> Self {
-        let me = Me {
+        let state = EpochState {
             job_id,
-            turns: Turns::from(first.unwrap_or_default()),
+            gate: OperationGate::from(first.unwrap_or_default()),
             begins: first,
             change: None,
             refuses,
@@ -148,19 +151,19 @@ impl Script {
             who: who.clone(),
             epoch,
             log: Arc::clone(log),
-            me: Arc::new(Mutex::new(me)),
-            heard: heard.clone(),
+            state: Arc::new(Mutex::new(state)),
+            settings: settings.clone(),
         }
     }
 
-    fn attend(&self, client: &Client, seat: &v1::JoinResponse) -> JoinHandle<()> {
+    fn start_session(&self, client: &Client, seat: &v1::JoinResponse) -> JoinHandle<()> {
         let (client, mut script) = (client.clone(), self.clone());
         let attendance = v1::Attendance {
             slot_bytes: 1408,
             ..seat.attendance("train")
         };
         tokio::spawn(async move {
-            let away = &script.heard.away;
+            let away = &script.settings.away;
             let (mut leaves, mut returns) = (away.clone(), away.clone());
             let host = script.who.host.clone();
             loop {
@@ -178,35 +181,42 @@ impl Script {
 }
 
 /// Holds one session, as a program that stays in its epoch.
-pub async fn attend(client: &Client, attendance: v1::Attendance) -> Result<(), ClientError> {
-    let who = Who {
+pub async fn hold_session(client: &Client, attendance: v1::Attendance) -> Result<(), ClientError> {
+    let who = MemberKey {
         host: String::new(),
         number: 0,
     };
-    let me = (&who, attendance.epoch, &Arc::default());
-    let heard = Crew::default().heard();
-    let mut script = Script::new(me, 0, None, false, &heard);
+    let settings = TestAgents::default().settings();
+    let mut script = Script::new(
+        &who,
+        attendance.epoch,
+        &Arc::default(),
+        0,
+        None,
+        false,
+        &settings,
+    );
     client
         .attend(attendance, &mut script, &mut Fixed::default())
         .await
 }
 
 /// Aborts a task when dropped.
-struct Ends(JoinHandle<()>);
+struct AbortOnDrop(JoinHandle<()>);
 
-impl Drop for Ends {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Drop for Crew {
+impl Drop for TestAgents {
     fn drop(&mut self) {
         self.members.iter().for_each(|(_, member)| member.abort());
     }
 }
 
-impl Crew {
+impl TestAgents {
     /// Adds a member on `host`, which runs all operations that it may. As an agent does, it waits until the job is ready.
     pub async fn join(&mut self, client: &Client, host: &str) {
         while let Err(error) = self.try_join(client, host).await {
@@ -220,7 +230,7 @@ impl Crew {
     }
 
     /// Adds a member that refuses to change over to a new epoch.
-    pub async fn join_stubborn(&mut self, client: &Client, host: &str) {
+    pub async fn join_refusing(&mut self, client: &Client, host: &str) {
         self.start(client, host, true).await.unwrap();
     }
 
@@ -232,7 +242,7 @@ impl Crew {
     ) -> Result<(), ClientError> {
         let seat = client.join("train", host, Duration::ZERO).await?;
         self.joined += 1;
-        let who = Who {
+        let who = MemberKey {
             host: host.to_owned(),
             number: self.joined,
         };
@@ -240,16 +250,17 @@ impl Crew {
             client.clone(),
             who,
             seat,
-            (self.log.clone(), self.keys.clone()),
+            self.log.clone(),
+            self.keys.clone(),
             refuses,
-            self.heard(),
+            self.settings(),
         );
         self.members.push((host.to_owned(), tokio::spawn(work)));
         Ok(())
     }
 
-    fn heard(&self) -> Heard {
-        Heard {
+    fn settings(&self) -> Settings {
+        Settings {
             suspects: self.suspects.subscribe(),
             away: self.away.subscribe(),
             leaving: self.leaving.subscribe(),
@@ -279,15 +290,15 @@ impl Crew {
         self.take(host).abort();
     }
 
-    /// Ends a member's session; the member runs on.
-    pub fn lose(&self, host: &str) {
+    /// AbortOnDrop a member's session; the member runs on.
+    pub fn disconnect(&self, host: &str) {
         self.away.send_modify(|away| {
             away.insert(host.to_owned());
         });
     }
 
-    /// Lets a member open its session again.
-    pub fn find(&self, host: &str) {
+    /// Lets a member reopen its session.
+    pub fn reconnect(&self, host: &str) {
         self.away.send_modify(|away| {
             away.remove(host);
         });
@@ -326,7 +337,7 @@ impl Crew {
     /// The operations that a host's members ran, in order.
     pub fn operations(&self, host: &str) -> Vec<u32> {
         let log = self.log.lock().unwrap();
-        let ran = |ran: &[(Who, u32)]| ran.iter().any(|(who, _)| who.host == host);
+        let ran = |ran: &[(MemberKey, u32)]| ran.iter().any(|(who, _)| who.host == host);
         let all = log.iter().filter(|(_, members)| ran(members));
         all.map(|(operation, _)| *operation).collect()
     }
@@ -334,7 +345,7 @@ impl Crew {
     /// Asserts that staying members ran each operation in one epoch. Removed members may have run more in their last epoch.
     pub fn agree(&self) {
         let log = self.log.lock().unwrap();
-        let mut last: BTreeMap<&Who, u32> = BTreeMap::new();
+        let mut last: BTreeMap<&MemberKey, u32> = BTreeMap::new();
         for (who, epoch) in log.values().flatten() {
             let last = last.entry(who).or_default();
             *last = (*last).max(*epoch);
@@ -365,63 +376,63 @@ impl Crew {
 
 async fn work(
     client: Client,
-    who: Who,
+    who: MemberKey,
     mut seat: v1::JoinResponse,
-    (log, keys): (Arc<Mutex<Log>>, Arc<Mutex<Keys>>),
+    log: Arc<Mutex<Log>>,
+    keys: Arc<Mutex<Keys>>,
     refuses: bool,
-    heard: Heard,
+    settings: Settings,
 ) {
-    let told = |seat: &v1::JoinResponse| {
+    let record_key = |seat: &v1::JoinResponse| {
         let mut keys = keys.lock().unwrap();
         let of_epoch = keys.entry(seat.epoch).or_default();
         of_epoch.insert(seat.key.clone());
     };
-    told(&seat);
+    record_key(&seat);
     let (mut epoch, token) = (seat.epoch, seat.token);
-    let mut script = Script::new((&who, epoch, &log), seat.job_id, None, refuses, &heard);
-    let mut attending = Ends(script.attend(&client, &seat));
+    let mut script = Script::new(&who, epoch, &log, seat.job_id, None, refuses, &settings);
+    let mut session = AbortOnDrop(script.start_session(&client, &seat));
     let mut next = None;
     loop {
         tokio::time::sleep(Duration::from_millis(2)).await;
-        if heard.leaving.borrow().contains(&who.host) {
-            drop(attending);
+        if settings.leaving.borrow().contains(&who.host) {
+            drop(session);
             client.leave(seat.leave("train")).await.unwrap();
             return;
         }
-        let turn = {
-            let mut me = script.me.lock().unwrap();
-            let Some(operation) = next.or(me.begins) else {
+        let admission = {
+            let mut state = script.state.lock().unwrap();
+            let Some(operation) = next.or(state.begins) else {
                 continue;
             };
             next = Some(operation);
-            (operation, me.turns.turn(operation), me.change.clone())
+            (operation, state.gate.admit(operation), state.change.clone())
         };
-        match turn {
-            (operation, Turn::Begin, _) => {
+        match admission {
+            (operation, Admission::Begin, _) => {
                 let mut log = log.lock().unwrap();
                 log.entry(operation).or_default().push((who.clone(), epoch));
                 next = Some(operation + 1);
             }
-            (_, Turn::Wait, _) => {}
+            (_, Admission::Wait, _) => {}
             (
                 operation,
-                Turn::Over,
+                Admission::NextEpoch,
                 Some(PrepareEpoch {
                     place: Some(prepare_epoch::Place::Seat(next_seat)),
                     ..
                 }),
             ) => {
-                told(&next_seat);
+                record_key(&next_seat);
                 seat = v1::JoinResponse { token, ..next_seat };
                 epoch = seat.epoch;
-                let part = (&who, epoch, &log);
                 // Operation 0 waits until all are here.
                 next = (operation > 0).then_some(operation);
-                script = Script::new(part, seat.job_id, next, refuses, &heard);
-                attending = Ends(script.attend(&client, &seat));
+                script = Script::new(&who, epoch, &log, seat.job_id, next, refuses, &settings);
+                session = AbortOnDrop(script.start_session(&client, &seat));
             }
-            (_, Turn::Over, _) => {
-                drop(attending);
+            (_, Admission::NextEpoch, _) => {
+                drop(session);
                 // The epoch may have ended already.
                 let _ = client.leave(seat.leave("train")).await;
                 return;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Time for which a member that acknowledged waits for the decision. It covers a slow disk, and the
 /// restart or replacement of a controller that crashed in between.
-pub const PLEDGED: Duration = Duration::from_secs(60);
+pub const DECISION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The number of operations that a member may still begin in the old epoch after it acknowledged.
 /// They cover the time of the decision, about one write to the controller's disk.
@@ -12,7 +12,7 @@ const MARGIN: u32 = 2;
 
 /// The operations that a rank may begin in its epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Turns {
+pub struct OperationGate {
     /// The next operation.
     next: u32,
     state: State,
@@ -21,30 +21,30 @@ pub struct Turns {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
-    Settled,
+    Idle,
     /// Begins no operation from `until` on before the decision.
-    Pledged { change: u16, until: u32 },
+    Acknowledged { change: u16, until: u32 },
     /// Operations from `first` on belong to the next epoch.
     Decided { change: u16, first: u32 },
 }
 
 /// The epoch of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Admission {
     /// The operation begins in this epoch.
     Begin,
     /// The operation's epoch is not decided yet.
     Wait,
     /// The operation belongs to the next epoch.
-    Over,
+    NextEpoch,
 }
 
-impl Turns {
+impl OperationGate {
     /// Starts an epoch with the first operation `first`.
     pub fn from(first: u32) -> Self {
-        let mut turns = Turns::default();
-        turns.start_at(first);
-        turns
+        let mut gate = OperationGate::default();
+        gate.start_at(first);
+        gate
     }
 
     /// Skips operations before `first`. An acknowledgement stays.
@@ -55,15 +55,15 @@ impl Turns {
     /// Acknowledges a change, identified by the new epoch's id in packets. Returns the operation
     /// that does not begin before the decision or cancellation; the same one if called again for
     /// the same change. None if an earlier change is decided, which must complete first.
-    pub fn pledge(&mut self, change: u16) -> Option<u32> {
+    pub fn acknowledge(&mut self, change: u16) -> Option<u32> {
         match self.state {
             State::Decided { .. } => None,
-            State::Pledged { change: of, until } if of == change => Some(until),
+            State::Acknowledged { change: of, until } if of == change => Some(until),
             _ => {
                 // No operation runs before all members are there.
                 let margin = if self.next == 0 { 0 } else { MARGIN };
                 let until = self.next.saturating_add(margin);
-                self.state = State::Pledged { change, until };
+                self.state = State::Acknowledged { change, until };
                 Some(until)
             }
         }
@@ -76,8 +76,8 @@ impl Turns {
 
     /// Cancels the pending change, if there is one.
     pub fn cancel(&mut self) {
-        if let State::Pledged { .. } = self.state {
-            self.state = State::Settled;
+        if let State::Acknowledged { .. } = self.state {
+            self.state = State::Idle;
         }
     }
 
@@ -94,22 +94,22 @@ impl Turns {
     /// The acknowledged or decided change.
     pub fn change(&self) -> Option<u16> {
         match self.state {
-            State::Settled => None,
-            State::Pledged { change, .. } | State::Decided { change, .. } => Some(change),
+            State::Idle => None,
+            State::Acknowledged { change, .. } | State::Decided { change, .. } => Some(change),
         }
     }
 
-    /// Asks whether an operation begins now. Operations are asked for in order.
-    pub fn turn(&mut self, operation: u32) -> Turn {
-        let turn = match self.state {
-            State::Pledged { until, .. } if operation >= until => Turn::Wait,
-            State::Decided { first, .. } if operation >= first => Turn::Over,
-            _ => Turn::Begin,
+    /// Returns the epoch of an operation. Call it for operations in their order.
+    pub fn admit(&mut self, operation: u32) -> Admission {
+        let admission = match self.state {
+            State::Acknowledged { until, .. } if operation >= until => Admission::Wait,
+            State::Decided { first, .. } if operation >= first => Admission::NextEpoch,
+            _ => Admission::Begin,
         };
-        if turn == Turn::Begin {
+        if admission == Admission::Begin {
             self.next = operation.saturating_add(1);
         }
-        turn
+        admission
     }
 }
 
@@ -119,41 +119,45 @@ mod tests {
 
     #[test]
     fn the_first_operation_keeps_the_acknowledgement() {
-        let mut turns = Turns::default();
-        assert_eq!(turns.pledge(7), Some(0));
-        turns.start_at(20);
-        assert_eq!(turns.turn(20), Turn::Wait);
-        turns.cancel();
-        assert_eq!(turns.pledge(8), Some(20 + MARGIN));
-        turns.start_at(10);
-        turns.cancel();
-        assert_eq!(turns.pledge(9), Some(20 + MARGIN), "it is not set back");
+        let mut gate = OperationGate::default();
+        assert_eq!(gate.acknowledge(7), Some(0));
+        gate.start_at(20);
+        assert_eq!(gate.admit(20), Admission::Wait);
+        gate.cancel();
+        assert_eq!(gate.acknowledge(8), Some(20 + MARGIN));
+        gate.start_at(10);
+        gate.cancel();
+        assert_eq!(
+            gate.acknowledge(9),
+            Some(20 + MARGIN),
+            "skipped operations do not return"
+        );
     }
 
     #[test]
     fn acknowledgements_hold_until_decision_or_cancellation() {
-        let mut turns = Turns::default();
-        assert_eq!(turns.pledge(7), Some(0), "nothing has begun");
-        assert_eq!(turns.turn(0), Turn::Wait);
-        turns.cancel();
-        assert_eq!(turns.turn(0), Turn::Begin);
-        assert_eq!(turns.pledge(8), Some(1 + MARGIN));
+        let mut gate = OperationGate::default();
+        assert_eq!(gate.acknowledge(7), Some(0), "nothing has begun");
+        assert_eq!(gate.admit(0), Admission::Wait);
+        gate.cancel();
+        assert_eq!(gate.admit(0), Admission::Begin);
+        assert_eq!(gate.acknowledge(8), Some(1 + MARGIN));
         assert_eq!(
-            [1, 2, 3].map(|n| turns.turn(n)),
-            [Turn::Begin, Turn::Begin, Turn::Wait]
+            [1, 2, 3].map(|n| gate.admit(n)),
+            [Admission::Begin, Admission::Begin, Admission::Wait]
         );
-        assert_eq!(turns.pledge(8), Some(3), "the same again");
-        turns.decide(8, 5);
+        assert_eq!(gate.acknowledge(8), Some(3), "a repeated request");
+        gate.decide(8, 5);
         assert_eq!(
-            [3, 4, 5].map(|n| turns.turn(n)),
-            [Turn::Begin, Turn::Begin, Turn::Over]
+            [3, 4, 5].map(|n| gate.admit(n)),
+            [Admission::Begin, Admission::Begin, Admission::NextEpoch]
         );
-        turns.cancel();
+        gate.cancel();
         assert_eq!(
-            turns.turn(5),
-            Turn::Over,
-            "what is decided is not called off"
+            gate.admit(5),
+            Admission::NextEpoch,
+            "a decided change is not cancelled"
         );
-        assert_eq!((turns.pledge(9), turns.change()), (None, Some(8)));
+        assert_eq!((gate.acknowledge(9), gate.change()), (None, Some(8)));
     }
 }

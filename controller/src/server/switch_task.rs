@@ -22,17 +22,17 @@ use crate::p4rt::SwitchClient;
 /// The pause after a first failed attempt to write to a switch.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// Takes a switch's reports of losses, port states and port counters while the controller is connected to it.
-pub fn hear(controller: &Arc<Controller>, switch: &ManagedSwitch) {
+/// Subscribes to a switch's reports of losses, port states and port counters while the controller is connected to it.
+pub fn subscribe(controller: &Arc<Controller>, switch: &ManagedSwitch) {
     listen(controller, switch);
     listen_to::<PortStatus>(controller, switch.id);
     listen_to::<PortCounters>(controller, switch.id);
 }
 
-/// Runs [`keep_up`] and restarts it after a panic.
-pub async fn keep_up_for_good(controller: &Arc<Controller>, id: SwitchId) {
+/// Runs [`serve`] and restarts it after a panic.
+pub async fn run(controller: &Arc<Controller>, id: SwitchId) {
     let switch = &controller.switches[id.0];
-    while AssertUnwindSafe(keep_up(controller, id))
+    while AssertUnwindSafe(serve(controller, id))
         .catch_unwind()
         .await
         .is_err()
@@ -50,7 +50,7 @@ pub async fn keep_up_for_good(controller: &Arc<Controller>, id: SwitchId) {
 /// Reconnects a switch whenever the connection is lost, and makes it match the desired state: then,
 /// when it is woken, again after a failure, periodically, and when an interrupted write may have
 /// taken effect late.
-async fn keep_up(controller: &Arc<Controller>, id: SwitchId) {
+async fn serve(controller: &Arc<Controller>, id: SwitchId) {
     let switch = &controller.switches[id.0];
     // A random pause spreads the audits, which take long for a whole fabric.
     let next_audit = || {
@@ -87,7 +87,7 @@ async fn keep_up(controller: &Arc<Controller>, id: SwitchId) {
                 if lost == Lost::Silent {
                     // It may have restarted, and then has no entries.
                     switch.mark_dirty();
-                    controller.see(Element::Transit(id), false);
+                    controller.observe(Element::Transit(id), false);
                 }
             }
             is_current = work => {
@@ -108,22 +108,22 @@ async fn keep_up(controller: &Arc<Controller>, id: SwitchId) {
             record_switch(controller, switch);
             if error.is_silence() {
                 switch.mark_dirty();
-                controller.see(Element::Transit(id), false);
+                controller.observe(Element::Transit(id), false);
             }
         };
         let client = switch.reconnect(failed).await;
         // A short interruption ends here, not only when the switch has been resynced.
-        let part = Element::Transit(id);
-        if !controller.condition().is_lost(part) {
-            controller.see(part, true);
+        let element = Element::Transit(id);
+        if !controller.condition().is_down(element) {
+            controller.observe(element, true);
         }
         match restore(controller, switch, client).await {
             Ok(()) => {
-                controller.see(part, true);
+                controller.observe(element, true);
                 record_switch(controller, switch);
             }
             Err(error) => {
-                controller.see(part, false);
+                controller.observe(element, false);
                 switch.note(&error);
                 record_switch(controller, switch);
                 switch.failed(&error).await;
@@ -139,7 +139,7 @@ async fn catch_up(controller: &Controller, switch: &ManagedSwitch) -> bool {
     let Ok(client) = switch.client() else {
         return true;
     };
-    let writing = controller.changes.write_to(&switch.turn).await;
+    let writing = controller.changes.write_to(&switch.writer).await;
     if controller.open().is_err() {
         return true;
     }
@@ -169,7 +169,7 @@ async fn restore(
     // Without the right to write: loading a program may take a minute.
     let mut found = switch.load(&client, &controller.desired()).await?;
     let _writing = loop {
-        let writing = controller.changes.write_to(&switch.turn).await;
+        let writing = controller.changes.write_to(&switch.writer).await;
         let with_deadline = writing.client(&client);
         match switch
             .come_up(&with_deadline, found, &controller.desired())
@@ -187,7 +187,7 @@ async fn restore(
     switch.is_up(client);
     // The desired state may have changed while the switch was away.
     switch.wake();
-    hear(controller, switch);
+    subscribe(controller, switch);
     tracing::info!(switch = switch.name(), "switch reconnected");
     controller.note_ready();
     controller.retry_waiting();

@@ -71,7 +71,7 @@ pub const TIMERS: Timers = Timers {
 /// A call of this kind fails; which of the first so many is random.
 pub type Danger = (Call, usize);
 
-pub struct Bed {
+pub struct Testbed {
     folder: tempfile::TempDir,
     pub switches: Vec<ChaosSwitch>,
     text: String,
@@ -91,7 +91,7 @@ pub struct Bed {
     loses: JoinHandle<()>,
 }
 
-impl Drop for Bed {
+impl Drop for Testbed {
     fn drop(&mut self) {
         self.loses.abort();
     }
@@ -107,9 +107,9 @@ async fn lose_while_anything_hangs(all: Vec<Hanging>, controller: Arc<Mutex<Weak
         if let Some(controller) = controller {
             let link = controller
                 .fabric()
-                .element_named(&Target::of_run().part(LINK))
+                .element_named(&Target::of_run().element(LINK))
                 .unwrap();
-            controller.see(link, !all.iter().any(Hanging::any));
+            controller.observe(link, !all.iter().any(Hanging::any));
         }
         pause().await;
     }
@@ -155,7 +155,7 @@ pub async fn until_event(watch: &mut JobWatch, kind: Kind) -> Vec<Kind> {
     kinds
 }
 
-impl Bed {
+impl Testbed {
     pub async fn new(seed: u64, storms: bool) -> Self {
         let mut switches = Vec::new();
         let mut text = TOPOLOGY.to_owned();
@@ -168,7 +168,7 @@ impl Bed {
         let controller = Arc::default();
         let hanging = switches.iter().map(ChaosSwitch::hanging).collect();
         let loses = lose_while_anything_hangs(hanging, Arc::clone(&controller));
-        Bed {
+        Testbed {
             folder: tempfile::tempdir().unwrap(),
             switches,
             looks_seldom: false,
@@ -201,7 +201,7 @@ impl Bed {
     pub fn config(&self, name: &str) -> Config {
         Config {
             listen: self.address(name).parse().unwrap(),
-            patience: Duration::from_secs(5),
+            startup_timeout: Duration::from_secs(5),
             // An audit removes entries that a switch refused to delete.
             audit_every: match self.looks_seldom {
                 true => 2 * FOREVER,
@@ -257,7 +257,7 @@ impl Bed {
         served.unwrap()
     }
 
-    /// Starts a controller that shares etcd with others of this bed.
+    /// Starts a controller that shares etcd with others of this testbed.
     pub async fn serve_with(&self, etcd: &Etcd, name: &str) -> CandidateHandle {
         let prefix = self.folder.path().file_name().unwrap();
         let store = group::cluster(etcd.endpoints(), prefix.to_str().unwrap());
@@ -388,7 +388,7 @@ pub async fn trusted(client: &Client) {
     .await;
     // Is answered after all pending reroutes, and changes nothing itself.
     client
-        .drain(&Target::of_run().part(LINK), false)
+        .drain(&Target::of_run().element(LINK), false)
         .await
         .unwrap();
 }
@@ -404,16 +404,16 @@ pub async fn settle(
     client: &Client,
     jobs: &[&str],
     base: &[Held],
-    bed: &Bed,
+    testbed: &Testbed,
 ) {
-    bed.calms_down().await;
+    testbed.calms_down().await;
     trusted(client).await;
     whole(controller).await;
     assert_eq!(names(client).await, jobs);
-    bed.was_left_alone();
+    testbed.was_left_alone();
     for job in jobs {
         client.delete_job(job).await.unwrap();
     }
     // On a busy machine a late heartbeat may reroute once more.
-    until(async || bed.held() == base).await;
+    until(async || testbed.held() == base).await;
 }

@@ -146,10 +146,9 @@ impl Instruction {
     pub fn operands(&self) -> Vec<(&Num, u32)> {
         use Instruction::*;
         let exact = |num| (num, EXACT);
-        let narrow = |width: u32| width <= 64;
         match self {
             Assign(to, value) => {
-                let value = narrow(to.width()).then_some((value, to.width()));
+                let value = (to.width() <= 64).then_some((value, to.width()));
                 to.index().map(exact).into_iter().chain(value).collect()
             }
             AssignHeader { to, from } => {
@@ -159,9 +158,7 @@ impl Instruction {
             AddHeader(header) | RemoveHeader(header) => {
                 header.index().map(exact).into_iter().collect()
             }
-            Push { count: num, .. } | Pop { count: num, .. } | Count { index: num, .. } => {
-                vec![exact(num)]
-            }
+            Push { count: num, .. } | Pop { count: num, .. } => vec![exact(num)],
             Clone { session: num, .. } | Truncate(num) | Advance(num) | Extract(_, Some(num)) => {
                 vec![exact(num)]
             }
@@ -172,15 +169,7 @@ impl Instruction {
                 let numbers = [Some(index), to.index()];
                 numbers.into_iter().flatten().map(exact).collect()
             }
-            RegisterWrite {
-                width,
-                index,
-                value,
-                ..
-            } => {
-                let value = narrow(*width).then_some((value, *width));
-                [exact(index)].into_iter().chain(value).collect()
-            }
+            RegisterWrite { index, .. } => vec![exact(index)],
             Hash {
                 base: a,
                 size: b,
@@ -283,7 +272,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Executes an instruction that is not control flow. Its operands are computed.
+    /// Executes an instruction for which there are no operations. Its operands are computed.
     ///
     /// # Errors
     /// The program's number for an error that ends the parser.
@@ -351,10 +340,6 @@ impl Machine<'_> {
                 self.store(Some(*egress_spec), DROP_PORT.into());
                 self.store(*mcast_grp, 0);
             }
-            Instruction::Count { counter, .. } => {
-                let length = self.verdict.ingress_length;
-                self.state.counters[*counter].count(next(), length);
-            }
             Instruction::Meter { meter, color, .. } => {
                 let (index, length) = (next(), self.verdict.ingress_length);
                 let slot = place(color, layout, &mut next);
@@ -377,12 +362,8 @@ impl Machine<'_> {
                 ..
             } => {
                 let index = next();
-                if *width <= 64 {
-                    self.state.registers[*register].store_word(index, next());
-                } else {
-                    let value = value.eval(self.env(), *width);
-                    self.state.registers[*register].store_big(index, &value);
-                }
+                let value = value.eval(self.env(), *width);
+                self.state.registers[*register].store_big(index, &value);
             }
             Instruction::Hash {
                 to, calculation, ..
@@ -436,11 +417,12 @@ impl Machine<'_> {
                 self.check_ahead(bytes)?;
                 self.parsed.bytes += bytes;
             }
-            Instruction::Jump(_)
+            Instruction::Count { .. }
+            | Instruction::Jump(_)
             | Instruction::JumpUnless(..)
             | Instruction::Exit
             | Instruction::Assert(_)
-            | Instruction::Verify { .. } => unreachable!("control flow is not a step"),
+            | Instruction::Verify { .. } => unreachable!("it is never a step"),
         }
         Ok(())
     }
